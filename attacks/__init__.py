@@ -1,0 +1,1 @@
+"""Attacks and empirical audits as pure functions of what an adversary saw."""

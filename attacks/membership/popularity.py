@@ -1,0 +1,41 @@
+"""B0, the popularity guesser: the baseline that looks at nothing.
+
+People interact with popular items, so "everybody has the popular ones" already beats a coin. An attack teaches
+something only by how far it exceeds this row.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from attacks.view import Knowledge, Scores, ServerView, ViewError
+
+
+@dataclass(frozen=True)
+class PopularityGuesser:
+    """Score each item by its global popularity, the same for every user."""
+
+    name: ClassVar[str] = "popularity"
+    observable: ClassVar[str] = "nothing"
+    adversary: ClassVar[str] = "anyone"
+    knowledge: ClassVar[tuple[str, ...]] = ("item popularity",)
+    unit: ClassVar[str] = "interaction"
+    cost: ClassVar[str] = "none"
+    explains: ClassVar[str] = (
+        "Guesses that every user has the popular items, without looking at any upload; it is the floor that a real "
+        "attack has to beat."
+    )
+
+    def score(self, view: ServerView, knowledge: Knowledge) -> Scores:
+        """Popularity of each item, repeated for every user.
+
+        Raises:
+            ViewError: If the popularity covers another catalogue than the view.
+        """
+        if len(knowledge.popularity) != view.n_items:
+            raise ViewError(
+                f"Knowledge.popularity has {len(knowledge.popularity)} items but the uploads have {view.n_items}; "
+                "pass the popularity of the catalogue that was trained on."
+            )
+        return np.broadcast_to(knowledge.popularity, (view.n_users, view.n_items))

@@ -1,0 +1,252 @@
+"""What an adversary saw, what it knew beforehand, and what it tries to find out.
+
+Every attack in this package is a pure function of a :class:`ServerView` (what passed the point in the system where the
+adversary listens) and a :class:`Knowledge` (what it knew before). :class:`Targets` holds the truth and is seen only by
+the measurement, never by an attack.
+
+The two games follow the membership game of Shokri et al. (S&P 2017) in its recommender form (Yuan et al., WWW 2023):
+"did user u train on item i?". Members are natural, not coin-flipped, so a score here mixes leakage with popularity (and,
+for held-out items, with time); read it beside the popularity guesser and never convert it to an epsilon.
+"""
+
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+from jaxtyping import Bool, Float32, Float64
+
+Scores: TypeAlias = Float64[np.ndarray, "users items"]
+"""One number per (user, item); higher means "more likely that the user trained on the item"."""
+
+ALL_ITEMS = "all items"
+TOUCHED_ITEMS = "touched items"
+
+UNTOUCHED_TOLERANCE = 1e-4
+"""A row counts as untouched below this share of the user's largest row; float32 rounding stays well under it."""
+
+USERS_PER_CHUNK = 64
+"""Users handled together, so that temporary copies of their uploads stay within tens of megabytes."""
+
+
+class ViewError(ValueError):
+    """A view, some knowledge or a set of targets does not have the shape or the values it must have."""
+
+
+@dataclass(frozen=True, eq=False)
+class ServerView:
+    """The item-shaped uploads of one round, as they passed the adversary's listening point.
+
+    Attributes:
+        round: Round number, from 0.
+        uploads: What each audited user sent, one row per item. A user who did not take part has only zeros.
+        pull: Direction the server itself put into each user's local training, known to it (GPFedRec: the user's own
+            regularisation target minus the global table), or None where there is none. An upload contains an unknown
+            multiple of it, the same for all rows of a user.
+
+    Raises:
+        ViewError: If the arrays are not float32 of equal [users, items, width] shape, or hold NaN or infinity.
+    """
+
+    round: int
+    uploads: Float32[np.ndarray, "users items width"]
+    pull: Float32[np.ndarray, "users items width"] | None = None
+
+    def __post_init__(self) -> None:
+        for name, array in (("uploads", self.uploads), ("pull", self.pull)):
+            if array is None:
+                continue
+            if array.dtype != np.float32 or array.ndim != 3 or 0 in array.shape:
+                raise ViewError(
+                    f"ServerView.{name} is {array.dtype} of shape {array.shape}; pass a non-empty float32 array of "
+                    "shape [users, items, width]."
+                )
+            if not np.isfinite(array.sum(dtype=np.float64)):
+                raise ViewError(
+                    f"ServerView.{name} of round {self.round} holds NaN or infinity; leave out the users whose upload "
+                    "broke, or pass zeros for users who did not take part."
+                )
+        if self.pull is not None and self.pull.shape != self.uploads.shape:
+            raise ViewError(
+                f"ServerView.pull has shape {self.pull.shape} but uploads has {self.uploads.shape}; "
+                "pass one pull row for every upload row."
+            )
+
+    @property
+    def n_users(self) -> int:
+        """Number of audited users."""
+        return self.uploads.shape[0]
+
+    @property
+    def n_items(self) -> int:
+        """Catalogue size."""
+        return self.uploads.shape[1]
+
+    @property
+    def width(self) -> int:
+        """Length of one item row."""
+        return self.uploads.shape[2]
+
+    def chunks(self) -> list[slice]:
+        """User slices that cover the view, small enough to copy."""
+        return [slice(at, at + USERS_PER_CHUNK) for at in range(0, self.n_users, USERS_PER_CHUNK)]
+
+    def present(self) -> Bool[np.ndarray, "users"]:
+        """Users who sent anything in this round."""
+        return self.uploads.any(axis=(1, 2))
+
+
+@dataclass(frozen=True, eq=False)
+class Knowledge:
+    """What the adversary knows before it looks at anything.
+
+    Attributes:
+        popularity: How often each item was interacted with, on any scale (counts, shares); higher is more popular.
+
+    Raises:
+        ViewError: If popularity is not one finite float64 number per item.
+    """
+
+    popularity: Float64[np.ndarray, "items"]
+
+    def __post_init__(self) -> None:
+        p = self.popularity
+        if p.dtype != np.float64 or p.ndim != 1 or not np.isfinite(p).all():
+            raise ViewError(
+                f"Knowledge.popularity is {p.dtype} of shape {p.shape}; pass one finite float64 number per item."
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Support:
+    """Which rows each user's local training touched, as far as the view shows it.
+
+    Attributes:
+        rows: True where the upload differs from the untouched pattern (zero after the pull is taken out).
+        told: Users with at least one untouched row. For the others noise lies on every row (or they really touched
+            every item), so the support cannot be told and `rows` is all True.
+    """
+
+    rows: Bool[np.ndarray, "users items"]
+    told: Bool[np.ndarray, "users"]
+
+
+@dataclass(frozen=True, eq=False)
+class Targets:
+    """The question asked and its true answers.
+
+    Attributes:
+        members: True where the user trained on the item.
+        candidates: True where the pair is scored at all; members outside the candidates are ignored.
+        game: The question in words.
+        scope: Which items take part, :data:`ALL_ITEMS` or :data:`TOUCHED_ITEMS`.
+        note: Anything a reader must know about this scope, or "".
+
+    Raises:
+        ViewError: If the masks are not boolean of one [users, items] shape.
+    """
+
+    members: Bool[np.ndarray, "users items"]
+    candidates: Bool[np.ndarray, "users items"]
+    game: str = "custom"
+    scope: str = ALL_ITEMS
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        same = self.members.shape == self.candidates.shape
+        if not same or self.members.ndim != 2 or self.members.dtype != bool or self.candidates.dtype != bool:
+            raise ViewError(
+                f"Targets got members {self.members.dtype} {self.members.shape} and candidates "
+                f"{self.candidates.dtype} {self.candidates.shape}; pass two boolean masks of one [users, items] shape."
+            )
+
+    @classmethod
+    def trained_vs_never_seen(
+        cls, train: Bool[np.ndarray, "users items"], seen: Bool[np.ndarray, "users items"]
+    ) -> "Targets":
+        """Game 1: training items against items the user never interacted with in any split.
+
+        Args:
+            train: Items each user trained on.
+            seen: Items each user has in any split (train, valid or test). Held-out items are no candidates.
+        """
+        return cls(members=train, candidates=train | ~seen, game="trained vs never seen")
+
+    @classmethod
+    def trained_vs_held_out(
+        cls, train: Bool[np.ndarray, "users items"], held_out: Bool[np.ndarray, "users items"]
+    ) -> "Targets":
+        """Game 2: training items against held-out items of the same user.
+
+        Both sides are to the user's taste, so popularity and taste help less; what is left is memory of training (and,
+        with a split by time, whatever time changes).
+
+        Args:
+            train: Items each user trained on.
+            held_out: The user's validation and test items.
+        """
+        return cls(members=train, candidates=train | (held_out & ~train), game="trained vs held-out of the same user")
+
+    def touched(self, support: Support) -> "Targets":
+        """The same game, asked only of items whose row the upload touched.
+
+        This separates "which rows moved" from "which of the moved rows are real": a client's own sampled negatives are
+        the non-members that are left.
+        """
+        hidden = int((~support.told).sum())
+        note = (
+            ""
+            if hidden == 0
+            else f"support not visible for {hidden} of {len(support.told)} users (every row differs from zero); "
+            "for them all items count as touched"
+        )
+        return replace(self, candidates=self.candidates & support.rows, scope=TOUCHED_ITEMS, note=note)
+
+
+def pull_share(view: ServerView) -> Float32[np.ndarray, "users"]:
+    """How much of the server's own pull each upload contains.
+
+    An untouched row equals share * pull exactly, with one share per user (GPFedRec: 1 - (1 - a)^steps). Least absolute
+    deviations over rows, that is the weighted median of the per-row least-squares shares with weights |pull row|^2,
+    finds it even though touched rows disagree, and is exact where more than half of the weight is untouched and there
+    is no noise. Zero where there is no pull.
+    """
+    share = np.zeros(view.n_users, dtype=np.float32)
+    if view.pull is None:
+        return share
+    for chunk in view.chunks():
+        pull = view.pull[chunk]
+        weight = np.einsum("uiw,uiw->ui", pull, pull)
+        product = np.einsum("uiw,uiw->ui", view.uploads[chunk], pull)
+        ratio = np.divide(product, weight, out=np.zeros_like(weight), where=weight > 0)
+        order = ratio.argsort(axis=1)
+        mass = np.take_along_axis(weight, order, axis=1).cumsum(axis=1, dtype=np.float64)
+        middle = (mass < mass[:, -1:] / 2).sum(axis=1).clip(max=view.n_items - 1)
+        rows = np.arange(len(ratio))
+        share[chunk] = ratio[rows, order[rows, middle]]
+    return share
+
+
+def residual(
+    view: ServerView, share: Float32[np.ndarray, "users"], chunk: slice
+) -> Float32[np.ndarray, "chunk items width"]:
+    """Uploads of a slice of users with the server's own pull taken out."""
+    if view.pull is None:
+        return view.uploads[chunk]
+    return view.uploads[chunk] - share[chunk, None, None] * view.pull[chunk]
+
+
+def row_norms(view: ServerView) -> Float32[np.ndarray, "users items"]:
+    """Euclidean norm of each upload row after the pull is taken out."""
+    share = pull_share(view)
+    norms = np.empty((view.n_users, view.n_items), dtype=np.float32)
+    for chunk in view.chunks():
+        part = residual(view, share, chunk)
+        norms[chunk] = np.sqrt(np.einsum("uiw,uiw->ui", part, part))
+    return norms
+
+
+def support(view: ServerView) -> Support:
+    """Read off which rows were touched; see :class:`Support`."""
+    norms = row_norms(view)
+    rows = norms > UNTOUCHED_TOLERANCE * norms.max(axis=1, keepdims=True)
+    return Support(rows=rows, told=~rows.all(axis=1))

@@ -1,0 +1,56 @@
+"""One colour per setting, the same in every chart, chip and card.
+
+The hues are Okabe and Ito's colour-blind-safe set (2008), darkened or lightened to stand out by 3:1 or more on either
+background. Warm hues are settings that guarantee nothing, cool hues settings with a finite epsilon. Charts name a CSS
+variable, so that light, dark and print follow the page without being drawn again; files get the light hues.
+"""
+
+from itertools import cycle
+
+from privfed.audit.report import AuditReport
+
+WARM = (("#b8461b", "#f0834f"), ("#a87400", "#e3b04b"), ("#a3507f", "#d98fb8"), ("#7a5c48", "#bd9d86"))
+COOL = (("#0b6aa8", "#5fb2e6"), ("#00775a", "#3fc19b"), ("#5a57b5", "#a09df0"), ("#2f7f8c", "#6cc5d2"))
+
+NEUTRAL = {
+    "--ink": ("#1d2328", "#e9e6df"),
+    "--soft": ("#59636b", "#a9adb0"),
+    "--line": ("#dcdad4", "#3a4046"),
+    "--paper": ("#fbfaf7", "#16191c"),
+    "--panel": ("#ffffff", "#1e2327"),
+    "--wash": ("#f2f0ea", "#252b30"),
+}
+
+
+def setting_colours(report: AuditReport) -> dict[str, tuple[str, str]]:
+    """(light, dark) colour of each setting's slug, in the order of the report."""
+    warm, cool = cycle(WARM), cycle(COOL)
+    colours: dict[str, tuple[str, str]] = {}
+    for cell in report.aggregates:
+        if cell.setting.slug not in colours:
+            colours[cell.setting.slug] = next(cool if cell.guarantee.finite else warm)
+    return colours
+
+
+def variable(index: int) -> str:
+    """CSS variable of the setting at a position in `setting_colours`."""
+    return f"--setting-{index}"
+
+
+def stylesheet(report: AuditReport) -> str:
+    """The colour variables, for light, dark and print."""
+    pairs = NEUTRAL | {variable(i): pair for i, pair in enumerate(setting_colours(report).values())}
+    light = "".join(f"{name}:{pair[0]};" for name, pair in pairs.items())
+    dark = "".join(f"{name}:{pair[1]};" for name, pair in pairs.items())
+    return (
+        f":root{{color-scheme:light dark;{light}}}"
+        f"@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}"
+    )
+
+
+def in_light(spec_json: str, report: AuditReport) -> str:
+    """A chart's JSON with every colour variable replaced by its light value, for files that have no style sheet."""
+    pairs = NEUTRAL | {variable(i): pair for i, pair in enumerate(setting_colours(report).values())}
+    for name, (light, _) in pairs.items():
+        spec_json = spec_json.replace(f"var({name})", light)
+    return spec_json

@@ -1,0 +1,142 @@
+"""Names and numbers as people read them: the one place where a slug becomes words and a float becomes text."""
+
+import math
+import re
+
+METHODS = {
+    "popularity": "Popularity",
+    "fedmf": "FedMF",
+    "fedncf": "FedNCF",
+    "pfedrec": "PFedRec",
+    "gpfedrec": "GPFedRec",
+    "light_gpfedrec": "Light GPFedRec",
+}
+TAPS = {
+    "raw": "on the device, before protection",
+    "wire": "what one client sends",
+    "sum": "the sum over clients",
+    "model": "the finished model",
+}
+TRUST = {
+    "none": "nobody: there is no protection to trust",
+    "local": "nobody but the person's own device",
+    "distributed": "enough honest clients, besides the device",
+    "central": "the server, which adds the noise",
+}
+UNITS = {
+    "user": "one person's whole history",
+    "user_round": "one person's upload in one round",
+    "upload": "one person's upload in one round",
+    "interaction": "one interaction of one person",
+}
+METRICS = {"hr": "HR", "ndcg": "NDCG", "recall": "Recall", "mrr": "MRR"}
+STATES = {"private": "the model on each person's device", "received": "the model as the server sends it"}
+
+_SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")  # noqa: RUF001 - superscript digits are meant
+
+
+def named(names: dict[str, str], slug: str) -> str:
+    """The human name of a slug; an unknown slug is shown as it is, with spaces."""
+    return names.get(slug, slug.replace("_", " "))
+
+
+def capital(text: str) -> str:
+    """The text with its first letter raised and the rest untouched."""
+    return text[:1].upper() + text[1:]
+
+
+def slug(text: str) -> str:
+    """Lower-case letters, digits and underscores only, for file names and anchors."""
+    return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
+
+
+def metric(name: str, k: int) -> str:
+    """For example "NDCG@10"."""
+    return f"{named(METRICS, name)}@{k}"
+
+
+def count(number: int, singular: str, plural: str | None = None) -> str:
+    """A number with its noun, for example "1 seed" or "100,000 interactions"."""
+    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
+
+
+def listed(words: list[str]) -> str:
+    """Words joined as in a sentence: "a", "a and b", "a, b and c"."""
+    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
+
+
+def share(value: float) -> str:
+    """A rate or score between 0 and 1 with three decimals, "n/a" where it was not measured."""
+    return "n/a" if math.isnan(value) else f"{value:.3f}".replace("-0.000", "0.000")
+
+
+def signed(value: float) -> str:
+    """A difference with its sign, the minus being a real minus."""
+    text = share(abs(value))
+    if text in {"0.000", "n/a"}:
+        return text
+    return ("−" if value < 0 else "+") + text  # noqa: RUF001 - a real minus sign
+
+
+def epsilon(value: float) -> str:
+    """Epsilon to three significant digits, or the sign for infinity."""
+    if math.isinf(value):
+        return "∞"
+    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+
+
+def delta(value: float) -> str:
+    """Delta as "0" or with a power of ten."""
+    if value == 0:
+        return "0"
+    exponent = math.floor(math.log10(value) + 1e-9)
+    lead = value / 10**exponent
+    power = f"10{str(exponent).translate(_SUPERSCRIPT)}"
+    return power if abs(lead - 1) < 1e-6 else f"{lead:.2g} x {power}"
+
+
+def odds_factor(value: float) -> str:
+    """The factor e^epsilon by which a guarantee lets odds grow, in digits while they mean something."""
+    if value < 2:
+        return f"{math.exp(value):.1f}"
+    if value < 14:
+        return f"{math.exp(value):,.0f}"
+    return f"about 10{str(round(value / math.log(10))).translate(_SUPERSCRIPT)}"
+
+
+def in_hundred(auc: float) -> str:
+    """An AUC as "times in 100": how often a member scores above a non-member."""
+    rounded = round(100 * auc)
+    if rounded == 100 and auc < 1:
+        return "more than 99 times in 100"
+    return f"{rounded} times in 100"
+
+
+def volume(n_bytes: float) -> str:
+    """Bytes in decimal units."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if n_bytes >= size:
+            return f"{n_bytes / size:.3g} {unit}"
+    return f"{n_bytes:.0f} B"
+
+
+def seconds(value: float) -> str:
+    """Seconds, or minutes and seconds from two minutes on."""
+    if value >= 120:
+        minutes, rest = divmod(round(value), 60)
+        return f"{minutes} min {rest:02d} s"
+    return f"{value:.1f} s" if value < 10 else f"{value:.0f} s"
+
+
+def rounds(numbers: list[int]) -> str:
+    """For example "round 40" or "rounds 10 to 40 (4)"."""
+    if not numbers:
+        return "no round"
+    if len(numbers) == 1:
+        return f"round {numbers[0]}"
+    return f"{len(numbers)} rounds, {min(numbers)} to {max(numbers)}"
+
+
+def rounds_short(numbers: list[int]) -> str:
+    """For chart labels, for example "round 40" or "4 rounds"."""
+    return rounds(numbers) if len(numbers) < 2 else f"{len(numbers)} rounds"

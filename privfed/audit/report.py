@@ -1,0 +1,354 @@
+"""The audit report as a file format: what one audit measured, claims and refuses to claim, as one JSON document.
+
+The schema is the project's own. It names its fields apart from the library's classes, so a file stays readable when
+the library moves on, and every file says which `schema_version` it was written in. Numbers that are not finite are
+written as the strings "inf", "-inf" and "nan" (JSON has no other way), and read back as floats; null means "not measured".
+No user identifier and no single score is ever stored, only summaries.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, PlainSerializer, ValidationError, model_validator
+
+SCHEMA_VERSION = 1
+
+POPULARITY = "popularity"
+"""Name of the popularity recommender (a method) and of the popularity guesser (an attack)."""
+
+Tap = Literal["raw", "wire", "sum", "model"]
+Record = dict[str, JsonValue]
+
+
+def _finite_or_word(value: float) -> float | str:
+    return value if value - value == 0 else str(value)
+
+
+Number = Annotated[float, PlainSerializer(_finite_or_word, return_type=float | str, when_used="json")]
+
+
+class ReportError(ValueError):
+    """A report file that cannot be read, or cannot be written, with one sentence that says why."""
+
+
+class _Row(BaseModel):
+    """Base of every record: frozen, and strict about names so that a misspelt field is found when it is written."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Interval(_Row):
+    """A value with the 95 % interval of a bootstrap over users."""
+
+    value: Number
+    lo: Number
+    hi: Number
+
+
+class UtilityRow(_Row):
+    """One ranking metric, with the part of the data, the round and the model state that it was measured on."""
+
+    part: Literal["valid", "test"]
+    round: int = Field(ge=0)
+    state: str
+    name: str
+    k: int = Field(ge=1)
+    value: Number
+    lo: Number
+    hi: Number
+    n_users: int = Field(ge=0)
+
+
+class GuaranteeRow(_Row):
+    """What is guaranteed, against whom, and from which assumptions; `epsilon` is "inf" where nothing is."""
+
+    epsilon: Number
+    reason_if_inf: str | None
+    delta: Number
+    unit: str
+    neighbours: str
+    trust: str
+    per: str
+    rounds_counted: int
+    accountant: str
+    accountant_version: str
+    cross_check: dict[str, Number]
+    basic_epsilon: Number | None
+    assumptions: list[str]
+    statements: list[str]
+
+    @property
+    def finite(self) -> bool:
+        """Whether any formal guarantee is claimed."""
+        return self.epsilon < float("inf")
+
+
+class RateAtFpr(_Row):
+    """True-positive rate at a fixed false-positive rate; absent where too few negatives could resolve it."""
+
+    fpr: Number
+    tpr: Number
+    lo: Number
+    hi: Number
+
+
+class Roc(_Row):
+    """A pooled ROC curve at no more than some 200 points, both axes ascending."""
+
+    fpr: list[Number]
+    tpr: list[Number]
+
+    @model_validator(mode="after")
+    def _same_length(self) -> Self:
+        if len(self.fpr) != len(self.tpr):
+            msg = f"a ROC curve has {len(self.fpr)} false-positive and {len(self.tpr)} true-positive rates"
+            raise ValueError(msg)
+        return self
+
+
+class AttackRow(_Row):
+    """What one attack recovered at one tap. Members count as 1, so an AUC of 0.5 is a coin."""
+
+    attack: str
+    observable: str
+    adversary: str
+    tap: Tap
+    unit: str
+    game: str
+    scope: str
+    rounds: list[int]
+    n_users: int
+    n_members: int
+    n_nonmembers: int
+    auc: Interval
+    auc_pooled: Number
+    tpr_at_fpr: list[RateAtFpr] | None
+    advantage: Number
+    popularity_auc: Number
+    gain: Number
+    roc: Roc
+
+
+class Traffic(_Row):
+    """Bytes that one participating client sends and receives in one round."""
+
+    up_bytes_per_client_round: Number
+    down_bytes_per_client_round: Number
+
+
+class Wall(_Row):
+    """Seconds of the run: wall time by purpose, and processor time in all."""
+
+    train_s: Number
+    privacy_s: Number
+    attack_s: Number
+    cpu_s: Number
+
+
+class Setting(_Row):
+    """A protection as it was configured: a slug for files and a name for people."""
+
+    slug: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")
+    name: str
+
+
+class Run(_Row):
+    """One method under one setting with one seed."""
+
+    run_id: str
+    method: str
+    setting: Setting
+    plan: Record
+    seed: int
+    rounds: int
+    clients_per_round: Number
+    sampling: str
+    utility: list[UtilityRow]
+    guarantee: GuaranteeRow
+    attacks: list[AttackRow]
+    comm: Traffic
+    wall: Wall
+    peak_rss_bytes: int
+    clipped_fraction: Number | None = None
+
+
+class Spread(_Row):
+    """A mean over seeds with its range, and a t-interval at 95 % from five seeds on (null below)."""
+
+    mean: Number
+    minimum: Number
+    maximum: Number
+    lo: Number | None
+    hi: Number | None
+    n_seeds: int
+
+
+class UtilityCell(_Row):
+    """A metric over the seeds of a cell; `users` averages the seeds' bootstrap intervals over users."""
+
+    part: Literal["valid", "test"]
+    state: str
+    name: str
+    k: int
+    seeds: Spread
+    users: Interval
+
+
+class AttackCell(_Row):
+    """An attack over the seeds of a cell; `worst` marks the strongest of its tap and game."""
+
+    attack: str
+    tap: Tap
+    game: str
+    scope: str
+    rounds: list[int]
+    auc: Spread
+    users: Interval
+    tpr_at_1pct: Spread | None
+    popularity_auc: Number
+    gain: Spread
+    worst: bool
+
+
+class Cost(_Row):
+    """Means over the seeds of a cell."""
+
+    up_bytes_per_client_round: Number
+    down_bytes_per_client_round: Number
+    train_s: Number
+    privacy_s: Number
+    attack_s: Number
+    cpu_s: Number
+    peak_rss_bytes: Number
+    clipped_fraction: Number | None
+
+
+class Cell(_Row):
+    """One method under one setting over all its seeds; the guarantee is the weakest that any seed had."""
+
+    method: str
+    setting: Setting
+    plan: Record
+    n_seeds: int
+    guarantee: GuaranteeRow
+    utility: list[UtilityCell]
+    attacks: list[AttackCell]
+    cost: Cost
+
+
+class Statement(_Row):
+    """One plain sentence or two that the numbers support, and the cell it is about (null: the whole audit)."""
+
+    topic: Literal["tested", "attack", "guarantee", "utility", "limit"]
+    text: str
+    method: str | None = None
+    setting: str | None = None
+
+
+class Contradiction(_Row):
+    """A claim that the audit's own numbers deny, in one sentence."""
+
+    rule: str
+    text: str
+    method: str | None = None
+    setting: str | None = None
+
+
+class NotRun(_Row):
+    """Something that a reader may expect and that was not done, with the reason."""
+
+    what: str
+    why: str
+
+
+class SelfCheck(_Row):
+    """A check of the audit's own machinery."""
+
+    name: str
+    passed: bool
+    detail: str
+
+
+class ProtocolUsed(_Row):
+    """How utility was measured: the settings, and the sentence printed with every number."""
+
+    settings: Record
+    sentence: str
+
+
+class AuditReport(_Row):
+    """Everything one audit has to say. `runs` is what was measured; the last fields but two follow from it."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    created: str
+    privfed_version: str
+    environment: Record
+    config: Record
+    config_sha256: str
+    dataset: Record
+    protocol: ProtocolUsed
+    runs: list[Run]
+    aggregates: list[Cell] = []
+    statements: list[Statement] = []
+    contradictions: list[Contradiction] = []
+    not_run: list[NotRun] = []
+    self_checks: list[SelfCheck] = []
+
+
+def config_sha256(config: Record) -> str:
+    """Hash of a configuration that does not depend on the order of its keys: 64 hexadecimal digits."""
+    canonical = json.dumps(config, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def write_report(report: AuditReport, path: Path) -> None:
+    """Write a report as indented JSON, whole or not at all.
+
+    Raises:
+        ReportError: the path cannot be written.
+    """
+    partial = path.with_name(path.name + ".partial")
+    try:
+        partial.write_text(report.model_dump_json(indent=1) + "\n", encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        msg = f"cannot write the report to {path}: {error.strerror}; choose a folder that exists and is writable"
+        raise ReportError(msg) from error
+
+
+def read_report(path: Path) -> AuditReport:
+    """Read a report written by `write_report`.
+
+    Raises:
+        ReportError: the file is missing, is not a whole JSON report, or comes from another schema version.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        msg = f"cannot read the report {path}: {error.strerror}; expected the report.json of a finished audit"
+        raise ReportError(msg) from error
+    except ValueError as error:
+        msg = f"the report {path} is damaged or cut short ({error}); run the audit again"
+        raise ReportError(msg) from error
+    version = document.get("schema_version") if isinstance(document, dict) else None
+    if type(version) is not int:
+        msg = f"{path} is not an audit report: it has no whole-number schema_version; expected a report.json"
+        raise ReportError(msg)
+    if version != SCHEMA_VERSION:
+        age, advice = (
+            ("a newer", "update privfed") if version > SCHEMA_VERSION else ("an older", "run the audit again")
+        )
+        msg = (
+            f"the report {path} has schema version {version}, from {age} privfed than this one, "
+            f"which reads version {SCHEMA_VERSION}; {advice}"
+        )
+        raise ReportError(msg)
+    try:
+        return AuditReport.model_validate(document)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(step) for step in first["loc"]) or "the document"
+        msg = f"the report {path} is damaged: {where}: {first['msg'].lower()}; run the audit again"
+        raise ReportError(msg) from error

@@ -1,0 +1,34 @@
+"""Data: interactions with 0-based codes, per-user histories, splits, and the data sets that have a name.
+
+interactions = load("ml-100k")
+parts = split(interactions, SplitSpec(kind="leave_one_out"))
+print(parts.describe())
+"""
+
+from privfed.data import catalogue
+from privfed.data.catalogue import Dataset, Located, fetch, find, load, terms_once
+from privfed.data.errors import DataError
+from privfed.data.histories import Histories
+from privfed.data.interactions import DatasetCard, Interactions, build
+from privfed.data.splits import Split, SplitSpec, split
+from privfed.data.synthetic import SyntheticSpec, generate
+
+__all__ = [
+    "DataError",
+    "Dataset",
+    "DatasetCard",
+    "Histories",
+    "Interactions",
+    "Located",
+    "Split",
+    "SplitSpec",
+    "SyntheticSpec",
+    "build",
+    "catalogue",
+    "fetch",
+    "find",
+    "generate",
+    "load",
+    "split",
+    "terms_once",
+]

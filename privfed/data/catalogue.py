@@ -1,0 +1,294 @@
+"""Data sets by name: where they are looked for, how they are fetched, and on what terms they may be used.
+
+Nothing real ships with this package. `ml-100k` is looked for in this order: an explicit path; the folder that the
+environment variable `PRIVFED_DATA` names; an installed `recbole` or `hopwise`, whose wheels carry it (they are located,
+never imported); the cache. If it is in none of these, `fetch` gets the RecBole wheel with pip, or else the archive of
+GroupLens. What comes from a package, the cache or the network is checked by SHA-256.
+"""
+
+import importlib.util
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Unpack
+
+from privfed.data import sources
+from privfed.data.downloads import Download, Progress, cache_folder, sha256
+from privfed.data.errors import DataError
+from privfed.data.interactions import Duplicates, Interactions
+from privfed.data.synthetic import SPECS, TERMS, generate
+
+ENVIRONMENT = "PRIVFED_DATA"
+
+_MOVIELENS_TERMS = (
+    "MovieLens data belongs to GroupLens Research at the University of Minnesota: it may be used for research, must be "
+    "acknowledged in publications (Harper and Konstan, The MovieLens Datasets: History and Context, ACM TiiS 5(4), "
+    "2015), and may be neither redistributed nor used commercially without their permission "
+    "(https://grouplens.org/datasets/movielens)."
+)
+_ATOMIC_100K = Path("dataset_example", "ml-100k")
+_ATOMIC_100K_SHA256 = "4edb74e2a81178c2ba9ff381495f754f996c4aea351b1272ca36b43da0935eff"
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A data set with a name.
+
+    Attributes:
+        name: Its name.
+        summary: What it is, in one line.
+        terms: Terms of use.
+        files: Files that mark a folder as holding it.
+        downloads: What can be fetched to have it, in the order in which it is tried.
+        packages: Python packages whose folder holds it, if installed.
+    """
+
+    name: str
+    summary: str
+    terms: str
+    files: tuple[str, ...] = ()
+    downloads: tuple[Download, ...] = ()
+    packages: tuple[str, ...] = ()
+
+    @property
+    def synthetic(self) -> bool:
+        """Whether it is generated."""
+        return self.name in SPECS
+
+
+@dataclass(frozen=True)
+class Located:
+    """Where a data set is.
+
+    Attributes:
+        name: Its name.
+        path: Folder, file or archive to read; None for a generated data set.
+        route: How it was found, in words.
+    """
+
+    name: str
+    path: Path | None
+    route: str
+
+
+_DATASETS = {
+    dataset.name: dataset
+    for dataset in (
+        Dataset(
+            "ml-100k",
+            "MovieLens-100K: 943 users, 1,682 movies, 100,000 timed ratings; gender, age, occupation",
+            _MOVIELENS_TERMS,
+            files=("u.data", "ml-100k.inter"),
+            downloads=(
+                Download(
+                    "recbole-1.2.1-py3-none-any.whl",
+                    "recbole==1.2.1",
+                    2.1,
+                    "9c9948202011f37eb0a7c6768129313f00d6403ad221ec940d5e2d5d5f33a407",
+                ),
+                Download(
+                    "ml-100k.zip",
+                    "https://files.grouplens.org/datasets/movielens/ml-100k.zip",
+                    4.9,
+                    "06416e597f82b7342361e41163890c81036900f418ad91315590814211dca490",
+                    member="ml-100k/u.data",
+                ),
+            ),
+            packages=("recbole", "hopwise"),
+        ),
+        Dataset(
+            "ml-1m",
+            "MovieLens-1M: 6,040 users, 3,883 movies (3,706 rated), 1,000,209 timed ratings; gender, age, occupation",
+            _MOVIELENS_TERMS,
+            files=("ratings.dat", "ml-1m.inter"),
+            downloads=(
+                Download(
+                    "ml-1m.zip",
+                    "https://files.grouplens.org/datasets/movielens/ml-1m.zip",
+                    5.9,
+                    "a6898adb50b9ca05aa231689da44c217cb524e7ebd39d264c56e2832f2c54e20",
+                ),
+            ),
+        ),
+        *(
+            Dataset(
+                name,
+                f"generated from a seed: {spec.n_users:,} users, {spec.n_items:,} items; always there",
+                TERMS,
+            )
+            for name, spec in SPECS.items()
+        ),
+    )
+}
+
+
+def find(name: str, path: str | os.PathLike[str] | None = None) -> Located | None:
+    """Where a named data set is on this machine, or None; the network is not touched.
+
+    Args:
+        name: A name of the catalogue, or of a folder or zip archive in `PRIVFED_DATA`.
+        path: Look only here: the data set itself, or a folder that holds it under its name.
+
+    Raises:
+        DataError: The name is unknown, or `path` or `PRIVFED_DATA` leads nowhere.
+    """
+    dataset = _DATASETS.get(name)
+    if dataset is not None and dataset.synthetic:
+        return Located(name, None, "generated")
+    if path is not None:
+        return Located(name, _within(Path(path), name) or Path(path), "the path given")
+    root = os.environ.get(ENVIRONMENT)
+    if root:
+        if not Path(root).is_dir():
+            raise DataError(f"{ENVIRONMENT} is {root}, which is not a folder: correct or unset it")
+        found = _within(Path(root), name) or (
+            Path(root) if dataset and _holds(Path(root), dataset.files) else None
+        )
+        if found:
+            return Located(name, found, f"the folder in {ENVIRONMENT}")
+    if dataset is None:
+        raise DataError(
+            f"the data set {name!r} is not known: choose among {', '.join(_DATASETS)}, give the path of a folder or "
+            f"file, or put it into the folder that {ENVIRONMENT} names"
+        )
+    for package in dataset.packages:
+        if folder := _inside_package(package):
+            return Located(name, folder, f"the installed package {package}")
+    for download in dataset.downloads:
+        if cached := download.cached():
+            return Located(name, cached, "the cache")
+    return None
+
+
+def fetch(name: str, progress: Progress | None = None) -> Located:
+    """Where a named data set is, after a download if need be.
+
+    Args:
+        name: A name of the catalogue.
+        progress: Called with one line for each step.
+
+    Raises:
+        DataError: The name is unknown, or the data set is neither here nor to be had.
+    """
+    if found := find(name):
+        return found
+    failures = []
+    for download in _DATASETS[name].downloads:
+        try:
+            return Located(name, download.fetch(progress or _say_nothing), "a fresh download")
+        except DataError as failure:
+            failures.append(str(failure))
+    raise DataError(
+        f"{name} is not on this machine and cannot be fetched ({'; '.join(failures)}): {_ways_out(name)}"
+    )
+
+
+def load(
+    name_or_path: str | os.PathLike[str],
+    *,
+    path: str | os.PathLike[str] | None = None,
+    columns: Mapping[str, str] | None = None,
+    duplicates: Duplicates = "drop",
+    min_per_user: int = 1,
+    offline: bool = False,
+    progress: Progress | None = None,
+) -> Interactions:
+    """A data set, by name or from a folder, archive or file.
+
+    Args:
+        name_or_path: A name of the catalogue or of something in `PRIVFED_DATA`, or a path.
+        path: Where the named data set lies, instead of looking for it.
+        columns: Role (user, item, timestamp, order, rating, behaviour, split) -> column, for tables and atomic files.
+        duplicates: "drop" keeps the earliest of the rows with equal user and item; "keep" keeps them all.
+        min_per_user: Leave out users with fewer rows than this.
+        offline: Never download.
+        progress: Called with one line for each step of a download.
+
+    Raises:
+        DataError: It is not to be had, or its content is unfit; the sentence says what to do.
+    """
+    name = os.fspath(name_or_path)
+    if name in SPECS:
+        if path is not None or columns is not None:
+            raise DataError(f"{name} is generated and not read: leave path and columns out")
+        return generate(SPECS[name], duplicates=duplicates, min_per_user=min_per_user)
+    if path is None and name not in _DATASETS and Path(name).exists():
+        located = Located(_stem(Path(name)), Path(name), "the path given")
+    elif found := find(name, path):
+        located = found
+    elif offline:
+        raise DataError(f"{name} is not on this machine and downloads are off: {_ways_out(name)}")
+    else:
+        located = fetch(name, progress)
+    dataset = _DATASETS.get(name)
+    options: sources.BuildOptions = {
+        "name": located.name,
+        "duplicates": duplicates,
+        "min_per_user": min_per_user,
+    }
+    if dataset is not None:
+        options["terms"] = dataset.terms
+    return sources.read(located.path or Path(name), columns, **options)
+
+
+def terms_once(name: str) -> str | None:
+    """The terms of a named data set the first time they are asked for on this machine, then None.
+
+    A marker in the cache folder remembers it; where that cannot be written, the terms come every time.
+    """
+    dataset = _DATASETS.get(name)
+    if dataset is None or dataset.synthetic:
+        return None
+    marker = cache_folder() / f"terms-of-{name}-shown"
+    if marker.exists():
+        return None
+    try:
+        marker.parent.mkdir(parents=True, exist_ok=True)
+        marker.touch()
+    except OSError:
+        return dataset.terms
+    return dataset.terms
+
+
+def list() -> tuple[Dataset, ...]:
+    """The data sets that have a name, real ones first."""
+    return tuple(_DATASETS.values())
+
+
+def _within(root: Path, name: str) -> Path | None:
+    """`root/name` or `root/name.zip`, where it is there and of a known layout."""
+    for candidate in (root / name, root / f"{name}.zip"):
+        if candidate.is_file() or (candidate.is_dir() and sources.has_layout(candidate)):
+            return candidate
+    return None
+
+
+def _holds(folder: Path, files: tuple[str, ...]) -> bool:
+    return any((folder / f"{file}{ending}").is_file() for file in files for ending in ("", ".gz"))
+
+
+def _inside_package(package: str) -> Path | None:
+    """The folder of ml-100k inside an installed package, checked, without importing the package."""
+    spec = importlib.util.find_spec(package)
+    for location in (spec.submodule_search_locations or ()) if spec else ():
+        folder = Path(location) / _ATOMIC_100K
+        marker = folder / "ml-100k.inter"
+        if marker.is_file() and sha256(marker.read_bytes()) == _ATOMIC_100K_SHA256:
+            return folder
+    return None
+
+
+def _stem(path: Path) -> str:
+    return path.resolve().name.removesuffix(".gz").split(".")[0]
+
+
+def _ways_out(name: str) -> str:
+    return (
+        f"connect to the network, set {ENVIRONMENT} to a folder that holds {name}/, give its path, "
+        "or use generated data with --data synthetic"
+    )
+
+
+def _say_nothing(_: str) -> None:
+    """What progress goes to when nobody listens."""

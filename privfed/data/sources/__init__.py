@@ -1,0 +1,78 @@
+"""Loaders, one file per official layout, and `read`, which tells the layouts apart."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Unpack
+
+from privfed.data.errors import DataError
+from privfed.data.interactions import Interactions
+from privfed.data.sources import movielens_1m, movielens_100k, recbole_atomic, table
+from privfed.data.sources.files import Files, archive, folder
+from privfed.data.sources.options import BuildOptions
+
+_ARCHIVES = (".zip", ".whl")
+_MARKERS = (movielens_100k.MARKER, movielens_1m.MARKER, table.MARKER)
+
+
+def is_marker(name: str) -> bool:
+    """Whether a file of this name (without `.gz`) tells which layout its folder has."""
+    return name in _MARKERS or name.endswith(recbole_atomic.SUFFIX)
+
+
+def has_layout(path: Path) -> bool:
+    """Whether a folder holds a file that tells its layout."""
+    return any(is_marker(name) for name in folder(path).names)
+
+
+def read(
+    path: Path, columns: Mapping[str, str] | None = None, **options: Unpack[BuildOptions]
+) -> Interactions:
+    """Read a data set from a folder, a zip archive or a file, whatever the layout.
+
+    Args:
+        path: A folder or archive that holds `u.data`, `ratings.dat`, a `.inter` file or `interactions.parquet`; one of
+            these files; or a csv, tsv or parquet file.
+        columns: Role -> column, for layouts with named columns.
+        options: For `build`.
+
+    Raises:
+        DataError: There is nothing at the path, its layout is not known, or its content is unfit.
+    """
+    if not path.exists():
+        raise DataError(f"there is nothing at {path}: correct the path")
+    if path.is_dir():
+        return _read_layout(folder(path), columns, options)
+    if path.suffix.lower() in _ARCHIVES:
+        return _read_layout(archive(path, is_marker), columns, options)
+    name = path.name.removesuffix(".gz")
+    if is_marker(name):
+        beside = folder(path.parent)
+        others = {other for other in beside.names if is_marker(other)} - {name}
+        chosen = Files(
+            beside.place, tuple(other for other in beside.names if other not in others), beside.fetch
+        )
+        return _read_layout(chosen, columns, options)
+    if Path(name).suffix.lower() in (*table.SEPARATORS, ".parquet"):
+        return table.read(folder(path.parent), name, columns, **options)
+    raise DataError(
+        f"{path} is of no known layout: give a csv, tsv or parquet file with named columns, u.data, ratings.dat, "
+        "a RecBole .inter file, or a folder or zip archive that holds one"
+    )
+
+
+def _read_layout(files: Files, columns: Mapping[str, str] | None, options: BuildOptions) -> Interactions:
+    markers = [name for name in files.names if is_marker(name)]
+    if len(markers) != 1:
+        found = f"{', '.join(markers)} side by side" if markers else ", ".join(files.names) or "nothing"
+        raise DataError(
+            f"{files.place} holds {found}, which does not tell one data set: give the path of u.data, ratings.dat, "
+            "interactions.parquet or a RecBole .inter file, or a folder with exactly one of them"
+        )
+    marker = markers[0]
+    if marker.endswith(recbole_atomic.SUFFIX):
+        return recbole_atomic.read(files, marker, columns, **options)
+    if marker == table.MARKER:
+        return table.read_folder(files, columns, **options)
+    if columns is not None:
+        raise DataError(f"{files.named(marker)} has a fixed layout: leave columns out")
+    return (movielens_100k if marker == movielens_100k.MARKER else movielens_1m).read(files, **options)

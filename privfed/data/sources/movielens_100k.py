@@ -1,0 +1,70 @@
+"""MovieLens-100K as GroupLens releases it: `u.data` (tabs), `u.user` and `u.item` (bars, latin-1).
+
+Harper and Konstan, "The MovieLens Datasets: History and Context", ACM TiiS 5(4), 2015. `u.item` gives the catalogue,
+`u.user` the attributes; either may be absent.
+"""
+
+from itertools import compress
+from typing import Unpack
+
+import pandas as pd
+
+from privfed.data.interactions import Interactions, build
+from privfed.data.sources import text
+from privfed.data.sources.files import Files
+from privfed.data.sources.options import BuildOptions
+from privfed.data.sources.people import demographics
+
+MARKER = "u.data"
+
+GENRES = (
+    "unknown", "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime", "Documentary", "Drama", "Fantasy",
+    "Film-Noir", "Horror", "Musical", "Mystery", "Romance", "Sci-Fi", "Thriller", "War", "Western",
+)  # fmt: skip
+
+_DATA = text.Layout(
+    [("user", "whole"), ("item", "whole"), ("rating", "number"), ("timestamp", "whole")], "\t"
+)
+_USER = text.Layout(
+    [("user", "whole"), ("age", "whole"), ("gender", "text"), ("occupation", "text"), ("zip_code", "text")],
+    "|",
+    encoding="latin-1",
+)
+_ITEM = text.Layout(
+    [
+        ("item", "whole"),
+        ("title", "text"),
+        ("release_date", "text"),
+        ("video_release_date", "ignored"),
+        ("url", "ignored"),
+        *((genre, "whole") for genre in GENRES),
+    ],
+    "|",
+    encoding="latin-1",
+)
+
+
+def read(files: Files, **options: Unpack[BuildOptions]) -> Interactions:
+    """Read the release.
+
+    Raises:
+        DataError: `u.data` is missing or empty, or a line of any file is malformed.
+    """
+    table = text.read(files, MARKER, _DATA)
+    info = _items(files) if "u.item" in files.names else None
+    return build(
+        **options,
+        **{column: table.frame[column] for column in table.frame.columns},
+        catalogue=None if info is None else info.index,
+        attributes=demographics(text.read(files, "u.user", _USER).frame.set_index("user"))
+        if "u.user" in files.names
+        else None,
+        item_info=info,
+        where=table.where,
+    )
+
+
+def _items(files: Files) -> pd.DataFrame:
+    frame = text.read(files, "u.item", _ITEM).frame.set_index("item")
+    genres = ["|".join(compress(GENRES, flags)) for flags in frame[list(GENRES)].to_numpy()]
+    return frame[["title", "release_date"]].assign(genres=genres)

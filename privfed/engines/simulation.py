@@ -1,0 +1,245 @@
+"""`Simulation`: the federation in one process, in chunks of clients that fit the caches.
+
+Every party runs here, so a simulation measures utility, leakage and cost; it protects nobody. The code that clips,
+noises and charges is the code that a deployment runs.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Int64
+from torch import Tensor
+
+from privfed.engines.transcript import Transcript
+from privfed.federation import (
+    SERVER,
+    Call,
+    Clients,
+    Cohort,
+    FederationError,
+    Individual,
+    Message,
+    Purpose,
+    Server,
+    Streams,
+    Total,
+    perform,
+)
+from privfed.privacy import ClientGuard, Ledger, PrivacyPlan, ServerGuard
+from privfed.updates import TILE, ClientUpdates, Schema, upload_bytes
+
+Observer = Callable[[Clients, Call, Message, ClientUpdates], None]
+"""The experimenter's view between training and guard: (clients, call, message, raw updates)."""
+
+DEFAULT_CHUNK = 128
+_COPIES_PER_CHUNK = 4
+
+
+class MemoryLimitError(ValueError):
+    """The run does not fit the memory it was given."""
+
+
+@dataclass(slots=True)
+class Costs:
+    """Measured CPU-seconds by stage, and bytes on the simulated wire."""
+
+    seconds: dict[str, float] = field(default_factory=lambda: {"clients": 0.0, "privacy": 0.0, "sum": 0.0})
+    up_bytes: float = 0.0
+    down_bytes: float = 0.0
+    client_rounds: int = 0
+
+
+class Simulation:
+    """A `Federation` over in-process clients.
+
+    Args:
+        clients: private halves of the whole population.
+        plan: the privacy plan; the guards are built from it.
+        population: number of users.
+        streams: keys of all parties (a simulation derives them from one seed).
+        ledger: charged before anything is released.
+        chunk: clients per call, rounded up to whole tiles; None chooses from `memory_limit`.
+        memory_limit: bytes that update buffers may take; None sets no bound.
+        transcript: what to tap; None taps nothing and costs nothing.
+        observers: called per chunk between training and guard.
+
+    Raises:
+        MemoryLimitError: an individual release cannot fit.
+    """
+
+    def __init__(
+        self,
+        clients: Clients,
+        plan: PrivacyPlan,
+        population: int,
+        streams: Streams,
+        ledger: Ledger,
+        *,
+        chunk: int | None = None,
+        memory_limit: int | None = None,
+        transcript: Transcript | None = None,
+        observers: Sequence[Observer] = (),
+    ) -> None:
+        self.clients, self.plan, self.population = clients, plan, population
+        self.client_guard = ClientGuard(plan, streams)
+        self.server_guard = ServerGuard(plan, ledger)
+        self.costs = Costs()
+        self.transcript, self.observers = transcript, list(observers)
+        self._streams, self._chunk, self._limit = streams, chunk, memory_limit
+        self._cohort: Cohort | None = None
+        self._members: Tensor = torch.empty(0, dtype=torch.int64)
+        self._asks = 0
+        self.draws = 0
+
+    def run(self, server: Server, t: int) -> None:
+        """One round of `server`; its releases are confirmed and private state committed round by round."""
+        try:
+            server.round(self, t)
+        except BaseException:
+            self.clients.discard()
+            raise
+        if self.transcript is not None and self.transcript.wants("model", t):
+            shared = {name: value.clone() for name, value in server.public().shared.items()}
+            self.transcript.record("model", t, torch.empty(0, dtype=torch.int64), shared)
+
+    def draw(self, round: int) -> Cohort:
+        """Draw the round's cohort by the plan's sampling rule.
+
+        Raises:
+            FederationError: this round has been drawn already.
+        """
+        if self._cohort is not None and self._cohort.round == round:
+            raise FederationError(f"round {round} has drawn its cohort already; one draw per round")
+        sampling = self.plan.sampling
+        self._members = self.members(round)
+        self._cohort = Cohort(round, self.draws, sampling.kind, sampling.expected(self.population))
+        self.draws += 1
+        self._asks = 0
+        return self._cohort
+
+    def members(self, round: int) -> Int64[Tensor, " members"]:
+        """Who takes part in `round`: each client's own coin (Poisson), or the server's choice (fixed, epoch)."""
+        sampling, everybody = self.plan.sampling, torch.arange(self.population)
+        if sampling.kind == "poisson":
+            coins = self._streams.uniform(Purpose.MEMBERSHIP, round, 0, everybody.tolist(), 1)[:, 0]
+            return (coins < sampling.rate).nonzero().squeeze(1)
+        if sampling.kind == "fixed":
+            keys = self._streams.uniform(Purpose.MEMBERSHIP, round, 0, [SERVER], self.population)[0]
+            return keys.argsort()[: sampling.size].sort().values
+        if sampling.kind == "epoch":
+            per_epoch = -(-self.population // sampling.size)
+            epoch, turn = divmod(round, per_epoch)
+            keys = self._streams.uniform(Purpose.EPOCH_ORDER, epoch, 0, [SERVER], self.population)[0]
+            return keys.argsort()[turn * sampling.size : (turn + 1) * sampling.size].sort().values
+        return everybody
+
+    def ask(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Total:
+        """Sum the cohort's protected uploads; sums of real blocks accumulate in float64."""
+        ask = self._begin(step, cohort, schema)
+        sums = {
+            name: torch.zeros(b.shape, dtype=torch.float64 if b.kind == "real" else torch.int64)
+            for name, b in schema.items()
+        }
+        for call, updates in self._chunks(step, ask, cohort, message, schema):
+            started = time.process_time()
+            if self.client_guard.adds_noise:
+                for tile in torch.arange(len(updates)).split(TILE):
+                    for name, values in self._wire(updates, call, tile).items():
+                        sums[name].add_(values.sum(0, dtype=sums[name].dtype))
+            else:
+                self._tap_wire(updates, call)
+                updates.add_to(sums)
+            self.costs.seconds["sum"] += time.process_time() - started
+        released = {name: s.float() if schema[name].kind == "real" else s for name, s in sums.items()}
+        self.clients.commit()
+        if self.transcript is not None and self.transcript.wants("sum", cohort.round):
+            copies = {name: value.clone() for name, value in released.items()}
+            self.transcript.record("sum", cohort.round, torch.empty(0, dtype=torch.int64), copies)
+        return self.server_guard.total(released, cohort, len(self._members))
+
+    def ask_each(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Individual:
+        """Release every protected upload under its pseudonym, in one preallocated buffer."""
+        ask = self._begin(step, cohort, schema)
+        needed = upload_bytes(schema) * len(self._members)
+        if self._limit is not None and needed > self._limit:
+            raise MemoryLimitError(
+                f"an individual release of {len(self._members)} uploads needs {needed / 2**30:.2f} GiB but the "
+                f"memory limit is {self._limit / 2**30:.2f} GiB; raise the limit, sample fewer clients per round "
+                f"or use a smaller dimension"
+            )
+        uploads = {
+            name: torch.zeros((len(self._members), *b.shape), dtype=torch.float32 if b.kind == "real" else torch.int64)
+            for name, b in schema.items()
+        }
+        first = 0
+        for call, updates in self._chunks(step, ask, cohort, message, schema):
+            started = time.process_time()
+            place = {name: values[first : first + len(updates)] for name, values in uploads.items()}
+            self.client_guard.wire(updates, call, torch.arange(len(updates)), out=place)
+            if self.transcript is not None and self.transcript.wants("wire", cohort.round):
+                at = self.transcript.positions(call.clients)
+                self.transcript.record(
+                    "wire", cohort.round, call.clients[at], {name: v[at] for name, v in place.items()}
+                )
+            first += len(updates)
+            self.costs.seconds["privacy"] += time.process_time() - started
+        self.clients.commit()
+        return self.server_guard.individual(self._members, uploads)
+
+    def _begin(self, step: str, cohort: Cohort, schema: Schema) -> int:
+        if cohort is not self._cohort:
+            raise FederationError("ask was called with a cohort of another draw; ask with the round's own cohort")
+        ask = self._asks
+        self._asks += 1
+        self.server_guard.charge(cohort, step, ask, schema, self._members)
+        return ask
+
+    def _chunks(
+        self, step: str, ask: int, cohort: Cohort, message: Message, schema: Schema
+    ) -> Iterator[tuple[Call, ClientUpdates]]:
+        for users in self._members.split(self.chunk_size(schema)):
+            if len(users) == 0:
+                return
+            started = time.process_time()
+            call = Call(cohort.round, cohort.draw, step, ask, users, self._streams, schema)
+            own = message.addressed_to(users)
+            updates = perform(self.clients, call, own)
+            self.costs.seconds["clients"] += time.process_time() - started
+            for observer in self.observers:
+                observer(self.clients, call, own, updates)
+            if self.transcript is not None and self.transcript.wants("raw", cohort.round):
+                at = self.transcript.positions(users)
+                self.transcript.record("raw", cohort.round, users[at], updates.materialise(at))
+            started = time.process_time()
+            self.client_guard.clip_(updates)
+            self.costs.seconds["privacy"] += time.process_time() - started
+            self.costs.client_rounds += len(users)
+            self.costs.up_bytes += self.client_guard.upload_bytes(updates)
+            self.costs.down_bytes += own.bytes_per_client() * len(users)
+            yield call, updates
+
+    def _wire(
+        self, updates: ClientUpdates, call: Call, positions: Int64[Tensor, " n"]
+    ) -> dict[str, Tensor]:
+        uploads = self.client_guard.wire(updates, call, positions)
+        if self.transcript is not None and self.transcript.wants("wire", call.round):
+            at = self.transcript.positions(call.clients[positions])
+            if len(at):
+                users = call.clients[positions][at]
+                self.transcript.record("wire", call.round, users, {k: v[at] for k, v in uploads.items()})
+        return uploads
+
+    def _tap_wire(self, updates: ClientUpdates, call: Call) -> None:
+        if self.transcript is not None and self.transcript.wants("wire", call.round):
+            at = self.transcript.positions(call.clients)
+            self.transcript.record("wire", call.round, call.clients[at], updates.materialise(at))
+
+    def chunk_size(self, schema: Schema) -> int:
+        """Clients per chunk: whole tiles, within the memory limit."""
+        chunk = self._chunk or DEFAULT_CHUNK
+        if self._chunk is None and self._limit is not None:
+            fits = self._limit // (_COPIES_PER_CHUNK * max(upload_bytes(schema), 1))
+            chunk = min(chunk, max(fits // TILE, 1) * TILE)
+        return chunk

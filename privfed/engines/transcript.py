@@ -1,0 +1,102 @@
+"""Taps: copies of what an adversary at each place would have seen, for the audited users only.
+
+`raw` is the update before any protection (an oracle, not an adversary), `wire` what leaves the device, `sum` the
+released total, `model` the parameters everybody receives. With no tap set nothing is copied.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import torch
+from jaxtyping import Int64
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+Tap = Literal["raw", "wire", "sum", "model"]
+TAPS: tuple[Tap, ...] = ("raw", "wire", "sum", "model")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Observation:
+    """One tapped exchange.
+
+    Attributes:
+        tap: where it was seen.
+        round: of the exchange.
+        users: audited users it concerns, `[n]`; empty for `sum` and `model`.
+        tensors: block name -> `[n, *shape]` (or `[*shape]` for `sum` and `model`).
+    """
+
+    tap: Tap
+    round: int
+    users: Int64[Tensor, " n"]
+    tensors: Mapping[str, Tensor]
+
+
+@dataclass(slots=True, eq=False)
+class Transcript:
+    """What was tapped in one run.
+
+    Attributes:
+        audited: users whose uploads may be copied.
+        taps: places to tap.
+        rounds: rounds to tap; None taps every round.
+    """
+
+    audited: Int64[Tensor, " users"]
+    taps: frozenset[Tap] = frozenset({"wire"})
+    rounds: frozenset[int] | None = None
+    observations: list[Observation] = field(default_factory=list)
+
+    def wants(self, tap: Tap, round: int) -> bool:
+        """Whether this exchange is to be copied."""
+        return tap in self.taps and (self.rounds is None or round in self.rounds)
+
+    def positions(self, clients: Int64[Tensor, " n"]) -> Int64[Tensor, " m"]:
+        """Positions of audited users among `clients`."""
+        return torch.isin(clients, self.audited).nonzero().squeeze(1)
+
+    def record(
+        self, tap: Tap, round: int, users: Int64[Tensor, " n"], tensors: Mapping[str, Tensor]
+    ) -> None:
+        """Keep one observation; chunks of one exchange are joined by `joined`."""
+        self.observations.append(Observation(tap, round, users, tensors))
+
+    def joined(self, tap: Tap) -> list[Observation]:
+        """One observation per tapped round, users ascending."""
+        out = []
+        for round in sorted({o.round for o in self.observations if o.tap == tap}):
+            chunks = [o for o in self.observations if o.tap == tap and o.round == round]
+            if tap in ("sum", "model"):
+                out.extend(chunks)
+                continue
+            users = torch.cat([o.users for o in chunks])
+            order = users.argsort()
+            tensors = {
+                name: torch.cat([o.tensors[name] for o in chunks])[order] for name in chunks[0].tensors
+            }
+            out.append(Observation(tap, round, users[order], tensors))
+        return out
+
+    def save(self, folder: Path) -> None:
+        """Write one safetensors file per tap and round into `folder`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for tap in self.taps:
+            for seen in self.joined(tap):
+                tensors = {name: t.contiguous() for name, t in seen.tensors.items()}
+                save_file(tensors | {"@users": seen.users}, folder / f"{tap}-{seen.round:06d}.safetensors")
+
+
+def load_observations(folder: Path, taps: Iterable[Tap] = TAPS) -> list[Observation]:
+    """Read what `Transcript.save` wrote, by tap and then by round."""
+    out = []
+    for tap in taps:
+        for path in sorted(folder.glob(f"{tap}-*.safetensors")):
+            with safe_open(path, framework="pt") as file:
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no __iter__)
+            users = tensors.pop("@users")
+            out.append(Observation(tap, int(path.stem.split("-")[1]), users, tensors))
+    return out

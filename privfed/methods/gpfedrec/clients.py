@@ -1,0 +1,90 @@
+"""GPFedRec's private halves: a user vector and a perceptron each, and a local copy of the item table."""
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from privfed.federation import PUBLIC, Call, Message, PrivateHalves, PrivateState, Purpose, Streams
+from privfed.methods.gpfedrec.config import GPFedRecConfig
+from privfed.methods.local_training import (
+    ClientData,
+    Decay,
+    Parameters,
+    Pull,
+    draw_samples,
+    local_epoch,
+    local_tables,
+    whole_catalogue,
+)
+from privfed.models.heads import NeuralHead, initial_perceptron
+from privfed.models.samples import NegativeSampler, steps_taken, touched_rows
+from privfed.updates import ClientUpdates, Dense
+
+
+class GPFedRecClients(PrivateHalves):
+    """All clients start from one public copy of user vector and perceptron, as in the released code."""
+
+    def __init__(self, config: GPFedRecConfig, data: ClientData, streams: Streams) -> None:
+        self.config, self.n_items = config, data.n_items
+        self.sampler = NegativeSampler(data.positives, data.excluded, config.negatives)
+        self.head = NeuralHead(config.dim, config.hidden)
+        unit = streams.uniform(Purpose.INITIALISE, 0, 1, [PUBLIC], self.head.size)[0]
+        user = streams.normal(Purpose.INITIALISE, 0, 2, [PUBLIC], config.dim)[0].mul_(config.initial_scale)
+        start = {"user": user, **initial_perceptron(self.head, unit)}
+        self.private = PrivateState(
+            {name: p.expand(data.n_users, *p.shape).clone() for name, p in start.items()}
+        )
+
+    @property
+    def lr_items(self) -> float:
+        """Learning rate of item rows."""
+        return self.config.lr * (self.config.eta * self.n_items - 1)
+
+    @property
+    def pull_strength(self) -> float:
+        """Share of its distance to the target that every row moves per step: 2 lr_items reg / (items x dim)."""
+        return 2 * self.lr_items * self.config.reg / (self.n_items * self.config.dim)
+
+    def train(self, call: Call, message: Message) -> ClientUpdates:
+        """One local epoch with the pull towards the personal target; every row of the table moves."""
+        c = self.config
+        samples = draw_samples(self.sampler, call)
+        rows = touched_rows(samples, self.n_items)
+        table = message.rows("items", rows.owner, rows.ids)
+        pull = Pull(message.rows("targets", rows.owner, rows.ids), self.pull_strength)
+        lr_user = c.lr * (c.eta - 1)
+
+        def step(p: Parameters, q: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+            return self.head.step_(p, q, y, weight, c.lr, lr_user)
+
+        new = local_epoch(
+            samples,
+            rows,
+            table,
+            self.private.of(call.clients),
+            step,
+            batch_size=c.batch_size,
+            lr_items=self.lr_items,
+            pull=pull,
+        )
+        self.private.stage(call.clients, new)
+        left = Decay(self.pull_strength, steps_taken(samples, c.batch_size)).untouched()
+        base = message.shared["items"]
+        update = (message.personal["targets"] - base).mul_((1 - left).view(-1, 1, 1))
+        update.flatten(0, 1).index_copy_(
+            0, rows.owner * self.n_items + rows.ids, table.sub_(base.index_select(0, rows.ids))
+        )
+        return ClientUpdates(call.clients, call.schema, [Dense("items", torch.arange(len(call.clients)), update)])
+
+    def score(
+        self,
+        clients: Int64[Tensor, " clients"],
+        message: Message,
+        updates: ClientUpdates | None,
+        candidates: Int64[Tensor, "clients c"] | None,
+    ) -> Float[Tensor, "clients c"]:
+        """Logits of the private perceptron on the client's own copy of the table."""
+        if candidates is None:
+            candidates = whole_catalogue(len(clients), self.n_items)
+        p = self.private.of(clients) if updates is None else self.private.staged(clients)
+        return self.head.logits(p, local_tables(message, updates, candidates))

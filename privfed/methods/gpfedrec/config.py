@@ -1,0 +1,25 @@
+"""Settings of GPFedRec."""
+
+from pydantic import Field
+
+from privfed.methods.gpfedrec.graph import Metric
+from privfed.methods.method import MethodConfig
+
+
+class GPFedRecConfig(MethodConfig):
+    """Settings; defaults follow the paper's best on ML-100K with the graph signed as its eq. 3 says."""
+
+    dim: int = Field(32, ge=1, description="width of user and item vectors")
+    hidden: tuple[int, ...] = Field((32, 16, 8), description="hidden widths of the private perceptron")
+    lr: float = Field(0.1, gt=0, description="learning rate of the perceptron")
+    eta: float = Field(80.0, gt=1, description="user lr = lr (eta - 1), item lr = lr (eta x items - 1)")
+    reg: float = Field(0.5, ge=0, description="weight of the pull towards the neighbours' mean table")
+    negatives: int = Field(4, ge=1, description="distinct negatives per positive, redrawn every round")
+    batch_size: int = Field(256, ge=1, description="local samples per step")
+    graph: Metric | None = Field(
+        "similarity", description="similarity (eq. 3), distance (as released), or null for the plain mean"
+    )
+    gamma: float = Field(1.0, ge=0, description="threshold = gamma x mean of the graph metric")
+    min_neighbours: int = Field(5, ge=1, description="fewest other users a personal table may average")
+    refresh_every: int = Field(1, ge=1, description="rounds between graph refreshes (light variant: > 1)")
+    initial_scale: float = Field(1.0, gt=0, description="standard deviation of initial user and item vectors")

@@ -1,0 +1,1 @@
+"""Stacked building blocks: pure functions over a leading clients axis."""

@@ -1,0 +1,95 @@
+"""The device's half of the privacy layer: clip, then noise on what is about to leave.
+
+It reads the same `PrivacyPlan` from which the `Guarantee` is derived, so code and claim cannot drift apart.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Int64
+from torch import Tensor
+
+from privfed.federation import Call, Purpose, Streams
+from privfed.privacy.plan import PrivacyPlan
+from privfed.updates import ClientUpdates, upload_bytes
+
+_BLOCKS_PER_ASK = 256
+
+
+@dataclass(slots=True)
+class ClipCounts:
+    """How often the clip bit; the experimenter's view, never released."""
+
+    uploads: int = 0
+    clipped: int = 0
+
+    @property
+    def fraction(self) -> float | None:
+        """Share of uploads whose norm was above the clip norm."""
+        return self.clipped / self.uploads if self.uploads else None
+
+
+class ClientGuard:
+    """Clips and noises the updates of the clients a process hosts.
+
+    Args:
+        plan: the run's privacy plan.
+        streams: the clients' own addressed randomness.
+    """
+
+    def __init__(self, plan: PrivacyPlan, streams: Streams) -> None:
+        self.plan, self._streams = plan, streams
+        self.counts = ClipCounts()
+
+    @property
+    def adds_noise(self) -> bool:
+        """True where every upload gets its own noise, so it must be materialised."""
+        return self.plan.protection.noise is not None
+
+    def clip_(self, updates: ClientUpdates) -> None:
+        """Scale every client's real blocks, in place, to a joint norm of at most the clip norm."""
+        clip = self.plan.protection.clip
+        if clip is None:
+            return
+        norms = updates.norms(clip.order)
+        factors = (clip.norm / norms.clamp(min=1e-300)).clamp(max=1.0)
+        # A float32 product may round up; shrinking by a few units in the last place keeps the norm below.
+        factors = torch.where(factors < 1.0, factors * (1 - 2.0**-22), factors)
+        updates.scale_(factors)
+        self.counts.uploads += len(updates)
+        self.counts.clipped += int((norms > clip.norm).sum())
+
+    def wire(
+        self,
+        updates: ClientUpdates,
+        call: Call,
+        positions: Int64[Tensor, " n"],
+        out: dict[str, Tensor] | None = None,
+    ) -> dict[str, Tensor]:
+        """What the clients at `positions` put on the wire, dense `[n, *shape]`, noise included.
+
+        With `out`, zeroed buffers of that shape, values are written there.
+        """
+        uploads = updates.materialise(positions, out)
+        noise = self.plan.protection.noise
+        if noise is None:
+            return uploads
+        users = call.clients[positions].tolist()
+        touched = updates.touched(positions) if noise.coordinates == "touched" else None
+        draw = self._streams.laplace if noise.law == "laplace" else self._streams.normal
+        for index, (name, block) in enumerate(call.schema.items()):
+            if block.kind != "real":
+                continue
+            address = call.ask * _BLOCKS_PER_ASK + index
+            z = draw(Purpose.NOISE, call.round, address, users, block.size).mul_(noise.scale / block.weight)
+            if touched is not None:
+                z.mul_(touched[name].view(z.shape))
+            uploads[name].view(z.shape).add_(z)
+        return uploads
+
+    def upload_bytes(self, updates: ClientUpdates) -> int:
+        """Bytes these clients upload: dense where noise covers every coordinate, else as represented."""
+        noise = self.plan.protection.noise
+        if noise is not None and noise.coordinates == "all":
+            return upload_bytes(updates.schema) * len(updates)
+        return updates.nbytes

@@ -1,0 +1,21 @@
+"""The update algebra: blocks, parts and what a cohort's updates can do without being copied."""
+
+from privfed.updates.client_updates import ClientUpdates
+from privfed.updates.parts import Dense, Part, Rows
+from privfed.updates.schema import Block, Schema, UpdateError, schema_digest, upload_bytes
+from privfed.updates.tiles import TILE, padded, tiles
+
+__all__ = [
+    "TILE",
+    "Block",
+    "ClientUpdates",
+    "Dense",
+    "Part",
+    "Rows",
+    "Schema",
+    "UpdateError",
+    "padded",
+    "schema_digest",
+    "tiles",
+    "upload_bytes",
+]

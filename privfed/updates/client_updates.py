@@ -1,0 +1,119 @@
+"""`ClientUpdates`: what a cohort of clients computed, stacked, before any guard has touched it.
+
+It never travels: only what a guard makes of it does. Operations consume: `scale_` works in place.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from privfed.updates.parts import Part
+from privfed.updates.schema import Schema, UpdateError
+
+
+class ClientUpdates:
+    """The updates of `clients`, in that order, as parts over the blocks of `schema`.
+
+    Raises:
+        UpdateError: a part names an undeclared block or does not fit it.
+    """
+
+    def __init__(self, clients: Int64[Tensor, " clients"], schema: Schema, parts: Sequence[Part]) -> None:
+        self.clients, self.schema, self.parts = clients, schema, tuple(parts)
+        for part in self.parts:
+            if part.block not in schema:
+                raise UpdateError(
+                    f"block {part.block!r} was not declared by the server; declared are {sorted(schema)}"
+                )
+            part.check(schema[part.block], len(clients))
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all clients' values as represented."""
+        return sum(part.nbytes for part in self.parts)
+
+    def norm_powers(self, order: int) -> Float[Tensor, "clients blocks"]:
+        """Sum of |weight x value|^order per client and real block; a joint norm is its row sum, rooted."""
+        real = [name for name, block in self.schema.items() if block.kind == "real"]
+        powers = torch.zeros(len(self), len(real), dtype=torch.float64)
+        for part in self.parts:
+            if part.block in real:
+                weight = self.schema[part.block].weight
+                powers[:, real.index(part.block)] += part.norm_power(order, len(self)) * weight**order
+        return powers
+
+    def norms(self, order: int) -> Float[Tensor, " clients"]:
+        """Joint L1 (order 1) or L2 (order 2) norm of every client over all real blocks, float64."""
+        if order not in (1, 2):
+            raise UpdateError(f"norm order is {order}; only 1 and 2 are defined for updates")
+        total = self.norm_powers(order).sum(1)
+        return total if order == 1 else total.sqrt()
+
+    def scale_(self, factors: Float[Tensor, " clients"]) -> "ClientUpdates":
+        """Multiply every client's real values by its factor, in place; integer blocks stay exact."""
+        for part in self.parts:
+            if self.schema[part.block].kind == "real":
+                part.scale_(factors)
+        return self
+
+    def add_to(self, sums: dict[str, Tensor]) -> None:
+        """Add the sum over clients into `sums`."""
+        for part in self.parts:
+            part.add_to(sums[part.block])
+
+    def slots(self, positions: Int64[Tensor, " n"]) -> Int64[Tensor, " clients"]:
+        """Where each client's values go when `positions` are materialised: an index, or -1."""
+        slots = torch.full((len(self),), -1)
+        slots[positions] = torch.arange(len(positions))
+        return slots
+
+    def materialise(
+        self, positions: Int64[Tensor, " n"], out: dict[str, Tensor] | None = None
+    ) -> dict[str, Tensor]:
+        """Dense copies `[n, *shape]` of the clients at `positions`, into zeroed buffers `out` where given."""
+        slots = self.slots(positions)
+        if out is None:
+            out = {
+                name: torch.zeros(
+                    (len(positions), *block.shape), dtype=torch.float32 if block.kind == "real" else torch.int64
+                )
+                for name, block in self.schema.items()
+            }
+        for part in self.parts:
+            part.write(slots, out[part.block])
+        return out
+
+    def touched(self, positions: Int64[Tensor, " n"]) -> dict[str, Tensor]:
+        """Which coordinates the clients at `positions` send at all, bool `[n, *shape]`."""
+        slots = self.slots(positions)
+        out = {
+            name: torch.zeros((len(positions), *b.shape), dtype=torch.bool) for name, b in self.schema.items()
+        }
+        for part in self.parts:
+            part.touched(slots, out[part.block])
+        return out
+
+    def rows_at(
+        self, block: str, owner: Int64[Tensor, " k"], ids: Int64[Tensor, " k"]
+    ) -> Float[Tensor, "k width"]:
+        """Row `ids[j]` of the table block of client `owner[j]`, zero where untouched."""
+        width = self.schema[block].shape[1]
+        found = torch.zeros(len(ids), width)
+        for part in self.parts:
+            if part.block == block:
+                found += part.rows_at(owner, ids)
+        return found
+
+    def stacked(self, block: str) -> Float[Tensor, "clients ..."]:
+        """One block of every client, `[clients, *shape]`; zero where a client sent nothing."""
+        found = torch.zeros((len(self), *self.schema[block].shape))
+        everyone = torch.arange(len(self))
+        for part in self.parts:
+            if part.block == block:
+                part.write(everyone, found)
+        return found

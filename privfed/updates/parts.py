@@ -1,0 +1,192 @@
+"""The representations a part of an update can have: `Dense` (stacked) and `Rows` (ragged ids and values).
+
+A part names its block and the clients (positions in the cohort) that own its values. Owners may be a subset
+of the cohort, so clients of unequal size need no other code.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from privfed.updates.schema import Block, UpdateError
+
+
+class Part(Protocol):
+    """One block's values for some clients, in one representation."""
+
+    @property
+    def block(self) -> str:
+        """Name of the declared block."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the values (and row ids) of all owners."""
+
+    def check(self, block: Block, clients: int) -> None:
+        """Refuse values that do not fit `block` or owners outside `0..clients-1`."""
+
+    def norm_power(self, order: int, clients: int) -> Float[Tensor, " clients"]:
+        """Sum of |value|^order of every client (zero where a client owns nothing)."""
+
+    def scale_(self, factors: Float[Tensor, " clients"]) -> None:
+        """Multiply every client's values by its factor, in place."""
+
+    def add_to(self, total: Tensor) -> None:
+        """Add the sum over clients into `total`, shaped like the block."""
+
+    def write(self, slots: Int64[Tensor, " clients"], out: Tensor) -> None:
+        """Add the values of clients with slots[c] >= 0 into out[slots[c]]; out is [rows, *shape]."""
+
+    def rows_at(self, owner: Int64[Tensor, " k"], ids: Int64[Tensor, " k"]) -> Float[Tensor, "k width"]:
+        """Row `ids[j]` of client `owner[j]`, zero where the client did not touch it."""
+
+    def touched(self, slots: Int64[Tensor, " clients"], out: Tensor) -> None:
+        """Set out[slots[c], coordinate] where client c sends a value; out is bool [rows, *shape]."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dense:
+    """Stacked values: `values[j]` is the whole block of client `owner[j]`."""
+
+    block: str
+    owner: Int64[Tensor, " h"]
+    values: Float[Tensor, "h ..."]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the stacked values."""
+        return self.values.nbytes
+
+    def check(self, block: Block, clients: int) -> None:
+        """Refuse values that do not fit `block` or owners outside the cohort."""
+        _check_owner(self.block, self.owner, len(self.values), clients)
+        if tuple(self.values.shape[1:]) != block.shape:
+            raise UpdateError(
+                f"block {self.block!r} was declared with shape {block.shape} but the update holds "
+                f"{tuple(self.values.shape[1:])} per client"
+            )
+
+    def norm_power(self, order: int, clients: int) -> Float[Tensor, " clients"]:
+        """Sum of |value|^order per client, in float64."""
+        flat = self.values.flatten(1)
+        own = flat.abs().sum(1, dtype=torch.float64) if order == 1 else _squares(flat)
+        return torch.zeros(clients, dtype=torch.float64).index_add_(0, self.owner, own)
+
+    def scale_(self, factors: Float[Tensor, " clients"]) -> None:
+        """Multiply in place."""
+        self.values.mul_(factors[self.owner].view(-1, *[1] * (self.values.dim() - 1)).to(self.values.dtype))
+
+    def add_to(self, total: Tensor) -> None:
+        """Add the column sums, accumulated in the dtype of `total`."""
+        total.add_(self.values.sum(0, dtype=total.dtype))
+
+    def write(self, slots: Int64[Tensor, " clients"], out: Tensor) -> None:
+        """Add whole blocks."""
+        slot = slots[self.owner]
+        if len(slot) == len(out) and torch.equal(slot, torch.arange(len(out))):
+            out.add_(self.values)
+        else:
+            keep = slot >= 0
+            out.index_add_(0, slot[keep], self.values[keep].to(out.dtype))
+
+    def rows_at(self, owner: Int64[Tensor, " k"], ids: Int64[Tensor, " k"]) -> Float[Tensor, "k width"]:
+        """Gather rows of stacked tables."""
+        place = torch.full((int(torch.cat([self.owner, owner]).max()) + 1,), -1).index_copy_(
+            0, self.owner, torch.arange(len(self.owner))
+        )[owner]
+        rows = self.values.shape[1]
+        found = self.values.flatten(0, 1).index_select(0, place.clamp(min=0) * rows + ids)
+        return found if bool((place >= 0).all()) else found * (place >= 0).unsqueeze(1)
+
+    def touched(self, slots: Int64[Tensor, " clients"], out: Tensor) -> None:
+        """Every coordinate of an owner is sent."""
+        slot = slots[self.owner]
+        out[slot[slot >= 0]] = True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """Ragged rows of a table: client `owner[j]` sends `values[j]` for row `ids[j]`.
+
+    Pairs (owner, id) are distinct and in ascending order, so a row is found by bisection.
+    """
+
+    block: str
+    owner: Int64[Tensor, " k"]
+    ids: Int64[Tensor, " k"]
+    values: Float[Tensor, "k width"]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of values plus a 32-bit id per row."""
+        return self.values.nbytes + 4 * len(self.ids)
+
+    def check(self, block: Block, clients: int) -> None:
+        """Refuse ids outside the table, repeated or unordered pairs, owners outside the cohort."""
+        _check_owner(self.block, self.owner, len(self.values), clients)
+        if len(block.shape) != 2 or self.values.shape[1] != block.shape[1]:
+            raise UpdateError(
+                f"block {self.block!r} was declared with shape {block.shape} but the update holds rows of "
+                f"width {self.values.shape[1]}"
+            )
+        if len(self.ids) == 0:
+            return
+        if len(self.ids) != len(self.values) or int(self.ids.min()) < 0 or int(self.ids.max()) >= block.shape[0]:
+            raise UpdateError(f"block {self.block!r}: row ids must lie in 0..{block.shape[0] - 1}, one per value")
+        key = self.owner * block.shape[0] + self.ids
+        if bool((key[1:] <= key[:-1]).any()):
+            raise UpdateError(f"block {self.block!r}: (owner, row) pairs must be distinct and ascending")
+
+    def norm_power(self, order: int, clients: int) -> Float[Tensor, " clients"]:
+        """Sum of |value|^order per client, in float64."""
+        own = self.values.abs().sum(1, dtype=torch.float64) if order == 1 else _squares(self.values)
+        return torch.zeros(clients, dtype=torch.float64).index_add_(0, self.owner, own)
+
+    def scale_(self, factors: Float[Tensor, " clients"]) -> None:
+        """Multiply in place."""
+        self.values.mul_(factors[self.owner].unsqueeze(1).to(self.values.dtype))
+
+    def add_to(self, total: Tensor) -> None:
+        """Scatter-add rows."""
+        total.index_add_(0, self.ids, self.values.to(total.dtype))
+
+    def write(self, slots: Int64[Tensor, " clients"], out: Tensor) -> None:
+        """Scatter rows of the chosen clients."""
+        slot = slots[self.owner]
+        flat, rows = out.view(-1, out.shape[-1]), out.shape[1]
+        keep = slot >= 0
+        if bool(keep.all()):
+            flat.index_add_(0, slot * rows + self.ids, self.values.to(out.dtype))
+        else:
+            flat.index_add_(0, slot[keep] * rows + self.ids[keep], self.values[keep].to(out.dtype))
+
+    def rows_at(self, owner: Int64[Tensor, " k"], ids: Int64[Tensor, " k"]) -> Float[Tensor, "k width"]:
+        """Find rows by bisection on (owner, id)."""
+        if len(self.ids) == 0:
+            return self.values.new_zeros(len(ids), self.values.shape[1])
+        stride = int(torch.maximum(self.ids.max(), ids.max())) + 1
+        keys, wanted = self.owner * stride + self.ids, owner * stride + ids
+        place = torch.searchsorted(keys, wanted).clamp_(max=len(keys) - 1)
+        hit = keys[place] == wanted
+        return self.values.index_select(0, place) * hit.unsqueeze(1)
+
+    def touched(self, slots: Int64[Tensor, " clients"], out: Tensor) -> None:
+        """Only the rows a client names."""
+        slot = slots[self.owner]
+        keep = slot >= 0
+        out[slot[keep], self.ids[keep]] = True
+
+
+def _squares(flat: Float[Tensor, "h d"]) -> Float[Tensor, " h"]:
+    return torch.linalg.vector_norm(flat, dim=1, dtype=torch.float64).square_()
+
+
+def _check_owner(block: str, owner: Int64[Tensor, " k"], values: int, clients: int) -> None:
+    if len(owner) != values:
+        raise UpdateError(f"block {block!r}: {len(owner)} owners for {values} values; give one owner per value")
+    if len(owner) and (int(owner.min()) < 0 or int(owner.max()) >= clients):
+        raise UpdateError(f"block {block!r}: owners must be positions 0..{clients - 1} in the cohort")
+

@@ -1,0 +1,57 @@
+"""What may leave a device: named blocks with a shape and a kind.
+
+The server declares a schema with every ask; only declared blocks can leave, which is why predictions and
+personal state cannot.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+
+class UpdateError(ValueError):
+    """A client update does not fit the schema that the server declared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One declared piece of an upload.
+
+    Attributes:
+        shape: shape of one client's values.
+        kind: `real` values are clipped, noised and encoded; `integer` values travel exactly.
+        weight: isometry factor of one coordinate in the server's basis; norm, noise and encoding act on
+            weight x value (FAIR's tiers need it, everything else has 1).
+        bound: largest absolute value of an integer block, for the head-room proof of a ring.
+    """
+
+    shape: tuple[int, ...]
+    kind: Literal["real", "integer"] = "real"
+    weight: float = 1.0
+    bound: int | None = None
+
+    def __post_init__(self) -> None:
+        if any(side < 1 for side in self.shape):
+            raise UpdateError(f"a block has shape {self.shape}; every side must be at least 1")
+
+    @property
+    def size(self) -> int:
+        """Coordinates of one client."""
+        return math.prod(self.shape)
+
+
+Schema = Mapping[str, Block]
+
+
+def schema_digest(schema: Schema) -> str:
+    """SHA-256 over names, shapes and kinds in order: both sides of a wire compare it."""
+    layout = [[name, list(b.shape), b.kind, b.weight, b.bound] for name, b in schema.items()]
+    return hashlib.sha256(json.dumps(layout).encode()).hexdigest()
+
+
+def upload_bytes(schema: Schema) -> int:
+    """Bytes of one client's dense upload: float32 for real blocks, int64 for integer ones."""
+    return sum(b.size * (4 if b.kind == "real" else 8) for b in schema.values())

@@ -1,0 +1,1 @@
+"""Secure aggregation as a library: numpy and cryptography only."""
