@@ -1,12 +1,13 @@
 """What an adversary saw, what it knew beforehand, and what it tries to find out.
 
-Every attack in this package is a pure function of a :class:`ServerView` (what passed the point in the system where the
-adversary listens) and a :class:`Knowledge` (what it knew before). :class:`Targets` holds the truth and is seen only by
-the measurement, never by an attack.
+Every attack in this package is a pure function of a :class:`ServerView` (what passed the point in the system
+where the adversary listens) and a :class:`Knowledge` (what it knew before). :class:`Targets` holds the truth
+and is seen only by the measurement, never by an attack.
 
-The two games follow the membership game of Shokri et al. (S&P 2017) in its recommender form (Yuan et al., WWW 2023):
-"did user u train on item i?". Members are natural, not coin-flipped, so a score here mixes leakage with popularity (and,
-for held-out items, with time); read it beside the popularity guesser and never convert it to an epsilon.
+The two games follow the membership game of Shokri et al. (S&P 2017) in its recommender form (Yuan et al., WWW
+2023): "did user u train on item i?". Members are natural, not coin-flipped, so a score here mixes leakage
+with popularity (and, for held-out items, with time); read it beside the popularity guesser and never convert
+it to an epsilon.
 """
 
 from dataclasses import dataclass, replace
@@ -21,8 +22,14 @@ Scores: TypeAlias = Float64[np.ndarray, "users items"]
 ALL_ITEMS = "all items"
 TOUCHED_ITEMS = "touched items"
 
+PerUser: TypeAlias = Float64[np.ndarray, "users"]
+"""One number per audited user."""
+
+UserMask: TypeAlias = Bool[np.ndarray, "users"]
+"""A choice of audited users."""
+
 UNTOUCHED_TOLERANCE = 1e-4
-"""A row counts as untouched below this share of the user's largest row; float32 rounding stays well under it."""
+"""A row is untouched below this share of the user's largest row; float32 rounding stays well under it."""
 
 USERS_PER_CHUNK = 64
 """Users handled together, so that temporary copies of their uploads stay within tens of megabytes."""
@@ -39,12 +46,13 @@ class ServerView:
     Attributes:
         round: Round number, from 0.
         uploads: What each audited user sent, one row per item. A user who did not take part has only zeros.
-        pull: Direction the server itself put into each user's local training, known to it (GPFedRec: the user's own
-            regularisation target minus the global table), or None where there is none. An upload contains an unknown
-            multiple of it, the same for all rows of a user.
+        pull: Direction the server itself put into each user's local training, known to it (GPFedRec: the
+            user's own regularisation target minus the global table), or None where there is none. An upload
+            contains an unknown multiple of it, the same for all rows of a user.
 
     Raises:
-        ViewError: If the arrays are not float32 of equal [users, items, width] shape, or hold NaN or infinity.
+        ViewError: If the arrays are not float32 of equal [users, items, width] shape, or hold NaN or
+        infinity.
     """
 
     round: int
@@ -57,13 +65,13 @@ class ServerView:
                 continue
             if array.dtype != np.float32 or array.ndim != 3 or 0 in array.shape:
                 raise ViewError(
-                    f"ServerView.{name} is {array.dtype} of shape {array.shape}; pass a non-empty float32 array of "
-                    "shape [users, items, width]."
+                    f"ServerView.{name} is {array.dtype} of shape {array.shape}; pass a non-empty float32 "
+                    "array of shape [users, items, width]."
                 )
             if not np.isfinite(array.sum(dtype=np.float64)):
                 raise ViewError(
-                    f"ServerView.{name} of round {self.round} holds NaN or infinity; leave out the users whose upload "
-                    "broke, or pass zeros for users who did not take part."
+                    f"ServerView.{name} of round {self.round} holds NaN or infinity; leave out the users "
+                    "whose upload broke, or pass zeros for users who did not take part."
                 )
         if self.pull is not None and self.pull.shape != self.uploads.shape:
             raise ViewError(
@@ -74,25 +82,25 @@ class ServerView:
     @property
     def n_users(self) -> int:
         """Number of audited users."""
-        return self.uploads.shape[0]
+        return len(self.uploads)
 
     @property
     def n_items(self) -> int:
         """Catalogue size."""
-        return self.uploads.shape[1]
+        return len(self.uploads[0])
 
     @property
     def width(self) -> int:
         """Length of one item row."""
-        return self.uploads.shape[2]
+        return len(self.uploads[0, 0])
 
     def chunks(self) -> list[slice]:
         """User slices that cover the view, small enough to copy."""
         return [slice(at, at + USERS_PER_CHUNK) for at in range(0, self.n_users, USERS_PER_CHUNK)]
 
-    def present(self) -> Bool[np.ndarray, "users"]:
+    def present(self) -> UserMask:
         """Users who sent anything in this round."""
-        return self.uploads.any(axis=(1, 2))
+        return np.asarray(self.uploads.any(axis=(1, 2)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +108,8 @@ class Knowledge:
     """What the adversary knows before it looks at anything.
 
     Attributes:
-        popularity: How often each item was interacted with, on any scale (counts, shares); higher is more popular.
+        popularity: How often each item was interacted with, on any scale (counts, shares); higher is more
+        popular.
 
     Raises:
         ViewError: If popularity is not one finite float64 number per item.
@@ -112,8 +121,22 @@ class Knowledge:
         p = self.popularity
         if p.dtype != np.float64 or p.ndim != 1 or not np.isfinite(p).all():
             raise ViewError(
-                f"Knowledge.popularity is {p.dtype} of shape {p.shape}; pass one finite float64 number per item."
+                f"Knowledge.popularity is {p.dtype} of shape {p.shape}; pass one finite float64 number per "
+                "item."
             )
+
+    def popularity_of(self, view: ServerView) -> Float64[np.ndarray, "items"]:
+        """The popularity, once it is known to be about the catalogue of the view.
+
+        Raises:
+            ViewError: If it covers another number of items.
+        """
+        if len(self.popularity) != view.n_items:
+            raise ViewError(
+                f"Knowledge.popularity has {len(self.popularity)} items but the uploads have {view.n_items}; "
+                "pass the popularity of the catalogue that was trained on."
+            )
+        return self.popularity
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,12 +145,12 @@ class Support:
 
     Attributes:
         rows: True where the upload differs from the untouched pattern (zero after the pull is taken out).
-        told: Users with at least one untouched row. For the others noise lies on every row (or they really touched
-            every item), so the support cannot be told and `rows` is all True.
+        told: Users with at least one untouched row. For the others noise lies on every row (or they really
+            touched every item), so the support cannot be told and `rows` is all True.
     """
 
     rows: Bool[np.ndarray, "users items"]
-    told: Bool[np.ndarray, "users"]
+    told: UserMask
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +179,8 @@ class Targets:
         if not same or self.members.ndim != 2 or self.members.dtype != bool or self.candidates.dtype != bool:
             raise ViewError(
                 f"Targets got members {self.members.dtype} {self.members.shape} and candidates "
-                f"{self.candidates.dtype} {self.candidates.shape}; pass two boolean masks of one [users, items] shape."
+                f"{self.candidates.dtype} {self.candidates.shape}; pass two boolean masks of one [users, "
+                "items] shape."
             )
 
     @classmethod
@@ -177,27 +201,29 @@ class Targets:
     ) -> "Targets":
         """Game 2: training items against held-out items of the same user.
 
-        Both sides are to the user's taste, so popularity and taste help less; what is left is memory of training (and,
-        with a split by time, whatever time changes).
+        Both sides are to the user's taste, so popularity and taste help less; what is left is memory of
+        training (and, with a split by time, whatever time changes).
 
         Args:
             train: Items each user trained on.
             held_out: The user's validation and test items.
         """
-        return cls(members=train, candidates=train | (held_out & ~train), game="trained vs held-out of the same user")
+        return cls(
+            members=train, candidates=train | (held_out & ~train), game="trained vs held-out of the same user"
+        )
 
     def touched(self, support: Support) -> "Targets":
         """The same game, asked only of items whose row the upload touched.
 
-        This separates "which rows moved" from "which of the moved rows are real": a client's own sampled negatives are
-        the non-members that are left.
+        This separates "which rows moved" from "which of the moved rows are real": a client's own sampled
+        negatives are the non-members that are left.
         """
         hidden = int((~support.told).sum())
         note = (
-            ""
-            if hidden == 0
-            else f"support not visible for {hidden} of {len(support.told)} users (every row differs from zero); "
-            "for them all items count as touched"
+            f"every row differs from zero for {hidden} of {len(support.told)} users, so their touched rows "
+            "cannot be told and all items count as touched"
+            if hidden
+            else ""
         )
         return replace(self, candidates=self.candidates & support.rows, scope=TOUCHED_ITEMS, note=note)
 
@@ -205,10 +231,10 @@ class Targets:
 def pull_share(view: ServerView) -> Float32[np.ndarray, "users"]:
     """How much of the server's own pull each upload contains.
 
-    An untouched row equals share * pull exactly, with one share per user (GPFedRec: 1 - (1 - a)^steps). Least absolute
-    deviations over rows, that is the weighted median of the per-row least-squares shares with weights |pull row|^2,
-    finds it even though touched rows disagree, and is exact where more than half of the weight is untouched and there
-    is no noise. Zero where there is no pull.
+    An untouched row equals share * pull exactly, with one share per user (GPFedRec: 1 - (1 - a)^steps). Least
+    absolute deviations over rows, that is the weighted median of the per-row least-squares shares with
+    weights |pull row|^2, finds it even though touched rows disagree, and is exact where more than half of the
+    weight is untouched and there is no noise. Zero where there is no pull.
     """
     share = np.zeros(view.n_users, dtype=np.float32)
     if view.pull is None:
@@ -232,7 +258,10 @@ def residual(
     """Uploads of a slice of users with the server's own pull taken out."""
     if view.pull is None:
         return view.uploads[chunk]
-    return view.uploads[chunk] - share[chunk, None, None] * view.pull[chunk]
+    left: Float32[np.ndarray, "chunk items width"] = (
+        view.uploads[chunk] - share[chunk, None, None] * view.pull[chunk]
+    )
+    return left
 
 
 def row_norms(view: ServerView) -> Float32[np.ndarray, "users items"]:

@@ -1,10 +1,11 @@
 """What every membership attack declares about itself, and what it must be able to do."""
 
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 from attacks.view import Knowledge, Scores, ServerView
 
 
+@runtime_checkable
 class Attack(Protocol):
     """A pure function from what was seen and known to one score per (user, item).
 

@@ -1,7 +1,7 @@
 """B0, the popularity guesser: the baseline that looks at nothing.
 
-People interact with popular items, so "everybody has the popular ones" already beats a coin. An attack teaches
-something only by how far it exceeds this row.
+People interact with popular items, so "everybody has the popular ones" already beats a coin. An attack
+teaches something only by how far it exceeds this row.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from attacks.view import Knowledge, Scores, ServerView, ViewError
+from attacks.view import Knowledge, Scores, ServerView
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class PopularityGuesser:
     unit: ClassVar[str] = "interaction"
     cost: ClassVar[str] = "none"
     explains: ClassVar[str] = (
-        "Guesses that every user has the popular items, without looking at any upload; it is the floor that a real "
-        "attack has to beat."
+        "Guesses that every user has the popular items, without looking at any upload; it is the floor that "
+        "a real attack has to beat."
     )
 
     def score(self, view: ServerView, knowledge: Knowledge) -> Scores:
@@ -33,9 +33,4 @@ class PopularityGuesser:
         Raises:
             ViewError: If the popularity covers another catalogue than the view.
         """
-        if len(knowledge.popularity) != view.n_items:
-            raise ViewError(
-                f"Knowledge.popularity has {len(knowledge.popularity)} items but the uploads have {view.n_items}; "
-                "pass the popularity of the catalogue that was trained on."
-            )
-        return np.broadcast_to(knowledge.popularity, (view.n_users, view.n_items))
+        return np.broadcast_to(knowledge.popularity_of(view), (view.n_users, view.n_items))

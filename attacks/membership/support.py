@@ -1,9 +1,9 @@
 """Row support and row norm: read membership off which rows moved, and how far.
 
-An item table's gradient is zero on rows the user never looked up, so a plain upload shows the user's items (and its
-sampled negatives) as its non-zero rows. Positives are rarer than negatives and are pushed harder, so among the touched
-rows the longer ones are more often real. The observation is as old as federated recommendation itself (Chai et al.,
-"Secure federated matrix factorization", IEEE Intelligent Systems 2020).
+An item table's gradient is zero on rows the user never looked up, so a plain upload shows the user's items
+(and its sampled negatives) as its non-zero rows. Positives are rarer than negatives and are pushed harder, so
+among the touched rows the longer ones are more often real. The observation is as old as federated
+recommendation itself (Chai et al., "Secure federated matrix factorization", IEEE Intelligent Systems 2020).
 """
 
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ class RowSupport(UploadAttack):
     knowledge: ClassVar[tuple[str, ...]] = ("the pull the server sent",)
     cost: ClassVar[str] = "O(items * width) per user"
     explains: ClassVar[str] = (
-        "Calls every item whose row changed in the upload a member; exact when clients train on their own items only, "
-        "diluted by sampled negatives or fake items, and blind once noise lies on every row."
+        "Calls every item whose row changed in the upload a member; exact when clients train on their own "
+        "items only, diluted by sampled negatives or fake items, and blind once noise lies on every row."
     )
 
     def score(self, view: ServerView, knowledge: Knowledge) -> Scores:  # noqa: ARG002 - uses no prior knowledge
-        """1.0 where the row differs from the untouched pattern; all equal for a user whose support cannot be told."""
+        """1.0 where the row differs from the untouched pattern; all equal where that cannot be told."""
         return support(view).rows.astype(np.float64)
 
 
@@ -40,12 +40,13 @@ class RowNorm(UploadAttack):
     knowledge: ClassVar[tuple[str, ...]] = ("the pull the server sent",)
     cost: ClassVar[str] = "O(items * width) per user"
     explains: ClassVar[str] = (
-        "Ranks items by how far their row moved, because the items a user really has are pushed harder than the "
-        "negatives sampled against them."
+        "Ranks items by how far their row moved, because the items a user really has are pushed harder than "
+        "the negatives sampled against them."
     )
 
     def score(self, view: ServerView, knowledge: Knowledge) -> Scores:  # noqa: ARG002 - uses no prior knowledge
-        """Row norms after the pull is taken out, divided by the user's own root mean square so that users compare."""
+        """Row norms without the pull, over the user's root mean square so that users compare."""
         norms = row_norms(view).astype(np.float64)
         scale = np.sqrt(np.square(norms).mean(axis=1, keepdims=True))
-        return np.divide(norms, scale, out=np.zeros_like(norms), where=scale > 0)
+        scaled: Scores = np.divide(norms, scale, out=np.zeros_like(norms), where=scale > 0)
+        return scaled

@@ -1,7 +1,7 @@
 """From runs to cells: one method under one setting, over its seeds.
 
-Intervals over seeds are Student t at 95 % and need five seeds; with fewer there is only the mean and the range. Intervals over
-users come from each run's bootstrap and are averaged over the seeds, bound by bound.
+Intervals over seeds are Student t at 95 % and need five seeds; with fewer there is only the mean and the
+range. Intervals over users come from each run's bootstrap and are averaged over the seeds, bound by bound.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -61,7 +61,9 @@ def aggregate(runs: Sequence[Run]) -> list[Cell]:
 
 def rate_at(row: AttackRow, fpr: float) -> float | None:
     """The row's true-positive rate at a false-positive rate, or None where it was not resolved."""
-    return next((point.tpr for point in row.tpr_at_fpr or [] if abs(point.fpr - fpr) < 1e-9), None)
+    return next(
+        (point.tpr.value for point in row.tpr_at_fpr if point.tpr and abs(point.fpr - fpr) < 1e-9), None
+    )
 
 
 def _cell(runs: list[Run]) -> Cell:
@@ -118,13 +120,13 @@ def _attack_cell(rows: list[AttackRow]) -> AttackCell:
         users=_over_users([row.auc for row in rows]),
         tpr_at_1pct=spread(rates) if rates else None,
         popularity_auc=float(np.mean([row.popularity_auc for row in rows])),
-        gain=spread([row.gain for row in rows]),
+        gain=_over_users([row.gain for row in rows]),
         worst=False,
     )
 
 
 def _marked(cells: list[AttackCell]) -> list[AttackCell]:
-    """The same cells with the strongest attack of each tap and game marked; the popularity guesser is no attack on anyone."""
+    """The same cells with the strongest real attack of each tap and game marked."""
     real = grouped((cell for cell in cells if cell.attack != POPULARITY), lambda cell: (cell.tap, cell.game))
     worst = [max(rivals, key=lambda cell: cell.auc.mean) for rivals in real.values()]
     return [cell.model_copy(update={"worst": any(cell is other for other in worst)}) for cell in cells]

@@ -1,8 +1,9 @@
 """Which of many numbers speak for a cell: one ranking metric, one attack, and what they are compared with.
 
-The choice is fixed here, before any number is seen, and is the same for the page, the statements and the table of runs.
-The metric is NDCG at the shortest cut-off on the test part. The attack is the strongest one seen after the protection has
-acted, on what a server receives from one client if it receives that, else on the sum, else on the finished model.
+The choice is fixed here, before any number is seen, and is the same for the page, the statements and the
+table of runs. The metric is NDCG at the shortest cut-off on the test part. The attack is the strongest one
+seen after the protection has acted, on what a server receives from one client if it receives that, else on
+the sum, else on the finished model.
 """
 
 from attacks.view import ALL_ITEMS
@@ -44,7 +45,7 @@ def popularity_utility(report: AuditReport, like: UtilityCell) -> UtilityCell | 
 
 
 def at_main_tap(cell: Cell) -> list[AttackCell]:
-    """The cell's attacks, popularity included, at the tap closest to one client that lies behind the protection."""
+    """The cell's attacks, popularity included, at the tap behind the protection closest to a client."""
     for tap in AFTER_PROTECTION:
         rows = [row for row in cell.attacks if row.tap == tap]
         if rows:
@@ -52,8 +53,15 @@ def at_main_tap(cell: Cell) -> list[AttackCell]:
     return []
 
 
-def main_attack(cell: Cell) -> AttackCell | None:
-    """The strongest attack of the main game and candidates at the main tap, or of any game where that was not played."""
+def main_attack(cell: Cell, *, single_round: bool = False) -> AttackCell | None:
+    """The strongest attack at the main tap, in the main game on all items where that was played.
+
+    Args:
+        cell: Method and setting.
+        single_round: Look only at attacks that saw one round.
+    """
     rivals = [row for row in at_main_tap(cell) if row.attack != POPULARITY]
+    if single_round:
+        rivals = [row for row in rivals if len(row.rounds) == 1]
     main = [row for row in rivals if row.game == MAIN_GAME and row.scope == ALL_ITEMS]
     return max(main or rivals, key=lambda row: row.auc.mean, default=None)

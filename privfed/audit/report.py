@@ -1,19 +1,31 @@
-"""The audit report as a file format: what one audit measured, claims and refuses to claim, as one JSON document.
+"""The audit report as a file format: what an audit measured, claims and does not claim, as JSON.
 
-The schema is the project's own. It names its fields apart from the library's classes, so a file stays readable when
-the library moves on, and every file says which `schema_version` it was written in. Numbers that are not finite are
-written as the strings "inf", "-inf" and "nan" (JSON has no other way), and read back as floats; null means "not measured".
-No user identifier and no single score is ever stored, only summaries.
+The schema is the project's own. It names its fields apart from the library's classes, so a file stays
+readable when the library moves on, and every file says which `schema_version` it was written in. Numbers that
+are not finite are written as the strings "inf", "-inf" and "nan" (JSON has no other way), and read back as
+floats; null means "not measured". No user identifier and no single score is ever stored, only summaries.
 """
 
 import hashlib
 import json
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, PlainSerializer, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    PlainSerializer,
+    ValidationError,
+    model_validator,
+)
 
-SCHEMA_VERSION = 1
+from attacks.result import AttackResult
+
+SCHEMA_VERSION: Literal[1] = 1
 
 POPULARITY = "popularity"
 """Name of the popularity recommender (a method) and of the popularity guesser (an attack)."""
@@ -34,7 +46,7 @@ class ReportError(ValueError):
 
 
 class _Row(BaseModel):
-    """Base of every record: frozen, and strict about names so that a misspelt field is found when it is written."""
+    """Base of every record: frozen, and strict about names, so that a misspelt field is found."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -48,7 +60,7 @@ class Interval(_Row):
 
 
 class UtilityRow(_Row):
-    """One ranking metric, with the part of the data, the round and the model state that it was measured on."""
+    """One ranking metric, with the part of the data, the round and the model state it belongs to."""
 
     part: Literal["valid", "test"]
     round: int = Field(ge=0)
@@ -86,12 +98,11 @@ class GuaranteeRow(_Row):
 
 
 class RateAtFpr(_Row):
-    """True-positive rate at a fixed false-positive rate; absent where too few negatives could resolve it."""
+    """True-positive rate at a fixed false-positive rate; null where too few negatives could resolve it."""
 
     fpr: Number
-    tpr: Number
-    lo: Number
-    hi: Number
+    tpr: Interval | None
+    false_positives: int
 
 
 class Roc(_Row):
@@ -109,26 +120,55 @@ class Roc(_Row):
 
 
 class AttackRow(_Row):
-    """What one attack recovered at one tap. Members count as 1, so an AUC of 0.5 is a coin."""
+    """What one attack recovered at one tap. Members count as 1, so an AUC of 0.5 is a coin.
+
+    Attributes:
+        tap: Where the adversary listened: before the protection (raw), at one client's message (wire), at the
+        sum
+            over clients (sum) or at the published model (model).
+        rounds: The rounds that its scores are made of.
+        membership: "natural" members are people's real items, and say nothing about epsilon; "randomised"
+        ones were
+            decided by a coin.
+    """
 
     attack: str
     observable: str
     adversary: str
-    tap: Tap
+    knowledge: list[str]
     unit: str
+    explains: str
+    tap: Tap
     game: str
     scope: str
+    note: str
+    membership: Literal["natural", "randomised"]
     rounds: list[int]
     n_users: int
     n_members: int
     n_nonmembers: int
     auc: Interval
-    auc_pooled: Number
-    tpr_at_fpr: list[RateAtFpr] | None
-    advantage: Number
+    auc_pooled: Interval
+    tpr_at_fpr: list[RateAtFpr]
+    advantage: Interval
     popularity_auc: Number
-    gain: Number
+    gain: Interval
     roc: Roc
+
+    @classmethod
+    def of(cls, result: AttackResult, *, tap: Tap, rounds_seen: Sequence[int]) -> Self:
+        """The row of a result.
+
+        Args:
+            result: What `attacks.measure` returned.
+            tap: Where the views came from.
+            rounds_seen: Round number of every view, in order. A single-round attack speaks about the last.
+        """
+        fields = asdict(result)
+        for name in ("seconds", "resamples"):
+            del fields[name]
+        rounds = rounds_seen[-1:] if result.rounds == 1 else rounds_seen
+        return cls.model_validate(fields | {"tap": tap, "rounds": list(rounds)})
 
 
 class Traffic(_Row):
@@ -197,7 +237,11 @@ class UtilityCell(_Row):
 
 
 class AttackCell(_Row):
-    """An attack over the seeds of a cell; `worst` marks the strongest of its tap and game."""
+    """An attack over the seeds of a cell.
+
+    `users` and `gain` average the seeds' bootstrap intervals over users; `worst` marks the strongest attack
+    of its tap and game.
+    """
 
     attack: str
     tap: Tap
@@ -208,7 +252,7 @@ class AttackCell(_Row):
     users: Interval
     tpr_at_1pct: Spread | None
     popularity_auc: Number
-    gain: Spread
+    gain: Interval
     worst: bool
 
 
@@ -239,10 +283,14 @@ class Cell(_Row):
 
 
 class Statement(_Row):
-    """One plain sentence or two that the numbers support, and the cell it is about (null: the whole audit)."""
+    """A plain sentence or two that the numbers support, and the cell it is about (null: the whole audit).
+
+    `detail` holds the numbers behind it, for those who want them.
+    """
 
     topic: Literal["tested", "attack", "guarantee", "utility", "limit"]
     text: str
+    detail: str = ""
     method: str | None = None
     setting: str | None = None
 
@@ -279,7 +327,7 @@ class ProtocolUsed(_Row):
 
 
 class AuditReport(_Row):
-    """Everything one audit has to say. `runs` is what was measured; the last fields but two follow from it."""
+    """Everything one audit has to say. `conclude` derives three of its fields from `runs`."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
     created: str
@@ -314,7 +362,7 @@ def write_report(report: AuditReport, path: Path) -> None:
         partial.write_text(report.model_dump_json(indent=1) + "\n", encoding="utf-8")
         partial.replace(path)
     except OSError as error:
-        msg = f"cannot write the report to {path}: {error.strerror}; choose a folder that exists and is writable"
+        msg = f"cannot write {path}: {error.strerror}; choose a folder that exists and is writable"
         raise ReportError(msg) from error
 
 

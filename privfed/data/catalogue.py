@@ -1,9 +1,10 @@
 """Data sets by name: where they are looked for, how they are fetched, and on what terms they may be used.
 
-Nothing real ships with this package. `ml-100k` is looked for in this order: an explicit path; the folder that the
-environment variable `PRIVFED_DATA` names; an installed `recbole` or `hopwise`, whose wheels carry it (they are located,
-never imported); the cache. If it is in none of these, `fetch` gets the RecBole wheel with pip, or else the archive of
-GroupLens. What comes from a package, the cache or the network is checked by SHA-256.
+Nothing real ships with this package. `ml-100k` is looked for in this order: an explicit path; the folder that
+the environment variable `PRIVFED_DATA` names; an installed `recbole` or `hopwise`, whose wheels carry it
+(they are located, never imported); the cache. If it is in none of these, `fetch` gets the RecBole wheel with
+pip, or else the archive of GroupLens. What comes from a package, the cache or the network is checked by
+SHA-256.
 """
 
 import importlib.util
@@ -11,22 +12,17 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Unpack
 
 from privfed.data import sources
 from privfed.data.downloads import Download, Progress, cache_folder, sha256
 from privfed.data.errors import DataError
 from privfed.data.interactions import Duplicates, Interactions
+from privfed.data.sources import movielens_100k
+from privfed.data.sources.options import BuildOptions
 from privfed.data.synthetic import SPECS, TERMS, generate
 
 ENVIRONMENT = "PRIVFED_DATA"
 
-_MOVIELENS_TERMS = (
-    "MovieLens data belongs to GroupLens Research at the University of Minnesota: it may be used for research, must be "
-    "acknowledged in publications (Harper and Konstan, The MovieLens Datasets: History and Context, ACM TiiS 5(4), "
-    "2015), and may be neither redistributed nor used commercially without their permission "
-    "(https://grouplens.org/datasets/movielens)."
-)
 _ATOMIC_100K = Path("dataset_example", "ml-100k")
 _ATOMIC_100K_SHA256 = "4edb74e2a81178c2ba9ff381495f754f996c4aea351b1272ca36b43da0935eff"
 
@@ -78,20 +74,20 @@ _DATASETS = {
         Dataset(
             "ml-100k",
             "MovieLens-100K: 943 users, 1,682 movies, 100,000 timed ratings; gender, age, occupation",
-            _MOVIELENS_TERMS,
+            movielens_100k.TERMS,
             files=("u.data", "ml-100k.inter"),
             downloads=(
                 Download(
-                    "recbole-1.2.1-py3-none-any.whl",
-                    "recbole==1.2.1",
-                    2.1,
-                    "9c9948202011f37eb0a7c6768129313f00d6403ad221ec940d5e2d5d5f33a407",
+                    filename="recbole-1.2.1-py3-none-any.whl",
+                    source="recbole==1.2.1",
+                    megabytes=2.1,
+                    sha256="9c9948202011f37eb0a7c6768129313f00d6403ad221ec940d5e2d5d5f33a407",
                 ),
                 Download(
-                    "ml-100k.zip",
-                    "https://files.grouplens.org/datasets/movielens/ml-100k.zip",
-                    4.9,
-                    "06416e597f82b7342361e41163890c81036900f418ad91315590814211dca490",
+                    filename="ml-100k.zip",
+                    source="https://files.grouplens.org/datasets/movielens/ml-100k.zip",
+                    megabytes=4.9,
+                    sha256="06416e597f82b7342361e41163890c81036900f418ad91315590814211dca490",
                     member="ml-100k/u.data",
                 ),
             ),
@@ -99,15 +95,16 @@ _DATASETS = {
         ),
         Dataset(
             "ml-1m",
-            "MovieLens-1M: 6,040 users, 3,883 movies (3,706 rated), 1,000,209 timed ratings; gender, age, occupation",
-            _MOVIELENS_TERMS,
+            "MovieLens-1M: 6,040 users, 3,883 movies (3,706 rated), 1,000,209 timed ratings; gender, age, "
+            "occupation",
+            movielens_100k.TERMS,
             files=("ratings.dat", "ml-1m.inter"),
             downloads=(
                 Download(
-                    "ml-1m.zip",
-                    "https://files.grouplens.org/datasets/movielens/ml-1m.zip",
-                    5.9,
-                    "a6898adb50b9ca05aa231689da44c217cb524e7ebd39d264c56e2832f2c54e20",
+                    filename="ml-1m.zip",
+                    source="https://files.grouplens.org/datasets/movielens/ml-1m.zip",
+                    megabytes=5.9,
+                    sha256="a6898adb50b9ca05aa231689da44c217cb524e7ebd39d264c56e2832f2c54e20",
                 ),
             ),
         ),
@@ -137,20 +134,19 @@ def find(name: str, path: str | os.PathLike[str] | None = None) -> Located | Non
     if dataset is not None and dataset.synthetic:
         return Located(name, None, "generated")
     if path is not None:
-        return Located(name, _within(Path(path), name) or Path(path), "the path given")
-    root = os.environ.get(ENVIRONMENT)
-    if root:
-        if not Path(root).is_dir():
-            raise DataError(f"{ENVIRONMENT} is {root}, which is not a folder: correct or unset it")
-        found = _within(Path(root), name) or (
-            Path(root) if dataset and _holds(Path(root), dataset.files) else None
-        )
+        place = Path(path).expanduser()
+        return Located(name, _within(place, name) or place, "the path given")
+    if named := os.environ.get(ENVIRONMENT):
+        root = Path(named).expanduser()
+        if not root.is_dir():
+            raise DataError(f"{ENVIRONMENT} is {named}, which is not a folder: correct or unset it")
+        found = _within(root, name) or (root if dataset and _holds(root, dataset.files) else None)
         if found:
             return Located(name, found, f"the folder in {ENVIRONMENT}")
     if dataset is None:
         raise DataError(
-            f"the data set {name!r} is not known: choose among {', '.join(_DATASETS)}, give the path of a folder or "
-            f"file, or put it into the folder that {ENVIRONMENT} names"
+            f"the data set {name!r} is not known: choose among {', '.join(_DATASETS)}, give the path of a "
+            f"folder or file, or put it into the folder that {ENVIRONMENT} names"
         )
     for package in dataset.packages:
         if folder := _inside_package(package):
@@ -199,7 +195,8 @@ def load(
     Args:
         name_or_path: A name of the catalogue or of something in `PRIVFED_DATA`, or a path.
         path: Where the named data set lies, instead of looking for it.
-        columns: Role (user, item, timestamp, order, rating, behaviour, split) -> column, for tables and atomic files.
+        columns: Role (user, item, timestamp, order, rating, behaviour, split) -> column, for tables and
+            atomic files.
         duplicates: "drop" keeps the earliest of the rows with equal user and item; "keep" keeps them all.
         min_per_user: Leave out users with fewer rows than this.
         offline: Never download.
@@ -222,7 +219,7 @@ def load(
     else:
         located = fetch(name, progress)
     dataset = _DATASETS.get(name)
-    options: sources.BuildOptions = {
+    options: BuildOptions = {
         "name": located.name,
         "duplicates": duplicates,
         "min_per_user": min_per_user,
@@ -280,7 +277,8 @@ def _inside_package(package: str) -> Path | None:
 
 
 def _stem(path: Path) -> str:
-    return path.resolve().name.removesuffix(".gz").split(".")[0]
+    resolved = path.resolve()
+    return resolved.name if resolved.is_dir() else Path(resolved.name.removesuffix(".gz")).stem
 
 
 def _ways_out(name: str) -> str:

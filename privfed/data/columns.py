@@ -1,7 +1,7 @@
 """Raw columns made safe: ids, times, numbers and labels checked value by value, the first bad row named."""
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import pandas as pd
@@ -32,10 +32,12 @@ def ids(values: Column, what: str, where: Where) -> pd.Index:
         codes, distinct = pd.factorize(series.astype(str))
         _refuse(np.asarray(distinct == "")[codes], f"the {what} id is empty", where)
         if not pd.Series(distinct).str.fullmatch(_WHOLE_NUMBER).all():
-            return pd.Index(distinct.take(codes))
+            strings: pd.Index = pd.Index(distinct.take(codes))
+            return strings
         series = pd.Series(distinct.astype("int64").to_numpy()[codes])
     _refuse(series < 0, f"the {what} id is negative", where, series)
-    return pd.Index(series.to_numpy(np.int64))
+    whole: pd.Index = pd.Index(series.to_numpy(np.int64))
+    return whole
 
 
 def times(values: Column, where: Where) -> Time:
@@ -47,16 +49,16 @@ def times(values: Column, where: Where) -> Time:
         DataError: A time is missing, not finite or not readable.
     """
     series = _series(values)
-    if pd.api.types.is_numeric_dtype(series):
-        return _whole_if_possible(numbers(series, "timestamp", where))
     if not pd.api.types.is_datetime64_any_dtype(series):
-        as_numbers = pd.to_numeric(series, errors="coerce")
-        if as_numbers.notna().all():
-            return _whole_if_possible(numbers(as_numbers, "timestamp", where))
-        text = series
-        series = pd.to_datetime(text, format="ISO8601", utc=True, errors="coerce")
+        numeric = pd.to_numeric(series, errors="coerce")
+        if pd.api.types.is_numeric_dtype(series) or numeric.notna().all():
+            if _is_exact(numeric):
+                return numeric.to_numpy(np.int64)
+            return _whole_if_possible(numbers(numeric, "timestamp", where))
+        dates = pd.to_datetime(series, format="ISO8601", utc=True, errors="coerce")
         message = "the timestamp is neither unix seconds nor a date such as 2024-05-01T12:00:00"
-        _refuse(series.isna(), message, where, text)
+        _refuse(dates.isna(), message, where, series)
+        series = dates
     _refuse(series.isna(), "the timestamp is missing", where)
     moments = pd.DatetimeIndex(series)
     moments = moments if moments.tz is None else moments.tz_convert("UTC").tz_localize(None)
@@ -81,7 +83,10 @@ def whole_numbers(values: Column, what: str, where: Where) -> Int64[np.ndarray, 
     Raises:
         DataError: A value is missing, not a number or has a fraction.
     """
-    numeric = numbers(values, what, where)
+    series = _series(values)
+    if _is_exact(series):
+        return series.to_numpy(np.int64)
+    numeric = numbers(series, what, where)
     _refuse(numeric != np.rint(numeric), f"the {what} is not a whole number", where, numeric)
     return numeric.astype(np.int64)
 
@@ -94,7 +99,7 @@ def labels(values: Column, what: str, where: Where) -> pd.Categorical:
     """
     series = _series(values)
     _refuse(series.isna(), f"the {what} is missing", where)
-    return pd.Categorical(series.astype(str))
+    return _categorical(series, None)
 
 
 def parts(values: Column, where: Where) -> pd.Categorical:
@@ -105,13 +110,23 @@ def parts(values: Column, where: Where) -> pd.Categorical:
     """
     series = _series(values)
     _refuse(~series.isin(PARTS), f"the split must be one of {', '.join(PARTS)}", where, series)
-    return pd.Categorical(series.astype(str), categories=PARTS)
+    return _categorical(series, PARTS)
+
+
+def _categorical(series: "pd.Series[Any]", categories: Any) -> pd.Categorical:
+    coded: Any = pd.Categorical(series.astype(str), categories=categories)
+    return cast(pd.Categorical, coded)
 
 
 def _series(values: Column) -> "pd.Series[Any]":
     if isinstance(values, pd.Series | pd.Index):
         return pd.Series(values.array)
-    return pd.Series(values if isinstance(values, np.ndarray) else list(values))
+    return pd.Series(values if hasattr(values, "dtype") else list(values))
+
+
+def _is_exact(series: "pd.Series[Any]") -> bool:
+    """Whether the values are integers already, which a detour through floats would round."""
+    return pd.api.types.is_integer_dtype(series) and not series.isna().any()
 
 
 def _whole_if_possible(seconds: Float64[np.ndarray, "interactions"]) -> Time:

@@ -1,7 +1,6 @@
-"""Downloads that are checked before they count: fetched beside the cache, verified by SHA-256, then renamed into it."""
+"""Downloads that are checked before they count: fetched aside, verified by SHA-256, then renamed."""
 
 import hashlib
-import os
 import subprocess
 import sys
 import tempfile
@@ -81,44 +80,40 @@ class Download:
         try:
             cache.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=cache) as scratch:
-                self._get(Path(scratch))
                 arrived = Path(scratch) / self.filename
-                if not self.is_right(arrived):
-                    raise DataError(
-                        f"{self.filename} from {where} failed its SHA-256 check, so it was discarded"
-                    )
-                arrived.replace(cache / self.filename)
+                self._get(arrived)
+                right = self.is_right(arrived)
+                if right:
+                    arrived.replace(cache / self.filename)
         except subprocess.CalledProcessError as error:
-            reason = (error.stderr or "").strip().splitlines()[-1:] or ["no reason given"]
-            raise DataError(f"pip could not download {self.source} ({reason[0]})") from error
-        except (OSError, subprocess.TimeoutExpired, ValueError) as error:
-            if isinstance(error, DataError):
-                raise
+            told = [
+                line.removeprefix("ERROR: ")
+                for line in error.stderr.splitlines()
+                if line.startswith("ERROR: ")
+            ]
             raise DataError(
-                f"{self.filename} could not be fetched from {where} into {cache} ({error})"
+                f"pip could not download {self.source} ({(told or ['no reason given'])[-1]})"
             ) from error
+        except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+            reason = getattr(error, "strerror", None) or type(error).__name__
+            raise DataError(
+                f"{self.filename} could not be fetched from {where} into {cache} ({reason})"
+            ) from error
+        if not right:
+            raise DataError(f"{self.filename} from {where} failed its SHA-256 check and was discarded")
         progress(f"{self.filename} is in {cache}, checked")
         return cache / self.filename
 
-    def _get(self, folder: Path) -> None:
+    def _get(self, target: Path) -> None:
         if not self.from_pip:
-            download = pooch.HTTPDownloader(timeout=_SECONDS_WITHOUT_ANSWER)
-            download(self.source, str(folder / self.filename), None)
+            pooch.HTTPDownloader(timeout=_SECONDS_WITHOUT_ANSWER)(self.source, str(target), None)
             return
-        command = [sys.executable, "-m", "pip", "download", self.source, "--no-deps", "--only-binary=:all:"]
-        quietly = [
-            "--quiet",
-            "--disable-pip-version-check",
-            "--retries",
-            "1",
-            "--timeout",
-            str(_SECONDS_WITHOUT_ANSWER),
-        ]
-        subprocess.run(
-            [*command, *quietly, "--dest", str(folder)],
+        asked = ["download", self.source, "--no-deps", "--only-binary=:all:", f"--dest={target.parent}"]
+        quietly = ["--quiet", "--disable-pip-version-check", "--no-input", "--retries=1"]
+        subprocess.run(  # noqa: S603 (a fixed command: this interpreter's pip and a pinned requirement)
+            [sys.executable, "-m", "pip", *asked, *quietly, f"--timeout={_SECONDS_WITHOUT_ANSWER}"],
             check=True,
             capture_output=True,
             text=True,
             timeout=_SECONDS_IN_ALL,
-            env=os.environ | {"PIP_NO_INPUT": "1"},
         )

@@ -1,7 +1,7 @@
 """Interaction histories: which items each user touched, in compressed sparse row (CSR) form.
 
-User `u` owns `items[indptr[u]:indptr[u + 1]]`, oldest first where time is known. Every set operation here is vectorised
-over users; nothing loops over them.
+User `u` owns `items[indptr[u]:indptr[u + 1]]`, oldest first where time is known. Every set operation here is
+vectorised over users; nothing loops over them.
 """
 
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class Histories:
                 f"indptr must rise from 0 to the number of entries ({len(self.items)}) without ever falling, "
                 "so build histories with Histories.from_pairs unless you have such offsets"
             )
-        if len(self.items) and not (0 <= self.items.min() and self.items.max() < self.n_items):
+        if len(self.items) and not (self.items.min() >= 0 and self.items.max() < self.n_items):
             raise DataError(
                 f"item codes run from {self.items.min()} to {self.items.max()} but the catalogue has codes "
                 f"0 to {self.n_items - 1}: give the catalogue size as n_items"
@@ -119,8 +119,8 @@ class Histories:
         """
         if (self.n_users, self.n_items) != (other.n_users, other.n_items):
             raise DataError(
-                f"histories of {self.n_users} users x {self.n_items} items cannot be joined with histories of "
-                f"{other.n_users} x {other.n_items}: both must come from the same data set"
+                f"histories of {self.n_users} users x {self.n_items} items cannot be joined with histories "
+                f"of {other.n_users} x {other.n_items}: both must come from the same data set"
             )
         user = np.concatenate([self.owners, other.owners])
         item = np.concatenate([self.items, other.items])
@@ -138,7 +138,7 @@ def _offsets(counts: Int64[np.ndarray, "rows"]) -> Int64[np.ndarray, "rows_and_o
 
 
 def _check_users(users: Int64[np.ndarray, "n"], n_users: int) -> None:
-    if len(users) and not (0 <= users.min() and users.max() < n_users):
+    if len(users) and not (users.min() >= 0 and users.max() < n_users):
         raise DataError(
             f"user codes run from {users.min()} to {users.max()} but there are {n_users} users, "
             f"numbered 0 to {n_users - 1}"

@@ -1,8 +1,8 @@
 """A data set in memory: one row per interaction, coded ids, and a card that says what was read.
 
-`build` is the only way in: every loader hands it raw columns with the original ids. It checks them, gives users and
-items 0-based codes (the rank of the sorted original ids), removes repeated (user, item) rows unless told not to, and
-counts what it did. It never invents a time: where a source has none, the data set has none.
+`build` is the only way in: every loader hands it raw columns with the original ids. It checks them, gives
+users and items 0-based codes (the rank of the sorted original ids), removes repeated (user, item) rows unless
+told not to, and counts what it did. It never invents a time: where a source has none, the data set has none.
 """
 
 import hashlib
@@ -38,7 +38,8 @@ class DatasetCard(BaseModel):
         density: `interactions / (users * items)`.
         synthetic: True when the data was generated: no number from it may pass for a measurement on people.
         has_timestamps: Whether each row carries a time.
-        sha256: Digest of what was loaded (ids, codes, times, ratings, labels), equal for any layout of the same data.
+        sha256: Digest of what was loaded (ids, codes, times, ratings, labels), equal for any layout of the
+            same data.
         terms: Terms of use of the source, or None where unknown.
     """
 
@@ -116,7 +117,7 @@ class Interactions:
         return self.timestamp if self.order is None else self.order
 
     def histories(self) -> Histories:
-        """Everything each user touched: oldest first where time is known, equal times and the rest in file order."""
+        """Everything each user touched, oldest first where time is known, else in file order."""
         rows = np.arange(len(self)) if self.time is None else np.argsort(self.time, kind="stable")
         return Histories.from_pairs(self.user[rows], self.item[rows], self.n_users, self.n_items)
 
@@ -169,12 +170,15 @@ def build(
         rating: Any finite number.
         behaviour: Kind of each row.
         split: Published part of each row: train, valid or test.
-        catalogue: Every item id there is, or a number n for the ids 0 to n - 1; default: the items that occur.
+        catalogue: Every item id there is, or a number n for the ids 0 to n - 1; default: the items that
+            occur.
         attributes: User attributes, indexed by original user id.
         item_info: Item descriptions, indexed by original item id.
-        duplicates: "drop" keeps, of the rows with equal user, item and behaviour, the earliest in time (the first of
-            the file where times are equal or unknown); "keep" keeps them all. Either way the card counts them.
-        min_per_user: Users with fewer rows in the source are left out, as papers do (5 or 10); the catalogue stays.
+        duplicates: "drop" keeps, of the rows with equal user, item and behaviour, the earliest in time (the
+            first of the file where times are equal or unknown); "keep" keeps them all. Either way the card
+            counts them.
+        min_per_user: Users with fewer rows in the source are left out, as papers do (5 or 10); the catalogue
+            stays.
         synthetic: Whether the rows were generated.
         terms: Terms of use of the source.
         where: Names a row (counted from 0) in error messages.
@@ -258,8 +262,8 @@ def _item_codes(
     if (unknown := np.flatnonzero(codes < 0)).size:
         row = int(unknown[0])
         raise DataError(
-            f"{where(row)}: item {items[row]} is not among the {len(known)} items of the catalogue of {name}; "
-            "complete the item list or correct the id"
+            f"{where(row)}: item {items[row]} is not among the {len(known)} items of the catalogue of "
+            f"{name}; complete the item list or correct the id"
         )
     return known, codes
 
@@ -284,7 +288,7 @@ def _take(raw: dict[str, Any], rows: Bool[np.ndarray, "interactions"]) -> dict[s
 
 
 def _aligned(frame: pd.DataFrame | None, known: pd.Index, what: str) -> pd.DataFrame | None:
-    """The rows of `frame`, indexed by original id, in the order of the codes; ids it lacks get missing values."""
+    """The rows of `frame`, indexed by original id, in the order of the codes; missing where absent."""
     if frame is None:
         return None
     index = frame.index.astype(str)

@@ -1,13 +1,14 @@
-"""Train, validation and test: leave-one-out by time, a seeded ratio, or the split a data set was published with.
+"""Train, validation and test: leave-one-out by time, a seeded ratio, or a published split.
 
-Leave-one-out (He et al., "Neural Collaborative Filtering", WWW 2017, section 4.1) holds out each user's newest
-interaction for test; here the second newest is for validation. Many users have several interactions at their newest
-timestamp (415 of 943 on MovieLens-100K), so the rule for equal times decides what is tested and is part of the spec.
+Leave-one-out (He et al., "Neural Collaborative Filtering", WWW 2017, section 4.1) holds out each user's
+newest interaction for test; here the second newest is for validation. Many users have several interactions at
+their newest timestamp (415 of 943 on MovieLens-100K), so the rule for equal times decides what is tested and
+is part of the spec.
 """
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 import numpy as np
 from jaxtyping import Int64
@@ -25,8 +26,8 @@ class SplitSpec(BaseModel):
     """How to split.
 
     Attributes:
-        kind: "leave_one_out" (newest is test, second newest validation), "ratio" (random, per user) or "published"
-            (the `split` column of the data set).
+        kind: "leave_one_out" (newest is test, second newest validation), "ratio" (random, per user) or
+            "published" (the `split` column of the data set).
         ties: Which of two rows of a user with equal time is newer: "later_row_is_newer" in the file, or
             "earlier_row_is_newer" as in the released code of PFedRec and GPFedRec.
         valid_fraction: Share of each user's rows for validation (ratio only), rounded half up.
@@ -43,11 +44,11 @@ class SplitSpec(BaseModel):
     seed: Annotated[int, Field(ge=0)] = 0
 
     @model_validator(mode="after")
-    def _leave_some_for_training(self) -> Self:
+    def _leave_some_for_training(self) -> "SplitSpec":
         if self.valid_fraction + self.test_fraction >= 1:
             raise ValueError(
-                f"valid_fraction + test_fraction is {self.valid_fraction + self.test_fraction:g}, which leaves "
-                "nothing for training: make the sum smaller than 1"
+                f"valid_fraction + test_fraction is {self.valid_fraction + self.test_fraction:g}, which "
+                "leaves nothing for training: make the sum smaller than 1"
             )
         return self
 
@@ -87,13 +88,16 @@ class Split:
     def describe(self) -> str:
         """One sentence: the rule, ties, the sizes, and who is not evaluated."""
         rule = {
-            "leave_one_out": "leave-one-out by time (each user's newest interaction is test, the second newest is "
-            f"validation; of two at the same time the {self.spec.ties.split('_')[0]} row of the file is newer)",
+            "leave_one_out": "leave-one-out by time (each user's newest interaction is test, the second "
+            f"newest is validation; of two at the same time the {self.spec.ties.split('_')[0]} row of the "
+            "file is newer)",
             "ratio": f"a random split per user (test {self.spec.test_fraction:g}, validation "
             f"{self.spec.valid_fraction:g}, seed {self.spec.seed})",
             "published": "the split it was published with",
         }[self.spec.kind]
-        sizes = f"{len(self.train):,} train, {len(self.valid):,} validation and {len(self.test):,} test interactions"
+        sizes = (
+            f"{len(self.train):,} train, {len(self.valid):,} validation, {len(self.test):,} test interactions"
+        )
         left_out = (
             f"{self.users_without_holdout:,} of {self.train.n_users:,} users have no test item and only train"
         )
@@ -104,11 +108,13 @@ class Split:
 def split(interactions: Interactions, spec: SplitSpec) -> Split:
     """Split a data set.
 
-    Users with fewer than 3 interactions stay in training under leave-one-out; a ratio leaves each user at least one
-    training item. Without a timestamp or an `order` column leave-one-out is refused: there is no newest interaction.
+    Users with fewer than 3 interactions stay in training under leave-one-out; a ratio leaves each user at
+    least one training item. Without a timestamp or an `order` column leave-one-out is refused: there is no
+    newest interaction.
 
     Raises:
-        DataError: The data set lacks the time, the published split or the single behaviour that the spec needs.
+        DataError: The data set lacks the time, the published split or the single behaviour that the spec
+            needs.
     """
     if interactions.behaviour is not None and len(interactions.behaviour.categories) > 1:
         kinds = ", ".join(interactions.behaviour.categories)
@@ -124,8 +130,8 @@ def split(interactions: Interactions, spec: SplitSpec) -> Split:
         part = _ratio(user, interactions.n_users, spec)
     elif interactions.time is None:
         raise DataError(
-            f"{interactions.name} has neither timestamps nor an order column, so no interaction is the newest: "
-            'choose the ratio split (kind="ratio") or supply an order column'
+            f"{interactions.name} has neither timestamps nor an order column, so none of its interactions is "
+            'the newest: choose the ratio split (kind="ratio") or supply an order column'
         )
     else:
         part = _leave_one_out(user, interactions.n_users)
@@ -146,8 +152,8 @@ def _chronological(
     return np.lexsort((-rows if earlier_is_newer else rows, interactions.time, interactions.user))
 
 
-def _from_newest(user: Int64[np.ndarray, "interactions"], n_users: int) -> tuple[np.ndarray, np.ndarray]:
-    """For rows grouped by user, oldest first: each row's distance from its user's newest, and its user's row count."""
+def _from_last(user: Int64[np.ndarray, "interactions"], n_users: int) -> tuple[np.ndarray, np.ndarray]:
+    """Of rows grouped by user: how far each is from its user's last one, and how many its user has."""
     counts = np.bincount(user, minlength=n_users)
     return np.cumsum(counts)[user] - 1 - np.arange(len(user)), counts[user]
 
@@ -155,7 +161,7 @@ def _from_newest(user: Int64[np.ndarray, "interactions"], n_users: int) -> tuple
 def _leave_one_out(
     user: Int64[np.ndarray, "interactions"], n_users: int
 ) -> Int64[np.ndarray, "interactions"]:
-    age, count = _from_newest(user, n_users)
+    age, count = _from_last(user, n_users)
     return np.where(
         count < _LEAST_FOR_HOLDOUT, _TRAIN, np.select([age == 0, age == 1], [_TEST, _VALID], _TRAIN)
     )
@@ -165,7 +171,7 @@ def _ratio(
     user: Int64[np.ndarray, "interactions"], n_users: int, spec: SplitSpec
 ) -> Int64[np.ndarray, "interactions"]:
     shuffled = np.lexsort((np.random.default_rng(spec.seed).random(len(user)), user))
-    rank, count = _from_newest(user, n_users)
+    rank, count = _from_last(user, n_users)
     tested = np.minimum(np.floor(spec.test_fraction * count + 0.5), count - 1)
     validated = np.minimum(np.floor(spec.valid_fraction * count + 0.5), count - 1 - tested)
     part = np.empty(len(user), dtype=np.int64)
@@ -176,7 +182,7 @@ def _ratio(
 def _published(interactions: Interactions) -> Int64[np.ndarray, "interactions"]:
     if interactions.split is None:
         raise DataError(
-            f"{interactions.name} was published without a split: supply a split column of train, valid and test, "
-            'or choose kind="leave_one_out" or kind="ratio"'
+            f"{interactions.name} was published without a split: supply a split column of train, valid and "
+            'test, or choose kind="leave_one_out" or kind="ratio"'
         )
     return interactions.split.codes.astype(np.int64)

@@ -1,16 +1,18 @@
 """Generated interactions with the features that matter here, from a seed. No person is behind any of it.
 
-Each user's choices are drawn without replacement from a softmax over the catalogue (Plackett-Luce), by the Gumbel top-k
-identity: the k largest of `logit + Gumbel noise` are k such draws (Kool, van Hoof and Welling, ICML 2019). The logit of
-item i for user u is
+Each user's choices are drawn without replacement from a softmax over the catalogue (Plackett-Luce), by the
+Gumbel top-k identity: the k largest of `logit + Gumbel noise` are k such draws (Kool, van Hoof and Welling,
+"Stochastic Beams and Where to Find Them", ICML 2019). The logit of item i for user u is
 
-    -popularity * log(rank of i)  +  sharpness * <taste of u, character of i>
+    -popularity * log(rank of i)  +  sharpness * <taste of u, character of i> / sqrt(dimensions)
 
-so popularity has a long tail (Zipf), taste has low rank, and a method that learns taste beats popularity. A share of
-each user's taste comes from gender, age group and occupation, so an attack on attributes has something to find.
-Timestamps are whole seconds in sessions, some of them equal; the order in time is independent of taste.
+so popularity has a long tail (Zipf), taste has low rank, and a method that learns taste beats popularity. A
+share of each user's taste comes from gender, age group and occupation, so an attack on attributes has
+something to find. Timestamps are whole seconds in sessions, some of them equal; the order in time is
+independent of taste.
 """
 
+import math
 from typing import Annotated
 
 import numpy as np
@@ -23,10 +25,14 @@ from privfed.data.sources.people import demographics
 
 TERMS = "Generated from a seed: free to use, and about nobody."
 
-_GENRES = ("Action", "Comedy", "Crime", "Documentary", "Drama", "Family", "Fantasy", "Horror", "Music", "Romance",
-           "Science fiction", "Thriller")  # fmt: skip
-_OCCUPATIONS = ("student", "educator", "engineer", "programmer", "artist", "health care", "executive", "retired",
-                "sales", "other")  # fmt: skip
+_GENRES = (
+    "Action", "Comedy", "Crime", "Documentary", "Drama", "Family", "Fantasy", "Horror", "Music", "Romance",
+    "Science fiction", "Thriller",
+)  # fmt: skip
+_OCCUPATIONS = (
+    "student", "educator", "engineer", "programmer", "artist", "health care", "executive", "retired", "sales",
+    "other",
+)  # fmt: skip
 _OCCUPATION_SHARES = (0.2, 0.12, 0.1, 0.1, 0.07, 0.06, 0.07, 0.05, 0.08, 0.15)
 _AGE_LOWEST = np.array([12, 18, 25, 35, 45, 50, 56])
 _AGE_HIGHEST = np.array([17, 24, 34, 44, 49, 55, 75])
@@ -44,13 +50,13 @@ class SyntheticSpec(BaseModel):
         name: Name of the data set; it contains "synthetic".
         n_users: Users.
         n_items: Size of the catalogue.
-        mean_per_user: Mean number of interactions of a user (reached within a few percent).
+        mean_per_user: Mean number of interactions of a user (what comes out is up to 10 % lower).
         least_per_user: Fewest interactions of a user.
         popularity: Zipf exponent of item popularity.
         rank: Dimensions of taste.
         sharpness: Weight of taste against popularity.
         from_attributes: Share of the variance of taste that gender, age group and occupation explain.
-        seed: Seed; equal specs give equal data.
+        seed: Seed; equal specs give equal data (on one platform: floating point may differ between two).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -62,7 +68,7 @@ class SyntheticSpec(BaseModel):
     least_per_user: Annotated[int, Field(ge=1)] = 20
     popularity: Annotated[float, Field(ge=0)] = 0.9
     rank: Annotated[int, Field(ge=1)] = 8
-    sharpness: Annotated[float, Field(ge=0)] = 1.6
+    sharpness: Annotated[float, Field(ge=0)] = 2.0
     from_attributes: Annotated[float, Field(ge=0, le=1)] = 0.3
     seed: Annotated[int, Field(ge=0)] = 0
 
@@ -70,7 +76,7 @@ class SyntheticSpec(BaseModel):
 SPECS = {
     "synthetic": SyntheticSpec(),
     "synthetic-small": SyntheticSpec(
-        name="synthetic-small", n_users=120, n_items=200, mean_per_user=25, least_per_user=8
+        name="synthetic-small", n_users=120, n_items=200, mean_per_user=25, least_per_user=8, sharpness=3.0
     ),
 }
 
@@ -151,7 +157,7 @@ def _taste(
         codes, kinds = pd.factorize(np.asarray(values), sort=True)
         explained += rng.standard_normal((len(kinds), spec.rank))[codes]
     own = rng.standard_normal((spec.n_users, spec.rank))
-    return np.sqrt(spec.from_attributes / 3) * explained + np.sqrt(1 - spec.from_attributes) * own
+    return math.sqrt(spec.from_attributes / 3) * explained + math.sqrt(1 - spec.from_attributes) * own
 
 
 def _counts(spec: SyntheticSpec, rng: np.random.Generator) -> Int64[np.ndarray, "users"]:
@@ -159,8 +165,8 @@ def _counts(spec: SyntheticSpec, rng: np.random.Generator) -> Int64[np.ndarray, 
     most = max(1, spec.n_items // 2)
     least = min(spec.least_per_user, most)
     extra = rng.lognormal(sigma=1.0, size=spec.n_users)
-    counts = least + extra / extra.mean() * max(0.0, spec.mean_per_user - least)
-    return np.minimum(np.rint(counts), most).astype(np.int64)
+    counts: np.ndarray = least + extra / extra.mean() * max(0.0, spec.mean_per_user - least)
+    return counts.clip(max=most).astype(np.int64)
 
 
 def _first_of_rows(counts: Int64[np.ndarray, "users"], width: int) -> Bool[np.ndarray, "users width"]:
@@ -170,12 +176,14 @@ def _first_of_rows(counts: Int64[np.ndarray, "users"], width: int) -> Bool[np.nd
 def _seconds(
     user: Int64[np.ndarray, "interactions"], n_users: int, rng: np.random.Generator
 ) -> Int64[np.ndarray, "interactions"]:
-    """Whole seconds: a user starts at a random moment of a year, acts about every 20 seconds, and now and then returns
-    days later. The rows of a user get their moments in random order.
+    """The time of each row, in whole seconds.
+
+    A user starts at a random moment of a year, acts about every 20 seconds, and now and then comes back days
+    later. Which row gets which of the user's moments is random.
     """
     pause = np.where(rng.random(len(user)) < 0.03, rng.exponential(20 * 24 * 3600, len(user)), 0)
-    gap = np.floor(rng.exponential(20, len(user)) + pause)
-    elapsed = np.cumsum(gap)
-    start_of_user = elapsed[np.searchsorted(user, np.arange(n_users))]
-    moment = (_START + rng.integers(_YEAR, size=n_users) - start_of_user)[user] + elapsed
-    return moment[np.lexsort((rng.random(len(user)), user))].astype(np.int64)
+    elapsed = np.cumsum((rng.exponential(20, len(user)) + pause).astype(np.int64))
+    begun = elapsed[np.searchsorted(user, np.arange(n_users))]
+    start = rng.integers(_START, _START + _YEAR, size=n_users)
+    moment: np.ndarray = (start - begun)[user] + elapsed
+    return moment[np.lexsort((rng.random(len(user)), user))]

@@ -5,14 +5,14 @@ noises and charges is the code that a deployment runs.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from privfed.engines.transcript import Transcript
+from privfed.engines.transcript import Tap, Transcript
 from privfed.federation import (
     SERVER,
     Call,
@@ -100,9 +100,8 @@ class Simulation:
         except BaseException:
             self.clients.discard()
             raise
-        if self.transcript is not None and self.transcript.wants("model", t):
-            shared = {name: value.clone() for name, value in server.public().shared.items()}
-            self.transcript.record("model", t, torch.empty(0, dtype=torch.int64), shared)
+        if self.transcript is not None:
+            self.transcript.record_public("model", t, server.public().shared)
 
     def draw(self, round: int) -> Cohort:
         """Draw the round's cohort by the plan's sampling rule.
@@ -142,21 +141,22 @@ class Simulation:
             name: torch.zeros(b.shape, dtype=torch.float64 if b.kind == "real" else torch.int64)
             for name, b in schema.items()
         }
-        for call, updates in self._chunks(step, ask, cohort, message, schema):
+        for call, own, updates in self._chunks(step, ask, cohort, message, schema):
             started = time.process_time()
             if self.client_guard.adds_noise:
                 for tile in torch.arange(len(updates)).split(TILE):
-                    for name, values in self._wire(updates, call, tile).items():
+                    uploads = self.client_guard.wire(updates, call, tile)
+                    self._tap("wire", call, own, lambda at, u=uploads: {k: v[at] for k, v in u.items()}, tile)
+                    for name, values in uploads.items():
                         sums[name].add_(values.sum(0, dtype=sums[name].dtype))
             else:
-                self._tap_wire(updates, call)
+                self._tap("wire", call, own, updates.materialise)
                 updates.add_to(sums)
             self.costs.seconds["sum"] += time.process_time() - started
         released = {name: s.float() if schema[name].kind == "real" else s for name, s in sums.items()}
         self.clients.commit()
-        if self.transcript is not None and self.transcript.wants("sum", cohort.round):
-            copies = {name: value.clone() for name, value in released.items()}
-            self.transcript.record("sum", cohort.round, torch.empty(0, dtype=torch.int64), copies)
+        if self.transcript is not None:
+            self.transcript.record_public("sum", cohort.round, released)
         return self.server_guard.total(released, cohort, len(self._members))
 
     def ask_each(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Individual:
@@ -174,15 +174,11 @@ class Simulation:
             for name, b in schema.items()
         }
         first = 0
-        for call, updates in self._chunks(step, ask, cohort, message, schema):
+        for call, own, updates in self._chunks(step, ask, cohort, message, schema):
             started = time.process_time()
             place = {name: values[first : first + len(updates)] for name, values in uploads.items()}
             self.client_guard.wire(updates, call, torch.arange(len(updates)), out=place)
-            if self.transcript is not None and self.transcript.wants("wire", cohort.round):
-                at = self.transcript.positions(call.clients)
-                self.transcript.record(
-                    "wire", cohort.round, call.clients[at], {name: v[at] for name, v in place.items()}
-                )
+            self._tap("wire", call, own, lambda at, u=place: {name: v[at] for name, v in u.items()})
             first += len(updates)
             self.costs.seconds["privacy"] += time.process_time() - started
         self.clients.commit()
@@ -198,7 +194,7 @@ class Simulation:
 
     def _chunks(
         self, step: str, ask: int, cohort: Cohort, message: Message, schema: Schema
-    ) -> Iterator[tuple[Call, ClientUpdates]]:
+    ) -> Iterator[tuple[Call, Message, ClientUpdates]]:
         for users in self._members.split(self.chunk_size(schema)):
             if len(users) == 0:
                 return
@@ -209,32 +205,25 @@ class Simulation:
             self.costs.seconds["clients"] += time.process_time() - started
             for observer in self.observers:
                 observer(self.clients, call, own, updates)
-            if self.transcript is not None and self.transcript.wants("raw", cohort.round):
-                at = self.transcript.positions(users)
-                self.transcript.record("raw", cohort.round, users[at], updates.materialise(at))
+            self._tap("raw", call, own, updates.materialise)
             started = time.process_time()
             self.client_guard.clip_(updates)
             self.costs.seconds["privacy"] += time.process_time() - started
             self.costs.client_rounds += len(users)
             self.costs.up_bytes += self.client_guard.upload_bytes(updates)
             self.costs.down_bytes += own.bytes_per_client() * len(users)
-            yield call, updates
+            yield call, own, updates
 
-    def _wire(
-        self, updates: ClientUpdates, call: Call, positions: Int64[Tensor, " n"]
-    ) -> dict[str, Tensor]:
-        uploads = self.client_guard.wire(updates, call, positions)
-        if self.transcript is not None and self.transcript.wants("wire", call.round):
-            at = self.transcript.positions(call.clients[positions])
-            if len(at):
-                users = call.clients[positions][at]
-                self.transcript.record("wire", call.round, users, {k: v[at] for k, v in uploads.items()})
-        return uploads
-
-    def _tap_wire(self, updates: ClientUpdates, call: Call) -> None:
-        if self.transcript is not None and self.transcript.wants("wire", call.round):
-            at = self.transcript.positions(call.clients)
-            self.transcript.record("wire", call.round, call.clients[at], updates.materialise(at))
+    def _tap(
+        self,
+        tap: Tap,
+        call: Call,
+        message: Message,
+        uploads: Callable[[Tensor], Mapping[str, Tensor]],
+        positions: Tensor | None = None,
+    ) -> None:
+        if self.transcript is not None:
+            self.transcript.record_uploads(tap, call, message, uploads, positions)
 
     def chunk_size(self, schema: Schema) -> int:
         """Clients per chunk: whole tiles, within the memory limit."""

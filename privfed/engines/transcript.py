@@ -4,7 +4,7 @@
 released total, `model` the parameters everybody receives. With no tap set nothing is copied.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -15,8 +15,14 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from privfed.federation import Call, Message
+
 Tap = Literal["raw", "wire", "sum", "model"]
 TAPS: tuple[Tap, ...] = ("raw", "wire", "sum", "model")
+PULL = "@pull"
+"""Name of the server's own direction beside the blocks of an observation."""
+
+NOBODY = torch.empty(0, dtype=torch.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,26 +50,52 @@ class Transcript:
         audited: users whose uploads may be copied.
         taps: places to tap.
         rounds: rounds to tap; None taps every round.
+        pull: a method's `pull`: its value travels with every raw or wire observation as `PULL`.
     """
 
     audited: Int64[Tensor, " users"]
     taps: frozenset[Tap] = frozenset({"wire"})
     rounds: frozenset[int] | None = None
+    pull: Callable[[Message, Tensor], Tensor] | None = None
     observations: list[Observation] = field(default_factory=list)
 
     def wants(self, tap: Tap, round: int) -> bool:
         """Whether this exchange is to be copied."""
         return tap in self.taps and (self.rounds is None or round in self.rounds)
 
-    def positions(self, clients: Int64[Tensor, " n"]) -> Int64[Tensor, " m"]:
-        """Positions of audited users among `clients`."""
-        return torch.isin(clients, self.audited).nonzero().squeeze(1)
-
-    def record(
-        self, tap: Tap, round: int, users: Int64[Tensor, " n"], tensors: Mapping[str, Tensor]
+    def record_uploads(
+        self,
+        tap: Tap,
+        call: Call,
+        message: Message,
+        uploads: Callable[[Int64[Tensor, " m"]], Mapping[str, Tensor]],
+        positions: Int64[Tensor, " n"] | None = None,
     ) -> None:
-        """Keep one observation; chunks of one exchange are joined by `joined`."""
-        self.observations.append(Observation(tap, round, users, tensors))
+        """Copy the uploads of audited users among the called clients, if this exchange is wanted.
+
+        Args:
+            tap: `raw` or `wire`.
+            call: the exchange.
+            message: as these clients received it.
+            uploads: positions (into `positions`, or into the call) -> blocks of those clients.
+            positions: which of the called clients `uploads` can show; None shows all.
+        """
+        if not self.wants(tap, call.round):
+            return
+        shown = torch.arange(len(call.clients)) if positions is None else positions
+        at = torch.isin(call.clients[shown], self.audited).nonzero().squeeze(1)
+        if len(at) == 0:
+            return
+        tensors = {name: value.clone() for name, value in uploads(at).items()}
+        if self.pull is not None:
+            tensors[PULL] = self.pull(message, shown[at]).clone()
+        self.observations.append(Observation(tap, call.round, call.clients[shown][at], tensors))
+
+    def record_public(self, tap: Tap, round: int, tensors: Mapping[str, Tensor]) -> None:
+        """Copy what everybody (`model`) or the server (`sum`) sees, if this exchange is wanted."""
+        if self.wants(tap, round):
+            copies = {name: value.clone() for name, value in tensors.items()}
+            self.observations.append(Observation(tap, round, NOBODY, copies))
 
     def joined(self, tap: Tap) -> list[Observation]:
         """One observation per tapped round, users ascending."""
@@ -88,6 +120,10 @@ class Transcript:
             for seen in self.joined(tap):
                 tensors = {name: t.contiguous() for name, t in seen.tensors.items()}
                 save_file(tensors | {"@users": seen.users}, folder / f"{tap}-{seen.round:06d}.safetensors")
+
+    def load(self, folder: Path, *, before: int) -> None:
+        """Take back what an earlier part of the run saved about rounds below `before`."""
+        self.observations = [o for o in load_observations(folder) if o.round < before]
 
 
 def load_observations(folder: Path, taps: Iterable[Tap] = TAPS) -> list[Observation]:

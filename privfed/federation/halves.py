@@ -26,7 +26,13 @@ class Federation(Protocol):
 
 
 class Server(Protocol):
-    """Public half: public parameters and a program of asks. It holds no reference to data."""
+    """Public half: public parameters and a program of asks. It holds no reference to data.
+
+    Attributes:
+        schema: blocks that its training step may upload.
+    """
+
+    schema: Schema
 
     def round(self, federation: Federation, t: int) -> None:
         """One round of the method."""

@@ -1,7 +1,8 @@
 """Addressed randomness: every random word has an address, so results do not depend on chunking, order or engine.
 
-Word i of (purpose, round, ask, user) is word i of AES-128-CTR under that user's key, with the counter block
-purpose(1) | round(3) | ask(4) | user(4) | block(4) (NIST SP 800-38A, CTR). There is no generator state to save.
+Word i of (purpose, round, ask, user) is word i of the AES-128 counter-mode key stream (NIST SP 800-38A, 6.5)
+under that user's own key, with the counter block purpose(1) | round(3) | ask(4) | 0(4) | block(4), little-endian.
+There is no generator state to save.
 
 A simulation derives all keys from one seed, which makes its noise predictable to anyone who holds the seed. A
 deployment gives each device its own key from the operating system and never sends it.
@@ -16,9 +17,9 @@ from enum import IntEnum
 
 import numpy as np
 import torch
-from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
-from cryptography.hazmat.primitives.ciphers.modes import CTR
+from cryptography.hazmat.primitives.ciphers.modes import ECB
 from jaxtyping import Float, UInt32
 from torch import Tensor
 
@@ -28,11 +29,12 @@ class Purpose(IntEnum):
 
     MEMBERSHIP = 1
     INITIALISE = 2
-    NEGATIVES = 3
-    SHUFFLE = 4
-    NOISE = 5
-    EPOCH_ORDER = 6
+    SAMPLES = 3
+    NOISE = 4
+    EPOCH_ORDER = 5
 
+
+_WORDS_PER_BLOCK, _SLACK, _CACHED_CONTEXTS = 4, 15, 100_000
 
 SERVER, PUBLIC = -1, -2
 """Pseudo-users: the server's own key, and the key of values that everybody may know (initial parameters)."""
@@ -47,7 +49,7 @@ class Streams:
 
     def __init__(self, root: bytes, *, simulated: bool) -> None:
         self._root, self.simulated = root, simulated
-        self._ciphers: dict[int, AES] = {}
+        self._contexts: dict[int, CipherContext] = {}
 
     @classmethod
     def from_seed(cls, seed: int) -> "Streams":
@@ -63,13 +65,18 @@ class Streams:
         self, purpose: Purpose, round: int, ask: int, users: Sequence[int], count: int
     ) -> UInt32[np.ndarray, "users count"]:
         """`count` uniform 32-bit words for every user."""
-        out = np.empty((len(users), count + 4), np.uint32)
-        zeros = memoryview(bytes(4 * count))
-        head = bytes([purpose]) + round.to_bytes(3, "little") + ask.to_bytes(4, "little")
-        for row, user in zip(out, users, strict=True):
-            counter = head + (user & 0xFFFFFFFF).to_bytes(4, "little") + bytes(4)
-            Cipher(self._cipher(user), CTR(counter)).encryptor().update_into(zeros, memoryview(row).cast("B"))
-        return out[:, :count]
+        blocks = -(-count // _WORDS_PER_BLOCK)
+        width = blocks * _WORDS_PER_BLOCK
+        counters = np.zeros((blocks, _WORDS_PER_BLOCK), "<u4")
+        counters[:, 0] = (purpose & 0xFF) | (round << 8)
+        counters[:, 1], counters[:, 3] = ask, np.arange(blocks)
+        plain = memoryview(counters).cast("B")
+        flat = np.empty(len(users) * width + _WORDS_PER_BLOCK, "<u4")
+        out = memoryview(flat).cast("B")
+        for place, user in enumerate(users):
+            start = 4 * width * place
+            self._key_stream(user).update_into(plain, out[start : start + 4 * width + _SLACK])
+        return flat[: len(users) * width].reshape(len(users), width)[:, :count]
 
     def uniform(
         self, purpose: Purpose, round: int, ask: int, users: Sequence[int], count: int
@@ -97,13 +104,17 @@ class Streams:
         angle = u[:, half:].mul(2 * math.pi)
         return torch.cat([radius * angle.cos(), radius * angle.sin()], 1)[:, :count].float()
 
-    def _cipher(self, user: int) -> AES:
-        cipher = self._ciphers.get(user)
-        if cipher is None:
+    def _key_stream(self, user: int) -> CipherContext:
+        stream = self._contexts.get(user)
+        if stream is None:
             label = b"user" + user.to_bytes(8, "little", signed=True)
-            cipher = AES(hmac.digest(self._root, label, "sha256")[:16])
-            self._ciphers[user] = cipher
-        return cipher
+            key = AES(hmac.digest(self._root, label, "sha256")[:16])
+            # Counter mode with the counter blocks written out: one context per user serves every address.
+            stream = Cipher(key, ECB()).encryptor()  # noqa: S305
+            if len(self._contexts) >= _CACHED_CONTEXTS:
+                self._contexts.clear()
+            self._contexts[user] = stream
+        return stream
 
 
 def _wide(words: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ from torch import Tensor
 from privfed.data import Histories, Split
 from privfed.federation import Call, Message, Purpose
 from privfed.models.samples import NegativeSampler, Samples, TouchedRows, steps_taken, tile_batches
-from privfed.updates import ClientUpdates
+from privfed.updates import ClientUpdates, add_rows_
 
 Parameters = dict[str, Tensor]
 HeadStep = Callable[[Parameters, Tensor, Tensor, Tensor], Tensor]
@@ -61,13 +61,9 @@ class Pull:
 
 def draw_samples(sampler: NegativeSampler, call: Call) -> Samples:
     """This round's samples of the called clients, from their own addressed words."""
-    users = call.clients.tolist()
-    a, b = sampler.words_needed(call.clients)
-    words = [
-        torch.from_numpy(call.streams.words(purpose, call.round, call.ask, users, count).astype(np.int64))
-        for purpose, count in ((Purpose.NEGATIVES, a), (Purpose.SHUFFLE, b))
-    ]
-    return sampler.draw(call.clients, *words)
+    count = sampler.words_needed(call.clients)
+    words = call.streams.words(Purpose.SAMPLES, call.round, call.ask, call.clients.tolist(), count)
+    return sampler.draw(call.clients, torch.from_numpy(words.astype(np.int64)))
 
 
 def local_epoch(
@@ -115,7 +111,7 @@ def local_epoch(
             dq = step(tile, q.view(*batch.samples.shape, -1), labels, batch.weight)
             if decay:
                 scale = decay.next_scale_(scale, table, rows, clients, batch.step)
-            table.index_add_(0, at, dq.view(len(at), -1), alpha=-lr_items / scale)
+            add_rows_(table, at, dq.view(len(at), -1).mul_(-lr_items / scale))
         real = int((clients >= 0).sum())
         for name, values in tile.items():
             new[name].index_copy_(0, clients[:real], values[:real])

@@ -6,8 +6,9 @@ from importlib.metadata import entry_points
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
+from torch import Tensor
 
-from privfed.federation import Clients, ReleaseKind, Server, Streams
+from privfed.federation import Clients, Message, ReleaseKind, Server, Streams
 from privfed.methods.local_training import ClientData
 
 
@@ -39,6 +40,11 @@ class Method:
         server: (config, facts, streams) -> public half.
         clients: (config, data, streams) -> private halves.
         reads: one sentence on what the server learns by design.
+        step: the local training step, which a device may also run alone before it recommends; None where
+            there is nothing to train.
+        item_block: the block of an upload with one row per item, which item attacks look at.
+        pull: (message addressed to clients, positions) -> the direction the server itself put into each
+            client's training, known to it; None where there is none.
     """
 
     name: str
@@ -50,6 +56,9 @@ class Method:
     server: Callable[[Any, Facts, Streams], Server]
     clients: Callable[[Any, ClientData, Streams], Clients]
     reads: str
+    step: str | None = "train"
+    item_block: str = "items"
+    pull: Callable[[Message, Tensor], Tensor] | None = None
 
 
 class UnknownMethodError(ValueError):

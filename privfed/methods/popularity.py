@@ -82,4 +82,6 @@ METHOD = Method(
     server=PopularityServer,
     clients=PopularityClients,
     reads="how many users have each item",
+    step=None,
+    item_block="counts",
 )

@@ -25,7 +25,7 @@ class LinearHead:
 
     def logits(self, p: Mapping[str, Tensor], q: Float[Tensor, "n b dim"]) -> Float[Tensor, "n b"]:
         """Scores before the sigmoid."""
-        z = torch.bmm(q, p["w"].unsqueeze(2)).squeeze(2)
+        z = (q * p["w"].unsqueeze(1)).sum(2)
         return z.add_(p["b"].unsqueeze(1)) if self.bias else z
 
     def step_head_(

@@ -88,28 +88,24 @@ class NegativeSampler:
         self._items = torch.from_numpy(positives.items)
         self.positive_counts = torch.from_numpy(positives.counts)
 
-    def words_needed(self, users: Int64[Tensor, " n"]) -> tuple[int, int]:
-        """Random words per user for the negatives and for the shuffle."""
+    def words_needed(self, users: Int64[Tensor, " n"]) -> int:
+        """Random words per user: k per positive for the negatives, then k + 1 per positive for the shuffle."""
         most = int(self.positive_counts[users].max()) if len(users) else 0
-        return most * self.negatives, most * (self.negatives + 1)
+        return most * (2 * self.negatives + 1)
 
-    def draw(
-        self,
-        users: Int64[Tensor, " n"],
-        negative_words: Int64[Tensor, "n a"],
-        shuffle_words: Int64[Tensor, "n b"],
-    ) -> Samples:
-        """One epoch of samples for `users`, each client's shuffled by its own words."""
+    def draw(self, users: Int64[Tensor, " n"], words: Int64[Tensor, "n w"]) -> Samples:
+        """One epoch of samples for `users`, each client's drawn and shuffled by its own 32-bit words."""
         k = self.negatives
         count = self.positive_counts[users]
         owner, rank = _ragged(count)
         positives = self._items[self._start[users][owner] + rank]
-        negatives = self._unrank(users[owner], self._distinct(users[owner], owner, rank, negative_words))
+        negatives = self._unrank(users[owner], self._distinct(users[owner], owner, rank, words))
         items = torch.cat([positives.unsqueeze(1), negatives], 1).reshape(-1)
         labels = torch.zeros(len(owner), k + 1)
         labels[:, 0] = 1
         owner, rank = _ragged(count * (k + 1))
-        order = ((owner << 32) | shuffle_words[owner, rank]).argsort(stable=True)
+        shuffle = words[owner, k * count[owner] + rank]
+        order = ((owner << 32) | shuffle).argsort(stable=True)
         return Samples(count * (k + 1), owner, items[order], labels.view(-1)[order])
 
     def _distinct(
@@ -117,7 +113,7 @@ class NegativeSampler:
         users: Int64[Tensor, " p"],
         owner: Int64[Tensor, " p"],
         rank: Int64[Tensor, " p"],
-        words: Int64[Tensor, "n a"],
+        words: Int64[Tensor, "n w"],
     ) -> Int64[Tensor, "p k"]:
         """k distinct numbers below each user's room: draw j from the numbers not yet taken, in sorted order."""
         room, columns = self.room[users], list[Tensor]()
@@ -186,14 +182,3 @@ def _ragged(count: Int64[Tensor, " n"]) -> tuple[Int64[Tensor, " total"], Int64[
     rank = torch.arange(len(owner)) - torch.repeat_interleave(count.cumsum(0) - count, count)
     return owner, rank
 
-
-__all__ = [
-    "TILE",
-    "Batch",
-    "NegativeSampler",
-    "Samples",
-    "TouchedRows",
-    "steps_taken",
-    "tile_batches",
-    "touched_rows",
-]

@@ -61,7 +61,8 @@ def explain(error: ValidationError, model: type[BaseModel] | None = None) -> str
     Returns:
         One sentence about the first problem; further problems are only counted.
     """
-    details = error.errors(include_url=False)
+    # A misspelt key also leaves its right spelling missing: the misspelling is the helpful half.
+    details = sorted(error.errors(include_url=False), key=lambda detail: detail["type"] != "extra_forbidden")
     first = details[0]
     spot = _Spot(model or _model_named(error.title), first["loc"])
     sentence = _sentence(first, spot)
@@ -85,7 +86,7 @@ class _Spot:
             else:
                 keys.append(part)
                 tagged = self._enter(part)
-        self.key = ".".join(keys)
+        self.key, self.tags = ".".join(keys), list(tagged)
 
     def _enter(self, name: str) -> dict[str, type[BaseModel]]:
         """Step into the field `name`; returns the models among which a union's tag will choose."""
@@ -103,31 +104,45 @@ def _sentence(detail: ErrorDetails, spot: _Spot) -> str:
     kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
     what = f" ({spot.description})" if spot.description else ""
     if kind == "missing":
-        return f"{spot.key} is missing: {spot.description or 'a value is required'}"
-    if kind == "extra_forbidden":
-        allowed = list(spot.owner.model_fields) if spot.owner else []
-        return f"{spot.key} is not a known key{nearest(spot.key.rpartition('.')[2], allowed)}"
-    if kind in ("union_tag_invalid", "union_tag_not_found"):
-        key = f"{spot.key}.{str(context['discriminator']).strip(chr(39))}"
-        allowed = _quoted(context["expected_tags"]) if "expected_tags" in context else []
-        if kind == "union_tag_not_found":
-            return f"{key} is missing: it chooses one of the known kinds of {spot.key}"
-        return f"{key} = {_short(context['tag'])} is not known{nearest(str(context['tag']), allowed)}"
-    if kind == "literal_error":
-        nearest = nearest(str(value), _quoted(context["expected"]), listing=False)
-        return f"{spot.key} = {_short(value)} is not allowed: it must be {context['expected']}{nearest}{what}"
-    if kind == "value_error":
-        return f"{spot.key}: {context['error']}" if spot.key else str(context["error"])
-    rule = detail["msg"].replace("Input should be", "it must be")
-    return f"{spot.key or 'the input'} = {_short(value)} is not allowed: {rule}{what}"
+        sentence = f"{spot.key} is missing: it is {spot.description or 'required'}"
+    elif kind == "extra_forbidden":
+        known = list(spot.owner.model_fields) if spot.owner else []
+        sentence = f"{spot.key} is not a known key{nearest(spot.key.rpartition('.')[2], known)}"
+    elif kind == "union_tag_not_found":
+        sentence = f"{spot.key}.{_tag_key(context)} is missing: it must be one of {', '.join(spot.tags)}"
+    elif kind == "union_tag_invalid":
+        tag = str(context["tag"])
+        sentence = f"{spot.key}.{_tag_key(context)} = {tag!r} is not known{nearest(tag, spot.tags)}"
+    elif kind == "literal_error":
+        guess = nearest(str(value), _quoted(context["expected"]), listing=False)
+        sentence = (
+            f"{spot.key} = {_short(value)} is not allowed: it must be {context['expected']}{guess}{what}"
+        )
+    elif kind == "value_error":
+        sentence = f"{spot.key}: {context['error']}" if spot.key else str(context["error"])
+    else:
+        rule = detail["msg"].replace("Input should be", "it must be")
+        sentence = f"{spot.key or 'the input'} = {_short(value)} is not allowed: {rule}{what}"
+    return sentence
 
 
 def nearest(word: str, allowed: Iterable[str], *, listing: bool = True) -> str:
-    """`; did you mean 'x'? Allowed: a, b`, as far as there is something to say."""
+    """The tail of a sentence about an unknown word: the closest known word, and all of them.
+
+    Args:
+        word: what was given.
+        allowed: the known words.
+        listing: whether to list all of `allowed`.
+    """
     allowed = list(allowed)
     close = difflib.get_close_matches(word, allowed, n=1, cutoff=0.5)
     guess = f"; did you mean '{close[0]}'?" if close else ""
     return guess + (f"{'' if guess else ';'} allowed: {', '.join(allowed)}" if listing and allowed else "")
+
+
+def _tag_key(context: Mapping[str, Any]) -> str:
+    """The discriminating field, which pydantic gives in quotes."""
+    return str(context["discriminator"]).strip("'")
 
 
 def _quoted(text: str) -> list[str]:
@@ -150,11 +165,11 @@ def _models_in(annotation: Any) -> Iterable[type[BaseModel]]:
 
 
 def _tags(model: type[BaseModel]) -> list[str]:
-    """Values of the model's literal fields: one of them is the tag of a discriminated union."""
+    """Values of the model's one-word literal fields: such a field is the tag of a discriminated union."""
     return [
         str(value)
         for field in model.model_fields.values()
-        if get_origin(field.annotation) is Literal
+        if get_origin(field.annotation) is Literal and len(get_args(field.annotation)) == 1
         for value in get_args(field.annotation)
     ]
 

@@ -1,16 +1,16 @@
 """`PrivacyPlan`: the one frozen object from which both the code that runs and the claim are derived.
 
-A plan is not a free product of fields: it names one protection out of a short table, and trust, neighbours, noise
-scale and legal claims follow from that name. The device (`ClientGuard`), the server (`ServerGuard`), the ledger and
-the guarantee all read the same plan, so they cannot drift apart.
+A plan is not a free product of fields: it names one protection out of a short table, and trust, neighbours,
+noise scale and legal claims follow from that name. The device (`ClientGuard`), the server (`ServerGuard`),
+the ledger and the guarantee all read the same plan, so they cannot drift apart.
 
-Protections that cannot give a finite epsilon are part of the table on purpose. They are what papers publish, and a
-report has to be able to run them and say plainly that epsilon is infinite, and why.
+Protections that cannot give a finite epsilon are part of the table on purpose. They are what papers publish,
+and a report has to be able to run them and say plainly that epsilon is infinite, and why.
 
-Noise of `LocalLaplace` is derived, never chosen: for two uploads clipped to L1 norm C the distance is at most 2C, so
-Laplace noise of scale b = 2C / epsilon0 on every coordinate makes one upload epsilon0-indistinguishable from any
-other (Dwork, McSherry, Nissim and Smith 2006, with replace-one neighbours). b = C / epsilon0 would be a bug that
-doubles the real epsilon.
+Noise of `LocalLaplace` is derived, never chosen: for two uploads clipped to L1 norm C the distance is at most
+2C, so Laplace noise of scale b = 2C / epsilon0 on every coordinate makes one upload
+epsilon0-indistinguishable from any other (Dwork, McSherry, Nissim and Smith 2006, with replace-one
+neighbours). b = C / epsilon0 would be a bug that doubles the real epsilon.
 """
 
 import math
@@ -29,6 +29,9 @@ Coordinates = Literal["all", "touched"]
 Release = Literal["individual", "total"]
 Neighbours = Literal["replace_one", "add_or_remove_one"]
 
+SMALLEST_DELTA = 1e-10
+"""Below it the floating-point convolutions of the accountants can no longer be trusted."""
+
 _CONFIG = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 ClipNorm = Annotated[float, Field(gt=0, description="the largest norm an upload may have after clipping")]
@@ -44,7 +47,7 @@ class Clip:
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """Independent noise per coordinate: Laplace of scale `scale`, or Gaussian of standard deviation `scale`."""
+    """Independent noise per coordinate; `scale` is Laplace's scale or Gaussian's standard deviation."""
 
     law: Law
     scale: float
@@ -157,16 +160,16 @@ class UnclippedNoise(_Protection):
     def unbounded_reason(self) -> str | None:
         """No clip."""
         return (
-            "noise is added but uploads are not clipped, so one user's influence has no bound and no noise scale, "
-            "however large, gives a finite epsilon"
+            "noise is added but uploads are not clipped, so one user's influence has no bound and no noise "
+            "scale, however large, gives a finite epsilon"
         ) + (f"; besides, {_TOUCHED}" if self.coordinates == "touched" else "")
 
 
 class LocalLaplace(_Protection):
-    """Local differential privacy per upload: clip to L1 norm C, add Laplace(2C / epsilon0) to every coordinate.
+    """Local differential privacy per upload: an L1 clip at C, then Laplace(2C / epsilon0) everywhere.
 
-    The wrong norm (`clip_order=2`) and noise on touched rows only can be written down, because both are seen in
-    practice; the plan then runs and reports epsilon = inf with the reason.
+    The wrong norm (`clip_order=2`) and noise on touched rows only can be written down, because both are seen
+    in practice; the plan then runs and reports epsilon = inf with the reason.
     """
 
     release: ClassVar[Release] = "individual"
@@ -175,8 +178,8 @@ class LocalLaplace(_Protection):
         float,
         Field(
             gt=0,
-            description="the largest L1 norm an upload may have after clipping; without it epsilon0 means nothing, "
-            "because the noise scale is 2 * clip_norm / epsilon0",
+            description="the largest L1 norm an upload may have after clipping; without it epsilon0 means "
+            "nothing, because the noise scale is 2 * clip_norm / epsilon0",
         ),
     ]
     epsilon0: float = Field(gt=0, description="the privacy loss of one upload")
@@ -229,7 +232,8 @@ class LocalLaplace(_Protection):
             *(["touched rows only"] if self.coordinates == "touched" else []),
         ]
         fault = f", {', '.join(faults)}: no guarantee" if faults else ""
-        return f"local Laplace (eps0 = {_number(self.epsilon0)} per upload, C = {_number(self.clip_norm)}{fault})"
+        strength = f"eps0 = {_number(self.epsilon0)} per upload, C = {_number(self.clip_norm)}"
+        return f"local Laplace ({strength}{fault})"
 
     @property
     def unbounded_reason(self) -> str | None:
@@ -237,8 +241,9 @@ class LocalLaplace(_Protection):
         reasons = []
         if self.clip_order == 2:
             reasons.append(
-                "uploads are clipped in the L2 norm while Laplace noise protects in the L1 norm: the L1 distance of "
-                "two uploads can then exceed the 2C that the noise was sized for, the more so the more coordinates"
+                "uploads are clipped in the L2 norm while Laplace noise protects in the L1 norm: the L1 "
+                "distance of two uploads can then exceed the 2C that the noise was sized for, the more so "
+                "the more coordinates"
             )
         if self.coordinates == "touched":
             reasons.append(_TOUCHED)
@@ -246,8 +251,8 @@ class LocalLaplace(_Protection):
 
 
 _TOUCHED = (
-    "only the rows a client touched carry noise: the untouched rows stay exactly as they were, which shows without "
-    "any doubt which rows were touched"
+    "only the rows a client touched carry noise: the untouched rows stay exactly as they were, which shows "
+    "without any doubt which rows were touched"
 )
 
 Protection = Annotated[Nothing | ClipOnly | UnclippedNoise | LocalLaplace, Field(discriminator="kind")]
@@ -267,15 +272,14 @@ class PrivacyPlan(BaseModel):
     Attributes:
         protection: what happens to an upload before it is released.
         sampling: who takes part in a round.
-        delta: probability with which the epsilon statement may fail. At least 1e-10, below which the accountants'
-            floating-point convolutions can no longer be trusted.
+        delta: probability with which the epsilon statement may fail, at least `SMALLEST_DELTA`.
     """
 
     model_config = _CONFIG
     protection: Protection = Field(description="what happens to an upload before it is released")
     sampling: Sampling = Field(default=All(), description="who takes part in a round")
     delta: float = Field(
-        default=1e-5, ge=1e-10, lt=1, description="the probability with which epsilon may fail"
+        default=1e-5, ge=SMALLEST_DELTA, lt=1, description="the probability with which epsilon may fail"
     )
 
     @classmethod
@@ -284,7 +288,8 @@ class PrivacyPlan(BaseModel):
 
         Args:
             name: `none`, `clip`, `published-noise` or `local-laplace`.
-            **fields: fields of the protection; `delta` and `sampling` (a rule or its dictionary) go to the plan.
+            **fields: fields of the protection; `delta` and `sampling` (a rule or its dictionary) go to the
+            plan.
 
         Raises:
             PlanError: unknown name, unknown field or bad value, in one sentence.
@@ -292,7 +297,7 @@ class PrivacyPlan(BaseModel):
         if name not in _PRESETS:
             raise PlanError(f"privacy plan {name!r} is not known{nearest(name, _PRESETS)}")
         kind, defaults = _PRESETS[name]
-        own = {key: fields.pop(key) for key in ("delta", "sampling") if key in fields}
+        own: dict[str, Any] = {key: fields.pop(key) for key in ("delta", "sampling") if key in fields}
         return cls.from_dict({"protection": {"kind": kind, **defaults, **fields}, **own})
 
     @classmethod

@@ -1,10 +1,10 @@
 """Who takes part in a round, and what that may claim.
 
 A sampling rule is part of the privacy plan because it decides two numbers of the accounting: how many uploads
-one user can make in a run, and whether "this user might not have been in the round at all" counts as protection
-(amplification by sampling). Amplification needs BOTH a secret, independent coin per user (`Poisson`) AND an
-adversary who cannot see who answered (central trust). Under local trust the server receives each answer, so it
-knows the participants whatever the rule is, and each upload counts in full.
+one user can make in a run, and whether "this user might not have been in the round at all" counts as
+protection (amplification by sampling). Amplification needs BOTH a secret, independent coin per user
+(`Poisson`) AND an adversary who cannot see who answered (central trust). Under local trust the server
+receives each answer, so it knows the participants whatever the rule is, and each upload counts in full.
 """
 
 import math
@@ -125,8 +125,8 @@ class Fixed(_Rule):
     size: int = Field(ge=1, description="the number of users drawn for each round")
 
     plain_claim: ClassVar[str] = (
-        "The server picks the users of each round and knows them, so no amplification by sampling is claimed: "
-        "epsilon is that of the user who took part most often."
+        "The server picks the users of each round and knows them, so no amplification by sampling is "
+        "claimed: epsilon is that of the user who took part most often."
     )
 
     def expected(self, population: int) -> float:
@@ -183,6 +183,6 @@ Sampling = Annotated[All | Poisson | Fixed | Epoch, Field(discriminator="kind")]
 def _fits(size: int, population: int) -> None:
     if size > population:
         raise PlanError(
-            f"sampling.size = {size} is larger than the population of {population}: use at most {population}, "
-            "or sampling 'all'"
+            f"sampling.size = {size} is larger than the population of {population}: use at most "
+            f"{population}, or sampling 'all'"
         )

@@ -1,7 +1,7 @@
 """The update algebra: blocks, parts and what a cohort's updates can do without being copied."""
 
 from privfed.updates.client_updates import ClientUpdates
-from privfed.updates.parts import Dense, Part, Rows
+from privfed.updates.parts import Dense, Part, Rows, add_rows_
 from privfed.updates.schema import Block, Schema, UpdateError, schema_digest, upload_bytes
 from privfed.updates.tiles import TILE, padded, tiles
 
@@ -14,6 +14,7 @@ __all__ = [
     "Rows",
     "Schema",
     "UpdateError",
+    "add_rows_",
     "padded",
     "schema_digest",
     "tiles",

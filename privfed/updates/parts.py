@@ -150,8 +150,8 @@ class Rows:
         self.values.mul_(factors[self.owner].unsqueeze(1).to(self.values.dtype))
 
     def add_to(self, total: Tensor) -> None:
-        """Scatter-add rows."""
-        total.index_add_(0, self.ids, self.values.to(total.dtype))
+        """Sum rows of equal id, in the dtype of the values within one call."""
+        total.add_(sum_rows(self.values, self.ids, len(total)))
 
     def write(self, slots: Int64[Tensor, " clients"], out: Tensor) -> None:
         """Scatter rows of the chosen clients."""
@@ -159,9 +159,9 @@ class Rows:
         flat, rows = out.view(-1, out.shape[-1]), out.shape[1]
         keep = slot >= 0
         if bool(keep.all()):
-            flat.index_add_(0, slot * rows + self.ids, self.values.to(out.dtype))
+            add_rows_(flat, slot * rows + self.ids, self.values)
         else:
-            flat.index_add_(0, slot[keep] * rows + self.ids[keep], self.values[keep].to(out.dtype))
+            add_rows_(flat, slot[keep] * rows + self.ids[keep], self.values[keep])
 
     def rows_at(self, owner: Int64[Tensor, " k"], ids: Int64[Tensor, " k"]) -> Float[Tensor, "k width"]:
         """Find rows by bisection on (owner, id)."""
@@ -178,6 +178,16 @@ class Rows:
         slot = slots[self.owner]
         keep = slot >= 0
         out[slot[keep], self.ids[keep]] = True
+
+
+def add_rows_(table: Float[Tensor, "rows width"], ids: Int64[Tensor, " k"], values: Float[Tensor, "k width"]) -> None:
+    """table[ids[j]] += values[j], repeated ids included; several times faster here than `index_add_`."""
+    table.scatter_add_(0, ids.unsqueeze(1).expand_as(values), values.to(table.dtype))
+
+
+def sum_rows(values: Float[Tensor, "k width"], ids: Int64[Tensor, " k"], rows: int) -> Float[Tensor, "rows width"]:
+    """Sum of the values of every id: the gradient of an embedding look-up."""
+    return torch.ops.aten.embedding_dense_backward(values, ids, rows, -1, False)  # noqa: FBT003 (an aten operator)
 
 
 def _squares(flat: Float[Tensor, "h d"]) -> Float[Tensor, " h"]:

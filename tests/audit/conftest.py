@@ -1,4 +1,4 @@
-"""A report like that of a real audit, with made-up runs whose numbers resemble ML-100K's, to develop and test the page."""
+"""A report like that of a real audit: made-up runs whose numbers resemble those of ML-100K."""
 
 import math
 
@@ -25,15 +25,16 @@ from privfed.audit.report import (
     config_sha256,
 )
 
+DATA_CHOICES = "Choices made by looking at data spend privacy too, and are not in this ledger."
 SETTINGS = {
-    "none": Setting(slug="none", name="No protection"),
-    "published_noise": Setting(slug="published_noise", name="Published noise (Laplace 0.3)"),
-    "local_laplace": Setting(slug="local_laplace", name="Local Laplace, epsilon 1 per upload"),
+    "none": Setting(slug="none", name="no protection"),
+    "published_noise": Setting(slug="published_noise", name="published noise (Laplace 0.3, unclipped)"),
+    "local_laplace": Setting(slug="local_laplace", name="local Laplace (eps0 = 1 per upload, C = 1)"),
 }
 PLANS = {
     "none": {"protection": {"kind": "nothing"}},
     "published_noise": {"protection": {"kind": "unclipped_noise", "law": "laplace", "scale": 0.3}},
-    "local_laplace": {"protection": {"kind": "local_laplace", "clip": 1.0, "epsilon0": 1.0}},
+    "local_laplace": {"protection": {"kind": "local_laplace", "clip_norm": 1.0, "epsilon0": 1.0}},
 }
 HR = {"none": 0.712, "published_noise": 0.701, "local_laplace": 0.251, "popularity": 0.452}
 NDCG = {"none": 0.428, "published_noise": 0.411, "local_laplace": 0.121, "popularity": 0.252}
@@ -45,7 +46,7 @@ SIGN_AUC = {
 OTHER_AUC = {
     "row support": {"none": 0.94, "published_noise": 0.5, "local_laplace": 0.5},
     "row norm": {"none": 0.93, "published_noise": 0.61, "local_laplace": 0.502},
-    "rank-1 sign vote": {"none": 0.999, "published_noise": 0.927, "local_laplace": 0.504},
+    "multi-round vote of rank-1 sign": {"none": 0.999, "published_noise": 0.927, "local_laplace": 0.504},
 }
 POPULARITY_AUC = {"trained vs never seen": 0.842, "trained vs held-out of the same user": 0.571}
 
@@ -55,27 +56,40 @@ def guarantee(setting: str, **changes: object) -> GuaranteeRow:
     row = {
         "epsilon": 68.3 if finite else math.inf,
         "reason_if_inf": {
-            "none": "Uploads leave the device exactly as computed.",
-            "published_noise": "Nothing is clipped, so sensitivity is unbounded and no noise scale gives a guarantee.",
+            "none": "uploads are released as they are, without clipping and without noise",
+            "published_noise": "uploads are not clipped, so no noise scale gives a guarantee",
             "local_laplace": None,
         }[setting],
         "delta": 1e-5,
         "unit": "user",
         "neighbours": "replace_one",
-        "trust": {"none": "none", "published_noise": "local", "local_laplace": "local"}[setting],
+        "trust": {"none": "none", "published_noise": "none", "local_laplace": "local"}[setting],
         "per": "run",
         "rounds_counted": 100,
         "accountant": "PLD (dp-accounting)" if finite else "none",
         "accountant_version": "0.6.0" if finite else "",
         "cross_check": {"RDP (dp-accounting)": 70.8} if finite else {},
         "basic_epsilon": 100.0 if finite else None,
-        "assumptions": ["Every client clips its own upload to L1 norm 1 and adds its own noise."] if finite else [],
-        "statements": ["Epsilon is per upload; over 100 uploads by one user it composes to 68.3."] if finite else [],
+        "assumptions": ["The device clips an upload to L1 norm C = 1 and adds Laplace noise to every coordinate."]
+        if finite
+        else [],
+        "statements": [
+            "One upload alone has epsilon 1. Uploads add up: epsilon of a run is not that of a round.",
+            DATA_CHOICES,
+        ]
+        if finite
+        else [DATA_CHOICES],
     }
     return GuaranteeRow.model_validate(row | changes)
 
 
-def attack_row(attack: str, auc: float, rounds: list[int], *, tap: str = "wire", **changes: object) -> AttackRow:
+def about(value: float, half: float) -> Interval:
+    return Interval(value=value, lo=value - half, hi=value + half)
+
+
+def attack_row(
+    attack: str, auc: float, rounds: list[int], *, tap: str = "wire", **changes: object
+) -> AttackRow:
     """A row whose ROC is that of two normals at the distance that gives this AUC."""
     game = str(changes.get("game", "trained vs never seen"))
     popular = POPULARITY_AUC.get(game, 0.5)
@@ -85,7 +99,7 @@ def attack_row(attack: str, auc: float, rounds: list[int], *, tap: str = "wire",
 
     def rate(at: float) -> RateAtFpr:
         value = float(stats.norm.cdf(stats.norm.ppf(at) + shift))
-        return RateAtFpr(fpr=at, tpr=value, lo=max(0.0, value - 0.02), hi=min(1.0, value + 0.02))
+        return RateAtFpr(fpr=at, tpr=about(value, 0.02), false_positives=round(at * 150_000))
 
     row = {
         "attack": attack,
@@ -93,18 +107,22 @@ def attack_row(attack: str, auc: float, rounds: list[int], *, tap: str = "wire",
         "adversary": "server",
         "tap": tap,
         "unit": "interaction",
+        "knowledge": ["the pull the server sent"],
+        "explains": "Reads something off the upload.",
+        "note": "",
+        "membership": "natural",
         "game": game,
         "scope": "all items",
         "rounds": rounds,
         "n_users": 100,
         "n_members": 10_000,
         "n_nonmembers": 150_000,
-        "auc": Interval(value=auc, lo=max(0.0, auc - 0.008), hi=min(1.0, auc + 0.008)),
-        "auc_pooled": auc,
+        "auc": Interval(value=auc, lo=auc - 0.008, hi=min(1.0, auc + 0.008)),
+        "auc_pooled": about(auc, 0.008),
         "tpr_at_fpr": [rate(0.1), rate(0.01), rate(0.001)],
-        "advantage": float((tpr - fpr).max()),
+        "advantage": about(float((tpr - fpr).max()), 0.01),
         "popularity_auc": popular,
-        "gain": auc - popular,
+        "gain": about(auc - popular, 0.01),
         "roc": Roc(fpr=fpr.tolist(), tpr=tpr.tolist()),
     }
     return AttackRow.model_validate(row | changes)
@@ -124,7 +142,13 @@ def attack_rows(setting: str, shift: float) -> list[AttackRow]:
                     attack_row("popularity", popular, [number], tap=tap, game=game),
                 ]
             rows += [
-                attack_row("rank-1 sign vote", OTHER_AUC["rank-1 sign vote"][seen], [10, 20, 30, 40], tap=tap, game=game),
+                attack_row(
+                    "multi-round vote of rank-1 sign",
+                    OTHER_AUC["multi-round vote of rank-1 sign"][seen],
+                    [10, 20, 30, 40],
+                    tap=tap,
+                    game=game,
+                ),
                 attack_row("popularity", popular, [10, 20, 30, 40], tap=tap, game=game),
             ]
     return rows
@@ -136,9 +160,16 @@ def utility_rows(name: str, shift: float) -> list[UtilityRow]:
         value = table[name] + shift
         rows.append(
             UtilityRow(
-                part="test", round=100, state="private", name=metric, k=10, value=value,
-                lo=value - 1.96 * se, hi=value + 1.96 * se, n_users=943,
-            )  # fmt: skip
+                part="test",
+                round=100,
+                state="private",
+                name=metric,
+                k=10,
+                value=value,
+                lo=value - 1.96 * se,
+                hi=value + 1.96 * se,
+                n_users=943,
+            )
         )
     return rows
 
@@ -159,7 +190,12 @@ def make_run(method: str, setting: str, seed: int, **changes: object) -> Run:
         "guarantee": guarantee(setting),
         "attacks": [] if popular else attack_rows(setting, shift / 10),
         "comm": Traffic(up_bytes_per_client_round=215_296.0, down_bytes_per_client_round=430_592.0),
-        "wall": Wall(train_s=171.0 + seed, privacy_s=6.0 if setting != "none" else 0.0, attack_s=14.2, cpu_s=190.0 + seed),
+        "wall": Wall(
+            train_s=171.0 + seed,
+            privacy_s=6.0 if setting != "none" else 0.0,
+            attack_s=14.2,
+            cpu_s=190.0 + seed,
+        ),
         "peak_rss_bytes": 640_000_000,
         "clipped_fraction": 1.0 if setting == "local_laplace" else None,
     }
@@ -167,7 +203,13 @@ def make_run(method: str, setting: str, seed: int, **changes: object) -> Run:
 
 
 def make_report(runs: list[Run], **changes: object) -> AuditReport:
-    config = {"method": "gpfedrec", "data": "ml-100k", "rounds": 100, "seeds": 3, "graph": {"metric": "similarity"}}
+    config = {
+        "method": "gpfedrec",
+        "data": "ml-100k",
+        "rounds": 100,
+        "seeds": 3,
+        "graph": {"metric": "similarity"},
+    }
     report = {
         "created": "2026-11-21T10:00:00+00:00",
         "privfed_version": "0.1.0",
@@ -184,18 +226,29 @@ def make_report(runs: list[Run], **changes: object) -> AuditReport:
             "synthetic": False,
         },
         "protocol": ProtocolUsed(
-            settings={"candidates": "sampled", "n_sampled": 99, "negatives": "all", "ties": "random", "state": "private"},
+            settings={
+                "candidates": "sampled",
+                "n_sampled": 99,
+                "negatives": "all",
+                "ties": "random",
+                "state": "private",
+            },
             sentence=(
-                "Leave-one-out by time; one held-out item ranked among 99 sampled ones; ties broken at random; "
+                "Leave-one-out by time; one held-out item among 99 sampled ones; ties broken at random; "
                 "the model evaluated is each person's own, before the server's next tables arrive."
             ),
         ),
         "runs": runs,
         "not_run": [
             NotRun(what="membership randomised by a coin", why="this audit scores natural membership only"),
-            NotRun(what="attacks on the sum and on the finished model", why="GPFedRec's graph needs individual uploads"),
+            NotRun(
+                what="attacks on the sum and on the finished model",
+                why="GPFedRec's graph needs individual uploads",
+            ),
         ],
-        "self_checks": [SelfCheck(name="accountants agree", passed=True, detail="PLD 68.3 is at most RDP 70.8")],
+        "self_checks": [
+            SelfCheck(name="accountants agree", passed=True, detail="PLD 68.3 is at most RDP 70.8")
+        ],
     }
     return conclude(AuditReport.model_validate(report | changes))
 

@@ -1,15 +1,17 @@
 """The charts of an audit, as Vega-Lite specifications built with Altair.
 
-Each chart is one view that fills the width of its place, so that a page lays them out and a phone stacks them. Colours are
-CSS variables (see `palette`); the same specification is drawn in the page and written to a file.
+Each chart is one view that fills the width of its place, so that a page lays them out and a phone stacks
+them. Colours are CSS variables (see `palette`); the same specification is drawn in the page and written to a
+file.
 """
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from textwrap import wrap
+from typing import Any, Literal
 
 import altair as alt
 import numpy as np
@@ -28,10 +30,12 @@ from privfed.audit.headline import (
 from privfed.audit.page import words
 from privfed.audit.page.palette import in_light, setting_colours, variable
 from privfed.audit.report import POPULARITY, AttackCell, AuditReport, Cell, Roc
+from privfed.privacy.statements import WEAK_EPSILON
 
 INK, SOFT, LINE, WASH = "var(--ink)", "var(--soft)", "var(--line)", "var(--wash)"
 SHAPES = {"circle": "●", "square": "■", "triangle-up": "▲", "diamond": "◆", "triangle-down": "▼"}
 SANS = "system-ui, -apple-system, Segoe UI, Roboto, Helvetica Neue, Arial, sans-serif"
+HEIGHT = 300
 ROC_GRID: Float64[np.ndarray, " points"] = np.logspace(-3, 0, 61)
 
 _AXIS = {
@@ -54,7 +58,15 @@ _CONFIG: dict[str, Any] = {
     "view": {"stroke": None},
     "axis": _AXIS,
     "text": {"font": SANS, "fontSize": 12, "color": SOFT},
-    "legend": {"labelFont": SANS, "titleFont": SANS, "labelColor": INK, "titleColor": SOFT, "labelLimit": 260},
+    "legend": {
+        "orient": "bottom",
+        "columns": 1,
+        "labelFont": SANS,
+        "titleFont": SANS,
+        "labelColor": INK,
+        "titleColor": SOFT,
+        "labelLimit": 260,
+    },
     "title": {"font": SANS, "color": INK, "anchor": "start", "fontWeight": "normal", "fontSize": 14},
 }
 
@@ -77,7 +89,7 @@ def method_shapes(report: AuditReport) -> dict[str, str]:
 
 
 def utility_charts(report: AuditReport) -> list[Chart]:
-    """Utility against epsilon, one chart per (trust, unit); settings without any protection are shown in each."""
+    """Utility against epsilon, one chart per (trust, unit), each with the settings that protect nothing."""
     cells = [cell for cell in protected_cells(report) if main_utility(cell) is not None]
     panels = grouped(cells, lambda cell: (cell.guarantee.trust, cell.guarantee.unit))
     free = [cell for (trust, _), same in panels.items() if trust == "none" for cell in same]
@@ -94,7 +106,8 @@ def attack_charts(report: AuditReport) -> list[Chart]:
     for method, cells in grouped(protected_cells(report), lambda cell: cell.method).items():
         rows = [(cell, row) for cell in cells for row in at_main_tap(cell) if row.scope == ALL_ITEMS]
         charts += [
-            _attack_chart(report, method, game, same) for game, same in grouped(rows, lambda pair: pair[1].game).items()
+            _attack_chart(report, method, game, same)
+            for game, same in grouped(rows, lambda pair: pair[1].game).items()
         ]
     return charts
 
@@ -125,11 +138,11 @@ def _colour(report: AuditReport, cells: Sequence[Cell]) -> alt.Color:
         scale=alt.Scale(
             domain=list(names.values()), range=[f"var({variable(order.index(slug))})" for slug in names]
         ),
-        legend=alt.Legend(title=None, orient="bottom", columns=1),
+        title=None,
     )
 
 
-def _finished(chart: alt.LayerChart, slug: str, title: str, description: str) -> Chart:
+def _finished(chart: alt.LayerChart | alt.FacetChart, slug: str, title: str, description: str) -> Chart:
     spec = chart.properties(width="container").to_dict() | {"description": description, "config": _CONFIG}
     return Chart(slug=words.slug(slug), title=title, description=description, spec=spec)
 
@@ -142,7 +155,7 @@ def _utility_chart(report: AuditReport, trust: str, unit: str, cells: list[Cell]
     finite = [cell.guarantee.epsilon for cell in cells if cell.guarantee.finite]
     low = 10.0 ** min(0, math.floor(math.log10(min([*finite, 1.0]))))
     edge = 10.0 ** max(2, math.ceil(math.log10(max([*finite, 1.0])) + 0.05))
-    lane = 0.3 * math.log10(edge / low)
+    lane = 0.4 * math.log10(edge / low)
     places = iter(np.linspace(0, lane, sum(not cell.guarantee.finite for cell in cells) + 2)[1:-1])
     rows: list[dict[str, Any]] = []
     for cell in cells:
@@ -154,6 +167,7 @@ def _utility_chart(report: AuditReport, trust: str, unit: str, cells: list[Cell]
             {
                 "x": claim.epsilon if claim.finite else edge * 10 ** float(next(places)),
                 "epsilon": words.epsilon(claim.epsilon),
+                "label": f"ε = {words.epsilon(claim.epsilon)}",
                 "value": utility.seeds.mean,
                 "lo": utility.users.lo,
                 "hi": utility.users.hi,
@@ -163,14 +177,14 @@ def _utility_chart(report: AuditReport, trust: str, unit: str, cells: list[Cell]
         )
         name, popularity = words.metric(utility.name, utility.k), popularity_utility(report, utility)
     top = edge * 10**lane
-    decades = [10.0**power for power in range(round(math.log10(low)), round(math.log10(edge)))]
+    decades = [10.0**power for power in range(round(math.log10(low)), round(math.log10(edge)) + 1)]
     x = alt.X(
         "x:Q",
         scale=alt.Scale(type="log", domain=[low, top], nice=False),
         axis=alt.Axis(
             title="epsilon (smaller is a stronger guarantee)",
             values=[*decades, edge * 10 ** (lane / 2)],
-            labelExpr=f"datum.value > {edge} ? '∞ no guarantee' : format(datum.value, '~g')",
+            labelExpr=f"datum.value > {1.01 * edge} ? '∞' : format(datum.value, '~g')",
             labelOverlap=False,
             grid=False,
         ),
@@ -179,7 +193,13 @@ def _utility_chart(report: AuditReport, trust: str, unit: str, cells: list[Cell]
     shapes = {words.named(words.METHODS, m): s for m, s in method_shapes(report).items()}
     base = alt.Chart(_data(rows)).encode(x=x, color=_colour(report, cells))
     layers: list[alt.Chart] = [
-        alt.Chart(_data([{"from": edge, "to": top}])).mark_rect(color=WASH).encode(x=alt.X("from:Q"), x2="to:Q"),
+        alt.Chart(_data([{"from": edge, "to": top}]))
+        .mark_rect(color=WASH)
+        .encode(x=alt.X("from:Q"), x2="to:Q"),
+        alt.Chart(_data([{"x": edge * 10 ** (lane / 2)}]))
+        .mark_text(fontSize=11, dy=-10)
+        .encode(x="x:Q", y=alt.value(HEIGHT), text=alt.value("no guarantee")),
+        *_weak_line(),
         *_popularity_line(popularity.seeds.mean if popularity else None),
         base.mark_rule(strokeWidth=2, opacity=0.6).encode(y=alt.Y("lo:Q", title=name), y2="hi:Q"),
         base.mark_point(filled=True, size=130, opacity=1, stroke="var(--panel)", strokeWidth=1.5).encode(
@@ -187,7 +207,8 @@ def _utility_chart(report: AuditReport, trust: str, unit: str, cells: list[Cell]
             shape=alt.Shape(
                 "method:N",
                 scale=alt.Scale(domain=list(shapes), range=list(shapes.values())),
-                legend=alt.Legend(title=None, orient="bottom") if len(shapes) > 1 else None,
+                title=None,
+                legend=alt.Undefined if len(shapes) > 1 else None,
             ),
             tooltip=[
                 alt.Tooltip("method:N"),
@@ -197,15 +218,32 @@ def _utility_chart(report: AuditReport, trust: str, unit: str, cells: list[Cell]
             ],
         ),
     ]
-    told = "; ".join(f"{r['method']}, {r['setting']}: epsilon {r['epsilon']}, {name} {r['value']:.3f}" for r in rows)
+    layers.append(
+        base.transform_filter(alt.datum.x <= edge)
+        .mark_text(align="right", dx=-12, fontSize=13)
+        .encode(y=y, text=alt.Text("label:N"), color=alt.value(INK))
+    )
+    told = "; ".join(
+        f"{r['method']}, {r['setting']}: epsilon {r['epsilon']}, {name} {r['value']:.3f}" for r in rows
+    )
     told += f"; popularity: {popularity.seeds.mean:.3f}" if popularity else ""
-    title = f"{name} against epsilon. Trusted: {words.named(words.TRUST, trust)}. Unit: {words.named(words.UNITS, unit)}."
+    who, what = words.named(words.TRUST, trust), words.named(words.UNITS, unit)
+    title = f"{name} against epsilon. Trusted: {who}. Unit: {what}."
     return _finished(
-        alt.layer(*layers).properties(height=300),
+        alt.layer(*layers).properties(height=HEIGHT),
         f"utility_{trust}_{unit}",
         title,
         f"Recommendation quality against epsilon. {told}.",
     )
+
+
+def _weak_line() -> list[alt.Chart]:
+    base = alt.Chart(_data([{"x": WEAK_EPSILON}])).encode(x="x:Q")
+    label = f"weak above {WEAK_EPSILON:g}"
+    return [
+        base.mark_rule(strokeDash=[1, 4], color=SOFT),
+        base.mark_text(align="left", dx=6, dy=12).encode(y=alt.value(0), text=alt.value(label)),
+    ]
 
 
 def _popularity_line(value: float | None) -> list[alt.Chart]:
@@ -223,38 +261,57 @@ def _popularity_line(value: float | None) -> list[alt.Chart]:
 def _attack_chart(report: AuditReport, method: str, game: str, pairs: list[tuple[Cell, AttackCell]]) -> Chart:
     real = [(cell, row) for cell, row in pairs if row.attack != POPULARITY]
     popularity = float(np.mean([row.popularity_auc for _, row in pairs]))
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "attack": _attack_label(row),
             "setting": cell.setting.name,
             "auc": row.auc.mean,
             "lo": row.users.lo,
             "hi": row.users.hi,
-            "gain": row.gain.mean,
+            "gain": row.gain.value,
         }
         for cell, row in real
     ]
     settings = list(dict.fromkeys(cell.setting.name for cell, _ in real))
-    order = sorted({_attack_label(row) for _, row in real}, key=lambda a: -max(r["auc"] for r in rows if r["attack"] == a))
+    order = sorted(
+        dict.fromkeys(_attack_label(row) for _, row in real),
+        key=lambda a: -max(r["auc"] for r in rows if r["attack"] == a),
+    )
     low = min(0.4, math.floor(10 * min((r["lo"] for r in rows), default=0.4)) / 10)
-    x_scale = alt.Scale(domain=[low, 1.0], nice=False)
-    axis = alt.Axis(title="AUC: how often the attack picks the right one of two items", tickCount=6, format=".1f")
+
+    def x(field: str) -> alt.X:
+        return alt.X(
+            field,
+            scale=alt.Scale(domain=[low, 1.0], nice=False),
+            axis=alt.Axis(title="AUC", tickCount=6, format=".1f"),
+        )
+
     base = alt.Chart(_data(rows)).encode(
         y=alt.Y(
             "attack:N",
             sort=order,
-            axis=alt.Axis(title=None, labelLimit=170, labelColor=INK, ticks=False, domain=False, labelPadding=8),
+            axis=alt.Axis(
+                title=None,
+                labelExpr="split(datum.label, '\\n')",
+                labelLimit=170,
+                labelColor=INK,
+                ticks=False,
+                domain=False,
+                labelPadding=8,
+            ),
             scale=alt.Scale(paddingInner=0.35),
         ),
         yOffset=alt.YOffset("setting:N", sort=settings),
         color=_colour(report, [cell for cell, _ in real]),
     )
     layers = [
-        *_reference(0.5, "coin", "right", x_scale, axis, []),
-        *_reference(popularity, f"popularity {popularity:.2f}", "left", x_scale, axis, [5, 4]),
-        base.mark_rule(strokeWidth=2.5, opacity=0.55).encode(x=alt.X("lo:Q", scale=x_scale, axis=axis), x2="hi:Q"),
+        *_reference(0.5, "coin", "right", x, []),
+        *_reference(
+            popularity, f"popularity {popularity:.2f}", "right" if popularity > 0.7 else "left", x, [5, 4]
+        ),
+        base.mark_rule(strokeWidth=2.5, opacity=0.55).encode(x=x("lo:Q"), x2="hi:Q"),
         base.mark_point(filled=True, size=95, opacity=1, stroke="var(--panel)", strokeWidth=1).encode(
-            x=alt.X("auc:Q", scale=x_scale, axis=axis),
+            x=x("auc:Q"),
             tooltip=[
                 alt.Tooltip("setting:N"),
                 alt.Tooltip("attack:N"),
@@ -263,10 +320,10 @@ def _attack_chart(report: AuditReport, method: str, game: str, pairs: list[tuple
             ],
         ),
     ]
-    told = "; ".join(f"{r['attack']}, {r['setting']}: {r['auc']:.3f}" for r in rows)
+    told = "; ".join(f"{' '.join(r['attack'].split())}, {r['setting']}: {r['auc']:.3f}" for r in rows)
     name = words.named(words.METHODS, method)
     return _finished(
-        alt.layer(*layers).properties(height=alt.Step(15)),
+        alt.layer(*layers).properties(height=len(order) * max(40, 20 * len(settings))),
         f"attacks_{method}_{game}",
         f"{name}: {game}",
         f"AUC of each attack under each setting. {told}; popularity guess: {popularity:.3f}; coin: 0.5.",
@@ -274,23 +331,30 @@ def _attack_chart(report: AuditReport, method: str, game: str, pairs: list[tuple
 
 
 def _attack_label(row: AttackCell) -> str:
-    return f"{words.capital(row.attack)}, {words.rounds_short(row.rounds)}"
+    return "\n".join(
+        wrap(f"{words.capital(row.attack)}, {words.rounds_short(row.rounds)}", 22, break_on_hyphens=False)
+    )
 
 
 def _reference(
-    at: float, label: str, align: str, scale: alt.Scale, axis: alt.Axis, dash: list[int]
+    at: float, label: str, align: Literal["left", "right"], x: Callable[[str], alt.X], dash: list[int]
 ) -> list[alt.Chart]:
-    base = alt.Chart(_data([{"at": at}])).encode(x=alt.X("at:Q", scale=scale, axis=axis))
+    base = alt.Chart(_data([{"at": at}])).encode(x=x("at:Q"))
     return [
         base.mark_rule(color=SOFT, strokeDash=dash),
-        base.mark_text(align=align, dx=4 if align == "left" else -4, dy=-8).encode(y=alt.value(0), text=alt.value(label)),
+        base.mark_text(align=align, dx=4 if align == "left" else -4, dy=-8).encode(
+            y=alt.value(0), text=alt.value(label)
+        ),
     ]
 
 
 def _roc_chart(report: AuditReport, cell: Cell, best: AttackCell) -> Chart:
     runs = [run for run in report.runs if (run.method, run.setting.slug) == (cell.method, cell.setting.slug)]
     same_view = [
-        row for run in runs for row in run.attacks if (row.tap, row.game, row.scope) == (best.tap, best.game, best.scope)
+        row
+        for run in runs
+        for row in run.attacks
+        if (row.tap, row.game, row.scope) == (best.tap, best.game, best.scope)
     ]
     curves: list[dict[str, Any]] = []
     for (attack, rounds), rows in grouped(same_view, lambda row: (row.attack, tuple(row.rounds))).items():
@@ -324,10 +388,15 @@ def _roc_chart(report: AuditReport, cell: Cell, best: AttackCell) -> Chart:
             x=x,
             y=y,
             detail="curve:N",
-            color=alt.Color("kind:N", scale=alt.Scale(domain=kinds, range=[colour, colour, INK]), legend=None),
-            strokeWidth=alt.StrokeWidth("kind:N", scale=alt.Scale(domain=kinds, range=[2.8, 1.1, 1.6]), legend=None),
+            color=alt.Color(
+                "kind:N", scale=alt.Scale(domain=kinds, range=[colour, colour, INK]), legend=None
+            ),
+            opacity=alt.Opacity("kind:O", scale=alt.Scale(domain=kinds, range=[1, 0.5, 0.9]), legend=None),
+            strokeWidth=alt.StrokeWidth(
+                "kind:O", scale=alt.Scale(domain=kinds, range=[2.8, 1.1, 1.6]), legend=None
+            ),
             strokeDash=alt.StrokeDash(
-                "kind:N", scale=alt.Scale(domain=kinds, range=[[1, 0], [1, 0], [5, 4]]), legend=None
+                "kind:O", scale=alt.Scale(domain=kinds, range=[[1, 0], [1, 0], [5, 4]]), legend=None
             ),
             tooltip=[
                 alt.Tooltip("curve:N", title="attack"),
@@ -342,10 +411,10 @@ def _roc_chart(report: AuditReport, cell: Cell, best: AttackCell) -> Chart:
         alt.layer(diagonal, lines).properties(height=230),
         f"roc_{cell.method}_{cell.setting.slug}",
         f"{name}, {cell.setting.name}",
-        f"ROC on logarithmic axes for {name} under {cell.setting.name}. The strongest attack, {_attack_label(best)}, "
+        f"ROC on logarithmic axes for {name} under {cell.setting.name}. The strongest attack, {best.attack}, "
         f"finds {rate} of the used items at 1 % false alarms; a coin finds 1 %.",
     )
 
 
 def _on_grid(roc: Roc) -> Float64[np.ndarray, " points"]:
-    return np.interp(ROC_GRID, roc.fpr, roc.tpr)
+    return np.asarray(np.interp(ROC_GRID, roc.fpr, roc.tpr))

@@ -1,8 +1,9 @@
 """One colour per setting, the same in every chart, chip and card.
 
-The hues are Okabe and Ito's colour-blind-safe set (2008), darkened or lightened to stand out by 3:1 or more on either
-background. Warm hues are settings that guarantee nothing, cool hues settings with a finite epsilon. Charts name a CSS
-variable, so that light, dark and print follow the page without being drawn again; files get the light hues.
+The hues are Okabe and Ito's colour-blind-safe set (2008), darkened or lightened to stand out by 3:1 or more
+on either background. Warm hues are settings that guarantee nothing, cool hues settings with a finite epsilon.
+Charts name a CSS variable, so that light, dark and print follow the page without being drawn again; files get
+the light hues.
 """
 
 from itertools import cycle
@@ -18,7 +19,9 @@ NEUTRAL = {
     "--line": ("#dcdad4", "#3a4046"),
     "--paper": ("#fbfaf7", "#16191c"),
     "--panel": ("#ffffff", "#1e2327"),
-    "--wash": ("#f2f0ea", "#252b30"),
+    "--wash": ("#f2f0ea", "#262c30"),
+    "--warn": ("#a6380f", "#ff9a66"),
+    "--focus": ("#0b6aa8", "#5fb2e6"),
 }
 
 
@@ -49,7 +52,7 @@ def stylesheet(report: AuditReport) -> str:
 
 
 def in_light(spec_json: str, report: AuditReport) -> str:
-    """A chart's JSON with every colour variable replaced by its light value, for files that have no style sheet."""
+    """A chart's JSON with light values for the colour variables, for files that have no style sheet."""
     pairs = NEUTRAL | {variable(i): pair for i, pair in enumerate(setting_colours(report).values())}
     for name, (light, _) in pairs.items():
         spec_json = spec_json.replace(f"var({name})", light)

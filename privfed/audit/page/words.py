@@ -1,4 +1,4 @@
-"""Names and numbers as people read them: the one place where a slug becomes words and a float becomes text."""
+"""Names and numbers as people read them: here a slug becomes words, and a float becomes text."""
 
 import math
 import re
@@ -29,10 +29,19 @@ UNITS = {
     "upload": "one person's upload in one round",
     "interaction": "one interaction of one person",
 }
+NEIGHBOURS = {
+    "replace_one": "one person's data replaced by any other",
+    "add_or_remove_one": "one person present or absent",
+}
 METRICS = {"hr": "HR", "ndcg": "NDCG", "recall": "Recall", "mrr": "MRR"}
 STATES = {"private": "the model on each person's device", "received": "the model as the server sends it"}
 
-_SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")  # noqa: RUF001 - superscript digits are meant
+_TIED = (
+    (" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"),
+    (" %", "\N{NO-BREAK SPACE}%"),
+    ("ank-1", "ank\N{NON-BREAKING HYPHEN}1"),
+)
+_SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
 def named(names: dict[str, str], slug: str) -> str:
@@ -48,6 +57,14 @@ def capital(text: str) -> str:
 def slug(text: str) -> str:
     """Lower-case letters, digits and underscores only, for file names and anchors."""
     return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
+
+
+def typeset(text: str) -> str:
+    """Text for the page: powers of ten raised, and no line break at an equals sign, a percent sign or "rank-1"."""
+    text = re.sub(r"10\^(-?\d+)", lambda power: f"10{power[1].translate(_SUPERSCRIPT)}", text)
+    for loose, tied in _TIED:
+        text = text.replace(loose, tied)
+    return text
 
 
 def metric(name: str, k: int) -> str:
@@ -68,6 +85,11 @@ def listed(words: list[str]) -> str:
 def share(value: float) -> str:
     """A rate or score between 0 and 1 with three decimals, "n/a" where it was not measured."""
     return "n/a" if math.isnan(value) else f"{value:.3f}".replace("-0.000", "0.000")
+
+
+def floor2(value: float) -> str:
+    """Two decimals, never rounded up to a certainty that is not there."""
+    return f"{math.floor(100 * value + 1e-9) / 100:.2f}"
 
 
 def signed(value: float) -> str:
@@ -91,17 +113,7 @@ def delta(value: float) -> str:
         return "0"
     exponent = math.floor(math.log10(value) + 1e-9)
     lead = value / 10**exponent
-    power = f"10{str(exponent).translate(_SUPERSCRIPT)}"
-    return power if abs(lead - 1) < 1e-6 else f"{lead:.2g} x {power}"
-
-
-def odds_factor(value: float) -> str:
-    """The factor e^epsilon by which a guarantee lets odds grow, in digits while they mean something."""
-    if value < 2:
-        return f"{math.exp(value):.1f}"
-    if value < 14:
-        return f"{math.exp(value):,.0f}"
-    return f"about 10{str(round(value / math.log(10))).translate(_SUPERSCRIPT)}"
+    return f"10^{exponent}" if abs(lead - 1) < 1e-6 else f"{lead:.2g} x 10^{exponent}"
 
 
 def in_hundred(auc: float) -> str:

@@ -30,8 +30,8 @@ def read(
     """Read a data set from a folder, a zip archive or a file, whatever the layout.
 
     Args:
-        path: A folder or archive that holds `u.data`, `ratings.dat`, a `.inter` file or `interactions.parquet`; one of
-            these files; or a csv, tsv or parquet file.
+        path: A folder or archive that holds `u.data`, `ratings.dat`, a `.inter` file or
+            `interactions.parquet`; one of these files; or a csv, tsv or parquet file.
         columns: Role -> column, for layouts with named columns.
         options: For `build`.
 
@@ -55,8 +55,8 @@ def read(
     if Path(name).suffix.lower() in (*table.SEPARATORS, ".parquet"):
         return table.read(folder(path.parent), name, columns, **options)
     raise DataError(
-        f"{path} is of no known layout: give a csv, tsv or parquet file with named columns, u.data, ratings.dat, "
-        "a RecBole .inter file, or a folder or zip archive that holds one"
+        f"{path} is of no known layout: give a csv, tsv or parquet file with named columns, u.data, "
+        "ratings.dat, a RecBole .inter file, or a folder or zip archive that holds one"
     )
 
 
@@ -65,8 +65,8 @@ def _read_layout(files: Files, columns: Mapping[str, str] | None, options: Build
     if len(markers) != 1:
         found = f"{', '.join(markers)} side by side" if markers else ", ".join(files.names) or "nothing"
         raise DataError(
-            f"{files.place} holds {found}, which does not tell one data set: give the path of u.data, ratings.dat, "
-            "interactions.parquet or a RecBole .inter file, or a folder with exactly one of them"
+            f"{files.place} holds {found}, which does not tell one data set: give the path of u.data, "
+            "ratings.dat, interactions.parquet or a RecBole .inter file, or a folder with exactly one of them"
         )
     marker = markers[0]
     if marker.endswith(recbole_atomic.SUFFIX):
@@ -75,4 +75,6 @@ def _read_layout(files: Files, columns: Mapping[str, str] | None, options: Build
         return table.read_folder(files, columns, **options)
     if columns is not None:
         raise DataError(f"{files.named(marker)} has a fixed layout: leave columns out")
-    return (movielens_100k if marker == movielens_100k.MARKER else movielens_1m).read(files, **options)
+    if marker == movielens_100k.MARKER:
+        return movielens_100k.read(files, **options)
+    return movielens_1m.read(files, **options)

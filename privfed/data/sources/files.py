@@ -1,4 +1,4 @@
-"""Where the bytes come from: a folder or a zip archive (a wheel is one), plain or gzipped, behind one small interface."""
+"""Where the bytes come from: a folder (plain or gzipped files) or a zip archive, which a wheel is too."""
 
 import gzip
 import zipfile
@@ -64,7 +64,7 @@ def folder(path: Path) -> Files:
 
 
 def archive(path: Path, is_marker: Callable[[str], bool]) -> Files:
-    """The files of a zip archive that lie beside the first member whose name is a marker (all, where none is).
+    """The files of a zip archive that lie beside its first marker (at the top, where there is none).
 
     Raises:
         DataError: The archive is damaged.

@@ -1,7 +1,7 @@
 """MovieLens-100K as GroupLens releases it: `u.data` (tabs), `u.user` and `u.item` (bars, latin-1).
 
-Harper and Konstan, "The MovieLens Datasets: History and Context", ACM TiiS 5(4), 2015. `u.item` gives the catalogue,
-`u.user` the attributes; either may be absent.
+Harper and Konstan, "The MovieLens Datasets: History and Context", ACM TiiS 5(4), 2015. `u.item` gives the
+catalogue, `u.user` the attributes; either may be absent.
 """
 
 from itertools import compress
@@ -17,9 +17,16 @@ from privfed.data.sources.people import demographics
 
 MARKER = "u.data"
 
+TERMS = (
+    "MovieLens data belongs to GroupLens Research at the University of Minnesota: it may be used for "
+    "research, must be acknowledged in publications (Harper and Konstan, The MovieLens Datasets: History and "
+    "Context, ACM TiiS 5(4), 2015), and may be neither redistributed nor used commercially without their "
+    "permission (https://grouplens.org/datasets/movielens)."
+)
+
 GENRES = (
-    "unknown", "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime", "Documentary", "Drama", "Fantasy",
-    "Film-Noir", "Horror", "Musical", "Mystery", "Romance", "Sci-Fi", "Thriller", "War", "Western",
+    "unknown", "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime", "Documentary", "Drama",
+    "Fantasy", "Film-Noir", "Horror", "Musical", "Mystery", "Romance", "Sci-Fi", "Thriller", "War", "Western",
 )  # fmt: skip
 
 _DATA = text.Layout(
@@ -50,15 +57,18 @@ def read(files: Files, **options: Unpack[BuildOptions]) -> Interactions:
     Raises:
         DataError: `u.data` is missing or empty, or a line of any file is malformed.
     """
+    options.setdefault("terms", TERMS)
     table = text.read(files, MARKER, _DATA)
     info = _items(files) if "u.item" in files.names else None
+    people = text.read(files, "u.user", _USER).frame if "u.user" in files.names else None
     return build(
         **options,
-        **{column: table.frame[column] for column in table.frame.columns},
+        user=table.frame["user"],
+        item=table.frame["item"],
+        timestamp=table.frame["timestamp"],
+        rating=table.frame["rating"],
         catalogue=None if info is None else info.index,
-        attributes=demographics(text.read(files, "u.user", _USER).frame.set_index("user"))
-        if "u.user" in files.names
-        else None,
+        attributes=None if people is None else demographics(people.set_index("user")),
         item_info=info,
         where=table.where,
     )

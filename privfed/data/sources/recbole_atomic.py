@@ -1,11 +1,12 @@
-"""RecBole atomic files: `NAME.inter`, `NAME.user`, `NAME.item`, tab-separated under a typed header (`user_id:token`).
+"""RecBole atomic files: `NAME.inter`, `NAME.user`, `NAME.item`, under a typed header (`user_id:token`).
 
-Format: https://recbole.io/docs/user_guide/data/atomic_files.html. The `.item` file, where there is one, adds items that
+Format: https://recbole.io/docs/user_guide/data/atomic_files.html. The `.item` file, where there is one, adds
+    items that
 nobody touched to the catalogue.
 """
 
 from collections.abc import Mapping
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import pandas as pd
@@ -37,12 +38,13 @@ def read(
         options: For `build`.
 
     Raises:
-        DataError: A file is missing or empty, a header has no types, a field is unknown, or a line is malformed.
+        DataError: A file is missing or empty, a header has no types, a field is unknown, or a line is
+            malformed.
     """
     stem = main.removesuffix(SUFFIX)
     table = _atomic(files, main)
     roles = resolve(list(table.frame.columns), columns, _USUAL, files.named(main))
-    rows = {role: table.frame[column] for role, column in roles.items()}
+    rows: dict[str, Any] = {role: table.frame[column] for role, column in roles.items()}
     user_file, item_file = f"{stem}.user", f"{stem}.item"
     people = _atomic(files, user_file).frame if user_file in files.names else None
     info = _atomic(files, item_file).frame if item_file in files.names else None
@@ -70,8 +72,8 @@ def _atomic(files: Files, name: str) -> text.Table:
         column, _, kind = field.partition(":")
         if kind not in _KINDS:
             raise DataError(
-                f"{files.named(name)} has a header field {field!r} without a RecBole type: write it as name:type "
-                f"with one of {', '.join(_KINDS)}"
+                f"{files.named(name)} has a header field {field!r} without a RecBole type: write it as "
+                f"name:type with one of {', '.join(_KINDS)}"
             )
         columns.append((column, _KINDS[kind]))
     return text.read(files, name, text.Layout(columns, "\t", header=True))

@@ -1,4 +1,4 @@
-"""Which column plays which part: user, item, and the optional time, order, rating, behaviour and published split."""
+"""Which column plays which part: user, item and, optionally, time, order, rating, behaviour and split."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,9 +1,9 @@
 """A table of interactions: csv, tsv or parquet with named columns, or a folder of parquet tables.
 
-A folder holds `interactions.parquet` and, optionally, `users.parquet` or `ids_users.parquet`, `items.parquet` or
-`ids_items.parquet`, and `meta.json` (`terms`, and `catalog: {"items": n}` for the size of the catalogue). Where a side
-table has both a code (`user`, `item`) and an original id (`user_id`, `item_id`), the codes of the interactions are
-translated to original ids through it.
+A folder holds `interactions.parquet` and, optionally, `users.parquet` or `ids_users.parquet`, `items.parquet`
+or `ids_items.parquet`, and `meta.json` (`terms`, and `catalog: {"items": n}` for the size of the catalogue).
+Where a side table has both a code (`user`, `item`) and an original id (`user_id`, `item_id`), the codes of
+the interactions are translated to original ids through it.
 """
 
 import io
@@ -38,8 +38,8 @@ def read(
     Args:
         files: Where it lies.
         main: Its name.
-        columns: Role (user, item, timestamp, order, rating, behaviour, split) -> column; roles not named here are
-            played by the column of that very name, where there is one.
+        columns: Role (user, item, timestamp, order, rating, behaviour, split) -> column; roles not named here
+            are played by the column of that very name, where there is one.
         options: For `build`.
 
     Raises:
@@ -61,7 +61,9 @@ def read_folder(
     meta = _meta(files)
     users = _side(files, ("users.parquet", "ids_users.parquet"))
     items = _side(files, ("items.parquet", "ids_items.parquet"))
-    people = info = catalogue = None
+    people: pd.DataFrame | None = None
+    info: pd.DataFrame | None = None
+    catalogue: pd.Index | int | None = None
     if users is not None:
         rows["user"], people = _translate(rows["user"], users, "user", where)
         people = demographics(people)
@@ -131,9 +133,7 @@ def _translate(
     """Original ids of the codes, and the side table by original id."""
     original = f"{what}_id" if f"{what}_id" in side.columns else what
     described = side.set_index(original).drop(columns=what, errors="ignore")
-    if original == what:
-        return codes, described
-    if what not in side.columns:
+    if original == what or what not in side.columns:
         return codes, described
     known = side.dropna(subset=[what])
     position = pd.Index(known[what].astype("int64")).get_indexer(pd.Index(codes))

@@ -58,10 +58,11 @@ def read(files: Files, name: str, layout: Layout) -> Table:
     """Parse a file.
 
     Raises:
-        DataError: The file is missing or empty, or a line is malformed (its number and content are in the message).
+        DataError: The file is missing or empty, or a line is malformed (its number and content are in the
+            message).
     """
     place = files.named(name)
-    content = files.read(name).rstrip()
+    content = files.read(name).rstrip(b"\r\n")
     if layout.header and b"\n" not in content:
         raise DataError(f"{place} has a header and no rows: fetch it again or correct the path")
     single = len(layout.separator) == 1
@@ -126,7 +127,8 @@ def _first_fault(content: bytes, place: str, layout: Layout) -> str | None:
 def _fault(fields: list[str], layout: Layout) -> str | None:
     if len(fields) != len(layout.columns):
         names = ", ".join(column for column, _ in layout.columns)
-        return f"expected {len(layout.columns)} fields ({names}) between {layout.separator!r}, found {len(fields)}"
+        expected = f"{len(layout.columns)} fields ({names}) between {layout.separator!r}"
+        return f"expected {expected}, found {len(fields)}"
     for field, (column, kind) in zip(fields, layout.columns, strict=True):
         if kind in ("whole", "number") and not _is_number(field, whole=kind == "whole"):
             return f"the {column} must be a {'whole ' if kind == 'whole' else ''}number, found {field!r}"

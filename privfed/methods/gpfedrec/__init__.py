@@ -1,9 +1,20 @@
 """GPFedRec: graph-guided personalisation (Zhang et al., KDD 2024)."""
 
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from privfed.federation import Message
 from privfed.methods.gpfedrec.clients import GPFedRecClients
 from privfed.methods.gpfedrec.config import GPFedRecConfig
 from privfed.methods.gpfedrec.server import GPFedRecServer
 from privfed.methods.method import Method
+
+
+
+def personal_pull(message: Message, positions: Int64[Tensor, " n"]) -> Float[Tensor, "n items dim"]:
+    """What the server asks each client's table to move towards: its target minus the global table."""
+    return message.personal["targets"][positions] - message.shared["items"]
+
 
 METHOD = Method(
     name="gpfedrec",
@@ -14,6 +25,7 @@ METHOD = Method(
     upload="dense",
     server=GPFedRecServer,
     clients=GPFedRecClients,
+    pull=personal_pull,
     reads="every client's whole item table, each round, under a stable pseudonym",
 )
 

@@ -1,0 +1,197 @@
+"""Run attacks over the rounds an adversary saw and measure what they found.
+
+Two steps, so that one pass over the rounds serves several games: :func:`observe` lets every attack look (no
+truth in sight), :func:`measure` compares what they said with :class:`~attacks.view.Targets`. :func:`run` does
+both.
+"""
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from attacks.membership import Attack, MultiRoundVote, PopularityGuesser, Vote
+from attacks.metrics import auc_gain, separation, usable_users, user_auc
+from attacks.result import AttackResult
+from attacks.view import (
+    ALL_ITEMS,
+    TOUCHED_ITEMS,
+    Knowledge,
+    Scores,
+    ServerView,
+    Support,
+    Targets,
+    UserMask,
+    ViewError,
+    support,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """What one attack said.
+
+    Attributes:
+        attack: The attack.
+        scores: Its scores; of the last round for a single-round attack, of all rounds for a vote.
+        present: Users it had anything to look at; the others are not measured.
+        rounds: Rounds the scores are made of.
+        seconds: Time spent scoring.
+    """
+
+    attack: Attack
+    scores: Scores
+    present: UserMask
+    rounds: int
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class Observation:
+    """What all attacks said after the last round, before any truth is looked at.
+
+    Attributes:
+        scored: One entry per attack; the popularity guesser is always the first.
+        support: Rows touched in the last round.
+    """
+
+    scored: tuple[Scored, ...]
+    support: Support
+
+
+def observe(attacks: Sequence[Attack], views: Iterable[ServerView], knowledge: Knowledge) -> Observation:
+    """Let each attack look at the rounds, one view in memory at a time.
+
+    Single-round attacks speak about the last round; :class:`MultiRoundVote` about all of them.
+
+    Args:
+        attacks: For example :data:`attacks.membership.CORE`. The popularity guesser is added if missing.
+        views: Rounds in order, all of the same audited users; may be a generator.
+        knowledge: What the adversary knew beforehand.
+
+    Raises:
+        ViewError: If there is no view, or views disagree in shape.
+    """
+    singles = [attack for attack in attacks if not isinstance(attack, MultiRoundVote | PopularityGuesser)]
+    votes = {attack: attack.start() for attack in attacks if isinstance(attack, MultiRoundVote)}
+    seconds = dict.fromkeys(votes, 0.0)
+    last: ServerView | None = None
+    for view in views:
+        for attack, vote in votes.items():
+            began = time.perf_counter()
+            vote.add(view, knowledge)
+            seconds[attack] += time.perf_counter() - began
+        last = view
+    if last is None:
+        raise ViewError("There is no round to attack; pass at least one ServerView.")
+    scored = [_look(attack, last, knowledge) for attack in (PopularityGuesser(), *singles)]
+    scored += [_count(attack, vote, seconds[attack]) for attack, vote in votes.items()]
+    return Observation(tuple(scored), support(last))
+
+
+def measure(
+    observation: Observation,
+    knowledge: Knowledge,
+    targets: Targets,
+    *,
+    scopes: Sequence[str] = (ALL_ITEMS,),
+    resamples: int = 200,
+    seed: int = 0,
+) -> list[AttackResult]:
+    """Compare what the attacks said with the truth.
+
+    Args:
+        observation: From :func:`observe`.
+        knowledge: Gives the popularity baseline.
+        targets: One game.
+        scopes: Ask about all items, about items touched in the last round, or both.
+        resamples: Bootstrap resamples of users.
+        seed: Seed of the bootstrap; equal seeds give equal intervals.
+
+    Returns:
+        One row per scope and attack. The touched scope gives no rows if no user has both sides in it.
+
+    Raises:
+        ViewError: If targets cover other users or items than the views, or a scope is not one of the two.
+    """
+    results = []
+    for scope in scopes:
+        if scope not in (ALL_ITEMS, TOUCHED_ITEMS):
+            raise ViewError(f"Scope is {scope!r}; use {ALL_ITEMS!r} or {TOUCHED_ITEMS!r}.")
+        asked = targets.touched(observation.support) if scope == TOUCHED_ITEMS else targets
+        if scope == TOUCHED_ITEMS and not usable_users(asked.members, asked.candidates).any():
+            continue
+        results += [_measured(scored, knowledge, asked, resamples, seed) for scored in observation.scored]
+    return results
+
+
+def run(
+    attacks: Sequence[Attack],
+    views: Iterable[ServerView],
+    knowledge: Knowledge,
+    targets: Targets,
+    *,
+    scopes: Sequence[str] = (ALL_ITEMS,),
+    resamples: int = 200,
+    seed: int = 0,
+) -> list[AttackResult]:
+    """:func:`observe`, then :func:`measure`; the popularity guesser is always a row.
+
+    Raises:
+        ViewError: As the two steps do.
+    """
+    return measure(
+        observe(attacks, views, knowledge), knowledge, targets, scopes=scopes, resamples=resamples, seed=seed
+    )
+
+
+def _look(attack: Attack, view: ServerView, knowledge: Knowledge) -> Scored:
+    began = time.perf_counter()
+    scores = attack.score(view, knowledge)
+    return Scored(attack, scores, view.present(), 1, time.perf_counter() - began)
+
+
+def _count(attack: MultiRoundVote, vote: Vote, seconds: float) -> Scored:
+    return Scored(attack, vote.scores(), vote.rounds > 0, int(vote.rounds.max()), seconds)
+
+
+def _measured(
+    scored: Scored, knowledge: Knowledge, targets: Targets, resamples: int, seed: int
+) -> AttackResult:
+    if targets.members.shape != scored.scores.shape:
+        raise ViewError(
+            f"Targets cover {targets.members.shape} (users, items) but the uploads {scored.scores.shape}; "
+            "build both from the same audited users, in the same order."
+        )
+    asked = replace(targets, candidates=targets.candidates & scored.present[:, None])
+    found = separation(scored.scores, asked.members, asked.candidates, resamples=resamples, seed=seed)
+    own = user_auc(scored.scores, asked.members, asked.candidates)
+    popularity = np.broadcast_to(knowledge.popularity, scored.scores.shape)
+    baseline = user_auc(popularity, asked.members, asked.candidates)
+    attack = scored.attack
+    return AttackResult(
+        attack=attack.name,
+        observable=attack.observable,
+        adversary=attack.adversary,
+        knowledge=attack.knowledge,
+        unit=attack.unit,
+        explains=attack.explains,
+        game=asked.game,
+        scope=asked.scope,
+        note=asked.note,
+        membership="natural",
+        rounds=scored.rounds,
+        n_users=found.n_users,
+        n_members=found.n_members,
+        n_nonmembers=found.n_nonmembers,
+        auc=found.auc,
+        auc_pooled=found.auc_pooled,
+        tpr_at_fpr=found.tpr_at_fpr,
+        advantage=found.advantage,
+        popularity_auc=float(np.nanmean(baseline)),
+        gain=auc_gain(own, baseline, resamples=resamples, seed=seed),
+        roc=found.roc,
+        resamples=resamples,
+        seconds=scored.seconds,
+    )

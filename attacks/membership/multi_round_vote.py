@@ -1,0 +1,137 @@
+"""Multi-round vote: average any attack's scores over the rounds it saw.
+
+Noise, sampled negatives and fake items that are drawn afresh every round are independent between rounds,
+while the user's items stay. Averaging T rounds therefore shrinks what was meant to hide by sqrt(T) and keeps
+what was to be hidden; only randomness that is drawn once per user and kept (memoised, as in RAPPOR:
+Erlingsson, Pihur & Korolova, CCS 2014) survives it.
+
+Each round's scores are first standardised per user (mean 0, variance 1), because uploads grow and shrink over
+training. The sum is a streaming one: no view has to be kept.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from jaxtyping import Int64
+
+from attacks.membership.attack import Attack
+from attacks.view import Knowledge, Scores, ServerView, ViewError
+
+
+@dataclass(frozen=True)
+class MultiRoundVote:
+    """Average of another attack's per-user standardised scores over rounds.
+
+    Attributes:
+        of: The attack that looks at each single round.
+    """
+
+    of: Attack
+
+    @property
+    def name(self) -> str:
+        """Short name used in reports."""
+        return f"multi-round vote of {self.of.name}"
+
+    @property
+    def observable(self) -> str:
+        """What must be visible for the attack to run."""
+        return "individual item-table uploads of several rounds, linked to their user"
+
+    @property
+    def adversary(self) -> str:
+        """Who can see that."""
+        return self.of.adversary
+
+    @property
+    def knowledge(self) -> tuple[str, ...]:
+        """What the attack uses besides the views."""
+        return self.of.knowledge
+
+    @property
+    def unit(self) -> str:
+        """What one guess is about."""
+        return self.of.unit
+
+    @property
+    def cost(self) -> str:
+        """Work in big-O terms."""
+        return f"rounds x ({self.of.cost})"
+
+    @property
+    def explains(self) -> str:
+        """One sentence for a newcomer."""
+        return (
+            f"Runs the {self.of.name} attack on every round and averages, which washes out noise, negatives "
+            "and fake items that are drawn afresh each time, because the real items are the same in all "
+            "rounds."
+        )
+
+    def score(self, view: ServerView, knowledge: Knowledge) -> Scores:
+        """Standardised scores of a single round: a vote with one voter."""
+        return _standardise(self.of.score(view, knowledge))
+
+    def start(self) -> "Vote":
+        """An empty vote to add rounds to."""
+        return Vote(self.of)
+
+
+@dataclass(eq=False)
+class Vote:
+    """A running multi-round vote. Give it every round as it passes; it keeps one number per (user, item).
+
+    Attributes:
+        of: The attack that looks at each single round.
+        rounds: Rounds in which each user sent anything; empty until the first round is added.
+    """
+
+    of: Attack
+    rounds: Int64[np.ndarray, "users"] = field(
+        default_factory=lambda: np.zeros(0, dtype=np.int64), init=False
+    )
+    _sum: Scores = field(default_factory=lambda: np.zeros((0, 0)), init=False, repr=False)
+
+    def add(self, view: ServerView, knowledge: Knowledge) -> None:
+        """Score one more round and add it to the vote.
+
+        A user who sent nothing in this round gets no vote from it.
+
+        Raises:
+            ViewError: If the round covers other users or items than the rounds before it.
+        """
+        self.add_scores(self.of.score(view, knowledge), view)
+
+    def add_scores(self, scores: Scores, view: ServerView) -> None:
+        """As :meth:`add`, for scores the attack has already given for this view."""
+        if not self.rounds.size:
+            self.rounds = np.zeros(view.n_users, dtype=np.int64)
+            self._sum = np.zeros((view.n_users, view.n_items))
+        if self._sum.shape != scores.shape:
+            raise ViewError(
+                f"Round {view.round} has {scores.shape} (users, items) but the vote began with "
+                f"{self._sum.shape}; add the same audited users and the same catalogue in every round."
+            )
+        present = view.present()
+        self._sum[present] += _standardise(scores[present])
+        self.rounds += present
+
+    def scores(self) -> Scores:
+        """Mean standardised score over the rounds a user took part in; 0 for a user who took part in none.
+
+        Raises:
+            ViewError: If no round was added.
+        """
+        if not self.rounds.size:
+            raise ViewError(
+                "The multi-round vote holds no round; add at least one ServerView before asking for scores."
+            )
+        mean: Scores = self._sum / np.maximum(self.rounds, 1)[:, None]
+        return mean
+
+
+def _standardise(scores: Scores) -> Scores:
+    """Mean 0 and variance 1 per user; 0 for a user whose scores are all equal."""
+    centred = scores - scores.mean(axis=1, keepdims=True)
+    spread = np.sqrt(np.square(centred).mean(axis=1, keepdims=True))
+    standardised: Scores = np.divide(centred, spread, out=np.zeros_like(centred), where=spread > 0)
+    return standardised

@@ -1,0 +1,325 @@
+"""How well scores separate members from non-members, with intervals by user.
+
+Two AUCs are reported, because each hides something the other shows. *Per user* averages the users' own AUCs:
+it asks how well one user's items are told from the rest and gives every user the same weight. *Pooled* ranks
+all (user, item) pairs on one scale: it asks what a single threshold does and rewards scores that compare
+between users. True-positive rates at small false-positive rates are pooled, since one user rarely has enough
+non-members (Carlini et al., S&P 2022, on why the left end of the ROC curve is what matters).
+
+Equal scores count one half in an AUC and are all taken or all left at a threshold, so a rate at "FPR 1 %" is
+the best one among thresholds whose FPR is at most 1 %.
+
+A bootstrap does not sort again. Every pair is put once in one of about 1,500 bins of pooled rank (edges in
+equal steps of false-positive rate, and in equal log steps towards its left end); a resample is then a
+weighted sum of the users' bin counts. Point values are exact, only the interval ends see the bins.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float64, Int64
+
+from attacks.bootstrap import percentile_interval, user_weights
+from attacks.view import PerUser, Scores, UserMask, ViewError
+
+FPR_TARGETS = (0.1, 0.01, 0.001)
+"""False-positive rates at which the true-positive rate is reported."""
+
+MIN_FALSE_POSITIVES = 10
+"""A rate is left out where its target allows fewer false positives than this: it would be noise."""
+
+ROC_POINTS = 200
+"""Most points of a reported ROC curve."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A measured value with its 95 % bootstrap interval by user."""
+
+    value: float
+    lo: float
+    hi: float
+
+
+@dataclass(frozen=True)
+class RateAtFpr:
+    """True-positive rate at a false-positive rate.
+
+    Attributes:
+        fpr: The target; the threshold taken has at most this false-positive rate.
+        tpr: The rate with its interval, or None where fewer than 10 false positives would be allowed.
+        false_positives: Non-members above the threshold taken; 0 if `tpr` is None.
+    """
+
+    fpr: float
+    tpr: Estimate | None
+    false_positives: int
+
+
+@dataclass(frozen=True)
+class Roc:
+    """At most 200 points of the pooled ROC curve, evenly spaced in log FPR; from (0, .) to (1, 1)."""
+
+    fpr: tuple[float, ...]
+    tpr: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Separation:
+    """Everything measured about one set of scores.
+
+    Attributes:
+        n_users: Users with at least one member and one non-member among the candidates; only they count.
+        n_members: Member pairs of those users.
+        n_nonmembers: Non-member pairs of those users.
+        auc: Mean of the users' own AUCs.
+        auc_pooled: AUC over all pairs on one scale.
+        tpr_at_fpr: Pooled rates at :data:`FPR_TARGETS`.
+        advantage: Largest TPR - FPR over pooled thresholds (balanced advantage; 0 for a coin, 1 for a perfect
+        attack).
+        roc: Pooled curve.
+    """
+
+    n_users: int
+    n_members: int
+    n_nonmembers: int
+    auc: Estimate
+    auc_pooled: Estimate
+    tpr_at_fpr: tuple[RateAtFpr, ...]
+    advantage: Estimate
+    roc: Roc
+
+
+@dataclass(frozen=True, eq=False)
+class _Pairs:
+    """Candidate pairs of the users that count, sorted by score; users renumbered from 0."""
+
+    user: Int64[np.ndarray, "pairs"]
+    level: Int64[np.ndarray, "pairs"]
+    member: Bool[np.ndarray, "pairs"]
+    n_users: int
+
+
+def usable_users(
+    members: Bool[np.ndarray, "users items"], candidates: Bool[np.ndarray, "users items"]
+) -> UserMask:
+    """Users with at least one member and one non-member among their candidates."""
+    usable: UserMask = (members & candidates).any(axis=1) & (~members & candidates).any(axis=1)
+    return usable
+
+
+def user_auc(
+    scores: Scores, members: Bool[np.ndarray, "users items"], candidates: Bool[np.ndarray, "users items"]
+) -> PerUser:
+    """AUC of each user's own candidates (ties one half); NaN for a user without one side."""
+    auc = np.full(len(scores), np.nan)
+    users = usable_users(members, candidates)
+    if users.any():
+        auc[users] = _user_auc(_sorted_pairs(scores, members, candidates, users))
+    return auc
+
+
+def pooled_auc(
+    scores: Scores, members: Bool[np.ndarray, "users items"], candidates: Bool[np.ndarray, "users items"]
+) -> float:
+    """AUC over all candidate pairs of usable users on one scale (ties one half).
+
+    Raises:
+        ViewError: If no user has both a member and a non-member.
+    """
+    users = _require_users(members, candidates)
+    return float(_auc_of_counts(*_level_counts(_sorted_pairs(scores, members, candidates, users))))
+
+
+def separation(
+    scores: Scores,
+    members: Bool[np.ndarray, "users items"],
+    candidates: Bool[np.ndarray, "users items"],
+    *,
+    resamples: int = 200,
+    seed: int = 0,
+) -> Separation:
+    """Measure scores against the truth.
+
+    Args:
+        scores: Higher means "more likely a member".
+        members: The truth; member is the positive class.
+        candidates: Pairs that count.
+        resamples: Bootstrap resamples (of users).
+        seed: Seed of the bootstrap.
+
+    Raises:
+        ViewError: If shapes differ, candidate scores are not finite, or no user has both a member and a
+        non-member.
+    """
+    users = _require_users(members, candidates)
+    pairs = _sorted_pairs(scores, members, candidates, users)
+    weights = user_weights(pairs.n_users, resamples, seed)
+
+    per_user = _user_auc(pairs)
+    positives, negatives = _level_counts(pairs)
+    n_members, n_nonmembers = int(positives.sum()), int(negatives.sum())
+    tpr, fpr = _rates(positives[None]), _rates(negatives[None])
+
+    binned_positives, binned_negatives = _binned(pairs, negatives)
+    boot_positives, boot_negatives = weights @ binned_positives, weights @ binned_negatives
+    boot_tpr, boot_fpr = _rates(boot_positives), _rates(boot_negatives)
+
+    rates = []
+    for target in FPR_TARGETS:
+        if n_nonmembers * target < MIN_FALSE_POSITIVES:
+            rates.append(RateAtFpr(target, None, 0))
+            continue
+        value, at = _rate_at(tpr, fpr, target)
+        resampled, _ = _rate_at(boot_tpr, boot_fpr, target)
+        rates.append(
+            RateAtFpr(target, _estimate(value[0], resampled), round(float(fpr[0, at[0]]) * n_nonmembers))
+        )
+
+    return Separation(
+        n_users=pairs.n_users,
+        n_members=n_members,
+        n_nonmembers=n_nonmembers,
+        auc=_estimate(per_user.mean(), weights @ per_user / pairs.n_users),
+        auc_pooled=_estimate(
+            _auc_of_counts(positives, negatives), _auc_of_counts(boot_positives, boot_negatives)
+        ),
+        tpr_at_fpr=tuple(rates),
+        advantage=_estimate((tpr - fpr).max(), (boot_tpr - boot_fpr).max(axis=1)),
+        roc=_thinned(tpr[0], fpr[0], n_nonmembers),
+    )
+
+
+def auc_gain(
+    auc: PerUser,
+    baseline: PerUser,
+    *,
+    resamples: int = 200,
+    seed: int = 0,
+) -> Estimate:
+    """Mean difference of two per-user AUCs over the users that have both, paired, with its interval.
+
+    Args:
+        auc: Per-user AUC of the attack (:func:`user_auc`).
+        baseline: Per-user AUC of the popularity guesser on the same candidates.
+        resamples: Bootstrap resamples (of users).
+        seed: Seed of the bootstrap.
+    """
+    difference = (auc - baseline)[np.isfinite(auc) & np.isfinite(baseline)]
+    weights = user_weights(len(difference), resamples, seed)
+    return _estimate(difference.mean(), weights @ difference / len(difference))
+
+
+def _require_users(
+    members: Bool[np.ndarray, "users items"], candidates: Bool[np.ndarray, "users items"]
+) -> UserMask:
+    users = usable_users(members, candidates)
+    if not users.any():
+        raise ViewError(
+            "No user has both a member and a non-member among the candidates; widen the candidates or audit "
+            "users with training items."
+        )
+    return users
+
+
+def _sorted_pairs(
+    scores: Scores,
+    members: Bool[np.ndarray, "users items"],
+    candidates: Bool[np.ndarray, "users items"],
+    users: UserMask,
+) -> _Pairs:
+    if scores.shape != members.shape or scores.shape != candidates.shape:
+        raise ViewError(
+            f"Scores have shape {scores.shape}, members {members.shape} and candidates {candidates.shape}; "
+            "all three must be [users, items] of the same audited users."
+        )
+    user, item = np.nonzero(candidates & users[:, None])
+    score = scores[user, item]
+    if not np.isfinite(score).all():
+        raise ViewError("An attack gave NaN or infinity as a score; scores must be finite numbers.")
+    order = score.argsort(kind="stable")
+    ordered = score[order]
+    level = np.concatenate([[0], (ordered[1:] != ordered[:-1]).cumsum()])
+    number = np.cumsum(users) - 1
+    return _Pairs(number[user[order]], level, members[user, item][order], int(users.sum()))
+
+
+def _user_auc(pairs: _Pairs) -> PerUser:
+    """Mann-Whitney U of each user from counts of members and non-members per group of equal scores."""
+    by_user = pairs.user.astype(np.min_scalar_type(pairs.n_users)).argsort(kind="stable")
+    user, level, member = pairs.user[by_user], pairs.level[by_user], pairs.member[by_user]
+    starts = np.flatnonzero(np.concatenate([[True], (user[1:] != user[:-1]) | (level[1:] != level[:-1])]))
+    positives = np.add.reduceat(member.astype(np.float64), starts)
+    negatives = np.diff(np.append(starts, len(user))) - positives
+    owner = user[starts]
+    total_negatives = np.bincount(owner, negatives, minlength=pairs.n_users)
+    total_positives = np.bincount(owner, positives, minlength=pairs.n_users)
+    others = np.concatenate([[0.0], total_negatives.cumsum()[:-1]])
+    below = negatives.cumsum() - negatives - others[owner]
+    wins = np.bincount(owner, positives * (below + negatives / 2), minlength=pairs.n_users)
+    auc: PerUser = wins / (total_positives * total_negatives)
+    return auc
+
+
+def _level_counts(pairs: _Pairs) -> tuple[Float64[np.ndarray, "levels"], Float64[np.ndarray, "levels"]]:
+    """Members and non-members at each distinct score, ascending."""
+    levels = int(pairs.level[-1]) + 1
+    everyone = np.bincount(pairs.level, minlength=levels).astype(np.float64)
+    positives = np.bincount(pairs.level, pairs.member, minlength=levels)
+    return positives, everyone - positives
+
+
+def _auc_of_counts(
+    positives: Float64[np.ndarray, "*resamples bins"], negatives: Float64[np.ndarray, "*resamples bins"]
+) -> Float64[np.ndarray, "*resamples"]:
+    """AUC from members and non-members per ascending bin of score; pairs in one bin count one half."""
+    below = negatives.cumsum(axis=-1) - negatives / 2
+    wins = (positives * below).sum(axis=-1)
+    return np.asarray(wins / (positives.sum(axis=-1) * negatives.sum(axis=-1)))
+
+
+def _rates(counts: Float64[np.ndarray, "resamples bins"]) -> Float64[np.ndarray, "resamples bins+1"]:
+    """Share of pairs at or above each threshold, from the highest score down, starting with none taken."""
+    taken = np.cumsum(counts[:, ::-1], axis=1)
+    return np.pad(taken / taken[:, -1:], ((0, 0), (1, 0)))
+
+
+def _rate_at(
+    tpr: Float64[np.ndarray, "resamples thresholds"],
+    fpr: Float64[np.ndarray, "resamples thresholds"],
+    target: float,
+) -> tuple[Float64[np.ndarray, "resamples"], Int64[np.ndarray, "resamples"]]:
+    """Best TPR among thresholds whose FPR is at most the target, and which threshold that is."""
+    at = (fpr <= target * (1 + 1e-12)).sum(axis=1) - 1
+    return np.take_along_axis(tpr, at[:, None], axis=1)[:, 0], at
+
+
+def _binned(
+    pairs: _Pairs, negatives: Float64[np.ndarray, "levels"]
+) -> tuple[Float64[np.ndarray, "users bins"], Float64[np.ndarray, "users bins"]]:
+    """Each user's members and non-members per bin of pooled rank, lowest scores first."""
+    above = 1 - negatives.cumsum() / negatives.sum()
+    edges = np.union1d(np.linspace(0, 1, 1001), np.geomspace(1e-5, 0.1, 500))
+    _, bin_of_level = np.unique(-np.searchsorted(edges, above.clip(0, 1)), return_inverse=True)
+    n_bins = int(bin_of_level.max()) + 1
+    cell = pairs.user * n_bins + bin_of_level[pairs.level]
+    shape = (pairs.n_users, n_bins)
+    everyone = np.bincount(cell, minlength=pairs.n_users * n_bins).reshape(shape).astype(np.float64)
+    positives = np.bincount(cell, pairs.member, minlength=pairs.n_users * n_bins).reshape(shape)
+    return positives, everyone - positives
+
+
+def _thinned(
+    tpr: Float64[np.ndarray, "thresholds"], fpr: Float64[np.ndarray, "thresholds"], n_nonmembers: int
+) -> Roc:
+    """Best TPR at log-spaced false-positive rates, with the two ends."""
+    wanted = np.concatenate([[0.0], np.geomspace(min(1 / n_nonmembers, 0.5), 1, ROC_POINTS - 1)])
+    at = np.unique(np.searchsorted(fpr, wanted * (1 + 1e-12), side="right") - 1)
+    return Roc(tuple(fpr[at].tolist()), tuple(tpr[at].tolist()))
+
+
+def _estimate(
+    value: float | Float64[np.ndarray, ""], resampled: Float64[np.ndarray, "resamples"]
+) -> Estimate:
+    low, high = percentile_interval(resampled)
+    return Estimate(float(value), float(low), float(high))

@@ -1,0 +1,181 @@
+"""When an audit's numbers deny what it claims, or when it lacks what would make them mean something.
+
+Each rule yields one sentence per offence. The ceiling that an epsilon puts on attacks (`attacks.ceilings`) is
+only ever compared with games whose membership was decided by a coin: members taken from the data as they are
+differ from non-members in popularity too, which no epsilon bounds.
+"""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from attacks.ceilings import tpr_ceiling
+from attacks.membership import RankOneSign
+from privfed.audit.aggregates import grouped
+from privfed.audit.headline import MAIN_GAME, is_unprotected
+from privfed.audit.page import words
+from privfed.audit.report import (
+    POPULARITY,
+    AttackRow,
+    AuditReport,
+    Contradiction,
+    GuaranteeRow,
+    Run,
+)
+from privfed.privacy.errors import PlanError
+from privfed.privacy.plan import PrivacyPlan
+
+POSITIVE_CONTROL_AUC = 0.9
+
+_COVERED = {
+    "local": ("wire", "sum", "model"),
+    "distributed": ("wire", "sum", "model"),
+    "central": ("sum", "model"),
+}
+"""Taps that lie behind the noise, by trust: elsewhere a finite epsilon promises nothing."""
+
+
+def find_contradictions(report: AuditReport) -> list[Contradiction]:
+    """Every contradiction, run by run and then of the whole report; empty when all is consistent."""
+    found = [offence for run in report.runs for rule in _RULES for offence in rule(run)]
+    found += _no_popularity_method(report)
+    found += [
+        Contradiction(rule="self_check", text=f"The audit's own check '{check.name}' failed: {check.detail}.")
+        for check in report.self_checks
+        if not check.passed
+    ]
+    return found
+
+
+def _offence(run: Run, rule: str, text: str) -> Contradiction:
+    where = f"{words.named(words.METHODS, run.method)}, {run.setting.name}, seed {run.seed}"
+    return Contradiction(rule=rule, text=f"{where}: {text}.", method=run.method, setting=run.setting.slug)
+
+
+def _claim_without_mechanism(run: Run) -> Iterator[Contradiction]:
+    """A finite epsilon whose plan cannot give one."""
+    if not run.guarantee.finite:
+        return
+    claim = f"epsilon = {words.epsilon(run.guarantee.epsilon)} is claimed, but"
+    try:
+        protection = PrivacyPlan.from_dict(run.plan).protection
+    except PlanError as error:
+        yield _offence(run, "unreadable_plan", f"{claim} the plan cannot be read ({error})")
+        return
+    if protection.clip is None:
+        yield _offence(
+            run, "no_clip", f"{claim} the plan has no clip, so one person's influence is unbounded"
+        )
+    if protection.noise is None:
+        yield _offence(run, "no_noise", f"{claim} the plan adds no noise, so what is released is exact")
+    if protection.clip and protection.noise and protection.unbounded_reason:
+        yield _offence(run, "unsound_plan", f"{claim} {protection.unbounded_reason}")
+
+
+def _nonsense_epsilon(run: Run) -> Iterator[Contradiction]:
+    """An epsilon that is no number, zero for a release, or infinite for no stated reason."""
+    value = run.guarantee.epsilon
+    if not value >= 0:
+        yield _offence(run, "nonsense_epsilon", f"epsilon = {value} is claimed; it is a number of at least 0")
+    if value == 0 and run.guarantee.rounds_counted > 0:
+        yield _offence(run, "nonsense_epsilon", "epsilon = 0 is claimed although something was released")
+    if value == math.inf and not run.guarantee.reason_if_inf:
+        yield _offence(run, "no_reason", "epsilon is infinite and no reason is given")
+
+
+def _beaten_ceiling(run: Run) -> Iterator[Contradiction]:
+    """A coin-decided game won by more than the claim allows, intervals considered."""
+    guarantee = run.guarantee
+    if not guarantee.finite:
+        return
+    epsilon, delta = interaction_level(guarantee)
+    ceiling = auc_ceiling(epsilon, delta)
+    for row in run.attacks:
+        if row.membership != "randomised" or row.tap not in _COVERED.get(guarantee.trust, ()):
+            continue
+        excesses = [
+            f"TPR {words.share(point.tpr.lo)} at FPR {point.fpr:g}"
+            for point in row.tpr_at_fpr
+            if point.tpr and point.tpr.lo > tpr_ceiling(point.fpr, epsilon, delta)
+        ]
+        if row.auc.lo > ceiling:
+            excesses.insert(
+                0, f"AUC {words.share(row.auc.lo)} where at most {words.share(ceiling)} is possible"
+            )
+        if excesses:
+            claim = f"the ceiling of epsilon = {words.epsilon(guarantee.epsilon)}"
+            text = f"{row.attack} beats {claim} even at the lower end of its interval: {excesses[0]}"
+            yield _offence(run, "beaten_ceiling", text)
+
+
+def interaction_level(guarantee: GuaranteeRow) -> tuple[float, float]:
+    """(epsilon, delta) for adding or removing one interaction of a person.
+
+    A guarantee for replacing a person's data covers it as it is. One for adding or removing a whole person
+    covers it by two steps, out with the one history and in with the other: 2 epsilon and (1 + e^epsilon)
+    delta.
+    """
+    if guarantee.neighbours == "replace_one":
+        return guarantee.epsilon, guarantee.delta
+    return 2 * guarantee.epsilon, min(1.0, (1 + math.exp(min(guarantee.epsilon, 700.0))) * guarantee.delta)
+
+
+def auc_ceiling(epsilon: float, delta: float) -> float:
+    """Area under `tpr_ceiling`: straight from (0, delta) over its one corner to (1 - delta, 1), then flat."""
+    corner = (1 - delta) / (1 + math.exp(min(epsilon, 700.0)))
+    fprs = [0.0, corner, 1 - delta, 1.0]
+    return float(np.trapezoid([tpr_ceiling(fpr, epsilon, delta) for fpr in fprs], fprs))
+
+
+def _no_popularity_attack(run: Run) -> Iterator[Contradiction]:
+    """Attacks whose view, game and candidates lack the popularity guesser that gives them meaning."""
+    views = grouped(run.attacks, lambda row: (row.tap, row.game, row.scope))
+    for (tap, game, scope), rows in views.items():
+        if all(row.attack != POPULARITY for row in rows):
+            text = f"attacks at '{tap}' ({game}, {scope}) have no popularity row to compare with"
+            yield _offence(run, "no_popularity_attack", text)
+
+
+def _failed_positive_control(run: Run) -> Iterator[Contradiction]:
+    """An unprotected upload that the sign attack does not read: the attack is broken, not the upload safe."""
+    rows = [row for row in run.attacks if _is_control(run, row)]
+    best = max((row.auc.value for row in rows), default=None)
+    if best is not None and best < POSITIVE_CONTROL_AUC:
+        yield _offence(
+            run,
+            "positive_control",
+            f"the sign attack reaches AUC {words.share(best)} on unprotected uploads where at least "
+            f"{POSITIVE_CONTROL_AUC} is expected, so it is broken and low scores elsewhere mean nothing",
+        )
+
+
+def _is_control(run: Run, row: AttackRow) -> bool:
+    bare = row.tap == "raw" or (row.tap == "wire" and is_unprotected(run.plan))
+    return bare and row.attack == RankOneSign.name and row.game == MAIN_GAME
+
+
+def _no_popularity_method(report: AuditReport) -> list[Contradiction]:
+    """Metrics that were measured for a method and not for the popularity recommender."""
+
+    def keys(runs: list[Run]) -> set[tuple[str, str, int]]:
+        return {(row.part, row.name, row.k) for run in runs for row in run.utility}
+
+    missing = keys([run for run in report.runs if run.method != POPULARITY])
+    missing -= keys([run for run in report.runs if run.method == POPULARITY])
+    if not missing:
+        return []
+    names = words.listed([f"{words.metric(name, k)} ({part})" for part, name, k in sorted(missing)])
+    text = (
+        f"The popularity recommender was not measured by {names}: those numbers have nothing to stand beside."
+    )
+    return [Contradiction(rule="no_popularity_method", text=text)]
+
+
+_RULES = (
+    _claim_without_mechanism,
+    _nonsense_epsilon,
+    _beaten_ceiling,
+    _no_popularity_attack,
+    _failed_positive_control,
+)

@@ -1,0 +1,1 @@
+"""The audit page: one HTML file that needs nothing but a browser, and its charts as files."""

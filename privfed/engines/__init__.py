@@ -1,0 +1,19 @@
+"""Engines run a federation; methods never know which one."""
+
+from privfed.engines.checkpoint import Checkpoint, CheckpointError
+from privfed.engines.simulation import Costs, MemoryLimitError, Simulation
+from privfed.engines.transcript import PULL, TAPS, Observation, Tap, Transcript, load_observations
+
+__all__ = [
+    "PULL",
+    "TAPS",
+    "Checkpoint",
+    "CheckpointError",
+    "Costs",
+    "MemoryLimitError",
+    "Observation",
+    "Simulation",
+    "Tap",
+    "Transcript",
+    "load_observations",
+]

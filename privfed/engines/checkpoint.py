@@ -1,0 +1,74 @@
+"""Checkpoints: everything a killed run needs to continue to a bit-identical result.
+
+There is no generator state: randomness is addressed. A checkpoint is a folder that is swapped in whole, so a kill
+while writing leaves the previous one.
+"""
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+_PARTS = ("server", "clients")
+
+
+class CheckpointError(ValueError):
+    """A checkpoint is missing or damaged."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Checkpoint:
+    """State between two rounds.
+
+    Attributes:
+        next_round: first round still to run.
+        server: public tensors.
+        clients: private tensors of all simulated users.
+        progress: JSON-ready counters: draws, ledger, costs, metric history.
+    """
+
+    next_round: int
+    server: Mapping[str, Tensor]
+    clients: Mapping[str, Tensor]
+    progress: Mapping[str, Any]
+
+    def save(self, folder: Path) -> None:
+        """Replace `folder` by this checkpoint."""
+        new, old = folder.with_name(folder.name + ".new"), folder.with_name(folder.name + ".old")
+        for stale in (new, old):
+            shutil.rmtree(stale, ignore_errors=True)
+        new.mkdir(parents=True)
+        for part, tensors in zip(_PARTS, (self.server, self.clients), strict=True):
+            save_file({k: v.contiguous() for k, v in tensors.items()}, new / f"{part}.safetensors")
+        state = {"next_round": self.next_round, "progress": dict(self.progress)}
+        (new / "progress.json").write_text(json.dumps(state))
+        if folder.exists():
+            folder.rename(old)
+        new.rename(folder)
+        shutil.rmtree(old, ignore_errors=True)
+
+    @classmethod
+    def load(cls, folder: Path) -> "Checkpoint":
+        """Read the newest whole checkpoint at `folder`.
+
+        Raises:
+            CheckpointError: there is none, or a file in it cannot be read.
+        """
+        old = folder.with_name(folder.name + ".old")
+        place = folder if folder.exists() else old
+        if not place.exists():
+            raise CheckpointError(f"{folder} holds no checkpoint; start the run again without --resume")
+        try:
+            state = json.loads((place / "progress.json").read_text())
+            server, clients = (load_file(place / f"{part}.safetensors") for part in _PARTS)
+        except (OSError, ValueError, KeyError, SafetensorError) as error:
+            raise CheckpointError(
+                f"the checkpoint in {place} is damaged ({error}); start the run again without --resume"
+            ) from error
+        return cls(state["next_round"], server, clients, state["progress"])

@@ -1,0 +1,27 @@
+"""Evaluation: how good the recommendations are, with the protocol attached to every number.
+
+evaluator = Evaluator(split, HONEST, "test", popularity=split.train.popularity())
+evaluator.add(users, scores)
+print(evaluator.result().metric("hr", 10), HONEST.sentence())
+"""
+
+from privfed.evaluation.errors import EvaluationError
+from privfed.evaluation.evaluator import Evaluator
+from privfed.evaluation.protocol import HONEST, PAPER, Protocol
+from privfed.evaluation.ranking import Positions, positions, ties_decide, user_metrics
+from privfed.evaluation.result import EvaluationResult, Metric, MetricName
+
+__all__ = [
+    "HONEST",
+    "PAPER",
+    "EvaluationError",
+    "EvaluationResult",
+    "Evaluator",
+    "Metric",
+    "MetricName",
+    "Positions",
+    "Protocol",
+    "positions",
+    "ties_decide",
+    "user_metrics",
+]

@@ -1,0 +1,88 @@
+"""The evaluation protocol: everything that decides what a ranking number means.
+
+Two papers that both print "HR@10" may differ by 15 points because one ranks against 99 sampled items and the
+other against the catalogue, because held-out items could never be training negatives, or because ties fall to
+the positive. A :class:`Protocol` names each of these choices, and :meth:`Protocol.sentence` is printed with
+every number.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+
+class Protocol(BaseModel):
+    """How a recommender is evaluated.
+
+    Attributes:
+        candidates: "full": a held-out item is ranked among all items the user has not trained on (validation
+            items are left out too when testing). "sampled": among `n_sampled` items the user never interacted
+            with, drawn once. Sampled ranks are optimistic and can reverse comparisons (Krichene & Rendle, KDD
+            2020).
+        n_sampled: Sampled items per user; used only with sampled candidates.
+        k: Cut-offs of the metrics.
+        negatives: What training negatives may be drawn from. "train": all items outside the user's training
+            items, held-out ones included (nothing of the test is known). "all": only items outside every
+            split, as some released code does; training then knows which items are held out, if only by never
+            pushing them down.
+        ties: "random": equal scores are ordered by a seeded draw. "pessimistic": they count against the
+            held-out item.
+        state: Which client state is scored: "private" (after local training, before the server's answer) or
+            "received" (what the user has after receiving it).
+        select: Which round is reported: "last", or "best_valid" (the best by validation HR).
+        seed: Seed of the sampled candidates and of random ties.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    candidates: Literal["full", "sampled"] = "full"
+    n_sampled: Annotated[int, Field(ge=1)] = 99
+    k: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(10, 20), min_length=1)
+    negatives: Literal["train", "all"] = "train"
+    ties: Literal["random", "pessimistic"] = "random"
+    state: Literal["private", "received"] = "private"
+    select: Literal["last", "best_valid"] = "last"
+    seed: Annotated[int, Field(ge=0)] = 0
+
+    @field_validator("k")
+    @classmethod
+    def _ascending(cls, k: tuple[int, ...]) -> tuple[int, ...]:
+        if list(k) != sorted(set(k)):
+            raise ValueError(f"k is {k}; give distinct cut-offs in ascending order, such as (10, 20).")
+        return k
+
+    def sentence(self) -> str:
+        """The whole protocol in one plain sentence."""
+        among = (
+            "all items the user has not trained on (when testing, validation items are left out too)"
+            if self.candidates == "full"
+            else f"{self.n_sampled} items the user never interacted with (drawn once, seed {self.seed})"
+        )
+        ties = (
+            f"equal scores are ordered at random (seed {self.seed})"
+            if self.ties == "random"
+            else "equal scores count against the held-out item"
+        )
+        negatives = (
+            "training negatives may include held-out items"
+            if self.negatives == "train"
+            else "training negatives never include held-out items (as in some released code; it helps)"
+        )
+        state = (
+            "each user is scored with its private state after local training"
+            if self.state == "private"
+            else "each user is scored with what it received from the server"
+        )
+        select = "the last round" if self.select == "last" else "the round with the best validation HR"
+        cuts = " and ".join(str(k) for k in self.k)
+        return (
+            f"Each user's held-out items are ranked among {among} and cut at {cuts}; {ties}; {negatives}; "
+            f"{state}; the number is from {select}."
+        )
+
+
+HONEST = Protocol()
+"""Full ranking, nothing of the held-out items known to training, last round."""
+
+PAPER = Protocol(candidates="sampled", n_sampled=99, negatives="all", ties="pessimistic", select="best_valid")
+"""As the released code of PFedRec (IJCAI 2023) and GPFedRec (KDD 2024) evaluates: for their tables only."""

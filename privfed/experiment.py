@@ -1,0 +1,383 @@
+"""One experiment: a method on a data set behind a privacy plan, measured under a protocol.
+
+`ExperimentConfig` is everything that decides the result; `run` trains, evaluates, taps and returns a `RunResult`.
+With a run directory it also writes metrics as they come, the ledger before every release, and checkpoints from
+which a killed run continues to the same bits.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from torch import Tensor
+
+from privfed.data import Interactions, Split, SplitSpec, split
+from privfed.engines.checkpoint import Checkpoint
+from privfed.engines.simulation import Costs, Simulation
+from privfed.engines.transcript import Tap, Transcript
+from privfed.evaluation import EvaluationResult, Evaluator, Protocol
+from privfed.federation import Call, Clients, Message, Server, Streams, perform
+from privfed.methods import ClientData, Facts, Method, MethodConfig, method
+from privfed.privacy import Guarantee, Ledger, PrivacyPlan, configure
+from privfed.updates import ClientUpdates, Schema
+
+Part = Literal["valid", "test"]
+_SCORED_AT_ONCE = 32
+
+
+class TapConfig(BaseModel):
+    """What to copy for attacks."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    places: tuple[Tap, ...] = Field(("wire",), description="raw, wire, sum, model; empty taps nothing")
+    users: int = Field(100, ge=1, description="audited users, drawn by the seed")
+    rounds: tuple[int, ...] | None = Field(
+        None, description="rounds to tap, from 0; null taps four rounds spread over the run"
+    )
+
+
+class ExperimentConfig(BaseModel):
+    """Everything that decides a run's result.
+
+    Attributes:
+        data: name of a data set or path.
+        split: how held-out items are chosen.
+        method: name of the method and its settings, in one table.
+        privacy: the privacy plan.
+        protocol: how utility is measured.
+        rounds: rounds to train.
+        seed: seed of the simulation: initial parameters, sampling, noise (a simulation's noise is seeded).
+        evaluate_every: rounds between evaluations; null evaluates ten times, or every round where the protocol
+            selects by validation.
+        checkpoint_every: rounds between checkpoints of a run directory.
+        taps: what to copy for attacks.
+        chunk: clients trained together; null chooses.
+        memory_limit_gib: bound on update buffers; null sets none.
+        device: where tensors live; `cpu` is the tested one.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    data: str = "ml-100k"
+    split: SplitSpec = SplitSpec()
+    method: dict[str, JsonValue] = Field(default_factory=lambda: {"name": "gpfedrec"})
+    privacy: PrivacyPlan = Field(default_factory=lambda: PrivacyPlan.named("none"))
+    protocol: Protocol = Protocol()
+    rounds: int = Field(100, ge=1)
+    seed: int = Field(0, ge=0)
+    evaluate_every: int | None = Field(None, ge=1)
+    checkpoint_every: int = Field(10, ge=1)
+    taps: TapConfig = TapConfig()
+    chunk: int | None = Field(None, ge=1)
+    memory_limit_gib: float | None = Field(None, gt=0)
+
+    @property
+    def method_name(self) -> str:
+        """The method's registered name."""
+        return str(self.method.get("name", ""))
+
+    def registered(self) -> Method:
+        """The method. Raises UnknownMethodError when there is none of that name."""
+        return method(self.method_name)
+
+    def settings(self) -> MethodConfig:
+        """The method's settings, validated."""
+        fields = {key: value for key, value in self.method.items() if key != "name"}
+        return configure(self.registered().config, fields)
+
+    def evaluated(self, t: int) -> bool:
+        """Whether round `t` is evaluated; the last round always is."""
+        every = self.evaluate_every
+        if every is None:
+            every = 1 if self.protocol.select == "best_valid" else max(1, self.rounds // 10)
+        return (t + 1) % every == 0 or t + 1 == self.rounds
+
+    def tapped_rounds(self) -> frozenset[int]:
+        """Rounds to tap: those asked for, or four spread over the run."""
+        if self.taps.rounds is not None:
+            return frozenset(self.taps.rounds)
+        return frozenset(max(0, round(self.rounds * share) - 1) for share in (0.25, 0.5, 0.75, 1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """Utility after one round."""
+
+    round: int
+    results: dict[Part, EvaluationResult]
+
+
+@dataclass(slots=True, eq=False)
+class RunResult:
+    """What a run measured.
+
+    Attributes:
+        config: of the run.
+        history: utility at every evaluated round.
+        guarantee: what the ledger can claim.
+        costs: CPU-seconds by stage and bytes on the wire.
+        clipped_fraction: share of uploads that the clip changed; None without a clip.
+        transcript: what was tapped.
+        server, clients: the trained halves.
+        cpu_seconds, wall_seconds: of training and evaluation.
+    """
+
+    config: ExperimentConfig
+    history: list[Evaluated]
+    guarantee: Guarantee
+    costs: Costs
+    clipped_fraction: float | None
+    transcript: Transcript
+    server: Server
+    clients: Clients
+    cpu_seconds: float
+    wall_seconds: float
+
+    @property
+    def selected(self) -> Evaluated:
+        """The round the protocol reports: the last, or the best by validation HR (the later of equals)."""
+        if self.config.protocol.select == "last":
+            return self.history[-1]
+        k = self.config.protocol.k[0]
+        return max(self.history, key=lambda e: (e.results["valid"].metric("hr", k).value, e.round))
+
+    @property
+    def test(self) -> EvaluationResult:
+        """Test utility at the selected round."""
+        return self.selected.results["test"]
+
+
+Progress = Callable[[int, "Evaluated | None"], None]
+"""Called after every round with its number and, where it was evaluated, its utility."""
+
+
+@dataclass(slots=True, eq=False)
+class Experiment:
+    """A configured run over loaded data: build once, run, or score a device.
+
+    Raises:
+        ValueError: the configuration or data cannot be used, in one sentence.
+    """
+
+    config: ExperimentConfig
+    parts: Split
+    registered: Method = field(init=False)
+    streams: Streams = field(init=False)
+    server: Server = field(init=False)
+    clients: Clients = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.registered = self.config.registered()
+        settings = self.config.settings()
+        self.streams = Streams.from_seed(self.config.seed)
+        data = ClientData.from_split(self.parts, self.config.protocol.negatives)
+        self.server = self.registered.server(settings, Facts(data.n_users, data.n_items), self.streams)
+        self.clients = self.registered.clients(settings, data, self.streams)
+
+    @classmethod
+    def on(cls, config: ExperimentConfig, interactions: Interactions) -> "Experiment":
+        """Split the interactions as configured."""
+        return cls(config, split(interactions, config.split))
+
+    @property
+    def n_users(self) -> int:
+        """Size of the population."""
+        return self.parts.train.n_users
+
+    def audited(self) -> Tensor:
+        """Audited users: a seeded draw among users with training items, ascending."""
+        active = np.flatnonzero(self.parts.train.counts)
+        count = min(self.config.taps.users, len(active))
+        chosen = np.random.default_rng(self.config.seed).choice(active, count, replace=False)
+        return torch.from_numpy(np.sort(chosen))
+
+    def run(
+        self,
+        directory: Path | None = None,
+        *,
+        resume: bool = False,
+        progress: Progress | None = None,
+        parts: Sequence[Part] = ("valid", "test"),
+    ) -> RunResult:
+        """Train for the configured rounds.
+
+        Args:
+            directory: where the ledger and checkpoints go; None keeps everything in memory.
+            resume: continue from the directory's checkpoint.
+            progress: called after every round.
+            parts: held-out parts to evaluate.
+        """
+        config, reg = self.config, self.registered
+        run, resumed = f"seed {config.seed}", resume and directory is not None
+        path = directory / "ledger.jsonl" if directory else None
+        if resumed and path is not None:
+            ledger = Ledger.resume(config.privacy, self.n_users, path, run=run)
+        else:
+            ledger = Ledger(config.privacy, self.n_users, path, run=run)
+        transcript = Transcript(
+            self.audited(), frozenset(config.taps.places), config.tapped_rounds(), reg.pull
+        )
+        evaluation = PrivateEvaluation(self, parts)
+        limit = None if config.memory_limit_gib is None else int(config.memory_limit_gib * 2**30)
+        simulation = Simulation(
+            self.clients,
+            config.privacy,
+            self.n_users,
+            self.streams,
+            ledger,
+            chunk=config.chunk,
+            memory_limit=limit,
+            transcript=transcript,
+        )
+        history: list[Evaluated] = []
+        first, cpu, wall = 0, -time.process_time(), -time.perf_counter()
+        if resumed and directory is not None:
+            first = self._restore(Checkpoint.load(directory / "checkpoint"), simulation, history)
+            transcript.load(directory / "taps", before=first)
+        for t in range(first, config.rounds):
+            due = config.evaluated(t)
+            evaluation.observe(simulation, t, due=due)
+            simulation.run(self.server, t)
+            evaluated = evaluation.result(t) if due else None
+            if evaluated:
+                history.append(evaluated)
+            if directory is not None and ((t + 1) % config.checkpoint_every == 0 or t + 1 == config.rounds):
+                transcript.save(directory / "taps")
+                self._checkpoint(t + 1, simulation, history).save(directory / "checkpoint")
+            if progress is not None:
+                progress(t, evaluated)
+        return RunResult(
+            config,
+            history,
+            ledger.guarantee(),
+            simulation.costs,
+            simulation.client_guard.counts.fraction,
+            transcript,
+            self.server,
+            self.clients,
+            cpu + time.process_time(),
+            wall + time.perf_counter(),
+        )
+
+    def restore(self, directory: Path) -> int:
+        """Load the public and private tensors of a run directory's checkpoint; returns the next round."""
+        checkpoint = Checkpoint.load(directory / "checkpoint")
+        self.server.load(checkpoint.server)
+        self.clients.load(checkpoint.clients)
+        return checkpoint.next_round
+
+    def rehearse(self, users: Tensor, t: int, schema: Schema) -> tuple[Message, ClientUpdates | None]:
+        """Let `users` download and train alone, as a device does before it recommends; nothing is sent.
+
+        The staged private state must be discarded afterwards.
+        """
+        message = self.server.public().addressed_to(users)
+        if self.registered.step is None:
+            return message, None
+        call = Call(t, -1, self.registered.step, 0, users, self.streams, schema)
+        return message, perform(self.clients, call, message)
+
+    def recommend(self, user: int, t: int) -> Tensor:
+        """Scores `[items]` on one user's device after download and local training."""
+        users = torch.tensor([user])
+        message, updates = self.rehearse(users, t, self.server.schema)
+        scores = self.clients.score(users, message, updates, None)[0]
+        self.clients.discard()
+        return scores
+
+    def _checkpoint(
+        self, next_round: int, simulation: Simulation, history: Sequence[Evaluated]
+    ) -> Checkpoint:
+        counts = simulation.client_guard.counts
+        progress: dict[str, Any] = {
+            "draws": simulation.draws,
+            "clip": [counts.uploads, counts.clipped],
+            "costs": [
+                simulation.costs.seconds,
+                simulation.costs.up_bytes,
+                simulation.costs.down_bytes,
+                simulation.costs.client_rounds,
+            ],
+            "history": [
+                [e.round, {part: r.model_dump(mode="json") for part, r in e.results.items()}] for e in history
+            ],
+        }
+        return Checkpoint(next_round, self.server.state(), self.clients.state(), progress)
+
+    def _restore(self, checkpoint: Checkpoint, simulation: Simulation, history: list[Evaluated]) -> int:
+        self.server.load(checkpoint.server)
+        self.clients.load(checkpoint.clients)
+        saved = checkpoint.progress
+        simulation.draws = saved["draws"]
+        counts = simulation.client_guard.counts
+        counts.uploads, counts.clipped = saved["clip"]
+        simulation.costs = Costs(*saved["costs"])
+        history.extend(
+            Evaluated(t, {part: EvaluationResult.model_validate(r) for part, r in results.items()})
+            for t, results in saved["history"]
+        )
+        return checkpoint.next_round
+
+
+class PrivateEvaluation:
+    """Utility as the protocol's state asks: on the device's own tuned model, or on what it received.
+
+    The experimenter's view: it is outside the ledger, and no deployment could look there.
+    """
+
+    def __init__(self, experiment: Experiment, parts: Sequence[Part]) -> None:
+        self.experiment = experiment
+        protocol = experiment.config.protocol
+        self.evaluators: dict[Part, Evaluator] = {
+            part: Evaluator(experiment.parts, protocol, part) for part in parts
+        }
+        trains = experiment.registered.step is not None
+        self.private = protocol.state == "private" and trains
+
+    def observe(self, simulation: Simulation, t: int, *, due: bool) -> None:
+        """Before round `t`: arrange to see the devices' own models in it."""
+        simulation.observers.clear()
+        if not due or not self.private:
+            return
+        if simulation.plan.sampling.kind == "all":
+            simulation.observers.append(self._observe_chunk)
+            return
+        e = self.experiment
+        for users in torch.arange(e.n_users).split(simulation.chunk_size(e.server.schema)):
+            message, updates = e.rehearse(users, t, e.server.schema)
+            self._score(users, message, updates)
+            e.clients.discard()
+
+    def result(self, t: int) -> Evaluated:
+        """After round `t`: score what was received, where the protocol asks for it, and sum up."""
+        e = self.experiment
+        if not self.private:
+            for users in torch.arange(e.n_users).split(_SCORED_AT_ONCE):
+                self._score(users, e.server.public().addressed_to(users), None)
+        results = {part: evaluator.result() for part, evaluator in self.evaluators.items()}
+        for evaluator in self.evaluators.values():
+            evaluator.reset()
+        return Evaluated(t, results)
+
+    def _observe_chunk(self, clients: Clients, call: Call, message: Message, updates: ClientUpdates) -> None:
+        del clients
+        self._score(call.clients, message, updates)
+
+    def _score(self, users: Tensor, message: Message, updates: ClientUpdates | None) -> None:
+        e, who = self.experiment, users.numpy()
+        whole: np.ndarray | None = None
+        for evaluator in self.evaluators.values():
+            candidates = evaluator.candidates(who)
+            if candidates is None:
+                if whole is None:
+                    whole = e.clients.score(users, message, updates, None).numpy()
+                evaluator.add(who, whole)
+            else:
+                scores = e.clients.score(users, message, updates, torch.from_numpy(candidates))
+                evaluator.add(who, scores.numpy())

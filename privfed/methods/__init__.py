@@ -1,0 +1,10 @@
+"""Methods: each a public server half and a private client half that meet only at the wire.
+
+A method is one file: settings, server half, client half, and a `METHOD` registered under the entry-point group
+`privfed.methods`.
+"""
+
+from privfed.methods.local_training import ClientData
+from privfed.methods.method import Facts, Method, MethodConfig, UnknownMethodError, method, methods
+
+__all__ = ["ClientData", "Facts", "Method", "MethodConfig", "UnknownMethodError", "method", "methods"]

@@ -1,0 +1,241 @@
+"""From a `DpEvent` tree to epsilon: which accountant reports, and which others check it.
+
+| shape of the event | reported | checked by |
+|---|---|---|
+| Laplace, any counts | PLD | RDP from above, the closed form of one release from below, basic composition |
+| Laplace with epsilon0 above 50 | basic composition | the closed form of one release from below |
+| Gaussian, Poisson-sampled or not, any mix | PLD | Opacus PRV from both sides, RDP from above |
+| unsampled Laplace and unsampled Gaussian together | PLD | RDP from above |
+| anything non-private | epsilon = inf | nothing |
+| anything else | refused | |
+
+PLD is the privacy loss distribution accountant of dp-accounting: numerical, tight and rounded towards too
+large an epsilon. Rules: PLD <= PRV + grid, PRV <= PLD + 0.02, PLD <= RDP + grid, else `AccountingError`.
+Opacus' `gdp` accountant (a central-limit approximation) is never used: it can report less than the truth.
+
+Laplace events are composed under ADD_OR_REMOVE_ONE with parameter scale / (2C). That is no contradiction with
+the replace-one neighbours of the local plans: what the accountant needs is the pair Lap(0, p) against Lap(1,
+p), and two uploads clipped to L1 norm C are at distance 2C at most, so in units of 2C they are that pair.
+Splitting the distance over several coordinates is never worse than one coordinate (research notes,
+privacy_audit).
+"""
+
+import math
+import warnings
+from collections import Counter
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib import import_module
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from privfed.privacy.errors import AccountingError
+from privfed.privacy.plan import SMALLEST_DELTA
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+PLD, PRV, RDP, BASIC = "PLD", "PRV", "RDP", "basic composition"
+
+_LARGEST_LAPLACE = 50.0
+_PRV_ERROR = 0.01
+_PRV_WINDOW = 0.02
+_PRV_POINTS = 5e6
+_INTEGER_ORDERS = (*range(2, 65), 80, 96, 128, 192, 256, 512, 1024)
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Epsilon with how it was computed.
+
+    Attributes:
+        epsilon: at the delta that was asked; inf where nothing bounds it.
+        accountant: which accountant reports it.
+        accountant_version: package and version.
+        cross_check: epsilon by the other accountants that apply.
+        basic_epsilon: sum of the pure epsilons (delta = 0), where every release has one.
+    """
+
+    epsilon: float
+    accountant: str
+    accountant_version: str
+    cross_check: tuple[tuple[str, float], ...] = ()
+    basic_epsilon: float | None = None
+
+
+@cache
+def dp_accounting() -> Any:
+    """The `dp_accounting` module, imported at first use: it takes one second, mostly for scipy.signal."""
+    return import_module("dp_accounting")
+
+
+def account(event: "DpEvent", delta: float) -> Account:
+    """Epsilon of `event` at `delta`.
+
+    Args:
+        event: tree of dp-accounting events under one neighbour relation (see the module's table).
+        delta: failure probability, in [1e-10, 1).
+
+    Raises:
+        AccountingError: no accountant covers the event, or two of them disagree.
+    """
+    if not SMALLEST_DELTA <= delta < 1.0:
+        raise AccountingError(f"delta = {delta!r} is not allowed: it must be in [{SMALLEST_DELTA:g}, 1)")
+    leaves: Counter[Any] = Counter()
+    _flatten(event, 1, leaves)
+    dp = dp_accounting()
+    if any(isinstance(leaf, dp.NonPrivateDpEvent) for leaf in leaves):
+        return Account(math.inf, "none", "none")
+    return _account(tuple(sorted(leaves.items(), key=repr)), delta)
+
+
+def _flatten(event: "DpEvent", count: int, leaves: "Counter[DpEvent]") -> None:
+    """Count the leaves of a tree; a zero noise becomes a non-private leaf, a certain draw its inner event."""
+    dp = dp_accounting()
+    if count == 0 or isinstance(event, dp.NoOpDpEvent):
+        return
+    if isinstance(event, dp.ComposedDpEvent):
+        for inner in event.events:
+            _flatten(inner, count, leaves)
+    elif isinstance(event, dp.SelfComposedDpEvent):
+        _flatten(event.event, count * event.count, leaves)
+    elif isinstance(event, dp.PoissonSampledDpEvent) and event.sampling_probability == 1:
+        _flatten(event.event, count, leaves)
+    else:
+        inner = event.event if isinstance(event, dp.PoissonSampledDpEvent) else event
+        noiseless = not getattr(inner, "noise_multiplier", 1.0) > 0
+        leaves[dp.NonPrivateDpEvent() if noiseless else event] += count
+
+
+@lru_cache(maxsize=1024)
+def _account(leaves: tuple[tuple[Any, int], ...], delta: float) -> Account:
+    dp = dp_accounting()
+    reporter = f"dp-accounting {version('dp-accounting')}"
+    if not leaves:
+        return Account(0.0, "none", "none")
+    for leaf, _ in leaves:
+        _refuse_unknown(leaf)
+    laplace = [(1.0 / leaf.noise_multiplier, n) for leaf, n in leaves if isinstance(leaf, dp.LaplaceDpEvent)]
+    only_laplace = len(laplace) == len(leaves)
+    sampled = any(isinstance(leaf, dp.PoissonSampledDpEvent) for leaf, _ in leaves)
+    if laplace and sampled:
+        raise AccountingError(
+            "Laplace releases next to Poisson-sampled Gaussian ones cannot be accounted with a second "
+            "opinion: charge one kind of noise per run"
+        )
+    basic = math.fsum(e * n for e, n in laplace) if only_laplace else None
+    floor = max((_one_laplace(e, delta) for e, _ in laplace), default=0.0)
+    if max((e for e, _ in laplace), default=0.0) > _LARGEST_LAPLACE:
+        if basic is None:
+            raise AccountingError(
+                f"a Laplace release with epsilon0 above {_LARGEST_LAPLACE:g} next to Gaussian ones is not "
+                "accounted: such a release protects nothing, leave it out or add noise"
+            )
+        return Account(basic, BASIC, "closed form", (), basic)
+    rdp = _rdp(leaves, delta, sampled=sampled)
+    grid = _grid(leaves, rdp)
+    pld = _pld(leaves, delta, grid)
+    checks = {RDP: rdp}
+    _at_most(PLD, pld, RDP, rdp, grid)
+    _at_most("one release alone", floor, PLD, pld, grid)
+    if basic is not None:
+        _at_most(PLD, pld, BASIC, basic, grid)
+    if not laplace and _prv_points(leaves, rdp, delta) <= _PRV_POINTS:
+        checks[PRV] = _prv(leaves, delta)
+        _at_most(PLD, pld, PRV, checks[PRV], grid)
+        _at_most(PRV, checks[PRV], PLD, pld, _PRV_WINDOW)
+    return Account(pld, PLD, reporter, tuple(checks.items()), basic)
+
+
+def _refuse_unknown(leaf: Any) -> None:
+    dp = dp_accounting()
+    gaussian = isinstance(leaf, dp.PoissonSampledDpEvent) and isinstance(leaf.event, dp.GaussianDpEvent)
+    if not gaussian and not isinstance(leaf, dp.LaplaceDpEvent | dp.GaussianDpEvent):
+        raise AccountingError(
+            f"no pair of accountants covers the event {leaf}: use Laplace noise, or Gaussian noise with or "
+            "without Poisson sampling"
+        )
+
+
+def _at_most(name: str, epsilon: float, bound_name: str, bound: float, slack: float) -> None:
+    if not epsilon <= bound + slack:
+        raise AccountingError(
+            f"accountants disagree, so no epsilon is reported: {name} gives {epsilon:.6g}, which may not "
+            f"exceed the {bound:.6g} of {bound_name} by more than {slack:.2g}"
+        )
+
+
+def _one_laplace(epsilon0: float, delta: float) -> float:
+    """Epsilon at delta of one Laplace release, exactly: delta(e) = 1 - exp((e - epsilon0) / 2)."""
+    return max(0.0, epsilon0 + 2.0 * math.log1p(-delta))
+
+
+def _compose(accountant: Any, leaves: tuple[tuple[Any, int], ...], delta: float) -> float:
+    """Epsilon by one dp-accounting accountant; overflow of e^x to inf is part of its arithmetic."""
+    try:
+        with np.errstate(all="ignore"):
+            for leaf, count in leaves:
+                accountant.compose(leaf, count)
+            epsilon = float(accountant.get_epsilon(delta))
+    except (ArithmeticError, LookupError, ValueError) as error:
+        raise AccountingError(f"{type(accountant).__name__} cannot account {leaves}: {error}") from error
+    return _finite(epsilon, type(accountant).__name__, delta)
+
+
+def _finite(epsilon: float, accountant: str, delta: float) -> float:
+    if not math.isfinite(epsilon) or epsilon < 0:
+        raise AccountingError(
+            f"{accountant} gives epsilon = {epsilon} at delta = {delta:g} for a noisy release, so its "
+            "numerics gave out: choose a larger delta"
+        )
+    return epsilon
+
+
+def _pld(leaves: tuple[tuple[Any, int], ...], delta: float, grid: float) -> float:
+    return _compose(dp_accounting().pld.PLDAccountant(value_discretization_interval=grid), leaves, delta)
+
+
+def _rdp(leaves: tuple[tuple[Any, int], ...], delta: float, *, sampled: bool) -> float:
+    """RDP; for sampled Gaussians at integer orders, because fractional ones may fail to converge."""
+    rdp = dp_accounting().rdp
+    accountant = rdp.RdpAccountant(orders=_INTEGER_ORDERS) if sampled else rdp.RdpAccountant()
+    return _compose(accountant, leaves, delta)
+
+
+def _grid(leaves: tuple[tuple[Any, int], ...], size: float) -> float:
+    """Spacing of the privacy loss grid.
+
+    Rounding always errs towards too large an epsilon, so this decides about cost and tightness only: 1e-4 or
+    1 / 200,000 of the total, but fine against the loss of a single release, and never coarser than 0.05.
+    """
+    single: float = min(
+        getattr(leaf, "sampling_probability", 1.0) / getattr(leaf, "event", leaf).noise_multiplier
+        for leaf, _ in leaves
+    )
+    return float(min(max(1e-4, size / 2e5), max(single / 50.0, size / 2e6), 0.05))
+
+
+def _prv_points(leaves: tuple[tuple[Any, int], ...], size: float, delta: float) -> float:
+    """About how many grid points Opacus PRV would need; beyond a limit the check would exhaust memory."""
+    rounds = sum(count for _, count in leaves)
+    return 4.0 * size * math.sqrt(rounds * math.log(12_000.0 / delta) / 2.0) / _PRV_ERROR
+
+
+def _prv(leaves: tuple[tuple[Any, int], ...], delta: float) -> float:
+    """Upper bound of Opacus' PRV accountant, imported at first use: Opacus loads torch, seconds together."""
+    dp = dp_accounting()
+    accountant = import_module("opacus.accountants").PRVAccountant()
+    accountant.history = [
+        (leaf.event.noise_multiplier, leaf.sampling_probability, count)
+        if isinstance(leaf, dp.PoissonSampledDpEvent)
+        else (leaf.noise_multiplier, 1.0, count)
+        for leaf, count in leaves
+    ]
+    # Its densities take log(0) at the ends of their support, and the rough bound from which it sizes its grid
+    # warns about its own looseness; neither touches the result.
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        epsilon = float(accountant.get_epsilon(delta, eps_error=_PRV_ERROR))
+    return _finite(epsilon, PRV, delta)

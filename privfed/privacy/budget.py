@@ -1,0 +1,162 @@
+"""Before a run: what a per-upload epsilon adds up to, and which one a total allows.
+
+Local Laplace noise composes over the uploads that one user makes. `laplace_budget` goes from epsilon0 per
+upload to the total, `solve_laplace` back; both use the accountants that the ledger uses, so plan and claim
+agree.
+"""
+
+import math
+
+from pydantic import BaseModel, ConfigDict
+
+from privfed.privacy.accounting import RDP, account
+from privfed.privacy.errors import PlanError
+from privfed.privacy.events import Composition, Releases
+from privfed.privacy.guarantee import Epsilon
+from privfed.privacy.mechanisms import Laplace
+from privfed.privacy.plan import SMALLEST_DELTA, LocalLaplace, PrivacyPlan
+
+_TOLERANCE = 1e-4
+_MOST_STEPS = 60
+
+
+class LaplaceBudget(BaseModel):
+    """What `participations` uploads at `epsilon0` each cost one user.
+
+    Attributes:
+        epsilon0: privacy loss of one upload.
+        participations: uploads of one user.
+        delta: probability with which `epsilon` may fail.
+        epsilon: total at delta, by `accountant`.
+        basic_epsilon: participations * epsilon0, which holds with delta = 0.
+        rdp_epsilon: the looser RDP bound that checked it; None where it was not needed.
+        accountant: how epsilon was computed.
+        noise_scale_per_clip: Laplace scale of each coordinate over the L1 clip norm, 2 / epsilon0.
+    """
+
+    model_config = ConfigDict(frozen=True)
+    epsilon0: float
+    participations: int
+    delta: float
+    epsilon: Epsilon
+    basic_epsilon: float
+    rdp_epsilon: float | None
+    accountant: str
+    noise_scale_per_clip: float
+
+
+class LaplaceSolution(BaseModel):
+    """The epsilon0 per upload that keeps a total.
+
+    Attributes:
+        target: total epsilon that was asked for.
+        budget: the largest epsilon0 whose total at delta stays at or below the target, with that total.
+        basic_epsilon0: target / participations, which keeps the target even with delta = 0.
+    """
+
+    model_config = ConfigDict(frozen=True)
+    target: float
+    budget: LaplaceBudget
+    basic_epsilon0: float
+
+
+def laplace_budget(epsilon0: float, participations: int, delta: float) -> LaplaceBudget:
+    """Total privacy loss of `participations` Laplace uploads at `epsilon0` each.
+
+    Raises:
+        PlanError: a value out of range.
+        AccountingError: accountants disagree.
+    """
+    _check(participations, delta, epsilon0=epsilon0)
+    mechanism = Laplace(scale_over_sensitivity=1.0 / epsilon0)
+    result = account(Composition((Releases(mechanism, participations),)).event(), delta)
+    return LaplaceBudget(
+        epsilon0=epsilon0,
+        participations=participations,
+        delta=delta,
+        epsilon=result.epsilon,
+        basic_epsilon=epsilon0 * participations,
+        rdp_epsilon=dict(result.cross_check).get(RDP),
+        accountant=result.accountant,
+        noise_scale_per_clip=2.0 / epsilon0,
+    )
+
+
+def solve_laplace(epsilon: float, participations: int, delta: float) -> LaplaceSolution:
+    """The largest epsilon0, to four digits, whose `participations` uploads cost at most `epsilon`.
+
+    Raises:
+        PlanError: a value out of range.
+        AccountingError: accountants disagree.
+    """
+    _check(participations, delta, epsilon=epsilon)
+    basic = epsilon / participations
+    # The plain sum always keeps the target, unless the grid of the accountant rounds a last digit up.
+    low = high = basic * (1.0 - _TOLERANCE)
+    while _total(high, participations, delta) <= epsilon:
+        low, high = high, 1.5 * high
+    for _ in range(_MOST_STEPS):
+        if high <= low * (1.0 + _TOLERANCE):
+            break
+        middle = math.sqrt(low * high)
+        if _total(middle, participations, delta) <= epsilon:
+            low = middle
+        else:
+            high = middle
+    rounded = _round_down(low)
+    return LaplaceSolution(
+        target=epsilon,
+        budget=laplace_budget(rounded, participations, delta),
+        basic_epsilon0=basic,
+    )
+
+
+def plan_for_target(
+    plan: PrivacyPlan, epsilon: float, rounds: int, population: int, asks_per_round: int = 1
+) -> PrivacyPlan:
+    """`plan` with its noise sized so that no user exceeds `epsilon` in the whole run.
+
+    Uploads are bounded by what the sampling rule can ever demand of one user, so Poisson and fixed sampling
+    are sized for a user who takes part in every round.
+
+    Args:
+        plan: a local Laplace plan; its epsilon0 is replaced.
+        epsilon: total that no user may exceed at the plan's delta.
+        rounds: rounds of the run.
+        population: number of users.
+        asks_per_round: uploads that one round asks of each participant.
+
+    Raises:
+        PlanError: the plan's protection has no finite epsilon, or a value is out of range.
+    """
+    protection = plan.protection
+    if not isinstance(protection, LocalLaplace) or protection.unbounded_reason is not None:
+        reason = protection.unbounded_reason or "its noise cannot be sized"
+        raise PlanError(f"the plan '{plan.name}' cannot reach epsilon = {epsilon:g}: {reason}")
+    if rounds < 1 or asks_per_round < 1:
+        raise PlanError(f"rounds = {rounds} and asks_per_round = {asks_per_round} must both be at least 1")
+    uploads = plan.sampling.worst(rounds, population) * asks_per_round
+    solution = solve_laplace(epsilon, uploads, plan.delta)
+    data = plan.to_dict()
+    data["protection"]["epsilon0"] = solution.budget.epsilon0
+    return PrivacyPlan.from_dict(data)
+
+
+def _total(epsilon0: float, participations: int, delta: float) -> float:
+    return laplace_budget(epsilon0, participations, delta).epsilon
+
+
+def _round_down(value: float, digits: int = 4) -> float:
+    """The largest number of `digits` significant digits not above `value`."""
+    unit = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
+    return float(f"{math.floor(value / unit) * unit:.{digits}g}")
+
+
+def _check(participations: int, delta: float, **epsilons: float) -> None:
+    for name, value in epsilons.items():
+        if not (math.isfinite(value) and value > 0):
+            raise PlanError(f"{name} = {value!r} is not allowed: it must be a finite number above 0")
+    if participations < 1:
+        raise PlanError(f"participations = {participations!r} is not allowed: it must be at least 1")
+    if not SMALLEST_DELTA <= delta < 1:
+        raise PlanError(f"delta = {delta!r} is not allowed: it must be in [{SMALLEST_DELTA:g}, 1)")

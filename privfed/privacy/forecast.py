@@ -1,0 +1,132 @@
+"""Before a run: what it will cost in privacy, bytes and seconds.
+
+Bytes follow the protection as well as the model: a client that touches 70 of 1,682 rows may send 70 rows, but
+noise on every coordinate makes its upload dense.
+"""
+
+from collections.abc import Mapping
+
+from pydantic import BaseModel, ConfigDict
+
+from privfed.privacy.errors import PlanError
+from privfed.privacy.events import Composition, Releases
+from privfed.privacy.guarantee import Epsilon, Guarantee, guarantee_for
+from privfed.privacy.mechanisms import Empty, Exact, SchemaSummary, Unbounded, mechanism_for, reason_of
+from privfed.privacy.plan import PrivacyPlan
+from privfed.updates import Schema, upload_bytes
+
+_ROW_ID_BYTES = 4
+_REAL_BYTES = 4
+
+
+class Forecast(BaseModel):
+    """What a run is expected to cost.
+
+    Attributes:
+        rounds: rounds of the run.
+        population: number of users.
+        participants_per_round: mean number of users in a round.
+        uploads_bound: uploads that no user can exceed.
+        uploads_likely: uploads that, with probability 0.99, no user exceeds.
+        guarantee: the claim if a user made `uploads_bound` uploads.
+        epsilon_likely: epsilon of `uploads_likely` uploads; what a run claims is counted, not forecast.
+        up_bytes_per_client_round: bytes one participant uploads in one round.
+        down_bytes_per_client_round: bytes one participant downloads in one round.
+        up_bytes: bytes all participants upload in the run, on average.
+        down_bytes: bytes all participants download in the run, on average.
+        seconds: computing time of the run; None where no cost per round was given.
+    """
+
+    model_config = ConfigDict(frozen=True)
+    rounds: int
+    population: int
+    participants_per_round: float
+    uploads_bound: int
+    uploads_likely: int
+    guarantee: Guarantee
+    epsilon_likely: Epsilon
+    up_bytes_per_client_round: float
+    down_bytes_per_client_round: float
+    up_bytes: float
+    down_bytes: float
+    seconds: float | None
+
+
+def forecast(
+    plan: PrivacyPlan,
+    *,
+    rounds: int,
+    population: int,
+    up: Schema,
+    down: Schema,
+    touched_rows: Mapping[str, float] | None = None,
+    asks_per_round: int = 1,
+    seconds_per_round: float | None = None,
+) -> Forecast:
+    """Forecast a run under `plan`.
+
+    Args:
+        plan: the run's privacy plan.
+        rounds: rounds of the run.
+        population: number of users.
+        up: blocks that one ask uploads.
+        down: blocks that one ask downloads.
+        touched_rows: for uploaded blocks that are sent as rows, how many rows a client touches on average;
+            blocks not named are dense. Noise on every coordinate makes all of them dense.
+        asks_per_round: asks of one draw, each with this upload and download.
+        seconds_per_round: measured or guessed computing time of one round.
+
+    Raises:
+        PlanError: a number out of range, rows of an unknown block, or a sampling rule that does not fit.
+        AccountingError: accountants disagree.
+    """
+    if rounds < 1 or asks_per_round < 1:
+        raise PlanError(f"rounds = {rounds} and asks_per_round = {asks_per_round} must both be at least 1")
+    sampling = plan.sampling
+    bound = sampling.worst(rounds, population)
+    likely = sampling.likely_worst(rounds, population)
+    per_round = sampling.expected(population)
+    up_bytes = _upload_bytes(plan, up, touched_rows or {}) * asks_per_round
+    down_bytes = float(upload_bytes(down) * asks_per_round)
+    return Forecast(
+        rounds=rounds,
+        population=population,
+        participants_per_round=per_round,
+        uploads_bound=bound * asks_per_round,
+        uploads_likely=likely * asks_per_round,
+        guarantee=guarantee_for(plan, planned(plan, up, bound, asks_per_round), population),
+        epsilon_likely=guarantee_for(plan, planned(plan, up, likely, asks_per_round), population).epsilon,
+        up_bytes_per_client_round=up_bytes,
+        down_bytes_per_client_round=down_bytes,
+        up_bytes=up_bytes * per_round * rounds,
+        down_bytes=down_bytes * per_round * rounds,
+        seconds=None if seconds_per_round is None else seconds_per_round * rounds,
+    )
+
+
+def planned(plan: PrivacyPlan, up: Schema, rounds: int, asks_per_round: int = 1) -> Composition:
+    """The composition of a user who takes part in `rounds` rounds of `asks_per_round` asks each."""
+    mechanism = mechanism_for(plan, SchemaSummary.of(up))
+    uploads = rounds * asks_per_round
+    if isinstance(mechanism, Empty) or uploads == 0:
+        return Composition()
+    if isinstance(mechanism, Exact | Unbounded):
+        return Composition(reasons=(reason_of(mechanism),), uploads=uploads, rounds=rounds)
+    return Composition((Releases(mechanism, uploads),), uploads=uploads, rounds=rounds)
+
+
+def _upload_bytes(plan: PrivacyPlan, up: Schema, touched_rows: Mapping[str, float]) -> float:
+    """Bytes of one client's upload of one ask: dense, or rows with a 32-bit id each."""
+    unknown = [name for name in touched_rows if name not in up or len(up[name].shape) != 2]
+    if unknown:
+        raise PlanError(
+            f"touched_rows names {unknown[0]!r}, which is not a table among the blocks {list(up)}"
+        )
+    noise = plan.protection.noise
+    if noise is not None and noise.coordinates == "all":
+        return float(upload_bytes(up))
+    dense = upload_bytes({name: block for name, block in up.items() if name not in touched_rows})
+    return dense + sum(
+        min(rows, up[name].shape[0]) * (_REAL_BYTES * up[name].shape[1] + _ROW_ID_BYTES)
+        for name, rows in touched_rows.items()
+    )

@@ -1,0 +1,116 @@
+"""`Guarantee`: what may be claimed about a run, with everything needed to judge the claim.
+
+An epsilon alone says nothing. It needs a delta, the unit it protects, which two worlds it compares, whom one
+has to trust, how many rounds it covers and who computed it. This record carries all of it, and the sentences
+that a reader must not miss.
+"""
+
+import math
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, model_validator
+
+from privfed.privacy.accounting import account
+from privfed.privacy.errors import AccountingError
+from privfed.privacy.events import Composition
+from privfed.privacy.plan import Neighbours, PrivacyPlan
+from privfed.privacy.sampling import Trust
+from privfed.privacy.statements import assumptions_for, statements_for
+
+
+def _inf_as_word(value: float) -> float | str:
+    return "inf" if math.isinf(value) else value
+
+
+Epsilon = Annotated[
+    float,
+    Field(ge=0, allow_inf_nan=True),
+    PlainSerializer(_inf_as_word, return_type=float | str, when_used="json"),
+]
+"""A non-negative float; infinity is the string "inf" in JSON, and is read back as infinity."""
+
+
+class Guarantee(BaseModel):
+    """A differential privacy claim.
+
+    Attributes:
+        epsilon: privacy loss of the worst-off user; inf where nothing is guaranteed.
+        reason_if_inf: why epsilon is infinite; None where it is finite.
+        delta: probability with which the epsilon statement may fail.
+        unit: whose contribution is protected; "user" is everything one user uploads.
+        neighbours: which two worlds are compared.
+        trust: whom one has to trust; "local" is nobody but the own device, "none" where nothing is
+        guaranteed.
+        per: what epsilon adds up over; "run" is all rounds so far.
+        rounds_counted: rounds that the worst-off user took part in.
+        accountant: how epsilon was computed.
+        accountant_version: package and version of the accountant.
+        cross_check: epsilon by the accountants that checked it.
+        basic_epsilon: plain sum over releases (delta = 0), where that exists.
+        assumptions: what has to be true for epsilon to be true.
+        statements: what a reader must be told next to epsilon.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    epsilon: Epsilon
+    reason_if_inf: str | None
+    delta: float
+    unit: str
+    neighbours: Neighbours
+    trust: Trust
+    per: str
+    rounds_counted: int
+    accountant: str
+    accountant_version: str
+    cross_check: dict[str, Epsilon]
+    basic_epsilon: Epsilon | None
+    assumptions: list[str]
+    statements: list[str]
+
+    @model_validator(mode="after")
+    def _infinity_has_a_reason(self) -> Self:
+        if math.isnan(self.epsilon) or math.isinf(self.epsilon) != (self.reason_if_inf is not None):
+            raise AccountingError(
+                f"epsilon = {self.epsilon} with reason_if_inf = {self.reason_if_inf!r}: an infinite epsilon "
+                "has a reason and a finite one has none"
+            )
+        return self
+
+
+def guarantee_for(
+    plan: PrivacyPlan, composition: Composition, population: int, *, seeded: bool = True
+) -> Guarantee:
+    """The claim that `composition` supports under `plan`.
+
+    A plan that bounds nothing has epsilon = inf even before its first release, so that a missing charge can
+    never make it look private.
+
+    Args:
+        plan: the run's privacy plan.
+        composition: what was (or will be) released about the worst-off user.
+        population: number of users.
+        seeded: whether the noise follows from a seed that someone holds.
+
+    Raises:
+        AccountingError: no accountant covers the composition, or two disagree.
+    """
+    own = plan.protection.unbounded_reason
+    if own is not None and not composition.reasons:
+        composition = Composition(reasons=(own,), uploads=composition.uploads, rounds=composition.rounds)
+    result = account(composition.event(), plan.delta)
+    return Guarantee(
+        epsilon=result.epsilon,
+        reason_if_inf="; ".join(composition.reasons) if math.isinf(result.epsilon) else None,
+        delta=plan.delta,
+        unit="user",
+        neighbours=plan.neighbours,
+        trust=plan.protection.trust,
+        per="run",
+        rounds_counted=composition.rounds,
+        accountant=result.accountant,
+        accountant_version=result.accountant_version,
+        cross_check=dict(result.cross_check),
+        basic_epsilon=result.basic_epsilon,
+        assumptions=assumptions_for(plan, result),
+        statements=statements_for(plan, result, composition, population, seeded=seeded),
+    )

@@ -1,0 +1,428 @@
+"""`Ledger`: what every ask of a run costs, written down before its release is opened.
+
+Rules:
+
+* One ask, one entry, one mechanism. Which mechanism is derived here from the plan and the names of the
+blocks,
+  so a caller cannot charge something else than what the plan makes the device do.
+* `charge` returns only after the entry is on disk (append, flush, fsync). A process killed while it writes
+has not
+  opened the release, so a last line cut short is dropped and reported; any other damage is refused.
+* One draw per round. A second draw would be a way to compose asks outside one sampling event.
+* A resumed run repeats the rounds after its last checkpoint. The same ask of the same run repeats the same
+noise
+  (randomness is addressed), so it shows nothing new and is not charged twice. This holds for a simulation
+  resumed on the same build and kind of machine. Where noise is fresh, say so, and repeating an ask is
+  refused.
+
+File format, JSON lines: a header {format, run, population, plan}, then one `Entry` per line. Participants are
+written as ranges of user numbers, `0-941,943`: exact, short for everybody and readable for a few.
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Int64
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from privfed.privacy.errors import LedgerError, explain
+from privfed.privacy.events import Composition, Tally
+from privfed.privacy.guarantee import Guarantee, guarantee_for
+from privfed.privacy.mechanisms import Gaussian, Laplace, Mechanism, SchemaSummary, mechanism_for
+from privfed.privacy.plan import PrivacyPlan
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+FORMAT = "privfed-ledger/1"
+
+Address = tuple[int, str, int]
+
+
+class Entry(BaseModel):
+    """One ask as it was charged.
+
+    Attributes:
+        draw: number of the cohort draw; the key of composition.
+        round: round that the draw belongs to.
+        step: name of the client step.
+        index: number of the ask within its draw.
+        mechanism: what the ask did to each participant's data.
+        participants: ranges of user numbers that took part; None where participation is hidden.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    draw: int = Field(ge=0)
+    round: int = Field(ge=0)
+    step: str = Field(min_length=1)
+    index: int = Field(ge=0)
+    mechanism: Mechanism
+    participants: str | None
+
+    @property
+    def address(self) -> Address:
+        """What makes an ask unique in a run: (draw, step, index)."""
+        return self.draw, self.step, self.index
+
+    def members(self) -> Int64[np.ndarray, " members"] | None:
+        """User numbers that took part, ascending; None where hidden."""
+        return None if self.participants is None else from_ranges(self.participants)
+
+
+class Ledger:
+    """The record of one run's asks.
+
+    Args:
+        plan: the run's privacy plan.
+        population: number of users.
+        path: JSON-lines file to append to; None keeps the ledger in memory.
+        run: name of the run's key, so that a ledger is never continued by a run with other noise.
+
+    Attributes:
+        notice: a sentence about a last line that had been cut short and was dropped; None otherwise.
+
+    Raises:
+        PlanError: the sampling rule does not fit the population.
+        LedgerError: the file exists already.
+    """
+
+    def __init__(
+        self, plan: PrivacyPlan, population: int, path: str | Path | None = None, *, run: str = ""
+    ) -> None:
+        plan.sampling.check(population)
+        self.plan, self.population, self.run = plan, population, run
+        self.path = None if path is None else Path(path)
+        self.notice: str | None = None
+        self._entries: list[Entry] = []
+        self._addresses: dict[Address, Entry] = {}
+        self._draw_of: dict[int, int] = {}
+        self._round_of: dict[int, int] = {}
+        self._repeatable: set[Address] = set()
+        self._tally = Tally(population)
+        if self.path is not None:
+            if self.path.exists():
+                raise LedgerError(f"ledger {self.path} exists already: resume it, or choose another folder")
+            self._append(self._header())
+            _sync_folder(self.path.parent)
+
+    @classmethod
+    def resume(
+        cls,
+        plan: PrivacyPlan,
+        population: int,
+        path: str | Path,
+        *,
+        run: str = "",
+        same_noise: bool = True,
+    ) -> "Ledger":
+        """Continue the ledger at `path`.
+
+        Args:
+            plan: must equal the plan of the file.
+            population: must equal the population of the file.
+            path: the JSON-lines file.
+            run: must equal the run of the file.
+            same_noise: whether an ask that is repeated gets the very same noise again (a simulation with
+                addressed randomness). False refuses to repeat a charged ask.
+
+        Raises:
+            LedgerError: missing, damaged or foreign file.
+        """
+        path = Path(path)
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise LedgerError(
+                f"ledger {path} cannot be read ({error.strerror}): no run resumes without it"
+            ) from error
+        whole, newline, cut = content.rpartition(b"\n")
+        ledger = cls(plan, population, run=run)
+        ledger.path = path
+        if cut:
+            ledger.notice = (
+                f"the last line of {path} was cut short and has been dropped: its charge had not returned, "
+                "so nothing had been released for it"
+            )
+            with path.open("r+b") as file:
+                file.truncate(len(whole) + len(newline))
+        lines = whole.decode("utf-8", errors="replace").split("\n") if newline else []
+        if not lines:
+            ledger._append(ledger._header())
+            return ledger
+        ledger._check_header(_json(lines[0], path, 1), str(path))
+        for number, line in enumerate(lines[1:], start=2):
+            ledger._record(_entry(_json(line, path, number), f"{path}, line {number}"))
+        if same_noise:
+            ledger._repeatable = set(ledger._addresses)
+        return ledger
+
+    @property
+    def entries(self) -> Sequence[Entry]:
+        """Charged asks in order."""
+        return tuple(self._entries)
+
+    @property
+    def participations(self) -> Int64[np.ndarray, " population"]:
+        """Releases that each user took part in (everybody, where participation is hidden)."""
+        return self._tally.participations.copy()
+
+    def charge(
+        self,
+        *,
+        draw: int,
+        round: int,
+        step: str,
+        index: int,
+        real_blocks: Sequence[str],
+        integer_blocks: Sequence[str],
+        participants: Int64[np.ndarray, " members"] | None,
+    ) -> Entry:
+        """Record one ask; only when this has returned may its release be opened.
+
+        Args:
+            draw: number of the cohort draw.
+            round: round of the draw.
+            step: name of the client step.
+            index: number of the ask within the draw.
+            real_blocks: names of the blocks that the plan clips and noises.
+            integer_blocks: names of the blocks that leave exactly.
+            participants: distinct user numbers that take part; None only where a trusted aggregator hides
+                them.
+
+        Returns:
+            The entry, as written.
+
+        Raises:
+            LedgerError: second draw of a round, an ask charged before, participants that do not fit the plan,
+                or a file that cannot be written. Nothing may be released then.
+        """
+        entry = Entry(
+            draw=draw,
+            round=round,
+            step=step,
+            index=index,
+            mechanism=mechanism_for(self.plan, SchemaSummary(tuple(real_blocks), tuple(integer_blocks))),
+            participants=self._participants(participants),
+        )
+        earlier = self._addresses.get(entry.address)
+        if earlier is not None:
+            self._repeat(earlier, entry)
+            return earlier
+        self._check_draw(entry)
+        self._append(entry.model_dump(mode="json"))
+        self._record(entry)
+        return entry
+
+    def composition(self) -> Composition:
+        """What all charged asks amount to for the worst-off user."""
+        return self._tally.composition(self.plan.protection.trust, self.plan.sampling)
+
+    def event(self) -> "DpEvent":
+        """The composition as a `dp_accounting.DpEvent` tree."""
+        return self.composition().event()
+
+    def guarantee(self, *, seeded: bool = True) -> Guarantee:
+        """What may be claimed now.
+
+        Args:
+            seeded: whether the noise follows from a seed that someone holds (every simulation).
+
+        Raises:
+            AccountingError: no accountant covers what was charged, or two disagree.
+        """
+        return guarantee_for(self.plan, self.composition(), self.population, seeded=seeded)
+
+    def state(self) -> dict[str, Any]:
+        """The ledger as a JSON dictionary, for a checkpoint."""
+        return {**self._header(), "entries": [entry.model_dump(mode="json") for entry in self._entries]}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Take over a checkpoint's `state`.
+
+        An empty ledger without a file becomes that state. A resumed one must begin with exactly the
+        checkpoint's entries; what it holds beyond them was charged after the checkpoint, stays charged, and
+        may be repeated.
+
+        Raises:
+            LedgerError: another run, plan or population, or a ledger file that lost charges.
+        """
+        self._check_header(state, "the checkpoint's ledger")
+        where = "the checkpoint's ledger, entry"
+        entries = [_entry(item, f"{where} {number}") for number, item in enumerate(state.get("entries", ()))]
+        if self.path is None and not self._entries:
+            for entry in entries:
+                self._record(entry)
+            return
+        if self._entries[: len(entries)] != entries:
+            raise LedgerError(
+                f"ledger {self.path or 'in memory'} does not begin with the {len(entries)} charges of the "
+                "checkpoint: it lost charges or belongs to another run, so no guarantee could be honest"
+            )
+        self._repeatable -= {entry.address for entry in entries}
+
+    def _header(self) -> dict[str, Any]:
+        return {"format": FORMAT, "run": self.run, "population": self.population, "plan": self.plan.to_dict()}
+
+    def _check_header(self, found: Any, where: str) -> None:
+        if not isinstance(found, Mapping):
+            raise LedgerError(f"{where} does not begin with the header of a ledger")
+        for key, wanted in self._header().items():
+            if found.get(key) != wanted:
+                raise LedgerError(
+                    f"{where} has {key} = {found.get(key)!r} where this run has {wanted!r}: charges of "
+                    "different runs cannot be mixed"
+                )
+
+    def _participants(self, members: Int64[np.ndarray, " members"] | None) -> str | None:
+        trust, sampling = self.plan.protection.trust, self.plan.sampling
+        if members is None:
+            if trust != "central":
+                raise LedgerError(
+                    f"participants are missing: under trust '{trust}' the server sees who answers, so they "
+                    "are counted"
+                )
+            return None
+        if members.ndim != 1 or not np.issubdtype(members.dtype, np.integer):
+            raise LedgerError(
+                f"participants have shape {members.shape} and type {members.dtype}: expected a list of user "
+                "numbers"
+            )
+        ordered = np.sort(members)
+        outside = ((ordered < 0) | (ordered >= self.population)).any()
+        if outside or (np.diff(ordered) == 0).any():
+            raise LedgerError(f"participants must be distinct user numbers from 0 to {self.population - 1}")
+        if len(ordered) > sampling.most(self.population):
+            raise LedgerError(
+                f"{len(ordered)} users take part where sampling '{sampling.label}' allows "
+                f"{sampling.most(self.population)}"
+            )
+        return to_ranges(ordered)
+
+    def _repeat(self, earlier: Entry, again: Entry) -> None:
+        """An ask charged before: allowed once after a resume, when it is the very same ask."""
+        place = f"step '{again.step}', index {again.index} of draw {again.draw}"
+        if again != earlier:
+            raise LedgerError(
+                f"{place} was charged as a different ask: a resumed run must repeat itself exactly"
+            )
+        if again.address not in self._repeatable:
+            raise LedgerError(f"{place} was charged before: number the asks of a draw with a fresh index")
+        self._repeatable.discard(again.address)
+
+    def _check_draw(self, entry: Entry) -> None:
+        draw, round_ = self._draw_of.get(entry.round), self._round_of.get(entry.draw)
+        if draw is not None and draw != entry.draw:
+            raise LedgerError(
+                f"round {entry.round} has draw {draw} and asks for draw {entry.draw}: one draw per round, so "
+                "that asks of one round compose inside one sampling event"
+            )
+        if round_ is not None and round_ != entry.round:
+            raise LedgerError(
+                f"draw {entry.draw} belongs to round {round_}, not {entry.round}: number draws afresh"
+            )
+
+    def _record(self, entry: Entry) -> None:
+        if entry.address in self._addresses:
+            raise LedgerError(f"the ask {entry.address} (draw, step, index) is recorded twice")
+        self._check_draw(entry)
+        self._check_mechanism(entry)
+        self._tally.add(entry.draw, entry.mechanism, self._known(entry))
+        self._entries.append(entry)
+        self._addresses[entry.address] = entry
+        self._draw_of[entry.round], self._round_of[entry.draw] = entry.draw, entry.round
+
+    def _check_mechanism(self, entry: Entry) -> None:
+        """A bounded mechanism must be the one that this plan makes devices do (a file may have been edited)."""
+        own = mechanism_for(self.plan, SchemaSummary(real=("any",)))
+        if isinstance(entry.mechanism, Laplace | Gaussian) and entry.mechanism != own:
+            raise LedgerError(
+                f"draw {entry.draw} is charged as {entry.mechanism!r} where the plan makes it {own!r}: the ledger "
+                "does not belong to this plan"
+            )
+
+    def _known(self, entry: Entry) -> Int64[np.ndarray, " members"] | None:
+        members = entry.members()
+        if members is not None and len(members) and members[-1] >= self.population:
+            raise LedgerError(f"draw {entry.draw} names user {members[-1]} of {self.population} users")
+        return members
+
+    def _append(self, record: Mapping[str, Any]) -> None:
+        """Write one line and wait until the disk has it; a failed write leaves the file as it was."""
+        if self.path is None:
+            return
+        line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
+        try:
+            with self.path.open("ab") as file:
+                size = file.tell()
+                try:
+                    file.write(line)
+                    file.flush()
+                    os.fsync(file.fileno())
+                except BaseException:
+                    os.ftruncate(file.fileno(), size)
+                    raise
+        except OSError as error:
+            raise LedgerError(
+                f"ledger {self.path} cannot be written ({error.strerror}): nothing may be released uncharged"
+            ) from error
+
+
+def to_ranges(members: Int64[np.ndarray, " members"]) -> str:
+    """Ascending distinct numbers as ranges: [0, 1, 2, 7] -> "0-2,7"."""
+    if len(members) == 0:
+        return ""
+    breaks = np.flatnonzero(np.diff(members) != 1)
+    starts = members[np.concatenate(([0], breaks + 1))].tolist()
+    ends = members[np.concatenate((breaks, [len(members) - 1]))].tolist()
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True))
+
+
+def from_ranges(text: str) -> Int64[np.ndarray, " members"]:
+    """The numbers of `to_ranges`.
+
+    Raises:
+        LedgerError: not ascending ranges of non-negative numbers.
+    """
+    if not text:
+        return np.empty(0, dtype=np.int64)
+    try:
+        pairs = [part.partition("-") for part in text.split(",")]
+        starts = np.array([int(start) for start, _, _ in pairs], dtype=np.int64)
+        ends = np.array([int(end or start) for start, _, end in pairs], dtype=np.int64)
+    except (ValueError, OverflowError) as error:
+        raise LedgerError(f"participants {text[:40]!r} are not ranges such as '0-2,7'") from error
+    if (ends < starts).any() or (starts[1:] <= ends[:-1]).any() or starts[0] < 0:
+        raise LedgerError(f"participants {text[:40]!r} are not ascending ranges")
+    lengths = ends - starts + 1
+    firsts = np.cumsum(lengths) - lengths
+    return np.repeat(starts - firsts, lengths) + np.arange(int(lengths.sum()), dtype=np.int64)
+
+
+def _json(line: str, path: Path, number: int) -> Any:
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError as error:
+        raise LedgerError(
+            f"ledger {path}, line {number} is damaged ({error.msg}): charges may be lost"
+        ) from None
+
+
+def _entry(data: Any, where: str) -> Entry:
+    try:
+        return Entry.model_validate(data)
+    except ValidationError as error:
+        raise LedgerError(f"{where} is not a charge: {explain(error, Entry)}") from error
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a new file's name survive a power cut, where the system offers it."""
+    if hasattr(os, "O_DIRECTORY"):
+        descriptor = os.open(folder, os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

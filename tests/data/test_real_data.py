@@ -1,0 +1,119 @@
+"""Facts about the public data sets, checked where a local copy is present."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+from privfed.data import SplitSpec, catalogue, downloads, load, split
+
+COLUMNS = ("user", "item", "rating", "timestamp")
+
+
+@pytest.fixture(scope="module")
+def ml_100k(real_data):
+    return load(real_data / "raw" / "ml-100k")
+
+
+def assert_same(one, other):
+    for column in COLUMNS:
+        a, b = getattr(one, column), getattr(other, column)
+        assert a.dtype == b.dtype
+        assert a.tobytes() == b.tobytes()
+    assert one.card.sha256 == other.card.sha256
+    for attribute in ("gender", "age", "age_group", "occupation"):
+        assert one.attributes[attribute].tolist() == other.attributes[attribute].tolist()
+
+
+def test_ml_100k_codes_are_ids_less_one(ml_100k):
+    assert ml_100k.user_ids.tolist() == list(range(1, 944))
+    assert ml_100k.item_ids.tolist() == list(range(1, 1683))
+    assert (ml_100k.user[0], ml_100k.item[0], ml_100k.timestamp[0]) == (195, 241, 881250949)
+    assert ml_100k.card.interactions == ml_100k.card.rows_read == 100_000
+    assert ml_100k.item_info["title"][0] == "Toy Story (1995)"
+
+
+def test_ml_100k_is_the_same_from_official_files_and_from_tables(ml_100k, real_data):
+    assert_same(ml_100k, load("ml-100k", path=real_data))
+
+
+def test_ml_100k_is_the_same_from_a_recbole_wheel(ml_100k, monkeypatch):
+    cached = [d.cached() for d in next(d for d in catalogue.list() if d.name == "ml-100k").downloads]
+    if not cached[0] and importlib.util.find_spec("recbole") is None:
+        pytest.skip(f"no RecBole wheel in {downloads.cache_folder()}: run `privfed data fetch ml-100k`")
+    monkeypatch.delenv(catalogue.ENVIRONMENT, raising=False)
+    assert_same(ml_100k, load("ml-100k", offline=True))
+
+
+@pytest.mark.parametrize("ties", ["earlier_row_is_newer", "later_row_is_newer"])
+def test_ml_100k_leave_one_out_has_the_published_sizes(ml_100k, ties):
+    parts = split(ml_100k, SplitSpec(ties=ties))
+    counts = parts.train.counts
+    assert (counts.min(), np.median(counts), counts.max()) == (18, 63, 735)
+    assert counts.mean() == pytest.approx(104.04, abs=0.01)
+    assert parts.users_without_holdout == 0
+
+
+def test_ml_100k_ties_decide_what_is_tested(ml_100k):
+    newest = np.zeros(ml_100k.n_users, dtype=np.int64)
+    np.maximum.at(newest, ml_100k.user, ml_100k.timestamp)
+    at_newest = np.bincount(ml_100k.user[ml_100k.timestamp == newest[ml_100k.user]])
+    assert (at_newest > 1).sum() == 415
+    early, late = (
+        split(ml_100k, SplitSpec(ties=ties)).test.items
+        for ties in ("earlier_row_is_newer", "later_row_is_newer")
+    )
+    assert (early != late).sum() == 415
+
+
+def test_lastfm_counts_tags_and_not_listening(real_data):
+    dropped = load(real_data / "lastfm-2k-tags", min_per_user=5)
+    kept = load(real_data / "lastfm-2k-tags", min_per_user=5, duplicates="keep")
+    assert (dropped.n_users, dropped.card.distinct_items) == (1600, 12_454)
+    assert (kept.card.interactions, dropped.card.interactions) == (185_649, 70_508)
+    assert dropped.card.duplicates_dropped == kept.card.duplicates_kept == 185_649 - 70_508
+    assert split(kept, SplitSpec()).leaked > 0
+    assert split(dropped, SplitSpec()).leaked == 0
+
+
+def test_ml_1m_is_ordered_by_rank_with_unknown_ranks_first(real_data):
+    data = load("ml-1m", path=real_data)
+    assert (data.n_users, data.n_items, data.card.distinct_items) == (6040, 3883, 3706)
+    assert len(data) == 1_000_209
+    parts = split(data, SplitSpec())
+    last = np.full(data.n_users, -1)
+    np.maximum.at(last, data.user, data.order)
+    newest = data.order == last[data.user]
+    expected = np.empty(data.n_users, dtype=np.int64)
+    expected[data.user[newest]] = data.item[newest]
+    assert np.array_equal(parts.test.items, expected)
+    published = split(data, SplitSpec(kind="published"))
+    assert [len(part) for part in (published.train, published.valid, published.test)] == [
+        720_152,
+        80_016,
+        200_041,
+    ]
+
+
+def test_ml_1m_official_files(real_data, tmp_path):
+    raw = real_data / "raw" / "ml-1m"
+    (tmp_path / "ratings.dat").write_bytes((raw / "ratings.sample.dat").read_bytes())
+    for name in ("users.dat.gz", "movies.dat.gz"):
+        (tmp_path / name).write_bytes((raw / name).read_bytes())
+    data = load("ml-1m", path=tmp_path)
+    assert (data.n_users, data.n_items, len(data)) == (1, 3883, 53)
+    assert data.attributes.loc[0, ["gender", "age", "occupation"]].tolist() == ["F", 1, "K-12 student"]
+    assert data.item_info["title"][0] == "Toy Story (1995)"
+
+
+def test_amazon_users_with_ten_rows_match_the_published_count(real_data):
+    data = load(real_data / "amazon-instant-video", min_per_user=10)
+    assert (data.n_users, data.card.distinct_items, len(data)) == (1372, 7957, 23_181)
+    assert data.n_items == 11_830
+
+
+def test_jd_keeps_its_declared_catalogue_and_behaviours_apart(real_data):
+    bought = load(real_data / "jd-dfmr").only("buy")
+    assert (bought.n_users, bought.n_items) == (10_690, 13_465)
+    parts = split(bought, SplitSpec(kind="published"))
+    assert [len(part) for part in (parts.train, parts.valid, parts.test)] == [60_967, 5_892, 5_013]

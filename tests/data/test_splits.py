@@ -1,0 +1,137 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from privfed.data import DataError, SplitSpec, build, split
+
+
+def parts(result):
+    """Original item codes of each user in train, valid, test."""
+    return [
+        tuple(part.of(user).tolist() for part in (result.train, result.valid, result.test))
+        for user in range(result.train.n_users)
+    ]
+
+
+def naive_leave_one_out(rows, ties):
+    """rows: (user, item, time) in file order; plain Python, one user at a time."""
+    result = {}
+    for user in sorted({u for u, _, _ in rows}):
+        mine = [(t, position, i) for position, (u, i, t) in enumerate(rows) if u == user]
+        sign = 1 if ties == "later_row_is_newer" else -1
+        items = [i for _, _, i in sorted(mine, key=lambda row: (row[0], sign * row[1]))]
+        result[user] = (items[:-2], items[-2:-1], items[-1:]) if len(items) >= 3 else (items, [], [])
+    return list(result.values())
+
+
+@pytest.mark.parametrize("ties", ["later_row_is_newer", "earlier_row_is_newer"])
+@settings(max_examples=50, deadline=None)
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9), st.integers(0, 3)), min_size=1, max_size=40)
+)
+def test_leave_one_out_agrees_with_a_plain_loop(ties, rows):
+    rows = list({(u, i): (u, i, t) for u, i, t in rows}.values())
+    user, item, time = zip(*rows, strict=True)
+    data = build("toy", user, item, timestamp=time, catalogue=10)
+    result = split(data, SplitSpec(ties=ties))
+    expected = naive_leave_one_out(rows, ties)
+    assert parts(result) == expected
+    assert result.users_without_holdout == sum(not test for _, _, test in expected)
+
+
+@pytest.mark.parametrize(
+    ("ties", "tested", "validated"), [("later_row_is_newer", 4, 3), ("earlier_row_is_newer", 2, 3)]
+)
+def test_equal_times_are_broken_by_file_order_even_after_duplicates_went(ties, tested, validated):
+    data = build("toy", [1] * 5, [1, 2, 1, 3, 4], timestamp=[0, 9, 9, 9, 9], catalogue=5)
+    result = split(data, SplitSpec(ties=ties))
+    assert (result.test.of(0).tolist(), result.valid.of(0).tolist()) == ([tested], [validated])
+    assert f"the {ties.split('_')[0]} row of the file is newer" in result.describe()
+
+
+def test_users_with_fewer_than_three_only_train():
+    data = build("toy", [1, 1, 2, 2, 2, 3], [1, 2, 1, 2, 3, 1], timestamp=range(6))
+    result = split(data, SplitSpec())
+    assert result.users_without_holdout == 2
+    assert result.train.counts.tolist() == [2, 1, 1]
+    assert "2 of 3 users have no test item" in result.describe()
+
+
+def test_an_order_column_is_enough_and_unknown_ranks_come_first():
+    data = build("toy", [1] * 4, [1, 2, 3, 4], order=[2, -1, 1, 0], catalogue=5)
+    assert parts(split(data, SplitSpec())) == [([2, 4], [3], [1])]
+
+
+def test_no_time_is_never_invented():
+    data = build("toy", [1] * 4, [1, 2, 3, 4])
+    with pytest.raises(DataError, match=r"ratio split .* or supply an order column"):
+        split(data, SplitSpec())
+    assert split(data, SplitSpec(kind="ratio")).test.counts.tolist() == [1]
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    counts=st.lists(st.integers(1, 30), min_size=1, max_size=8),
+    valid=st.floats(0, 0.5),
+    test=st.floats(0, 0.49),
+    seed=st.integers(0, 5),
+)
+def test_ratio_split_partitions_each_user_and_leaves_something_to_train(counts, valid, test, seed):
+    user = np.repeat(np.arange(len(counts)), counts)
+    item = np.concatenate([np.arange(count) for count in counts])
+    data = build("toy", user, item, catalogue=30)
+    spec = SplitSpec(kind="ratio", valid_fraction=valid, test_fraction=test, seed=seed)
+    result = split(data, spec)
+    for count, (train, held, tested) in zip(counts, parts(result), strict=True):
+        assert sorted(train + held + tested) == list(range(count))
+        assert train
+        assert len(tested) == min(int(test * count + 0.5), count - 1)
+        assert len(held) == min(int(valid * count + 0.5), count - 1 - len(tested))
+    again = split(data, spec)
+    assert parts(again) == parts(result)
+
+
+def test_ratio_split_depends_on_the_seed_and_not_on_position():
+    data = build("toy", np.zeros(200, dtype=int), np.arange(200))
+    tested = [split(data, SplitSpec(kind="ratio", seed=seed)).test.items for seed in range(40)]
+    assert not np.array_equal(tested[0], tested[1])
+    assert np.mean(np.concatenate(tested)) == pytest.approx(99.5, abs=5 * 58 / np.sqrt(40 * 40))
+
+
+def test_published_split_is_followed():
+    data = build("toy", [1, 1, 1, 2], [1, 2, 3, 1], split=["test", "train", "valid", "train"], catalogue=4)
+    result = split(data, SplitSpec(kind="published"))
+    assert parts(result) == [([2], [3], [1]), ([1], [], [])]
+    assert result.users_without_holdout == 1
+    with pytest.raises(DataError, match="published without a split"):
+        split(build("toy", [1], [1]), SplitSpec(kind="published"))
+
+
+def test_mixed_behaviours_are_refused():
+    data = build(
+        "toy", [1] * 3, [1, 2, 3], behaviour=["buy", "view", "buy"], split=["train", "train", "test"]
+    )
+    with pytest.raises(DataError, match=r"interactions.only\('buy'\)"):
+        split(data, SplitSpec(kind="published"))
+    assert len(split(data.only("buy"), SplitSpec(kind="published")).train) == 1
+
+
+def test_seen_is_everything_and_leaks_of_kept_duplicates_are_told():
+    kept = build("toy", [1] * 4, [1, 2, 3, 1], timestamp=range(4), duplicates="keep", catalogue=4)
+    result = split(kept, SplitSpec())
+    assert result.leaked == 1
+    assert "1 held-out entries repeat a training pair (leaky)" in result.describe()
+    assert result.seen.of(0).tolist() == [1, 2, 3]
+    clean = split(build("toy", [1] * 4, [1, 2, 3, 1], timestamp=range(4)), SplitSpec())
+    assert clean.leaked == 0
+    assert "leaky" not in clean.describe()
+    assert clean.describe().count(". ") == 0
+
+
+def test_a_spec_that_leaves_nothing_to_train_is_refused():
+    with pytest.raises(ValidationError, match="leaves nothing for training"):
+        SplitSpec(kind="ratio", valid_fraction=0.5, test_fraction=0.5)
+    with pytest.raises(ValidationError, match="kind"):
+        SplitSpec(kind="latest")

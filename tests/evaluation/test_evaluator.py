@@ -1,0 +1,241 @@
+"""The evaluator on small splits: candidates, masks, chunks, warnings and refusals."""
+
+import time
+
+import numpy as np
+import pytest
+
+from privfed.data import Histories, Split, SplitSpec
+from privfed.evaluation import HONEST, PAPER, EvaluationError, EvaluationResult, Evaluator, Protocol
+
+
+def histories(rows, n_items):
+    lengths = np.array([len(r) for r in rows])
+    items = np.array([i for r in rows for i in r], dtype=np.int64)
+    return Histories(np.concatenate([[0], lengths.cumsum()]).astype(np.int64), items, n_items)
+
+
+def make_split(n_users=40, n_items=300, held_out=1, seed=0, without=()):
+    rng = np.random.default_rng(seed)
+    train, valid, test = [], [], []
+    for user in range(n_users):
+        own = rng.choice(n_items, rng.integers(5, 20) + 2 * held_out, replace=False)
+        n = 0 if user in without else (held_out if isinstance(held_out, int) else rng.integers(*held_out))
+        valid.append(own[:n])
+        test.append(own[n : 2 * n])
+        train.append(own[2 * n :])
+    parts = [histories(part, n_items) for part in (train, valid, test)]
+    return Split(SplitSpec(), *parts, users_without_holdout=len(without))
+
+
+def random_scores(evaluator, users, seed=0, levels=None):
+    items = evaluator.candidates(users)
+    n_items = evaluator.split.train.n_items
+    rng = np.random.default_rng(seed)
+    shape = (evaluator.split.train.n_users, n_items)
+    table = rng.normal(size=shape) if levels is None else rng.integers(levels, size=shape)
+    table = table.astype(np.float32)
+    return table[users] if items is None else table[users[:, None], items]
+
+
+SAMPLED = Protocol(candidates="sampled", n_sampled=20)
+
+
+@pytest.mark.parametrize("part", ["valid", "test"])
+def test_full_ranking_equals_a_loop(part):
+    split = make_split()
+    users = np.arange(40)
+    evaluator = Evaluator(split, Protocol(k=(3, 10)), part)
+    scores = random_scores(evaluator, users)
+    evaluator.add(users, scores)
+    hits = []
+    for user in users:
+        hidden = set(split.train.of(user)) | (set(split.valid.of(user)) if part == "test" else set())
+        (target,) = (split.valid if part == "valid" else split.test).of(user)
+        order = [i for i in np.argsort(-scores[user], kind="stable") if i not in hidden]
+        hits.append(order.index(target) < 10)
+    assert evaluator.result().metric("hr", 10).value == pytest.approx(np.mean(hits))
+
+
+def test_several_held_out_items_equal_a_loop_in_both_candidate_modes():
+    split = make_split(held_out=4)
+    users = np.arange(40)
+    for protocol in (Protocol(k=(10,)), SAMPLED.model_copy(update={"k": (10,)})):
+        evaluator = Evaluator(split, protocol)
+        scores = random_scores(evaluator, users)
+        evaluator.add(users, scores)
+        items = evaluator.candidates(users)
+        recall = []
+        for user in users:
+            target = set(split.test.of(user))
+            columns = np.arange(300) if items is None else items[user]
+            hidden = set(split.train.of(user)) | set(split.valid.of(user)) if items is None else set()
+            order = [columns[c] for c in np.argsort(-scores[user]) if columns[c] not in hidden]
+            recall.append(len(target & set(order[:10])) / len(target))
+        assert evaluator.result().metric("recall", 10).value == pytest.approx(np.mean(recall))
+
+
+def test_ragged_held_out_items_pad_with_the_first_and_ignore_it():
+    train = histories([[0], [1]], 60)
+    split = Split(SplitSpec(), train, histories([[], []], 60), histories([[5, 6, 7], [8]], 60), 0)
+    evaluator = Evaluator(split, Protocol(candidates="sampled", n_sampled=10, k=(1, 2)))
+    items = evaluator.candidates(np.array([1, 0]))
+    assert items[:, :3].tolist() == [[8, 8, 8], [5, 6, 7]]
+    scores = np.zeros((2, 13), np.float32)
+    scores[:, 1] = 5
+    scores[0, 0] = 1
+    evaluator.add(np.array([1, 0]), scores)
+    assert evaluator.result().metric("hr", 1).value == 1
+
+
+@pytest.mark.parametrize("protocol", [HONEST, SAMPLED])
+def test_chunks_and_their_order_do_not_matter(protocol):
+    split = make_split(without=(3, 17))
+    whole = Evaluator(split, protocol, popularity=split.train.popularity())
+    users = np.arange(40)
+    whole.add(users, random_scores(whole, users, levels=4))
+    parts = Evaluator(split, protocol, popularity=split.train.popularity())
+    for chunk in np.array_split(np.random.default_rng(1).permutation(40), 7):
+        parts.add(chunk, random_scores(parts, chunk, levels=4))
+    assert whole.result() == parts.result()
+    assert whole.result().n_users == 38
+
+
+def test_sampled_candidates_are_unseen_distinct_disjoint_between_parts_and_seeded():
+    split = make_split(n_items=120)
+    users = np.arange(40)
+    valid = Evaluator(split, SAMPLED, "valid").candidates(users)
+    test = Evaluator(split, SAMPLED, "test").candidates(users)
+    for user in users:
+        drawn = [*valid[user, 1:], *test[user, 1:]]
+        assert len(set(drawn)) == 40
+        assert not set(drawn) & set(split.seen.of(user))
+        assert valid[user, 0] == split.valid.of(user)[0]
+        assert test[user, 0] == split.test.of(user)[0]
+    assert (Evaluator(split, SAMPLED, "test").candidates(users) == test).all()
+    other = SAMPLED.model_copy(update={"seed": 1})
+    assert (Evaluator(split, other, "test").candidates(users) != test).any()
+
+
+def test_sampled_items_are_uniform_over_the_unseen():
+    n_users = 4000
+    split = Split(
+        SplitSpec(),
+        histories([[0, 1, 2]] * n_users, 20),
+        histories([[3]] * n_users, 20),
+        histories([[4]] * n_users, 20),
+        0,
+    )
+    protocol = Protocol(candidates="sampled", n_sampled=5)
+    drawn = Evaluator(split, protocol).candidates(np.arange(n_users))[:, 1:]
+    share = np.bincount(drawn.ravel(), minlength=20) / n_users
+    assert (share[:5] == 0).all()
+    assert share[5:] == pytest.approx(np.full(15, 1 / 3), abs=0.035)
+
+
+def test_users_without_held_out_items_are_skipped():
+    split = make_split(without=(0, 5))
+    evaluator = Evaluator(split, SAMPLED)
+    assert evaluator.users.tolist() == [u for u in range(40) if u not in (0, 5)]
+    users = np.arange(40)
+    assert (evaluator.candidates(users)[[0, 5]] == 0).all()
+    evaluator.add(users, random_scores(evaluator, users))
+    assert evaluator.result().n_users == 38
+
+
+def test_perfect_and_useless_scores_and_their_intervals():
+    split = make_split(200)
+    users = np.arange(200)
+    evaluator = Evaluator(split, HONEST)
+    evaluator.add(users, split.test.mask(users).astype(np.float32))
+    best = evaluator.result()
+    assert all(m.value == m.lo == m.hi == 1 for m in best.metrics)
+    evaluator.reset()
+    evaluator.add(users, -split.test.mask(users).astype(np.float32))
+    assert all(m.value == 0 for m in evaluator.result().metrics)
+    evaluator.reset()
+    evaluator.add(users, random_scores(evaluator, users))
+    hr = evaluator.result().metric("hr", 20)
+    assert hr.lo < hr.value < hr.hi
+    assert (hr.hi - hr.lo) / 3.92 == pytest.approx(np.sqrt(hr.value * (1 - hr.value) / 200), rel=0.2)
+
+
+def test_constant_scores_warn_and_the_tie_rule_is_visible():
+    split = make_split(400, 150)
+    users = np.arange(400)
+    values = {}
+    for ties in ("random", "pessimistic"):
+        evaluator = Evaluator(split, Protocol(candidates="sampled", n_sampled=49, ties=ties, k=(10,)))
+        evaluator.add(users, np.zeros((400, 50), np.float32))
+        result = evaluator.result()
+        assert result.tie_fraction == 1
+        assert "100.0% of users" in result.warning
+        assert ties in result.warning
+        values[ties] = result.metric("hr", 10).value
+    assert values["pessimistic"] == 0
+    assert values["random"] == pytest.approx(0.2, abs=0.06)
+    evaluator = Evaluator(split, HONEST)
+    evaluator.add(users, random_scores(evaluator, users))
+    assert evaluator.result().warning is None
+
+
+def test_popularity_stands_beside_the_result_and_equals_evaluating_it():
+    split = make_split()
+    users = np.arange(40)
+    popularity = split.train.popularity()
+    beside = Evaluator(split, HONEST, popularity=popularity)
+    beside.add(users, random_scores(beside, users))
+    alone = Evaluator(split, HONEST)
+    alone.add(users, np.tile(popularity.astype(np.float32), (40, 1)))
+    assert beside.result().popularity == alone.result().metrics
+    assert alone.result().popularity is None
+
+
+def test_result_round_trips_as_json_and_names_unmeasured_metrics():
+    split = make_split()
+    evaluator = Evaluator(split, PAPER.model_copy(update={"n_sampled": 20}))
+    evaluator.add(np.arange(40), random_scores(evaluator, np.arange(40)))
+    result = evaluator.result()
+    assert EvaluationResult.model_validate_json(result.model_dump_json()) == result
+    with pytest.raises(ValueError, match="hr@7 was not measured"):
+        result.metric("hr", 7)
+
+
+def test_bad_input_gets_one_sentence():
+    split = make_split()
+    users = np.arange(40)
+    evaluator = Evaluator(split, HONEST)
+    scores = random_scores(evaluator, users)
+    with pytest.raises(EvaluationError, match="No scores were added"):
+        evaluator.result()
+    broken = scores.copy()
+    broken[3, 5] = np.nan
+    with pytest.raises(EvaluationError, match="1 of 12000 scores are NaN"):
+        evaluator.add(users, broken)
+    with pytest.raises(EvaluationError, match=r"\(40, 300\)"):
+        evaluator.add(users, scores[:, :-1])
+    with pytest.raises(EvaluationError, match="numbered 0 to 39"):
+        evaluator.add(users + 1, scores)
+    evaluator.add(users[:5], scores[:5])
+    with pytest.raises(EvaluationError, match="twice"):
+        evaluator.add(users, scores)
+    with pytest.raises(EvaluationError, match="twice"):
+        evaluator.add(np.array([7, 7]), scores[:2])
+    with pytest.raises(EvaluationError, match=r"only .* items it never"):
+        Evaluator(make_split(n_items=60), PAPER)
+    with pytest.raises(EvaluationError, match="popularity covers 3"):
+        Evaluator(split, HONEST, popularity=np.ones(3))
+    with pytest.raises(EvaluationError, match="No user has a held-out item"):
+        Evaluator(make_split(3, without=(0, 1, 2)), HONEST)
+
+
+def test_sampled_evaluation_of_movielens_size_is_cheap():
+    split = make_split(943, 1682)
+    evaluator = Evaluator(split, PAPER)
+    users = np.arange(943)
+    scores = random_scores(evaluator, users)
+    began = time.process_time()
+    for _ in range(5):
+        evaluator.reset()
+        evaluator.add(users, scores)
+    assert (time.process_time() - began) / 5 < 0.05
