@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 from pydantic import (
     BaseModel,
@@ -112,7 +112,7 @@ class Roc(_Row):
     tpr: list[Number]
 
     @model_validator(mode="after")
-    def _same_length(self) -> Self:
+    def _same_length(self) -> "Roc":
         if len(self.fpr) != len(self.tpr):
             msg = f"a ROC curve has {len(self.fpr)} false-positive and {len(self.tpr)} true-positive rates"
             raise ValueError(msg)
@@ -156,7 +156,7 @@ class AttackRow(_Row):
     roc: Roc
 
     @classmethod
-    def of(cls, result: AttackResult, *, tap: Tap, rounds_seen: Sequence[int]) -> Self:
+    def of(cls, result: AttackResult, *, tap: Tap, rounds_seen: Sequence[int]) -> "AttackRow":
         """The row of a result.
 
         Args:

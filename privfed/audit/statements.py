@@ -165,14 +165,14 @@ def shared_caveats(report: AuditReport) -> list[str]:
 def _limits(report: AuditReport) -> list[str]:
     n_seeds = min((cell.n_seeds for cell in protected_cells(report)), default=0)
     limits = [
-        "A low attack score is not a guarantee: it says what these attacks found; a better one may find more.",
+        "A low attack score is not a guarantee: it says what these attacks found; another may find more.",
         "All parties ran in one process: this is a simulation, and the report measures that process.",
     ]
     if any(row.membership == "natural" for run in report.runs for row in run.attacks):
         limits.append(
             "Members and non-members come from the data as they are, not from a coin, so scores mix leakage "
-            "with popularity and time. Read the gain over the popularity guess; these games say nothing about "
-            "epsilon."
+            "with popularity and time. Read the gain over the popularity guess; these games say nothing "
+            "about epsilon."
         )
     limits += shared_caveats(report)
     if 0 < n_seeds < SEEDS_FOR_AN_INTERVAL:

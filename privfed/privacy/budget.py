@@ -91,24 +91,45 @@ def solve_laplace(epsilon: float, participations: int, delta: float) -> LaplaceS
     """
     _check(participations, delta, epsilon=epsilon)
     basic = epsilon / participations
-    # The plain sum always keeps the target, unless the grid of the accountant rounds a last digit up.
-    low = high = basic * (1.0 - _TOLERANCE)
-    while _total(high, participations, delta) <= epsilon:
-        low, high = high, 1.5 * high
+    return LaplaceSolution(
+        target=epsilon,
+        budget=laplace_budget(_round_down(_largest(epsilon, participations, delta)), participations, delta),
+        basic_epsilon0=basic,
+    )
+
+
+def _largest(epsilon: float, participations: int, delta: float) -> float:
+    """The largest epsilon0, up to a relative `_TOLERANCE`, whose total does not exceed `epsilon`.
+
+    The total grows like a power of epsilon0 between basic and advanced composition, so each step probes where
+    the power law through the two ends of the bracket meets the target, a little towards the farther end.
+    """
+    # The plain sum keeps the target; the small step down is room for the rounding of the accountant's grid.
+    low = epsilon / participations * (1.0 - _TOLERANCE)
+    # One release alone exceeds the target above this; see the closed form in `accounting`.
+    cap = (epsilon - 2.0 * math.log1p(-delta)) * (1.0 + _TOLERANCE)
+    at_low = laplace_budget(low, participations, delta).epsilon
+    high, at_high = low, at_low
+    while at_high <= epsilon and high < cap:
+        low, at_low = high, at_high
+        # The total grows at least in proportion, so this overshoots; where delta hides it, any stride does.
+        stride = epsilon / at_low if at_low > 0 else 10.0
+        high = min(high * stride * (1.0 + _TOLERANCE), cap)
+        at_high = laplace_budget(high, participations, delta).epsilon
     for _ in range(_MOST_STEPS):
         if high <= low * (1.0 + _TOLERANCE):
             break
-        middle = math.sqrt(low * high)
-        if _total(middle, participations, delta) <= epsilon:
-            low = middle
+        reach = math.log(high / low)
+        share = math.log(epsilon / at_low) / math.log(at_high / at_low) if at_low > 0 else 0.5
+        nudge = _TOLERANCE / (3.0 * reach)
+        share += nudge if share < 0.5 else -nudge
+        probe = low * math.exp(reach * min(max(share, nudge), 1.0 - nudge))
+        at_probe = laplace_budget(probe, participations, delta).epsilon
+        if at_probe <= epsilon:
+            low, at_low = probe, at_probe
         else:
-            high = middle
-    rounded = _round_down(low)
-    return LaplaceSolution(
-        target=epsilon,
-        budget=laplace_budget(rounded, participations, delta),
-        basic_epsilon0=basic,
-    )
+            high, at_high = probe, at_probe
+    return low
 
 
 def plan_for_target(
@@ -140,10 +161,6 @@ def plan_for_target(
     data = plan.to_dict()
     data["protection"]["epsilon0"] = solution.budget.epsilon0
     return PrivacyPlan.from_dict(data)
-
-
-def _total(epsilon0: float, participations: int, delta: float) -> float:
-    return laplace_budget(epsilon0, participations, delta).epsilon
 
 
 def _round_down(value: float, digits: int = 4) -> float:

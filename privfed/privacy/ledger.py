@@ -336,12 +336,12 @@ class Ledger:
         self._draw_of[entry.round], self._round_of[entry.draw] = entry.draw, entry.round
 
     def _check_mechanism(self, entry: Entry) -> None:
-        """A bounded mechanism must be the one that this plan makes devices do (a file may have been edited)."""
+        """A bounded mechanism must be what this plan makes devices do: a file may have been edited."""
         own = mechanism_for(self.plan, SchemaSummary(real=("any",)))
         if isinstance(entry.mechanism, Laplace | Gaussian) and entry.mechanism != own:
             raise LedgerError(
-                f"draw {entry.draw} is charged as {entry.mechanism!r} where the plan makes it {own!r}: the ledger "
-                "does not belong to this plan"
+                f"draw {entry.draw} is charged as {entry.mechanism!r} where the plan makes it {own!r}: the "
+                "ledger does not belong to this plan"
             )
 
     def _known(self, entry: Entry) -> Int64[np.ndarray, " members"] | None:

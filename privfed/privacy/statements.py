@@ -75,11 +75,12 @@ def _guaranteed(plan: PrivacyPlan, account: Account, composition: Composition) -
             "Noise is added on each user's own device, so nobody else has to be trusted, not even the "
             "server: whoever sees the uploads learns only this much about what a user put into them."
         )
+    uploads, rounds = _count(composition.uploads, "upload"), _count(composition.rounds, "round")
     said.append(
-        f"The user who took part most often made {composition.uploads} uploads in {composition.rounds} "
-        f"rounds. Together, any two versions of that user's data change the odds of anything the server can "
-        f"see in them by at most a factor of {odds(account.epsilon)} (epsilon = {account.epsilon:.4g}), "
-        f"except with probability {plan.delta:g} (delta)."
+        f"The user who took part most often made {uploads} in {rounds}. Replacing everything that user "
+        "uploaded by anything else changes the odds of whatever is concluded from it by at most a factor of "
+        f"{odds(account.epsilon)} (epsilon = {account.epsilon:.4g}), except with probability {plan.delta:g} "
+        "(delta)."
     )
     protection = plan.protection
     if isinstance(protection, LocalLaplace):
@@ -129,6 +130,10 @@ def _always(plan: PrivacyPlan, *, seeded: bool) -> list[str]:
             "deployment draws its keys from the operating system and never sends them."
         )
     return said
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def odds(epsilon: float) -> str:

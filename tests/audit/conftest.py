@@ -1,6 +1,7 @@
 """A report like that of a real audit: made-up runs whose numbers resemble those of ML-100K."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -70,7 +71,9 @@ def guarantee(setting: str, **changes: object) -> GuaranteeRow:
         "accountant_version": "0.6.0" if finite else "",
         "cross_check": {"RDP (dp-accounting)": 70.8} if finite else {},
         "basic_epsilon": 100.0 if finite else None,
-        "assumptions": ["The device clips an upload to L1 norm C = 1 and adds Laplace noise to every coordinate."]
+        "assumptions": [
+            "The device clips an upload to L1 norm C = 1 and adds Laplace noise to every coordinate."
+        ]
         if finite
         else [],
         "statements": [
@@ -258,3 +261,9 @@ def report() -> AuditReport:
     runs = [make_run("popularity", "none", seed) for seed in range(3)]
     runs += [make_run("gpfedrec", setting, seed) for setting in SETTINGS for seed in range(3)]
     return make_report(runs)
+
+
+@pytest.fixture(scope="session")
+def make() -> SimpleNamespace:
+    """The builders above, for tests that change one thing."""
+    return SimpleNamespace(run=make_run, report=make_report, attack=attack_row, guarantee=guarantee)

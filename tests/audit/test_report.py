@@ -124,7 +124,8 @@ def test_results_of_the_attack_library_fit_their_row() -> None:
     members[:, 0], members[:, 1] = True, False
     rounds = [3, 7, 9]
     views = [
-        ServerView(round=t, uploads=(members[:, :, None] * np.ones((1, 1, 4))).astype(np.float32)) for t in rounds
+        ServerView(round=t, uploads=(members[:, :, None] * np.ones((1, 1, 4))).astype(np.float32))
+        for t in rounds
     ]
     targets = Targets.trained_vs_never_seen(members, members)
     results = run(CORE, views, Knowledge(members.sum(0).astype(np.float64)), targets, resamples=20)

@@ -60,7 +60,7 @@ def slug(text: str) -> str:
 
 
 def typeset(text: str) -> str:
-    """Text for the page: powers of ten raised, and no line break at an equals sign, a percent sign or "rank-1"."""
+    """Text for the page: powers of ten raised, and no line broken at " = ", " %" or "rank-1"."""
     text = re.sub(r"10\^(-?\d+)", lambda power: f"10{power[1].translate(_SUPERSCRIPT)}", text)
     for loose, tied in _TIED:
         text = text.replace(loose, tied)
@@ -89,7 +89,7 @@ def share(value: float) -> str:
 
 def floor2(value: float) -> str:
     """Two decimals, never rounded up to a certainty that is not there."""
-    return f"{math.floor(100 * value + 1e-9) / 100:.2f}"
+    return f"{min(math.floor(100 * value + 1e-9), 99 if value < 1 else 100) / 100:.2f}"
 
 
 def signed(value: float) -> str:

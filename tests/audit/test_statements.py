@@ -1,0 +1,130 @@
+"""Sentences say what the numbers say, and change when the numbers do."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from privfed.audit.conclude import conclude
+from privfed.audit.page import words
+from privfed.audit.report import AuditReport, Statement
+
+
+def said(report: AuditReport, topic: str, setting: str | None = None) -> Statement:
+    found = [s for s in report.statements if s.topic == topic and s.setting == setting]
+    assert len(found) == 1
+    return found[0]
+
+
+def test_what_was_tested_is_said_first(report: AuditReport) -> None:
+    first = report.statements[0]
+    assert first.topic == "tested"
+    for fact in (
+        "100,000 interactions",
+        "943 people",
+        "1,682 items",
+        "GPFedRec",
+        "100 rounds",
+        "3 seeds each",
+    ):
+        assert fact in first.text
+    assert "synthetic" not in first.text
+
+
+def test_synthetic_data_are_called_synthetic(report: AuditReport, make: SimpleNamespace) -> None:
+    made_up = make.report(report.runs, dataset=report.dataset | {"synthetic": True})
+    assert "synthetic: no number here is a measurement on people" in said(made_up, "tested").text
+
+
+def test_each_cell_but_popularity_has_three_statements(report: AuditReport) -> None:
+    about = [
+        (s.method, s.setting) for s in report.statements if s.topic in {"attack", "guarantee", "utility"}
+    ]
+    assert len(about) == 9
+    assert {method for method, _ in about} == {"gpfedrec"}
+
+
+def test_a_strong_attack_and_one_that_fails(report: AuditReport) -> None:
+    open_text = said(report, "attack", "none").text
+    assert "uploads in 4 rounds" in open_text
+    assert "more than 99 times in 100" in open_text
+    assert "One upload" not in open_text
+    assert "From one upload (round 10) alone: more than 99 times in 100." in open_text
+    assert "better than the popularity guess at 0.842" in said(report, "attack", "none").detail
+    closed = said(report, "attack", "local_laplace")
+    assert "50 times in 100, no better than a coin" in closed.text
+    assert "worse than the popularity guess" in closed.detail
+
+
+def test_the_tap_before_protection_never_speaks_for_a_setting(make: SimpleNamespace) -> None:
+    raw = [make.attack(name, 0.99, [1], tap="raw") for name in ("rank-1 sign", "popularity")]
+    report = make.report([make.run("gpfedrec", "local_laplace", 0, attacks=raw)])
+    assert (
+        "No attack was run at a point behind the protection" in said(report, "attack", "local_laplace").text
+    )
+
+
+def test_as_good_as_popularity_is_said_when_the_gain_is_unclear(make: SimpleNamespace) -> None:
+    row = make.attack("row norm", 0.85, [1], gain={"value": 0.008, "lo": -0.01, "hi": 0.02})
+    report = make.report([make.run("gpfedrec", "none", 0, attacks=[row])])
+    assert "about as good as the popularity guess" in said(report, "attack", "none").detail
+
+
+def test_infinity_comes_with_its_reason(report: AuditReport) -> None:
+    text = said(report, "guarantee", "published_noise").text
+    assert text == (
+        "Nothing is guaranteed (epsilon = inf): uploads are not clipped, so no noise scale gives a guarantee."
+    )
+
+
+@pytest.mark.parametrize(("epsilon", "factor", "weak"), [(1.0, "2.72", False), (68.3, "10^30", True)])
+def test_a_finite_epsilon_is_an_odds_factor(
+    make: SimpleNamespace, epsilon: float, factor: str, weak: bool
+) -> None:
+    claim = make.guarantee("local_laplace", epsilon=epsilon)
+    statement = said(
+        make.report([make.run("gpfedrec", "local_laplace", 0, guarantee=claim)]), "guarantee", "local_laplace"
+    )
+    assert f"more than a factor of {factor} (epsilon = {words.epsilon(epsilon)})" in statement.text
+    assert ("weak or vacuous" in statement.text) == weak
+    assert "delta = 10^-5" in statement.detail
+
+
+def test_cost_is_said_against_no_protection_and_popularity(report: AuditReport) -> None:
+    assert said(report, "utility", "none").text == "NDCG@10 is 0.428."
+    assert said(report, "utility", "published_noise").text == (
+        "NDCG@10 is 0.411, 4 % lower against 0.428 without protection."
+    )
+    lost = said(report, "utility", "local_laplace")
+    assert "72 % lower" in lost.text
+    assert "no better than recommending the most popular items to everybody" in lost.text
+    assert lost.detail == "Recommending the most popular items to everybody gives 0.252."
+
+
+def test_a_difference_within_the_seeds_is_called_that(report: AuditReport, make: SimpleNamespace) -> None:
+    noisy = []
+    for run in report.runs:
+        if run.setting.slug == "published_noise":
+            shifted = [
+                row.model_copy(update={"value": row.value + 0.03 * (run.seed - 1)}) for row in run.utility
+            ]
+            noisy.append(run.model_copy(update={"utility": shifted}))
+        else:
+            noisy.append(run)
+    assert "(within the range over seeds)" in said(make.report(noisy), "utility", "published_noise").text
+
+
+def test_what_every_guarantee_says_is_said_once(report: AuditReport) -> None:
+    limits = [s.text for s in report.statements if s.topic == "limit"]
+    assert limits.count("Choices made by looking at data spend privacy too, and are not in this ledger.") == 1
+    assert not any("One upload alone" in text for text in limits)
+    assert any("Fewer than 5 seeds (3)" in text for text in limits)
+    assert any("say nothing about epsilon" in text for text in limits)
+
+
+def test_concluding_twice_changes_nothing(report: AuditReport) -> None:
+    assert conclude(report) == report
+
+
+def test_an_audit_of_popularity_alone_still_speaks(make: SimpleNamespace) -> None:
+    report = make.report([make.run("popularity", "none", 0)])
+    assert [s.topic for s in report.statements] == ["tested", "limit", "limit"]

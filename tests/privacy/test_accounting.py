@@ -1,0 +1,224 @@
+"""From events to epsilon: the published table, independent oracles, and accountants that must not agree too easily."""
+
+import math
+
+import dp_accounting as dp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import brentq
+from scipy.stats import norm
+
+from privfed.privacy import accounting
+from privfed.privacy.accounting import BASIC, PLD, PRV, RDP, account
+from privfed.privacy.errors import AccountingError
+
+
+@pytest.fixture(autouse=True)
+def _fresh_cache():
+    accounting._account.cache_clear()
+    yield
+    accounting._account.cache_clear()
+
+
+def times(count, event):
+    return dp.SelfComposedDpEvent(event, count)
+
+
+def laplace(epsilon0, count):
+    return times(count, dp.LaplaceDpEvent(1 / epsilon0))
+
+
+def sampled(sigma, rate, count):
+    return times(count, dp.PoissonSampledDpEvent(rate, dp.GaussianDpEvent(sigma)))
+
+
+GAUSSIAN_TABLE = [  # sigma, q, T, delta, RDP, PRV, PLD of research/privacy_audit.md
+    (1.0, 0.01, 1000, 1e-5, 2.101, 1.838, 1.828),
+    (1.0, 0.1, 100, 1e-4, 6.822, 5.976, 5.966),
+    (2.0, 0.1, 200, 1e-4, 3.197, 2.876, 2.866),
+    (4.0, 0.1, 100, 1e-5, 1.082, 0.993, 0.983),
+    (5.0, 1.0, 100, 1e-5, 10.726, 10.008, 9.997),
+    (20.0, 1.0, 400, 1e-5, 4.729, 4.387, 4.377),
+    (0.5, 0.05, 100, 1e-4, None, 15.267, 15.256),
+]
+
+
+@pytest.mark.parametrize(("sigma", "rate", "count", "delta", "rdp", "prv", "pld"), GAUSSIAN_TABLE)
+def test_gaussian_table(sigma, rate, count, delta, rdp, prv, pld):
+    result = account(sampled(sigma, rate, count), delta)
+    checks = dict(result.cross_check)
+    assert result.accountant == PLD
+    assert result.epsilon == pytest.approx(pld, abs=6e-4)
+    assert checks[PRV] == pytest.approx(prv, abs=6e-4)
+    if rdp is not None:
+        assert checks[RDP] == pytest.approx(rdp, abs=6e-4)
+    assert result.basic_epsilon is None
+
+
+LAPLACE_TABLE = [  # epsilon0, T, basic, RDP, PLD at delta 1e-5
+    (0.1, 100, 10, 4.53, 4.22),
+    (0.5, 100, 50, 30.0, 28.5),
+    (1.0, 100, 100, 70.8, 68.3),
+    (1.0, 20, 20, 19.3, 19.1),
+    (5.0, 20, 100, 99.3, 99.1),
+]
+
+
+@pytest.mark.parametrize(("epsilon0", "count", "basic", "rdp", "pld"), LAPLACE_TABLE)
+def test_laplace_table(epsilon0, count, basic, rdp, pld):
+    result = account(laplace(epsilon0, count), 1e-5)
+    digits = 0.006 if pld < 10 else 0.06
+    assert result.epsilon == pytest.approx(pld, abs=digits)
+    assert dict(result.cross_check)[RDP] == pytest.approx(rdp, abs=digits)
+    assert result.basic_epsilon == pytest.approx(basic)
+    assert result.accountant_version == f"dp-accounting {accounting.version('dp-accounting')}"
+
+
+def laplace_oracle(epsilon0, count, delta, grid, rounding):
+    """Epsilon of `count` Laplace releases from scratch: the loss of Lap(0, b) against Lap(1, b), rounded to a grid.
+
+    The loss is epsilon0 left of 0, -epsilon0 right of 1, and epsilon0 (1 - 2x) in between. Rounded up it gives an
+    upper bound, rounded down a lower bound.
+    """
+    half = int(math.ceil(epsilon0 / grid)) + 1
+    edges = np.linspace(0.0, 1.0, 20 * half + 1)
+    mass = -np.diff(np.exp(-epsilon0 * edges)) / 2
+    ends = epsilon0 * (1 - 2 * (edges[:-1] if rounding is np.ceil else edges[1:]))
+    losses = np.concatenate(([epsilon0, -epsilon0], ends))
+    weights = np.concatenate(([0.5, math.exp(-epsilon0) / 2], mass))
+    bins = rounding(np.round(losses / grid, 9)).astype(int) + half
+    single = np.bincount(bins, weights=weights, minlength=2 * half + 1)
+    size = 2 ** math.ceil(math.log2(count * (len(single) - 1) + 1))
+    total = np.maximum(np.fft.irfft(np.fft.rfft(single, size) ** count, size), 0)
+    values = (np.arange(size) - count * half) * grid
+    above = values > 0
+
+    def excess(epsilon):
+        return (total[above] * np.maximum(-np.expm1(epsilon - values[above]), 0)).sum() - delta
+
+    return brentq(excess, 0.0, epsilon0 * count + 1) if excess(0.0) > 0 else 0.0
+
+
+@pytest.mark.parametrize(
+    ("epsilon0", "count", "delta"), [(0.1, 30, 1e-5), (1.0, 20, 1e-5), (1.0, 100, 1e-6), (3.0, 7, 1e-3)]
+)
+def test_laplace_lies_between_independent_bounds(epsilon0, count, delta):
+    grid = 2e-4
+    lower = laplace_oracle(epsilon0, count, delta, grid, np.floor)
+    upper = laplace_oracle(epsilon0, count, delta, grid, np.ceil)
+    assert upper - lower < 3 * count * grid
+    assert lower - 1e-6 <= account(laplace(epsilon0, count), delta).epsilon <= upper + 1e-6
+
+
+def gaussian_oracle(sigma, delta):
+    """Epsilon of one Gaussian release, from its exact delta(epsilon)."""
+
+    def excess(e):
+        return norm.cdf(0.5 / sigma - e * sigma) - math.exp(e) * norm.cdf(-0.5 / sigma - e * sigma) - delta
+
+    return brentq(excess, 0.0, 600.0) if excess(0.0) > 0 else 0.0
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.floats(0.8, 30.0), st.integers(1, 50), st.sampled_from([1e-7, 1e-5, 1e-3]))
+def test_gaussians_meet_their_closed_form(sigma, count, delta):
+    exact = gaussian_oracle(sigma / math.sqrt(count), delta)
+    assert account(times(count, dp.GaussianDpEvent(sigma)), delta).epsilon == pytest.approx(
+        exact, abs=2e-3, rel=1e-3
+    )
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.floats(1e-6, 20.0), st.integers(1, 30), st.integers(1, 30), st.sampled_from([1e-8, 1e-5, 1e-2]))
+def test_laplace_grows_with_uploads_and_stays_below_basic(epsilon0, fewer, more, delta):
+    one = account(laplace(epsilon0, fewer), delta)
+    two = account(laplace(epsilon0, fewer + more), delta)
+    assert 0.0 <= one.epsilon <= two.epsilon + 1e-4
+    assert two.epsilon <= two.basic_epsilon * (1 + 1e-4)
+    assert one.epsilon >= epsilon0 + 2 * math.log1p(-delta) - 1e-4
+
+
+def test_a_release_of_no_noise_is_infinite_and_no_release_is_zero():
+    for event in (
+        dp.NonPrivateDpEvent(),
+        dp.ComposedDpEvent([dp.GaussianDpEvent(1.0), dp.NonPrivateDpEvent()]),
+        dp.LaplaceDpEvent(0.0),
+        dp.PoissonSampledDpEvent(0.1, dp.GaussianDpEvent(0.0)),
+        times(3, dp.ComposedDpEvent([dp.NonPrivateDpEvent(), dp.NoOpDpEvent()])),
+    ):
+        assert account(event, 1e-5).epsilon == math.inf
+    assert account(dp.NoOpDpEvent(), 1e-5).epsilon == 0.0
+    assert account(times(0, dp.NonPrivateDpEvent()), 1e-5).epsilon == 0.0
+
+
+def test_the_shape_of_the_tree_does_not_matter():
+    flat = account(laplace(0.3, 12), 1e-5)
+    nested = dp.ComposedDpEvent(
+        [times(5, laplace(0.3, 2)), dp.NoOpDpEvent(), dp.ComposedDpEvent([laplace(0.3, 2)])]
+    )
+    assert account(nested, 1e-5) == flat
+    certain = dp.PoissonSampledDpEvent(1.0, dp.GaussianDpEvent(5.0))
+    assert account(certain, 1e-5) == account(dp.GaussianDpEvent(5.0), 1e-5)
+
+
+def test_mixed_noise_is_accounted_above_each_part():
+    gaussian, other = times(3, dp.GaussianDpEvent(5.0)), laplace(0.2, 5)
+    mixed = account(dp.ComposedDpEvent([gaussian, other]), 1e-5)
+    assert mixed.epsilon > max(account(gaussian, 1e-5).epsilon, account(other, 1e-5).epsilon)
+    assert set(dict(mixed.cross_check)) == {RDP}
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        dp.SampledWithoutReplacementDpEvent(943, 94, dp.GaussianDpEvent(1.0)),
+        dp.PoissonSampledDpEvent(0.1, dp.ComposedDpEvent([dp.GaussianDpEvent(1.0), dp.GaussianDpEvent(1.0)])),
+        dp.PoissonSampledDpEvent(0.1, dp.LaplaceDpEvent(1.0)),
+        dp.ZCDpEvent(0.1),
+        dp.UnsupportedDpEvent(),
+        dp.RandomizedResponseDpEvent(0.5, 2),
+        dp.ComposedDpEvent([dp.LaplaceDpEvent(1.0), dp.PoissonSampledDpEvent(0.1, dp.GaussianDpEvent(1.0))]),
+        dp.ComposedDpEvent([dp.LaplaceDpEvent(1e-3), dp.GaussianDpEvent(1.0)]),
+    ],
+)
+def test_what_cannot_be_checked_is_refused(event):
+    with pytest.raises(AccountingError):
+        account(event, 1e-5)
+
+
+def test_vacuous_laplace_is_added_up():
+    result = account(laplace(1e4, 100), 1e-5)
+    assert (result.epsilon, result.accountant) == (pytest.approx(1e6), BASIC)
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-12, 1.0, -1.0, math.nan])
+def test_bad_delta_is_refused(delta):
+    with pytest.raises(AccountingError, match="delta"):
+        account(laplace(1.0, 1), delta)
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "event"),
+    [
+        ("_pld", 71.0, laplace(1.0, 100)),  # above RDP
+        ("_pld", 0.9, laplace(1.0, 100)),  # below one release
+        ("_pld", 1.2, laplace(1.0, 1)),  # above basic composition
+        ("_rdp", 60.0, laplace(1.0, 100)),
+        ("_pld", 0.95, sampled(4.0, 0.1, 100)),  # PRV is 0.993: too far above
+        ("_pld", 1.01, sampled(4.0, 0.1, 100)),  # PRV is below
+        ("_prv", 0.942, sampled(4.0, 0.1, 100)),  # what the central limit approximation says
+        ("_rdp", math.nan, laplace(1.0, 100)),
+    ],
+)
+def test_accountants_that_disagree_stop_the_report(monkeypatch, name, answer, event):
+    monkeypatch.setattr(accounting, name, lambda *_, **__: answer)
+    with pytest.raises(AccountingError, match="disagree"):
+        account(event, 1e-5)
+
+
+def test_replace_one_is_twice_the_distance_not_the_same_number():
+    """Gaussian sigma 5 per add-or-remove distance is sigma 2.5 per replace-one distance: 0.726 against 1.555."""
+    assert account(dp.GaussianDpEvent(5.0), 1e-5).epsilon == pytest.approx(0.726, abs=6e-4)
+    assert account(dp.GaussianDpEvent(2.5), 1e-5).epsilon == pytest.approx(1.555, abs=6e-4)
