@@ -5,6 +5,8 @@ narrow. Users are drawn with replacement instead (Efron & Tibshirani, 1993, clus
 is kept as how often each user was taken, which turns every resampled mean into a weighted sum.
 """
 
+from functools import lru_cache
+
 import numpy as np
 from jaxtyping import Float64, Num
 
@@ -12,8 +14,9 @@ LEVEL = 0.95
 """Coverage of every interval in this package."""
 
 
+@lru_cache(maxsize=8)
 def user_weights(n_users: int, resamples: int, seed: int) -> Float64[np.ndarray, "resamples users"]:
-    """How often each user is taken in each resample; rows sum to n_users.
+    """How often each user is taken in each resample; rows sum to n_users. Read-only: calls share one array.
 
     Args:
         n_users: Users to draw from, at least 1.
@@ -28,7 +31,9 @@ def user_weights(n_users: int, resamples: int, seed: int) -> Float64[np.ndarray,
             f"A bootstrap needs users and resamples, got {n_users} and {resamples}; pass at least 1 each."
         )
     rng = np.random.default_rng(seed)
-    return rng.multinomial(n_users, np.full(n_users, 1 / n_users), size=resamples).astype(np.float64)
+    weights = rng.multinomial(n_users, np.full(n_users, 1 / n_users), size=resamples).astype(np.float64)
+    weights.flags.writeable = False
+    return weights
 
 
 def percentile_interval(

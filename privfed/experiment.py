@@ -121,7 +121,7 @@ class RunResult:
         config: of the run.
         history: utility at every evaluated round.
         guarantee: what the ledger can claim.
-        costs: CPU-seconds by stage and bytes on the wire.
+        costs: seconds by stage and bytes on the wire.
         clipped_fraction: share of uploads that the clip changed; None without a clip.
         transcript: what was tapped.
         server, clients: the trained halves.
@@ -370,14 +370,19 @@ class PrivateEvaluation:
         self._score(call.clients, message, updates)
 
     def _score(self, users: Tensor, message: Message, updates: ClientUpdates | None) -> None:
-        e, who = self.experiment, users.numpy()
-        whole: np.ndarray | None = None
+        who, whole = users.numpy(), None
         for evaluator in self.evaluators.values():
             candidates = evaluator.candidates(who)
-            if candidates is None:
-                if whole is None:
-                    whole = e.clients.score(users, message, updates, None).numpy()
-                evaluator.add(who, whole)
-            else:
-                scores = e.clients.score(users, message, updates, torch.from_numpy(candidates))
-                evaluator.add(who, scores.numpy())
+            if candidates is not None:
+                evaluator.add(who, self._scores(users, message, updates, torch.from_numpy(candidates)))
+                continue
+            if whole is None:
+                whole = self._scores(users, message, updates, None)
+            evaluator.add(who, whole)
+
+    def _scores(
+        self, users: Tensor, message: Message, updates: ClientUpdates | None, candidates: Tensor | None
+    ) -> np.ndarray:
+        scores = self.experiment.clients.score(users, message, updates, candidates)
+        squashed = self.experiment.config.protocol.scores == "probability"
+        return (scores.sigmoid() if squashed else scores).numpy()

@@ -1,22 +1,117 @@
-"""Shared set-up."""
+"""Shared set-up: one thread, every shape and type in a signature checked at run time, and a small world to train in.
+
+The import hook must run before the packages are imported, so it stands at the top of the outermost conftest.
+"""
+
 import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from types import ModuleType
+from typing import Any
 
+import jaxtyping
+import numpy as np
+import pytest
 import torch
-from beartype import beartype
-from beartype.roar import BeartypeDecorHintPep673Exception
-from jaxtyping import install_import_hook
+from beartype import BeartypeConf, FrozenDict, beartype
+from beartype.roar import BeartypeDecorHintException
+from pydantic import JsonValue
+
+CHECKS = BeartypeConf(
+    hint_overrides=FrozenDict(
+        {int: int | np.integer, float: float | int | np.floating | np.integer, JsonValue: object}
+    )
+)
 
 
-def check(function):
+def checked(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`beartype`, minus the single hints it cannot check on a method (`Self`, protocols without isinstance)."""
     try:
-        return beartype(function)
-    except BeartypeDecorHintPep673Exception:
-        return function
+        return beartype(function, conf=CHECKS)
+    except BeartypeDecorHintException:
+        function.__annotations__ = {n: h for n, h in function.__annotations__.items() if _checkable(h)}
+        return beartype(function, conf=CHECKS)
 
-m = ModuleType("privfed_runtime_checks")
-m.check = check
-sys.modules[m.__name__] = m
 
-install_import_hook(["privfed", "attacks"], "privfed_runtime_checks.check")
+def _checkable(hint: object) -> bool:
+    def probe(value: object) -> None:
+        del value
+
+    probe.__annotations__ = {"value": hint}
+    try:
+        beartype(probe, conf=CHECKS)
+    except BeartypeDecorHintException:
+        return False
+    return True
+
+
+_checker = ModuleType("privfed_signature_checks")
+_checker.checked = checked  # type: ignore[attr-defined]
+sys.modules[_checker.__name__] = _checker
+jaxtyping.install_import_hook("privfed", f"{_checker.__name__}.checked")
 torch.set_num_threads(1)
+
+
+@pytest.fixture
+def unchecked() -> Iterator[None]:
+    """Signatures are not checked: for tests of what a public function itself says about a bad argument."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture(scope="session")
+def small_split() -> Any:
+    """45 users (not a multiple of a tile) and 70 items, leave-one-out; 3 to 35 training items each."""
+    from privfed.data import SplitSpec, SyntheticSpec, generate, split
+
+    spec = SyntheticSpec(
+        name="synthetic-tests", n_users=45, n_items=70, mean_per_user=12, least_per_user=5, rank=4, seed=1
+    )
+    return split(generate(spec), SplitSpec())
+
+
+@dataclass
+class World:
+    """Both halves of a method and the simulation between them."""
+
+    server: Any
+    clients: Any
+    simulation: Any
+    streams: Any
+    ledger: Any
+    data: Any
+
+    def train(self, rounds: int, first: int = 0) -> "World":
+        """Rounds `first` to `rounds - 1`."""
+        for t in range(first, rounds):
+            self.simulation.run(self.server, t)
+        return self
+
+
+@pytest.fixture
+def world(small_split: Any) -> Callable[..., World]:
+    """Build a method on the small split: `world("pfedrec", plan=..., chunk=16, dim=8)`."""
+    from privfed.engines import Simulation
+    from privfed.federation import Streams
+    from privfed.methods import ClientData, Facts, method
+    from privfed.privacy import Ledger, PrivacyPlan
+
+    def build(
+        name: str, *, plan: str = "none", parts: Any = None, seed: int = 3, negatives: str = "train",
+        chunk: int | None = None, transcript: Any = None, memory_limit: int | None = None, **settings: Any,
+    ) -> World:  # fmt: skip
+        data = ClientData.from_split(parts or small_split, negatives)
+        registered, streams = method(name), Streams.from_seed(seed)
+        config = registered.config(**settings)
+        server = registered.server(config, Facts(data.n_users, data.n_items), streams)
+        clients = registered.clients(config, data, streams)
+        privacy = PrivacyPlan.parse(plan)
+        ledger = Ledger(privacy, data.n_users)
+        simulation = Simulation(
+            clients, privacy, data.n_users, streams, ledger,
+            chunk=chunk, transcript=transcript, memory_limit=memory_limit,
+        )  # fmt: skip
+        return World(server, clients, simulation, streams, ledger, data)
+
+    return build

@@ -49,7 +49,7 @@ def find_contradictions(report: AuditReport) -> list[Contradiction]:
 
 
 def _offence(run: Run, rule: str, text: str) -> Contradiction:
-    where = f"{words.named(words.METHODS, run.method)}, {run.setting.name}, seed {run.seed}"
+    where = f"{words.named(words.METHODS, run.method)}, {words.setting(run.setting)}, seed {run.seed}"
     return Contradiction(rule=rule, text=f"{where}: {text}.", method=run.method, setting=run.setting.slug)
 
 
@@ -87,7 +87,7 @@ def _nonsense_epsilon(run: Run) -> Iterator[Contradiction]:
 def _beaten_ceiling(run: Run) -> Iterator[Contradiction]:
     """A coin-decided game won by more than the claim allows, intervals considered."""
     guarantee = run.guarantee
-    if not guarantee.finite:
+    if not 0 <= guarantee.epsilon < math.inf:
         return
     epsilon, delta = interaction_level(guarantee)
     ceiling = auc_ceiling(epsilon, delta)
@@ -139,6 +139,8 @@ def _no_popularity_attack(run: Run) -> Iterator[Contradiction]:
 
 def _failed_positive_control(run: Run) -> Iterator[Contradiction]:
     """An unprotected upload that the sign attack does not read: the attack is broken, not the upload safe."""
+    if run.method == POPULARITY:
+        return
     rows = [row for row in run.attacks if _is_control(run, row)]
     best = max((row.auc.value for row in rows), default=None)
     if best is not None and best < POSITIVE_CONTROL_AUC:

@@ -6,15 +6,17 @@ seen after the protection has acted, on what a server receives from one client i
 the sum, else on the finished model.
 """
 
+from collections.abc import Mapping
+
 from attacks.view import ALL_ITEMS
-from privfed.audit.report import POPULARITY, AttackCell, AuditReport, Cell, Record, UtilityCell
+from privfed.audit.report import POPULARITY, AttackCell, AuditReport, Cell, UtilityCell
 
 AFTER_PROTECTION = ("wire", "sum", "model")
 MAIN_GAME = "trained vs never seen"
 UNPROTECTED = "nothing"
 
 
-def is_unprotected(plan: Record) -> bool:
+def is_unprotected(plan: Mapping[str, object]) -> bool:
     """Whether a serialised plan is the one that protects nothing."""
     protection = plan.get("protection")
     return isinstance(protection, dict) and protection.get("kind") == UNPROTECTED

@@ -8,7 +8,7 @@ floats; null means "not measured". No user identifier and no single score is eve
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
@@ -345,7 +345,7 @@ class AuditReport(_Row):
     self_checks: list[SelfCheck] = []
 
 
-def config_sha256(config: Record) -> str:
+def config_sha256(config: Mapping[str, object]) -> str:
     """Hash of a configuration that does not depend on the order of its keys: 64 hexadecimal digits."""
     canonical = json.dumps(config, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(canonical.encode()).hexdigest()

@@ -4,6 +4,8 @@ Every sentence is a function of the aggregates or of a configuration that trigge
 numbers it states.
 """
 
+from collections.abc import Mapping
+
 from privfed.audit.aggregates import SEEDS_FOR_AN_INTERVAL
 from privfed.audit.headline import (
     main_attack,
@@ -13,7 +15,7 @@ from privfed.audit.headline import (
     unprotected,
 )
 from privfed.audit.page import words
-from privfed.audit.report import AttackCell, AuditReport, Cell, GuaranteeRow, Record, Statement, UtilityCell
+from privfed.audit.report import AttackCell, AuditReport, Cell, GuaranteeRow, Statement, UtilityCell
 from privfed.privacy.statements import WEAK_EPSILON, odds
 
 
@@ -40,7 +42,7 @@ def _tested(report: AuditReport) -> str:
     methods = words.listed(
         [words.named(words.METHODS, name) for name in dict.fromkeys(c.method for c in cells)]
     )
-    settings = words.listed(list(dict.fromkeys(c.setting.name for c in cells)))
+    settings = words.listed(list(dict.fromkeys(words.setting(c.setting) for c in cells)))
     lengths = sorted({run.rounds for run in report.runs if run.method in {c.method for c in cells}})
     n_seeds = max((cell.n_seeds for cell in cells), default=0)
     return (
@@ -54,7 +56,7 @@ def _tested(report: AuditReport) -> str:
     )
 
 
-def _number(card: Record, key: str) -> str:
+def _number(card: Mapping[str, object], key: str) -> str:
     value = card.get(key)
     return f"{value:,}" if isinstance(value, int) else "an unknown number of"
 
@@ -134,15 +136,19 @@ def _utility(report: AuditReport, cell: Cell) -> tuple[str, str]:
         change = value / reference.seeds.mean - 1
         text += f", {_change(change)} against {words.share(reference.seeds.mean)} without protection"
         if _overlap(utility, reference):
-            text += " (within the range over seeds)"
+            text += " (the intervals over people overlap)"
     text += "."
     popularity = popularity_utility(report, utility)
     if popularity is None:
         return text, ""
-    floor = popularity.seeds.mean
-    if value <= floor:
+    if utility.users.hi < popularity.users.lo:
+        text += " That is worse than recommending the most popular items to everybody."
+    elif value <= popularity.seeds.mean:
         text += " That is no better than recommending the most popular items to everybody."
-    return text, f"Recommending the most popular items to everybody gives {words.share(floor)}."
+    return (
+        text,
+        f"Recommending the most popular items to everybody gives {words.share(popularity.seeds.mean)}.",
+    )
 
 
 def _change(change: float) -> str:
@@ -153,7 +159,7 @@ def _change(change: float) -> str:
 
 
 def _overlap(one: UtilityCell, other: UtilityCell) -> bool:
-    return one.seeds.minimum <= other.seeds.maximum and other.seeds.minimum <= one.seeds.maximum
+    return one.users.lo <= other.users.hi and other.users.lo <= one.users.hi
 
 
 def shared_caveats(report: AuditReport) -> list[str]:

@@ -43,7 +43,7 @@ class MemoryLimitError(ValueError):
 
 @dataclass(slots=True)
 class Costs:
-    """Measured CPU-seconds by stage, and bytes on the simulated wire."""
+    """Measured seconds by stage, and bytes on the simulated wire."""
 
     seconds: dict[str, float] = field(default_factory=lambda: {"clients": 0.0, "privacy": 0.0, "sum": 0.0})
     up_bytes: float = 0.0
@@ -91,6 +91,7 @@ class Simulation:
         self._cohort: Cohort | None = None
         self._members: Tensor = torch.empty(0, dtype=torch.int64)
         self._asks = 0
+        self._buffer: dict[str, Tensor] = {}
         self.draws = 0
 
     def run(self, server: Server, t: int) -> None:
@@ -142,17 +143,21 @@ class Simulation:
             for name, b in schema.items()
         }
         for call, own, updates in self._chunks(step, ask, cohort, message, schema):
-            started = time.process_time()
+            started = time.perf_counter()
             if self.client_guard.adds_noise:
                 for tile in torch.arange(len(updates)).split(TILE):
+                    protecting = time.perf_counter()
                     uploads = self.client_guard.wire(updates, call, tile)
+                    protecting -= time.perf_counter()
+                    self.costs.seconds["privacy"] -= protecting
+                    started -= protecting
                     self._tap("wire", call, own, lambda at, u=uploads: {k: v[at] for k, v in u.items()}, tile)
                     for name, values in uploads.items():
                         sums[name].add_(values.sum(0, dtype=sums[name].dtype))
             else:
                 self._tap("wire", call, own, updates.materialise)
                 updates.add_to(sums)
-            self.costs.seconds["sum"] += time.process_time() - started
+            self.costs.seconds["sum"] += time.perf_counter() - started
         released = {name: s.float() if schema[name].kind == "real" else s for name, s in sums.items()}
         self.clients.commit()
         if self.transcript is not None:
@@ -160,7 +165,10 @@ class Simulation:
         return self.server_guard.total(released, cohort, len(self._members))
 
     def ask_each(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Individual:
-        """Release every protected upload under its pseudonym, in one preallocated buffer."""
+        """Release every protected upload under its pseudonym.
+
+        The uploads lie in one buffer that the next call uses again: a server may work in place but not keep it.
+        """
         ask = self._begin(step, cohort, schema)
         needed = upload_bytes(schema) * len(self._members)
         if self._limit is not None and needed > self._limit:
@@ -169,20 +177,26 @@ class Simulation:
                 f"memory limit is {self._limit / 2**30:.2f} GiB; raise the limit, sample fewer clients per round "
                 f"or use a smaller dimension"
             )
-        uploads = {
-            name: torch.zeros((len(self._members), *b.shape), dtype=torch.float32 if b.kind == "real" else torch.int64)
-            for name, b in schema.items()
-        }
+        uploads = self._release_buffer(schema, len(self._members))
         first = 0
         for call, own, updates in self._chunks(step, ask, cohort, message, schema):
-            started = time.process_time()
+            started = time.perf_counter()
             place = {name: values[first : first + len(updates)] for name, values in uploads.items()}
             self.client_guard.wire(updates, call, torch.arange(len(updates)), out=place)
             self._tap("wire", call, own, lambda at, u=place: {name: v[at] for name, v in u.items()})
             first += len(updates)
-            self.costs.seconds["privacy"] += time.process_time() - started
+            self.costs.seconds["privacy"] += time.perf_counter() - started
         self.clients.commit()
         return self.server_guard.individual(self._members, uploads)
+
+    def _release_buffer(self, schema: Schema, members: int) -> dict[str, Tensor]:
+        for name, block in schema.items():
+            shape = (members, *block.shape)
+            kept = self._buffer.get(name)
+            if kept is None or kept.shape != shape:
+                dtype = torch.float32 if block.kind == "real" else torch.int64
+                self._buffer[name] = torch.empty(shape, dtype=dtype)
+        return {name: self._buffer[name] for name in schema}
 
     def _begin(self, step: str, cohort: Cohort, schema: Schema) -> int:
         if cohort is not self._cohort:
@@ -198,17 +212,17 @@ class Simulation:
         for users in self._members.split(self.chunk_size(schema)):
             if len(users) == 0:
                 return
-            started = time.process_time()
+            started = time.perf_counter()
             call = Call(cohort.round, cohort.draw, step, ask, users, self._streams, schema)
             own = message.addressed_to(users)
             updates = perform(self.clients, call, own)
-            self.costs.seconds["clients"] += time.process_time() - started
+            self.costs.seconds["clients"] += time.perf_counter() - started
             for observer in self.observers:
                 observer(self.clients, call, own, updates)
             self._tap("raw", call, own, updates.materialise)
-            started = time.process_time()
+            started = time.perf_counter()
             self.client_guard.clip_(updates)
-            self.costs.seconds["privacy"] += time.process_time() - started
+            self.costs.seconds["privacy"] += time.perf_counter() - started
             self.costs.client_rounds += len(users)
             self.costs.up_bytes += self.client_guard.upload_bytes(updates)
             self.costs.down_bytes += own.bytes_per_client() * len(users)

@@ -25,6 +25,8 @@ class Protocol(BaseModel):
             items, held-out ones included (nothing of the test is known). "all": only items outside every
             split, as some released code does; training then knows which items are held out, if only by never
             pushing them down.
+        scores: "raw": what the model ranks by. "probability": squashed by a float32 sigmoid first, as released
+            code of PFedRec and GPFedRec does; saturated scores then tie.
         ties: "random": equal scores are ordered by a seeded draw. "pessimistic": they count against the
             held-out item.
         state: Which client state is scored: "private" (after local training, before the server's answer) or
@@ -39,6 +41,7 @@ class Protocol(BaseModel):
     n_sampled: Annotated[int, Field(ge=1)] = 99
     k: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(10, 20), min_length=1)
     negatives: Literal["train", "all"] = "train"
+    scores: Literal["raw", "probability"] = "raw"
     ties: Literal["random", "pessimistic"] = "random"
     state: Literal["private", "received"] = "private"
     select: Literal["last", "best_valid"] = "last"
@@ -63,6 +66,7 @@ class Protocol(BaseModel):
             if self.ties == "random"
             else "equal scores count against the held-out item"
         )
+        scores = "" if self.scores == "raw" else "scores are float32 probabilities, which can saturate and tie; "
         negatives = (
             "training negatives may include held-out items"
             if self.negatives == "train"
@@ -76,7 +80,7 @@ class Protocol(BaseModel):
         select = "the last round" if self.select == "last" else "the round with the best validation HR"
         cuts = " and ".join(str(k) for k in self.k)
         return (
-            f"Each user's held-out items are ranked among {among} and cut at {cuts}; {ties}; {negatives}; "
+            f"Each user's held-out items are ranked among {among} and cut at {cuts}; {scores}{ties}; {negatives}; "
             f"{state}; the number is from {select}."
         )
 
@@ -84,5 +88,12 @@ class Protocol(BaseModel):
 HONEST = Protocol()
 """Full ranking, nothing of the held-out items known to training, last round."""
 
-PAPER = Protocol(candidates="sampled", n_sampled=99, negatives="all", ties="pessimistic", select="best_valid")
+PAPER = Protocol(
+    candidates="sampled",
+    n_sampled=99,
+    negatives="all",
+    scores="probability",
+    ties="pessimistic",
+    select="best_valid",
+)
 """As the released code of PFedRec (IJCAI 2023) and GPFedRec (KDD 2024) evaluates: for their tables only."""

@@ -173,7 +173,7 @@ def local_tables(
     owner, ids = torch.arange(n).repeat_interleave(c), candidates.reshape(-1)
     q = message.rows("items", owner, ids)
     if updates is not None:
-        q = q + updates.rows_at("items", owner, ids)
+        q.add_(updates.rows_at("items", owner, ids))
     return q.view(n, c, -1)
 
 

@@ -2,16 +2,17 @@
 
 | shape of the event | reported | checked by |
 |---|---|---|
-| Laplace, any counts | PLD | RDP from above, the closed form of one release from below, basic composition |
-| Laplace with epsilon0 above 50 | basic composition | the closed form of one release from below |
+| Laplace, any counts | PLD, or basic composition if smaller | RDP from above, one release from below |
+| Laplace with epsilon0 above 50 | basic composition | nothing: it is a plain sum |
 | Gaussian, Poisson-sampled or not, any mix | PLD | Opacus PRV from both sides, RDP from above |
-| unsampled Laplace and unsampled Gaussian together | PLD | RDP from above |
+| unsampled Laplace and unsampled Gaussian together | PLD | RDP from above, one release from below |
 | anything non-private | epsilon = inf | nothing |
 | anything else | refused | |
 
 PLD is the privacy loss distribution accountant of dp-accounting: numerical, tight and rounded towards too
-large an epsilon. Rules: PLD <= PRV + grid, PRV <= PLD + 0.02, PLD <= RDP + grid, else `AccountingError`.
-Opacus' `gdp` accountant (a central-limit approximation) is never used: it can report less than the truth.
+large an epsilon. The checks are PLD <= PRV <= PLD + 0.02 and one release <= PLD <= RDP, up to the rounding of
+the grid; a failed one raises `AccountingError`. Opacus' `gdp` accountant (a central-limit approximation) is
+never used, because it can report less than the truth.
 
 Laplace events are composed under ADD_OR_REMOVE_ONE with parameter scale / (2C). That is no contradiction with
 the replace-one neighbours of the local plans: what the accountant needs is the pair Lap(0, p) against Lap(1,
@@ -43,7 +44,7 @@ _LARGEST_LAPLACE = 50.0
 _PRV_ERROR = 0.01
 _PRV_WINDOW = 0.02
 _PRV_POINTS = 5e6
-_INTEGER_ORDERS = (*range(2, 65), 80, 96, 128, 192, 256, 512, 1024)
+_SAMPLED_ORDERS = (*np.arange(2.0, 12.0, 0.1).tolist(), *range(12, 65), 80, 96, 128, 192, 256, 512, 1024)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,9 @@ def _flatten(event: "DpEvent", count: int, leaves: "Counter[DpEvent]") -> None:
     else:
         inner = event.event if isinstance(event, dp.PoissonSampledDpEvent) else event
         noiseless = not getattr(inner, "noise_multiplier", 1.0) > 0
-        leaves[dp.NonPrivateDpEvent() if noiseless else event] += count
+        leaf = dp.NonPrivateDpEvent() if noiseless else event
+        _refuse_unknown(leaf)
+        leaves[leaf] += count
 
 
 @lru_cache(maxsize=1024)
@@ -115,8 +118,6 @@ def _account(leaves: tuple[tuple[Any, int], ...], delta: float) -> Account:
     reporter = f"dp-accounting {version('dp-accounting')}"
     if not leaves:
         return Account(0.0, "none", "none")
-    for leaf, _ in leaves:
-        _refuse_unknown(leaf)
     laplace = [(1.0 / leaf.noise_multiplier, n) for leaf, n in leaves if isinstance(leaf, dp.LaplaceDpEvent)]
     only_laplace = len(laplace) == len(leaves)
     sampled = any(isinstance(leaf, dp.PoissonSampledDpEvent) for leaf, _ in leaves)
@@ -138,10 +139,13 @@ def _account(leaves: tuple[tuple[Any, int], ...], delta: float) -> Account:
     grid = _grid(leaves, rdp)
     pld = _pld(leaves, delta, grid)
     checks = {RDP: rdp}
-    _at_most(PLD, pld, RDP, rdp, grid)
+    rounding = grid * sum(count for _, count in leaves)
+    _at_most(PLD, pld, RDP, rdp, max(grid, min(rounding, 1e-3 * rdp)))
     _at_most("one release alone", floor, PLD, pld, grid)
     if basic is not None:
-        _at_most(PLD, pld, BASIC, basic, grid)
+        _at_most(PLD, pld, BASIC, basic, rounding)
+        if basic <= pld:
+            return Account(basic, BASIC, "closed form", ((PLD, pld), (RDP, rdp)), basic)
     if not laplace and _prv_points(leaves, rdp, delta) <= _PRV_POINTS:
         checks[PRV] = _prv(leaves, delta)
         _at_most(PLD, pld, PRV, checks[PRV], grid)
@@ -152,7 +156,7 @@ def _account(leaves: tuple[tuple[Any, int], ...], delta: float) -> Account:
 def _refuse_unknown(leaf: Any) -> None:
     dp = dp_accounting()
     gaussian = isinstance(leaf, dp.PoissonSampledDpEvent) and isinstance(leaf.event, dp.GaussianDpEvent)
-    if not gaussian and not isinstance(leaf, dp.LaplaceDpEvent | dp.GaussianDpEvent):
+    if not gaussian and not isinstance(leaf, dp.LaplaceDpEvent | dp.GaussianDpEvent | dp.NonPrivateDpEvent):
         raise AccountingError(
             f"no pair of accountants covers the event {leaf}: use Laplace noise, or Gaussian noise with or "
             "without Poisson sampling"
@@ -198,9 +202,9 @@ def _pld(leaves: tuple[tuple[Any, int], ...], delta: float, grid: float) -> floa
 
 
 def _rdp(leaves: tuple[tuple[Any, int], ...], delta: float, *, sampled: bool) -> float:
-    """RDP; for sampled Gaussians at integer orders, because fractional ones may fail to converge."""
+    """RDP; for sampled Gaussians only orders from 2, below which its series may fail to converge."""
     rdp = dp_accounting().rdp
-    accountant = rdp.RdpAccountant(orders=_INTEGER_ORDERS) if sampled else rdp.RdpAccountant()
+    accountant = rdp.RdpAccountant(orders=_SAMPLED_ORDERS) if sampled else rdp.RdpAccountant()
     return _compose(accountant, leaves, delta)
 
 

@@ -68,7 +68,7 @@ class ClientGuard:
     ) -> dict[str, Tensor]:
         """What the clients at `positions` put on the wire, dense `[n, *shape]`, noise included.
 
-        With `out`, zeroed buffers of that shape, values are written there.
+        With `out`, buffers of that shape, values are written there.
         """
         uploads = updates.materialise(positions, out)
         noise = self.plan.protection.noise

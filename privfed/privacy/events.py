@@ -134,7 +134,7 @@ class Tally:
 
 
 def compose(
-    asks: Iterable[tuple[int, Mechanism, Int64[np.ndarray, " members"] | None]],
+    asks: Iterable[tuple[int, Mechanism, Int64[np.ndarray, " _"] | None]],
     *,
     trust: Trust,
     sampling: Sampling,

@@ -21,12 +21,14 @@ written as ranges of user numbers, `0-941,943`: exact, short for everybody and r
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Int64
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from privfed.privacy.errors import LedgerError, explain
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
 FORMAT = "privfed-ledger/1"
 
 Address = tuple[int, str, int]
+
+_RANGES = re.compile(r"\d{1,18}(-\d{1,18})?(,\d{1,18}(-\d{1,18})?)*")
 
 
 class Entry(BaseModel):
@@ -277,7 +281,7 @@ class Ledger:
                     "different runs cannot be mixed"
                 )
 
-    def _participants(self, members: Int64[np.ndarray, " members"] | None) -> str | None:
+    def _participants(self, members: NDArray[Any] | None) -> str | None:
         trust, sampling = self.plan.protection.trust, self.plan.sampling
         if members is None:
             if trust != "central":
@@ -389,13 +393,12 @@ def from_ranges(text: str) -> Int64[np.ndarray, " members"]:
     """
     if not text:
         return np.empty(0, dtype=np.int64)
-    try:
-        pairs = [part.partition("-") for part in text.split(",")]
-        starts = np.array([int(start) for start, _, _ in pairs], dtype=np.int64)
-        ends = np.array([int(end or start) for start, _, end in pairs], dtype=np.int64)
-    except (ValueError, OverflowError) as error:
-        raise LedgerError(f"participants {text[:40]!r} are not ranges such as '0-2,7'") from error
-    if (ends < starts).any() or (starts[1:] <= ends[:-1]).any() or starts[0] < 0:
+    if _RANGES.fullmatch(text) is None:
+        raise LedgerError(f"participants {text[:40]!r} are not ranges such as '0-2,7'")
+    pairs = [part.partition("-") for part in text.split(",")]
+    starts = np.array([int(start) for start, _, _ in pairs], dtype=np.int64)
+    ends = np.array([int(end or start) for start, _, end in pairs], dtype=np.int64)
+    if (ends < starts).any() or (starts[1:] <= ends[:-1]).any():
         raise LedgerError(f"participants {text[:40]!r} are not ascending ranges")
     lengths = ends - starts + 1
     firsts = np.cumsum(lengths) - lengths

@@ -75,18 +75,25 @@ class ClientUpdates:
     def materialise(
         self, positions: Int64[Tensor, " n"], out: dict[str, Tensor] | None = None
     ) -> dict[str, Tensor]:
-        """Dense copies `[n, *shape]` of the clients at `positions`, into zeroed buffers `out` where given."""
+        """Dense copies `[n, *shape]` of the clients at `positions`, written over `out` where given."""
         slots = self.slots(positions)
         if out is None:
             out = {
-                name: torch.zeros(
+                name: torch.empty(
                     (len(positions), *block.shape), dtype=torch.float32 if block.kind == "real" else torch.int64
                 )
                 for name, block in self.schema.items()
             }
-        for part in self.parts:
-            part.write(slots, out[part.block])
+        for name, values in out.items():
+            self._write(name, slots, values)
         return out
+
+    def _write(self, block: str, slots: Int64[Tensor, " clients"], out: Tensor) -> None:
+        parts = [part for part in self.parts if part.block == block]
+        if len(parts) != 1 or not parts[0].fills(slots, len(out)):
+            out.zero_()
+        for part in parts:
+            part.write(slots, out)
 
     def touched(self, positions: Int64[Tensor, " n"]) -> dict[str, Tensor]:
         """Which coordinates the clients at `positions` send at all, bool `[n, *shape]`."""
@@ -102,18 +109,16 @@ class ClientUpdates:
         self, block: str, owner: Int64[Tensor, " k"], ids: Int64[Tensor, " k"]
     ) -> Float[Tensor, "k width"]:
         """Row `ids[j]` of the table block of client `owner[j]`, zero where untouched."""
-        width = self.schema[block].shape[1]
-        found = torch.zeros(len(ids), width)
-        for part in self.parts:
-            if part.block == block:
-                found += part.rows_at(owner, ids)
+        parts = [part for part in self.parts if part.block == block]
+        if len(parts) == 1:
+            return parts[0].rows_at(owner, ids)
+        found = torch.zeros(len(ids), self.schema[block].shape[1])
+        for part in parts:
+            found += part.rows_at(owner, ids)
         return found
 
     def stacked(self, block: str) -> Float[Tensor, "clients ..."]:
         """One block of every client, `[clients, *shape]`; zero where a client sent nothing."""
-        found = torch.zeros((len(self), *self.schema[block].shape))
-        everyone = torch.arange(len(self))
-        for part in self.parts:
-            if part.block == block:
-                part.write(everyone, found)
+        found = torch.empty((len(self), *self.schema[block].shape))
+        self._write(block, torch.arange(len(self)), found)
         return found

@@ -37,8 +37,14 @@ class Part(Protocol):
     def add_to(self, total: Tensor) -> None:
         """Add the sum over clients into `total`, shaped like the block."""
 
+    def fills(self, slots: Int64[Tensor, " clients"], rows: int) -> bool:
+        """Whether `write` to `rows` rows leaves no coordinate as it was."""
+
     def write(self, slots: Int64[Tensor, " clients"], out: Tensor) -> None:
-        """Add the values of clients with slots[c] >= 0 into out[slots[c]]; out is [rows, *shape]."""
+        """Put the values of clients with slots[c] >= 0 into out[slots[c]]; out is [rows, *shape].
+
+        Parts of one block belong to different clients or different rows, so writing is not adding.
+        """
 
     def rows_at(self, owner: Int64[Tensor, " k"], ids: Int64[Tensor, " k"]) -> Float[Tensor, "k width"]:
         """Row `ids[j]` of client `owner[j]`, zero where the client did not touch it."""
@@ -83,14 +89,18 @@ class Dense:
         """Add the column sums, accumulated in the dtype of `total`."""
         total.add_(self.values.sum(0, dtype=total.dtype))
 
+    def fills(self, slots: Int64[Tensor, " clients"], rows: int) -> bool:
+        """True where every row has an owner."""
+        return int((slots[self.owner] >= 0).sum()) == rows
+
     def write(self, slots: Int64[Tensor, " clients"], out: Tensor) -> None:
-        """Add whole blocks."""
+        """Copy whole blocks."""
         slot = slots[self.owner]
         if len(slot) == len(out) and torch.equal(slot, torch.arange(len(out))):
-            out.add_(self.values)
+            out.copy_(self.values)
         else:
             keep = slot >= 0
-            out.index_add_(0, slot[keep], self.values[keep].to(out.dtype))
+            out.index_copy_(0, slot[keep], self.values[keep].to(out.dtype))
 
     def rows_at(self, owner: Int64[Tensor, " k"], ids: Int64[Tensor, " k"]) -> Float[Tensor, "k width"]:
         """Gather rows of stacked tables."""
@@ -153,15 +163,16 @@ class Rows:
         """Sum rows of equal id, in the dtype of the values within one call."""
         total.add_(sum_rows(self.values, self.ids, len(total)))
 
+    def fills(self, slots: Int64[Tensor, " clients"], rows: int) -> bool:  # noqa: ARG002
+        """Rows are sparse: never assumed."""
+        return False
+
     def write(self, slots: Int64[Tensor, " clients"], out: Tensor) -> None:
-        """Scatter rows of the chosen clients."""
+        """Copy rows of the chosen clients; out is contiguous."""
         slot = slots[self.owner]
         flat, rows = out.view(-1, out.shape[-1]), out.shape[1]
         keep = slot >= 0
-        if bool(keep.all()):
-            add_rows_(flat, slot * rows + self.ids, self.values)
-        else:
-            add_rows_(flat, slot[keep] * rows + self.ids[keep], self.values[keep])
+        flat.index_copy_(0, slot[keep] * rows + self.ids[keep], self.values[keep].to(out.dtype))
 
     def rows_at(self, owner: Int64[Tensor, " k"], ids: Int64[Tensor, " k"]) -> Float[Tensor, "k width"]:
         """Find rows by bisection on (owner, id)."""

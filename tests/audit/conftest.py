@@ -28,7 +28,7 @@ from privfed.audit.report import (
 
 DATA_CHOICES = "Choices made by looking at data spend privacy too, and are not in this ledger."
 SETTINGS = {
-    "none": Setting(slug="none", name="no protection"),
+    "none": Setting(slug="none", name="none"),
     "published_noise": Setting(slug="published_noise", name="published noise (Laplace 0.3, unclipped)"),
     "local_laplace": Setting(slug="local_laplace", name="local Laplace (eps0 = 1 per upload, C = 1)"),
 }
@@ -177,7 +177,7 @@ def utility_rows(name: str, shift: float) -> list[UtilityRow]:
     return rows
 
 
-def make_run(method: str, setting: str, seed: int, **changes: object) -> Run:
+def make_run(method: str, setting: str, seed: int, /, **changes: object) -> Run:
     shift = 0.003 * (seed - 1)
     popular = method == "popularity"
     run = {
@@ -227,6 +227,7 @@ def make_report(runs: list[Run], **changes: object) -> AuditReport:
             "interactions": 100_000,
             "density": 0.063,
             "synthetic": False,
+            "split": "The newest interaction of each user is the test item, the second newest is for validation.",
         },
         "protocol": ProtocolUsed(
             settings={

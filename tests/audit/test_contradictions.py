@@ -148,6 +148,8 @@ def test_a_broken_attack_is_told_from_a_safe_upload(make: SimpleNamespace, setti
     weak = [make.attack(name, 0.8, [1], tap=tap) for name in ("rank-1 sign", "popularity")]
     runs = [make.run("popularity", "none", 0), make.run("gpfedrec", setting, 0, attacks=weak)]
     assert rules(make.report(runs)) == ["positive_control"]
+    popularity = make.run("popularity", "none", 0, attacks=weak)
+    assert rules(make.report([popularity, make.run("gpfedrec", "local_laplace", 0)])) == []
     strong = [*weak, make.attack("rank-1 sign", 0.95, [2], tap=tap)]
     runs[1] = make.run("gpfedrec", setting, 0, attacks=strong)
     assert rules(make.report(runs)) == []

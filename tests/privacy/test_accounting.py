@@ -1,4 +1,4 @@
-"""From events to epsilon: the published table, independent oracles, and accountants that must not agree too easily."""
+"""From events to epsilon: the published table, independent oracles, and accountants that disagree."""
 
 import math
 
@@ -41,7 +41,6 @@ GAUSSIAN_TABLE = [  # sigma, q, T, delta, RDP, PRV, PLD of research/privacy_audi
     (4.0, 0.1, 100, 1e-5, 1.082, 0.993, 0.983),
     (5.0, 1.0, 100, 1e-5, 10.726, 10.008, 9.997),
     (20.0, 1.0, 400, 1e-5, 4.729, 4.387, 4.377),
-    (0.5, 0.05, 100, 1e-4, None, 15.267, 15.256),
 ]
 
 
@@ -52,8 +51,7 @@ def test_gaussian_table(sigma, rate, count, delta, rdp, prv, pld):
     assert result.accountant == PLD
     assert result.epsilon == pytest.approx(pld, abs=6e-4)
     assert checks[PRV] == pytest.approx(prv, abs=6e-4)
-    if rdp is not None:
-        assert checks[RDP] == pytest.approx(rdp, abs=6e-4)
+    assert checks[RDP] == pytest.approx(rdp, abs=6e-4)
     assert result.basic_epsilon is None
 
 
@@ -76,40 +74,53 @@ def test_laplace_table(epsilon0, count, basic, rdp, pld):
     assert result.accountant_version == f"dp-accounting {accounting.version('dp-accounting')}"
 
 
-def laplace_oracle(epsilon0, count, delta, grid, rounding):
-    """Epsilon of `count` Laplace releases from scratch: the loss of Lap(0, b) against Lap(1, b), rounded to a grid.
+def laplace_loss(epsilon0, grid, rounding):
+    """Losses of Lap(0, b) against Lap(1, b) on a grid, with their probabilities under the first.
 
-    The loss is epsilon0 left of 0, -epsilon0 right of 1, and epsilon0 (1 - 2x) in between. Rounded up it gives an
-    upper bound, rounded down a lower bound.
+    The loss is epsilon0 left of 0, -epsilon0 right of 1, and epsilon0 (1 - 2x) in between. Rounded up it
+    gives an upper bound, rounded down a lower bound.
     """
-    half = int(math.ceil(epsilon0 / grid)) + 1
+    half = math.ceil(epsilon0 / grid) + 1
     edges = np.linspace(0.0, 1.0, 20 * half + 1)
-    mass = -np.diff(np.exp(-epsilon0 * edges)) / 2
     ends = epsilon0 * (1 - 2 * (edges[:-1] if rounding is np.ceil else edges[1:]))
     losses = np.concatenate(([epsilon0, -epsilon0], ends))
-    weights = np.concatenate(([0.5, math.exp(-epsilon0) / 2], mass))
+    weights = np.concatenate(([0.5, math.exp(-epsilon0) / 2], -np.diff(np.exp(-epsilon0 * edges)) / 2))
     bins = rounding(np.round(losses / grid, 9)).astype(int) + half
-    single = np.bincount(bins, weights=weights, minlength=2 * half + 1)
-    size = 2 ** math.ceil(math.log2(count * (len(single) - 1) + 1))
-    total = np.maximum(np.fft.irfft(np.fft.rfft(single, size) ** count, size), 0)
-    values = (np.arange(size) - count * half) * grid
+    return np.bincount(bins, weights=weights, minlength=2 * half + 1), half
+
+
+def laplace_oracle(parts, count, delta, grid, rounding):
+    """Epsilon of `count` releases from scratch, each with its distance split over coordinates as `parts`."""
+    spread = [laplace_loss(part, grid, rounding) for part in parts]
+    half = count * sum(h for _, h in spread)
+    size = 2 ** math.ceil(math.log2(2 * half + 1))
+    transform = np.prod([np.fft.rfft(pmf, size) for pmf, _ in spread], axis=0)
+    total = np.maximum(np.fft.irfft(transform**count, size), 0)
+    values = (np.arange(size) - half) * grid
     above = values > 0
 
     def excess(epsilon):
         return (total[above] * np.maximum(-np.expm1(epsilon - values[above]), 0)).sum() - delta
 
-    return brentq(excess, 0.0, epsilon0 * count + 1) if excess(0.0) > 0 else 0.0
+    return brentq(excess, 0.0, sum(parts) * count + 1) if excess(0.0) > 0 else 0.0
 
 
 @pytest.mark.parametrize(
-    ("epsilon0", "count", "delta"), [(0.1, 30, 1e-5), (1.0, 20, 1e-5), (1.0, 100, 1e-6), (3.0, 7, 1e-3)]
+    ("epsilon0", "count", "delta"), [(0.1, 30, 1e-5), (1.0, 20, 1e-5), (1.0, 60, 1e-6), (3.0, 7, 1e-3)]
 )
 def test_laplace_lies_between_independent_bounds(epsilon0, count, delta):
-    grid = 2e-4
-    lower = laplace_oracle(epsilon0, count, delta, grid, np.floor)
-    upper = laplace_oracle(epsilon0, count, delta, grid, np.ceil)
+    grid = 3e-4
+    lower = laplace_oracle([epsilon0], count, delta, grid, np.floor)
+    upper = laplace_oracle([epsilon0], count, delta, grid, np.ceil)
     assert upper - lower < 3 * count * grid
     assert lower - 1e-6 <= account(laplace(epsilon0, count), delta).epsilon <= upper + 1e-6
+
+
+@pytest.mark.parametrize("parts", [[0.5, 0.5], [0.9, 0.1], [0.25] * 4, [0.1] * 10])
+@pytest.mark.parametrize(("count", "delta"), [(1, 1e-5), (1, 0.1), (12, 1e-5), (12, 1e-2)])
+def test_one_coordinate_is_the_worst_split_of_the_distance(parts, count, delta):
+    split = laplace_oracle(parts, count, delta, 3e-4, np.ceil)
+    assert split <= account(laplace(1.0, count), delta).epsilon + 3e-4 * count * len(parts)
 
 
 def gaussian_oracle(sigma, delta):
@@ -121,7 +132,7 @@ def gaussian_oracle(sigma, delta):
     return brentq(excess, 0.0, 600.0) if excess(0.0) > 0 else 0.0
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.floats(0.8, 30.0), st.integers(1, 50), st.sampled_from([1e-7, 1e-5, 1e-3]))
 def test_gaussians_meet_their_closed_form(sigma, count, delta):
     exact = gaussian_oracle(sigma / math.sqrt(count), delta)
@@ -130,13 +141,13 @@ def test_gaussians_meet_their_closed_form(sigma, count, delta):
     )
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.floats(1e-6, 20.0), st.integers(1, 30), st.integers(1, 30), st.sampled_from([1e-8, 1e-5, 1e-2]))
 def test_laplace_grows_with_uploads_and_stays_below_basic(epsilon0, fewer, more, delta):
     one = account(laplace(epsilon0, fewer), delta)
     two = account(laplace(epsilon0, fewer + more), delta)
     assert 0.0 <= one.epsilon <= two.epsilon + 1e-4
-    assert two.epsilon <= two.basic_epsilon * (1 + 1e-4)
+    assert two.epsilon <= two.basic_epsilon
     assert one.epsilon >= epsilon0 + 2 * math.log1p(-delta) - 1e-4
 
 
@@ -219,6 +230,6 @@ def test_accountants_that_disagree_stop_the_report(monkeypatch, name, answer, ev
 
 
 def test_replace_one_is_twice_the_distance_not_the_same_number():
-    """Gaussian sigma 5 per add-or-remove distance is sigma 2.5 per replace-one distance: 0.726 against 1.555."""
+    """Gaussian sigma 5 per add-or-remove distance is 2.5 per replace-one distance: 0.726 against 1.555."""
     assert account(dp.GaussianDpEvent(5.0), 1e-5).epsilon == pytest.approx(0.726, abs=6e-4)
     assert account(dp.GaussianDpEvent(2.5), 1e-5).epsilon == pytest.approx(1.555, abs=6e-4)

@@ -36,7 +36,7 @@ INK, SOFT, LINE, WASH = "var(--ink)", "var(--soft)", "var(--line)", "var(--wash)
 SHAPES = {"circle": "●", "square": "■", "triangle-up": "▲", "diamond": "◆", "triangle-down": "▼"}
 SANS = "system-ui, -apple-system, Segoe UI, Roboto, Helvetica Neue, Arial, sans-serif"
 HEIGHT = 300
-ROC_GRID: Float64[np.ndarray, " points"] = np.logspace(-3, 0, 61)
+ROC_GRID: Float64[np.ndarray, " points"] = np.logspace(-3, 0, 46)
 
 _AXIS = {
     "domainColor": LINE,
@@ -132,7 +132,7 @@ def write_charts(report: AuditReport, folder: Path) -> list[Path]:
 
 def _colour(report: AuditReport, cells: Sequence[Cell]) -> alt.Color:
     order = list(setting_colours(report))
-    names = {cell.setting.slug: cell.setting.name for cell in cells}
+    names = {cell.setting.slug: words.setting(cell.setting) for cell in cells}
     return alt.Color(
         "setting:N",
         scale=alt.Scale(
@@ -171,7 +171,7 @@ def _utility_chart(report: AuditReport, trust: str, unit: str, cells: list[Cell]
                 "value": utility.seeds.mean,
                 "lo": utility.users.lo,
                 "hi": utility.users.hi,
-                "setting": cell.setting.name,
+                "setting": words.setting(cell.setting),
                 "method": words.named(words.METHODS, cell.method),
             }
         )
@@ -264,7 +264,7 @@ def _attack_chart(report: AuditReport, method: str, game: str, pairs: list[tuple
     rows: list[dict[str, Any]] = [
         {
             "attack": _attack_label(row),
-            "setting": cell.setting.name,
+            "setting": words.setting(cell.setting),
             "auc": row.auc.mean,
             "lo": row.users.lo,
             "hi": row.users.hi,
@@ -272,7 +272,7 @@ def _attack_chart(report: AuditReport, method: str, game: str, pairs: list[tuple
         }
         for cell, row in real
     ]
-    settings = list(dict.fromkeys(cell.setting.name for cell, _ in real))
+    settings = list(dict.fromkeys(words.setting(cell.setting) for cell, _ in real))
     order = sorted(
         dict.fromkeys(_attack_label(row) for _, row in real),
         key=lambda a: -max(r["auc"] for r in rows if r["attack"] == a),
@@ -364,7 +364,7 @@ def _roc_chart(report: AuditReport, cell: Cell, best: AttackCell) -> Chart:
         name = f"{words.capital(attack)}, {words.rounds_short(list(rounds))}"
         mean = np.mean([_on_grid(row.roc) for row in rows], axis=0)
         curves += [
-            {"fpr": float(f), "tpr": float(t), "curve": name, "kind": kind}
+            {"fpr": float(f"{f:.3g}"), "tpr": float(f"{t:.3g}"), "curve": name, "kind": kind}
             for f, t in zip(ROC_GRID, np.maximum(mean, ROC_GRID[0]), strict=True)
         ]
     colour = f"var({variable(list(setting_colours(report)).index(cell.setting.slug))})"
@@ -406,12 +406,12 @@ def _roc_chart(report: AuditReport, cell: Cell, best: AttackCell) -> Chart:
         )
     )
     rate = f"{best.tpr_at_1pct.mean:.1%}" if best.tpr_at_1pct else "an unresolved share"
-    name = words.named(words.METHODS, cell.method)
+    name = f"{words.named(words.METHODS, cell.method)}, {words.setting(cell.setting)}"
     return _finished(
         alt.layer(diagonal, lines).properties(height=230),
         f"roc_{cell.method}_{cell.setting.slug}",
-        f"{name}, {cell.setting.name}",
-        f"ROC on logarithmic axes for {name} under {cell.setting.name}. The strongest attack, {best.attack}, "
+        name,
+        f"ROC on logarithmic axes: {name}. The strongest attack, {best.attack}, "
         f"finds {rate} of the used items at 1 % false alarms; a coin finds 1 %.",
     )
 

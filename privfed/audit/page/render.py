@@ -15,7 +15,7 @@ from typing import Any
 import vl_convert
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from privfed.audit.aggregates import SEEDS_FOR_AN_INTERVAL
+from privfed.audit.aggregates import SEEDS_FOR_AN_INTERVAL, grouped
 from privfed.audit.headline import AFTER_PROTECTION, at_main_tap, main_attack, protected_cells
 from privfed.audit.page import words
 from privfed.audit.page.charts import (
@@ -67,7 +67,14 @@ def render(report: AuditReport) -> str:
         methods=words.listed([words.named(words.METHODS, name) for name in method_shapes(report)]),
         tested=" ".join(s.text for s in report.statements if s.topic == "tested"),
         sections=SECTIONS,
-        cards=[_card(report, cell, show_method=several) for cell in cells],
+        findings=[
+            {
+                "method": words.named(words.METHODS, method) if several else "",
+                "cards": [_card(report, c) for c in same],
+            }
+            for method, same in grouped(cells, lambda cell: cell.method).items()
+        ],
+        guarantees=_guarantees(report),
         glossary=_glossary(cells),
         legend=_legend(report),
         shapes=[
@@ -94,7 +101,7 @@ def render(report: AuditReport) -> str:
         costs=_cost_rows(report),
         limits=[s.text for s in report.statements if s.topic == "limit"],
         facts=_facts(report),
-        plans={f"{cell.method}, {cell.setting.name}": cell.plan for cell in cells},
+        plans={f"{cell.method}, {words.setting(cell.setting)}": cell.plan for cell in cells},
         specs=_specs([*charts.utility, *charts.attacks, *charts.roc]),
         script=_script(),
         share=words.share,
@@ -142,7 +149,7 @@ def _colour(report: AuditReport, cell: Cell) -> str:
 
 
 def _legend(report: AuditReport) -> list[dict[str, str]]:
-    names = {cell.setting.name: _colour(report, cell) for cell in protected_cells(report)}
+    names = {words.setting(cell.setting): _colour(report, cell) for cell in protected_cells(report)}
     return [{"name": name, "colour": colour} for name, colour in names.items()]
 
 
@@ -151,28 +158,46 @@ def _title(report: AuditReport, cell: Cell) -> dict[str, Any]:
     method = words.named(words.METHODS, cell.method)
     yardstick = cell.method == POPULARITY
     return {
-        "name": f"{method} (no personal model)" if yardstick else f"{method}, {cell.setting.name}",
+        "name": f"{method} (no personal model)" if yardstick else f"{method}, {words.setting(cell.setting)}",
         "colour": None if yardstick else _colour(report, cell),
         "yardstick": yardstick,
     }
 
 
-def _card(report: AuditReport, cell: Cell, *, show_method: bool) -> dict[str, Any]:
+def _guarantees(report: AuditReport) -> list[dict[str, Any]]:
+    """One card per setting, or several where methods differ in what they are guaranteed."""
+    claims = grouped(
+        protected_cells(report), lambda cell: (cell.setting.slug, cell.guarantee.model_dump_json())
+    )
+    several = len(method_shapes(report)) > 1
+    cards = []
+    for same in claims.values():
+        claim = same[0].guarantee
+        cards.append(
+            {
+                "setting": words.capital(words.setting(same[0].setting)),
+                "colour": _colour(report, same[0]),
+                "holds_for": words.listed([words.named(words.METHODS, c.method) for c in same])
+                if several
+                else "",
+                "epsilon": words.epsilon(claim.epsilon),
+                "epsilon_note": _epsilon_note(claim),
+                "facts": _claim_facts(claim),
+                "notes": _notes(claim, shared_caveats(report)),
+            }
+        )
+    return cards
+
+
+def _card(report: AuditReport, cell: Cell) -> dict[str, Any]:
     said = {
         s.topic: s for s in report.statements if (s.method, s.setting) == (cell.method, cell.setting.slug)
     }
-    attack, claim = main_attack(cell), cell.guarantee
     return {
-        "setting": words.capital(cell.setting.name),
-        "method": words.named(words.METHODS, cell.method),
-        "show_method": show_method,
+        "setting": words.capital(words.setting(cell.setting)),
         "colour": _colour(report, cell),
         "said": [(title, said[topic]) for topic, title in SAID.items() if topic in said],
-        "epsilon": words.epsilon(claim.epsilon),
-        "epsilon_note": _epsilon_note(claim),
-        "facts": _claim_facts(claim),
-        "notes": _notes(claim, shared_caveats(report)),
-        **_hits(attack),
+        **_hits(main_attack(cell)),
     }
 
 

@@ -3,6 +3,8 @@
 import math
 import re
 
+from privfed.audit.report import Setting
+
 METHODS = {
     "popularity": "Popularity",
     "fedmf": "FedMF",
@@ -24,7 +26,7 @@ TRUST = {
     "central": "the server, which adds the noise",
 }
 UNITS = {
-    "user": "one person's whole history",
+    "user": "everything one person contributes",
     "user_round": "one person's upload in one round",
     "upload": "one person's upload in one round",
     "interaction": "one interaction of one person",
@@ -47,6 +49,11 @@ _SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 def named(names: dict[str, str], slug: str) -> str:
     """The human name of a slug; an unknown slug is shown as it is, with spaces."""
     return names.get(slug, slug.replace("_", " "))
+
+
+def setting(one: Setting) -> str:
+    """A setting's name; the plan that calls itself "none" is no protection."""
+    return "no protection" if one.name == "none" else one.name
 
 
 def capital(text: str) -> str:

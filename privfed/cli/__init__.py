@@ -1,0 +1,71 @@
+"""The `privfed` command: every part of the library from a terminal.
+
+This file and the command modules import only typer and rich, so that `--help` is quick; what a command needs of the
+library is imported when it runs.
+"""
+
+import sys
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from privfed import __version__
+from privfed.cli import attack, audit, budget, data, failures, methods, recommend, run
+
+
+class _Commands(TyperGroup):
+    """The group of commands; whatever goes wrong in one is answered here, in one sentence."""
+
+    def main(self, *args: Any, **options: Any) -> NoReturn:
+        """Run the command line and exit with its code."""
+        options["standalone_mode"] = False
+        try:
+            code = super().main(*args, **options)
+        except Exception as error:
+            code = failures.answer(error)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+app = typer.Typer(
+    name="privfed",
+    cls=_Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    help="Train federated recommenders behind a privacy layer, attack them, and see what the protection buys and "
+    "costs. Start with: privfed audit --method gpfedrec --data synthetic-small --rounds 10 --out first-audit",
+)
+
+app.command("audit", epilog=audit.EXAMPLE)(audit.audit)
+app.command("run", epilog=run.EXAMPLE)(run.run)
+app.command("attack", epilog=attack.EXAMPLE)(attack.attack)
+app.command("recommend", epilog=recommend.EXAMPLE)(recommend.recommend)
+app.command("methods", epilog=methods.EXAMPLE)(methods.methods)
+app.add_typer(budget.app, name="budget")
+app.add_typer(data.app, name="data")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"privfed {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _every_command(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    del version
+
+
+def main() -> NoReturn:
+    """Entry point of the `privfed` script."""
+    app(prog_name="privfed")
+    sys.exit(0)
+
+
+__all__ = ["app", "main"]

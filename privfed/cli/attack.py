@@ -1,0 +1,48 @@
+"""`privfed attack`: what an honest but curious server could tell from the uploads of a run."""
+
+from privfed.cli import options
+from privfed.cli.screen import Screen
+
+EXAMPLE = "Example: privfed attack runs/laplace"
+
+
+def attack(
+    directory: options.RunDirectory,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+    device: options.Device = "cpu",
+) -> None:
+    """Attack what RUN_DIR tapped: which items did each person train on?
+
+    Writes attacks.json beside the run. An AUC of 0.5 is a coin, 1 is certainty; a guess by popularity alone stands
+    beside every attack.
+    """
+    del device
+    from privfed.audit.attacking import attack_run
+    from privfed.cli.directory import Record, write_json
+    from privfed.cli.settings import Source, load_data
+    from privfed.cli.show import attacks_table, card_line
+    from privfed.data import split
+
+    screen = Screen(as_json, quiet)
+    record = Record.read(directory, "run")
+    config = record.experiment()
+    interactions = load_data(Source(config.data, record.columns, chosen=True), screen)
+    record.check_data(interactions, directory)
+    screen.explain(f"Data: {card_line(interactions.card)}", f"Plan: {config.privacy.name}", "")
+    rows = attack_run(directory, config, split(interactions, config.split))
+    found = {
+        "directory": str(directory),
+        "plan": config.privacy.name,
+        "synthetic": interactions.card.synthetic,
+        "attacks": [row.model_dump(mode="json") for row in rows],
+    }
+    write_json(directory / "attacks.json", found)
+    screen.result(attacks_table(rows, synthetic=interactions.card.synthetic))
+    screen.explain(
+        *dict.fromkeys(f"- {row.attack}: {row.explains}" for row in rows),
+        "The adversary follows the protocol, keeps what it receives and knows how popular items are. That these "
+        "attacks fail would not show that others do.",
+        f"All numbers: {directory / 'attacks.json'}",
+    )
+    screen.document(found)

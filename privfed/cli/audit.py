@@ -1,0 +1,158 @@
+"""`privfed audit`: a grid of methods, plans and seeds, attacked and reported on one page."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from privfed.cli import options
+from privfed.cli.failures import CONTRADICTED, InterruptedRunError
+from privfed.cli.screen import Screen
+
+EXAMPLE = (
+    "Example: privfed audit --method gpfedrec --data ml-100k --rounds 40 --seeds 3 --out audits/gpfedrec"
+)
+
+
+def audit(
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="Folder of the report.", show_default=False)
+    ],
+    experiment: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[EXPERIMENT.toml]",
+            help="A TOML file with methods, plans, rounds, seeds, data, split, protocol, taps.",
+            show_default=False,
+        ),
+    ] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--method",
+            metavar="METHOD",
+            help="A method to audit; may be given several times.",
+            show_default="gpfedrec",
+        ),
+    ] = None,
+    data: options.Data = None,
+    rounds: Annotated[
+        int | None, typer.Option("--rounds", metavar="N", help="Rounds of every run.", show_default="40")
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option("--seeds", metavar="S", help="Runs with seeds 0 to S - 1.", show_default="1"),
+    ] = None,
+    privacy: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--privacy",
+            metavar="WORDS",
+            help="A privacy plan in words (see privfed run --help); may be given several times.",
+            show_default="none, published noise, local Laplace at epsilon0 = 8 and 1",
+        ),
+    ] = None,
+    protocol: options.Protocol = None,
+    settings: options.Settings = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "--workers", metavar="N", min=1, help="Runs at the same time.", show_default="one per core"
+        ),
+    ] = None,
+    user_column: options.UserColumn = None,
+    item_column: options.ItemColumn = None,
+    time_column: options.TimeColumn = None,
+    rating_column: options.RatingColumn = None,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+    device: options.Device = "cpu",
+) -> None:
+    """Train every method behind every plan, attack what the server saw, and write one report.
+
+    Writes report.json, runs.csv, index.html and charts/ to --out. The exit code is 1 when the numbers contradict a
+    claim. An audit that was stopped continues when the same command is given again.
+    """
+    del device
+    from privfed.audit.grid import AuditProgress, run_audit
+    from privfed.cli import directory
+    from privfed.cli import settings as read
+    from privfed.cli.failures import CommandError
+    from privfed.cli.show import audit_table, card_line
+    from privfed.data import split
+
+    screen = Screen(as_json, quiet)
+    flags: read.Layer = {
+        "data": data,
+        "rounds": rounds,
+        "seeds": seeds,
+        "protocol": protocol,
+        "methods": method,
+        "plans": privacy,
+        "columns": options.columns(user_column, item_column, time_column, rating_column),
+    }
+    config, source = read.audit_config(
+        read.read_file(experiment),
+        {key: value for key, value in flags.items() if value},
+        [read.read_setting(text) for text in settings or ()],
+    )
+    directory.claim(out)
+    interactions = read.load_data(source, screen)
+    if not source.chosen:
+        config = config.model_copy(update={"data": interactions.name})
+    record = directory.Record(
+        kind="audit",
+        config=config.model_dump(mode="json"),
+        columns=source.columns,
+        data_sha256=interactions.card.sha256,
+    )
+    if (out / directory.RECORD).exists():
+        former = directory.Record.read(out, "audit")
+        if other := read.first_difference(former.model_dump(mode="json"), record.model_dump(mode="json")):
+            raise CommandError(f"{out} holds an audit with {other}: choose another --out")
+    elif any(out.iterdir()):
+        raise CommandError(f"{out} is not empty and holds no audit of privfed: choose another --out")
+    cells = len(config.cells())
+    screen.explain(
+        f"Data: {card_line(interactions.card)}",
+        f"Split: {split(interactions, config.split).describe()}",
+        f"Protocol: {config.protocol.sentence()}",
+        f"Runs: {cells}, for {', '.join(str(m['name']) for m in config.methods)} and popularity under: "
+        f"{'; '.join(plan.name for plan in config.plans)}.",
+        "",
+    )
+    record.write(out)
+    with screen.progress("audit", sum(cell.rounds for cell in config.cells())) as advance:
+
+        def progress(sign: AuditProgress) -> None:
+            last = sign.done_rounds == sign.total_rounds or sign.text.endswith(f"of {config.rounds}")
+            advance(sign.done_rounds, f"{sign.cell}: {sign.text}" if screen.err.is_terminal or last else "")
+
+        try:
+            report = run_audit(config, interactions, out, workers=workers, progress=progress)
+        except KeyboardInterrupt:
+            raise InterruptedRunError(
+                "stopped; finished runs are kept, so give the same command again to go on"
+            ) from None
+    page = out / "index.html"
+    for statement in report.statements:
+        screen.explain(f"- {statement.text}" + (f" ({statement.detail})" if statement.detail else ""))
+    screen.explain("")
+    screen.result(audit_table(report, synthetic=interactions.card.synthetic))
+    for contradiction in report.contradictions:
+        screen.result(f"Contradicted: {contradiction.text}")
+    screen.result(f"The page: {page}")
+    screen.document(
+        {
+            "directory": str(out),
+            "page": str(page),
+            "report": str(out / "report.json"),
+            "synthetic": interactions.card.synthetic,
+            "protocol": config.protocol.sentence(),
+            "statements": [statement.model_dump(mode="json") for statement in report.statements],
+            "contradictions": [c.model_dump(mode="json") for c in report.contradictions],
+            "cells": [cell.model_dump(mode="json") for cell in report.aggregates],
+        }
+    )
+    if report.contradictions:
+        raise typer.Exit(CONTRADICTED)

@@ -1,0 +1,41 @@
+"""Which methods run behind which protections, and what those can claim."""
+
+from dataclasses import dataclass
+
+from privfed.methods import Method
+from privfed.privacy import ClipOnly, LocalLaplace, Nothing, UnclippedNoise
+from privfed.privacy.plan import Protection
+
+EXAMPLES: dict[str, Protection] = {
+    "none": Nothing(),
+    "none:release=total": Nothing(release="total"),
+    "clip": ClipOnly(clip_norm=1.0),
+    "published-noise": UnclippedNoise(scale=0.3),
+    "local-laplace": LocalLaplace(clip_norm=1.0, epsilon0=1.0),
+}
+"""One protection of every kind, by the words that name it on the command line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How a method and a protection go together.
+
+    Attributes:
+        reason: why they do not; None where they do.
+        unbounded: why epsilon is infinite all the same; None where it is finite.
+    """
+
+    reason: str | None
+    unbounded: str | None
+
+
+def fit(method: Method, protection: Protection) -> Fit:
+    """Whether `method` runs behind `protection`, and whether that gives a guarantee."""
+    return Fit(refusal(method, protection), protection.unbounded_reason)
+
+
+def refusal(method: Method, protection: Protection) -> str | None:
+    """Why `method` cannot run behind `protection`; None where it can."""
+    if method.release == "individual" and protection.release == "total":
+        return f"its server needs {method.reads}, and behind this protection it sees only their sum"
+    return None

@@ -1,0 +1,118 @@
+"""`privfed data`: which data sets there are, getting them, and what is in one."""
+
+from typing import Annotated
+
+import typer
+
+from privfed.cli import options
+from privfed.cli.failures import CommandError
+from privfed.cli.screen import Screen
+
+app = typer.Typer(help="Data sets: which there are, where they are, what is in them.", no_args_is_help=True)
+
+
+@app.command("list", epilog="Example: privfed data list")
+def list_(
+    as_json: options.Json = False, quiet: options.Quiet = False, device: options.Device = "cpu"
+) -> None:
+    """List the data sets that have a name, and whether they are on this machine."""
+    del device
+    from privfed.cli.show import plain_table
+    from privfed.data import catalogue
+
+    screen = Screen(as_json, quiet)
+    found = [(dataset, catalogue.find(dataset.name)) for dataset in catalogue.list()]
+    screen.document(
+        [
+            {
+                "name": dataset.name,
+                "summary": dataset.summary,
+                "synthetic": dataset.synthetic,
+                "terms": dataset.terms,
+                "here": located is not None,
+                "route": None if located is None else located.route,
+                "path": None if located is None or located.path is None else str(located.path),
+            }
+            for dataset, located in found
+        ]
+    )
+    rows = [
+        (
+            dataset.name,
+            dataset.summary,
+            located.route if located else f"not here: privfed data fetch {dataset.name}",
+        )
+        for dataset, located in found
+    ]
+    screen.result(plain_table("Data sets", ("name", "what it is", "where"), rows))
+    screen.explain(
+        "A csv, tsv or parquet file of your own works too: privfed data show PATH --user-column ..."
+    )
+
+
+@app.command(epilog="Example: privfed data fetch ml-100k")
+def fetch(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A data set of the list.", show_default=False)],
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+    device: options.Device = "cpu",
+) -> None:
+    """Bring a data set to this machine, checked by its SHA-256; nothing happens where it is here already."""
+    del device
+    from privfed.data import catalogue, terms_once
+
+    screen = Screen(as_json, quiet)
+    if name not in {dataset.name for dataset in catalogue.list()}:
+        names = ", ".join(dataset.name for dataset in catalogue.list())
+        raise CommandError(f"there is no data set {name!r} to fetch: choose one of {names}")
+    located = catalogue.fetch(name, screen.note)
+    path = None if located.path is None else str(located.path)
+    screen.document({"name": name, "path": path, "route": located.route})
+    screen.result(f"{name}: {located.route}" + ("" if path is None else f", {path}"))
+    if not screen.quiet and (terms := terms_once(name)):
+        screen.note(f"Terms of {name}: {terms}")
+
+
+@app.command(
+    epilog="Example: privfed data show ratings.csv --user-column who --item-column what --time-column at"
+)
+def show(
+    data: Annotated[
+        str, typer.Argument(metavar="NAME|PATH", help="A data set by name, or a path.", show_default=False)
+    ],
+    user_column: options.UserColumn = None,
+    item_column: options.ItemColumn = None,
+    time_column: options.TimeColumn = None,
+    rating_column: options.RatingColumn = None,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+    device: options.Device = "cpu",
+) -> None:
+    """Show what is in a data set, and what leave-one-out would hold out."""
+    del device
+    from privfed.cli.settings import Source, load_data
+    from privfed.cli.show import plain_table, synthetic_mark
+    from privfed.data import SplitSpec, split
+
+    screen = Screen(as_json, quiet)
+    columns = options.columns(user_column, item_column, time_column, rating_column)
+    interactions = load_data(Source(data, columns, chosen=True), screen)
+    card = interactions.card
+    parts = None if interactions.time is None else split(interactions, SplitSpec()).describe()
+    attributes = [] if interactions.attributes is None else [str(c) for c in interactions.attributes.columns]
+    screen.document(card.model_dump(mode="json") | {"split": parts, "attributes": attributes})
+    rows = [
+        (
+            field.replace("_", " "),
+            "unknown" if value is None else f"{value:,}" if isinstance(value, int) else str(value),
+        )
+        for field, value in (card.model_dump() | {"attributes": ", ".join(attributes) or "none"}).items()
+    ]
+    screen.result(
+        plain_table(f"{card.name}{synthetic_mark(synthetic=card.synthetic)}", ("field", "value"), rows)
+    )
+    screen.explain(
+        f"Split: {parts}"
+        if parts
+        else "Split: there are no times, so leave-one-out is not possible; use --set split.kind=ratio when training."
+    )

@@ -1,0 +1,140 @@
+"""The folder of a run or an audit: a `config.json` that says what is in it, and files that are whole or absent.
+
+`config.json` is `{format, kind, privfed, config, columns, data_sha256}`. A folder in another format is refused, because
+what its files mean may have changed.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+from privfed import __version__
+from privfed.cli.failures import CommandError
+from privfed.data import Interactions
+from privfed.experiment import ExperimentConfig
+from privfed.privacy import configure
+
+FORMAT = 1
+RECORD = "config.json"
+Kind = Literal["run", "audit"]
+
+
+class Record(BaseModel):
+    """What a folder holds.
+
+    Attributes:
+        format: format of the folder.
+        kind: a run or an audit.
+        privfed: version that wrote it.
+        config: the whole configuration.
+        columns: role -> column of a table of one's own; None where the data set names them itself.
+        data_sha256: digest of the data as they were loaded.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: int = FORMAT
+    kind: Kind
+    privfed: str = __version__
+    config: dict[str, JsonValue]
+    columns: dict[str, str] | None
+    data_sha256: str | None
+
+    @classmethod
+    def read(cls, folder: Path, kind: Kind) -> "Record":
+        """The record of `folder`.
+
+        Raises:
+            CommandError: there is none, or it is damaged, of another kind or in another format.
+        """
+        try:
+            content = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            missing = "holds no run" if folder.is_dir() else "is not there"
+            raise CommandError(f"{folder} {missing}: give the --out folder of 'privfed {kind}'") from None
+        except NotADirectoryError:
+            raise CommandError(f"{folder} is a file: give the --out folder of 'privfed {kind}'") from None
+        except ValueError as error:
+            raise CommandError(
+                f"{folder / RECORD} is damaged ({error}): start again with another --out"
+            ) from error
+        found = content.get("format") if isinstance(content, dict) else None
+        if found != FORMAT:
+            writer = content.get("privfed", "unknown") if isinstance(content, dict) else "unknown"
+            raise CommandError(
+                f"{folder} was written in format {found} by privfed {writer}, and privfed {__version__} reads format "
+                f"{FORMAT}: use the version that wrote it, or start again with another --out"
+            )
+        record = configure(cls, content)
+        if record.kind != kind:
+            raise CommandError(
+                f"{folder} holds an {record.kind}, not a {kind}: give the folder of a {kind}"
+            ) from None
+        return record
+
+    def write(self, folder: Path) -> None:
+        """Put the record into `folder`."""
+        write_json(folder / RECORD, self.model_dump(mode="json"))
+
+    def experiment(self) -> ExperimentConfig:
+        """The configuration of a run."""
+        return configure(ExperimentConfig, self.config)
+
+    def check_data(self, interactions: Interactions, folder: Path) -> None:
+        """Refuse data other than the run was trained on.
+
+        Raises:
+            CommandError: the digests differ.
+        """
+        if interactions.card.sha256 != self.data_sha256:
+            raise CommandError(
+                f"the data set {interactions.name} is not the one that {folder} was made from (its digest differs): "
+                "bring back the former data, or start again with another --out"
+            )
+
+
+def prepare(folder: Path, *, resume: bool) -> None:
+    """Make sure that a run can be written to `folder`, before any work is done.
+
+    Raises:
+        CommandError: it holds something already, or cannot be written.
+    """
+    if not resume and (folder / RECORD).exists():
+        raise CommandError(
+            f"{folder} holds a run already: add --resume to continue it, or choose another --out"
+        )
+    claim(folder)
+    if not resume and any(folder.iterdir()):
+        raise CommandError(f"{folder} is not empty and holds no run of privfed: choose another --out")
+
+
+def claim(folder: Path) -> None:
+    """Make `folder`, and make sure that it can be written.
+
+    Raises:
+        CommandError: it cannot.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CommandError(
+            f"cannot make the folder {folder} ({error.strerror}): choose another --out"
+        ) from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise CommandError(f"the folder {folder} cannot be written: choose another --out")
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON file, whole or not at all."""
+    write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file, whole or not at all."""
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)

@@ -1,0 +1,82 @@
+"""Exceptions as people meet them: one sentence on standard error, and an exit code.
+
+0 is success, 1 an audit that found a claim contradicted, 2 bad input, 130 an interruption, 70 a fault of privfed
+itself, which keeps its traceback.
+"""
+
+import sys
+import traceback
+
+import click
+
+CONTRADICTED = 1
+BAD_INPUT = 2
+INTERRUPTED = 130
+FAULT = 70
+
+_OURS = ("privfed", "attacks", "secure_agg")
+
+
+class CommandError(ValueError):
+    """What was asked for on the command line cannot be done; the message is one sentence."""
+
+
+class InterruptedRunError(Exception):
+    """Somebody pressed Ctrl-C; the message says how to go on."""
+
+
+def answer(error: Exception) -> int:
+    """Print what there is to say about `error` and give the exit code."""
+    if isinstance(error, InterruptedRunError):
+        _say(str(error))
+        return INTERRUPTED
+    if isinstance(error, click.ClickException):
+        # Where a command without arguments prints its help, click leaves no message.
+        if message := error.format_message().strip():
+            _say(message)
+        return BAD_INPUT
+    if isinstance(error, OSError):
+        _say(_of_the_system(error))
+        return BAD_INPUT
+    if isinstance(error, ValueError) and _is_meant_for_people(error):
+        _say(_sentence(error))
+        return BAD_INPUT
+    traceback.print_exception(error)
+    _say("this is a fault of privfed itself, not of what was given; please report it with the lines above")
+    return FAULT
+
+
+def _say(sentence: str) -> None:
+    sys.stderr.write(f"privfed: {' '.join(sentence.split())}\n")
+
+
+def _of_the_system(error: OSError) -> str:
+    reason = error.strerror or str(error) or type(error).__name__
+    if error.filename is None:
+        return f"the operating system refused ({reason}); check paths, permissions and free space"
+    return f"cannot use {error.filename} ({reason}); check the path, its permissions and the free space"
+
+
+def _sentence(error: ValueError) -> str:
+    from pydantic import ValidationError
+
+    if isinstance(error, ValidationError):
+        from privfed.privacy import explain
+
+        return explain(error)
+    return str(error)
+
+
+def _is_meant_for_people(error: ValueError) -> bool:
+    """Whether this project raised it: by its class, by where it was raised, or in a worker process of an audit."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    raised_in = frames[-1][0].f_globals.get("__name__", "") if frames else ""
+    modules = (type(error).__module__, str(raised_in))
+    return any(_root(module) in _OURS for module in modules) or _root(str(raised_in)) in {
+        "concurrent",
+        "pydantic",
+    }
+
+
+def _root(module: str) -> str:
+    return module.partition(".")[0]

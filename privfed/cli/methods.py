@@ -1,0 +1,99 @@
+"""`privfed methods`: what can be trained, what its server learns, and which protections fit."""
+
+from typing import Annotated
+
+import typer
+
+from privfed.cli import options
+from privfed.cli.screen import Screen
+
+EXAMPLE = "Example: privfed methods. The settings of one method: privfed methods gpfedrec"
+
+
+def methods(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[METHOD]", help="Show this method with its settings.", show_default=False),
+    ] = None,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+    device: options.Device = "cpu",
+) -> None:
+    """List the methods: source, what the server reads by design, and how each goes with each protection."""
+    del device
+    from privfed import methods as registry
+    from privfed.cli.compatibility import EXAMPLES, fit
+    from privfed.cli.show import plain_table
+
+    screen = Screen(as_json, quiet)
+    chosen = registry.methods() if name is None else {name: registry.method(name)}
+    fits = {m: {words: fit(found, p) for words, p in EXAMPLES.items()} for m, found in chosen.items()}
+    settings = {
+        m: {
+            key: (field.get_default(), field.description or "")
+            for key, field in found.config.model_fields.items()
+        }
+        for m, found in chosen.items()
+    }
+    screen.document(
+        [
+            {
+                "name": m,
+                "title": found.title,
+                "source": found.source,
+                "server_reads": found.reads,
+                "release": found.release,
+                "settings": {
+                    key: {"default": default, "description": told}
+                    for key, (default, told) in settings[m].items()
+                },
+                "protections": {
+                    words: {
+                        "runs": fits[m][words].reason is None,
+                        "reason": fits[m][words].reason,
+                        "finite_epsilon": fits[m][words].unbounded is None,
+                        "reason_if_inf": fits[m][words].unbounded,
+                    }
+                    for words in EXAMPLES
+                },
+            }
+            for m, found in chosen.items()
+        ]
+    )
+    screen.result(
+        plain_table(
+            "Methods",
+            ("method", "what it is", "source", "what its server reads"),
+            [(m, found.title, found.source, found.reads) for m, found in chosen.items()],
+        ),
+        plain_table(
+            "Does it run behind this protection, and with which epsilon?",
+            ("method", *EXAMPLES),
+            [
+                (
+                    m,
+                    *(
+                        "no" if f.reason else f"epsilon {'= inf' if f.unbounded else 'finite'}"
+                        for f in row.values()
+                    ),
+                )
+                for m, row in fits.items()
+            ],
+        ),
+    )
+    if name is not None:
+        screen.result(
+            plain_table(
+                f"Settings of {name}",
+                ("--set", "default", "meaning"),
+                [(f"method.{key}", str(default), told) for key, (default, told) in settings[name].items()],
+            )
+        )
+    refused = [
+        f"- {m} behind {words}: {f.reason}."
+        for m, row in fits.items()
+        for words, f in row.items()
+        if f.reason
+    ]
+    unbounded = [f"- {words}: {p.unbounded_reason}." for words, p in EXAMPLES.items() if p.unbounded_reason]
+    screen.explain(*(["Not possible:", *refused] if refused else []), "Why epsilon is inf:", *unbounded)

@@ -1,0 +1,89 @@
+"""Options that several commands share, spelt once."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from privfed.cli.failures import CommandError
+
+
+def _only_the_processor(device: str) -> str:
+    if device != "cpu":
+        raise CommandError(f"--device {device} is not available: this release computes on cpu only")
+    return device
+
+
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document on standard output, and nothing else there.")
+]
+Quiet = Annotated[
+    bool,
+    typer.Option("--quiet", "-q", help="Print the result only: no progress, explanations or next steps."),
+]
+Device = Annotated[
+    str,
+    typer.Option(
+        "--device", callback=_only_the_processor, help="Where to compute; this release knows cpu only."
+    ),
+]
+Data = Annotated[
+    str | None,
+    typer.Option(
+        "--data",
+        metavar="NAME|PATH",
+        help="A data set by name (privfed data list), or the path of a csv, tsv or parquet file or of a folder.",
+        show_default="ml-100k; generated data where that cannot be had",
+    ),
+]
+UserColumn = Annotated[
+    str | None,
+    typer.Option("--user-column", metavar="COLUMN", help="Column of user ids.", show_default="user"),
+]
+ItemColumn = Annotated[
+    str | None,
+    typer.Option("--item-column", metavar="COLUMN", help="Column of item ids.", show_default="item"),
+]
+TimeColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--time-column",
+        metavar="COLUMN",
+        help="Column of times, in seconds or dates.",
+        show_default="timestamp",
+    ),
+]
+RatingColumn = Annotated[
+    str | None,
+    typer.Option("--rating-column", metavar="COLUMN", help="Column of ratings.", show_default="rating"),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Set one field, for example method.lr=0.05, privacy.delta=1e-6, protocol.candidates=sampled or "
+        "split.ties=earlier_row_is_newer. May be given several times; the last one wins.",
+    ),
+]
+Protocol = Annotated[
+    str | None,
+    typer.Option(
+        "--protocol",
+        metavar="honest|paper",
+        help="How utility is measured: honest ranks all items and knows nothing of the held-out ones; paper "
+        "repeats the released code of PFedRec and GPFedRec, to compare with their tables.",
+        show_default="honest",
+    ),
+]
+RunDirectory = Annotated[
+    Path, typer.Argument(metavar="RUN_DIR", help="The --out folder of 'privfed run'.", show_default=False)
+]
+
+
+def columns(
+    user: str | None, item: str | None, time: str | None, rating: str | None
+) -> dict[str, str] | None:
+    """Role -> column, of the columns that were named; None where none was."""
+    named = {"user": user, "item": item, "timestamp": time, "rating": rating}
+    return {role: column for role, column in named.items() if column is not None} or None

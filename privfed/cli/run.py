@@ -1,0 +1,150 @@
+"""`privfed run`: train one method behind one plan, in a folder that a killed run can continue from."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from privfed.cli import options
+from privfed.cli.screen import Screen
+
+EXAMPLE = (
+    "Example: privfed run gpfedrec --data ml-100k --rounds 100 "
+    "--privacy local-laplace:epsilon0=1,clip_norm=1 --out runs/laplace"
+)
+
+
+def run(
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the run.", show_default=False)],
+    method: Annotated[
+        str | None,
+        typer.Argument(metavar="METHOD", help="What to train (privfed methods).", show_default=False),
+    ] = None,
+    data: options.Data = None,
+    rounds: Annotated[
+        int | None, typer.Option("--rounds", metavar="N", help="Rounds to train.", show_default="100")
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", metavar="S", help="Seed of parameters, sampling and noise.", show_default="0"),
+    ] = None,
+    privacy: Annotated[
+        str | None,
+        typer.Option(
+            "--privacy",
+            metavar="WORDS",
+            help="The privacy plan in words: none, clip, published-noise or local-laplace, then a colon and its fields "
+            "between commas, as in the example below; also delta, sampling.kind, sampling.rate and sampling.size.",
+            show_default="none",
+        ),
+    ] = None,
+    protocol: options.Protocol = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config", metavar="FILE", help="A TOML file with any of these fields.", show_default=False
+        ),
+    ] = None,
+    settings: options.Settings = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the run in --out from its last checkpoint.")
+    ] = False,
+    user_column: options.UserColumn = None,
+    item_column: options.ItemColumn = None,
+    time_column: options.TimeColumn = None,
+    rating_column: options.RatingColumn = None,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+    device: options.Device = "cpu",
+) -> None:
+    """Train METHOD behind a privacy plan; write metrics, ledger, guarantee, checkpoint and taps to --out.
+
+    Before training it says what the run will cost in privacy, bytes and time; at the end how good it is beside
+    popularity, and what is guaranteed.
+    """
+    del device
+    from privfed.cli import directory, training
+    from privfed.cli import settings as read
+    from privfed.cli.failures import CommandError
+    from privfed.cli.show import card_line, forecast_lines, guarantee_box, utility_table
+    from privfed.data import split
+    from privfed.experiment import Experiment
+
+    screen = Screen(as_json, quiet)
+    flags: read.Layer = {
+        "data": data,
+        "rounds": rounds,
+        "seed": seed,
+        "privacy": privacy,
+        "protocol": protocol,
+        "columns": options.columns(user_column, item_column, time_column, rating_column),
+        "method": None if method is None else {"name": method},
+    }
+    layers = [
+        read.read_file(config),
+        {key: value for key, value in flags.items() if value is not None},
+        *(read.read_setting(text) for text in settings or ()),
+    ]
+    record = directory.Record.read(out, "run") if resume else None
+    if record is not None:
+        layers.insert(0, record.config | ({"columns": record.columns} if record.columns else {}))
+    chosen, source = read.run_config(layers)
+    if record is not None and (other := read.first_difference(record.config, chosen.model_dump(mode="json"))):
+        raise CommandError(f"{out} was begun with {other}: resume it as it was, or choose another --out")
+    directory.prepare(out, resume=resume)
+
+    interactions = read.load_data(source, screen)
+    if record is None:
+        chosen = chosen.model_copy(update={"data": chosen.data if source.chosen else interactions.name})
+        record = directory.Record(
+            kind="run",
+            config=chosen.model_dump(mode="json"),
+            columns=source.columns,
+            data_sha256=interactions.card.sha256,
+        )
+    record.check_data(interactions, out)
+    parts = split(interactions, chosen.split)
+    experiment = Experiment(chosen, parts)
+    evaluated, forecast = training.held_out(experiment), training.predict(experiment)
+    card, synthetic = interactions.card, interactions.card.synthetic
+    screen.explain(
+        f"Data: {card_line(card)}",
+        f"Split: {parts.describe()}",
+        f"Protocol: {chosen.protocol.sentence()}",
+        f"Plan: {chosen.privacy.name}",
+        *forecast_lines(forecast),
+        "",
+    )
+    record.write(out)
+    result = training.train(experiment, out, screen, resume=resume, parts=evaluated)
+    popular = training.popularity(chosen, interactions)
+    rounds_done = result.selected.round + 1
+    screen.result(
+        utility_table(chosen.method_name, result.test, popular, rounds=rounds_done, synthetic=synthetic),
+        guarantee_box(result.guarantee),
+    )
+    if result.test.warning:
+        screen.result(f"Warning: {result.test.warning}")
+    files = training.files(out)
+    screen.explain(f"Files: {', '.join(files)} in {out}", f"Next: privfed attack {out}")
+    screen.document(
+        {
+            "directory": str(out),
+            "config": chosen.model_dump(mode="json"),
+            "data": card.model_dump(mode="json"),
+            "synthetic": synthetic,
+            "split": parts.describe(),
+            "protocol": chosen.protocol.sentence(),
+            "plan": chosen.privacy.name,
+            "forecast": forecast.model_dump(mode="json"),
+            "selected_round": result.selected.round,
+            "utility": {part: r.model_dump(mode="json") for part, r in result.selected.results.items()},
+            "popularity": popular.model_dump(mode="json"),
+            "guarantee": result.guarantee.model_dump(mode="json"),
+            "clipped_fraction": result.clipped_fraction,
+            "cpu_seconds": result.cpu_seconds,
+            "up_bytes": result.costs.up_bytes,
+            "down_bytes": result.costs.down_bytes,
+            "files": files,
+        }
+    )

@@ -1,0 +1,317 @@
+"""From flags, a TOML file and `--set` to one validated configuration.
+
+Each source is a layer: a nested dictionary with the keys of the configuration. Later layers win: defaults (or, on
+resume, what the run was started with), then the file, then the flags, then each `--set` in order. A method, a privacy
+plan or a protocol may be given as a word wherever its table could stand: `privacy = "local-laplace:epsilon0=1,
+clip_norm=5"`, `protocol = "paper"`. The word "null" stands for an empty value, which TOML cannot write.
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+
+from privfed.audit.grid import AuditConfig
+from privfed.cli.compatibility import refusal
+from privfed.cli.failures import CommandError
+from privfed.cli.screen import Screen
+from privfed.data import DataError, Interactions, catalogue, load, terms_once
+from privfed.evaluation import HONEST, PAPER
+from privfed.experiment import ExperimentConfig
+from privfed.methods import MethodConfig, method
+from privfed.privacy import PlanError, PrivacyPlan, configure
+from privfed.privacy.errors import nearest
+
+Layer = dict[str, Any]
+Model = TypeVar("Model", bound=BaseModel)
+
+FALLBACK_DATA = "synthetic"
+_PROTOCOLS: dict[str, Layer] = {
+    "honest": {"protocol": HONEST.model_dump(mode="json"), "split": {"ties": "later_row_is_newer"}},
+    "paper": {"protocol": PAPER.model_dump(mode="json"), "split": {"ties": "earlier_row_is_newer"}},
+}
+_TAGS = {"method": "name", "privacy.protection": "kind", "privacy.sampling": "kind"}
+"""Tables whose fields depend on one of them: another value there starts the table afresh."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Which data to load.
+
+    Attributes:
+        name: of a data set, or a path.
+        columns: role -> column of a table of one's own.
+        chosen: whether somebody asked for this data set; the default may be replaced where it cannot be had.
+    """
+
+    name: str
+    columns: dict[str, str] | None
+    chosen: bool
+
+
+def read_file(path: Path | None) -> Layer:
+    """The layer of a TOML file; empty where none was named.
+
+    Raises:
+        CommandError: it cannot be read or is not TOML.
+    """
+    if path is None:
+        return {}
+    try:
+        return _without_null(tomllib.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise CommandError(
+            f"cannot read the experiment file {path} ({error.strerror}): correct the path"
+        ) from error
+    except ValueError as error:
+        raise CommandError(f"the experiment file {path} is not valid TOML: {error}") from error
+
+
+def read_setting(text: str) -> Layer:
+    """The layer of one `--set a.b=value`; the value is read as TOML, or else as plain text.
+
+    Raises:
+        CommandError: it is not of that form.
+    """
+    key, equals, value = text.partition("=")
+    names = [name.strip() for name in key.split(".")]
+    if not equals or not all(names):
+        raise CommandError(f"--set {text!r} is not of the form key=value, for example --set method.lr=0.05")
+    try:
+        read = tomllib.loads(f"value = {value}")
+        parsed = read["value"] if len(read) == 1 else value.strip()
+    except tomllib.TOMLDecodeError:
+        parsed = value.strip()
+    layer: Any = _without_null(parsed)
+    for name in reversed(names):
+        layer = {name: layer}
+    return dict(layer)
+
+
+def combine(layers: Sequence[Layer]) -> Layer:
+    """One dictionary from layers, later ones winning field by field."""
+    result: Layer = {}
+    for layer in layers:
+        result = _overlay(result, _expanded(layer))
+    return result
+
+
+def run_config(layers: Sequence[Layer]) -> tuple[ExperimentConfig, Source]:
+    """The configuration of a run, and where its data come from.
+
+    Raises:
+        ValueError: a bad key or value, in one sentence that names it.
+    """
+    fields = combine(layers)
+    if not _table(fields, "method").get("name"):
+        raise CommandError(
+            f"no method is named: choose one of {', '.join(_methods())}, for example privfed run gpfedrec"
+        )
+    source = _take_source(fields, ExperimentConfig)
+    if isinstance(privacy := fields.get("privacy"), dict):
+        privacy.setdefault("protection", {"kind": "nothing"})
+    config = configure(ExperimentConfig, fields)
+    _check(config.method, [config.privacy])
+    return config, source
+
+
+def audit_config(file: Layer, flags: Layer, settings: Sequence[Layer]) -> tuple[AuditConfig, Source]:
+    """The configuration of an audit, and where its data come from.
+
+    `method.x` and `privacy.x` in a `--set` change every method and plan of the grid that has such a field.
+
+    Raises:
+        ValueError: a bad key or value, in one sentence that names it.
+    """
+    spread = [layer for layer in settings if layer.keys() & {"method", "privacy"}]
+    fields = combine([file, flags, *(layer for layer in settings if layer not in spread)])
+    source = _take_source(fields, AuditConfig)
+    fields["methods"] = [_named(m) for m in _several(fields.get("methods", ["gpfedrec"]), "methods")]
+    first = str(fields["methods"][0].get("name", "")) if fields["methods"] else ""
+    if "plans" in fields:
+        fields["plans"] = [_plan(p) for p in _several(fields["plans"], "plans")]
+    else:
+        fields["plans"] = [plan.to_dict() for plan in AuditConfig.for_method(first).plans]
+    if isinstance(seeds := fields.get("seeds"), int):
+        fields["seeds"] = list(range(seeds))
+    for layer in spread:
+        for key, change in _expanded(layer).items():
+            table = "methods" if key == "method" else "plans"
+            fields[table] = _spread(fields[table], change, key)
+    config = configure(AuditConfig, fields)
+    for settings_of_method in config.methods:
+        _check(settings_of_method, config.plans)
+    return config, source
+
+
+def load_data(source: Source, screen: Screen) -> Interactions:
+    """Load the data, say once on what terms, and fall back to generated data where nobody chose.
+
+    Raises:
+        DataError, CommandError: they are not to be had, or unfit.
+    """
+    name = source.name
+    if _is_a_missing_path(name):
+        raise CommandError(f"there is no file or folder {name}: correct the path, or see 'privfed data list'")
+    try:
+        interactions = load(name, columns=source.columns, progress=screen.note)
+    except DataError as error:
+        if source.chosen:
+            raise
+        screen.note(
+            f"{error}\nGoing on with generated data ({FALLBACK_DATA}); no number from it is a measurement."
+        )
+        return load(FALLBACK_DATA)
+    if not screen.quiet and (terms := terms_once(name)):
+        screen.note(f"Terms of {name}: {terms}")
+    return interactions
+
+
+def absolute(name: str) -> str:
+    """A path made independent of the current folder; names stay as they are."""
+    known = {dataset.name for dataset in catalogue.list()}
+    return str(Path(name).resolve()) if name not in known and Path(name).exists() else name
+
+
+def first_difference(one: Mapping[str, Any], other: Mapping[str, Any], prefix: str = "") -> str | None:
+    """`key = a, not b` of the first field in which two configurations differ; None where they are equal."""
+    for key in [*one, *(key for key in other if key not in one)]:
+        a, b = one.get(key), other.get(key)
+        if a == b:
+            continue
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            return first_difference(a, b, f"{prefix}{key}.")
+        return f"{prefix}{key} = {a!r}, not {b!r}"
+    return None
+
+
+def _overlay(base: Layer, change: Layer, path: str = "") -> Layer:
+    tag = _TAGS.get(path)
+    if tag and tag in change and change[tag] != base.get(tag, change[tag]):
+        base = {}
+    merged = dict(base)
+    for key, value in change.items():
+        below = f"{path}.{key}" if path else key
+        old = merged.get(key)
+        merged[key] = (
+            _overlay(old if isinstance(old, dict) else {}, value, below) if isinstance(value, dict) else value
+        )
+    return merged
+
+
+def _expanded(layer: Layer) -> Layer:
+    """The layer with words for a method, a plan or a protocol replaced by their tables."""
+    plain = dict(layer)
+    preset: Layer = {}
+    if isinstance(word := plain.get("protocol"), str):
+        if word not in _PROTOCOLS:
+            raise CommandError(f"protocol {word!r} is not known{nearest(word, _PROTOCOLS)}")
+        preset = _PROTOCOLS[plain.pop("protocol")]
+    if "privacy" in plain:
+        plain["privacy"] = _plan(plain["privacy"])
+    if isinstance(plain.get("method"), str):
+        plain["method"] = _named(plain["method"])
+    return _overlay(preset, plain)
+
+
+def _named(settings: Any) -> Any:
+    return {"name": settings} if isinstance(settings, str) else settings
+
+
+def _plan(plan: Any) -> Any:
+    return PrivacyPlan.parse(plan).to_dict() if isinstance(plan, str) else plan
+
+
+def _several(value: Any, key: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise PlanError(f"{key} = {value!r} is not allowed: it must be a list of names or tables")
+    return value
+
+
+def _table(fields: Layer, key: str) -> Layer:
+    table = fields.get(key, {})
+    return table if isinstance(table, dict) else {}
+
+
+def _take_source(fields: Layer, model: type[BaseModel]) -> Source:
+    """Take what names the data out of the fields, which keep `data` alone."""
+    columns, chosen = fields.pop("columns", None), "data" in fields
+    if columns is not None and not (
+        isinstance(columns, dict) and all(isinstance(name, str) for name in columns.values())
+    ):
+        raise PlanError(f"columns = {columns!r} is not allowed: it must be a table of role = column")
+    name = fields.setdefault("data", model.model_fields["data"].default)
+    if not isinstance(name, str):
+        raise PlanError(f"data = {name!r} is not allowed: it must be the name of a data set or a path")
+    fields["data"] = absolute(name)
+    return Source(fields["data"], columns, chosen)
+
+
+def _spread(tables: Sequence[Layer], change: Any, key: str) -> list[Layer]:
+    """`change` made to every table that has its field.
+
+    Raises:
+        PlanError: none of them has.
+    """
+    changed, problems = [], []
+    for table in tables:
+        new = _overlay({key: table}, {key: change})[key]
+        try:
+            _validate(new, key)
+        except PlanError as error:
+            problems.append(error)
+            new = table
+        changed.append(new)
+    if len(problems) == len(tables):
+        raise problems[0]
+    return changed
+
+
+def _validate(table: Layer, key: str) -> None:
+    if key == "method":
+        _method_settings(table)
+        return
+    try:
+        configure(PrivacyPlan, table)
+    except PlanError as error:
+        raise PlanError(f"privacy.{error}") from error
+
+
+def _check(settings: Layer, plans: Sequence[PrivacyPlan]) -> None:
+    """Refuse settings that the method does not have, and plans that hide what it needs."""
+    _method_settings(settings)
+    registered = method(str(settings["name"]))
+    for plan in plans:
+        if reason := refusal(registered, plan.protection):
+            raise PlanError(f"the plan '{plan.name}' does not fit {registered.name}: {reason}")
+
+
+def _method_settings(table: Layer) -> MethodConfig:
+    registered = method(str(table.get("name", "")))
+    try:
+        return configure(registered.config, {key: value for key, value in table.items() if key != "name"})
+    except PlanError as error:
+        raise PlanError(f"method.{error}") from error
+
+
+def _methods() -> list[str]:
+    from privfed.methods import methods
+
+    return list(methods())
+
+
+def _is_a_missing_path(name: str) -> bool:
+    path = Path(name).expanduser()
+    root = os.environ.get(catalogue.ENVIRONMENT)
+    looks_like_one = os.sep in name or bool(path.suffix)
+    return looks_like_one and not path.exists() and not (root and (Path(root).expanduser() / name).exists())
+
+
+def _without_null(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_null(inner) for key, inner in value.items()}
+    return None if value == "null" else value

@@ -1,0 +1,170 @@
+"""Results as tables, boxes and sentences for a terminal."""
+
+import math
+from collections.abc import Sequence
+
+from rich.console import RenderableType
+from rich.panel import Panel
+from rich.table import Table
+
+from privfed.audit.headline import main_attack, main_utility, popularity_utility
+from privfed.audit.page import words
+from privfed.audit.report import POPULARITY, AttackRow, AuditReport
+from privfed.data import DatasetCard
+from privfed.evaluation import EvaluationResult, Metric
+from privfed.privacy import Forecast, Guarantee
+
+
+def card_line(card: DatasetCard) -> str:
+    """A data set in one line."""
+    touched = "" if card.distinct_items == card.items else f", {card.distinct_items:,} of them touched"
+    repeated = f"; {card.duplicates_dropped:,} repeated rows dropped" if card.duplicates_dropped else ""
+    return (
+        f"{card.name}{synthetic_mark(synthetic=card.synthetic)}: {card.users:,} users, {card.items:,} items{touched}, "
+        f"{card.interactions:,} interactions ({card.density:.2%} of all pairs){repeated}"
+    )
+
+
+def synthetic_mark(*, synthetic: bool) -> str:
+    """What stands beside every number from generated data."""
+    return " (synthetic)" if synthetic else ""
+
+
+def forecast_lines(forecast: Forecast) -> list[str]:
+    """What a run will cost, in sentences."""
+    claim = forecast.guarantee
+    if math.isinf(claim.epsilon):
+        privacy = f"epsilon = inf, because {claim.reason_if_inf}"
+    else:
+        privacy = (
+            f"the worst-off user ends at epsilon = {claim.epsilon:.4g} (delta {claim.delta:g}) after "
+            f"{words.count(forecast.uploads_bound, 'upload')}"
+        )
+        if forecast.uploads_likely < forecast.uploads_bound:
+            privacy += (
+                f" at most; more likely {forecast.epsilon_likely:.4g} after "
+                f"{words.count(forecast.uploads_likely, 'upload')}"
+            )
+    up, down = forecast.up_bytes_per_client_round, forecast.down_bytes_per_client_round
+    return [
+        f"Privacy: {privacy}.",
+        f"Traffic: about {words.volume(up)} up and {words.volume(down)} down per client and round; "
+        f"{words.volume(forecast.up_bytes)} up and {words.volume(forecast.down_bytes)} down in the whole run.",
+    ]
+
+
+def utility_table(
+    name: str, result: EvaluationResult, popularity: EvaluationResult, *, rounds: int, synthetic: bool
+) -> Table:
+    """Utility of a method beside popularity, with 95 % intervals by user."""
+    mark = synthetic_mark(synthetic=synthetic)
+    table = Table(title=f"Test items of {result.n_users:,} users after {words.count(rounds, 'round')}{mark}")
+    table.add_column("metric")
+    for column in (name, POPULARITY):
+        table.add_column(f"{column}{mark}", justify="right")
+    for metric in result.metrics:
+        other = popularity.metric(metric.name, metric.k)
+        table.add_row(words.metric(metric.name, metric.k), _interval(metric), _interval(other))
+    return table
+
+
+def live(result: EvaluationResult) -> str:
+    """The first cut-off of a result in a few words."""
+    k = result.metrics[0].k
+    return f"{result.part} " + " ".join(
+        f"{words.metric(name, k)} {result.metric(name, k).value:.3f}" for name in ("hr", "ndcg")
+    )
+
+
+def guarantee_box(guarantee: Guarantee) -> Panel:
+    """A guarantee and everything a reader must be told with it."""
+    if math.isinf(guarantee.epsilon):
+        head = "Epsilon = inf: there is no formal guarantee."
+    else:
+        unit = words.named(words.UNITS, guarantee.unit)
+        head = (
+            f"Epsilon = {guarantee.epsilon:.4g} at delta = {guarantee.delta:g} for {unit}, over "
+            f"{words.count(guarantee.rounds_counted, 'round')}.\n"
+            f"Compares: {words.named(words.NEIGHBOURS, guarantee.neighbours)}. "
+            f"Trusts: {words.named(words.TRUST, guarantee.trust)}."
+        )
+    told = "\n".join(f"- {statement}" for statement in guarantee.statements)
+    return Panel(f"{head}\n\n{told}", title="What is guaranteed", title_align="left")
+
+
+def attacks_table(rows: Sequence[AttackRow], *, synthetic: bool) -> Table:
+    """Attacks, strongest first within tap, game and scope."""
+    mark = synthetic_mark(synthetic=synthetic)
+    table = Table(title=f"What attacks recovered{mark}")
+    for column in ("where", "question", "items", "attack", "rounds"):
+        table.add_column(column)
+    for column in (f"AUC{mark}", "TPR at 1% FPR", "popularity guesser"):
+        table.add_column(column, justify="right")
+    groups: dict[tuple[str, str, str], list[AttackRow]] = {}
+    for row in rows:
+        groups.setdefault((row.tap, row.game, row.scope), []).append(row)
+    for group in groups.values():
+        for row in sorted(group, key=lambda row: -row.auc.value):
+            table.add_row(
+                row.tap,
+                row.game,
+                row.scope,
+                row.attack,
+                _rounds(row.rounds),
+                f"{words.share(row.auc.value)} [{words.share(row.auc.lo)}, {words.share(row.auc.hi)}]",
+                _rate(row),
+                words.share(row.popularity_auc),
+            )
+        table.add_section()
+    return table
+
+
+def audit_table(report: AuditReport, *, synthetic: bool) -> Table:
+    """One line for each method and setting of an audit."""
+    mark = synthetic_mark(synthetic=synthetic)
+    table = Table(title=f"Utility, guarantee and leakage{mark}")
+    table.add_column("method")
+    table.add_column("protection")
+    for column in ("utility", "popularity", "epsilon", "strongest attack (AUC)", "upload per round"):
+        table.add_column(f"{column}{mark if column in ('utility', 'popularity') else ''}", justify="right")
+    for cell in report.aggregates:
+        if cell.method == POPULARITY:
+            continue
+        utility, attack = main_utility(cell), main_attack(cell)
+        popular = popularity_utility(report, utility) if utility else None
+        table.add_row(
+            cell.method,
+            cell.setting.name,
+            f"{words.metric(utility.name, utility.k)} {words.share(utility.seeds.mean)}"
+            if utility
+            else "not measured",
+            words.share(popular.seeds.mean) if popular else "not measured",
+            f"{cell.guarantee.epsilon:.4g}",
+            f"{words.share(attack.auc.mean)} ({attack.attack})" if attack else "none was run",
+            words.volume(cell.cost.up_bytes_per_client_round),
+        )
+    return table
+
+
+def plain_table(title: str | None, columns: Sequence[str], rows: Sequence[Sequence[RenderableType]]) -> Table:
+    """A table of texts."""
+    table = Table(title=title)
+    for column in columns:
+        table.add_column(column)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _interval(metric: Metric) -> str:
+    return f"{metric.value:.4f} [{metric.lo:.4f}, {metric.hi:.4f}]"
+
+
+def _rounds(rounds: Sequence[int]) -> str:
+    """Rounds as people count them, from 1."""
+    return words.rounds([number + 1 for number in rounds])
+
+
+def _rate(row: AttackRow) -> str:
+    rate = next((rate.tpr for rate in row.tpr_at_fpr if rate.fpr == 0.01), None)
+    return "too few items" if rate is None else words.share(rate.value)

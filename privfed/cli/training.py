@@ -1,0 +1,168 @@
+"""Training in a run directory: forecast before, metrics as they come, ledger and guarantee as files at the end.
+
+A run directory holds `config.json`, `metrics.jsonl`, `ledger.jsonl` (written by the ledger before every release),
+`ledger.json` and `guarantee.json` (at the end), `checkpoint/` and `taps/`. Files count rounds from 0.
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from privfed.cli.directory import write_json, write_text
+from privfed.cli.failures import CommandError, InterruptedRunError
+from privfed.cli.screen import Screen
+from privfed.cli.show import live
+from privfed.data import Interactions
+from privfed.engines import Checkpoint
+from privfed.evaluation import EvaluationError, EvaluationResult
+from privfed.experiment import Evaluated, Experiment, ExperimentConfig, Part, PrivateEvaluation, RunResult
+from privfed.privacy import Forecast, Ledger, PrivacyPlan, forecast
+from privfed.updates import Block, Schema
+
+METRICS, LEDGER, GUARANTEE = "metrics.jsonl", "ledger.json", "guarantee.json"
+_CHARGES, _CHECKPOINT = "ledger.jsonl", "checkpoint"
+
+
+def held_out(experiment: Experiment) -> tuple[Part, ...]:
+    """The held-out parts to evaluate, having made sure that they can be.
+
+    Raises:
+        EvaluationError: nobody can be evaluated.
+    """
+    parts: tuple[Part, ...] = ("valid", "test")
+    if not len(experiment.parts.valid) and experiment.config.protocol.select == "last":
+        parts = ("test",) if len(experiment.parts.test) else parts
+    PrivateEvaluation(experiment, parts)
+    return parts
+
+
+def predict(experiment: Experiment) -> Forecast:
+    """What the run will cost in privacy and bytes."""
+    config, registered, train = experiment.config, experiment.registered, experiment.parts.train
+    message = experiment.server.public()
+    down: Schema = {name: Block(tuple(t.shape)) for name, t in message.shared.items()}
+    down |= {f"{name} (own)": Block(tuple(t.shape[1:])) for name, t in message.personal.items()}
+    touched = {}
+    if registered.upload != "dense":
+        per_positive = 1 + getattr(config.settings(), "negatives", 0)
+        touched[registered.item_block] = float((train.counts * per_positive).clip(max=train.n_items).mean())
+    return forecast(
+        config.privacy,
+        rounds=config.rounds if registered.step is not None else 1,
+        population=experiment.n_users,
+        up=experiment.server.schema,
+        down=down,
+        touched_rows=touched,
+    )
+
+
+def popularity(config: ExperimentConfig, interactions: Interactions) -> EvaluationResult:
+    """The popularity recommender on the same split under the same protocol: what every method has to beat."""
+    same = config.model_copy(
+        update={
+            "method": {"name": "popularity"},
+            "privacy": PrivacyPlan.named("none"),
+            "rounds": 1,
+            "taps": config.taps.model_copy(update={"places": ()}),
+        }
+    )
+    experiment = Experiment.on(same, interactions)
+    return experiment.run(parts=held_out(experiment)).test
+
+
+def train(
+    experiment: Experiment, directory: Path, screen: Screen, *, resume: bool, parts: Sequence[Part]
+) -> RunResult:
+    """Train in `directory`, which holds the run's `config.json`.
+
+    Raises:
+        InterruptedRunError: somebody pressed Ctrl-C; everything up to the last checkpoint is kept.
+        CommandError: training diverged.
+    """
+    config = experiment.config
+    begun = _begin(directory, resume=resume)
+    reached = begun or 0
+    first_round: float | None = None
+    started = time.perf_counter()
+    with screen.progress(config.method_name, config.rounds, reached) as advance:
+
+        def progress(t: int, evaluated: Evaluated | None) -> None:
+            nonlocal reached, first_round
+            reached = t + 1
+            if evaluated is not None:
+                with (directory / METRICS).open("ab") as file:
+                    file.write(_lines([evaluated]).encode())
+            advance(reached, live(evaluated.results["test"]) if evaluated else "")
+            if first_round is None:
+                first_round = time.perf_counter() - started
+                left = first_round * (config.rounds - reached)
+                screen.note(f"One round took {first_round:.2g} s: about {left:.0f} s to go.")
+
+        try:
+            result = experiment.run(directory, resume=begun is not None, progress=progress, parts=parts)
+        except KeyboardInterrupt:
+            raise InterruptedRunError(
+                f"stopped after round {reached} of {config.rounds}; to go on: privfed run --out {directory} --resume"
+            ) from None
+        except EvaluationError as error:
+            raise CommandError(
+                f"training diverged: at round {reached + 1} {_decapitalised(str(error))} Lower the learning rate "
+                "(--set method.lr=...) and start again with another --out."
+            ) from error
+    _finish(directory, result, experiment.n_users)
+    return result
+
+
+def files(directory: Path) -> dict[str, str]:
+    """What a finished run left, by purpose."""
+    names = ("config.json", METRICS, _CHARGES, LEDGER, GUARANTEE, _CHECKPOINT, "taps")
+    return {name: str(directory / name) for name in names if (directory / name).exists()}
+
+
+def _begin(directory: Path, *, resume: bool) -> int | None:
+    """Make `metrics.jsonl` say what the checkpoint says; gives the next round, or None to begin at the first."""
+    saved = directory / _CHECKPOINT
+    if resume and (saved.exists() or saved.with_name(f"{_CHECKPOINT}.old").exists()):
+        checkpoint = Checkpoint.load(saved)
+        history = [
+            Evaluated(t, {part: EvaluationResult.model_validate(result) for part, result in results.items()})
+            for t, results in checkpoint.progress["history"]
+        ]
+        write_text(directory / METRICS, _lines(history))
+        return checkpoint.next_round
+    # Killed before the first checkpoint: the run begins again with the same noise, and charges the same once more.
+    (directory / _CHARGES).unlink(missing_ok=True)
+    write_text(directory / METRICS, "")
+    return None
+
+
+def _finish(directory: Path, result: RunResult, population: int) -> None:
+    config = result.config
+    ledger = Ledger.resume(config.privacy, population, directory / _CHARGES, run=f"seed {config.seed}")
+    write_json(directory / LEDGER, ledger.state())
+    write_json(directory / GUARANTEE, result.guarantee.model_dump(mode="json"))
+
+
+def _lines(history: Iterable[Evaluated]) -> str:
+    return "".join(
+        json.dumps(
+            {
+                "round": evaluated.round,
+                "part": part,
+                "metric": f"{metric.name}@{metric.k}",
+                "value": metric.value,
+                "lo": metric.lo,
+                "hi": metric.hi,
+            }
+        )
+        + os.linesep
+        for evaluated in history
+        for part, result in evaluated.results.items()
+        for metric in result.metrics
+    )
+
+
+def _decapitalised(text: str) -> str:
+    return text[:1].lower() + text[1:]

@@ -1,0 +1,98 @@
+"""What a run will cost, before it runs."""
+
+import math
+
+import numpy as np
+import pytest
+
+from privfed.privacy.errors import PlanError
+from privfed.privacy.forecast import forecast
+from privfed.privacy.ledger import Ledger
+from privfed.privacy.plan import PrivacyPlan
+from privfed.updates import Block
+
+UP = {"items": Block((1682, 32)), "bias": Block((1,))}
+DOWN = {"items": Block((1682, 32))}
+TABLE = 1682 * 32 * 4
+
+
+def foresee(words, **changes):
+    options = {"rounds": 100, "population": 943, "up": UP, "down": DOWN, "touched_rows": {"items": 70.5}}
+    return forecast(PrivacyPlan.parse(words), **{**options, **changes})
+
+
+def test_full_participation_forecasts_what_the_ledger_will_say():
+    words = "local-laplace:epsilon0=1,clip_norm=5"
+    seen = foresee(words, rounds=20, population=6)
+    ledger = Ledger(PrivacyPlan.parse(words), 6)
+    for round in range(20):
+        ledger.charge(
+            draw=round,
+            round=round,
+            step="train",
+            index=0,
+            real_blocks=["items", "bias"],
+            integer_blocks=[],
+            participants=np.arange(6),
+        )
+    assert seen.guarantee == ledger.guarantee()
+    assert seen.epsilon_likely == seen.guarantee.epsilon
+    assert (seen.uploads_bound, seen.uploads_likely) == (20, 20)
+
+
+def test_fixed_cohorts_have_a_proven_and_a_likely_epsilon():
+    seen = foresee("local-laplace:epsilon0=1,clip_norm=5,sampling.kind=fixed,sampling.size=94")
+    assert seen.uploads_bound == 100
+    assert 20 <= seen.uploads_likely <= 30
+    assert seen.epsilon_likely < seen.guarantee.epsilon
+    assert seen.participants_per_round == 94
+
+
+def test_noise_everywhere_makes_uploads_dense():
+    rows = 70.5 * (32 * 4 + 4) + 4
+    for words in ("none", "clip:clip_norm=1", "published-noise:coordinates=touched"):
+        assert foresee(words).up_bytes_per_client_round == rows
+    for words in ("published-noise", "local-laplace:epsilon0=1,clip_norm=1"):
+        assert foresee(words).up_bytes_per_client_round == TABLE + 4
+    assert foresee("none", touched_rows=None).up_bytes_per_client_round == TABLE + 4
+    assert foresee("none", touched_rows={"items": 1e9}).up_bytes_per_client_round == 1682 * 132 + 4
+
+
+def test_totals():
+    seen = foresee("none:sampling.kind=poisson,sampling.rate=0.1", asks_per_round=3, seconds_per_round=0.5)
+    assert seen.down_bytes_per_client_round == 3 * TABLE
+    assert seen.down_bytes == pytest.approx(3 * TABLE * 94.3 * 100)
+    assert seen.up_bytes == pytest.approx(seen.up_bytes_per_client_round * 94.3 * 100)
+    assert seen.seconds == 50
+    assert foresee("none").seconds is None
+    assert seen.uploads_bound == 300
+
+
+def test_unprotected_plans_and_exact_blocks_are_infinite():
+    assert foresee("published-noise").guarantee.epsilon == math.inf
+    exact = foresee(
+        "local-laplace:epsilon0=1,clip_norm=1", up={**UP, "bits": Block((32,), kind="integer", bound=1)}
+    )
+    assert exact.guarantee.epsilon == exact.epsilon_likely == math.inf
+    assert "bits" in exact.guarantee.reason_if_inf
+    assert exact.up_bytes_per_client_round == TABLE + 4 + 32 * 8
+    assert '"epsilon_likely":"inf"' in exact.model_dump_json()
+
+
+def test_a_schema_without_blocks_costs_nothing():
+    nothing = foresee("local-laplace:epsilon0=1,clip_norm=1", up={}, down={}, touched_rows=None)
+    assert (nothing.guarantee.epsilon, nothing.up_bytes) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"rounds": 0}, "rounds = 0"),
+        ({"population": 0}, "population = 0"),
+        ({"touched_rows": {"itms": 3.0}}, "touched_rows names 'itms'"),
+        ({"touched_rows": {"bias": 3.0}}, "touched_rows names 'bias'"),
+    ],
+)
+def test_bad_numbers_are_one_sentence(changes, part):
+    with pytest.raises(PlanError, match=part):
+        foresee("none", **changes)

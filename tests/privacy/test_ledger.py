@@ -1,0 +1,323 @@
+"""The ledger: charged before released, on disk, resumable, and never quietly wrong."""
+
+import json
+import math
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privfed.privacy.errors import LedgerError, PlanError
+from privfed.privacy.ledger import Ledger, from_ranges, to_ranges
+from privfed.privacy.mechanisms import Empty, Exact, Laplace, Unbounded
+from privfed.privacy.plan import PrivacyPlan
+
+USERS = 6
+PLAN = PrivacyPlan.parse("local-laplace:epsilon0=0.5,clip_norm=5")
+
+
+def charge(ledger, round=0, *, draw=None, step="train", index=0, real=("items",), integer=(), members=None):
+    return ledger.charge(
+        draw=round if draw is None else draw,
+        round=round,
+        step=step,
+        index=index,
+        real_blocks=real,
+        integer_blocks=integer,
+        participants=np.arange(USERS) if members is None else np.asarray(members, dtype=np.int64),
+    )
+
+
+def test_the_plan_decides_the_mechanism():
+    ledger = Ledger(PLAN, USERS)
+    assert charge(ledger, 0).mechanism == Laplace(scale_over_sensitivity=2.0)
+    assert charge(ledger, 1, real=(), integer=("bits",)).mechanism == Exact(blocks=("bits",))
+    assert charge(ledger, 2, real=()).mechanism == Empty()
+    assert isinstance(charge(Ledger(PrivacyPlan.parse("none"), USERS)).mechanism, Unbounded)
+
+
+def test_epsilon_is_that_of_the_user_who_took_part_most():
+    ledger = Ledger(
+        PrivacyPlan.parse("local-laplace:epsilon0=0.5,clip_norm=5,sampling.kind=fixed,sampling.size=3"), USERS
+    )
+    for round in range(5):
+        charge(ledger, round, members=[0, 1 + round])
+    assert ledger.participations.tolist() == [5, 1, 1, 1, 1, 1]
+    guarantee = ledger.guarantee()
+    assert guarantee.rounds_counted == 5
+    assert guarantee.basic_epsilon == pytest.approx(2.5)
+
+
+def test_poisson_under_local_trust_counts_answers_in_full():
+    sampled = Ledger(
+        PrivacyPlan.parse("local-laplace:epsilon0=0.5,clip_norm=5,sampling.kind=poisson,sampling.rate=0.5"),
+        USERS,
+    )
+    full = Ledger(PLAN, USERS)
+    for round in range(4):
+        charge(sampled, round, members=[2, 4])
+        charge(full, round)
+    assert sampled.guarantee().epsilon == full.guarantee().epsilon
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["none", "clip:clip_norm=1", "published-noise", "local-laplace:epsilon0=1,clip_norm=1,clip_order=2"],
+)
+def test_plans_that_bound_nothing_are_infinite_even_uncharged(words):
+    ledger = Ledger(PrivacyPlan.parse(words), USERS)
+    assert ledger.guarantee().epsilon == math.inf
+    charge(ledger)
+    assert ledger.guarantee().epsilon == math.inf
+    assert ledger.guarantee().reason_if_inf
+
+
+def test_an_exact_release_is_infinite_and_names_its_blocks():
+    ledger = Ledger(PLAN, USERS)
+    charge(ledger, 0)
+    assert math.isfinite(ledger.guarantee().epsilon)
+    charge(ledger, 1, integer=("bits", "counts"))
+    guarantee = ledger.guarantee()
+    assert guarantee.epsilon == math.inf
+    assert "bits, counts" in guarantee.reason_if_inf
+
+
+def test_an_empty_schema_costs_nothing():
+    ledger = Ledger(PLAN, USERS)
+    charge(ledger, 0, real=())
+    assert ledger.guarantee().epsilon == 0.0
+
+
+def test_one_draw_per_round():
+    ledger = Ledger(PLAN, USERS)
+    charge(ledger, 3, draw=0)
+    charge(ledger, 3, draw=0, index=1)
+    with pytest.raises(LedgerError, match="round 3 has draw 0 and asks for draw 1: one draw per round"):
+        charge(ledger, 3, draw=1)
+    with pytest.raises(LedgerError, match="draw 0 belongs to round 3, not 4"):
+        charge(ledger, 4, draw=0, index=2)
+    assert len(ledger.entries) == 2
+
+
+def test_the_same_ask_is_not_charged_twice():
+    ledger = Ledger(PLAN, USERS)
+    charge(ledger)
+    with pytest.raises(LedgerError, match="was charged before: number the asks"):
+        charge(ledger)
+    charge(ledger, step="evaluate")
+    assert ledger.participations.max() == 2
+
+
+@pytest.mark.parametrize(
+    ("members", "part"),
+    [
+        (np.array([0, 6]), "from 0 to 5"),
+        (np.array([-1, 2]), "from 0 to 5"),
+        (np.array([2, 2]), "distinct"),
+        (np.array([True, False]), "list of user numbers"),
+        (np.array([0.0]), "list of user numbers"),
+        (np.array([[0]]), "list of user numbers"),
+        (None, "participants are missing"),
+    ],
+)
+def test_participants_that_make_no_sense_are_refused(members, part):
+    ledger = Ledger(PLAN, USERS)
+    with pytest.raises(LedgerError, match=part):
+        ledger._participants(members)
+    assert len(ledger.entries) == 0
+
+
+def test_more_participants_than_the_rule_allows_are_refused():
+    ledger = Ledger(PrivacyPlan.parse("none:sampling.kind=epoch,sampling.size=2"), USERS)
+    with pytest.raises(LedgerError, match="3 users take part where sampling 'epoch 2' allows 2"):
+        charge(ledger, members=[0, 1, 2])
+    with pytest.raises(PlanError, match="larger than the population"):
+        Ledger(PrivacyPlan.parse("none:sampling.kind=fixed,sampling.size=7"), USERS)
+
+
+def test_charges_are_on_disk_before_they_return(tmp_path, monkeypatch):
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(PLAN, USERS, path)
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(path.read_bytes()))
+    entry = charge(ledger, members=[0, 1, 2, 5])
+    assert synced == [path.read_bytes()]
+    header, line = path.read_text().splitlines()
+    assert json.loads(header) == {
+        "format": "privfed-ledger/1",
+        "run": "",
+        "population": USERS,
+        "plan": PLAN.to_dict(),
+    }
+    assert json.loads(line)["participants"] == "0-2,5"
+    assert entry.members().tolist() == [0, 1, 2, 5]
+
+
+def test_a_failed_write_releases_nothing_and_leaves_the_file_whole(tmp_path, monkeypatch):
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(PLAN, USERS, path)
+    charge(ledger, 0)
+    before = path.read_bytes()
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(LedgerError, match="No space left on device"):
+        charge(ledger, 1)
+    monkeypatch.undo()
+    assert path.read_bytes() == before
+    assert len(ledger.entries) == 1
+    charge(ledger, 1)
+    assert Ledger.resume(PLAN, USERS, path).entries == ledger.entries
+
+
+def test_an_unwritable_place_is_one_sentence(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LedgerError, match="cannot be written"):
+        Ledger(PLAN, USERS, tmp_path / "missing" / "ledger.jsonl")
+    with pytest.raises(LedgerError, match="exists already: resume it"):
+        Ledger(PLAN, USERS, tmp_path / "file")
+    with pytest.raises(LedgerError, match="cannot be read"):
+        Ledger.resume(PLAN, USERS, tmp_path / "missing.jsonl")
+
+
+def test_resume_continues(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    first, unbroken = Ledger(PLAN, USERS, path, run="a"), Ledger(PLAN, USERS)
+    for round in range(3):
+        charge(first, round, members=range(round + 1))
+    again = Ledger.resume(PLAN, USERS, path, run="a")
+    assert again.notice is None
+    charge(again, 3)
+    for round in range(3):
+        charge(unbroken, round, members=range(round + 1))
+    charge(unbroken, 3)
+    assert again.entries == unbroken.entries
+    assert again.guarantee() == unbroken.guarantee()
+    assert Ledger.resume(PLAN, USERS, path, run="a").entries == again.entries
+
+
+def test_a_kill_at_any_byte_loses_at_most_an_unopened_charge(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(PLAN, USERS, path)
+    for round in range(2):
+        charge(ledger, round)
+    whole = path.read_bytes()
+    ends = [i + 1 for i, byte in enumerate(whole) if byte == ord("\n")]
+    near = {end + offset for end in ends for offset in (-1, 0, 1)} - {len(whole) + 1}
+    for cut in sorted({*range(0, len(whole), 11), *near}):
+        path.write_bytes(whole[:cut])
+        again = Ledger.resume(PLAN, USERS, path)
+        kept = max(sum(end <= cut for end in ends) - 1, 0)
+        assert again.entries == ledger.entries[:kept]
+        assert (again.notice is not None) == (cut not in (0, *ends))
+        for round in range(kept, 2):
+            charge(again, round)
+        assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    ("damage", "part"),
+    [
+        (lambda lines: [lines[0], lines[1][:-3], lines[2]], "line 2 is damaged"),
+        (lambda lines: [lines[0], "", lines[2]], "line 2 is damaged"),
+        (
+            lambda lines: [lines[0], lines[1].replace('"round":0', '"round":-1'), lines[2]],
+            "line 2 is not a charge",
+        ),
+        (lambda lines: [lines[0], lines[1].replace('"0-5"', '"5-0"'), lines[2]], "not ascending ranges"),
+        (lambda lines: [lines[0], lines[1].replace('"0-5"', '"0-9"'), lines[2]], "names user 9 of 6 users"),
+        (
+            lambda lines: [lines[0], lines[1].replace("2.0", "200.0"), lines[2]],
+            "does not belong to this plan",
+        ),
+        (lambda lines: [lines[0], lines[1], lines[1]], "recorded twice"),
+        (lambda lines: [lines[1], lines[2]], "format = None"),
+        (lambda lines: ["3", *lines[1:]], "header of a ledger"),
+        (lambda lines: [lines[0].replace("ledger/1", "ledger/0"), *lines[1:]], "privfed-ledger/0"),
+    ],
+)
+def test_damage_is_refused(tmp_path, damage, part):
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(PLAN, USERS, path)
+    for round in range(2):
+        charge(ledger, round)
+    path.write_text("\n".join(damage(path.read_text().splitlines())) + "\n")
+    with pytest.raises(LedgerError, match=part):
+        Ledger.resume(PLAN, USERS, path)
+
+
+def test_charges_of_different_runs_do_not_mix(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    Ledger(PLAN, USERS, path, run="a")
+    other = PrivacyPlan.parse("local-laplace:epsilon0=0.1,clip_norm=5")
+    for plan, users, run in [(other, USERS, "a"), (PLAN, USERS + 1, "a"), (PLAN, USERS, "b")]:
+        with pytest.raises(LedgerError, match="charges of different runs cannot be mixed"):
+            Ledger.resume(plan, users, path, run=run)
+
+
+def test_a_repeated_round_is_charged_once_and_only_if_it_is_the_same(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(PLAN, USERS, path)
+    charge(ledger, 0)
+    checkpoint = json.loads(json.dumps(ledger.state()))
+    charge(ledger, 1, members=[0, 1])
+    again = Ledger.resume(PLAN, USERS, path)
+    again.load(checkpoint)
+    with pytest.raises(LedgerError, match="number the asks"):
+        charge(again, 0)
+    with pytest.raises(LedgerError, match="a resumed run must repeat itself exactly"):
+        charge(again, 1, members=[0, 2])
+    before = path.read_bytes()
+    charge(again, 1, members=[0, 1])
+    assert path.read_bytes() == before
+    assert again.participations.tolist() == [2, 2, 1, 1, 1, 1]
+    with pytest.raises(LedgerError, match="number the asks"):
+        charge(again, 1, members=[0, 1])
+
+
+def test_fresh_noise_may_not_repeat_a_charged_ask(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    charge(Ledger(PLAN, USERS, path))
+    again = Ledger.resume(PLAN, USERS, path, same_noise=False)
+    with pytest.raises(LedgerError, match="number the asks"):
+        charge(again)
+
+
+def test_a_checkpoint_restores_a_ledger_in_memory():
+    ledger = Ledger(PLAN, USERS)
+    for round in range(3):
+        charge(ledger, round, members=[round])
+    restored = Ledger(PLAN, USERS)
+    restored.load(json.loads(json.dumps(ledger.state())))
+    assert restored.entries == ledger.entries
+    assert restored.guarantee() == ledger.guarantee()
+
+
+def test_a_ledger_that_lost_charges_is_refused(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(PLAN, USERS, path)
+    for round in range(2):
+        charge(ledger, round)
+    checkpoint = ledger.state()
+    path.write_text("".join(line + "\n" for line in path.read_text().splitlines()[:2]))
+    with pytest.raises(LedgerError, match="lost charges"):
+        Ledger.resume(PLAN, USERS, path).load(checkpoint)
+    with pytest.raises(LedgerError, match="different runs"):
+        Ledger(PLAN, USERS, run="b").load(checkpoint)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.sets(st.integers(0, 60)))
+def test_ranges_round_trip(members):
+    ordered = np.array(sorted(members), dtype=np.int64)
+    assert from_ranges(to_ranges(ordered)).tolist() == ordered.tolist()
+
+
+@pytest.mark.parametrize("text", ["a", "3-1", "1,1", "2,1", "-1", "1-", "1--2", "0x1", "1-2-3", " 1"])
+def test_bad_ranges_are_refused(text):
+    with pytest.raises(LedgerError):
+        from_ranges(text)

@@ -1,0 +1,41 @@
+"""Schemas and tiles."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privfed.updates import TILE, Block, padded, schema_digest, tiles, upload_bytes
+
+
+def test_a_digest_tells_schemas_apart_that_would_decode_differently():
+    base = {"a": Block((2, 3)), "b": Block((4,))}
+    others = [
+        {"b": Block((4,)), "a": Block((2, 3))},
+        {"a": Block((3, 2)), "b": Block((4,))},
+        {"a": Block((2, 3), kind="integer"), "b": Block((4,))},
+        {"a": Block((2, 3), weight=2.0), "b": Block((4,))},
+        {"a": Block((2, 3), bound=5), "b": Block((4,))},
+        {"x": Block((2, 3)), "b": Block((4,))},
+        {"a": Block((2, 3))},
+    ]
+    digests = {schema_digest(schema) for schema in [base, *others]}
+    assert len(digests) == len(others) + 1
+    assert schema_digest({"a": Block((2, 3)), "b": Block((4,))}) == schema_digest(base)
+
+
+def test_dense_upload_bytes():
+    assert upload_bytes({"a": Block((2, 3)), "n": Block((5,), kind="integer")}) == 4 * 6 + 8 * 5
+    assert upload_bytes({}) == 0
+
+
+@given(st.integers(0, 1000), st.integers(1, 40))
+def test_tiles_cover_everybody_in_whole_tiles(clients, per_tile):
+    spans = list(tiles(clients, per_tile))
+    assert all(span.stop - span.start == per_tile for span in spans)
+    covered = [c for span in spans for c in range(span.start, span.stop)]
+    assert covered == list(range(padded(clients, per_tile)))
+    assert clients <= padded(clients, per_tile) < clients + per_tile
+
+
+def test_a_tile_is_sixteen():
+    assert TILE == 16
+    assert padded(17) == 32
