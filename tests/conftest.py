@@ -98,10 +98,10 @@ def world(small_split: Any) -> Callable[..., World]:
     from privfed.privacy import Ledger, PrivacyPlan
 
     def build(
-        name: str, *, plan: str = "none", parts: Any = None, seed: int = 3, negatives: str = "train",
+        name: str, *, plan: str = "none", parts: Any = None, seed: int = 3, excluded: str = "train",
         chunk: int | None = None, transcript: Any = None, memory_limit: int | None = None, **settings: Any,
     ) -> World:  # fmt: skip
-        data = ClientData.from_split(parts or small_split, negatives)
+        data = ClientData.from_split(parts or small_split, excluded)
         registered, streams = method(name), Streams.from_seed(seed)
         config = registered.config(**settings)
         server = registered.server(config, Facts(data.n_users, data.n_items), streams)

@@ -1,7 +1,7 @@
 """The `privfed` command: every part of the library from a terminal.
 
-This file and the command modules import only typer and rich, so that `--help` is quick; what a command needs of the
-library is imported when it runs.
+This file and the command modules import only typer and rich, so that `--help` is quick; what a command needs
+of the library is imported when it runs.
 """
 
 import sys
@@ -34,8 +34,9 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
-    help="Train federated recommenders behind a privacy layer, attack them, and see what the protection buys and "
-    "costs. Start with: privfed audit --method gpfedrec --data synthetic-small --rounds 10 --out first-audit",
+    help="Train federated recommenders behind a privacy layer, attack them, and see what that layer buys "
+    "and costs. Start with: privfed audit --method gpfedrec --data synthetic-small --rounds 10 "
+    "--out first-audit",
 )
 
 app.command("audit", epilog=audit.EXAMPLE)(audit.audit)

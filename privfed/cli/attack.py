@@ -8,20 +8,21 @@ EXAMPLE = "Example: privfed attack runs/laplace"
 
 def attack(
     directory: options.RunDirectory,
+    *,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
     device: options.Device = "cpu",
 ) -> None:
     """Attack what RUN_DIR tapped: which items did each person train on?
 
-    Writes attacks.json beside the run. An AUC of 0.5 is a coin, 1 is certainty; a guess by popularity alone stands
-    beside every attack.
+    Writes attacks.json beside the run. An AUC of 0.5 is a coin, 1 is certainty; a guess by popularity alone
+    stands beside every attack.
     """
     del device
     from privfed.audit.attacking import attack_run
     from privfed.cli.directory import Record, write_json
     from privfed.cli.settings import Source, load_data
-    from privfed.cli.show import attacks_table, card_line
+    from privfed.cli.show import attack_tables, card_line
     from privfed.data import split
 
     screen = Screen(as_json, quiet)
@@ -38,11 +39,11 @@ def attack(
         "attacks": [row.model_dump(mode="json") for row in rows],
     }
     write_json(directory / "attacks.json", found)
-    screen.result(attacks_table(rows, synthetic=interactions.card.synthetic))
+    screen.result(*attack_tables(rows, synthetic=interactions.card.synthetic))
     screen.explain(
         *dict.fromkeys(f"- {row.attack}: {row.explains}" for row in rows),
-        "The adversary follows the protocol, keeps what it receives and knows how popular items are. That these "
-        "attacks fail would not show that others do.",
+        "The adversary follows the protocol, keeps what it receives and knows how popular items are. That "
+        "these attacks fail would not show that others do.",
         f"All numbers: {directory / 'attacks.json'}",
     )
     screen.document(found)

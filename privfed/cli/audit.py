@@ -15,9 +15,6 @@ EXAMPLE = (
 
 
 def audit(
-    out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Folder of the report.", show_default=False)
-    ],
     experiment: Annotated[
         Path | None,
         typer.Argument(
@@ -26,6 +23,10 @@ def audit(
             show_default=False,
         ),
     ] = None,
+    *,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="Folder of the report.", show_default=False)
+    ],
     method: Annotated[
         list[str] | None,
         typer.Option(
@@ -70,15 +71,15 @@ def audit(
 ) -> None:
     """Train every method behind every plan, attack what the server saw, and write one report.
 
-    Writes report.json, runs.csv, index.html and charts/ to --out. The exit code is 1 when the numbers contradict a
-    claim. An audit that was stopped continues when the same command is given again.
+    Writes report.json, runs.csv, index.html and charts/ to --out. The exit code is 1 when the numbers
+    contradict a claim. An audit that was stopped continues when the same command is given again.
     """
     del device
     from privfed.audit.grid import AuditProgress, run_audit
     from privfed.cli import directory
     from privfed.cli import settings as read
     from privfed.cli.failures import CommandError
-    from privfed.cli.show import audit_table, card_line
+    from privfed.cli.show import audit_table, card_line, statement_lines
     from privfed.data import split
 
     screen = Screen(as_json, quiet)
@@ -96,7 +97,6 @@ def audit(
         {key: value for key, value in flags.items() if value},
         [read.read_setting(text) for text in settings or ()],
     )
-    directory.claim(out)
     interactions = read.load_data(source, screen)
     if not source.chosen:
         config = config.model_copy(update={"data": interactions.name})
@@ -110,9 +110,10 @@ def audit(
         former = directory.Record.read(out, "audit")
         if other := read.first_difference(former.model_dump(mode="json"), record.model_dump(mode="json")):
             raise CommandError(f"{out} holds an audit with {other}: choose another --out")
-    elif any(out.iterdir()):
-        raise CommandError(f"{out} is not empty and holds no audit of privfed: choose another --out")
+    else:
+        directory.refuse_foreign(out, "audit")
     cells = len(config.cells())
+    directory.claim(out)
     screen.explain(
         f"Data: {card_line(interactions.card)}",
         f"Split: {split(interactions, config.split).describe()}",
@@ -125,7 +126,7 @@ def audit(
     with screen.progress("audit", sum(cell.rounds for cell in config.cells())) as advance:
 
         def progress(sign: AuditProgress) -> None:
-            last = sign.done_rounds == sign.total_rounds or sign.text.endswith(f"of {config.rounds}")
+            last = sign.text == f"round {config.rounds} of {config.rounds}"
             advance(sign.done_rounds, f"{sign.cell}: {sign.text}" if screen.err.is_terminal or last else "")
 
         try:
@@ -135,9 +136,7 @@ def audit(
                 "stopped; finished runs are kept, so give the same command again to go on"
             ) from None
     page = out / "index.html"
-    for statement in report.statements:
-        screen.explain(f"- {statement.text}" + (f" ({statement.detail})" if statement.detail else ""))
-    screen.explain("")
+    screen.explain(*statement_lines(report), "")
     screen.result(audit_table(report, synthetic=interactions.card.synthetic))
     for contradiction in report.contradictions:
         screen.result(f"Contradicted: {contradiction.text}")

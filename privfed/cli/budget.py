@@ -19,6 +19,7 @@ app = typer.Typer(
     "The other way: privfed budget laplace --epsilon 8 --participations 100"
 )
 def laplace(
+    *,
     participations: Annotated[
         int,
         typer.Option(
@@ -40,33 +41,33 @@ def laplace(
     quiet: options.Quiet = False,
     device: options.Device = "cpu",
 ) -> None:
-    """Local Laplace noise: epsilon of a run from --epsilon0 per upload, or the epsilon0 that keeps --epsilon."""
+    """Local Laplace noise: epsilon of a run from --epsilon0 per upload, or the epsilon0 for --epsilon."""
     del device
     from privfed.privacy import laplace_budget, solve_laplace
     from privfed.privacy.statements import WEAK_EPSILON, odds
 
     screen = Screen(as_json, quiet)
-    if (epsilon0 is None) == (epsilon is None):
-        raise CommandError("give either --epsilon0 (of one upload) or --epsilon (of the whole run)")
-    if epsilon0 is not None:
+    if epsilon0 is not None and epsilon is None:
         budget = laplace_budget(epsilon0, participations, delta)
         screen.document(budget.model_dump(mode="json"))
         screen.result(
-            f"{participations:,} uploads at epsilon0 = {epsilon0:g}: epsilon = {budget.epsilon:.4g} at delta = "
-            f"{delta:g} ({budget.accountant}); their plain sum is {budget.basic_epsilon:g}."
+            f"{participations:,} uploads at epsilon0 = {epsilon0:g}: epsilon = {budget.epsilon:.4g} at delta "
+            f"= {delta:g} ({budget.accountant}); their plain sum is {budget.basic_epsilon:g}."
         )
-    else:
-        solution = solve_laplace(epsilon or 0.0, participations, delta)
+    elif epsilon is not None and epsilon0 is None:
+        solution = solve_laplace(epsilon, participations, delta)
         budget = solution.budget
         screen.document(solution.model_dump(mode="json"))
         screen.result(
-            f"To keep epsilon at {solution.target:g} over {participations:,} uploads at delta = {delta:g}: epsilon0 = "
-            f"{budget.epsilon0:g} per upload (total {budget.epsilon:.4g}, {budget.accountant}); the plain sum would "
-            f"allow {solution.basic_epsilon0:.4g}."
+            f"To keep epsilon at {solution.target:g} over {participations:,} uploads at delta = {delta:g}: "
+            f"epsilon0 = {budget.epsilon0:g} per upload (total {budget.epsilon:.4g}, {budget.accountant}); "
+            f"the plain sum would allow {solution.basic_epsilon0:.4g}."
         )
+    else:
+        raise CommandError("give either --epsilon0 (of one upload) or --epsilon (of the whole run)")
     screen.explain(
-        f"Noise: Laplace of scale {budget.noise_scale_per_clip:.4g} x C on every coordinate of an upload clipped to L1 "
-        "norm C (2C / epsilon0, because any upload may be replaced by any other).",
+        f"Noise: Laplace of scale {budget.noise_scale_per_clip:.4g} x C on every coordinate of an upload "
+        "clipped to L1 norm C (2C / epsilon0, because any upload may be replaced by any other).",
         f"Meaning: whatever is concluded from one user's uploads, its odds change by at most a factor of "
         f"{odds(budget.epsilon)}.",
     )

@@ -13,7 +13,7 @@ app = typer.Typer(help="Data sets: which there are, where they are, what is in t
 
 @app.command("list", epilog="Example: privfed data list")
 def list_(
-    as_json: options.Json = False, quiet: options.Quiet = False, device: options.Device = "cpu"
+    *, as_json: options.Json = False, quiet: options.Quiet = False, device: options.Device = "cpu"
 ) -> None:
     """List the data sets that have a name, and whether they are on this machine."""
     del device
@@ -53,6 +53,7 @@ def list_(
 @app.command(epilog="Example: privfed data fetch ml-100k")
 def fetch(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A data set of the list.", show_default=False)],
+    *,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
     device: options.Device = "cpu",
@@ -80,6 +81,7 @@ def show(
     data: Annotated[
         str, typer.Argument(metavar="NAME|PATH", help="A data set by name, or a path.", show_default=False)
     ],
+    *,
     user_column: options.UserColumn = None,
     item_column: options.ItemColumn = None,
     time_column: options.TimeColumn = None,
@@ -91,28 +93,21 @@ def show(
     """Show what is in a data set, and what leave-one-out would hold out."""
     del device
     from privfed.cli.settings import Source, load_data
-    from privfed.cli.show import plain_table, synthetic_mark
-    from privfed.data import SplitSpec, split
+    from privfed.cli.show import card_rows, plain_table, synthetic_mark
+    from privfed.data import DataError, SplitSpec, split
 
     screen = Screen(as_json, quiet)
     columns = options.columns(user_column, item_column, time_column, rating_column)
     interactions = load_data(Source(data, columns, chosen=True), screen)
     card = interactions.card
-    parts = None if interactions.time is None else split(interactions, SplitSpec()).describe()
+    try:
+        held_out, refused = split(interactions, SplitSpec()).describe(), ""
+    except DataError as problem:
+        held_out, refused = None, str(problem)
     attributes = [] if interactions.attributes is None else [str(c) for c in interactions.attributes.columns]
-    screen.document(card.model_dump(mode="json") | {"split": parts, "attributes": attributes})
-    rows = [
-        (
-            field.replace("_", " "),
-            "unknown" if value is None else f"{value:,}" if isinstance(value, int) else str(value),
-        )
-        for field, value in (card.model_dump() | {"attributes": ", ".join(attributes) or "none"}).items()
-    ]
+    screen.document(card.model_dump(mode="json") | {"split": held_out, "attributes": attributes})
+    rows = [*card_rows(card), ("attributes", ", ".join(attributes) or "none")]
     screen.result(
         plain_table(f"{card.name}{synthetic_mark(synthetic=card.synthetic)}", ("field", "value"), rows)
     )
-    screen.explain(
-        f"Split: {parts}"
-        if parts
-        else "Split: there are no times, so leave-one-out is not possible; use --set split.kind=ratio when training."
-    )
+    screen.explain(f"Split: {held_out or refused}")

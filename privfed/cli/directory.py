@@ -1,7 +1,7 @@
-"""The folder of a run or an audit: a `config.json` that says what is in it, and files that are whole or absent.
+"""The folder of a run or an audit: a `config.json` that says what is in it, and files whole or absent.
 
-`config.json` is `{format, kind, privfed, config, columns, data_sha256}`. A folder in another format is refused, because
-what its files mean may have changed.
+`config.json` is `{format, kind, privfed, config, columns, data_sha256}`. A folder in another format is
+refused, because what its files mean may have changed.
 """
 
 import json
@@ -66,8 +66,8 @@ class Record(BaseModel):
         if found != FORMAT:
             writer = content.get("privfed", "unknown") if isinstance(content, dict) else "unknown"
             raise CommandError(
-                f"{folder} was written in format {found} by privfed {writer}, and privfed {__version__} reads format "
-                f"{FORMAT}: use the version that wrote it, or start again with another --out"
+                f"{folder} was written in format {found} by privfed {writer}, and privfed {__version__} "
+                f"reads format {FORMAT}: use the version that wrote it, or start again with another --out"
             )
         record = configure(cls, content)
         if record.kind != kind:
@@ -92,24 +92,23 @@ class Record(BaseModel):
         """
         if interactions.card.sha256 != self.data_sha256:
             raise CommandError(
-                f"the data set {interactions.name} is not the one that {folder} was made from (its digest differs): "
-                "bring back the former data, or start again with another --out"
+                f"the data set {interactions.name} is not the one that {folder} was made from (its digest "
+                "differs): bring back the former data, or start again with another --out"
             )
 
 
-def prepare(folder: Path, *, resume: bool) -> None:
-    """Make sure that a run can be written to `folder`, before any work is done.
+def refuse_foreign(folder: Path, kind: Kind) -> None:
+    """Make sure that a new run or audit would not mix with what is in `folder`.
 
     Raises:
-        CommandError: it holds something already, or cannot be written.
+        CommandError: it holds something already.
     """
-    if not resume and (folder / RECORD).exists():
+    if (folder / RECORD).exists():
         raise CommandError(
             f"{folder} holds a run already: add --resume to continue it, or choose another --out"
         )
-    claim(folder)
-    if not resume and any(folder.iterdir()):
-        raise CommandError(f"{folder} is not empty and holds no run of privfed: choose another --out")
+    if folder.is_dir() and any(folder.iterdir()):
+        raise CommandError(f"{folder} is not empty and holds no {kind} of privfed: choose another --out")
 
 
 def claim(folder: Path) -> None:

@@ -1,7 +1,7 @@
 """Exceptions as people meet them: one sentence on standard error, and an exit code.
 
-0 is success, 1 an audit that found a claim contradicted, 2 bad input, 130 an interruption, 70 a fault of privfed
-itself, which keeps its traceback.
+0 is success, 1 an audit that found a claim contradicted, 2 bad input, 130 an interruption, 70 a fault of
+privfed itself, which keeps its traceback.
 """
 
 import sys
@@ -68,7 +68,7 @@ def _sentence(error: ValueError) -> str:
 
 
 def _is_meant_for_people(error: ValueError) -> bool:
-    """Whether this project raised it: by its class, by where it was raised, or in a worker process of an audit."""
+    """Whether this project raised it: by its class, by where it was raised, or in a worker of an audit."""
     frames = list(traceback.walk_tb(error.__traceback__))
     raised_in = frames[-1][0].f_globals.get("__name__", "") if frames else ""
     modules = (type(error).__module__, str(raised_in))

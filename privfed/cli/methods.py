@@ -15,6 +15,7 @@ def methods(
         str | None,
         typer.Argument(metavar="[METHOD]", help="Show this method with its settings.", show_default=False),
     ] = None,
+    *,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
     device: options.Device = "cpu",

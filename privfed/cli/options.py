@@ -32,7 +32,7 @@ Data = Annotated[
     typer.Option(
         "--data",
         metavar="NAME|PATH",
-        help="A data set by name (privfed data list), or the path of a csv, tsv or parquet file or of a folder.",
+        help="A data set by name (privfed data list), or the path of a csv, tsv or parquet file or a folder.",
         show_default="ml-100k; generated data where that cannot be had",
     ),
 ]

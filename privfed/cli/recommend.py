@@ -13,6 +13,7 @@ EXAMPLE = "Example: privfed recommend runs/laplace --user 1 -k 10"
 
 def recommend(
     directory: options.RunDirectory,
+    *,
     user: Annotated[
         str,
         typer.Option("--user", metavar="U", help="The user's id, as it is in the data.", show_default=False),
@@ -24,8 +25,8 @@ def recommend(
 ) -> None:
     """Recommend items to user U as that user's device would: download, train locally, rank.
 
-    Items that the user trained on are left out. Items of the validation and test parts are marked: the user did touch
-    them, and training never saw it.
+    Items that the user trained on are left out. Items of the validation and test parts are marked: the user
+    did touch them, and training never saw it.
     """
     del device
     from privfed.cli.directory import Record

@@ -39,7 +39,8 @@ def user_code(interactions: Interactions, user: str) -> int:
     code = int(known.get_indexer(pd.Index([user]))[0])
     if code < 0:
         raise CommandError(
-            f"{interactions.name} has no user {user!r}: its {len(known):,} ids run from {known[0]} to {known[-1]}"
+            f"{interactions.name} has no user {user!r}: its {len(known):,} ids run from {known[0]} to "
+            f"{known[-1]}"
         )
     return code
 

@@ -15,11 +15,12 @@ EXAMPLE = (
 
 
 def run(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the run.", show_default=False)],
     method: Annotated[
         str | None,
         typer.Argument(metavar="METHOD", help="What to train (privfed methods).", show_default=False),
     ] = None,
+    *,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the run.", show_default=False)],
     data: options.Data = None,
     rounds: Annotated[
         int | None, typer.Option("--rounds", metavar="N", help="Rounds to train.", show_default="100")
@@ -33,8 +34,9 @@ def run(
         typer.Option(
             "--privacy",
             metavar="WORDS",
-            help="The privacy plan in words: none, clip, published-noise or local-laplace, then a colon and its fields "
-            "between commas, as in the example below; also delta, sampling.kind, sampling.rate and sampling.size.",
+            help="The privacy plan in words: none, clip, published-noise or local-laplace, then a colon and "
+            "its fields between commas, as in the example below; delta, sampling.kind, sampling.rate and "
+            "sampling.size may stand there too.",
             show_default="none",
         ),
     ] = None,
@@ -59,8 +61,8 @@ def run(
 ) -> None:
     """Train METHOD behind a privacy plan; write metrics, ledger, guarantee, checkpoint and taps to --out.
 
-    Before training it says what the run will cost in privacy, bytes and time; at the end how good it is beside
-    popularity, and what is guaranteed.
+    Before training it says what the run will cost in privacy, bytes and time; at the end how good it is
+    beside popularity, and what is guaranteed.
     """
     del device
     from privfed.cli import directory, training
@@ -91,8 +93,8 @@ def run(
     chosen, source = read.run_config(layers)
     if record is not None and (other := read.first_difference(record.config, chosen.model_dump(mode="json"))):
         raise CommandError(f"{out} was begun with {other}: resume it as it was, or choose another --out")
-    directory.prepare(out, resume=resume)
-
+    if record is None:
+        directory.refuse_foreign(out, "run")
     interactions = read.load_data(source, screen)
     if record is None:
         chosen = chosen.model_copy(update={"data": chosen.data if source.chosen else interactions.name})
@@ -107,6 +109,7 @@ def run(
     experiment = Experiment(chosen, parts)
     evaluated, forecast = training.held_out(experiment), training.predict(experiment)
     card, synthetic = interactions.card, interactions.card.synthetic
+    directory.claim(out)
     screen.explain(
         f"Data: {card_line(card)}",
         f"Split: {parts.describe()}",

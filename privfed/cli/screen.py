@@ -1,6 +1,7 @@
 """Where words go: results to standard output, signs of life to standard error, JSON for machines.
 
-With `--json` standard output carries one JSON document and nothing else. With `--quiet` only the result is printed.
+With `--json` standard output carries one JSON document and nothing else. With `--quiet` only the result is
+printed.
 """
 
 import json
@@ -54,7 +55,7 @@ class Screen:
         """A result, for people."""
         if not self.as_json:
             for part in parts:
-                self.out.print(part)
+                self.out.print(part, soft_wrap=isinstance(part, str))
 
     def explain(self, *parts: RenderableType) -> None:
         """What helps to understand a result, for people who want it."""
@@ -64,7 +65,7 @@ class Screen:
     def note(self, text: str) -> None:
         """A sign of life on standard error."""
         if not self.quiet:
-            self.err.print(text)
+            self.err.print(text, soft_wrap=True)
 
     def document(self, content: object) -> None:
         """The result, for machines; `content` is what JSON can hold, without infinities."""

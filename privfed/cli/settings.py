@@ -1,9 +1,10 @@
 """From flags, a TOML file and `--set` to one validated configuration.
 
-Each source is a layer: a nested dictionary with the keys of the configuration. Later layers win: defaults (or, on
-resume, what the run was started with), then the file, then the flags, then each `--set` in order. A method, a privacy
-plan or a protocol may be given as a word wherever its table could stand: `privacy = "local-laplace:epsilon0=1,
-clip_norm=5"`, `protocol = "paper"`. The word "null" stands for an empty value, which TOML cannot write.
+Each source is a layer: a nested dictionary with the keys of the configuration. Later layers win:
+defaults (or, on resume, what the run was started with), then the file, then the flags, then each `--set` in
+order. A method, a privacy plan or a protocol may be given as a word wherever its table could stand:
+`privacy = "clip:clip_norm=5"`, `protocol = "paper"`. The word "null" stands for an empty value, which TOML
+cannot write.
 """
 
 import os
@@ -62,13 +63,14 @@ def read_file(path: Path | None) -> Layer:
     if path is None:
         return {}
     try:
-        return _without_null(tomllib.loads(path.read_text(encoding="utf-8")))
+        fields = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise CommandError(
             f"cannot read the experiment file {path} ({error.strerror}): correct the path"
         ) from error
     except ValueError as error:
         raise CommandError(f"the experiment file {path} is not valid TOML: {error}") from error
+    return {key: _without_null(value) for key, value in fields.items()}
 
 
 def read_setting(text: str) -> Layer:
@@ -86,10 +88,10 @@ def read_setting(text: str) -> Layer:
         parsed = read["value"] if len(read) == 1 else value.strip()
     except tomllib.TOMLDecodeError:
         parsed = value.strip()
-    layer: Any = _without_null(parsed)
+    layer: Layer = {names.pop(): _without_null(parsed)}
     for name in reversed(names):
         layer = {name: layer}
-    return dict(layer)
+    return layer
 
 
 def combine(layers: Sequence[Layer]) -> Layer:

@@ -7,6 +7,7 @@ from rich.console import RenderableType
 from rich.panel import Panel
 from rich.table import Table
 
+from privfed.audit.aggregates import grouped
 from privfed.audit.headline import main_attack, main_utility, popularity_utility
 from privfed.audit.page import words
 from privfed.audit.report import POPULARITY, AttackRow, AuditReport
@@ -19,10 +20,25 @@ def card_line(card: DatasetCard) -> str:
     """A data set in one line."""
     touched = "" if card.distinct_items == card.items else f", {card.distinct_items:,} of them touched"
     repeated = f"; {card.duplicates_dropped:,} repeated rows dropped" if card.duplicates_dropped else ""
+    mark = synthetic_mark(synthetic=card.synthetic)
     return (
-        f"{card.name}{synthetic_mark(synthetic=card.synthetic)}: {card.users:,} users, {card.items:,} items{touched}, "
+        f"{card.name}{mark}: {card.users:,} users, {card.items:,} items{touched}, "
         f"{card.interactions:,} interactions ({card.density:.2%} of all pairs){repeated}"
     )
+
+
+def card_rows(card: DatasetCard) -> list[tuple[str, str]]:
+    """Every field of a data set's card, for people."""
+
+    def shown(value: float | str | None) -> str:
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        if value is None:
+            return "unknown"
+        return f"{value:,}" if isinstance(value, int) else str(value)
+
+    fields = card.model_dump() | {"density": f"{card.density:.2%}"}
+    return [(name.replace("_", " "), shown(value)) for name, value in fields.items()]
 
 
 def synthetic_mark(*, synthetic: bool) -> str:
@@ -48,8 +64,8 @@ def forecast_lines(forecast: Forecast) -> list[str]:
     up, down = forecast.up_bytes_per_client_round, forecast.down_bytes_per_client_round
     return [
         f"Privacy: {privacy}.",
-        f"Traffic: about {words.volume(up)} up and {words.volume(down)} down per client and round; "
-        f"{words.volume(forecast.up_bytes)} up and {words.volume(forecast.down_bytes)} down in the whole run.",
+        f"Traffic: about {words.volume(up)} up and {words.volume(down)} down per client and round; in the "
+        f"whole run {words.volume(forecast.up_bytes)} up and {words.volume(forecast.down_bytes)} down.",
     ]
 
 
@@ -58,7 +74,8 @@ def utility_table(
 ) -> Table:
     """Utility of a method beside popularity, with 95 % intervals by user."""
     mark = synthetic_mark(synthetic=synthetic)
-    table = Table(title=f"Test items of {result.n_users:,} users after {words.count(rounds, 'round')}{mark}")
+    users, trained = words.count(result.n_users, "user"), words.count(rounds, "round")
+    table = Table(title=f"Test items of {users} after {trained}{mark}")
     table.add_column("metric")
     for column in (name, POPULARITY):
         table.add_column(f"{column}{mark}", justify="right")
@@ -92,31 +109,37 @@ def guarantee_box(guarantee: Guarantee) -> Panel:
     return Panel(f"{head}\n\n{told}", title="What is guaranteed", title_align="left")
 
 
-def attacks_table(rows: Sequence[AttackRow], *, synthetic: bool) -> Table:
-    """Attacks, strongest first within tap, game and scope."""
+def attack_tables(rows: Sequence[AttackRow], *, synthetic: bool) -> list[Table]:
+    """One table for each place, question and set of items; the strongest attack first."""
     mark = synthetic_mark(synthetic=synthetic)
-    table = Table(title=f"What attacks recovered{mark}")
-    for column in ("where", "question", "items", "attack", "rounds"):
-        table.add_column(column)
-    for column in (f"AUC{mark}", "TPR at 1% FPR", "popularity guesser"):
-        table.add_column(column, justify="right")
-    groups: dict[tuple[str, str, str], list[AttackRow]] = {}
-    for row in rows:
-        groups.setdefault((row.tap, row.game, row.scope), []).append(row)
-    for group in groups.values():
+    tables = []
+    for (tap, game, scope), group in grouped(rows, lambda row: (row.tap, row.game, row.scope)).items():
+        table = Table(title=f"{words.capital(words.named(words.TAPS, tap))}: {game}, {scope}{mark}")
+        table.add_column("attack")
+        table.add_column("rounds")
+        for column in (f"AUC{mark}", "TPR at 1% FPR", "AUC of popularity"):
+            table.add_column(column, justify="right")
         for row in sorted(group, key=lambda row: -row.auc.value):
             table.add_row(
-                row.tap,
-                row.game,
-                row.scope,
                 row.attack,
-                _rounds(row.rounds),
+                words.rounds([number + 1 for number in row.rounds]),
                 f"{words.share(row.auc.value)} [{words.share(row.auc.lo)}, {words.share(row.auc.hi)}]",
                 _rate(row),
                 words.share(row.popularity_auc),
             )
-        table.add_section()
-    return table
+        tables.append(table)
+    return tables
+
+
+def statement_lines(report: AuditReport) -> list[str]:
+    """The statements of an audit, those about one method and setting under its name."""
+    names = {(cell.method, cell.setting.slug): cell.setting.name for cell in report.aggregates}
+    lines = []
+    for (method, slug), group in grouped(report.statements, lambda s: (s.method, s.setting)).items():
+        head = f"{method}, {names.get((method, slug), slug)}:" if method and slug else ""
+        lines += [head] * bool(head)
+        lines += [f"- {said.text}" + (f" ({said.detail})" if said.detail else "") for said in group]
+    return lines
 
 
 def audit_table(report: AuditReport, *, synthetic: bool) -> Table:
@@ -158,11 +181,6 @@ def plain_table(title: str | None, columns: Sequence[str], rows: Sequence[Sequen
 
 def _interval(metric: Metric) -> str:
     return f"{metric.value:.4f} [{metric.lo:.4f}, {metric.hi:.4f}]"
-
-
-def _rounds(rounds: Sequence[int]) -> str:
-    """Rounds as people count them, from 1."""
-    return words.rounds([number + 1 for number in rounds])
 
 
 def _rate(row: AttackRow) -> str:

@@ -1,7 +1,8 @@
-"""Training in a run directory: forecast before, metrics as they come, ledger and guarantee as files at the end.
+"""Training in a run directory: a forecast before, metrics as they come, ledger and guarantee at the end.
 
-A run directory holds `config.json`, `metrics.jsonl`, `ledger.jsonl` (written by the ledger before every release),
-`ledger.json` and `guarantee.json` (at the end), `checkpoint/` and `taps/`. Files count rounds from 0.
+A run directory holds `config.json`, `metrics.jsonl`, `ledger.jsonl` (written by the ledger before every
+release), `ledger.json` and `guarantee.json` (at the end), `checkpoint/` and `taps/`. Files count rounds
+from 0.
 """
 
 import json
@@ -10,6 +11,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from privfed.audit.page import words
 from privfed.cli.directory import write_json, write_text
 from privfed.cli.failures import CommandError, InterruptedRunError
 from privfed.cli.screen import Screen
@@ -42,8 +44,10 @@ def predict(experiment: Experiment) -> Forecast:
     """What the run will cost in privacy and bytes."""
     config, registered, train = experiment.config, experiment.registered, experiment.parts.train
     message = experiment.server.public()
-    down: Schema = {name: Block(tuple(t.shape)) for name, t in message.shared.items()}
-    down |= {f"{name} (own)": Block(tuple(t.shape[1:])) for name, t in message.personal.items()}
+    down: Schema = {
+        **{name: Block(tuple(t.shape)) for name, t in message.shared.items()},
+        **{f"{name} (own)": Block(tuple(t.shape[1:])) for name, t in message.personal.items()},
+    }
     touched = {}
     if registered.upload != "dense":
         per_positive = 1 + getattr(config.settings(), "negatives", 0)
@@ -84,6 +88,8 @@ def train(
     config = experiment.config
     begun = _begin(directory, resume=resume)
     reached = begun or 0
+    if reached:
+        screen.note(f"Continuing after round {reached} of {config.rounds}.")
     first_round: float | None = None
     started = time.perf_counter()
     with screen.progress(config.method_name, config.rounds, reached) as advance:
@@ -94,22 +100,25 @@ def train(
             if evaluated is not None:
                 with (directory / METRICS).open("ab") as file:
                     file.write(_lines([evaluated]).encode())
-            advance(reached, live(evaluated.results["test"]) if evaluated else "")
+            advance(reached, live(evaluated.results[parts[0]]) if evaluated else "")
             if first_round is None:
                 first_round = time.perf_counter() - started
                 left = first_round * (config.rounds - reached)
-                screen.note(f"One round took {first_round:.2g} s: about {left:.0f} s to go.")
+                screen.note(
+                    f"One round took {words.seconds(first_round)}: about {words.seconds(left)} to go."
+                )
 
         try:
             result = experiment.run(directory, resume=begun is not None, progress=progress, parts=parts)
         except KeyboardInterrupt:
             raise InterruptedRunError(
-                f"stopped after round {reached} of {config.rounds}; to go on: privfed run --out {directory} --resume"
+                f"stopped after round {reached} of {config.rounds}; to go on: privfed run --out {directory} "
+                "--resume"
             ) from None
         except EvaluationError as error:
             raise CommandError(
-                f"training diverged: at round {reached + 1} {_decapitalised(str(error))} Lower the learning rate "
-                "(--set method.lr=...) and start again with another --out."
+                f"training diverged: after round {reached + 1} scores are NaN or infinite; lower the "
+                "learning rate (--set method.lr=...) and start again with another --out"
             ) from error
     _finish(directory, result, experiment.n_users)
     return result
@@ -122,7 +131,7 @@ def files(directory: Path) -> dict[str, str]:
 
 
 def _begin(directory: Path, *, resume: bool) -> int | None:
-    """Make `metrics.jsonl` say what the checkpoint says; gives the next round, or None to begin at the first."""
+    """Make `metrics.jsonl` say what the checkpoint says; gives the next round, or None to begin anew."""
     saved = directory / _CHECKPOINT
     if resume and (saved.exists() or saved.with_name(f"{_CHECKPOINT}.old").exists()):
         checkpoint = Checkpoint.load(saved)
@@ -132,7 +141,7 @@ def _begin(directory: Path, *, resume: bool) -> int | None:
         ]
         write_text(directory / METRICS, _lines(history))
         return checkpoint.next_round
-    # Killed before the first checkpoint: the run begins again with the same noise, and charges the same once more.
+    # Killed before the first checkpoint: the run begins again, with the same noise and the same charges.
     (directory / _CHARGES).unlink(missing_ok=True)
     write_text(directory / METRICS, "")
     return None
@@ -162,7 +171,3 @@ def _lines(history: Iterable[Evaluated]) -> str:
         for part, result in evaluated.results.items()
         for metric in result.metrics
     )
-
-
-def _decapitalised(text: str) -> str:
-    return text[:1].lower() + text[1:]

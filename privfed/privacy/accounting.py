@@ -5,7 +5,7 @@
 | Laplace, any counts | PLD, or basic composition if smaller | RDP from above, one release from below |
 | Laplace with epsilon0 above 50 | basic composition | nothing: it is a plain sum |
 | Gaussian, Poisson-sampled or not, any mix | PLD | Opacus PRV from both sides, RDP from above |
-| unsampled Laplace and unsampled Gaussian together | PLD | RDP from above, one release from below |
+| unsampled Laplace next to Gaussian, sampled or not | PLD | RDP from above, one release from below |
 | anything non-private | epsilon = inf | nothing |
 | anything else | refused | |
 
@@ -17,8 +17,7 @@ never used, because it can report less than the truth.
 Laplace events are composed under ADD_OR_REMOVE_ONE with parameter scale / (2C). That is no contradiction with
 the replace-one neighbours of the local plans: what the accountant needs is the pair Lap(0, p) against Lap(1,
 p), and two uploads clipped to L1 norm C are at distance 2C at most, so in units of 2C they are that pair.
-Splitting the distance over several coordinates is never worse than one coordinate (research notes,
-privacy_audit).
+Splitting the distance over several coordinates is never worse than one coordinate, which the tests check.
 """
 
 import math
@@ -121,11 +120,6 @@ def _account(leaves: tuple[tuple[Any, int], ...], delta: float) -> Account:
     laplace = [(1.0 / leaf.noise_multiplier, n) for leaf, n in leaves if isinstance(leaf, dp.LaplaceDpEvent)]
     only_laplace = len(laplace) == len(leaves)
     sampled = any(isinstance(leaf, dp.PoissonSampledDpEvent) for leaf, _ in leaves)
-    if laplace and sampled:
-        raise AccountingError(
-            "Laplace releases next to Poisson-sampled Gaussian ones cannot be accounted with a second "
-            "opinion: charge one kind of noise per run"
-        )
     basic = math.fsum(e * n for e, n in laplace) if only_laplace else None
     floor = max((_one_laplace(e, delta) for e, _ in laplace), default=0.0)
     if max((e for e, _ in laplace), default=0.0) > _LARGEST_LAPLACE:

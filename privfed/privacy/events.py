@@ -112,9 +112,8 @@ class Tally:
     def composition(self, trust: Trust, sampling: Sampling) -> Composition:
         """Compose what was counted.
 
-        With several different bounded mechanisms and visible participants, each counts for the user it hit
-        most: no user's epsilon is understated, and with one mechanism (every plan of this package) it is
-        exact.
+        With several bounded mechanisms and visible participants, each counts for the user it hit most: no
+        user's epsilon is understated, and with one mechanism (every plan of this package) it is exact.
         """
         releases: tuple[Releases, ...]
         if isinstance(sampling, Poisson) and sampling.amplifies(trust):

@@ -39,8 +39,8 @@ class Guarantee(BaseModel):
         delta: probability with which the epsilon statement may fail.
         unit: whose contribution is protected; "user" is everything one user uploads.
         neighbours: which two worlds are compared.
-        trust: whom one has to trust; "local" is nobody but the own device, "none" where nothing is
-        guaranteed.
+        trust: whom the protection asks to trust; "local" is nobody but the own device, "none" is a
+            protection that promises nothing. A faulty local plan stays "local", with epsilon = inf.
         per: what epsilon adds up over; "run" is all rounds so far.
         rounds_counted: rounds that the worst-off user took part in.
         accountant: how epsilon was computed.

@@ -3,17 +3,14 @@
 Rules:
 
 * One ask, one entry, one mechanism. Which mechanism is derived here from the plan and the names of the
-blocks,
-  so a caller cannot charge something else than what the plan makes the device do.
+  blocks, so a caller cannot charge something else than what the plan makes the device do.
 * `charge` returns only after the entry is on disk (append, flush, fsync). A process killed while it writes
-has not
-  opened the release, so a last line cut short is dropped and reported; any other damage is refused.
+  has not opened the release, so a last line cut short is dropped and reported; other damage is refused.
 * One draw per round. A second draw would be a way to compose asks outside one sampling event.
 * A resumed run repeats the rounds after its last checkpoint. The same ask of the same run repeats the same
-noise
-  (randomness is addressed), so it shows nothing new and is not charged twice. This holds for a simulation
-  resumed on the same build and kind of machine. Where noise is fresh, say so, and repeating an ask is
-  refused.
+  noise (randomness is addressed), so it shows nothing new and is not charged twice. This holds for a
+  simulation resumed on the same build and kind of machine. Where noise is fresh, say so: a repeated ask is
+  then refused.
 
 File format, JSON lines: a header {format, run, population, plan}, then one `Entry` per line. Participants are
 written as ranges of user numbers, `0-941,943`: exact, short for everybody and readable for a few.

@@ -289,7 +289,7 @@ class PrivacyPlan(BaseModel):
         Args:
             name: `none`, `clip`, `published-noise` or `local-laplace`.
             **fields: fields of the protection; `delta` and `sampling` (a rule or its dictionary) go to the
-            plan.
+                plan.
 
         Raises:
             PlanError: unknown name, unknown field or bad value, in one sentence.

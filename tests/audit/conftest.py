@@ -227,7 +227,7 @@ def make_report(runs: list[Run], **changes: object) -> AuditReport:
             "interactions": 100_000,
             "density": 0.063,
             "synthetic": False,
-            "split": "The newest interaction of each user is the test item, the second newest is for validation.",
+            "split": "The newest interaction of each user is the test item, the next for validation.",
         },
         "protocol": ProtocolUsed(
             settings={

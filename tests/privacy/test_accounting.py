@@ -132,7 +132,7 @@ def gaussian_oracle(sigma, delta):
     return brentq(excess, 0.0, 600.0) if excess(0.0) > 0 else 0.0
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.floats(0.8, 30.0), st.integers(1, 50), st.sampled_from([1e-7, 1e-5, 1e-3]))
 def test_gaussians_meet_their_closed_form(sigma, count, delta):
     exact = gaussian_oracle(sigma / math.sqrt(count), delta)
@@ -141,7 +141,7 @@ def test_gaussians_meet_their_closed_form(sigma, count, delta):
     )
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.floats(1e-6, 20.0), st.integers(1, 30), st.integers(1, 30), st.sampled_from([1e-8, 1e-5, 1e-2]))
 def test_laplace_grows_with_uploads_and_stays_below_basic(epsilon0, fewer, more, delta):
     one = account(laplace(epsilon0, fewer), delta)
@@ -174,8 +174,9 @@ def test_the_shape_of_the_tree_does_not_matter():
     assert account(certain, 1e-5) == account(dp.GaussianDpEvent(5.0), 1e-5)
 
 
-def test_mixed_noise_is_accounted_above_each_part():
-    gaussian, other = times(3, dp.GaussianDpEvent(5.0)), laplace(0.2, 5)
+@pytest.mark.parametrize("gaussian", [times(3, dp.GaussianDpEvent(5.0)), sampled(2.0, 0.1, 30)])
+def test_mixed_noise_is_accounted_above_each_part(gaussian):
+    other = laplace(0.2, 5)
     mixed = account(dp.ComposedDpEvent([gaussian, other]), 1e-5)
     assert mixed.epsilon > max(account(gaussian, 1e-5).epsilon, account(other, 1e-5).epsilon)
     assert set(dict(mixed.cross_check)) == {RDP}
@@ -190,7 +191,6 @@ def test_mixed_noise_is_accounted_above_each_part():
         dp.ZCDpEvent(0.1),
         dp.UnsupportedDpEvent(),
         dp.RandomizedResponseDpEvent(0.5, 2),
-        dp.ComposedDpEvent([dp.LaplaceDpEvent(1.0), dp.PoissonSampledDpEvent(0.1, dp.GaussianDpEvent(1.0))]),
         dp.ComposedDpEvent([dp.LaplaceDpEvent(1e-3), dp.GaussianDpEvent(1.0)]),
     ],
 )

@@ -34,7 +34,7 @@ def test_total_eight(uploads, pld, basic):
     assert solution.budget.epsilon <= 8.0
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(st.floats(1e-3, 200.0), st.integers(1, 300), st.sampled_from([1e-8, 1e-5, 1e-2]))
 def test_solutions_keep_the_target_and_waste_nothing(target, uploads, delta):
     solution = solve_laplace(target, uploads, delta)

@@ -9,5 +9,5 @@ Promise.all(places.map(draw))
   .then(() => { root.dataset.charts = "drawn"; })
   .catch((error) => { root.dataset.charts = "failed"; console.error(error); });
 window.addEventListener("beforeprint", () =>
-  document.querySelectorAll("details").forEach((part) => { part.open = true; }),
+  document.querySelectorAll("details:not(.long)").forEach((part) => { part.open = true; }),
 );

@@ -86,6 +86,7 @@ def render(report: AuditReport) -> str:
         seeds_note=_seeds_note(cells),
         metrics=[words.metric(name, k) for name, k in _metrics(report)],
         utility=_utility_rows(report),
+        several_states=len({row.state for cell in cells for row in cell.utility}) > 1,
         charts=charts,
         main_tap=words.listed(
             list(dict.fromkeys(words.TAPS[r.tap] for cell in cells for r in at_main_tap(cell)))
@@ -104,6 +105,7 @@ def render(report: AuditReport) -> str:
         plans={f"{cell.method}, {words.setting(cell.setting)}": cell.plan for cell in cells},
         specs=_specs([*charts.utility, *charts.attacks, *charts.roc]),
         script=_script(),
+        columns=lambda some: 2 if len(some) in {2, 4} else 3,
         share=words.share,
         signed=words.signed,
         capital=words.capital,
@@ -283,8 +285,8 @@ def _seeds_note(cells: Iterable[Cell]) -> str:
     if n_seeds == 1:
         return "one seed, so no spread over seeds"
     if n_seeds < SEEDS_FOR_AN_INTERVAL:
-        return f"range over seeds (no interval: {words.count(n_seeds, 'seed')})"
-    return f"95 % t-interval over {words.count(n_seeds, 'seed')}"
+        return f"below it the range over seeds (no interval: {words.count(n_seeds, 'seed')})"
+    return f"below it the 95 % t-interval over {words.count(n_seeds, 'seed')}"
 
 
 def _metrics(report: AuditReport) -> list[tuple[str, int]]:

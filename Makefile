@@ -1,0 +1,30 @@
+# make audit: set everything up and run the main job. make test: set everything up and pass the tests.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: audit test check bench clean
+
+audit: $(READY)
+	$(BIN)/privfed audit --method gpfedrec --data ml-100k --rounds 40 --seeds 1 --out audit
+
+test: $(READY)
+	$(BIN)/python -m pytest -n 2 -q
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(READY)
+	$(BIN)/python benchmarks/rounds.py
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch -e ".[dev]"
+	touch $(READY)
+
+clean:
+	rm -rf $(VENV) audit runs

@@ -1,0 +1,169 @@
+"""Addressed randomness: the word layout against AES itself, independence of what others ask, and the laws drawn."""
+
+import hashlib
+import hmac
+import itertools
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import AES
+from cryptography.hazmat.primitives.ciphers.modes import CTR
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from privfed.federation import PUBLIC, SERVER, Purpose, Streams
+
+DRAWS = 200_000
+
+
+def key_stream(key: bytes, counter: bytes) -> bytes:
+    """One block of AES-128 in counter mode."""
+    return Cipher(AES(key), CTR(counter)).encryptor().update(bytes(16))
+
+
+def words_by_hand(seed, purpose, round, ask, user, count):
+    root = hashlib.sha256(b"privfed simulation seed" + str(seed).encode()).digest()
+    key = hmac.digest(root, b"user" + user.to_bytes(8, "little", signed=True), "sha256")[:16]
+    stream = b""
+    for block in range(-(-count // 4)):
+        counter = (
+            purpose.to_bytes(1, "little")
+            + round.to_bytes(3, "little")
+            + ask.to_bytes(4, "little")
+            + bytes(4)
+            + block.to_bytes(4, "little")
+        )
+        stream += key_stream(key, counter)
+    return [int.from_bytes(stream[4 * i : 4 * i + 4], "little") for i in range(count)]
+
+
+def test_the_oracle_is_nist_counter_mode():
+    """SP 800-38A, F.5.1: CTR-AES128, first output block."""
+    key = bytes.fromhex("2b7e151628aed2a6abf7158809cf4f3c")
+    counter = bytes.fromhex("f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff")
+    assert key_stream(key, counter).hex() == "ec8cdf7398607cb0f2d21675ea9ea1e4"
+
+
+@pytest.mark.parametrize("user", [0, 1, 942, 2**40, SERVER, PUBLIC])
+@pytest.mark.parametrize(
+    ("purpose", "round", "ask"),
+    [(Purpose.NOISE, 0, 0), (Purpose.SAMPLES, 1, 2), (Purpose.MEMBERSHIP, 2**24 - 1, 2**32 - 1)],
+)
+def test_words_are_the_documented_key_stream(user, purpose, round, ask):
+    """A change here would change every seeded result ever published."""
+    found = Streams.from_seed(7).words(purpose, round, ask, [user], 11)
+    assert found.tolist() == [words_by_hand(7, purpose, round, ask, user, 11)]
+
+
+addresses = st.tuples(
+    st.sampled_from(list(Purpose)), st.integers(0, 2**24 - 1), st.integers(0, 2**32 - 1), st.integers(-2, 10**6)
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(addresses, addresses)
+def test_other_addresses_give_other_words(a, b):
+    streams = Streams.from_seed(0)
+    words = [streams.words(purpose, round, ask, [user], 4).tolist() for purpose, round, ask, user in (a, b)]
+    assert (words[0] == words[1]) == (a == b)
+
+
+def test_neighbouring_addresses_never_overlap():
+    """Long streams of all small addresses: 64-bit pieces are all distinct, so no two streams share a block."""
+    streams = Streams.from_seed(1)
+    pieces = [
+        streams.words(purpose, round, ask, [0, 1, SERVER, PUBLIC], 64).view(np.uint64).ravel()
+        for purpose, round, ask in itertools.product(Purpose, (0, 1, 255, 256), (0, 1, 256))
+    ]
+    joined = np.concatenate(pieces)
+    assert len(np.unique(joined)) == len(joined)
+
+
+@pytest.mark.parametrize(("round", "ask"), [(2**24, 0), (-1, 0), (0, 2**32), (0, -1)])
+def test_an_address_that_does_not_fit_is_not_wrapped_around(round, ask):
+    with pytest.raises((OverflowError, ValueError)):
+        Streams.from_seed(0).words(Purpose.NOISE, round, ask, [0], 4)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=12), st.integers(1, 40), st.integers(1, 40))
+def test_a_users_words_do_not_depend_on_who_else_asks_or_how_many(users, count, more):
+    together = Streams.from_seed(2).words(Purpose.SAMPLES, 3, 1, users, count)
+    assert together.shape == (len(users), count)
+    for user, row in zip(users, together, strict=True):
+        alone = Streams.from_seed(2).words(Purpose.SAMPLES, 3, 1, [user], count + more)
+        np.testing.assert_array_equal(row, alone[0, :count])
+
+
+def test_nobody_asks_for_nothing():
+    streams = Streams.from_seed(0)
+    assert streams.words(Purpose.NOISE, 0, 0, [], 5).shape == (0, 5)
+    assert streams.words(Purpose.NOISE, 0, 0, [1, 2], 0).shape == (2, 0)
+    assert streams.normal(Purpose.NOISE, 0, 0, [1], 0).shape == (1, 0)
+
+
+def test_seeds_differ_and_repeat():
+    one, again, two = (Streams.from_seed(s).words(Purpose.NOISE, 0, 0, [0], 8).tolist() for s in (1, 1, 2))
+    assert one == again != two
+    assert Streams.from_seed(1).simulated
+
+
+def test_a_deployments_words_come_from_the_system_and_cannot_be_repeated():
+    streams = [Streams.from_system() for _ in range(3)]
+    assert not any(s.simulated for s in streams)
+    words = [s.words(Purpose.NOISE, 0, 0, [0], 8).tolist() for s in streams]
+    assert words[0] != words[1] != words[2] != words[0]
+    assert streams[0].words(Purpose.NOISE, 0, 0, [0], 8).tolist() == words[0]
+
+
+@pytest.fixture(scope="module")
+def streams():
+    return Streams.from_seed(11)
+
+
+def test_uniforms_are_uniform_and_never_zero_or_one(streams):
+    u = streams.uniform(Purpose.NOISE, 0, 0, [0, 1], DRAWS // 2).numpy()
+    assert u.dtype == np.float64
+    assert 0 < u.min() < 2e-4
+    assert 1 - 2e-4 < u.max() < 1
+    assert stats.kstest(u.ravel(), "uniform").pvalue > 1e-3
+    fine = (u * 2**53 - 0.5).ravel()
+    assert (fine % 1 == 0).mean() > 0.49  # the lower half of (0, 1) shows all 53 bits exactly
+    assert len(np.unique(fine)) == fine.size
+
+
+def test_laplace_draws_have_scale_one(streams):
+    z = streams.laplace(Purpose.NOISE, 1, 0, [0, 1], DRAWS // 2).numpy()
+    assert z.dtype == np.float32
+    flat = z.ravel().astype(np.float64)
+    assert stats.kstest(flat, "laplace").pvalue > 1e-3
+    assert flat.mean() == pytest.approx(0, abs=5 * np.sqrt(2 / DRAWS))
+    assert np.abs(flat).mean() == pytest.approx(1, abs=5 / np.sqrt(DRAWS))
+    assert (flat**2).mean() == pytest.approx(2, abs=5 * np.sqrt(20 / DRAWS))
+    assert (flat > 0).mean() == pytest.approx(0.5, abs=5 * 0.5 / np.sqrt(DRAWS))
+    assert np.abs(flat).max() > np.log(DRAWS) - 3  # the tail reaches as far as a Laplace tail does
+    sign_and_size = np.corrcoef(np.sign(flat), np.abs(flat))[0, 1]
+    assert sign_and_size == pytest.approx(0, abs=5 / np.sqrt(DRAWS))
+
+
+def test_normal_draws_are_standard_and_the_two_halves_of_a_pair_independent(streams):
+    z = streams.normal(Purpose.NOISE, 2, 0, [0, 1], DRAWS // 2).numpy()
+    assert z.dtype == np.float32
+    flat = z.ravel().astype(np.float64)
+    assert stats.kstest(flat, "norm").pvalue > 1e-3
+    assert flat.mean() == pytest.approx(0, abs=5 / np.sqrt(DRAWS))
+    assert flat.var() == pytest.approx(1, abs=5 * np.sqrt(2 / DRAWS))
+    assert stats.kurtosis(flat) == pytest.approx(0, abs=5 * np.sqrt(24 / DRAWS))
+    half = DRAWS // 4
+    for first, second in ((z[:, :half], z[:, half:]), (z[0], z[1]), (flat[:-1], flat[1:])):
+        for power in (1, 2):
+            r = np.corrcoef(first.ravel() ** power, second.ravel() ** power)[0, 1]
+            assert r == pytest.approx(0, abs=5 / np.sqrt(half))
+
+
+def test_an_odd_number_of_normals(streams):
+    odd, even = (streams.normal(Purpose.NOISE, 2, 0, [0], count) for count in (7, 8))
+    assert odd.shape == (1, 7)
+    assert odd.equal(even[:, :7])
