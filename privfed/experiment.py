@@ -5,6 +5,8 @@ With a run directory it also writes metrics as they come, the ledger before ever
 which a killed run continues to the same bits.
 """
 
+import hashlib
+import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +30,10 @@ from privfed.updates import ClientUpdates, Schema
 
 Part = Literal["valid", "test"]
 _SCORED_AT_ONCE = 32
+
+
+def _gpfedrec() -> dict[str, JsonValue]:
+    return {"name": "gpfedrec"}
 
 
 class TapConfig(BaseModel):
@@ -66,7 +72,7 @@ class ExperimentConfig(BaseModel):
 
     data: str = "ml-100k"
     split: SplitSpec = SplitSpec()
-    method: dict[str, JsonValue] = Field(default_factory=lambda: {"name": "gpfedrec"})
+    method: dict[str, JsonValue] = Field(default_factory=_gpfedrec)
     privacy: PrivacyPlan = Field(default_factory=lambda: PrivacyPlan.named("none"))
     protocol: Protocol = Protocol()
     rounds: int = Field(100, ge=1)
@@ -81,6 +87,11 @@ class ExperimentConfig(BaseModel):
     def method_name(self) -> str:
         """The method's registered name."""
         return str(self.method.get("name", ""))
+
+    def digest(self) -> str:
+        """SHA-256 of everything that decides the result: the ledger's name for this run's noise."""
+        canonical = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        return hashlib.sha256(canonical.encode()).hexdigest()
 
     def registered(self) -> Method:
         """The method. Raises UnknownMethodError when there is none of that name."""
@@ -209,17 +220,18 @@ class Experiment:
 
         Args:
             directory: where the ledger and checkpoints go; None keeps everything in memory.
-            resume: continue from the directory's checkpoint.
+            resume: continue from the directory's checkpoint, or from round 0 if none was reached.
             progress: called after every round.
             parts: held-out parts to evaluate.
         """
         config, reg = self.config, self.registered
-        run, resumed = f"seed {config.seed}", resume and directory is not None
-        path = directory / "ledger.jsonl" if directory else None
-        if resumed and path is not None:
-            ledger = Ledger.resume(config.privacy, self.n_users, path, run=run)
-        else:
-            ledger = Ledger(config.privacy, self.n_users, path, run=run)
+        run, path = config.digest(), directory / "ledger.jsonl" if directory else None
+        resumed = resume and path is not None and path.exists()
+        ledger = (
+            Ledger.resume(config.privacy, self.n_users, path, run=run)
+            if resumed and path is not None
+            else Ledger(config.privacy, self.n_users, path, run=run)
+        )
         transcript = Transcript(
             self.audited(), frozenset(config.taps.places), config.tapped_rounds(), reg.pull
         )
@@ -237,8 +249,8 @@ class Experiment:
         )
         history: list[Evaluated] = []
         first, cpu, wall = 0, -time.process_time(), -time.perf_counter()
-        if resumed and directory is not None:
-            first = self._restore(Checkpoint.load(directory / "checkpoint"), simulation, history)
+        if resumed and directory is not None and Checkpoint.exists(directory / "checkpoint"):
+            first = self._restore(Checkpoint.load(directory / "checkpoint"), simulation, ledger, history)
             transcript.load(directory / "taps", before=first)
         for t in range(first, config.rounds):
             due = config.evaluated(t)
@@ -249,7 +261,7 @@ class Experiment:
                 history.append(evaluated)
             if directory is not None and ((t + 1) % config.checkpoint_every == 0 or t + 1 == config.rounds):
                 transcript.save(directory / "taps")
-                self._checkpoint(t + 1, simulation, history).save(directory / "checkpoint")
+                self._checkpoint(t + 1, simulation, ledger, history).save(directory / "checkpoint")
             if progress is not None:
                 progress(t, evaluated)
         return RunResult(
@@ -292,11 +304,12 @@ class Experiment:
         return scores
 
     def _checkpoint(
-        self, next_round: int, simulation: Simulation, history: Sequence[Evaluated]
+        self, next_round: int, simulation: Simulation, ledger: Ledger, history: Sequence[Evaluated]
     ) -> Checkpoint:
         counts = simulation.client_guard.counts
         progress: dict[str, Any] = {
             "draws": simulation.draws,
+            "ledger": ledger.state(),
             "clip": [counts.uploads, counts.clipped],
             "costs": [
                 simulation.costs.seconds,
@@ -310,10 +323,13 @@ class Experiment:
         }
         return Checkpoint(next_round, self.server.state(), self.clients.state(), progress)
 
-    def _restore(self, checkpoint: Checkpoint, simulation: Simulation, history: list[Evaluated]) -> int:
+    def _restore(
+        self, checkpoint: Checkpoint, simulation: Simulation, ledger: Ledger, history: list[Evaluated]
+    ) -> int:
         self.server.load(checkpoint.server)
         self.clients.load(checkpoint.clients)
         saved = checkpoint.progress
+        ledger.load(saved["ledger"])
         simulation.draws = saved["draws"]
         counts = simulation.client_guard.counts
         counts.uploads, counts.clipped = saved["clip"]
@@ -349,7 +365,7 @@ class PrivateEvaluation:
             simulation.observers.append(self._observe_chunk)
             return
         e = self.experiment
-        for users in torch.arange(e.n_users).split(simulation.chunk_size(e.server.schema)):
+        for users in torch.split(torch.arange(e.n_users), simulation.chunk_size(e.server.schema)):
             message, updates = e.rehearse(users, t, e.server.schema)
             self._score(users, message, updates)
             e.clients.discard()
@@ -358,7 +374,7 @@ class PrivateEvaluation:
         """After round `t`: score what was received, where the protocol asks for it, and sum up."""
         e = self.experiment
         if not self.private:
-            for users in torch.arange(e.n_users).split(_SCORED_AT_ONCE):
+            for users in torch.split(torch.arange(e.n_users), _SCORED_AT_ONCE):
                 self._score(users, e.server.public().addressed_to(users), None)
         results = {part: evaluator.result() for part, evaluator in self.evaluators.items()}
         for evaluator in self.evaluators.values():

@@ -5,7 +5,7 @@ The import hook must run before the packages are imported, so it stands at the t
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
@@ -69,6 +69,14 @@ def small_split() -> Any:
         name="synthetic-tests", n_users=45, n_items=70, mean_per_user=12, least_per_user=5, rank=4, seed=1
     )
     return split(generate(spec), SplitSpec())
+
+
+@pytest.fixture(scope="session")
+def few_users(small_split: Any) -> Any:
+    """Its first 18 users, for tests that train often."""
+    users = np.arange(18)
+    parts = {part: getattr(small_split, part).subset(users) for part in ("train", "valid", "test")}
+    return replace(small_split, **parts)
 
 
 @dataclass

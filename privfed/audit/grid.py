@@ -109,7 +109,8 @@ class AuditConfig(BaseModel):
     def cells(self) -> list[ExperimentConfig]:
         """One experiment per cell; popularity needs one round and no protection, and comes first."""
         methods = [m for m in self.methods if m.get("name") != POPULARITY]
-        grid = [({"name": POPULARITY}, PrivacyPlan.named("none"), 1)]
+        baseline: dict[str, JsonValue] = {"name": POPULARITY}
+        grid = [(baseline, PrivacyPlan.named("none"), 1)]
         grid += [(method, plan, self.rounds) for method in methods for plan in self.plans]
         return [
             ExperimentConfig(
@@ -316,14 +317,15 @@ def cell_name(cell: ExperimentConfig) -> str:
 
 def environment() -> dict[str, JsonValue]:
     """Versions and the kind of machine; nothing that names it."""
-    packages = ("torch", "numpy", "dp-accounting", "opacus", "cryptography")
-    return {
+    machine: dict[str, JsonValue] = {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),
         "threads_per_run": 1,
         "device": "cpu",
-    } | {name: version(name) for name in packages}
+    }
+    packages = ("torch", "numpy", "dp-accounting", "opacus", "cryptography")
+    return machine | {name: version(name) for name in packages}
 
 
 def planted_control(users: int = 20, items: int = 300, width: int = 8) -> SelfCheck:

@@ -21,6 +21,7 @@ from privfed.privacy import configure
 FORMAT = 1
 RECORD = "config.json"
 Kind = Literal["run", "audit"]
+_A: dict[Kind, str] = {"run": "a run", "audit": "an audit"}
 
 
 class Record(BaseModel):
@@ -54,7 +55,7 @@ class Record(BaseModel):
         try:
             content = json.loads((folder / RECORD).read_text(encoding="utf-8"))
         except FileNotFoundError:
-            missing = "holds no run" if folder.is_dir() else "is not there"
+            missing = f"holds no {kind}" if folder.is_dir() else "is not there"
             raise CommandError(f"{folder} {missing}: give the --out folder of 'privfed {kind}'") from None
         except NotADirectoryError:
             raise CommandError(f"{folder} is a file: give the --out folder of 'privfed {kind}'") from None
@@ -72,8 +73,8 @@ class Record(BaseModel):
         record = configure(cls, content)
         if record.kind != kind:
             raise CommandError(
-                f"{folder} holds an {record.kind}, not a {kind}: give the folder of a {kind}"
-            ) from None
+                f"{folder} holds {_A[record.kind]}, not {_A[kind]}: give the folder of {_A[kind]}"
+            )
         return record
 
     def write(self, folder: Path) -> None:

@@ -40,7 +40,7 @@ class Checkpoint:
 
     def save(self, folder: Path) -> None:
         """Replace `folder` by this checkpoint."""
-        new, old = folder.with_name(folder.name + ".new"), folder.with_name(folder.name + ".old")
+        new, old = folder.with_name(folder.name + ".new"), _old(folder)
         for stale in (new, old):
             shutil.rmtree(stale, ignore_errors=True)
         new.mkdir(parents=True)
@@ -53,6 +53,11 @@ class Checkpoint:
         new.rename(folder)
         shutil.rmtree(old, ignore_errors=True)
 
+    @staticmethod
+    def exists(folder: Path) -> bool:
+        """Whether `load` would find a checkpoint."""
+        return folder.exists() or _old(folder).exists()
+
     @classmethod
     def load(cls, folder: Path) -> "Checkpoint":
         """Read the newest whole checkpoint at `folder`.
@@ -60,8 +65,7 @@ class Checkpoint:
         Raises:
             CheckpointError: there is none, or a file in it cannot be read.
         """
-        old = folder.with_name(folder.name + ".old")
-        place = folder if folder.exists() else old
+        place = folder if folder.exists() else _old(folder)
         if not place.exists():
             raise CheckpointError(f"{folder} holds no checkpoint; start the run again without --resume")
         try:
@@ -72,3 +76,7 @@ class Checkpoint:
                 f"the checkpoint in {place} is damaged ({error}); start the run again without --resume"
             ) from error
         return cls(state["next_round"], server, clients, state["progress"])
+
+
+def _old(folder: Path) -> Path:
+    return folder.with_name(folder.name + ".old")

@@ -145,13 +145,13 @@ class Simulation:
         for call, own, updates in self._chunks(step, ask, cohort, message, schema):
             started = time.perf_counter()
             if self.client_guard.adds_noise:
-                for tile in torch.arange(len(updates)).split(TILE):
+                for tile in torch.split(torch.arange(len(updates)), TILE):
                     protecting = time.perf_counter()
                     uploads = self.client_guard.wire(updates, call, tile)
                     protecting -= time.perf_counter()
                     self.costs.seconds["privacy"] -= protecting
                     started -= protecting
-                    self._tap("wire", call, own, lambda at, u=uploads: {k: v[at] for k, v in u.items()}, tile)
+                    self._tap("wire", call, own, _chosen(uploads), tile)
                     for name, values in uploads.items():
                         sums[name].add_(values.sum(0, dtype=sums[name].dtype))
             else:
@@ -183,7 +183,7 @@ class Simulation:
             started = time.perf_counter()
             place = {name: values[first : first + len(updates)] for name, values in uploads.items()}
             self.client_guard.wire(updates, call, torch.arange(len(updates)), out=place)
-            self._tap("wire", call, own, lambda at, u=place: {name: v[at] for name, v in u.items()})
+            self._tap("wire", call, own, _chosen(place))
             first += len(updates)
             self.costs.seconds["privacy"] += time.perf_counter() - started
         self.clients.commit()
@@ -209,13 +209,14 @@ class Simulation:
     def _chunks(
         self, step: str, ask: int, cohort: Cohort, message: Message, schema: Schema
     ) -> Iterator[tuple[Call, Message, ClientUpdates]]:
-        for users in self._members.split(self.chunk_size(schema)):
+        for users in torch.split(self._members, self.chunk_size(schema)):
             if len(users) == 0:
                 return
             started = time.perf_counter()
             call = Call(cohort.round, cohort.draw, step, ask, users, self._streams, schema)
             own = message.addressed_to(users)
             updates = perform(self.clients, call, own)
+            self.client_guard.refuse_broken(updates, call)
             self.costs.seconds["clients"] += time.perf_counter() - started
             for observer in self.observers:
                 observer(self.clients, call, own, updates)
@@ -246,3 +247,8 @@ class Simulation:
             fits = self._limit // (_COPIES_PER_CHUNK * max(upload_bytes(schema), 1))
             chunk = min(chunk, max(fits // TILE, 1) * TILE)
         return chunk
+
+
+def _chosen(uploads: Mapping[str, Tensor]) -> Callable[[Tensor], Mapping[str, Tensor]]:
+    """Look-up of some clients' uploads in stacked ones."""
+    return lambda at: {name: values[at] for name, values in uploads.items()}

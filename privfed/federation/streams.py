@@ -70,9 +70,9 @@ class Streams:
         counters = np.zeros((blocks, _WORDS_PER_BLOCK), "<u4")
         counters[:, 0] = (purpose & 0xFF) | (round << 8)
         counters[:, 1], counters[:, 3] = ask, np.arange(blocks)
-        plain = memoryview(counters).cast("B")
+        plain = counters.data.cast("B")
         flat = np.empty(len(users) * width + _WORDS_PER_BLOCK, "<u4")
-        out = memoryview(flat).cast("B")
+        out = flat.data.cast("B")
         for place, user in enumerate(users):
             start = 4 * width * place
             self._key_stream(user).update_into(plain, out[start : start + 4 * width + _SLACK])
@@ -89,7 +89,7 @@ class Streams:
     ) -> Float[Tensor, "users count"]:
         """Laplace draws of scale 1: a fair sign times -log(uniform), float32."""
         words = _wide(self.words(purpose, round, ask, users, 2 * count))
-        magnitude = torch.from_numpy(((words >> np.uint64(11)).astype(np.float32) + np.float32(0.5)))
+        magnitude = torch.from_numpy((words >> np.uint64(11)).astype(np.float32) + np.float32(0.5))
         magnitude.mul_(2.0**-53).log_()
         sign = torch.from_numpy((words & np.uint64(1)).astype(np.float32)).mul_(2).sub_(1)
         return magnitude.mul_(sign)

@@ -4,7 +4,7 @@ Only sampled rows of the table move by the loss, so a client's copy is kept as i
 clients x items x dim exists here. GPFedRec's pull towards a personal target moves every row, in closed form.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np

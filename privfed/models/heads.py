@@ -138,7 +138,7 @@ def bce_gradient(
 
 
 def initial_perceptron(head: NeuralHead, unit: Float[Tensor, " size"]) -> Parameters:
-    """torch's default initialisation of every layer from `head.size` uniforms in (0, 1)."""
+    """Torch's default initialisation of every layer from `head.size` uniforms in (0, 1)."""
     out, used = {}, 0
     for name, shape in head.shapes().items():
         size, fan_in = math.prod(shape), head.widths[int(name[1:])]
@@ -148,5 +148,5 @@ def initial_perceptron(head: NeuralHead, unit: Float[Tensor, " size"]) -> Parame
 
 
 def kaiming_uniform(shape: Sequence[int], fan_in: int, unit: Float[Tensor, " size"]) -> Tensor:
-    """torch's default Linear initialisation, U(-1/sqrt(fan_in), 1/sqrt(fan_in)), from uniforms in (0, 1)."""
+    """Torch's default Linear initialisation, U(-1/sqrt(fan_in), 1/sqrt(fan_in)), from uniforms in (0, 1)."""
     return unit.mul(2).sub_(1).div_(fan_in**0.5).view(*shape).float()

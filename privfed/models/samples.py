@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from privfed.data import Histories
-from privfed.updates.tiles import TILE, padded, tiles
+from privfed.updates.tiles import padded, tiles
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,7 +115,7 @@ class NegativeSampler:
         rank: Int64[Tensor, " p"],
         words: Int64[Tensor, "n w"],
     ) -> Int64[Tensor, "p k"]:
-        """k distinct numbers below each user's room: draw j from the numbers not yet taken, in sorted order."""
+        """K distinct numbers below each user's room: draw j from the numbers not yet taken, in sorted order."""
         room, columns = self.room[users], list[Tensor]()
         for j in range(self.negatives):
             x = (words[owner, rank * self.negatives + j] * (room - j)) >> 32

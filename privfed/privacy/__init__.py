@@ -27,8 +27,8 @@ from privfed.privacy.server_guard import ServerGuard
 __all__ = [
     "AccountingError",
     "All",
-    "Clip",
     "ClientGuard",
+    "Clip",
     "ClipOnly",
     "Entry",
     "Epoch",

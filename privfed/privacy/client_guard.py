@@ -10,10 +10,15 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from privfed.federation import Call, Purpose, Streams
+from privfed.privacy.errors import PrivacyError
 from privfed.privacy.plan import PrivacyPlan
 from privfed.updates import ClientUpdates, upload_bytes
 
 _BLOCKS_PER_ASK = 256
+
+
+class BrokenUploadError(PrivacyError):
+    """An update that no protection could make safe."""
 
 
 @dataclass(slots=True)
@@ -45,6 +50,18 @@ class ClientGuard:
     def adds_noise(self) -> bool:
         """True where every upload gets its own noise, so it must be materialised."""
         return self.plan.protection.noise is not None
+
+    def refuse_broken(self, updates: ClientUpdates, call: Call) -> None:
+        """Stop before an upload with NaN or infinity leaves: no clip bounds it and no noise hides it.
+
+        Raises:
+            BrokenUploadError: some client's update is not finite.
+        """
+        if not updates.finite():
+            raise BrokenUploadError(
+                f"training diverged: an update of round {call.round} holds NaN or infinity; lower the learning "
+                f"rates of the method and start again"
+            )
 
     def clip_(self, updates: ClientUpdates) -> None:
         """Scale every client's real blocks, in place, to a joint norm of at most the clip norm."""

@@ -3,6 +3,7 @@
 It never travels: only what a guard makes of it does. Operations consume: `scale_` works in place.
 """
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -36,6 +37,10 @@ class ClientUpdates:
     def nbytes(self) -> int:
         """Bytes of all clients' values as represented."""
         return sum(part.nbytes for part in self.parts)
+
+    def finite(self) -> bool:
+        """Whether no value is NaN or infinite (one sum per part tells)."""
+        return all(math.isfinite(part.values.sum(dtype=torch.float64)) for part in self.parts)
 
     def norm_powers(self, order: int) -> Float[Tensor, "clients blocks"]:
         """Sum of |weight x value|^order per client and real block; a joint norm is its row sum, rooted."""

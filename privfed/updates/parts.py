@@ -22,6 +22,10 @@ class Part(Protocol):
         """Name of the declared block."""
 
     @property
+    def values(self) -> Tensor:
+        """The values of all owners."""
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the values (and row ids) of all owners."""
 
@@ -198,11 +202,13 @@ def add_rows_(table: Float[Tensor, "rows width"], ids: Int64[Tensor, " k"], valu
 
 def sum_rows(values: Float[Tensor, "k width"], ids: Int64[Tensor, " k"], rows: int) -> Float[Tensor, "rows width"]:
     """Sum of the values of every id: the gradient of an embedding look-up."""
-    return torch.ops.aten.embedding_dense_backward(values, ids, rows, -1, False)  # noqa: FBT003 (an aten operator)
+    total: Tensor = torch.ops.aten.embedding_dense_backward(values, ids, rows, -1, False)  # noqa: FBT003 (an aten operator)
+    return total
 
 
 def _squares(flat: Float[Tensor, "h d"]) -> Float[Tensor, " h"]:
-    return torch.linalg.vector_norm(flat, dim=1, dtype=torch.float64).square_()
+    squares: Tensor = torch.linalg.vector_norm(flat, dim=1, dtype=torch.float64).square_()
+    return squares
 
 
 def _check_owner(block: str, owner: Int64[Tensor, " k"], values: int, clients: int) -> None:

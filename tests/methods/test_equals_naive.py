@@ -279,9 +279,9 @@ def test_gpfedrec(world, graph):
 
 @pytest.mark.parametrize("strength", [0.05, 0.6, 0.97, 1.0, 1.6])
 @pytest.mark.parametrize("batch_size", [4, 16, 256])
-def test_gpfedrec_pull_of_any_strength_and_any_number_of_steps(world, strength, batch_size):
+def test_gpfedrec_pull_of_any_strength_and_any_number_of_steps(world, few_users, strength, batch_size):
     """Batches of 4 give up to 35 steps, where the lazy scale is folded; of 256, one; at 1 a row is overwritten."""
-    settings = SMALL | {"hidden": (6,), "batch_size": batch_size}
+    settings = SMALL | {"hidden": (6,), "batch_size": batch_size, "parts": few_users}
     w = world("gpfedrec", **settings)
     lr_items = w.clients.lr_items
     reg = strength * w.data.n_items * settings["dim"] / (2 * lr_items)
@@ -290,8 +290,8 @@ def test_gpfedrec_pull_of_any_strength_and_any_number_of_steps(world, strength, 
     compare("gpfedrec", w)
 
 
-def test_gpfedrec_without_a_pull(world):
-    compare("gpfedrec", world("gpfedrec", hidden=(6,), reg=0.0, **SMALL))
+def test_gpfedrec_without_a_pull(world, few_users):
+    compare("gpfedrec", world("gpfedrec", parts=few_users, hidden=(6,), reg=0.0, **SMALL))
 
 
 @pytest.mark.parametrize("graph", ["similarity", "distance", None])

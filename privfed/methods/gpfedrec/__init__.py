@@ -10,7 +10,6 @@ from privfed.methods.gpfedrec.server import GPFedRecServer
 from privfed.methods.method import Method
 
 
-
 def personal_pull(message: Message, positions: Int64[Tensor, " n"]) -> Float[Tensor, "n items dim"]:
     """What the server asks each client's table to move towards: its target minus the global table."""
     return message.personal["targets"][positions] - message.shared["items"]

@@ -56,7 +56,7 @@ def neighbour_means(
     product is used.
     """
     degree = near.sum(1)
-    groups = degree.argsort(stable=True).split(_GROUP)
+    groups = torch.split(degree.argsort(stable=True), _GROUP)
     shared = torch.stack([near[group].all(0) for group in groups])
     varying = torch.stack([near[group].any(0) for group in groups]) & ~shared
     if varying.float().mean() > _WORTH_GROUPING:
@@ -64,7 +64,7 @@ def neighbour_means(
         return out.div_(degree.unsqueeze(1))
     weights = [near[group][:, columns].float() for group, columns in zip(groups, varying, strict=True)]
     own = [columns.nonzero().squeeze(1) for columns in varying]
-    for part, means in zip(tables.split(_COLUMNS, dim=1), out.split(_COLUMNS, dim=1), strict=True):
+    for part, means in zip(torch.split(tables, _COLUMNS, 1), torch.split(out, _COLUMNS, 1), strict=True):
         common = shared.float() @ part
         for g, group in enumerate(groups):
             rows = torch.addmm(common[g], weights[g], part.index_select(0, own[g]))

@@ -1,0 +1,62 @@
+"""`--help` is quick and teaches; the version is there; bare `privfed` shows the help."""
+
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+import privfed
+
+COMMANDS = (
+    ("audit",),
+    ("run",),
+    ("attack",),
+    ("recommend",),
+    ("methods",),
+    ("budget", "laplace"),
+    ("data", "list"),
+    ("data", "fetch"),
+    ("data", "show"),
+)
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_every_command_explains_itself(cli: Callable, words: tuple[str, ...]) -> None:
+    text = " ".join(cli(*words, "--help").out.split())
+    assert f"Example: privfed {' '.join(words)}" in text
+    for option in ("--json", "--quiet", "--device"):
+        assert option in text
+    assert "[default: cpu]" in text
+
+
+def test_help_is_quick_and_leaves_the_heavy_libraries_alone() -> None:
+    code = (
+        "import sys; from privfed.cli import main\n"
+        "try: main()\n"
+        "finally: sys.stderr.write(str({'torch', 'pandas', 'pydantic'} & set(sys.modules)))"
+    )
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        [sys.executable, "-c", code, "run", "--help"], capture_output=True, text=True, check=True
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert "set()" in done.stderr
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.5
+
+
+def test_version(cli: Callable) -> None:
+    assert cli("--version").out == f"privfed {privfed.__version__}\n"
+
+
+def test_without_a_command_the_help_is_shown(cli: Callable) -> None:
+    answer = cli(code=2)
+    assert "recommend" in answer.out
+    assert answer.err == ""
+
+
+def test_an_unknown_command_or_option_is_one_sentence(refused: Callable) -> None:
+    assert "'adit'. Did you mean 'audit'?" in refused("adit")
+    assert "No such option" in refused("methods", "--nonsense")
+    assert "--out" in refused("run", "fedmf")

@@ -1,0 +1,78 @@
+"""A killed run continues to the very bytes of an unbroken one; an interrupted one says how to go on."""
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+RUN = (
+    "run", "gpfedrec", "--data", "synthetic-small", "--rounds", 24, "--privacy", "local-laplace:epsilon0=1,clip_norm=1",
+    "--set", "evaluate_every=2", "--set", "method.dim=8", "--quiet",
+)  # fmt: skip
+FILES = ("config.json", "metrics.jsonl", "ledger.jsonl", "ledger.json", "guarantee.json")
+_PATIENCE = 60
+
+
+def contents(run: Path) -> dict[str, bytes]:
+    return {name: (run / name).read_bytes() for name in FILES} | {
+        path.name: path.read_bytes() for path in sorted((run / "taps").iterdir())
+    }
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    until = time.monotonic() + _PATIENCE
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < until
+        time.sleep(0.005)
+
+
+def count(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+@pytest.mark.parametrize(
+    "checkpoint_every", [5, 1000], ids=["after a checkpoint", "before the first checkpoint"]
+)
+def test_kill_and_resume(
+    cli: Callable, start: Callable[..., subprocess.Popen[str]], tmp_path: Path, checkpoint_every: int
+) -> None:
+    words = (*RUN, "--set", f"checkpoint_every={checkpoint_every}")
+    broken, whole = tmp_path / "broken", tmp_path / "whole"
+    process = start(*words, "--out", broken)
+    wait_for(lambda: count(broken / "ledger.jsonl") > 8, process)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (broken / "guarantee.json").exists()
+    assert (broken / "checkpoint").exists() == (checkpoint_every == 5)
+    first = json.loads((broken / "metrics.jsonl").read_text().splitlines()[0])
+
+    cli("run", "--out", broken, "--resume", "--quiet")
+    cli(*words, "--out", whole)
+    assert contents(broken) == contents(whole)
+    assert json.loads((whole / "metrics.jsonl").read_text().splitlines()[0]) == first
+
+
+def test_half_a_line_of_metrics_is_dropped_on_resume(cli: Callable, tmp_path: Path) -> None:
+    out = tmp_path / "r"
+    cli(*RUN, "--rounds", 4, "--out", out)
+    before = (out / "metrics.jsonl").read_bytes()
+    (out / "metrics.jsonl").write_bytes(before + b'{"round": 3, "par')
+    cli("run", "--out", out, "--resume", "--quiet")
+    assert (out / "metrics.jsonl").read_bytes() == before
+
+
+def test_interruption(start: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
+    out = tmp_path / "r"
+    process = start(*RUN, "--rounds", 500, "--out", out)
+    wait_for(lambda: count(out / "ledger.jsonl") > 3, process)
+    process.send_signal(signal.SIGINT)
+    printed, told = process.communicate(timeout=_PATIENCE)
+    assert process.returncode == 130
+    assert printed == ""
+    assert told.startswith("privfed: stopped after round ")
+    assert told.endswith(f"of 500; to go on: privfed run --out {out} --resume\n")

@@ -1,0 +1,107 @@
+"""`privfed methods` and `privfed data`."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from privfed.data import DataError, catalogue
+from privfed.methods import methods
+
+
+def test_methods_with_the_protections_that_fit(cli: Callable) -> None:
+    found = {row["name"]: row for row in cli("methods", "--json").document}
+    assert set(found) == set(methods())
+    graph = found["gpfedrec"]["protections"]
+    assert not graph["none:release=total"]["runs"]
+    assert "sees only their sum" in graph["none:release=total"]["reason"]
+    assert graph["local-laplace"] == {
+        "runs": True,
+        "reason": None,
+        "finite_epsilon": True,
+        "reason_if_inf": None,
+    }
+    assert "not clipped" in graph["published-noise"]["reason_if_inf"]
+    assert found["fedmf"]["protections"]["none:release=total"]["runs"]
+
+
+def test_methods_for_people(cli: Callable) -> None:
+    text = cli("methods").out
+    assert "under a" in text
+    assert "Not possible:" in text
+    settings = cli("methods", "gpfedrec").out
+    assert "method.refresh_every" in settings
+    assert "Not possible:" not in cli("methods", "fedmf", "--quiet").out
+
+
+def test_an_unknown_method(refused: Callable) -> None:
+    assert "unknown method 'gpfedrek'; choose one of" in refused("methods", "gpfedrek")
+
+
+def test_the_list_says_where_data_are(cli: Callable) -> None:
+    rows = {row["name"]: row for row in cli("data", "list", "--json").document}
+    assert rows["synthetic-small"]["here"]
+    assert rows["ml-100k"]["terms"]
+    assert "synthetic-small" in cli("data", "list").out
+
+
+def test_fetch_of_what_is_here(cli: Callable, refused: Callable) -> None:
+    assert cli("data", "fetch", "synthetic").out == "synthetic: generated\n"
+    assert cli("data", "fetch", "synthetic", "--json").document["route"] == "generated"
+    assert "choose one of ml-100k" in refused("data", "fetch", "ml-100m")
+
+
+def test_show(cli: Callable) -> None:
+    card = cli("data", "show", "synthetic-small", "--json").document
+    assert card["synthetic"] is True
+    assert "leave-one-out" in card["split"]
+    text = cli("data", "show", "synthetic-small").out
+    assert "synthetic-small (synthetic)" in text
+    assert "12.13%" in text
+
+
+def test_show_a_table_of_ones_own(cli: Callable, own: Path, table: Callable) -> None:
+    words = ("--user-column", "who", "--item-column", "what")
+    card = cli("data", "show", own, *words, "--time-column", "at", "--json").document
+    assert card["users"] == 13
+    assert "1 of 13 users have no test item" in card["split"]
+    timeless = cli("data", "show", own, *words).out
+    assert "neither timestamps nor an order column" in timeless
+
+
+def test_terms_come_once(cli: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    from privfed.cli import settings
+    from privfed.data import generate
+    from privfed.data.synthetic import SPECS
+
+    told = iter(["cite the authors", None])
+    monkeypatch.setattr(settings, "load", lambda *_, **__: generate(SPECS["synthetic-small"]))
+    monkeypatch.setattr(settings, "terms_once", lambda _: next(told))
+    first, second = (cli("data", "show", "ml-100k", "--json") for _ in range(2))
+    assert "Terms of ml-100k: cite the authors" in first.err
+    assert second.err == ""
+    assert json.loads(first.out) == json.loads(second.out)
+
+
+def test_generated_data_stand_in_only_where_nobody_chose(
+    cli: Callable, refused: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from privfed.cli import settings
+
+    original = settings.load
+
+    def offline(name: str, **options: object) -> object:
+        if name == "ml-100k":
+            raise DataError("ml-100k is not on this machine and cannot be fetched")
+        return original("synthetic-small")
+
+    monkeypatch.setattr(settings, "load", offline)
+    monkeypatch.setattr(catalogue, "find", lambda *_: None)
+    out = tmp_path / "run"
+    answer = cli("run", "popularity", "--rounds", 1, "--out", out, "--json")
+    assert "Going on with generated data (synthetic)" in answer.err
+    assert answer.document["synthetic"] is True
+    assert json.loads((out / "config.json").read_text())["config"]["data"] == "synthetic-small"
+    told = refused("run", "popularity", "--data", "ml-100k", "--rounds", 1, "--out", tmp_path / "other")
+    assert "cannot be fetched" in told
