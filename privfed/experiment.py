@@ -25,7 +25,7 @@ from privfed.engines.transcript import Tap, Transcript
 from privfed.evaluation import EvaluationResult, Evaluator, Protocol
 from privfed.federation import Call, Clients, Message, Server, Streams, perform
 from privfed.methods import ClientData, Facts, Method, MethodConfig, method
-from privfed.privacy import Guarantee, Ledger, PrivacyPlan, configure
+from privfed.privacy import Guarantee, Ledger, PlanError, PrivacyPlan, configure
 from privfed.updates import ClientUpdates, Schema
 
 Part = Literal["valid", "test"]
@@ -186,6 +186,11 @@ class Experiment:
     def __post_init__(self) -> None:
         self.registered = self.config.registered()
         settings = self.config.settings()
+        if self.registered.release == "individual" and self.config.privacy.protection.release == "total":
+            raise PlanError(
+                f"{self.registered.name} cannot run behind the plan {self.config.privacy.name!r}: its server needs "
+                f"{self.registered.reads}, and would see only a sum"
+            )
         self.streams = Streams.from_seed(self.config.seed)
         data = ClientData.from_split(self.parts, self.config.protocol.negatives)
         self.server = self.registered.server(settings, Facts(data.n_users, data.n_items), self.streams)

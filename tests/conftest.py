@@ -18,9 +18,7 @@ from beartype.roar import BeartypeDecorHintException
 from pydantic import JsonValue
 
 CHECKS = BeartypeConf(
-    hint_overrides=FrozenDict(
-        {int: int | np.integer, float: float | int | np.floating | np.integer, JsonValue: object}
-    )
+    hint_overrides=FrozenDict({int: int | np.integer, float: float | int | np.floating | np.integer, JsonValue: object})
 )
 
 

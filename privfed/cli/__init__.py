@@ -48,10 +48,11 @@ app.add_typer(budget.app, name="budget")
 app.add_typer(data.app, name="data")
 
 
-def _print_version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> bool:
     if wanted:
         typer.echo(f"privfed {__version__}")
         raise typer.Exit
+    return wanted
 
 
 @app.callback()

@@ -9,9 +9,7 @@ from privfed.cli import options
 from privfed.cli.failures import CONTRADICTED, InterruptedRunError
 from privfed.cli.screen import Screen
 
-EXAMPLE = (
-    "Example: privfed audit --method gpfedrec --data ml-100k --rounds 40 --seeds 3 --out audits/gpfedrec"
-)
+EXAMPLE = "Example: privfed audit --method gpfedrec --data ml-100k --rounds 40 --seeds 3 --out audits/gpfedrec"
 
 
 def audit(
@@ -24,9 +22,7 @@ def audit(
         ),
     ] = None,
     *,
-    out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Folder of the report.", show_default=False)
-    ],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the report.", show_default=False)],
     method: Annotated[
         list[str] | None,
         typer.Option(
@@ -57,9 +53,7 @@ def audit(
     settings: options.Settings = None,
     workers: Annotated[
         int | None,
-        typer.Option(
-            "--workers", metavar="N", min=1, help="Runs at the same time.", show_default="one per core"
-        ),
+        typer.Option("--workers", metavar="N", min=1, help="Runs at the same time.", show_default="one per core"),
     ] = None,
     user_column: options.UserColumn = None,
     item_column: options.ItemColumn = None,
@@ -94,7 +88,7 @@ def audit(
     }
     config, source = read.audit_config(
         read.read_file(experiment),
-        {key: value for key, value in flags.items() if value},
+        {key: value for key, value in flags.items() if value is not None},
         [read.read_setting(text) for text in settings or ()],
     )
     interactions = read.load_data(source, screen)
@@ -136,7 +130,7 @@ def audit(
                 "stopped; finished runs are kept, so give the same command again to go on"
             ) from None
     page = out / "index.html"
-    screen.explain(*statement_lines(report), "")
+    screen.explain(*statement_lines(report, synthetic=interactions.card.synthetic), "")
     screen.result(audit_table(report, synthetic=interactions.card.synthetic))
     for contradiction in report.contradictions:
         screen.result(f"Contradicted: {contradiction.text}")

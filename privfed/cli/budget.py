@@ -22,9 +22,7 @@ def laplace(
     *,
     participations: Annotated[
         int,
-        typer.Option(
-            "--participations", metavar="N", help="Uploads of one user in the run.", show_default=False
-        ),
+        typer.Option("--participations", metavar="N", help="Uploads of one user in the run.", show_default=False),
     ],
     epsilon0: Annotated[
         float | None,

@@ -12,9 +12,7 @@ app = typer.Typer(help="Data sets: which there are, where they are, what is in t
 
 
 @app.command("list", epilog="Example: privfed data list")
-def list_(
-    *, as_json: options.Json = False, quiet: options.Quiet = False, device: options.Device = "cpu"
-) -> None:
+def list_(*, as_json: options.Json = False, quiet: options.Quiet = False, device: options.Device = "cpu") -> None:
     """List the data sets that have a name, and whether they are on this machine."""
     del device
     from privfed.cli.show import plain_table
@@ -45,9 +43,7 @@ def list_(
         for dataset, located in found
     ]
     screen.result(plain_table("Data sets", ("name", "what it is", "where"), rows))
-    screen.explain(
-        "A csv, tsv or parquet file of your own works too: privfed data show PATH --user-column ..."
-    )
+    screen.explain("A csv, tsv or parquet file of your own works too: privfed data show PATH --user-column ...")
 
 
 @app.command(epilog="Example: privfed data fetch ml-100k")
@@ -74,9 +70,7 @@ def fetch(
         screen.note(f"Terms of {name}: {terms}")
 
 
-@app.command(
-    epilog="Example: privfed data show ratings.csv --user-column who --item-column what --time-column at"
-)
+@app.command(epilog="Example: privfed data show ratings.csv --user-column who --item-column what --time-column at")
 def show(
     data: Annotated[
         str, typer.Argument(metavar="NAME|PATH", help="A data set by name, or a path.", show_default=False)
@@ -107,7 +101,5 @@ def show(
     attributes = [] if interactions.attributes is None else [str(c) for c in interactions.attributes.columns]
     screen.document(card.model_dump(mode="json") | {"split": held_out, "attributes": attributes})
     rows = [*card_rows(card), ("attributes", ", ".join(attributes) or "none")]
-    screen.result(
-        plain_table(f"{card.name}{synthetic_mark(synthetic=card.synthetic)}", ("field", "value"), rows)
-    )
+    screen.result(plain_table(f"{card.name}{synthetic_mark(synthetic=card.synthetic)}", ("field", "value"), rows))
     screen.explain(f"Split: {held_out or refused}")

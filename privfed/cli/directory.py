@@ -20,6 +20,7 @@ from privfed.privacy import configure
 
 FORMAT = 1
 RECORD = "config.json"
+CHECKPOINT = "checkpoint"
 Kind = Literal["run", "audit"]
 _A: dict[Kind, str] = {"run": "a run", "audit": "an audit"}
 
@@ -60,9 +61,7 @@ class Record(BaseModel):
         except NotADirectoryError:
             raise CommandError(f"{folder} is a file: give the --out folder of 'privfed {kind}'") from None
         except ValueError as error:
-            raise CommandError(
-                f"{folder / RECORD} is damaged ({error}): start again with another --out"
-            ) from error
+            raise CommandError(f"{folder / RECORD} is damaged ({error}): start again with another --out") from error
         found = content.get("format") if isinstance(content, dict) else None
         if found != FORMAT:
             writer = content.get("privfed", "unknown") if isinstance(content, dict) else "unknown"
@@ -72,9 +71,7 @@ class Record(BaseModel):
             )
         record = configure(cls, content)
         if record.kind != kind:
-            raise CommandError(
-                f"{folder} holds {_A[record.kind]}, not {_A[kind]}: give the folder of {_A[kind]}"
-            )
+            raise CommandError(f"{folder} holds {_A[record.kind]}, not {_A[kind]}: give the folder of {_A[kind]}")
         return record
 
     def write(self, folder: Path) -> None:
@@ -105,9 +102,7 @@ def refuse_foreign(folder: Path, kind: Kind) -> None:
         CommandError: it holds something already.
     """
     if (folder / RECORD).exists():
-        raise CommandError(
-            f"{folder} holds a run already: add --resume to continue it, or choose another --out"
-        )
+        raise CommandError(f"{folder} holds a run already: add --resume to continue it, or choose another --out")
     if folder.is_dir() and any(folder.iterdir()):
         raise CommandError(f"{folder} is not empty and holds no {kind} of privfed: choose another --out")
 
@@ -121,9 +116,7 @@ def claim(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise CommandError(
-            f"cannot make the folder {folder} ({error.strerror}): choose another --out"
-        ) from error
+        raise CommandError(f"cannot make the folder {folder} ({error.strerror}): choose another --out") from error
     if not os.access(folder, os.W_OK | os.X_OK):
         raise CommandError(f"the folder {folder} cannot be written: choose another --out")
 
@@ -136,5 +129,5 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 def write_text(path: Path, text: str) -> None:
     """Write a text file, whole or not at all."""
     partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
+    partial.write_bytes(text.encode())
     partial.replace(path)

@@ -30,10 +30,7 @@ def methods(
     chosen = registry.methods() if name is None else {name: registry.method(name)}
     fits = {m: {words: fit(found, p) for words, p in EXAMPLES.items()} for m, found in chosen.items()}
     settings = {
-        m: {
-            key: (field.get_default(), field.description or "")
-            for key, field in found.config.model_fields.items()
-        }
+        m: {key: (field.get_default(), field.description or "") for key, field in found.config.model_fields.items()}
         for m, found in chosen.items()
     }
     screen.document(
@@ -45,8 +42,7 @@ def methods(
                 "server_reads": found.reads,
                 "release": found.release,
                 "settings": {
-                    key: {"default": default, "description": told}
-                    for key, (default, told) in settings[m].items()
+                    key: {"default": default, "description": told} for key, (default, told) in settings[m].items()
                 },
                 "protections": {
                     words: {
@@ -73,10 +69,7 @@ def methods(
             [
                 (
                     m,
-                    *(
-                        "no" if f.reason else f"epsilon {'= inf' if f.unbounded else 'finite'}"
-                        for f in row.values()
-                    ),
+                    *("no" if f.reason else f"epsilon {'= inf' if f.unbounded else 'finite'}" for f in row.values()),
                 )
                 for m, row in fits.items()
             ],
@@ -90,11 +83,6 @@ def methods(
                 [(f"method.{key}", str(default), told) for key, (default, told) in settings[name].items()],
             )
         )
-    refused = [
-        f"- {m} behind {words}: {f.reason}."
-        for m, row in fits.items()
-        for words, f in row.items()
-        if f.reason
-    ]
+    refused = [f"- {m} behind {words}: {f.reason}." for m, row in fits.items() for words, f in row.items() if f.reason]
     unbounded = [f"- {words}: {p.unbounded_reason}." for words, p in EXAMPLES.items() if p.unbounded_reason]
     screen.explain(*(["Not possible:", *refused] if refused else []), "Why epsilon is inf:", *unbounded)

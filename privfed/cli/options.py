@@ -23,9 +23,7 @@ Quiet = Annotated[
 ]
 Device = Annotated[
     str,
-    typer.Option(
-        "--device", callback=_only_the_processor, help="Where to compute; this release knows cpu only."
-    ),
+    typer.Option("--device", callback=_only_the_processor, help="Where to compute; this release knows cpu only."),
 ]
 Data = Annotated[
     str | None,
@@ -81,9 +79,7 @@ RunDirectory = Annotated[
 ]
 
 
-def columns(
-    user: str | None, item: str | None, time: str | None, rating: str | None
-) -> dict[str, str] | None:
+def columns(user: str | None, item: str | None, time: str | None, rating: str | None) -> dict[str, str] | None:
     """Role -> column, of the columns that were named; None where none was."""
     named = {"user": user, "item": item, "timestamp": time, "rating": rating}
     return {role: column for role, column in named.items() if column is not None} or None

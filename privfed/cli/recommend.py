@@ -29,10 +29,11 @@ def recommend(
     did touch them, and training never saw it.
     """
     del device
-    from privfed.cli.directory import Record
+    from privfed.cli.directory import CHECKPOINT, Record
     from privfed.cli.recommending import best, user_code
     from privfed.cli.settings import Source, load_data
     from privfed.cli.show import card_line, plain_table, synthetic_mark
+    from privfed.engines import Checkpoint
     from privfed.experiment import Experiment
 
     screen = Screen(as_json, quiet)
@@ -41,13 +42,13 @@ def recommend(
     interactions = load_data(Source(config.data, record.columns, chosen=True), screen)
     record.check_data(interactions, directory)
     code = user_code(interactions, user)
+    if not Checkpoint.exists(directory / CHECKPOINT):
+        raise CommandError(f"{directory} has no checkpoint yet: let 'privfed run --out {directory} --resume' go on")
     experiment = Experiment.on(config, interactions)
     next_round = experiment.restore(directory)
     items = best(experiment.recommend(code, next_round), interactions, experiment.parts, code, k)
     if not items:
-        raise CommandError(
-            f"user {user} trained on every item of the catalogue: there is nothing to recommend"
-        )
+        raise CommandError(f"user {user} trained on every item of the catalogue: there is nothing to recommend")
     mark = synthetic_mark(synthetic=interactions.card.synthetic)
     screen.explain(f"Data: {card_line(interactions.card)}")
     screen.result(

@@ -39,8 +39,7 @@ def user_code(interactions: Interactions, user: str) -> int:
     code = int(known.get_indexer(pd.Index([user]))[0])
     if code < 0:
         raise CommandError(
-            f"{interactions.name} has no user {user!r}: its {len(known):,} ids run from {known[0]} to "
-            f"{known[-1]}"
+            f"{interactions.name} has no user {user!r}: its {len(known):,} ids run from {known[0]} to {known[-1]}"
         )
     return code
 
@@ -63,9 +62,7 @@ def best(
 
     def described(item: int) -> Recommended:
         title = None if titles is None or pd.isna(titles.iloc[item]) else str(titles.iloc[item])
-        part: Literal["validation", "test"] | None = (
-            "test" if item in test else "validation" if item in valid else None
-        )
+        part: Literal["validation", "test"] | None = "test" if item in test else "validation" if item in valid else None
         return Recommended(str(interactions.item_ids[item]), title, float(values[item]), part)
 
     return [described(item) for item in order.tolist()]

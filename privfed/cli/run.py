@@ -43,9 +43,7 @@ def run(
     protocol: options.Protocol = None,
     config: Annotated[
         Path | None,
-        typer.Option(
-            "--config", metavar="FILE", help="A TOML file with any of these fields.", show_default=False
-        ),
+        typer.Option("--config", metavar="FILE", help="A TOML file with any of these fields.", show_default=False),
     ] = None,
     settings: options.Settings = None,
     resume: Annotated[

@@ -23,7 +23,7 @@ from privfed.cli.screen import Screen
 from privfed.data import DataError, Interactions, catalogue, load, terms_once
 from privfed.evaluation import HONEST, PAPER
 from privfed.experiment import ExperimentConfig
-from privfed.methods import MethodConfig, method
+from privfed.methods import MethodConfig, method, methods
 from privfed.privacy import PlanError, PrivacyPlan, configure
 from privfed.privacy.errors import nearest
 
@@ -65,9 +65,7 @@ def read_file(path: Path | None) -> Layer:
     try:
         fields = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise CommandError(
-            f"cannot read the experiment file {path} ({error.strerror}): correct the path"
-        ) from error
+        raise CommandError(f"cannot read the experiment file {path} ({error.strerror}): correct the path") from error
     except ValueError as error:
         raise CommandError(f"the experiment file {path} is not valid TOML: {error}") from error
     return {key: _without_null(value) for key, value in fields.items()}
@@ -111,7 +109,7 @@ def run_config(layers: Sequence[Layer]) -> tuple[ExperimentConfig, Source]:
     fields = combine(layers)
     if not _table(fields, "method").get("name"):
         raise CommandError(
-            f"no method is named: choose one of {', '.join(_methods())}, for example privfed run gpfedrec"
+            f"no method is named: choose one of {', '.join(methods())}, for example privfed run gpfedrec"
         )
     source = _take_source(fields, ExperimentConfig)
     if isinstance(privacy := fields.get("privacy"), dict):
@@ -164,9 +162,7 @@ def load_data(source: Source, screen: Screen) -> Interactions:
     except DataError as error:
         if source.chosen:
             raise
-        screen.note(
-            f"{error}\nGoing on with generated data ({FALLBACK_DATA}); no number from it is a measurement."
-        )
+        screen.note(f"{error}\nGoing on with generated data ({FALLBACK_DATA}); no number from it is a measurement.")
         return load(FALLBACK_DATA)
     if not screen.quiet and (terms := terms_once(name)):
         screen.note(f"Terms of {name}: {terms}")
@@ -199,9 +195,7 @@ def _overlay(base: Layer, change: Layer, path: str = "") -> Layer:
     for key, value in change.items():
         below = f"{path}.{key}" if path else key
         old = merged.get(key)
-        merged[key] = (
-            _overlay(old if isinstance(old, dict) else {}, value, below) if isinstance(value, dict) else value
-        )
+        merged[key] = _overlay(old if isinstance(old, dict) else {}, value, below) if isinstance(value, dict) else value
     return merged
 
 
@@ -298,12 +292,6 @@ def _method_settings(table: Layer) -> MethodConfig:
         return configure(registered.config, {key: value for key, value in table.items() if key != "name"})
     except PlanError as error:
         raise PlanError(f"method.{error}") from error
-
-
-def _methods() -> list[str]:
-    from privfed.methods import methods
-
-    return list(methods())
 
 
 def _is_a_missing_path(name: str) -> bool:

@@ -117,7 +117,8 @@ def attack_tables(rows: Sequence[AttackRow], *, synthetic: bool) -> list[Table]:
         table = Table(title=f"{words.capital(words.named(words.TAPS, tap))}: {game}, {scope}{mark}")
         table.add_column("attack")
         table.add_column("rounds")
-        for column in (f"AUC{mark}", "TPR at 1% FPR", "AUC of popularity"):
+        table.add_column(f"AUC{mark}", justify="right", no_wrap=True)
+        for column in ("TPR at 1% FPR", "AUC of popularity"):
             table.add_column(column, justify="right")
         for row in sorted(group, key=lambda row: -row.auc.value):
             table.add_row(
@@ -131,13 +132,17 @@ def attack_tables(rows: Sequence[AttackRow], *, synthetic: bool) -> list[Table]:
     return tables
 
 
-def statement_lines(report: AuditReport) -> list[str]:
-    """The statements of an audit, those about one method and setting under its name."""
+def statement_lines(report: AuditReport, *, synthetic: bool) -> list[str]:
+    """The statements of an audit: what was tested, then each method and setting under its name, then the limits."""
+    mark = synthetic_mark(synthetic=synthetic)
     names = {(cell.method, cell.setting.slug): cell.setting.name for cell in report.aggregates}
     lines = []
-    for (method, slug), group in grouped(report.statements, lambda s: (s.method, s.setting)).items():
-        head = f"{method}, {names.get((method, slug), slug)}:" if method and slug else ""
-        lines += [head] * bool(head)
+    groups = grouped(report.statements, lambda s: (s.method, s.setting, s.topic == "limit"))
+    for (method, slug, is_limit), group in groups.items():
+        if method and slug:
+            lines.append(f"{method}, {names.get((method, slug), slug)}{mark}:")
+        elif is_limit:
+            lines.append("Limits:")
         lines += [f"- {said.text}" + (f" ({said.detail})" if said.detail else "") for said in group]
     return lines
 
@@ -158,9 +163,7 @@ def audit_table(report: AuditReport, *, synthetic: bool) -> Table:
         table.add_row(
             cell.method,
             cell.setting.name,
-            f"{words.metric(utility.name, utility.k)} {words.share(utility.seeds.mean)}"
-            if utility
-            else "not measured",
+            f"{words.metric(utility.name, utility.k)} {words.share(utility.seeds.mean)}" if utility else "not measured",
             words.share(popular.seeds.mean) if popular else "not measured",
             f"{cell.guarantee.epsilon:.4g}",
             f"{words.share(attack.auc.mean)} ({attack.attack})" if attack else "none was run",
@@ -173,7 +176,7 @@ def plain_table(title: str | None, columns: Sequence[str], rows: Sequence[Sequen
     """A table of texts."""
     table = Table(title=title)
     for column in columns:
-        table.add_column(column)
+        table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*row)
     return table

@@ -6,13 +6,12 @@ from 0.
 """
 
 import json
-import os
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from privfed.audit.page import words
-from privfed.cli.directory import write_json, write_text
+from privfed.cli.directory import CHECKPOINT, RECORD, write_json, write_text
 from privfed.cli.failures import CommandError, InterruptedRunError
 from privfed.cli.screen import Screen
 from privfed.cli.show import live
@@ -21,10 +20,11 @@ from privfed.engines import Checkpoint
 from privfed.evaluation import EvaluationError, EvaluationResult
 from privfed.experiment import Evaluated, Experiment, ExperimentConfig, Part, PrivateEvaluation, RunResult
 from privfed.privacy import Forecast, Ledger, PrivacyPlan, forecast
+from privfed.privacy.client_guard import BrokenUploadError
 from privfed.updates import Block, Schema
 
 METRICS, LEDGER, GUARANTEE = "metrics.jsonl", "ledger.json", "guarantee.json"
-_CHARGES, _CHECKPOINT = "ledger.jsonl", "checkpoint"
+_CHARGES = "ledger.jsonl"
 
 
 def held_out(experiment: Experiment) -> tuple[Part, ...]:
@@ -76,9 +76,7 @@ def popularity(config: ExperimentConfig, interactions: Interactions) -> Evaluati
     return experiment.run(parts=held_out(experiment)).test
 
 
-def train(
-    experiment: Experiment, directory: Path, screen: Screen, *, resume: bool, parts: Sequence[Part]
-) -> RunResult:
+def train(experiment: Experiment, directory: Path, screen: Screen, *, resume: bool, parts: Sequence[Part]) -> RunResult:
     """Train in `directory`, which holds the run's `config.json`.
 
     Raises:
@@ -86,8 +84,7 @@ def train(
         CommandError: training diverged.
     """
     config = experiment.config
-    begun = _begin(directory, resume=resume)
-    reached = begun or 0
+    reached = _begin(directory, resume=resume)
     if reached:
         screen.note(f"Continuing after round {reached} of {config.rounds}.")
     first_round: float | None = None
@@ -104,21 +101,18 @@ def train(
             if first_round is None:
                 first_round = time.perf_counter() - started
                 left = first_round * (config.rounds - reached)
-                screen.note(
-                    f"One round took {words.seconds(first_round)}: about {words.seconds(left)} to go."
-                )
+                screen.note(f"One round took {words.seconds(first_round)}: about {words.seconds(left)} to go.")
 
         try:
-            result = experiment.run(directory, resume=begun is not None, progress=progress, parts=parts)
+            result = experiment.run(directory, resume=resume, progress=progress, parts=parts)
         except KeyboardInterrupt:
             raise InterruptedRunError(
-                f"stopped after round {reached} of {config.rounds}; to go on: privfed run --out {directory} "
-                "--resume"
+                f"stopped after round {reached} of {config.rounds}; to go on: privfed run --out {directory} --resume"
             ) from None
-        except EvaluationError as error:
+        except (BrokenUploadError, EvaluationError) as error:
             raise CommandError(
-                f"training diverged: after round {reached + 1} scores are NaN or infinite; lower the "
-                "learning rate (--set method.lr=...) and start again with another --out"
+                f"training diverged: round {reached + 1} gave NaN or infinity; lower the learning rate "
+                "(--set method.lr=...) and start again with another --out"
             ) from error
     _finish(directory, result, experiment.n_users)
     return result
@@ -126,30 +120,28 @@ def train(
 
 def files(directory: Path) -> dict[str, str]:
     """What a finished run left, by purpose."""
-    names = ("config.json", METRICS, _CHARGES, LEDGER, GUARANTEE, _CHECKPOINT, "taps")
+    names = (RECORD, METRICS, _CHARGES, LEDGER, GUARANTEE, CHECKPOINT, "taps")
     return {name: str(directory / name) for name in names if (directory / name).exists()}
 
 
-def _begin(directory: Path, *, resume: bool) -> int | None:
-    """Make `metrics.jsonl` say what the checkpoint says; gives the next round, or None to begin anew."""
-    saved = directory / _CHECKPOINT
-    if resume and (saved.exists() or saved.with_name(f"{_CHECKPOINT}.old").exists()):
-        checkpoint = Checkpoint.load(saved)
-        history = [
-            Evaluated(t, {part: EvaluationResult.model_validate(result) for part, result in results.items()})
-            for t, results in checkpoint.progress["history"]
-        ]
-        write_text(directory / METRICS, _lines(history))
-        return checkpoint.next_round
-    # Killed before the first checkpoint: the run begins again, with the same noise and the same charges.
-    (directory / _CHARGES).unlink(missing_ok=True)
-    write_text(directory / METRICS, "")
-    return None
+def _begin(directory: Path, *, resume: bool) -> int:
+    """Make `metrics.jsonl` say what the checkpoint says, or nothing where there is none; gives the first round."""
+    saved = directory / CHECKPOINT
+    if not (resume and (directory / _CHARGES).exists() and Checkpoint.exists(saved)):
+        write_text(directory / METRICS, "")
+        return 0
+    checkpoint = Checkpoint.load(saved)
+    history = [
+        Evaluated(t, {part: EvaluationResult.model_validate(result) for part, result in results.items()})
+        for t, results in checkpoint.progress["history"]
+    ]
+    write_text(directory / METRICS, _lines(history))
+    return checkpoint.next_round
 
 
 def _finish(directory: Path, result: RunResult, population: int) -> None:
     config = result.config
-    ledger = Ledger.resume(config.privacy, population, directory / _CHARGES, run=f"seed {config.seed}")
+    ledger = Ledger.resume(config.privacy, population, directory / _CHARGES, run=config.digest())
     write_json(directory / LEDGER, ledger.state())
     write_json(directory / GUARANTEE, result.guarantee.model_dump(mode="json"))
 
@@ -166,7 +158,7 @@ def _lines(history: Iterable[Evaluated]) -> str:
                 "hi": metric.hi,
             }
         )
-        + os.linesep
+        + "\n"
         for evaluated in history
         for part, result in evaluated.results.items()
         for metric in result.metrics

@@ -41,14 +41,14 @@ class Checkpoint:
     def save(self, folder: Path) -> None:
         """Replace `folder` by this checkpoint."""
         new, old = folder.with_name(folder.name + ".new"), _old(folder)
-        for stale in (new, old):
-            shutil.rmtree(stale, ignore_errors=True)
+        shutil.rmtree(new, ignore_errors=True)
         new.mkdir(parents=True)
         for part, tensors in zip(_PARTS, (self.server, self.clients), strict=True):
             save_file({k: v.contiguous() for k, v in tensors.items()}, new / f"{part}.safetensors")
         state = {"next_round": self.next_round, "progress": dict(self.progress)}
         (new / "progress.json").write_text(json.dumps(state))
         if folder.exists():
+            shutil.rmtree(old, ignore_errors=True)
             folder.rename(old)
         new.rename(folder)
         shutil.rmtree(old, ignore_errors=True)
@@ -70,12 +70,13 @@ class Checkpoint:
             raise CheckpointError(f"{folder} holds no checkpoint; start the run again without --resume")
         try:
             state = json.loads((place / "progress.json").read_text())
+            next_round, progress = state["next_round"], state["progress"]
             server, clients = (load_file(place / f"{part}.safetensors") for part in _PARTS)
-        except (OSError, ValueError, KeyError, SafetensorError) as error:
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
             raise CheckpointError(
                 f"the checkpoint in {place} is damaged ({error}); start the run again without --resume"
             ) from error
-        return cls(state["next_round"], server, clients, state["progress"])
+        return cls(next_round, server, clients, progress)
 
 
 def _old(folder: Path) -> Path:

@@ -155,7 +155,8 @@ class Simulation:
                     for name, values in uploads.items():
                         sums[name].add_(values.sum(0, dtype=sums[name].dtype))
             else:
-                self._tap("wire", call, own, updates.materialise)
+                if self.plan.protection.release == "individual":
+                    self._tap("wire", call, own, updates.materialise)
                 updates.add_to(sums)
             self.costs.seconds["sum"] += time.perf_counter() - started
         released = {name: s.float() if schema[name].kind == "real" else s for name, s in sums.items()}
@@ -169,6 +170,11 @@ class Simulation:
 
         The uploads lie in one buffer that the next call uses again: a server may work in place but not keep it.
         """
+        if self.plan.protection.release == "total":
+            raise FederationError(
+                f"step {step!r} needs every single upload, but under the plan {self.plan.name!r} the server sees only "
+                f"their sum; choose another plan or method"
+            )
         ask = self._begin(step, cohort, schema)
         needed = upload_bytes(schema) * len(self._members)
         if self._limit is not None and needed > self._limit:

@@ -65,6 +65,8 @@ class Streams:
         self, purpose: Purpose, round: int, ask: int, users: Sequence[int], count: int
     ) -> UInt32[np.ndarray, "users count"]:
         """`count` uniform 32-bit words for every user."""
+        if not (count and len(users)):
+            return np.empty((len(users), count), np.uint32)
         blocks = -(-count // _WORDS_PER_BLOCK)
         width = blocks * _WORDS_PER_BLOCK
         counters = np.zeros((blocks, _WORDS_PER_BLOCK), "<u4")

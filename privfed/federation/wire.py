@@ -68,7 +68,7 @@ class Message:
         """The message as `clients` receive it: personal tensors become `[clients, *shape]`."""
         if not self.personal:
             return self
-        first, count = int(clients[0]), len(clients)
+        first, count = int(clients[0]) if len(clients) else 0, len(clients)
         contiguous = torch.equal(clients, torch.arange(first, first + count))
         own = {
             name: values[first : first + count] if contiguous else values.index_select(0, clients)

@@ -70,7 +70,12 @@ class NegativeSampler:
 
     def __init__(self, positives: Histories, excluded: Histories, negatives: int) -> None:
         self.positives, self.negatives = positives, negatives
-        room = positives.n_items - excluded.counts
+        stride = positives.n_items + 1
+        pairs = np.unique(excluded.owners * stride + excluded.items)
+        owners, barred = pairs // stride, pairs % stride
+        counts = np.bincount(owners, minlength=excluded.n_users)
+        start = np.cumsum(counts) - counts
+        room = positives.n_items - counts
         if len(room) and int(room.min()) < negatives:
             user = int(room.argmin())
             raise ValueError(
@@ -78,12 +83,10 @@ class NegativeSampler:
                 f"use fewer negatives or a larger catalogue"
             )
         self.room = torch.from_numpy(room)
-        owners = excluded.owners
-        order = np.lexsort((excluded.items, owners))
-        rank = np.arange(len(owners)) - excluded.indptr[:-1][owners]
-        self._stride = positives.n_items + 1
-        self._gaps = torch.from_numpy(owners * self._stride + excluded.items[order] - rank)
-        self._excluded_start = torch.from_numpy(excluded.indptr[:-1].copy())
+        rank = np.arange(len(pairs)) - start[owners]
+        self._stride = stride
+        self._gaps = torch.from_numpy(owners * stride + barred - rank)
+        self._excluded_start = torch.from_numpy(start)
         self._start = torch.from_numpy(positives.indptr[:-1].copy())
         self._items = torch.from_numpy(positives.items)
         self.positive_counts = torch.from_numpy(positives.counts)

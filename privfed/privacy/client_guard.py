@@ -14,7 +14,7 @@ from privfed.privacy.errors import PrivacyError
 from privfed.privacy.plan import PrivacyPlan
 from privfed.updates import ClientUpdates, upload_bytes
 
-_BLOCKS_PER_ASK = 256
+_BLOCKS_PER_ASK = 65_536
 
 
 class BrokenUploadError(PrivacyError):
@@ -91,6 +91,8 @@ class ClientGuard:
         noise = self.plan.protection.noise
         if noise is None:
             return uploads
+        if len(call.schema) > _BLOCKS_PER_ASK:
+            raise PrivacyError(f"an ask has {len(call.schema)} blocks; noise has addresses for {_BLOCKS_PER_ASK}")
         users = call.clients[positions].tolist()
         touched = updates.touched(positions) if noise.coordinates == "touched" else None
         draw = self._streams.laplace if noise.law == "laplace" else self._streams.normal

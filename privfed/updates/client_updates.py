@@ -29,6 +29,20 @@ class ClientUpdates:
                     f"block {part.block!r} was not declared by the server; declared are {sorted(schema)}"
                 )
             part.check(schema[part.block], len(clients))
+        for name in schema:
+            self._refuse_overlap([part for part in self.parts if part.block == name], name)
+
+    def _refuse_overlap(self, parts: Sequence[Part], block: str) -> None:
+        """A coordinate sent in two parts would have a larger norm than the parts show."""
+        if len(parts) < 2:
+            return
+        everyone, sent = torch.arange(len(self)), torch.zeros((len(self), *self.schema[block].shape), dtype=torch.bool)
+        for part in parts:
+            mine = torch.zeros_like(sent)
+            part.touched(everyone, mine)
+            if bool((sent & mine).any()):
+                raise UpdateError(f"block {block!r}: a client sends the same coordinate in two parts; send it once")
+            sent |= mine
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -114,11 +128,11 @@ class ClientUpdates:
         self, block: str, owner: Int64[Tensor, " k"], ids: Int64[Tensor, " k"]
     ) -> Float[Tensor, "k width"]:
         """Row `ids[j]` of the table block of client `owner[j]`, zero where untouched."""
-        parts = [part for part in self.parts if part.block == block]
-        if len(parts) == 1:
+        parts = [part for part in self.parts if part.block == block and len(part.values)]
+        if len(parts) == 1 and len(ids):
             return parts[0].rows_at(owner, ids)
         found = torch.zeros(len(ids), self.schema[block].shape[1])
-        for part in parts:
+        for part in parts if len(ids) else ():
             found += part.rows_at(owner, ids)
         return found
 

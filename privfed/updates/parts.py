@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Int64, Num
 from torch import Tensor
 
 from privfed.updates.schema import Block, UpdateError
@@ -51,7 +51,7 @@ class Part(Protocol):
         """
 
     def rows_at(self, owner: Int64[Tensor, " k"], ids: Int64[Tensor, " k"]) -> Float[Tensor, "k width"]:
-        """Row `ids[j]` of client `owner[j]`, zero where the client did not touch it."""
+        """Row `ids[j]` of client `owner[j]`, zero where the client did not touch it; neither side is empty."""
 
     def touched(self, slots: Int64[Tensor, " clients"], out: Tensor) -> None:
         """Set out[slots[c], coordinate] where client c sends a value; out is bool [rows, *shape]."""
@@ -63,7 +63,7 @@ class Dense:
 
     block: str
     owner: Int64[Tensor, " h"]
-    values: Float[Tensor, "h ..."]
+    values: Num[Tensor, "h ..."]
 
     @property
     def nbytes(self) -> int:
@@ -72,7 +72,9 @@ class Dense:
 
     def check(self, block: Block, clients: int) -> None:
         """Refuse values that do not fit `block` or owners outside the cohort."""
-        _check_owner(self.block, self.owner, len(self.values), clients)
+        _check_owner(self.block, self.owner, self.values, block, clients)
+        if len(self.owner.unique()) < len(self.owner):
+            raise UpdateError(f"block {self.block!r}: a client comes twice in one part; send each block once")
         if tuple(self.values.shape[1:]) != block.shape:
             raise UpdateError(
                 f"block {self.block!r} was declared with shape {block.shape} but the update holds "
@@ -81,7 +83,7 @@ class Dense:
 
     def norm_power(self, order: int, clients: int) -> Float[Tensor, " clients"]:
         """Sum of |value|^order per client, in float64."""
-        flat = self.values.flatten(1)
+        flat = self.values.flatten(1) if self.values.dim() > 1 else self.values.unsqueeze(1)
         own = flat.abs().sum(1, dtype=torch.float64) if order == 1 else _squares(flat)
         return torch.zeros(clients, dtype=torch.float64).index_add_(0, self.owner, own)
 
@@ -131,7 +133,7 @@ class Rows:
     block: str
     owner: Int64[Tensor, " k"]
     ids: Int64[Tensor, " k"]
-    values: Float[Tensor, "k width"]
+    values: Num[Tensor, "k width"]
 
     @property
     def nbytes(self) -> int:
@@ -140,16 +142,18 @@ class Rows:
 
     def check(self, block: Block, clients: int) -> None:
         """Refuse ids outside the table, repeated or unordered pairs, owners outside the cohort."""
-        _check_owner(self.block, self.owner, len(self.values), clients)
+        _check_owner(self.block, self.owner, self.values, block, clients)
         if len(block.shape) != 2 or self.values.shape[1] != block.shape[1]:
             raise UpdateError(
                 f"block {self.block!r} was declared with shape {block.shape} but the update holds rows of "
                 f"width {self.values.shape[1]}"
             )
+        if len(self.ids) != len(self.values):
+            raise UpdateError(f"block {self.block!r}: {len(self.ids)} row ids for {len(self.values)} rows; give one each")
         if len(self.ids) == 0:
             return
-        if len(self.ids) != len(self.values) or int(self.ids.min()) < 0 or int(self.ids.max()) >= block.shape[0]:
-            raise UpdateError(f"block {self.block!r}: row ids must lie in 0..{block.shape[0] - 1}, one per value")
+        if int(self.ids.min()) < 0 or int(self.ids.max()) >= block.shape[0]:
+            raise UpdateError(f"block {self.block!r}: row ids must lie in 0..{block.shape[0] - 1}")
         key = self.owner * block.shape[0] + self.ids
         if bool((key[1:] <= key[:-1]).any()):
             raise UpdateError(f"block {self.block!r}: (owner, row) pairs must be distinct and ascending")
@@ -180,8 +184,6 @@ class Rows:
 
     def rows_at(self, owner: Int64[Tensor, " k"], ids: Int64[Tensor, " k"]) -> Float[Tensor, "k width"]:
         """Find rows by bisection on (owner, id)."""
-        if len(self.ids) == 0:
-            return self.values.new_zeros(len(ids), self.values.shape[1])
         stride = int(torch.maximum(self.ids.max(), ids.max())) + 1
         keys, wanted = self.owner * stride + self.ids, owner * stride + ids
         place = torch.searchsorted(keys, wanted).clamp_(max=len(keys) - 1)
@@ -211,9 +213,11 @@ def _squares(flat: Float[Tensor, "h d"]) -> Float[Tensor, " h"]:
     return squares
 
 
-def _check_owner(block: str, owner: Int64[Tensor, " k"], values: int, clients: int) -> None:
-    if len(owner) != values:
-        raise UpdateError(f"block {block!r}: {len(owner)} owners for {values} values; give one owner per value")
+def _check_owner(name: str, owner: Int64[Tensor, " k"], values: Tensor, block: Block, clients: int) -> None:
+    if len(owner) != len(values):
+        raise UpdateError(f"block {name!r}: {len(owner)} owners for {len(values)} values; give one owner per value")
     if len(owner) and (int(owner.min()) < 0 or int(owner.max()) >= clients):
-        raise UpdateError(f"block {block!r}: owners must be positions 0..{clients - 1} in the cohort")
+        raise UpdateError(f"block {name!r}: owners must be positions 0..{clients - 1} in the cohort")
+    if block.kind == "integer" and values.is_floating_point():
+        raise UpdateError(f"block {name!r} was declared as integer but the update holds {values.dtype} values")
 

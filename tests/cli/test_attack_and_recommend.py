@@ -37,6 +37,12 @@ def test_attack_without_taps(cli: Callable, refused: Callable, tmp_path: Path) -
     assert "holds no tapped uploads" in refused("attack", out)
 
 
+def test_a_run_that_has_reached_no_checkpoint(refused: Callable, trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_bytes((trained / "config.json").read_bytes())
+    assert "has no checkpoint yet" in refused("recommend", tmp_path, "--user", 1)
+    assert "holds no tapped uploads" in refused("attack", tmp_path)
+
+
 def test_recommend(cli: Callable, trained: Path) -> None:
     data = load("synthetic-small")
     parts = split(data, SplitSpec())
@@ -46,8 +52,7 @@ def test_recommend(cli: Callable, trained: Path) -> None:
     assert not set(items) & set(parts.train.of(user).tolist())
     marks = {row["item"]: row["held_out"] for row in found["items"] if row["held_out"]}
     held = {
-        str(data.item_ids[part.of(user)[0]]): name
-        for name, part in (("test", parts.test), ("validation", parts.valid))
+        str(data.item_ids[part.of(user)[0]]): name for name, part in (("test", parts.test), ("validation", parts.valid))
     }
     assert marks.items() <= held.items()
     scores = [row["score"] for row in found["items"]]

@@ -61,13 +61,11 @@ def test_words_for_people(cli: Callable, audited: Path, quick: Callable, tmp_pat
     quick()
     out = cli("audit", audited / "experiment.toml", "--out", tmp_path / "a").out
     assert "fedmf, none:\n- " in out
-    assert "utility (synthetic)" in out
+    assert "Utility, guarantee and leakage (synthetic)" in out
     assert f"The page: {tmp_path / 'a' / 'index.html'}" in out
 
 
-def test_a_contradicted_claim_is_told_and_counts(
-    cli: Callable, audited: Path, quick: Callable, tmp_path: Path
-) -> None:
+def test_a_contradicted_claim_is_told_and_counts(cli: Callable, audited: Path, quick: Callable, tmp_path: Path) -> None:
     quick(contradictions=[Contradiction(rule="attack above its ceiling", text="A claim is contradicted.")])
     words = ("audit", audited / "experiment.toml", "--out", tmp_path / "a")
     assert "Contradicted: A claim is contradicted." in cli(*words, code=1).out
@@ -101,7 +99,7 @@ def test_settings_reach_every_method_and_plan_that_has_them() -> None:
     )
     assert config.methods == ({"name": "fedmf", "lr": 0.02}, {"name": "gpfedrec", "lr": 0.02, "reg": 0.1})
     assert {plan.delta for plan in config.plans} == {1e-6}
-    assert [plan.protection.kind for plan in config.plans][0] == "nothing"
+    assert config.plans[0].protection.kind == "nothing"
     assert {getattr(plan.protection, "epsilon0", 2) for plan in config.plans} == {2}
     assert config.seeds == (0, 1, 2)
     assert config.protocol.candidates == "sampled"
@@ -126,16 +124,12 @@ def test_settings_reach_every_method_and_plan_that_has_them() -> None:
         (("--set", "cells=3"), "cells is not a known key"),
     ],
 )
-def test_what_cannot_be_audited(
-    refused: Callable, tmp_path: Path, words: tuple[object, ...], told: str
-) -> None:
+def test_what_cannot_be_audited(refused: Callable, tmp_path: Path, words: tuple[object, ...], told: str) -> None:
     assert told in refused("audit", *DATA, "--out", tmp_path / "a", *words)
     assert not (tmp_path / "a").exists()
 
 
-def test_an_interrupted_audit_says_how_to_go_on(
-    cli: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_audit_says_how_to_go_on(cli: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 

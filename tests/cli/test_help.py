@@ -38,9 +38,7 @@ def test_help_is_quick_and_leaves_the_heavy_libraries_alone() -> None:
         "finally: sys.stderr.write(str({'torch', 'pandas', 'pydantic'} & set(sys.modules)))"
     )
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run(
-        [sys.executable, "-c", code, "run", "--help"], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code, "run", "--help"], capture_output=True, text=True, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert "set()" in done.stderr
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.5

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 RUN = (
-    "run", "gpfedrec", "--data", "synthetic-small", "--rounds", 24, "--privacy", "local-laplace:epsilon0=1,clip_norm=1",
-    "--set", "evaluate_every=2", "--set", "method.dim=8", "--quiet",
+    "run", "gpfedrec", "--data", "synthetic-small", "--rounds", 24,
+    "--privacy", "local-laplace:epsilon0=1,clip_norm=1", "--set", "evaluate_every=2", "--set", "method.dim=8",
+    "--quiet",
 )  # fmt: skip
 FILES = ("config.json", "metrics.jsonl", "ledger.jsonl", "ledger.json", "guarantee.json")
 _PATIENCE = 60
@@ -35,9 +36,7 @@ def count(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-@pytest.mark.parametrize(
-    "checkpoint_every", [5, 1000], ids=["after a checkpoint", "before the first checkpoint"]
-)
+@pytest.mark.parametrize("checkpoint_every", [5, 1000], ids=["after a checkpoint", "before the first checkpoint"])
 def test_kill_and_resume(
     cli: Callable, start: Callable[..., subprocess.Popen[str]], tmp_path: Path, checkpoint_every: int
 ) -> None:

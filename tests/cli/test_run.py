@@ -36,16 +36,10 @@ def test_the_folder_of_a_run(trained: Path) -> None:
 
 
 def test_json_is_all_there_is_on_standard_output(cli: Callable, tmp_path: Path) -> None:
-    answer = cli(
-        "run", "fedmf", *DATA, "--rounds", 2, "--privacy", LAPLACE, "--out", tmp_path / "r", "--json"
-    )
+    answer = cli("run", "fedmf", *DATA, "--rounds", 2, "--privacy", LAPLACE, "--out", tmp_path / "r", "--json")
     found = answer.document
     assert found["synthetic"] is True
-    assert (
-        found["guarantee"]["epsilon"]
-        == found["forecast"]["guarantee"]["epsilon"]
-        == pytest.approx(2, abs=0.1)
-    )
+    assert found["guarantee"]["epsilon"] == found["forecast"]["guarantee"]["epsilon"] == pytest.approx(2, abs=0.1)
     assert found["utility"]["test"]["metrics"][0]["name"] == "hr"
     assert found["popularity"]["n_users"] == 120
     assert Path(found["files"]["guarantee.json"]).exists()
@@ -86,7 +80,8 @@ def test_a_file_then_flags_then_settings(cli: Callable, tmp_path: Path) -> None:
     cli(
         "run", "--config", file, "--rounds", 2, "--out", out, "--quiet",
         "--set", "privacy.protection.epsilon0=0.5", "--set", "privacy.delta=1e-6",
-        "--set", "protocol.k=[5]", "--set", "split.ties=later_row_is_newer", "--set", "method.dim=8",
+        "--set", "protocol.k=[5]", "--set", "protocol.n_sampled=20", "--set", "split.ties=later_row_is_newer",
+        "--set", "method.dim=8",
     )  # fmt: skip
     config = json.loads((out / "config.json").read_text())["config"]
     assert config["rounds"] == 2
@@ -101,7 +96,18 @@ def test_a_file_then_flags_then_settings(cli: Callable, tmp_path: Path) -> None:
 
 def test_paper_protocol_takes_the_ties_of_the_released_code(cli: Callable, tmp_path: Path) -> None:
     found = cli(
-        "run", "popularity", *DATA, "--rounds", 1, "--protocol", "paper", "--out", tmp_path / "r", "--json"
+        "run",
+        "popularity",
+        *DATA,
+        "--rounds",
+        1,
+        "--protocol",
+        "paper",
+        "--set",
+        "protocol.n_sampled=20",
+        "--out",
+        tmp_path / "r",
+        "--json",
     ).document
     assert found["config"]["split"]["ties"] == "earlier_row_is_newer"
     assert found["config"]["protocol"]["negatives"] == "all"
@@ -111,15 +117,11 @@ def test_paper_protocol_takes_the_ties_of_the_released_code(cli: Callable, tmp_p
 def test_another_method_starts_its_table_afresh(cli: Callable, tmp_path: Path) -> None:
     file = tmp_path / "experiment.toml"
     file.write_text("[method]\nname = 'gpfedrec'\nreg = 0.1\n")
-    found = cli(
-        "run", "fedmf", "--config", file, *DATA, "--rounds", 1, "--out", tmp_path / "r", "--json"
-    ).document
+    found = cli("run", "fedmf", "--config", file, *DATA, "--rounds", 1, "--out", tmp_path / "r", "--json").document
     assert found["config"]["method"] == {"name": "fedmf"}
 
 
-def test_a_table_of_ones_own(
-    cli: Callable, own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_of_ones_own(cli: Callable, own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(own.parent)
     columns = ("--user-column", "who", "--item-column", "what", "--time-column", "at")
     out = tmp_path / "r"

@@ -92,9 +92,7 @@ class Honest:
 class Sorted(Honest):
     def train(self, call, message):
         n = len(call.clients)
-        return ClientUpdates(
-            call.clients.sort().values, call.schema, [Dense("b", torch.arange(n), torch.ones(n, 1))]
-        )
+        return ClientUpdates(call.clients.sort().values, call.schema, [Dense("b", torch.arange(n), torch.ones(n, 1))])
 
 
 class Fewer(Honest):

@@ -2,6 +2,7 @@
 
 import inspect
 import types
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from pydantic import ValidationError
 
 from privfed.data import Histories, Split
 from privfed.engines import Simulation
-from privfed.federation import Message, PrivateHalves, PrivateState, Streams
+from privfed.federation import PrivateHalves, PrivateState, Streams
 from privfed.methods import ClientData, Facts, UnknownMethodError, method, methods
 from privfed.models.samples import NegativeSampler
 
@@ -44,6 +45,11 @@ def reachable(root):
             todo += [(getattr(thing, name), f"{path}.{name}") for name in names]
 
 
+@dataclass(frozen=True, slots=True)
+class Slotted:
+    hidden: object
+
+
 def test_the_walk_finds_what_is_hidden(world):
     """The test of the test: data held in a closure, a slot, a container or a bound method."""
     secret = world("fedmf").data
@@ -52,7 +58,7 @@ def test_the_walk_finds_what_is_hidden(world):
         lambda: secret,
         types.SimpleNamespace(inner=(1, {"x": secret})),
         world("fedmf").clients.train,
-        Message({}, {}, secret),
+        Slotted(secret),
     ):
         assert any(isinstance(thing, FORBIDDEN) for thing, _ in reachable(hiding))
 

@@ -3,10 +3,11 @@
 import pytest
 import torch
 
+from privfed.data import SplitSpec, SyntheticSpec, generate, split
 from privfed.engines import Transcript
 
-CHUNKS = [1, 7, 16, 64, None]
-ROUNDS = 3
+CHUNKS = [1, 7, 16, None]
+ROUNDS = 2
 SETTINGS = {
     "fedmf": {"dim": 8, "batch_size": 16},
     "fedncf": {"dim": 8, "batch_size": 16, "hidden": (12, 5)},
@@ -16,7 +17,7 @@ SETTINGS = {
 
 
 def run(world, name, chunk, rounds, **more):
-    everybody = Transcript(torch.arange(45), frozenset({"raw"}))
+    everybody = Transcript(torch.arange(90), frozenset({"raw"}))
     w = world(name, chunk=chunk, transcript=everybody, **(SETTINGS[name] | more))
     return w.train(rounds)
 
@@ -37,19 +38,36 @@ def whole():
     return {}
 
 
-def reference(whole, world, name, rounds, **more):
-    key = (name, rounds, tuple(more.items()))
+def reference(whole, world, name, rounds, label="", **more):
+    key = (name, rounds, label)
     if key not in whole:
         whole[key] = run(world, name, None, rounds, **more)
     return whole[key]
 
 
+MORE = {
+    "small": {},
+    "pull that overwrites": {"reg": 1.2, "batch_size": 4},
+    "released widths": {"graph": "distance", "dim": 32, "hidden": (32, 16, 8), "batch_size": 256},
+}
+
+
 @pytest.mark.parametrize("chunk", CHUNKS[:-1])
-@pytest.mark.parametrize("more", [{}, {"reg": 1.2, "batch_size": 4}, {"graph": "distance"}], ids=str)
-def test_gpfedrec_is_bit_equal_for_any_chunk_over_whole_rounds(world, whole, chunk, more):
+@pytest.mark.parametrize("more", MORE)
+def test_gpfedrec_is_bit_equal_for_any_chunk_over_whole_rounds(world, whole, few_users, chunk, more):
     """Uploads, private state and, as the graph works on released uploads, everything the server makes of them."""
-    wanted = reference(whole, world, "gpfedrec", ROUNDS, **more)
-    found = run(world, "gpfedrec", chunk, ROUNDS, **more)
+    settings = MORE[more] | ({"parts": few_users} if more != "small" else {})
+    wanted = reference(whole, world, "gpfedrec", ROUNDS, more, **settings)
+    equal(run(world, "gpfedrec", chunk, ROUNDS, **settings), wanted)
+
+
+def test_gpfedrec_is_bit_equal_in_chunks_of_64_and_all_at_once(world):
+    spec = SyntheticSpec(name="synthetic-more", n_users=90, n_items=50, mean_per_user=9, least_per_user=4)
+    parts = split(generate(spec), SplitSpec())
+    equal(*(run(world, "gpfedrec", chunk, ROUNDS, parts=parts) for chunk in (64, 90)))
+
+
+def equal(found, wanted):
     assert uploads(found).equal(uploads(wanted))
     same_bits(found.clients.state(), wanted.clients.state())
     same_bits(found.server.state(), wanted.server.state())

@@ -77,9 +77,7 @@ def test_negatives_of_one_positive_are_distinct(k):
 
 def alike(positives, excluded, n_items, negatives, users):
     """Many users with the same history: their draws are independent repetitions."""
-    return NegativeSampler(
-        histories([positives] * users, n_items), histories([excluded] * users, n_items), negatives
-    )
+    return NegativeSampler(histories([positives] * users, n_items), histories([excluded] * users, n_items), negatives)
 
 
 def test_sets_of_negatives_are_uniform_over_the_allowed_items():

@@ -26,8 +26,7 @@ def cohort(seed, clients, schema=REALS):
     """Random updates in parts, and the same updates as dense arrays: name -> [clients, *shape]."""
     rng = np.random.default_rng(seed)
     dense = {
-        name: np.zeros((clients, *b.shape), np.float64 if b.kind == "real" else np.int64)
-        for name, b in schema.items()
+        name: np.zeros((clients, *b.shape), np.float64 if b.kind == "real" else np.int64) for name, b in schema.items()
     }
     touched = {name: np.zeros((clients, *b.shape), bool) for name, b in schema.items()}
     parts = []
@@ -179,9 +178,7 @@ def test_norms_of_long_updates_lose_nothing_to_float32():
     """A float32 sum of 2^20 ones and one 2^25 would round the ones away."""
     values = torch.ones(1, 2**20 + 1)
     values[0, 0] = 2.0**25
-    updates = ClientUpdates(
-        torch.arange(1), {"v": Block((2**20 + 1,))}, [Dense("v", torch.arange(1), values)]
-    )
+    updates = ClientUpdates(torch.arange(1), {"v": Block((2**20 + 1,))}, [Dense("v", torch.arange(1), values)])
     assert float(updates.norms(1)) == 2**25 + 2**20
 
 

@@ -20,6 +20,8 @@ class GPFedRecConfig(MethodConfig):
         "similarity", description="similarity (eq. 3), distance (as released), or null for the plain mean"
     )
     gamma: float = Field(1.0, ge=0, description="threshold = gamma x mean of the graph metric")
-    min_neighbours: int = Field(5, ge=1, description="fewest other users a personal table may average")
+    min_neighbours: int = Field(
+        5, ge=0, description="fewest other users a personal table may average (k-anonymity); 0 as released"
+    )
     refresh_every: int = Field(1, ge=1, description="rounds between graph refreshes (light variant: > 1)")
     initial_scale: float = Field(1.0, gt=0, description="standard deviation of initial user and item vectors")

@@ -2,8 +2,8 @@
 
 Source: Zhang et al., KDD 2024, eq. 3-6. The paper states cosine similarity; the released code computes cosine
 distance and keeps entries above gamma times the mean, so its neighbours are the most dissimilar users. Both are
-here. A neighbourhood below `min_neighbours` other users would hand one user's table to another, so it is replaced
-by everybody.
+here. A target that averages very few tables hands them to another user, so a neighbourhood is widened to the
+`min_neighbours` best-scoring other users.
 """
 
 from typing import Literal
@@ -36,12 +36,19 @@ def neighbourhoods(
         metric: `similarity` keeps entries above gamma x mean similarity (a user is its own neighbour);
             `distance` keeps those above gamma x mean distance, as released (never the user itself).
         gamma: threshold factor.
-        min_neighbours: fewest other users a target may average; below it, everybody is averaged.
+        min_neighbours: fewest other users a target may average; a smaller neighbourhood takes in the other users
+            of highest score. With 0, as released, a user without neighbours averages only itself.
     """
     score = cosine if metric == "similarity" else (1 - cosine).clamp_(0, 2).fill_diagonal_(0)
     near = score > score.mean() * gamma
     others = near.sum(1) - near.diagonal().long()
-    near[others < min(min_neighbours, len(near) - 1)] = True
+    fewest = min(min_neighbours, len(near) - 1)
+    small = (others < fewest).nonzero().squeeze(1)
+    if len(small):
+        rivals = score[small].scatter_(1, small.unsqueeze(1), -torch.inf)
+        near[small.unsqueeze(1), rivals.topk(fewest, dim=1).indices] = True
+    alone = (near.sum(1) == 0).nonzero().squeeze(1)
+    near[alone, alone] = True
     return near
 
 

@@ -17,6 +17,7 @@ from privfed.updates import Block, Schema
 class GPFedRecServer:
     """One ask for every upload; then graph, personal targets r_i, and their mean as the global table.
 
+    A cohort of at most `min_neighbours` clients changes nothing: no mean over it could hide anybody in enough others.
     A client that was absent from a round keeps its last target; one that never took part has the initial table.
     The light variant reuses the graph for `refresh_every` rounds while the same clients take part.
     """
@@ -32,7 +33,7 @@ class GPFedRecServer:
     def round(self, federation: Federation, t: int) -> None:
         """Collect every client's table, rebuild the graph, send each its neighbours' mean."""
         release = federation.ask_each("train", federation.draw(t), self.public(), self.schema)
-        if len(release.pseudonyms) == 0:
+        if len(release.pseudonyms) <= self.config.min_neighbours:
             return
         if self.config.graph is None:
             self.items = self.items + release.mean("items")
