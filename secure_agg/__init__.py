@@ -1,1 +1,1 @@
-"""Secure aggregation as a library: numpy and cryptography only."""
+"""Secure aggregation as a library. Nothing is built here yet: see CHANGELOG.md for what this release holds."""

@@ -66,7 +66,7 @@ def run(
     from privfed.cli import directory, training
     from privfed.cli import settings as read
     from privfed.cli.failures import CommandError
-    from privfed.cli.show import card_line, forecast_lines, guarantee_box, utility_table
+    from privfed.cli.show import card_line, forecast_lines, guarantee_box, synthetic_mark, utility_table
     from privfed.data import split
     from privfed.experiment import Experiment
 
@@ -117,7 +117,8 @@ def run(
         "",
     )
     record.write(out)
-    result = training.train(experiment, out, screen, resume=resume, parts=evaluated)
+    mark = synthetic_mark(synthetic=synthetic)
+    result = training.train(experiment, out, screen, resume=resume, parts=evaluated, mark=mark)
     popular = training.popularity(chosen, interactions)
     rounds_done = result.selected.round + 1
     screen.result(

@@ -76,8 +76,10 @@ def popularity(config: ExperimentConfig, interactions: Interactions) -> Evaluati
     return experiment.run(parts=held_out(experiment)).test
 
 
-def train(experiment: Experiment, directory: Path, screen: Screen, *, resume: bool, parts: Sequence[Part]) -> RunResult:
-    """Train in `directory`, which holds the run's `config.json`.
+def train(
+    experiment: Experiment, directory: Path, screen: Screen, *, resume: bool, parts: Sequence[Part], mark: str
+) -> RunResult:
+    """Train in `directory`, which holds the run's `config.json`; `mark` stands beside the numbers shown live.
 
     Raises:
         InterruptedRunError: somebody pressed Ctrl-C; everything up to the last checkpoint is kept.
@@ -89,7 +91,7 @@ def train(experiment: Experiment, directory: Path, screen: Screen, *, resume: bo
         screen.note(f"Continuing after round {reached} of {config.rounds}.")
     first_round: float | None = None
     started = time.perf_counter()
-    with screen.progress(config.method_name, config.rounds, reached) as advance:
+    with screen.progress(f"{config.method_name}{mark}", config.rounds, reached) as advance:
 
         def progress(t: int, evaluated: Evaluated | None) -> None:
             nonlocal reached, first_round

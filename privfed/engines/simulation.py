@@ -33,7 +33,7 @@ from privfed.updates import TILE, ClientUpdates, Schema, upload_bytes
 Observer = Callable[[Clients, Call, Message, ClientUpdates], None]
 """The experimenter's view between training and guard: (clients, call, message, raw updates)."""
 
-DEFAULT_CHUNK = 128
+DEFAULT_CHUNK = 64
 _COPIES_PER_CHUNK = 4
 
 

@@ -60,7 +60,7 @@ def quick(audited: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]
 def test_words_for_people(cli: Callable, audited: Path, quick: Callable, tmp_path: Path) -> None:
     quick()
     out = cli("audit", audited / "experiment.toml", "--out", tmp_path / "a").out
-    assert "fedmf, none:\n- " in out
+    assert "fedmf, none (synthetic):\n- " in out
     assert "Utility, guarantee and leakage (synthetic)" in out
     assert f"The page: {tmp_path / 'a' / 'index.html'}" in out
 

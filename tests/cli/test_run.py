@@ -43,7 +43,7 @@ def test_json_is_all_there_is_on_standard_output(cli: Callable, tmp_path: Path) 
     assert found["utility"]["test"]["metrics"][0]["name"] == "hr"
     assert found["popularity"]["n_users"] == 120
     assert Path(found["files"]["guarantee.json"]).exists()
-    assert "fedmf 2/2: valid HR@10" in answer.err
+    assert "fedmf (synthetic) 2/2: valid HR@10" in answer.err
 
 
 def test_words_for_people(cli: Callable, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import torch
 
 @pytest.fixture
 def toy():
-    """Clients that upload `100 user + round` in a vector, `user` in a row and 1 in a count; private state counts steps."""
+    """Clients that upload `100 user + round` in a vector and `user` in one row; private state counts steps."""
     from privfed.engines import Simulation
     from privfed.federation import Message, PrivateHalves, PrivateState, Streams
     from privfed.privacy import Ledger, PrivacyPlan

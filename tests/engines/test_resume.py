@@ -23,7 +23,7 @@ RUNS = {
 }
 
 
-class Killed(Exception):
+class KilledError(Exception):
     """Stands for the process being gone."""
 
 
@@ -46,7 +46,7 @@ def experiment(split, run, **changes):
 def kill_after(t):
     def progress(round, evaluated):
         if round == t:
-            raise Killed
+            raise KilledError
 
     return progress
 
@@ -89,11 +89,11 @@ def same_run(found, wanted):
 @pytest.mark.parametrize("killed_after", [1, 2])
 @pytest.mark.parametrize("run", RUNS)
 def test_a_resumed_run_equals_an_unbroken_one(small_split, unbroken, tmp_path, run, killed_after):
-    """Killed right behind a checkpoint, and with a charged round that no checkpoint holds."""
+    """KilledError right behind a checkpoint, and with a charged round that no checkpoint holds."""
     wanted, ledger = reference(unbroken, small_split, run, tmp_path)
     folder = tmp_path / "run"
     folder.mkdir()
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         experiment(small_split, run).run(folder, progress=kill_after(killed_after))
     rounds = []
     found = experiment(small_split, run).run(folder, resume=True, progress=lambda t, _: rounds.append(t))
@@ -115,13 +115,13 @@ def test_a_run_killed_in_the_middle_of_a_round_and_once_more(small_split, tmp_pa
 
     def dying(call, message):
         if call.draw == 3 and call.clients[-1] > 30:
-            raise Killed
+            raise KilledError
         return train(call, message)
 
     broken.clients.train = dying
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         broken.run(folder)
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         start().run(folder, resume=True, progress=kill_after(2))
     same_run(start().run(folder, resume=True), wanted)
     assert (folder / "ledger.jsonl").read_text() == (unbroken / "ledger.jsonl").read_text()
@@ -152,7 +152,7 @@ def test_a_run_killed_before_its_first_checkpoint_starts_over(small_split, unbro
     wanted, ledger = reference(unbroken, small_split, run, tmp_path)
     folder = tmp_path / "run"
     folder.mkdir()
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         experiment(small_split, run).run(folder, progress=kill_after(0))
     found = experiment(small_split, run).run(folder, resume=True)
     same_run(found, wanted)
@@ -169,7 +169,7 @@ def test_a_directory_in_use_is_not_started_again(small_split, tmp_path):
 @pytest.mark.parametrize("changes", [{"seed": 5}, {"privacy": PrivacyPlan.named("none")}], ids=["seed", "plan"])
 def test_another_runs_directory_is_not_resumed(small_split, tmp_path, changes):
     run = "gpfedrec, local laplace"
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         experiment(small_split, run).run(tmp_path, progress=kill_after(1))
     with pytest.raises(LedgerError):
         experiment(small_split, run, **changes).run(tmp_path, resume=True)
@@ -178,7 +178,7 @@ def test_another_runs_directory_is_not_resumed(small_split, tmp_path, changes):
 def test_without_its_ledger_nothing_is_resumed_and_everything_charged_afresh(small_split, tmp_path):
     """A run that continued with an empty ledger would forget what it has spent."""
     run = "gpfedrec, local laplace"
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         experiment(small_split, run).run(tmp_path, progress=kill_after(1))
     (tmp_path / "ledger.jsonl").unlink()
     rounds = []
@@ -193,7 +193,7 @@ def test_without_its_ledger_nothing_is_resumed_and_everything_charged_afresh(sma
 def test_a_ledger_that_lost_charges_is_noticed(small_split, tmp_path):
     """The checkpoint says that two rounds were released; a ledger with one would claim too small an epsilon."""
     run = "gpfedrec, local laplace"
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         experiment(small_split, run).run(tmp_path, progress=kill_after(1))
     path = tmp_path / "ledger.jsonl"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
@@ -203,10 +203,10 @@ def test_a_ledger_that_lost_charges_is_noticed(small_split, tmp_path):
 
 def test_a_damaged_checkpoint_is_named_in_one_sentence(small_split, tmp_path):
     run = "gpfedrec, local laplace"
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         experiment(small_split, run).run(tmp_path, progress=kill_after(1))
     (tmp_path / "checkpoint" / "server.safetensors").write_bytes(b"\0" * 40)
-    with pytest.raises(CheckpointError, match="checkpoint is damaged|is damaged") as caught:
+    with pytest.raises(CheckpointError, match="is damaged") as caught:
         experiment(small_split, run).run(tmp_path, resume=True)
     assert "\n" not in str(caught.value)
 

@@ -123,7 +123,7 @@ def test_going_back_to_an_earlier_round_is_refused_before_anything_is_released(t
     t = toy()
     t.simulation.run(t.server, 0)
     t.simulation.run(t.server, 1)
-    with pytest.raises((FederationError, LedgerError), match="one draw per round|drawn"):
+    with pytest.raises((FederationError, LedgerError), match=r"one draw per round|drawn"):
         t.simulation.run(t.server, 0)
     assert len(t.server.releases) == 2
 
@@ -150,7 +150,7 @@ def test_an_unknown_step_is_refused(toy):
 def test_a_plan_that_shows_only_the_sum_refuses_individual_uploads(toy):
     """The guarantee would say that only the sum is seen."""
     t = toy("none:release=total", individual=True)
-    with pytest.raises((FederationError, ValueError), match="sum|individual"):
+    with pytest.raises((FederationError, ValueError), match="sees only their sum"):
         t.simulation.run(t.server, 0)
     assert t.server.releases == []
 
@@ -194,7 +194,7 @@ def test_an_individual_release_beyond_the_memory_limit_is_refused_with_what_to_d
     t = toy(individual=True, memory_limit=needed)
     t.simulation.run(t.server, 0)
     t = toy(individual=True, memory_limit=needed - 1)
-    with pytest.raises(MemoryLimitError, match="45 uploads needs .* GiB.*raise the limit, sample fewer") as caught:
+    with pytest.raises(MemoryLimitError, match=r"45 uploads needs .* GiB.*raise the limit, sample fewer") as caught:
         t.simulation.run(t.server, 0)
     assert "\n" not in str(caught.value)
     assert t.clients.calls == []

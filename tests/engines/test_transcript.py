@@ -80,6 +80,12 @@ def test_wire_without_protection_is_raw_and_with_a_clip_its_multiple(world):
     torch.testing.assert_close(wire, raw * (0.5 / norms).view(-1, 1, 1), rtol=1e-5, atol=1e-8)
 
 
+def test_where_only_the_sum_is_seen_no_upload_is_on_the_wire(world):
+    w = world("pfedrec", plan="none:release=total", transcript=tapped("wire", "sum"), **SETTINGS).train(1)
+    assert w.simulation.transcript.joined("wire") == []
+    assert len(w.simulation.transcript.joined("sum")) == 1
+
+
 def test_model_is_what_everybody_receives_next(world):
     w = world("pfedrec", transcript=tapped("model"), **SETTINGS)
     wanted = []
