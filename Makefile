@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 .PHONY: audit test check bench clean
 
 audit: $(READY)
-	$(BIN)/privfed audit --method gpfedrec --data ml-100k --rounds 40 --seeds 1 --out audit
+	$(BIN)/privfed audit --method gpfedrec --rounds 40 --seeds 1 --out audit
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 -q

@@ -27,9 +27,7 @@ def user_weights(n_users: int, resamples: int, seed: int) -> Float64[np.ndarray,
         ValueError: If either count is below 1.
     """
     if n_users < 1 or resamples < 1:
-        raise ValueError(
-            f"A bootstrap needs users and resamples, got {n_users} and {resamples}; pass at least 1 each."
-        )
+        raise ValueError(f"A bootstrap needs users and resamples, got {n_users} and {resamples}; pass at least 1 each.")
     rng = np.random.default_rng(seed)
     weights = rng.multinomial(n_users, np.full(n_users, 1 / n_users), size=resamples).astype(np.float64)
     weights.flags.writeable = False

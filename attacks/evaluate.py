@@ -156,9 +156,7 @@ def _count(attack: MultiRoundVote, vote: Vote, seconds: float) -> Scored:
     return Scored(attack, vote.scores(), vote.rounds > 0, int(vote.rounds.max()), seconds)
 
 
-def _measured(
-    scored: Scored, knowledge: Knowledge, targets: Targets, resamples: int, seed: int
-) -> AttackResult:
+def _measured(scored: Scored, knowledge: Knowledge, targets: Targets, resamples: int, seed: int) -> AttackResult:
     if targets.members.shape != scored.scores.shape:
         raise ViewError(
             f"Targets cover {targets.members.shape} (users, items) but the uploads {scored.scores.shape}; "

@@ -100,9 +100,7 @@ class _Pairs:
     n_users: int
 
 
-def usable_users(
-    members: Bool[np.ndarray, "users items"], candidates: Bool[np.ndarray, "users items"]
-) -> UserMask:
+def usable_users(members: Bool[np.ndarray, "users items"], candidates: Bool[np.ndarray, "users items"]) -> UserMask:
     """Users with at least one member and one non-member among their candidates."""
     usable: UserMask = (members & candidates).any(axis=1) & (~members & candidates).any(axis=1)
     return usable
@@ -172,18 +170,14 @@ def separation(
             continue
         value, at = _rate_at(tpr, fpr, target)
         resampled, _ = _rate_at(boot_tpr, boot_fpr, target)
-        rates.append(
-            RateAtFpr(target, _estimate(value[0], resampled), round(float(fpr[0, at[0]]) * n_nonmembers))
-        )
+        rates.append(RateAtFpr(target, _estimate(value[0], resampled), round(float(fpr[0, at[0]]) * n_nonmembers)))
 
     return Separation(
         n_users=pairs.n_users,
         n_members=n_members,
         n_nonmembers=n_nonmembers,
         auc=_estimate(per_user.mean(), weights @ per_user / pairs.n_users),
-        auc_pooled=_estimate(
-            _auc_of_counts(positives, negatives), _auc_of_counts(boot_positives, boot_negatives)
-        ),
+        auc_pooled=_estimate(_auc_of_counts(positives, negatives), _auc_of_counts(boot_positives, boot_negatives)),
         tpr_at_fpr=tuple(rates),
         advantage=_estimate((tpr - fpr).max(), (boot_tpr - boot_fpr).max(axis=1)),
         roc=_thinned(tpr[0], fpr[0], n_nonmembers),
@@ -210,9 +204,7 @@ def auc_gain(
     return _estimate(difference.mean(), weights @ difference / len(difference))
 
 
-def _require_users(
-    members: Bool[np.ndarray, "users items"], candidates: Bool[np.ndarray, "users items"]
-) -> UserMask:
+def _require_users(members: Bool[np.ndarray, "users items"], candidates: Bool[np.ndarray, "users items"]) -> UserMask:
     users = usable_users(members, candidates)
     if not users.any():
         raise ViewError(
@@ -309,17 +301,13 @@ def _binned(
     return positives, everyone - positives
 
 
-def _thinned(
-    tpr: Float64[np.ndarray, "thresholds"], fpr: Float64[np.ndarray, "thresholds"], n_nonmembers: int
-) -> Roc:
+def _thinned(tpr: Float64[np.ndarray, "thresholds"], fpr: Float64[np.ndarray, "thresholds"], n_nonmembers: int) -> Roc:
     """Best TPR at log-spaced false-positive rates, with the two ends."""
     wanted = np.concatenate([[0.0], np.geomspace(min(1 / n_nonmembers, 0.5), 1, ROC_POINTS - 1)])
     at = np.unique(np.searchsorted(fpr, wanted * (1 + 1e-12), side="right") - 1)
     return Roc(tuple(fpr[at].tolist()), tuple(tpr[at].tolist()))
 
 
-def _estimate(
-    value: float | Float64[np.ndarray, ""], resampled: Float64[np.ndarray, "resamples"]
-) -> Estimate:
+def _estimate(value: float | Float64[np.ndarray, ""], resampled: Float64[np.ndarray, "resamples"]) -> Estimate:
     low, high = percentile_interval(resampled)
     return Estimate(float(value), float(low), float(high))

@@ -121,8 +121,7 @@ class Knowledge:
         p = self.popularity
         if p.dtype != np.float64 or p.ndim != 1 or not np.isfinite(p).all():
             raise ViewError(
-                f"Knowledge.popularity is {p.dtype} of shape {p.shape}; pass one finite float64 number per "
-                "item."
+                f"Knowledge.popularity is {p.dtype} of shape {p.shape}; pass one finite float64 number per item."
             )
 
     def popularity_of(self, view: ServerView) -> Float64[np.ndarray, "items"]:
@@ -208,9 +207,7 @@ class Targets:
             train: Items each user trained on.
             held_out: The user's validation and test items.
         """
-        return cls(
-            members=train, candidates=train | (held_out & ~train), game="trained vs held-out of the same user"
-        )
+        return cls(members=train, candidates=train | (held_out & ~train), game="trained vs held-out of the same user")
 
     def touched(self, support: Support) -> "Targets":
         """The same game, asked only of items whose row the upload touched.
@@ -258,9 +255,7 @@ def residual(
     """Uploads of a slice of users with the server's own pull taken out."""
     if view.pull is None:
         return view.uploads[chunk]
-    left: Float32[np.ndarray, "chunk items width"] = (
-        view.uploads[chunk] - share[chunk, None, None] * view.pull[chunk]
-    )
+    left: Float32[np.ndarray, "chunk items width"] = view.uploads[chunk] - share[chunk, None, None] * view.pull[chunk]
     return left
 
 

@@ -53,7 +53,10 @@ def main() -> None:
                     path.parent.mkdir(parents=True, exist_ok=True)
                     path.write_text(json.dumps(one_run(options, interactions, arm, protocol, seed), indent=1) + "\n")
                 row = json.loads(path.read_text())
-                print(f"{arm:30} {protocol:28} seed {seed}: HR@10 {row['hr@10']:.4f} NDCG@10 {row['ndcg@10']:.4f}", flush=True)
+                print(
+                    f"{arm:30} {protocol:28} seed {seed}: HR@10 {row['hr@10']:.4f} NDCG@10 {row['ndcg@10']:.4f}",
+                    flush=True,
+                )
 
 
 def one_run(options, interactions, arm, protocol, seed):

@@ -86,7 +86,12 @@ def main() -> None:
             command, check=True, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
         )
         rows.append(json.loads(done.stdout.splitlines()[-1]))
-        print("{method:28} {privacy:40} {cpu_s_per_round:6.2f} CPU-s, {cpu_s_with_evaluation:5.2f} with evaluation, {peak_rss_mb:6} MB".format(**rows[-1]), flush=True)
+        print(
+            "{method:28} {privacy:40} {cpu_s_per_round:6.2f} CPU-s, {cpu_s_with_evaluation:5.2f} with evaluation, {peak_rss_mb:6} MB".format(
+                **rows[-1]
+            ),
+            flush=True,
+        )
     options.out.mkdir(parents=True, exist_ok=True)
     result = {"data": options.data, "python": platform.python_version(), "load_average": os.getloadavg(), "rows": rows}
     (options.out / "rounds.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

@@ -53,9 +53,7 @@ def main() -> None:
 
 def config(options, method, plan, rounds):
     """One cell of the table."""
-    return ExperimentConfig(
-        data=options.data, method={"name": method}, privacy=plan, rounds=rounds, seed=options.seed
-    )
+    return ExperimentConfig(data=options.data, method={"name": method}, privacy=plan, rounds=rounds, seed=options.seed)
 
 
 def quality(test):

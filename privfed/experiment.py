@@ -237,9 +237,7 @@ class Experiment:
             if resumed and path is not None
             else Ledger(config.privacy, self.n_users, path, run=run)
         )
-        transcript = Transcript(
-            self.audited(), frozenset(config.taps.places), config.tapped_rounds(), reg.pull
-        )
+        transcript = Transcript(self.audited(), frozenset(config.taps.places), config.tapped_rounds(), reg.pull)
         evaluation = PrivateEvaluation(self, parts)
         limit = None if config.memory_limit_gib is None else int(config.memory_limit_gib * 2**30)
         simulation = Simulation(
@@ -322,15 +320,11 @@ class Experiment:
                 simulation.costs.down_bytes,
                 simulation.costs.client_rounds,
             ],
-            "history": [
-                [e.round, {part: r.model_dump(mode="json") for part, r in e.results.items()}] for e in history
-            ],
+            "history": [[e.round, {part: r.model_dump(mode="json") for part, r in e.results.items()}] for e in history],
         }
         return Checkpoint(next_round, self.server.state(), self.clients.state(), progress)
 
-    def _restore(
-        self, checkpoint: Checkpoint, simulation: Simulation, ledger: Ledger, history: list[Evaluated]
-    ) -> int:
+    def _restore(self, checkpoint: Checkpoint, simulation: Simulation, ledger: Ledger, history: list[Evaluated]) -> int:
         self.server.load(checkpoint.server)
         self.clients.load(checkpoint.clients)
         saved = checkpoint.progress
@@ -355,9 +349,7 @@ class PrivateEvaluation:
     def __init__(self, experiment: Experiment, parts: Sequence[Part]) -> None:
         self.experiment = experiment
         protocol = experiment.config.protocol
-        self.evaluators: dict[Part, Evaluator] = {
-            part: Evaluator(experiment.parts, protocol, part) for part in parts
-        }
+        self.evaluators: dict[Part, Evaluator] = {part: Evaluator(experiment.parts, protocol, part) for part in parts}
         trains = experiment.registered.step is not None
         self.private = protocol.state == "private" and trains
 

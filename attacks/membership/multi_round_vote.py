@@ -86,9 +86,7 @@ class Vote:
     """
 
     of: Attack
-    rounds: Int64[np.ndarray, "users"] = field(
-        default_factory=lambda: np.zeros(0, dtype=np.int64), init=False
-    )
+    rounds: Int64[np.ndarray, "users"] = field(default_factory=lambda: np.zeros(0, dtype=np.int64), init=False)
     _sum: Scores = field(default_factory=lambda: np.zeros((0, 0)), init=False, repr=False)
 
     def add(self, view: ServerView, knowledge: Knowledge) -> None:

@@ -104,9 +104,7 @@ class RankOneSign(UploadAttack):
         signed: Scores = projections * np.where(evidence < 0, -1.0, 1.0)[:, None]
         return signed
 
-    def _directions(
-        self, view: ServerView, share: Float32[np.ndarray, "users"]
-    ) -> Float64[np.ndarray, "users width"]:
+    def _directions(self, view: ServerView, share: Float32[np.ndarray, "users"]) -> Float64[np.ndarray, "users width"]:
         """Unit vector per user along which its upload is read; the sign is arbitrary."""
         grams = np.empty((view.n_users, view.width, view.width), dtype=np.float64)
         for chunk in view.chunks():

@@ -61,16 +61,12 @@ def aggregate(runs: Sequence[Run]) -> list[Cell]:
 
 def rate_at(row: AttackRow, fpr: float) -> float | None:
     """The row's true-positive rate at a false-positive rate, or None where it was not resolved."""
-    return next(
-        (point.tpr.value for point in row.tpr_at_fpr if point.tpr and abs(point.fpr - fpr) < 1e-9), None
-    )
+    return next((point.tpr.value for point in row.tpr_at_fpr if point.tpr and abs(point.fpr - fpr) < 1e-9), None)
 
 
 def _cell(runs: list[Run]) -> Cell:
     first = runs[0]
-    utility = grouped(
-        (row for run in runs for row in run.utility), lambda row: (row.part, row.state, row.name, row.k)
-    )
+    utility = grouped((row for run in runs for row in run.utility), lambda row: (row.part, row.state, row.name, row.k))
     attacks = grouped(
         (row for run in runs for row in run.attacks),
         lambda row: (row.attack, row.tap, row.game, row.scope, tuple(row.rounds)),

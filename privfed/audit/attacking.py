@@ -50,7 +50,7 @@ def attack(
         Targets.trained_vs_never_seen(train, seen),
         Targets.trained_vs_held_out(train, seen & ~train),
     )
-    rounds = [o.round for o in observations]
+    rounds = [o.round + 1 for o in observations]
     return [
         AttackRow.of(result, tap=tap, rounds_seen=rounds)
         for targets in games

@@ -64,9 +64,7 @@ def _claim_without_mechanism(run: Run) -> Iterator[Contradiction]:
         yield _offence(run, "unreadable_plan", f"{claim} the plan cannot be read ({error})")
         return
     if protection.clip is None:
-        yield _offence(
-            run, "no_clip", f"{claim} the plan has no clip, so one person's influence is unbounded"
-        )
+        yield _offence(run, "no_clip", f"{claim} the plan has no clip, so one person's influence is unbounded")
     if protection.noise is None:
         yield _offence(run, "no_noise", f"{claim} the plan adds no noise, so what is released is exact")
     if protection.clip and protection.noise and protection.unbounded_reason:
@@ -100,9 +98,7 @@ def _beaten_ceiling(run: Run) -> Iterator[Contradiction]:
             if point.tpr and point.tpr.lo > tpr_ceiling(point.fpr, epsilon, delta)
         ]
         if row.auc.lo > ceiling:
-            excesses.insert(
-                0, f"AUC {words.share(row.auc.lo)} where at most {words.share(ceiling)} is possible"
-            )
+            excesses.insert(0, f"AUC {words.share(row.auc.lo)} where at most {words.share(ceiling)} is possible")
         if excesses:
             claim = f"the ceiling of epsilon = {words.epsilon(guarantee.epsilon)}"
             text = f"{row.attack} beats {claim} even at the lower end of its interval: {excesses[0]}"
@@ -168,9 +164,7 @@ def _no_popularity_method(report: AuditReport) -> list[Contradiction]:
     if not missing:
         return []
     names = words.listed([f"{words.metric(name, k)} ({part})" for part, name, k in sorted(missing)])
-    text = (
-        f"The popularity recommender was not measured by {names}: those numbers have nothing to stand beside."
-    )
+    text = f"The popularity recommender was not measured by {names}: those numbers have nothing to stand beside."
     return [Contradiction(rule="no_popularity_method", text=text)]
 
 

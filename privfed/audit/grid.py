@@ -172,9 +172,10 @@ def run_audit(
     """
     out.mkdir(parents=True, exist_ok=True)
     parts, cells = split(interactions, config.split), config.cells()
-    folder = out / "cells"
-    folder.mkdir(exist_ok=True)
-    runs = _run_cells(cells, parts, folder, min(workers or os.cpu_count() or 1, len(cells)), progress)
+    (out / "cells").mkdir(exist_ok=True)
+    digest = interactions.card.sha256 or interactions.name
+    files = [out / "cells" / f"{run_id(cell, digest)}.json" for cell in cells]
+    runs = _run_cells(cells, parts, files, min(workers or os.cpu_count() or 1, len(cells)), progress)
     settings = config.model_dump(mode="json")
     report = conclude(
         AuditReport(
@@ -204,12 +205,11 @@ def run_audit(
 def _run_cells(
     cells: Sequence[ExperimentConfig],
     parts: Split,
-    folder: Path,
+    files: Sequence[Path],
     workers: int,
     progress: Callable[[AuditProgress], None] | None,
 ) -> list[Run]:
     total = sum(cell.rounds for cell in cells)
-    files = [folder / f"{run_id(cell)}.json" for cell in cells]
     done = sum(cell.rounds for cell, file in zip(cells, files, strict=True) if file.exists())
     missing = [(cell, file) for cell, file in zip(cells, files, strict=True) if not file.exists()]
     # A worker must not inherit threads of this process, and one thread each keeps results the same everywhere.
@@ -249,13 +249,13 @@ def _cell_to_file(cell: ExperimentConfig, parts: Split, file: Path, queue: "Queu
         queue.put((name, f"round {t + 1} of {cell.rounds}"))
 
     experiment = Experiment(cell, parts)
-    run = as_run(experiment, experiment.run(progress=report))
+    run = as_run(experiment, experiment.run(progress=report), file.stem)
     partial = file.with_suffix(".partial")
     partial.write_text(run.model_dump_json(), encoding="utf-8")
     partial.replace(file)
 
 
-def as_run(experiment: Experiment, result: RunResult) -> Run:
+def as_run(experiment: Experiment, result: RunResult, name: str) -> Run:
     """Attack a finished run and put everything measured into one record."""
     config, state = experiment.config, experiment.config.protocol.state
     started = time.perf_counter()
@@ -272,7 +272,7 @@ def as_run(experiment: Experiment, result: RunResult) -> Run:
     asked = max(costs.client_rounds, 1)
     privacy_s = costs.seconds["privacy"]
     return Run(
-        run_id=run_id(config),
+        run_id=name,
         method=config.method_name,
         setting=Setting(slug=config.privacy.slug, name=config.privacy.name),
         plan=config.privacy.to_dict(),
@@ -281,9 +281,7 @@ def as_run(experiment: Experiment, result: RunResult) -> Run:
         clients_per_round=config.privacy.sampling.expected(experiment.n_users),
         sampling=config.privacy.sampling.label,
         utility=[
-            UtilityRow(
-                part=part, round=selected.round, state=state if trained else "received", **m.model_dump()
-            )
+            UtilityRow(part=part, round=selected.round + 1, state=state if trained else "received", **m.model_dump())
             for part, evaluated in selected.results.items()
             for m in evaluated.metrics
         ],
@@ -304,9 +302,10 @@ def as_run(experiment: Experiment, result: RunResult) -> Run:
     )
 
 
-def run_id(cell: ExperimentConfig) -> str:
-    """Readable and unique: method, plan, seed and a digest of the whole configuration."""
-    digest = config_sha256(cell.model_dump(mode="json"))[:12]
+def run_id(cell: ExperimentConfig, data: str) -> str:
+    """Readable and unique: method, plan, seed, and a digest of configuration, data and version."""
+    decides = {"cell": cell.model_dump(mode="json"), "data": data, "privfed": privfed.__version__}
+    digest = config_sha256(decides)[:12]
     return f"{cell.method_name}-{cell.privacy.slug}-seed{cell.seed}-{digest}"
 
 

@@ -126,7 +126,7 @@ class AttackRow(_Row):
         tap: Where the adversary listened: before the protection (raw), at one client's message (wire), at the
         sum
             over clients (sum) or at the published model (model).
-        rounds: The rounds that its scores are made of.
+        rounds: The rounds that its scores are made of, counted from 1.
         membership: "natural" members are people's real items, and say nothing about epsilon; "randomised"
         ones were
             decided by a coin.
@@ -385,9 +385,7 @@ def read_report(path: Path) -> AuditReport:
         msg = f"{path} is not an audit report: it has no whole-number schema_version; expected a report.json"
         raise ReportError(msg)
     if version != SCHEMA_VERSION:
-        age, advice = (
-            ("a newer", "update privfed") if version > SCHEMA_VERSION else ("an older", "run the audit again")
-        )
+        age, advice = ("a newer", "update privfed") if version > SCHEMA_VERSION else ("an older", "run the audit again")
         msg = (
             f"the report {path} has schema version {version}, from {age} privfed than this one, "
             f"which reads version {SCHEMA_VERSION}; {advice}"

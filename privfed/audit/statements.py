@@ -39,9 +39,7 @@ def make_statements(report: AuditReport) -> list[Statement]:
 def _tested(report: AuditReport) -> str:
     cells = protected_cells(report)
     card = report.dataset
-    methods = words.listed(
-        [words.named(words.METHODS, name) for name in dict.fromkeys(c.method for c in cells)]
-    )
+    methods = words.listed([words.named(words.METHODS, name) for name in dict.fromkeys(c.method for c in cells)])
     settings = words.listed(list(dict.fromkeys(words.setting(c.setting) for c in cells)))
     lengths = sorted({run.rounds for run in report.runs if run.method in {c.method for c in cells}})
     n_seeds = max((cell.n_seeds for cell in cells), default=0)
@@ -51,9 +49,7 @@ def _tested(report: AuditReport) -> str:
         f"{methods} trained for {words.listed([str(n) for n in lengths])} rounds under: {settings}; "
         f"{words.count(n_seeds, 'seed')} each. The adversary is an honest but curious server: it follows "
         f"the protocol, keeps what it receives, and tries to tell which items each person used."
-    ) + (
-        " The data are synthetic: no number here is a measurement on people." if card.get("synthetic") else ""
-    )
+    ) + (" The data are synthetic: no number here is a measurement on people." if card.get("synthetic") else "")
 
 
 def _number(card: Mapping[str, object], key: str) -> str:

@@ -18,9 +18,7 @@ def runs_table(report: AuditReport) -> pd.DataFrame:
     epsilon is the string "inf".
     """
     metrics = list(
-        dict.fromkeys(
-            f"{row.name}@{row.k}" for run in report.runs for row in run.utility if row.part == "test"
-        )
+        dict.fromkeys(f"{row.name}@{row.k}" for run in report.runs for row in run.utility if row.part == "test")
     )
     rows = [_row(run, str(report.dataset.get("name")), metrics) for run in report.runs]
     return pd.DataFrame(rows)

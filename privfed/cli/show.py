@@ -123,7 +123,7 @@ def attack_tables(rows: Sequence[AttackRow], *, synthetic: bool) -> list[Table]:
         for row in sorted(group, key=lambda row: -row.auc.value):
             table.add_row(
                 row.attack,
-                words.rounds([number + 1 for number in row.rounds]),
+                words.rounds(row.rounds),
                 f"{words.share(row.auc.value)} [{words.share(row.auc.lo)}, {words.share(row.auc.hi)}]",
                 _rate(row),
                 words.share(row.popularity_auc),

@@ -95,8 +95,7 @@ _DATASETS = {
         ),
         Dataset(
             "ml-1m",
-            "MovieLens-1M: 6,040 users, 3,883 movies (3,706 rated), 1,000,209 timed ratings; gender, age, "
-            "occupation",
+            "MovieLens-1M: 6,040 users, 3,883 movies (3,706 rated), 1,000,209 timed ratings; gender, age, occupation",
             movielens_100k.TERMS,
             files=("ratings.dat", "ml-1m.inter"),
             downloads=(
@@ -175,9 +174,7 @@ def fetch(name: str, progress: Progress | None = None) -> Located:
             return Located(name, download.fetch(progress or _say_nothing), "a fresh download")
         except DataError as failure:
             failures.append(str(failure))
-    raise DataError(
-        f"{name} is not on this machine and cannot be fetched ({'; '.join(failures)}): {_ways_out(name)}"
-    )
+    raise DataError(f"{name} is not on this machine and cannot be fetched ({'; '.join(failures)}): {_ways_out(name)}")
 
 
 def load(

@@ -86,19 +86,11 @@ class Download:
                 if right:
                     arrived.replace(cache / self.filename)
         except subprocess.CalledProcessError as error:
-            told = [
-                line.removeprefix("ERROR: ")
-                for line in error.stderr.splitlines()
-                if line.startswith("ERROR: ")
-            ]
-            raise DataError(
-                f"pip could not download {self.source} ({(told or ['no reason given'])[-1]})"
-            ) from error
+            told = [line.removeprefix("ERROR: ") for line in error.stderr.splitlines() if line.startswith("ERROR: ")]
+            raise DataError(f"pip could not download {self.source} ({(told or ['no reason given'])[-1]})") from error
         except (OSError, ValueError, subprocess.TimeoutExpired) as error:
             reason = getattr(error, "strerror", None) or type(error).__name__
-            raise DataError(
-                f"{self.filename} could not be fetched from {where} into {cache} ({reason})"
-            ) from error
+            raise DataError(f"{self.filename} could not be fetched from {where} into {cache} ({reason})") from error
         if not right:
             raise DataError(f"{self.filename} from {where} failed its SHA-256 check and was discarded")
         progress(f"{self.filename} is in {cache}, checked")

@@ -293,9 +293,7 @@ def _aligned(frame: pd.DataFrame | None, known: pd.Index, what: str) -> pd.DataF
         return None
     index = frame.index.astype(str)
     if index.has_duplicates:
-        raise DataError(
-            f"{what} {index[index.duplicated()][0]} is described twice: keep one row for each {what}"
-        )
+        raise DataError(f"{what} {index[index.duplicated()][0]} is described twice: keep one row for each {what}")
     return frame.set_axis(index, axis=0).reindex(known.astype(str)).reset_index(drop=True)
 
 

@@ -95,12 +95,8 @@ class Split:
             f"{self.spec.valid_fraction:g}, seed {self.spec.seed})",
             "published": "the split it was published with",
         }[self.spec.kind]
-        sizes = (
-            f"{len(self.train):,} train, {len(self.valid):,} validation, {len(self.test):,} test interactions"
-        )
-        left_out = (
-            f"{self.users_without_holdout:,} of {self.train.n_users:,} users have no test item and only train"
-        )
+        sizes = f"{len(self.train):,} train, {len(self.valid):,} validation, {len(self.test):,} test interactions"
+        left_out = f"{self.users_without_holdout:,} of {self.train.n_users:,} users have no test item and only train"
         leak = f", and {self.leaked:,} held-out entries repeat a training pair (leaky)" if self.leaked else ""
         return f"{self.source} under {rule}: {sizes}; {left_out}{leak}."
 
@@ -142,9 +138,7 @@ def split(interactions: Interactions, spec: SplitSpec) -> Split:
     return Split(spec, train, valid, test, int((test.counts == 0).sum()), interactions.name)
 
 
-def _chronological(
-    interactions: Interactions, *, earlier_is_newer: bool
-) -> Int64[np.ndarray, "interactions"]:
+def _chronological(interactions: Interactions, *, earlier_is_newer: bool) -> Int64[np.ndarray, "interactions"]:
     """Row numbers grouped by user, oldest first within each; file order where no time is known."""
     rows = np.arange(len(interactions))
     if interactions.time is None:
@@ -158,18 +152,12 @@ def _from_last(user: Int64[np.ndarray, "interactions"], n_users: int) -> tuple[n
     return np.cumsum(counts)[user] - 1 - np.arange(len(user)), counts[user]
 
 
-def _leave_one_out(
-    user: Int64[np.ndarray, "interactions"], n_users: int
-) -> Int64[np.ndarray, "interactions"]:
+def _leave_one_out(user: Int64[np.ndarray, "interactions"], n_users: int) -> Int64[np.ndarray, "interactions"]:
     age, count = _from_last(user, n_users)
-    return np.where(
-        count < _LEAST_FOR_HOLDOUT, _TRAIN, np.select([age == 0, age == 1], [_TEST, _VALID], _TRAIN)
-    )
+    return np.where(count < _LEAST_FOR_HOLDOUT, _TRAIN, np.select([age == 0, age == 1], [_TEST, _VALID], _TRAIN))
 
 
-def _ratio(
-    user: Int64[np.ndarray, "interactions"], n_users: int, spec: SplitSpec
-) -> Int64[np.ndarray, "interactions"]:
+def _ratio(user: Int64[np.ndarray, "interactions"], n_users: int, spec: SplitSpec) -> Int64[np.ndarray, "interactions"]:
     shuffled = np.lexsort((np.random.default_rng(spec.seed).random(len(user)), user))
     rank, count = _from_last(user, n_users)
     tested = np.minimum(np.floor(spec.test_fraction * count + 0.5), count - 1)

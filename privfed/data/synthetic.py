@@ -121,9 +121,7 @@ def generate(spec: SyntheticSpec, duplicates: Duplicates = "drop", min_per_user:
         attributes=demographics(people),
         item_info=pd.DataFrame(
             {
-                "title": [
-                    f"Synthetic {_GENRES[kind]} {number}" for number, kind in enumerate(genre, start=1)
-                ],
+                "title": [f"Synthetic {_GENRES[kind]} {number}" for number, kind in enumerate(genre, start=1)],
                 "genres": [_GENRES[kind] for kind in genre],
             },
             index=np.arange(1, spec.n_items + 1),
@@ -147,9 +145,7 @@ def _people(spec: SyntheticSpec, rng: np.random.Generator) -> pd.DataFrame:
     )
 
 
-def _taste(
-    people: pd.DataFrame, spec: SyntheticSpec, rng: np.random.Generator
-) -> Float64[np.ndarray, "users rank"]:
+def _taste(people: pd.DataFrame, spec: SyntheticSpec, rng: np.random.Generator) -> Float64[np.ndarray, "users rank"]:
     """Unit-variance taste, a share of it explained by the attributes in equal parts."""
     age_group = np.searchsorted(_AGE_LOWEST, people["age"], side="right")
     explained = np.zeros((spec.n_users, spec.rank))

@@ -107,19 +107,21 @@ class Transcript:
                 continue
             users = torch.cat([o.users for o in chunks])
             order = users.argsort()
-            tensors = {
-                name: torch.cat([o.tensors[name] for o in chunks])[order] for name in chunks[0].tensors
-            }
+            tensors = {name: torch.cat([o.tensors[name] for o in chunks])[order] for name in chunks[0].tensors}
             out.append(Observation(tap, round, users[order], tensors))
         return out
 
     def save(self, folder: Path) -> None:
-        """Write one safetensors file per tap and round into `folder`."""
+        """Write one safetensors file per tap and round into `folder`, each whole or not at all."""
         folder.mkdir(parents=True, exist_ok=True)
         for tap in self.taps:
             for seen in self.joined(tap):
-                tensors = {name: t.contiguous() for name, t in seen.tensors.items()}
-                save_file(tensors | {"@users": seen.users}, folder / f"{tap}-{seen.round:06d}.safetensors")
+                path = folder / f"{tap}-{seen.round:06d}.safetensors"
+                if not path.exists():
+                    tensors = {name: t.contiguous() for name, t in seen.tensors.items()}
+                    partial = path.with_suffix(".partial")
+                    save_file(tensors | {"@users": seen.users}, partial)
+                    partial.replace(path)
 
     def load(self, folder: Path, *, before: int) -> None:
         """Take back what an earlier part of the run saved about rounds below `before`."""

@@ -126,9 +126,7 @@ class Evaluator:
                 "itself."
             )
         if len(np.unique(users)) < len(users) or np.isfinite(self._values[0, users]).any():
-            raise EvaluationError(
-                "A user was added twice; add each user once, and call reset() before a new round."
-            )
+            raise EvaluationError("A user was added twice; add each user once, and call reset() before a new round.")
         kept = self._held_out.counts[users] > 0
         users, scores = users[kept], scores[kept]
         if items is None:
@@ -159,9 +157,7 @@ class Evaluator:
         evaluated = np.isfinite(self._values[0])
         n_users = int(evaluated.sum())
         if not n_users:
-            raise EvaluationError(
-                "No scores were added; call add() with users that have held-out items first."
-            )
+            raise EvaluationError("No scores were added; call add() with users that have held-out items first.")
         weights = user_weights(n_users, bootstrap, seed)
         tie_fraction = float(self._decided[evaluated].mean())
         warning = (
@@ -173,9 +169,7 @@ class Evaluator:
         )
         return EvaluationResult(
             metrics=self._summary(self._values[:, evaluated], weights),
-            popularity=None
-            if self.popularity is None
-            else self._summary(self._popular[:, evaluated], weights),
+            popularity=None if self.popularity is None else self._summary(self._popular[:, evaluated], weights),
             n_users=n_users,
             tie_fraction=tie_fraction,
             part=self.part,
@@ -188,9 +182,7 @@ class Evaluator:
         split = self.split
         users = np.flatnonzero(split.valid.counts + split.test.counts)
         sampled = np.zeros((split.train.n_users, self.protocol.n_sampled), dtype=np.int64)
-        sampled[users] = sampled_items(
-            split.seen.subset(users), self.protocol.n_sampled, self.part, self.protocol.seed
-        )
+        sampled[users] = sampled_items(split.seen.subset(users), self.protocol.n_sampled, self.part, self.protocol.seed)
         return sampled
 
     def _rank(
@@ -208,9 +200,7 @@ class Evaluator:
         self._decided[users] = ties_decide(found, len(users), k)
         if self.popularity is not None:
             by_popularity = self.popularity[items].astype(np.float32)
-            found = positions(
-                by_popularity, items, relevant, ranked, users, pessimistic=pessimistic, seed=seed
-            )
+            found = positions(by_popularity, items, relevant, ranked, users, pessimistic=pessimistic, seed=seed)
             metrics = user_metrics(found, len(users), k)
             self._popular[:, users] = np.stack([metrics[key] for key in self._keys])
 

@@ -85,13 +85,9 @@ def positions(
         if not len(pair):
             continue
         at = rows[pair]
-        word = _tie_words(
-            users[at], items[at, other], relevant[at, other], pessimistic=pessimistic, seed=seed
-        )
+        word = _tie_words(users[at], items[at, other], relevant[at, other], pessimistic=pessimistic, seed=seed)
         mine = column[block][pair]
-        own_word = _tie_words(
-            users[at], items[at, mine], relevant[at, mine], pessimistic=pessimistic, seed=seed
-        )
+        own_word = _tie_words(users[at], items[at, mine], relevant[at, mine], pessimistic=pessimistic, seed=seed)
         equals_ahead[block] = np.bincount(pair[word < own_word], minlength=len(rows))
     return Positions(row, 1 + ahead + equals_ahead, 1 + ahead, 1 + ahead + equals)
 
@@ -143,9 +139,7 @@ def _tie_words(
     seed: int,
 ) -> UInt64[np.ndarray, "pairs"]:
     """63-bit order of each (user, item) among equals; under the pessimistic rule relevant items come last."""
-    word = _mixed(
-        _mixed(_mixed(np.full(len(users), seed)) + users.astype(np.uint64)) + items.astype(np.uint64)
-    )
+    word = _mixed(_mixed(_mixed(np.full(len(users), seed)) + users.astype(np.uint64)) + items.astype(np.uint64))
     last = relevant.astype(np.uint64) if pessimistic else np.zeros(len(users), dtype=np.uint64)
     return (word >> np.uint64(1)) | (last << np.uint64(63))
 

@@ -76,9 +76,7 @@ class Message:
         }
         return Message(self.shared, own, self.config)
 
-    def rows(
-        self, name: str, owner: Int64[Tensor, " k"], ids: Int64[Tensor, " k"]
-    ) -> Float[Tensor, "k width"]:
+    def rows(self, name: str, owner: Int64[Tensor, " k"], ids: Int64[Tensor, " k"]) -> Float[Tensor, "k width"]:
         """Row `ids[j]` of the table that client `owner[j]` received under `name`, shared or personal."""
         if name in self.personal:
             table = self.personal[name]
@@ -124,4 +122,3 @@ class Individual:
     def mean(self, block: str) -> Tensor:
         """The plain mean over the uploads."""
         return self.uploads[block].mean(0)
-

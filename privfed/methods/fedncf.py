@@ -125,9 +125,7 @@ class FedNCFClients(PrivateHalves):
 
     def _perceptron(self, message: Message, clients: int) -> Parameters:
         names = self.head.shapes()
-        return {
-            name: message.shared[name].expand(clients, *message.shared[name].shape) for name in names
-        }
+        return {name: message.shared[name].expand(clients, *message.shared[name].shape) for name in names}
 
 
 METHOD = Method(

@@ -72,9 +72,7 @@ class PFedRecClients(PrivateHalves):
             lr_items=c.lr * c.item_lr_factor * self.n_items,
         )
         self.private.stage(call.clients, heads)
-        return ClientUpdates(
-            call.clients, call.schema, [Rows("items", rows.owner, rows.ids, table.sub_(start))]
-        )
+        return ClientUpdates(call.clients, call.schema, [Rows("items", rows.owner, rows.ids, table.sub_(start))])
 
     def score(
         self,

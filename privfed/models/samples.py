@@ -184,4 +184,3 @@ def _ragged(count: Int64[Tensor, " n"]) -> tuple[Int64[Tensor, " total"], Int64[
     owner = torch.repeat_interleave(torch.arange(len(count)), count)
     rank = torch.arange(len(owner)) - torch.repeat_interleave(count.cumsum(0) - count, count)
     return owner, rank
-

@@ -209,8 +209,7 @@ def _grid(leaves: tuple[tuple[Any, int], ...], size: float) -> float:
     1 / 200,000 of the total, but fine against the loss of a single release, and never coarser than 0.05.
     """
     single: float = min(
-        getattr(leaf, "sampling_probability", 1.0) / getattr(leaf, "event", leaf).noise_multiplier
-        for leaf, _ in leaves
+        getattr(leaf, "sampling_probability", 1.0) / getattr(leaf, "event", leaf).noise_multiplier for leaf, _ in leaves
     )
     return float(min(max(1e-4, size / 2e5), max(single / 50.0, size / 2e6), 0.05))
 

@@ -59,7 +59,7 @@ class ClientGuard:
         """
         if not updates.finite():
             raise BrokenUploadError(
-                f"training diverged: an update of round {call.round} holds NaN or infinity; lower the learning "
+                f"training diverged: an update of round {call.round + 1} holds NaN or infinity; lower the learning "
                 f"rates of the method and start again"
             )
 

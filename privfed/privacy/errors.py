@@ -115,9 +115,7 @@ def _sentence(detail: ErrorDetails, spot: _Spot) -> str:
         sentence = f"{spot.key}.{_tag_key(context)} = {tag!r} is not known{nearest(tag, spot.tags)}"
     elif kind == "literal_error":
         guess = nearest(str(value), _quoted(context["expected"]), listing=False)
-        sentence = (
-            f"{spot.key} = {_short(value)} is not allowed: it must be {context['expected']}{guess}{what}"
-        )
+        sentence = f"{spot.key} = {_short(value)} is not allowed: it must be {context['expected']}{guess}{what}"
     elif kind == "value_error":
         sentence = f"{spot.key}: {context['error']}" if spot.key else str(context["error"])
     else:

@@ -119,9 +119,7 @@ class Tally:
         if isinstance(sampling, Poisson) and sampling.amplifies(trust):
             releases, lost = _sampled(self.draws, sampling.rate)
         else:
-            releases = tuple(
-                Releases(m, int(counts.max())) for m, counts in self.uploads.items() if counts.any()
-            )
+            releases = tuple(Releases(m, int(counts.max())) for m, counts in self.uploads.items() if counts.any())
             lost = 0
         return Composition(
             releases=releases,

@@ -119,9 +119,7 @@ def _upload_bytes(plan: PrivacyPlan, up: Schema, touched_rows: Mapping[str, floa
     """Bytes of one client's upload of one ask: dense, or rows with a 32-bit id each."""
     unknown = [name for name in touched_rows if name not in up or len(up[name].shape) != 2]
     if unknown:
-        raise PlanError(
-            f"touched_rows names {unknown[0]!r}, which is not a table among the blocks {list(up)}"
-        )
+        raise PlanError(f"touched_rows names {unknown[0]!r}, which is not a table among the blocks {list(up)}")
     noise = plan.protection.noise
     if noise is not None and noise.coordinates == "all":
         return float(upload_bytes(up))

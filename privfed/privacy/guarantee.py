@@ -77,9 +77,7 @@ class Guarantee(BaseModel):
         return self
 
 
-def guarantee_for(
-    plan: PrivacyPlan, composition: Composition, population: int, *, seeded: bool = True
-) -> Guarantee:
+def guarantee_for(plan: PrivacyPlan, composition: Composition, population: int, *, seeded: bool = True) -> Guarantee:
     """The claim that `composition` supports under `plan`.
 
     A plan that bounds nothing has epsilon = inf even before its first release, so that a missing charge can

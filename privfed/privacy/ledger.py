@@ -91,9 +91,7 @@ class Ledger:
         LedgerError: the file exists already.
     """
 
-    def __init__(
-        self, plan: PrivacyPlan, population: int, path: str | Path | None = None, *, run: str = ""
-    ) -> None:
+    def __init__(self, plan: PrivacyPlan, population: int, path: str | Path | None = None, *, run: str = "") -> None:
         plan.sampling.check(population)
         self.plan, self.population, self.run = plan, population, run
         self.path = None if path is None else Path(path)
@@ -137,9 +135,7 @@ class Ledger:
         try:
             content = path.read_bytes()
         except OSError as error:
-            raise LedgerError(
-                f"ledger {path} cannot be read ({error.strerror}): no run resumes without it"
-            ) from error
+            raise LedgerError(f"ledger {path} cannot be read ({error.strerror}): no run resumes without it") from error
         whole, newline, cut = content.rpartition(b"\n")
         ledger = cls(plan, population, run=run)
         ledger.path = path
@@ -283,14 +279,12 @@ class Ledger:
         if members is None:
             if trust != "central":
                 raise LedgerError(
-                    f"participants are missing: under trust '{trust}' the server sees who answers, so they "
-                    "are counted"
+                    f"participants are missing: under trust '{trust}' the server sees who answers, so they are counted"
                 )
             return None
         if members.ndim != 1 or not np.issubdtype(members.dtype, np.integer):
             raise LedgerError(
-                f"participants have shape {members.shape} and type {members.dtype}: expected a list of user "
-                "numbers"
+                f"participants have shape {members.shape} and type {members.dtype}: expected a list of user numbers"
             )
         ordered = np.sort(members)
         outside = ((ordered < 0) | (ordered >= self.population)).any()
@@ -307,9 +301,7 @@ class Ledger:
         """An ask charged before: allowed once after a resume, when it is the very same ask."""
         place = f"step '{again.step}', index {again.index} of draw {again.draw}"
         if again != earlier:
-            raise LedgerError(
-                f"{place} was charged as a different ask: a resumed run must repeat itself exactly"
-            )
+            raise LedgerError(f"{place} was charged as a different ask: a resumed run must repeat itself exactly")
         if again.address not in self._repeatable:
             raise LedgerError(f"{place} was charged before: number the asks of a draw with a fresh index")
         self._repeatable.discard(again.address)
@@ -322,9 +314,7 @@ class Ledger:
                 "that asks of one round compose inside one sampling event"
             )
         if round_ is not None and round_ != entry.round:
-            raise LedgerError(
-                f"draw {entry.draw} belongs to round {round_}, not {entry.round}: number draws afresh"
-            )
+            raise LedgerError(f"draw {entry.draw} belongs to round {round_}, not {entry.round}: number draws afresh")
 
     def _record(self, entry: Entry) -> None:
         if entry.address in self._addresses:
@@ -406,9 +396,7 @@ def _json(line: str, path: Path, number: int) -> Any:
     try:
         return json.loads(line)
     except json.JSONDecodeError as error:
-        raise LedgerError(
-            f"ledger {path}, line {number} is damaged ({error.msg}): charges may be lost"
-        ) from None
+        raise LedgerError(f"ledger {path}, line {number} is damaged ({error.msg}): charges may be lost") from None
 
 
 def _entry(data: Any, where: str) -> Entry:

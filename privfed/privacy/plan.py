@@ -89,9 +89,7 @@ class Nothing(_Protection):
     """No protection: uploads, or their exact sum, are released as they are."""
 
     kind: Literal["nothing"] = "nothing"
-    release: Release = Field(
-        default="individual", description="what the server gets: each upload, or only the sum"
-    )
+    release: Release = Field(default="individual", description="what the server gets: each upload, or only the sum")
 
     @property
     def label(self) -> str:
@@ -127,9 +125,7 @@ class ClipOnly(_Protection):
     @property
     def unbounded_reason(self) -> str | None:
         """No noise."""
-        return (
-            "uploads are clipped but no noise is added, so different uploads remain perfectly distinguishable"
-        )
+        return "uploads are clipped but no noise is added, so different uploads remain perfectly distinguishable"
 
 
 class UnclippedNoise(_Protection):
@@ -137,13 +133,9 @@ class UnclippedNoise(_Protection):
 
     release: ClassVar[Release] = "individual"
     kind: Literal["unclipped_noise"] = "unclipped_noise"
-    scale: float = Field(
-        gt=0, description="Laplace scale, or Gaussian standard deviation, of each coordinate"
-    )
+    scale: float = Field(gt=0, description="Laplace scale, or Gaussian standard deviation, of each coordinate")
     law: Law = Field(default="laplace", description="laplace or gaussian")
-    coordinates: Coordinates = Field(
-        default="all", description="all coordinates, or only rows the client touched"
-    )
+    coordinates: Coordinates = Field(default="all", description="all coordinates, or only rows the client touched")
 
     @property
     def noise(self) -> Noise | None:
@@ -183,12 +175,8 @@ class LocalLaplace(_Protection):
         ),
     ]
     epsilon0: float = Field(gt=0, description="the privacy loss of one upload")
-    clip_order: Literal[1, 2] = Field(
-        default=1, description="the norm that is clipped; only 1 fits Laplace noise"
-    )
-    coordinates: Coordinates = Field(
-        default="all", description="all coordinates, or only rows the client touched"
-    )
+    clip_order: Literal[1, 2] = Field(default=1, description="the norm that is clipped; only 1 fits Laplace noise")
+    coordinates: Coordinates = Field(default="all", description="all coordinates, or only rows the client touched")
 
     @model_validator(mode="after")
     def _noise_is_representable(self) -> Self:
@@ -345,11 +333,7 @@ class PrivacyPlan(BaseModel):
         """Short name for tables; sampling and delta are named where they are not the defaults."""
         extras = [
             *([self.sampling.label] if self.sampling.kind != "all" else []),
-            *(
-                [f"delta {_number(self.delta)}"]
-                if self.delta != type(self).model_fields["delta"].default
-                else []
-            ),
+            *([f"delta {_number(self.delta)}"] if self.delta != type(self).model_fields["delta"].default else []),
         ]
         return ", ".join([self.protection.label, *extras])
 

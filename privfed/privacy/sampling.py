@@ -88,9 +88,7 @@ class All(_Rule):
 
     kind: Literal["all"] = "all"
 
-    plain_claim: ClassVar[str] = (
-        "Every user takes part in every round, so every round counts in full for everybody."
-    )
+    plain_claim: ClassVar[str] = "Every user takes part in every round, so every round counts in full for everybody."
 
     def expected(self, population: int) -> float:
         """The population."""

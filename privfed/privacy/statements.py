@@ -45,13 +45,10 @@ def assumptions_for(plan: PrivacyPlan, account: Account) -> list[str]:
             "Two uploads compared may differ in everything (replace one upload by any other): their L1 "
             "distance is at most 2C, not C.",
             "Size and shape of an upload, and whether a user takes part, do not depend on that user's data.",
-            "Noise is drawn in floating point, whose lowest bits can betray a value; hardened sampling is "
-            "not used.",
+            "Noise is drawn in floating point, whose lowest bits can betray a value; hardened sampling is not used.",
         ]
     if account.accountant == BASIC:
-        assumptions.append(
-            "Epsilon is the plain sum over releases; at this size nothing tighter is worth having."
-        )
+        assumptions.append("Epsilon is the plain sum over releases; at this size nothing tighter is worth having.")
     elif account.cross_check:
         names = " and ".join("Opacus PRV" if name == PRV else name for name, _ in account.cross_check)
         assumptions.append(f"Epsilon comes from privacy loss distributions (PLD), checked against {names}.")
@@ -62,9 +59,7 @@ def _nothing_guaranteed(plan: PrivacyPlan, composition: Composition) -> list[str
     reasons = "; ".join(composition.reasons) or plan.protection.unbounded_reason or "nothing bounds it"
     said = [f"No formal guarantee: epsilon is infinite, because {reasons}."]
     if plan.protection.noise is not None:
-        said.append(
-            "The noise may make some attacks harder; that one attack fails is no bound on what others find."
-        )
+        said.append("The noise may make some attacks harder; that one attack fails is no bound on what others find.")
     return said
 
 

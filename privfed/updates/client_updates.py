@@ -25,9 +25,7 @@ class ClientUpdates:
         self.clients, self.schema, self.parts = clients, schema, tuple(parts)
         for part in self.parts:
             if part.block not in schema:
-                raise UpdateError(
-                    f"block {part.block!r} was not declared by the server; declared are {sorted(schema)}"
-                )
+                raise UpdateError(f"block {part.block!r} was not declared by the server; declared are {sorted(schema)}")
             part.check(schema[part.block], len(clients))
         for name in schema:
             self._refuse_overlap([part for part in self.parts if part.block == name], name)
@@ -91,9 +89,7 @@ class ClientUpdates:
         slots[positions] = torch.arange(len(positions))
         return slots
 
-    def materialise(
-        self, positions: Int64[Tensor, " n"], out: dict[str, Tensor] | None = None
-    ) -> dict[str, Tensor]:
+    def materialise(self, positions: Int64[Tensor, " n"], out: dict[str, Tensor] | None = None) -> dict[str, Tensor]:
         """Dense copies `[n, *shape]` of the clients at `positions`, written over `out` where given."""
         slots = self.slots(positions)
         if out is None:
@@ -117,16 +113,12 @@ class ClientUpdates:
     def touched(self, positions: Int64[Tensor, " n"]) -> dict[str, Tensor]:
         """Which coordinates the clients at `positions` send at all, bool `[n, *shape]`."""
         slots = self.slots(positions)
-        out = {
-            name: torch.zeros((len(positions), *b.shape), dtype=torch.bool) for name, b in self.schema.items()
-        }
+        out = {name: torch.zeros((len(positions), *b.shape), dtype=torch.bool) for name, b in self.schema.items()}
         for part in self.parts:
             part.touched(slots, out[part.block])
         return out
 
-    def rows_at(
-        self, block: str, owner: Int64[Tensor, " k"], ids: Int64[Tensor, " k"]
-    ) -> Float[Tensor, "k width"]:
+    def rows_at(self, block: str, owner: Int64[Tensor, " k"], ids: Int64[Tensor, " k"]) -> Float[Tensor, "k width"]:
         """Row `ids[j]` of the table block of client `owner[j]`, zero where untouched."""
         parts = [part for part in self.parts if part.block == block and len(part.values)]
         if len(parts) == 1 and len(ids):

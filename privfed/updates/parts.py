@@ -149,7 +149,9 @@ class Rows:
                 f"width {self.values.shape[1]}"
             )
         if len(self.ids) != len(self.values):
-            raise UpdateError(f"block {self.block!r}: {len(self.ids)} row ids for {len(self.values)} rows; give one each")
+            raise UpdateError(
+                f"block {self.block!r}: {len(self.ids)} row ids for {len(self.values)} rows; give one each"
+            )
         if len(self.ids) == 0:
             return
         if int(self.ids.min()) < 0 or int(self.ids.max()) >= block.shape[0]:
@@ -220,4 +222,3 @@ def _check_owner(name: str, owner: Int64[Tensor, " k"], values: Tensor, block: B
         raise UpdateError(f"block {name!r}: owners must be positions 0..{clients - 1} in the cohort")
     if block.kind == "integer" and values.is_floating_point():
         raise UpdateError(f"block {name!r} was declared as integer but the update holds {values.dtype} values")
-

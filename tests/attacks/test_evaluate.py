@@ -66,9 +66,7 @@ def test_popularity_is_added_and_first(world, rounds):
 def test_held_out_game_has_two_nonmembers_per_user_and_leaves_out_small_rates(world, rounds):
     members, held_out, _, popularity = world
     targets = Targets.trained_vs_held_out(members, held_out)
-    rows = run(
-        [RankOneSign()], views(rounds), Knowledge(popularity), targets, scopes=(ALL_ITEMS, TOUCHED_ITEMS)
-    )
+    rows = run([RankOneSign()], views(rounds), Knowledge(popularity), targets, scopes=(ALL_ITEMS, TOUCHED_ITEMS))
     assert rows[1].n_nonmembers == 60
     assert [r.tpr for r in rows[1].tpr_at_fpr] == [None, None, None]
     assert rows[1].auc.value > 0.9
@@ -87,9 +85,7 @@ def test_users_who_sent_nothing_in_the_last_round_count_only_for_votes(world, ro
     last = rounds[-1].copy()
     last[:10] = 0
     targets = Targets.trained_vs_never_seen(members, members | held_out)
-    rows = run(
-        [RowNorm(), MultiRoundVote(RowNorm())], views([*rounds[:-1], last]), Knowledge(popularity), targets
-    )
+    rows = run([RowNorm(), MultiRoundVote(RowNorm())], views([*rounds[:-1], last]), Knowledge(popularity), targets)
     assert [r.n_users for r in rows] == [20, 20, 30]
 
 

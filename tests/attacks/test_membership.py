@@ -62,9 +62,7 @@ def test_pull_does_not_hide_anything(world):
     rng = np.random.default_rng(4)
     pull = (3 * rng.normal(size=uploads.shape)).astype(np.float32)
     pulled = uploads + np.float32(0.4) * pull
-    assert (
-        auc(RankOneSign().score(ServerView(0, pulled, pull), Knowledge(popularity)), members, held_out) > 0.99
-    )
+    assert auc(RankOneSign().score(ServerView(0, pulled, pull), Knowledge(popularity)), members, held_out) > 0.99
     blind = auc(RankOneSign().score(ServerView(0, pulled), Knowledge(popularity)), members, held_out)
     assert blind < 0.95
     plain = RowSupport().score(ServerView(0, uploads), Knowledge(popularity))

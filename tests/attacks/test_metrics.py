@@ -34,9 +34,7 @@ def test_aucs_equal_naive_loops(trial):
     usable = np.isfinite(expected)
     if usable.any():
         kept = candidates & usable[:, None]
-        assert pooled_auc(scores, members, candidates) == pytest.approx(
-            naive_auc(scores[kept], members[kept])
-        )
+        assert pooled_auc(scores, members, candidates) == pytest.approx(naive_auc(scores[kept], members[kept]))
         measured = separation(scores, members, candidates, resamples=5)
         assert measured.auc.value == pytest.approx(np.nanmean(expected))
         assert measured.n_users == usable.sum()

@@ -71,9 +71,7 @@ def guarantee(setting: str, **changes: object) -> GuaranteeRow:
         "accountant_version": "0.6.0" if finite else "",
         "cross_check": {"RDP (dp-accounting)": 70.8} if finite else {},
         "basic_epsilon": 100.0 if finite else None,
-        "assumptions": [
-            "The device clips an upload to L1 norm C = 1 and adds Laplace noise to every coordinate."
-        ]
+        "assumptions": ["The device clips an upload to L1 norm C = 1 and adds Laplace noise to every coordinate."]
         if finite
         else [],
         "statements": [
@@ -90,9 +88,7 @@ def about(value: float, half: float) -> Interval:
     return Interval(value=value, lo=value - half, hi=value + half)
 
 
-def attack_row(
-    attack: str, auc: float, rounds: list[int], *, tap: str = "wire", **changes: object
-) -> AttackRow:
+def attack_row(attack: str, auc: float, rounds: list[int], *, tap: str = "wire", **changes: object) -> AttackRow:
     """A row whose ROC is that of two normals at the distance that gives this AUC."""
     game = str(changes.get("game", "trained vs never seen"))
     popular = POPULARITY_AUC.get(game, 0.5)
@@ -250,9 +246,7 @@ def make_report(runs: list[Run], **changes: object) -> AuditReport:
                 why="GPFedRec's graph needs individual uploads",
             ),
         ],
-        "self_checks": [
-            SelfCheck(name="accountants agree", passed=True, detail="PLD 68.3 is at most RDP 70.8")
-        ],
+        "self_checks": [SelfCheck(name="accountants agree", passed=True, detail="PLD 68.3 is at most RDP 70.8")],
     }
     return conclude(AuditReport.model_validate(report | changes))
 

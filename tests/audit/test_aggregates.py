@@ -63,9 +63,7 @@ def test_the_worst_of_each_tap_and_game_is_an_attack_and_the_strongest(report: A
 
 def test_the_guarantee_of_a_cell_is_the_weakest_of_its_seeds(make: SimpleNamespace) -> None:
     runs = [
-        make.run(
-            "gpfedrec", "local_laplace", seed, guarantee=make.guarantee("local_laplace", epsilon=epsilon)
-        )
+        make.run("gpfedrec", "local_laplace", seed, guarantee=make.guarantee("local_laplace", epsilon=epsilon))
         for seed, epsilon in enumerate([3.0, 7.5, 5.0])
     ]
     assert aggregate(runs)[0].guarantee.epsilon == 7.5

@@ -20,9 +20,7 @@ def rules(report: AuditReport) -> list[str]:
 
 def protected(make: SimpleNamespace, **changes: object) -> AuditReport:
     """A report of one protected run beside the popularity recommender."""
-    return make.report(
-        [make.run("popularity", "none", 0), make.run("gpfedrec", "local_laplace", 0, **changes)]
-    )
+    return make.report([make.run("popularity", "none", 0), make.run("gpfedrec", "local_laplace", 0, **changes)])
 
 
 def test_a_sound_report_contradicts_nothing(report: AuditReport, make: SimpleNamespace) -> None:
@@ -59,9 +57,7 @@ def test_a_finite_epsilon_needs_a_plan_that_can_give_it(
         ({"epsilon": math.inf}, "no_reason"),
     ],
 )
-def test_an_epsilon_is_a_number_with_a_meaning(
-    make: SimpleNamespace, changes: dict[str, float], rule: str
-) -> None:
+def test_an_epsilon_is_a_number_with_a_meaning(make: SimpleNamespace, changes: dict[str, float], rule: str) -> None:
     report = protected(make, guarantee=make.guarantee("local_laplace", **changes))
     assert rule in rules(report)
 
@@ -76,9 +72,7 @@ def test_a_coin_decided_game_above_its_ceiling_is_a_contradiction(make: SimpleNa
     report = protected(make, guarantee=strong, attacks=coin_rows(make, 0.95))
     assert rules(report) == ["beaten_ceiling", "beaten_ceiling"]
     text = report.contradictions[0].text
-    assert text.startswith(
-        "GPFedRec, local Laplace (eps0 = 1 per upload, C = 1), seed 0: canary beats the ceiling"
-    )
+    assert text.startswith("GPFedRec, local Laplace (eps0 = 1 per upload, C = 1), seed 0: canary beats the ceiling")
     assert text.count(".") - text.count("0.") == 1
     assert "\n" not in text
 
@@ -128,9 +122,7 @@ def test_ceilings_at_the_ends() -> None:
 
 def test_one_interaction_costs_two_steps_where_whole_people_come_and_go(make: SimpleNamespace) -> None:
     assert interaction_level(make.guarantee("local_laplace", epsilon=2.0)) == (2.0, 1e-5)
-    epsilon, delta = interaction_level(
-        make.guarantee("local_laplace", epsilon=2.0, neighbours="add_or_remove_one")
-    )
+    epsilon, delta = interaction_level(make.guarantee("local_laplace", epsilon=2.0, neighbours="add_or_remove_one"))
     assert epsilon == 4.0
     assert delta == pytest.approx(1e-5 * (1 + math.exp(2.0)))
 
@@ -159,6 +151,4 @@ def test_a_failed_self_check_is_a_contradiction(make: SimpleNamespace, report: A
     check = SelfCheck(name="accountants agree", passed=False, detail="PLD 7 is above RDP 6")
     failed = make.report(report.runs, self_checks=[check])
     assert rules(failed) == ["self_check"]
-    assert failed.contradictions[0].text == (
-        "The audit's own check 'accountants agree' failed: PLD 7 is above RDP 6."
-    )
+    assert failed.contradictions[0].text == ("The audit's own check 'accountants agree' failed: PLD 7 is above RDP 6.")

@@ -82,9 +82,7 @@ def test_nothing_is_loaded_from_anywhere(html: str, outline: Outline) -> None:
             pytest.fail(f"<{tag}> can load something")
         if tag == "a":
             assert str(attributes["href"]).startswith("#")
-    policy = next(
-        m["content"] for m in outline.all("meta") if m.get("http-equiv") == "Content-Security-Policy"
-    )
+    policy = next(m["content"] for m in outline.all("meta") if m.get("http-equiv") == "Content-Security-Policy")
     assert str(policy).startswith("default-src 'none';")
     assert "connect-src" not in str(policy)
     style = html[html.index("<style>") : html.index("</style>")]
@@ -137,9 +135,7 @@ def test_the_findings_are_in_plain_words(outline: Outline, report: AuditReport) 
     assert "synthetic data" not in text
 
 
-def test_contradictions_and_synthetic_data_stand_at_the_top(
-    report: AuditReport, make: SimpleNamespace
-) -> None:
+def test_contradictions_and_synthetic_data_stand_at_the_top(report: AuditReport, make: SimpleNamespace) -> None:
     runs = [run for run in report.runs if run.method != "popularity"]
     page = render(make.report(runs, dataset=report.dataset | {"synthetic": True}))
     assert page.index("This audit contradicts itself") < page.index("<main")
@@ -149,10 +145,7 @@ def test_contradictions_and_synthetic_data_stand_at_the_top(
 
 def test_hostile_names_stay_text(make: SimpleNamespace, report: AuditReport) -> None:
     evil = "</script><script>alert(1)</script>"
-    runs = [
-        run.model_copy(update={"setting": run.setting.model_copy(update={"name": evil})})
-        for run in report.runs
-    ]
+    runs = [run.model_copy(update={"setting": run.setting.model_copy(update={"name": evil})}) for run in report.runs]
     page = render(make.report(runs, dataset=report.dataset | {"name": evil}))
     assert evil not in page
     assert len(Outline(page).all("script")) == 2
@@ -221,9 +214,7 @@ def test_trust_and_unit_are_never_mixed(report: AuditReport, make: SimpleNamespa
     charts = utility_charts(make.report(runs))
     assert [chart.slug for chart in charts] == [f"utility_{trust}_{unit}" for trust, unit in claims]
     for index, chart in enumerate(charts):
-        assert [f"s{other}:" in chart.description for other in range(3)] == [
-            other == index for other in range(3)
-        ]
+        assert [f"s{other}:" in chart.description for other in range(3)] == [other == index for other in range(3)]
         assert "no protection: epsilon ∞" in chart.description
 
 

@@ -123,10 +123,7 @@ def test_results_of_the_attack_library_fit_their_row() -> None:
     members = rng.random((6, 40)) < 0.2
     members[:, 0], members[:, 1] = True, False
     rounds = [3, 7, 9]
-    views = [
-        ServerView(round=t, uploads=(members[:, :, None] * np.ones((1, 1, 4))).astype(np.float32))
-        for t in rounds
-    ]
+    views = [ServerView(round=t, uploads=(members[:, :, None] * np.ones((1, 1, 4))).astype(np.float32)) for t in rounds]
     targets = Targets.trained_vs_never_seen(members, members)
     results = run(CORE, views, Knowledge(members.sum(0).astype(np.float64)), targets, resamples=20)
     rows = {result.attack: AttackRow.of(result, tap="wire", rounds_seen=rounds) for result in results}

@@ -36,9 +36,7 @@ def test_synthetic_data_are_called_synthetic(report: AuditReport, make: SimpleNa
 
 
 def test_each_cell_but_popularity_has_three_statements(report: AuditReport) -> None:
-    about = [
-        (s.method, s.setting) for s in report.statements if s.topic in {"attack", "guarantee", "utility"}
-    ]
+    about = [(s.method, s.setting) for s in report.statements if s.topic in {"attack", "guarantee", "utility"}]
     assert len(about) == 9
     assert {method for method, _ in about} == {"gpfedrec"}
 
@@ -58,9 +56,7 @@ def test_a_strong_attack_and_one_that_fails(report: AuditReport) -> None:
 def test_the_tap_before_protection_never_speaks_for_a_setting(make: SimpleNamespace) -> None:
     raw = [make.attack(name, 0.99, [1], tap="raw") for name in ("rank-1 sign", "popularity")]
     report = make.report([make.run("gpfedrec", "local_laplace", 0, attacks=raw)])
-    assert (
-        "No attack was run at a point behind the protection" in said(report, "attack", "local_laplace").text
-    )
+    assert "No attack was run at a point behind the protection" in said(report, "attack", "local_laplace").text
 
 
 def test_as_good_as_popularity_is_said_when_the_gain_is_unclear(make: SimpleNamespace) -> None:
@@ -77,9 +73,7 @@ def test_infinity_comes_with_its_reason(report: AuditReport) -> None:
 
 
 @pytest.mark.parametrize(("epsilon", "factor", "weak"), [(1.0, "2.72", False), (68.3, "10^30", True)])
-def test_a_finite_epsilon_is_an_odds_factor(
-    make: SimpleNamespace, epsilon: float, factor: str, weak: bool
-) -> None:
+def test_a_finite_epsilon_is_an_odds_factor(make: SimpleNamespace, epsilon: float, factor: str, weak: bool) -> None:
     claim = make.guarantee("local_laplace", epsilon=epsilon)
     statement = said(
         make.report([make.run("gpfedrec", "local_laplace", 0, guarantee=claim)]), "guarantee", "local_laplace"

@@ -30,9 +30,7 @@ def test_the_worst_attack_of_a_run_is_taken_behind_its_protection(report: AuditR
     assert row["auc_max"] == pytest.approx(0.504)
     assert row["attack_rounds"] == "10 20 30 40"
     run = next(r for r in report.runs if r.run_id == "gpfedrec-local_laplace-1")
-    assert row["auc_max"] == max(
-        a.auc.value for a in run.attacks if a.tap == "wire" and a.attack != "popularity"
-    )
+    assert row["auc_max"] == max(a.auc.value for a in run.attacks if a.tap == "wire" and a.attack != "popularity")
 
 
 def test_a_metric_that_one_run_lacks_is_empty(make: SimpleNamespace) -> None:

@@ -39,9 +39,7 @@ def test_epsilon(value: float, said: str) -> None:
     assert words.epsilon(value) == said
 
 
-@pytest.mark.parametrize(
-    ("value", "said"), [(0.0, "0"), (1e-5, "10^-5"), (1e-10, "10^-10"), (5.3e-4, "5.3 x 10^-4")]
-)
+@pytest.mark.parametrize(("value", "said"), [(0.0, "0"), (1e-5, "10^-5"), (1e-10, "10^-10"), (5.3e-4, "5.3 x 10^-4")])
 def test_delta(value: float, said: str) -> None:
     assert words.delta(value) == said
 

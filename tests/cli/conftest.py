@@ -30,6 +30,14 @@ class Answer:
         return json.loads(self.out)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_terminal() -> Iterator[None]:
+    """Test runners may set a width for their own output; a command must not take it for a terminal's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("COLUMNS", raising=False)
+        yield
+
+
 @pytest.fixture(scope="session")
 def call() -> Callable[..., Answer]:
     """Run a command in this process."""

@@ -30,12 +30,8 @@ def small_ml_100k(monkeypatch):
     """ml-100k whose two downloads are small archives made here; `served` says what the network gives."""
     wheel, official = zipped("pkg/ml-100k.inter", INTER), zipped("ml-100k/u.data", U_DATA)
     first = Download("toy.whl", "toy==1.0", 0.1, sha256(wheel))
-    second = Download(
-        "ml-100k.zip", "https://host/ml-100k.zip", 0.1, sha256(U_DATA.encode()), "ml-100k/u.data"
-    )
-    entry = catalogue.Dataset(
-        "ml-100k", "toy", "be kind", ("u.data", "ml-100k.inter"), (first, second), ("recbole",)
-    )
+    second = Download("ml-100k.zip", "https://host/ml-100k.zip", 0.1, sha256(U_DATA.encode()), "ml-100k/u.data")
+    entry = catalogue.Dataset("ml-100k", "toy", "be kind", ("u.data", "ml-100k.inter"), (first, second), ("recbole",))
     monkeypatch.setitem(catalogue._DATASETS, "ml-100k", entry)
     served: dict[str, bytes] = {"toy.whl": wheel, "ml-100k.zip": official}
 
@@ -171,9 +167,7 @@ def test_pip_is_asked_for_one_wheel_and_its_failure_is_told(tmp_path, monkeypatc
 
     def fails(command, **_):
         commands.append(command)
-        raise downloads.subprocess.CalledProcessError(
-            1, command, stderr="WARNING: retrying\nERROR: no such version\n"
-        )
+        raise downloads.subprocess.CalledProcessError(1, command, stderr="WARNING: retrying\nERROR: no such version\n")
 
     monkeypatch.setattr(downloads.subprocess, "run", fails)
     with pytest.raises(DataError, match=r"pip could not download toy==1.0 \(no such version\)"):

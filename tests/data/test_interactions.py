@@ -110,9 +110,7 @@ def test_attributes_and_titles_follow_the_codes():
     [
         ["1970-01-01T00:00:10", "1970-01-01T01:00:00+01:00"],
         pd.to_datetime(["1970-01-01T00:00:10", "1970-01-01T00:00:00"]),
-        pd.to_datetime(["1970-01-01T00:00:10", "1970-01-01T00:00:00"])
-        .tz_localize("UTC")
-        .tz_convert("Asia/Tokyo"),
+        pd.to_datetime(["1970-01-01T00:00:10", "1970-01-01T00:00:00"]).tz_localize("UTC").tz_convert("Asia/Tokyo"),
         [10.0, 0.0],
         ["10", "0"],
     ],

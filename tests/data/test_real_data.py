@@ -60,8 +60,7 @@ def test_ml_100k_ties_decide_what_is_tested(ml_100k):
     at_newest = np.bincount(ml_100k.user[ml_100k.timestamp == newest[ml_100k.user]])
     assert (at_newest > 1).sum() == 415
     early, late = (
-        split(ml_100k, SplitSpec(ties=ties)).test.items
-        for ties in ("earlier_row_is_newer", "later_row_is_newer")
+        split(ml_100k, SplitSpec(ties=ties)).test.items for ties in ("earlier_row_is_newer", "later_row_is_newer")
     )
     assert (early != late).sum() == 415
 

@@ -24,8 +24,7 @@ ML_1M = {
 ATOMIC = {
     "toy.inter": "user_id:token\titem_id:token\trating:float\ttimestamp:float\n"
     "2\t30\t4\t100\n1\t10\t5\t90\n2\t10\t3\t100\n",
-    "toy.user": "user_id:token\tage:token\tgender:token\toccupation:token\n"
-    "1\t17\tF\twriter\n2\t56\tM\tother\n",
+    "toy.user": "user_id:token\tage:token\tgender:token\toccupation:token\n1\t17\tF\twriter\n2\t56\tM\tother\n",
     "toy.item": "item_id:token\tmovie_title:token_seq\n10\tA\n20\tB\n30\tC\n",
 }
 
@@ -178,9 +177,7 @@ def test_a_bad_file_is_refused_in_one_sentence(tmp_path, layout, name, content, 
 
 def test_text_that_is_not_utf8_is_named(tmp_path):
     write(tmp_path, ATOMIC)
-    (tmp_path / "toy.item").write_bytes(
-        "item_id:token\tname:token_seq\n10\tA\n20\tAmélie\n".encode("latin-1")
-    )
+    (tmp_path / "toy.item").write_bytes("item_id:token\tname:token_seq\n10\tA\n20\tAmélie\n".encode("latin-1"))
     with pytest.raises(DataError, match=r"toy.item, line 3 is malformed .* it is not utf-8 text"):
         load(tmp_path)
 
@@ -229,9 +226,7 @@ def test_tables_with_named_columns(tmp_path, suffix):
 
 
 def test_columns_with_the_names_of_roles_need_no_naming(tmp_path):
-    (tmp_path / "t.csv").write_text(
-        "user,item,order,split,behaviour,extra\n1,5,2,train,buy,z\n1,6,1,test,view,z\n"
-    )
+    (tmp_path / "t.csv").write_text("user,item,order,split,behaviour,extra\n1,5,2,train,buy,z\n1,6,1,test,view,z\n")
     data = load(tmp_path / "t.csv")
     assert data.order.tolist() == [2, 1]
     assert data.split.tolist() == ["train", "test"]
@@ -267,9 +262,7 @@ def test_a_parquet_folder_translates_codes_and_knows_its_catalogue(tmp_path):
     pd.DataFrame({"user": [1, 0, 0], "item": [2, 0, 2], "order": [0, 1, 0]}).to_parquet(
         tmp_path / "interactions.parquet"
     )
-    pd.DataFrame({"user": [0, 1], "user_id": [5, 9], "gender": ["F", "M"]}).to_parquet(
-        tmp_path / "users.parquet"
-    )
+    pd.DataFrame({"user": [0, 1], "user_id": [5, 9], "gender": ["F", "M"]}).to_parquet(tmp_path / "users.parquet")
     pd.DataFrame(
         {"item": pd.array([0, 2, None], "Int32"), "item_id": [11, 33, 44], "title": ["a", "b", "never seen"]}
     ).to_parquet(tmp_path / "items.parquet")

@@ -28,9 +28,7 @@ def naive_leave_one_out(rows, ties):
 
 @pytest.mark.parametrize("ties", ["later_row_is_newer", "earlier_row_is_newer"])
 @settings(max_examples=50, deadline=None)
-@given(
-    rows=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9), st.integers(0, 3)), min_size=1, max_size=40)
-)
+@given(rows=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9), st.integers(0, 3)), min_size=1, max_size=40))
 def test_leave_one_out_agrees_with_a_plain_loop(ties, rows):
     rows = list({(u, i): (u, i, t) for u, i, t in rows}.values())
     user, item, time = zip(*rows, strict=True)
@@ -110,9 +108,7 @@ def test_published_split_is_followed():
 
 
 def test_mixed_behaviours_are_refused():
-    data = build(
-        "toy", [1] * 3, [1, 2, 3], behaviour=["buy", "view", "buy"], split=["train", "train", "test"]
-    )
+    data = build("toy", [1] * 3, [1, 2, 3], behaviour=["buy", "view", "buy"], split=["train", "train", "test"])
     with pytest.raises(DataError, match=r"interactions.only\('buy'\)"):
         split(data, SplitSpec(kind="published"))
     assert len(split(data.only("buy"), SplitSpec(kind="published")).train) == 1

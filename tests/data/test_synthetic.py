@@ -73,8 +73,7 @@ def test_attributes_leave_a_trace_in_what_people_choose(data, attribute):
 
     def spread(groups):
         return sum(
-            (groups == g).sum() * ((profiles[groups == g].mean(0) - profiles.mean(0)) ** 2).sum()
-            for g in set(groups)
+            (groups == g).sum() * ((profiles[groups == g].mean(0) - profiles.mean(0)) ** 2).sum() for g in set(groups)
         )
 
     rng = np.random.default_rng(0)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from privfed.engines import CheckpointError
+from privfed.engines import Checkpoint, CheckpointError
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment, ExperimentConfig, TapConfig
 from privfed.privacy import LedgerError, PrivacyPlan
@@ -157,6 +157,26 @@ def test_a_run_killed_before_its_first_checkpoint_starts_over(small_split, unbro
     found = experiment(small_split, run).run(folder, resume=True)
     same_run(found, wanted)
     assert (folder / "ledger.jsonl").read_text() == ledger
+
+
+def test_taps_that_are_ahead_of_the_checkpoint_are_recorded_once(small_split, unbroken, tmp_path, monkeypatch):
+    """Killed between the two writes: the taps of rounds 2 and 3 are on disk, the checkpoint is still of round 2."""
+    run = "gpfedrec, local laplace"
+    wanted, _ = reference(unbroken, small_split, run, tmp_path)
+    folder, save = tmp_path / "run", Checkpoint.save
+    folder.mkdir()
+
+    def dying(self, place):
+        if self.next_round == 4:
+            raise KilledError
+        save(self, place)
+
+    monkeypatch.setattr(Checkpoint, "save", dying)
+    with pytest.raises(KilledError):
+        experiment(small_split, run).run(folder)
+    monkeypatch.undo()
+    assert any(path.name.endswith("000003.safetensors") for path in (folder / "taps").iterdir())
+    same_run(experiment(small_split, run).run(folder, resume=True), wanted)
 
 
 def test_a_directory_in_use_is_not_started_again(small_split, tmp_path):

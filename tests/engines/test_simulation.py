@@ -203,13 +203,13 @@ def test_an_individual_release_beyond_the_memory_limit_is_refused_with_what_to_d
 @pytest.mark.parametrize("limit", [1, 10_000, 30_000, 100_000, 10**9])
 def test_chunks_from_a_memory_limit_are_whole_tiles(toy, limit):
     t = toy(memory_limit=limit, population=200)
-    chunk = t.simulation.chunk_size(t.schema)
+    chunk, unbounded = t.simulation.chunk_size(t.schema), toy().simulation.chunk_size(t.schema)
     assert chunk % 16 == 0
-    assert 16 <= chunk <= 128
+    assert 16 <= chunk <= unbounded
     assert chunk == 16 or 2 * chunk * upload_bytes(t.schema) <= limit
     t.simulation.run(t.server, 0)
     assert max(len(call.clients) for call in t.clients.calls) == chunk
-    assert toy(memory_limit=10**12).simulation.chunk_size({"v": Block((1,))}) == 128
+    assert toy(memory_limit=10**12).simulation.chunk_size({"v": Block((1,))}) == unbounded
 
 
 def test_costs_count_bytes_and_client_rounds(toy):

@@ -96,14 +96,10 @@ def test_random_ties_are_uniform():
     relevant = np.zeros_like(scores, bool)
     relevant[:, 2] = True
     items = np.broadcast_to(np.arange(width), scores.shape)
-    found = positions(
-        scores, items, relevant, np.ones_like(relevant), np.arange(n_users), pessimistic=False, seed=0
-    )
+    found = positions(scores, items, relevant, np.ones_like(relevant), np.arange(n_users), pessimistic=False, seed=0)
     share = np.bincount(found.position, minlength=width + 1)[1:] / n_users
     assert share == pytest.approx(np.full(width, 0.2), abs=0.012)
-    other = positions(
-        scores, items, relevant, np.ones_like(relevant), np.arange(n_users), pessimistic=False, seed=1
-    )
+    other = positions(scores, items, relevant, np.ones_like(relevant), np.arange(n_users), pessimistic=False, seed=1)
     assert (found.position == other.position).mean() == pytest.approx(0.2, abs=0.02)
 
 

@@ -15,7 +15,7 @@ from scipy import stats
 
 from privfed.federation import PUBLIC, SERVER, Purpose, Streams
 
-DRAWS = 200_000
+DRAWS = 1_000_000
 
 
 def key_stream(key: bytes, counter: bytes) -> bytes:

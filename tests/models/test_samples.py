@@ -105,6 +105,16 @@ def test_each_item_and_each_place_is_uniform():
         assert stats.chisquare(np.bincount(places, minlength=4)).pvalue > 1e-5
 
 
+def test_the_shuffle_tells_nothing_about_the_negatives():
+    """Other words for either: where the positive stands and which negative it got are independent."""
+    users = 6000
+    samples = draw(alike([3], [3], 9, 1, users), list(range(users)))
+    items, labels = samples.items.view(users, 2), samples.labels.view(users, 2)
+    table = np.zeros((2, 9), dtype=np.int64)
+    np.add.at(table, (labels[:, 0].long().numpy(), items[labels == 0].numpy()), 1)
+    assert stats.chi2_contingency(np.delete(table, 3, axis=1)).pvalue > 1e-3
+
+
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, 10**6), st.randoms(use_true_random=False))
 def test_a_clients_samples_do_not_depend_on_its_neighbours(seed, random):

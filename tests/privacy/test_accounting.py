@@ -136,9 +136,7 @@ def gaussian_oracle(sigma, delta):
 @given(st.floats(0.8, 30.0), st.integers(1, 50), st.sampled_from([1e-7, 1e-5, 1e-3]))
 def test_gaussians_meet_their_closed_form(sigma, count, delta):
     exact = gaussian_oracle(sigma / math.sqrt(count), delta)
-    assert account(times(count, dp.GaussianDpEvent(sigma)), delta).epsilon == pytest.approx(
-        exact, abs=2e-3, rel=1e-3
-    )
+    assert account(times(count, dp.GaussianDpEvent(sigma)), delta).epsilon == pytest.approx(exact, abs=2e-3, rel=1e-3)
 
 
 @settings(max_examples=6, deadline=None)
@@ -166,9 +164,7 @@ def test_a_release_of_no_noise_is_infinite_and_no_release_is_zero():
 
 def test_the_shape_of_the_tree_does_not_matter():
     flat = account(laplace(0.3, 12), 1e-5)
-    nested = dp.ComposedDpEvent(
-        [times(5, laplace(0.3, 2)), dp.NoOpDpEvent(), dp.ComposedDpEvent([laplace(0.3, 2)])]
-    )
+    nested = dp.ComposedDpEvent([times(5, laplace(0.3, 2)), dp.NoOpDpEvent(), dp.ComposedDpEvent([laplace(0.3, 2)])])
     assert account(nested, 1e-5) == flat
     certain = dp.PoissonSampledDpEvent(1.0, dp.GaussianDpEvent(5.0))
     assert account(certain, 1e-5) == account(dp.GaussianDpEvent(5.0), 1e-5)

@@ -70,9 +70,7 @@ def test_totals():
 
 def test_unprotected_plans_and_exact_blocks_are_infinite():
     assert foresee("published-noise").guarantee.epsilon == math.inf
-    exact = foresee(
-        "local-laplace:epsilon0=1,clip_norm=1", up={**UP, "bits": Block((32,), kind="integer", bound=1)}
-    )
+    exact = foresee("local-laplace:epsilon0=1,clip_norm=1", up={**UP, "bits": Block((32,), kind="integer", bound=1)})
     assert exact.guarantee.epsilon == exact.epsilon_likely == math.inf
     assert "bits" in exact.guarantee.reason_if_inf
     assert exact.up_bytes_per_client_round == TABLE + 4 + 32 * 8

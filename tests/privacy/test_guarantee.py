@@ -118,9 +118,7 @@ def test_every_sentence_answers_its_configuration():
     assert "Nothing has been released yet" in told(LOCAL, Composition())
     assert "2 draws mixed mechanisms" in told(LOCAL, Composition(small.releases, amplification_lost=2))
     assert "seed" not in told(PrivacyPlan.parse("none"), Composition())
-    assert "The noise may make some attacks harder" in told(
-        PrivacyPlan.parse("published-noise"), Composition()
-    )
+    assert "The noise may make some attacks harder" in told(PrivacyPlan.parse("published-noise"), Composition())
 
 
 def test_vacuous_budgets_are_reported_as_plain_sums():

@@ -19,9 +19,7 @@ SIGMA_2 = Gaussian(noise_multiplier=2.0)
 
 
 def epsilon(asks, *, trust, sampling, delta=1e-5, population=10):
-    return account(
-        compose(asks, trust=trust, sampling=sampling, population=population).event(), delta
-    ).epsilon
+    return account(compose(asks, trust=trust, sampling=sampling, population=population).event(), delta).epsilon
 
 
 def test_asks_of_one_draw_compose_inside_its_sampling():

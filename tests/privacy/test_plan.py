@@ -150,9 +150,7 @@ def test_the_charged_mechanism_is_the_noise_over_the_distance(clip_norm, epsilon
     mechanism = mechanism_for(plan, REAL)
     assert isinstance(mechanism, Laplace)
     assert mechanism.pure_epsilon == pytest.approx(epsilon0, rel=1e-12)
-    assert mechanism.scale_over_sensitivity * 2 * clip_norm == pytest.approx(
-        plan.protection.noise.scale, rel=1e-12
-    )
+    assert mechanism.scale_over_sensitivity * 2 * clip_norm == pytest.approx(plan.protection.noise.scale, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -187,9 +185,7 @@ def test_integer_blocks_are_never_free_and_only_an_empty_schema_is(words):
 @given(
     st.lists(
         st.builds(
-            lambda e, c, o, k, s, d: laplace(
-                epsilon0=e, clip_norm=c, clip_order=o, coordinates=k, sampling=s, delta=d
-            ),
+            lambda e, c, o, k, s, d: laplace(epsilon0=e, clip_norm=c, clip_order=o, coordinates=k, sampling=s, delta=d),
             st.sampled_from([1, 1.5, 0.1, 1 / 3]),
             st.sampled_from([1, 1.5, 11]),
             st.sampled_from([1, 2]),
@@ -283,14 +279,10 @@ def test_explain_serves_any_configuration():
     with pytest.raises(ValidationError) as caught:
         Outer.model_validate({"inner": {"learning_rat": 1}})
     assert explain(caught.value) == explain(caught.value, Outer)
-    assert explain(caught.value).startswith(
-        "inner.learning_rat is not a known key; did you mean 'learning_rate'?"
-    )
+    assert explain(caught.value).startswith("inner.learning_rat is not a known key; did you mean 'learning_rate'?")
     assert explain(caught.value).endswith("(and 1 more problem)")
     with pytest.raises(PlanError, match=r"^many\[1\]\.learning_rate = 0 .*\(step size of the user vector\)$"):
-        configure(
-            Outer, {"inner": {"learning_rate": 1}, "many": [{"learning_rate": 1}, {"learning_rate": 0}]}
-        )
+        configure(Outer, {"inner": {"learning_rate": 1}, "many": [{"learning_rate": 1}, {"learning_rate": 0}]})
 
 
 def test_noise_scale_is_always_usable():

@@ -106,8 +106,7 @@ def attack_charts(report: AuditReport) -> list[Chart]:
     for method, cells in grouped(protected_cells(report), lambda cell: cell.method).items():
         rows = [(cell, row) for cell in cells for row in at_main_tap(cell) if row.scope == ALL_ITEMS]
         charts += [
-            _attack_chart(report, method, game, same)
-            for game, same in grouped(rows, lambda pair: pair[1].game).items()
+            _attack_chart(report, method, game, same) for game, same in grouped(rows, lambda pair: pair[1].game).items()
         ]
     return charts
 
@@ -135,9 +134,7 @@ def _colour(report: AuditReport, cells: Sequence[Cell]) -> alt.Color:
     names = {cell.setting.slug: words.setting(cell.setting) for cell in cells}
     return alt.Color(
         "setting:N",
-        scale=alt.Scale(
-            domain=list(names.values()), range=[f"var({variable(order.index(slug))})" for slug in names]
-        ),
+        scale=alt.Scale(domain=list(names.values()), range=[f"var({variable(order.index(slug))})" for slug in names]),
         title=None,
     )
 
@@ -193,9 +190,7 @@ def _utility_chart(report: AuditReport, trust: str, unit: str, cells: list[Cell]
     shapes = {words.named(words.METHODS, m): s for m, s in method_shapes(report).items()}
     base = alt.Chart(_data(rows)).encode(x=x, color=_colour(report, cells))
     layers: list[alt.Chart] = [
-        alt.Chart(_data([{"from": edge, "to": top}]))
-        .mark_rect(color=WASH)
-        .encode(x=alt.X("from:Q"), x2="to:Q"),
+        alt.Chart(_data([{"from": edge, "to": top}])).mark_rect(color=WASH).encode(x=alt.X("from:Q"), x2="to:Q"),
         alt.Chart(_data([{"x": edge * 10 ** (lane / 2)}]))
         .mark_text(fontSize=11, dy=-10)
         .encode(x="x:Q", y=alt.value(HEIGHT), text=alt.value("no guarantee")),
@@ -223,9 +218,7 @@ def _utility_chart(report: AuditReport, trust: str, unit: str, cells: list[Cell]
         .mark_text(align="right", dx=-12, fontSize=13)
         .encode(y=y, text=alt.Text("label:N"), color=alt.value(INK))
     )
-    told = "; ".join(
-        f"{r['method']}, {r['setting']}: epsilon {r['epsilon']}, {name} {r['value']:.3f}" for r in rows
-    )
+    told = "; ".join(f"{r['method']}, {r['setting']}: epsilon {r['epsilon']}, {name} {r['value']:.3f}" for r in rows)
     told += f"; popularity: {popularity.seeds.mean:.3f}" if popularity else ""
     who, what = words.named(words.TRUST, trust), words.named(words.UNITS, unit)
     title = f"{name} against epsilon. Trusted: {who}. Unit: {what}."
@@ -306,9 +299,7 @@ def _attack_chart(report: AuditReport, method: str, game: str, pairs: list[tuple
     )
     layers = [
         *_reference(0.5, "coin", "right", x, []),
-        *_reference(
-            popularity, f"popularity {popularity:.2f}", "right" if popularity > 0.7 else "left", x, [5, 4]
-        ),
+        *_reference(popularity, f"popularity {popularity:.2f}", "right" if popularity > 0.7 else "left", x, [5, 4]),
         base.mark_rule(strokeWidth=2.5, opacity=0.55).encode(x=x("lo:Q"), x2="hi:Q"),
         base.mark_point(filled=True, size=95, opacity=1, stroke="var(--panel)", strokeWidth=1).encode(
             x=x("auc:Q"),
@@ -331,9 +322,7 @@ def _attack_chart(report: AuditReport, method: str, game: str, pairs: list[tuple
 
 
 def _attack_label(row: AttackCell) -> str:
-    return "\n".join(
-        wrap(f"{words.capital(row.attack)}, {words.rounds_short(row.rounds)}", 22, break_on_hyphens=False)
-    )
+    return "\n".join(wrap(f"{words.capital(row.attack)}, {words.rounds_short(row.rounds)}", 22, break_on_hyphens=False))
 
 
 def _reference(
@@ -388,13 +377,9 @@ def _roc_chart(report: AuditReport, cell: Cell, best: AttackCell) -> Chart:
             x=x,
             y=y,
             detail="curve:N",
-            color=alt.Color(
-                "kind:N", scale=alt.Scale(domain=kinds, range=[colour, colour, INK]), legend=None
-            ),
+            color=alt.Color("kind:N", scale=alt.Scale(domain=kinds, range=[colour, colour, INK]), legend=None),
             opacity=alt.Opacity("kind:O", scale=alt.Scale(domain=kinds, range=[1, 0.5, 0.9]), legend=None),
-            strokeWidth=alt.StrokeWidth(
-                "kind:O", scale=alt.Scale(domain=kinds, range=[2.8, 1.1, 1.6]), legend=None
-            ),
+            strokeWidth=alt.StrokeWidth("kind:O", scale=alt.Scale(domain=kinds, range=[2.8, 1.1, 1.6]), legend=None),
             strokeDash=alt.StrokeDash(
                 "kind:O", scale=alt.Scale(domain=kinds, range=[[1, 0], [1, 0], [5, 4]]), legend=None
             ),

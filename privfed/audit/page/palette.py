@@ -45,10 +45,7 @@ def stylesheet(report: AuditReport) -> str:
     pairs = NEUTRAL | {variable(i): pair for i, pair in enumerate(setting_colours(report).values())}
     light = "".join(f"{name}:{pair[0]};" for name, pair in pairs.items())
     dark = "".join(f"{name}:{pair[1]};" for name, pair in pairs.items())
-    return (
-        f":root{{color-scheme:light dark;{light}}}"
-        f"@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}"
-    )
+    return f":root{{color-scheme:light dark;{light}}}@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}"
 
 
 def in_light(spec_json: str, report: AuditReport) -> str:

@@ -88,14 +88,8 @@ def render(report: AuditReport) -> str:
         utility=_utility_rows(report),
         several_states=len({row.state for cell in cells for row in cell.utility}) > 1,
         charts=charts,
-        main_tap=words.listed(
-            list(dict.fromkeys(words.TAPS[r.tap] for cell in cells for r in at_main_tap(cell)))
-        ),
-        worst=[
-            _attack_row(report, cell, row)
-            for cell, row in attacks
-            if row.worst and row.tap in AFTER_PROTECTION
-        ],
+        main_tap=words.listed(list(dict.fromkeys(words.TAPS[r.tap] for cell in cells for r in at_main_tap(cell)))),
+        worst=[_attack_row(report, cell, row) for cell, row in attacks if row.worst and row.tap in AFTER_PROTECTION],
         every=[_attack_row(report, cell, row) for cell, row in attacks],
         explained=_explained(report),
         cost_columns=COST_COLUMNS,
@@ -168,9 +162,7 @@ def _title(report: AuditReport, cell: Cell) -> dict[str, Any]:
 
 def _guarantees(report: AuditReport) -> list[dict[str, Any]]:
     """One card per setting, or several where methods differ in what they are guaranteed."""
-    claims = grouped(
-        protected_cells(report), lambda cell: (cell.setting.slug, cell.guarantee.model_dump_json())
-    )
+    claims = grouped(protected_cells(report), lambda cell: (cell.setting.slug, cell.guarantee.model_dump_json()))
     several = len(method_shapes(report)) > 1
     cards = []
     for same in claims.values():
@@ -179,9 +171,7 @@ def _guarantees(report: AuditReport) -> list[dict[str, Any]]:
             {
                 "setting": words.capital(words.setting(same[0].setting)),
                 "colour": _colour(report, same[0]),
-                "holds_for": words.listed([words.named(words.METHODS, c.method) for c in same])
-                if several
-                else "",
+                "holds_for": words.listed([words.named(words.METHODS, c.method) for c in same]) if several else "",
                 "epsilon": words.epsilon(claim.epsilon),
                 "epsilon_note": _epsilon_note(claim),
                 "facts": _claim_facts(claim),
@@ -192,9 +182,7 @@ def _guarantees(report: AuditReport) -> list[dict[str, Any]]:
 
 
 def _card(report: AuditReport, cell: Cell) -> dict[str, Any]:
-    said = {
-        s.topic: s for s in report.statements if (s.method, s.setting) == (cell.method, cell.setting.slug)
-    }
+    said = {s.topic: s for s in report.statements if (s.method, s.setting) == (cell.method, cell.setting.slug)}
     return {
         "setting": words.capital(words.setting(cell.setting)),
         "colour": _colour(report, cell),
@@ -245,9 +233,7 @@ def _claim_facts(claim: GuaranteeRow) -> list[tuple[str, str]]:
         facts.append(
             (
                 "Checked by",
-                words.listed(
-                    [f"{name}: {words.epsilon(value)}" for name, value in claim.cross_check.items()]
-                ),
+                words.listed([f"{name}: {words.epsilon(value)}" for name, value in claim.cross_check.items()]),
             )
         )
     if claim.basic_epsilon is not None:
@@ -303,9 +289,7 @@ def _utility_rows(report: AuditReport) -> list[dict[str, Any]]:
             rows.append(
                 _title(report, cell)
                 | {
-                    "state": "one list for all"
-                    if cell.method == POPULARITY
-                    else words.named(words.STATES, state),
+                    "state": "one list for all" if cell.method == POPULARITY else words.named(words.STATES, state),
                     "values": [values.get(metric) for metric in _metrics(report)],
                 }
             )
@@ -332,9 +316,7 @@ def _explained(report: AuditReport) -> list[tuple[str, str]]:
     for run in report.runs:
         for row in run.attacks:
             knows = f" Knows beforehand: {words.listed(row.knowledge)}." if row.knowledge else ""
-            found.setdefault(
-                row.attack, f"{row.explains} Seen by the {row.adversary}.{knows} {row.note}".strip()
-            )
+            found.setdefault(row.attack, f"{row.explains} Seen by the {row.adversary}.{knows} {row.note}".strip())
     return [(words.capital(name), text) for name, text in found.items()]
 
 

@@ -24,9 +24,7 @@ def has_layout(path: Path) -> bool:
     return any(is_marker(name) for name in folder(path).names)
 
 
-def read(
-    path: Path, columns: Mapping[str, str] | None = None, **options: Unpack[BuildOptions]
-) -> Interactions:
+def read(path: Path, columns: Mapping[str, str] | None = None, **options: Unpack[BuildOptions]) -> Interactions:
     """Read a data set from a folder, a zip archive or a file, whatever the layout.
 
     Args:
@@ -48,9 +46,7 @@ def read(
     if is_marker(name):
         beside = folder(path.parent)
         others = {other for other in beside.names if is_marker(other)} - {name}
-        chosen = Files(
-            beside.place, tuple(other for other in beside.names if other not in others), beside.fetch
-        )
+        chosen = Files(beside.place, tuple(other for other in beside.names if other not in others), beside.fetch)
         return _read_layout(chosen, columns, options)
     if Path(name).suffix.lower() in (*table.SEPARATORS, ".parquet"):
         return table.read(folder(path.parent), name, columns, **options)

@@ -32,9 +32,7 @@ class Files:
         """
         if name not in self.names:
             there = ", ".join(self.names) or "nothing"
-            raise DataError(
-                f"{name} is missing in {self.place} (there is: {there}): add it or correct the path"
-            )
+            raise DataError(f"{name} is missing in {self.place} (there is: {there}): add it or correct the path")
         try:
             content = self.fetch(name)
         except (OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
@@ -50,11 +48,7 @@ class Files:
 
 def folder(path: Path) -> Files:
     """The files of a folder; for each name the plain file, or else the gzipped one."""
-    paths = {
-        entry.name.removesuffix(".gz"): entry
-        for entry in sorted(path.iterdir(), reverse=True)
-        if entry.is_file()
-    }
+    paths = {entry.name.removesuffix(".gz"): entry for entry in sorted(path.iterdir(), reverse=True) if entry.is_file()}
 
     def fetch(name: str) -> bytes:
         content = paths[name].read_bytes()

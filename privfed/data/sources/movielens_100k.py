@@ -29,9 +29,7 @@ GENRES = (
     "Fantasy", "Film-Noir", "Horror", "Musical", "Mystery", "Romance", "Sci-Fi", "Thriller", "War", "Western",
 )  # fmt: skip
 
-_DATA = text.Layout(
-    [("user", "whole"), ("item", "whole"), ("rating", "number"), ("timestamp", "whole")], "\t"
-)
+_DATA = text.Layout([("user", "whole"), ("item", "whole"), ("rating", "number"), ("timestamp", "whole")], "\t")
 _USER = text.Layout(
     [("user", "whole"), ("age", "whole"), ("gender", "text"), ("occupation", "text"), ("zip_code", "text")],
     "|",

@@ -24,9 +24,7 @@ OCCUPATIONS = (
     "tradesman/craftsman", "unemployed", "writer",
 )  # fmt: skip
 
-_RATINGS = text.Layout(
-    [("user", "whole"), ("item", "whole"), ("rating", "number"), ("timestamp", "whole")], "::"
-)
+_RATINGS = text.Layout([("user", "whole"), ("item", "whole"), ("rating", "number"), ("timestamp", "whole")], "::")
 _USERS = text.Layout(
     [("user", "whole"), ("gender", "text"), ("age", "whole"), ("occupation", "whole"), ("zip_code", "text")],
     "::",
@@ -43,11 +41,7 @@ def read(files: Files, **options: Unpack[BuildOptions]) -> Interactions:
     """
     options.setdefault("terms", TERMS)
     table = text.read(files, MARKER, _RATINGS)
-    info = (
-        text.read(files, "movies.dat", _MOVIES).frame.set_index("item")
-        if "movies.dat" in files.names
-        else None
-    )
+    info = text.read(files, "movies.dat", _MOVIES).frame.set_index("item") if "movies.dat" in files.names else None
     people = None
     if "users.dat" in files.names:
         users = text.read(files, "users.dat", _USERS)

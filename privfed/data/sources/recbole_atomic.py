@@ -57,9 +57,7 @@ def read(
     return build(
         **options,
         **rows,
-        catalogue=None
-        if info is None
-        else np.concatenate([info.index.astype(str), rows["item"].astype(str)]),
+        catalogue=None if info is None else np.concatenate([info.index.astype(str), rows["item"].astype(str)]),
         attributes=people,
         item_info=info if info is not None and "title" in info.columns else None,
         where=table.where,
@@ -81,7 +79,5 @@ def _atomic(files: Files, name: str) -> text.Table:
 
 def _by(frame: pd.DataFrame, column: str, place: str) -> pd.DataFrame:
     if column not in frame.columns:
-        raise DataError(
-            f"{place} has no field {column!r} (it has {', '.join(frame.columns)}): add it to the header"
-        )
+        raise DataError(f"{place} has no field {column!r} (it has {', '.join(frame.columns)}): add it to the header")
     return frame.set_index(column)

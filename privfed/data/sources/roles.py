@@ -24,9 +24,7 @@ def resolve(
     chosen = chosen or {}
     if unknown := [role for role in chosen if role not in ROLES]:
         raise DataError(f"columns names {unknown[0]!r}, which is not a role: choose among {', '.join(ROLES)}")
-    found = {
-        role: column for role, column in usual.items() if role not in chosen and column in present
-    } | dict(chosen)
+    found = {role: column for role, column in usual.items() if role not in chosen and column in present} | dict(chosen)
     wanted = {role: usual.get(role, role) for role in ("user", "item")} | found
     for role, column in wanted.items():
         if column not in present:

@@ -95,8 +95,7 @@ def _interactions(files: Files, main: str, columns: Mapping[str, str] | None) ->
     roles = resolve(present, columns, _USUAL, place)
     role_of = {column: role for role, column in roles.items()}
     kinds: list[tuple[str, text.Kind]] = [
-        (column, _KINDS.get(role_of[column], "text") if column in role_of else "ignored")
-        for column in present
+        (column, _KINDS.get(role_of[column], "text") if column in role_of else "ignored") for column in present
     ]
     table = text.read(files, main, text.Layout(kinds, SEPARATORS[suffix], header=True, quoted=True))
     return {role: table.frame[column] for role, column in roles.items()}, table.where
@@ -106,9 +105,7 @@ def _parquet(files: Files, name: str) -> pd.DataFrame:
     try:
         return pd.read_parquet(io.BytesIO(files.read(name)))
     except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(
-            f"{files.named(name)} is not a readable parquet file ({error}): write it again"
-        ) from error
+        raise DataError(f"{files.named(name)} is not a readable parquet file ({error}): write it again") from error
 
 
 def _meta(files: Files) -> dict[str, Any]:
@@ -117,9 +114,7 @@ def _meta(files: Files) -> dict[str, Any]:
     try:
         meta = json.loads(files.read("meta.json"))
     except ValueError as error:
-        raise DataError(
-            f"{files.named('meta.json')} is not valid JSON ({error}): correct or remove it"
-        ) from error
+        raise DataError(f"{files.named('meta.json')} is not valid JSON ({error}): correct or remove it") from error
     return meta if isinstance(meta, dict) else {}
 
 
@@ -127,9 +122,7 @@ def _side(files: Files, names: tuple[str, ...]) -> pd.DataFrame | None:
     return next((_parquet(files, name) for name in names if name in files.names), None)
 
 
-def _translate(
-    codes: "pd.Series[Any]", side: pd.DataFrame, what: str, where: Where
-) -> tuple[Any, pd.DataFrame]:
+def _translate(codes: "pd.Series[Any]", side: pd.DataFrame, what: str, where: Where) -> tuple[Any, pd.DataFrame]:
     """Original ids of the codes, and the side table by original id."""
     original = f"{what}_id" if f"{what}_id" in side.columns else what
     described = side.set_index(original).drop(columns=what, errors="ignore")
@@ -139,7 +132,5 @@ def _translate(
     position = pd.Index(known[what].astype("int64")).get_indexer(pd.Index(codes))
     if (position < 0).any():
         row = int((position < 0).argmax())
-        raise DataError(
-            f"{where(row)}: {what} {codes.iloc[row]} is not in the table of {what}s; add it there"
-        )
+        raise DataError(f"{where(row)}: {what} {codes.iloc[row]} is not in the table of {what}s; add it there")
     return known[original].array.take(position), described

@@ -87,9 +87,7 @@ def read(files: Files, name: str, layout: Layout) -> Table:
             ),
         )
     except (pa.ArrowInvalid, UnicodeDecodeError) as error:
-        raise DataError(
-            _first_fault(content, place, layout) or f"{place} cannot be parsed ({error})"
-        ) from error
+        raise DataError(_first_fault(content, place, layout) or f"{place} cannot be parsed ({error})") from error
     first = 1 + int(layout.header)
     return Table(table.to_pandas(), lambda row: f"{place}, line {row + first}")
 
@@ -111,9 +109,7 @@ def _first_fault(content: bytes, place: str, layout: Layout) -> str | None:
             continue
         line = raw.decode(layout.encoding, "replace").rstrip("\r")
         fields = (
-            next(csv.reader([line], delimiter=layout.separator), [])
-            if layout.quoted
-            else line.split(layout.separator)
+            next(csv.reader([line], delimiter=layout.separator), []) if layout.quoted else line.split(layout.separator)
         )
         fault = _fault(fields, layout)
         if fault is None and "\ufffd" in line:

@@ -31,9 +31,7 @@ class GPFedRecClients(PrivateHalves):
         unit = streams.uniform(Purpose.INITIALISE, 0, 1, [PUBLIC], self.head.size)[0]
         user = streams.normal(Purpose.INITIALISE, 0, 2, [PUBLIC], config.dim)[0].mul_(config.initial_scale)
         start = {"user": user, **initial_perceptron(self.head, unit)}
-        self.private = PrivateState(
-            {name: p.expand(data.n_users, *p.shape).clone() for name, p in start.items()}
-        )
+        self.private = PrivateState({name: p.expand(data.n_users, *p.shape).clone() for name, p in start.items()})
 
     @property
     def lr_items(self) -> float:
