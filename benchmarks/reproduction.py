@@ -2,8 +2,8 @@
 
     python benchmarks/reproduction.py [--seeds 3] [--rounds 100] [--only NAME] [--out benchmarks/results]
 
-Three minutes a run and core for GPFedRec. Finished runs are kept, so it may be stopped and started. The file order of u.data
-decides equal times (the earlier row is newer), as in the released code.
+Three minutes a run and core for GPFedRec. Finished runs are kept, so it may be stopped and started. The file order of
+u.data decides equal times (the earlier row is newer), as in the released code.
 """
 
 import argparse

@@ -2,8 +2,8 @@
 
     python benchmarks/rounds.py [--data ml-100k] [--rounds 5] [--out benchmarks/results]
 
-All clients take part; every other round also evaluates validation and test against 99 sampled items, as the papers do every
-round. The first two rounds are left out (they fill caches and buffers). Nothing here is asserted: compare rows of one run, on one machine.
+All clients take part; every other round also evaluates validation and test against 99 sampled items, as the papers
+do every round. The first two rounds are left out (they fill caches and buffers). Nothing here is asserted: compare rows of one run, on one machine.
 """
 
 import argparse
@@ -15,7 +15,15 @@ import statistics
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
+
+import torch
+
+from privfed.data import load
+from privfed.evaluation import PAPER
+from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.privacy import PrivacyPlan
 
 CASES = [
     ("popularity", "none"),
@@ -29,18 +37,15 @@ CASES = [
     ("gpfedrec", "local-laplace:epsilon0=1,clip_norm=1"),
     ("pfedrec", "local-laplace:epsilon0=1,clip_norm=1"),
 ]
+LINE = (
+    "{method:28} {privacy:40} {cpu_s_per_round:6.2f} CPU-s, {cpu_s_with_evaluation:5.2f} with evaluation, "
+    "{peak_rss_mb:6} MB"
+)
 SETTINGS = {"gpfedrec, no graph": {"graph": None}, "gpfedrec, light (every 10)": {"refresh_every": 10}}
 
 
 def measure(case: int, data: str, rounds: int) -> dict[str, object]:
     """One case in this process."""
-    import torch
-
-    from privfed.data import load
-    from privfed.evaluation import PAPER
-    from privfed.experiment import Experiment, ExperimentConfig, TapConfig
-    from privfed.privacy import PrivacyPlan
-
     torch.set_num_threads(1)
     label, words = CASES[case]
     config = ExperimentConfig(
@@ -55,7 +60,7 @@ def measure(case: int, data: str, rounds: int) -> dict[str, object]:
     experiment = Experiment.on(config, load(data))
     clock = [time.process_time()]
     result = experiment.run(progress=lambda t, evaluated: clock.append(time.process_time()))  # noqa: ARG005
-    per_round = [after - before for before, after in zip(clock[2:-1], clock[3:], strict=True)]
+    per_round = [after - before for before, after in pairwise(clock[2:])]
     asked = max(result.costs.client_rounds, 1)
     return {
         "method": label,
@@ -86,12 +91,7 @@ def main() -> None:
             command, check=True, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
         )
         rows.append(json.loads(done.stdout.splitlines()[-1]))
-        print(
-            "{method:28} {privacy:40} {cpu_s_per_round:6.2f} CPU-s, {cpu_s_with_evaluation:5.2f} with evaluation, {peak_rss_mb:6} MB".format(
-                **rows[-1]
-            ),
-            flush=True,
-        )
+        print(LINE.format(**rows[-1]), flush=True)
     options.out.mkdir(parents=True, exist_ok=True)
     result = {"data": options.data, "python": platform.python_version(), "load_average": os.getloadavg(), "rows": rows}
     (options.out / "rounds.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
