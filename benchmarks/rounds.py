@@ -3,7 +3,8 @@
     python benchmarks/rounds.py [--data ml-100k] [--rounds 5] [--out benchmarks/results]
 
 All clients take part; every other round also evaluates validation and test against 99 sampled items, as the papers
-do every round. The first two rounds are left out (they fill caches and buffers). Nothing here is asserted: compare rows of one run, on one machine.
+do every round. The first two rounds are left out (they fill caches and buffers). Nothing here is asserted: compare
+rows of one run, on one machine.
 """
 
 import argparse

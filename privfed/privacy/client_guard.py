@@ -72,7 +72,8 @@ class ClientGuard:
         factors = (clip.norm / norms.clamp(min=1e-300)).clamp(max=1.0)
         # A float32 product may round up; shrinking by a few units in the last place keeps the norm below.
         factors = torch.where(factors < 1.0, factors * (1 - 2.0**-22), factors)
-        updates.scale_(factors)
+        # Below float32's normal range a factor loses its digits; such an upload is all but zero, so it becomes zero.
+        updates.scale_(torch.where(factors < torch.finfo(torch.float32).tiny, 0.0, factors))
         self.counts.uploads += len(updates)
         self.counts.clipped += int((norms > clip.norm).sum())
 

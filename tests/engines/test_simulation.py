@@ -81,6 +81,22 @@ def test_a_step_that_raises_leaves_private_state_as_it_was(toy, individual, fail
     assert len(t.server.releases) == 2
 
 
+def test_what_a_lost_round_staged_is_not_committed_by_the_next(toy):
+    """Round 1 loses clients that round 2 does not ask: their staged state must not slip in with it."""
+    t = toy("none:sampling.kind=epoch,sampling.size=15", chunk=5)
+    members = [t.simulation.members(round).tolist() for round in range(3)]
+    t.clients.fail_at = members[1][-1]
+    for round in range(3):
+        if round == 1:
+            with pytest.raises(RuntimeError, match="battery"):
+                t.simulation.run(t.server, round)
+        else:
+            t.simulation.run(t.server, round)
+    steps = t.clients.state()["steps"]
+    assert steps[members[0]].tolist() == steps[members[2]].tolist() == [1] * 15
+    assert steps[members[1]].tolist() == [0] * 15
+
+
 def test_an_observer_that_raises_leaves_private_state_as_it_was(toy):
     t = toy()
 

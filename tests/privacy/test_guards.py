@@ -81,6 +81,16 @@ def test_no_upload_is_longer_than_the_clip_and_short_ones_are_untouched(seed, or
     assert g.counts.fraction == clipped / 20
 
 
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("size", [3e38])
+def test_the_clip_holds_for_the_largest_values_float32_can_carry(order, size):
+    """A diverging client's last finite update: the clip has to shrink it by more than float32's whole range."""
+    values = size * torch.rand(1, 1000, generator=torch.Generator().manual_seed(0))
+    u = ClientUpdates(torch.arange(1), {"v": Block((1000,))}, [Dense("v", torch.arange(1), values)])
+    guard(f"clip:clip_norm=0.001,order={order}").clip_(u)
+    assert np.linalg.norm(u.materialise(torch.arange(1))["v"][0].double().numpy(), order) <= 0.001
+
+
 def test_the_bound_is_joint_over_blocks_and_not_per_block():
     u = ClientUpdates(
         torch.arange(1), REAL, [
@@ -250,7 +260,7 @@ def test_a_diverged_update_is_refused_in_one_sentence(bad, plan, part):
     u = updates(range(6), seed=1)
     values = u.parts[0 if part == "rows" else 1].values
     values[1, 1], values[0, 0] = bad, -bad
-    with pytest.raises(PrivacyError, match="round 3 holds NaN or infinity; lower the learning rates") as caught:
+    with pytest.raises(PrivacyError, match="round 4 holds NaN or infinity; lower the learning rates") as caught:
         guard(plan).refuse_broken(u, call(range(6), round=3))
     assert "\n" not in str(caught.value)
     guard(plan).refuse_broken(updates(range(6)), call(range(6)))
