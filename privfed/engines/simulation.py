@@ -60,7 +60,7 @@ class Simulation:
         population: number of users.
         streams: keys of all parties (a simulation derives them from one seed).
         ledger: charged before anything is released.
-        chunk: clients per call, rounded up to whole tiles; None chooses from `memory_limit`.
+        chunk: clients per call; None chooses whole tiles from `memory_limit`.
         memory_limit: bytes that update buffers may take; None sets no bound.
         transcript: what to tap; None taps nothing and costs nothing.
         observers: called per chunk between training and guard.

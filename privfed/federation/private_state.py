@@ -44,8 +44,8 @@ class PrivateState:
         self._staged.clear()
 
     def state(self) -> dict[str, Tensor]:
-        """Committed tensors."""
-        return dict(self.current)
+        """Committed tensors, as copies that the next commit leaves alone."""
+        return {name: values.clone() for name, values in self.current.items()}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Replace committed tensors and forget staged ones."""
