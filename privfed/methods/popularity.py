@@ -67,9 +67,10 @@ class PopularityClients(PrivateHalves):
         updates: ClientUpdates | None,  # noqa: ARG002
         candidates: Int64[Tensor, "clients c"] | None,
     ) -> Float[Tensor, "clients c"]:
-        """The same counts for everybody."""
+        """Counts as a share of the largest, the same for everybody: small enough that a sigmoid keeps them apart."""
         counts = message.shared["counts"][:, 0]
-        return counts.expand(len(clients), -1) if candidates is None else counts[candidates]
+        shares = counts / counts.max().clamp(min=1)
+        return shares.expand(len(clients), -1) if candidates is None else shares[candidates]
 
 
 METHOD = Method(
