@@ -1,0 +1,93 @@
+"""The private half of methods with a linear private head on one shared item table (FedMF, PFedRec)."""
+
+from abc import ABC, abstractmethod
+from typing import Protocol
+
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from privfed.federation import Call, Message, PrivateHalves, PrivateState
+from privfed.methods.local_training import (
+    ClientData,
+    Parameters,
+    draw_samples,
+    local_epoch,
+    local_tables,
+    whole_catalogue,
+)
+from privfed.models.heads import LinearHead
+from privfed.models.samples import NegativeSampler, touched_rows
+from privfed.updates import ClientUpdates, Rows
+
+
+class LocalTableConfig(Protocol):
+    """Settings of local training on a table."""
+
+    @property
+    def lr(self) -> float:
+        """Base learning rate."""
+
+    @property
+    def item_lr_factor(self) -> float:
+        """Item learning rate = lr x this x number of items."""
+
+    @property
+    def negatives(self) -> int:
+        """Distinct negatives per positive."""
+
+    @property
+    def batch_size(self) -> int:
+        """Samples per step."""
+
+
+class LinearClients(PrivateHalves, ABC):
+    """One linear head per user; a subclass says how head and items step.
+
+    Args:
+        config: settings of local training.
+        data: what the hosted users know.
+        head: the head, stacked over clients.
+        private: its parameters for every user.
+    """
+
+    def __init__(self, config: LocalTableConfig, data: ClientData, head: LinearHead, private: PrivateState) -> None:
+        self.head, self.private, self.n_items = head, private, data.n_items
+        self.sampler = NegativeSampler(data.positives, data.excluded, config.negatives)
+        self._batch_size = config.batch_size
+        self._lr_items = config.lr * config.item_lr_factor * data.n_items
+
+    @abstractmethod
+    def head_step(self, p: Parameters, q: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+        """One gradient step on the head, in place; returns dL/dq `[n, batch, dim]`."""
+
+    def train(self, call: Call, message: Message) -> ClientUpdates:
+        """One local epoch on the head and the touched item rows."""
+        samples = draw_samples(self.sampler, call)
+        rows = touched_rows(samples, self.n_items)
+        start = message.rows("items", rows.owner, rows.ids)
+        table = start.clone()
+        heads = local_epoch(
+            samples,
+            rows,
+            table,
+            self.private.of(call.clients),
+            self.head_step,
+            batch_size=self._batch_size,
+            lr_items=self._lr_items,
+        )
+        self.private.stage(call.clients, heads)
+        update = Rows("items", rows.owner, rows.ids, table.sub_(start))
+        return ClientUpdates(call.clients, call.schema, [update])
+
+    def score(
+        self,
+        clients: Int64[Tensor, " clients"],
+        message: Message,
+        updates: ClientUpdates | None,
+        candidates: Int64[Tensor, "clients c"] | None,
+    ) -> Float[Tensor, "clients c"]:
+        """Logits of the private head on the client's own copy of the table."""
+        if candidates is None:
+            candidates = whole_catalogue(len(clients), self.n_items)
+        heads = self.private.of(clients) if updates is None else self.private.staged(clients)
+        return self.head.logits(heads, local_tables(message, updates, candidates))
