@@ -1,1 +1,4 @@
-"""Secure aggregation as a library. Nothing is built here yet: see CHANGELOG.md for what this release holds."""
+"""Secure aggregation as a library: a server learns the sum of many vectors and nothing else about any of them.
+
+numpy and cryptography only. `docs/secure_aggregation.md` states who is trusted with what.
+"""

@@ -1,0 +1,150 @@
+"""The keys of one round: agreement, derivation, sealing, signing.
+
+Every key pair lives for one round. Every derived key is bound to what it is for: the label, the context of the round and both
+parties go into the derivation, so a key of one place is never valid in another.
+
+Sources: RFC 7748 (X25519), RFC 5869 (HKDF-SHA256), RFC 8032 (Ed25519), NIST SP 800-38D (AES-GCM), RFC 8439
+(ChaCha20-Poly1305).
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from secure_agg.errors import KeyRefused, SharesRefused, SignatureRefused
+
+KEY_BYTES = 32
+SIGNATURE_BYTES = 64
+TAG_BYTES = 16
+
+
+class Aead(StrEnum):
+    """The cipher that seals relayed shares."""
+
+    AES256_GCM = "aes-256-gcm"
+    CHACHA20_POLY1305 = "chacha20-poly1305"
+
+
+class KeyPair:
+    """An X25519 key pair: `public` travels, the private half agrees on secrets with other public keys."""
+
+    def __init__(self, private: X25519PrivateKey) -> None:
+        self._private = private
+        self.public = private.public_key().public_bytes_raw()
+
+    @classmethod
+    def generate(cls) -> "KeyPair":
+        """A fresh pair from the operating system's randomness."""
+        return cls(X25519PrivateKey.generate())
+
+    @classmethod
+    def from_private(cls, private: bytes) -> "KeyPair":
+        """The pair of a private key of 32 bytes."""
+        if len(private) != KEY_BYTES:
+            raise KeyRefused(f"a private key of {len(private)} bytes was given; X25519 keys have {KEY_BYTES}")
+        return cls(X25519PrivateKey.from_private_bytes(private))
+
+    def private_bytes(self) -> bytes:
+        """The private half, to be shared or kept: handle it as the secret it is."""
+        return self._private.private_bytes_raw()
+
+    def agree(self, public: bytes) -> bytes:
+        """The 32 secret bytes that both holders of the two pairs compute.
+
+        Raises:
+            KeyRefused: the public key is not 32 bytes long or is of low order (the secret would be known to everyone).
+        """
+        if len(public) != KEY_BYTES:
+            raise KeyRefused(f"a public key of {len(public)} bytes was given; X25519 keys have {KEY_BYTES}")
+        try:
+            return self._private.exchange(X25519PublicKey.from_public_bytes(public))
+        except ValueError as refused:
+            raise KeyRefused(
+                f"the public key {public.hex()} is of low order, so the agreed secret would be public; drop its sender"
+            ) from refused
+
+
+def derive(secret: bytes, length: int, *, label: str, context: bytes, parts: Iterable[bytes] = ()) -> bytes:
+    """HKDF-SHA256 of a secret for one purpose: `context` salts it, label and parts are the info.
+
+    Args:
+        secret: an agreed secret or a seed.
+        length: bytes wanted.
+        label: what the key is for.
+        context: what binds it to protocol version, run, round and terms.
+        parts: further bindings (parties, public keys), each written with its length so that no two lists read alike.
+    """
+    return HKDF(hashes.SHA256(), length, salt=context, info=joined(label.encode(), *parts)).derive(secret)
+
+
+def joined(*parts: bytes) -> bytes:
+    """The parts behind one another, each after its length in 4 bytes."""
+    return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+
+
+def seal(aead: Aead, key: bytes, plain: bytes, associated: bytes) -> bytes:
+    """Encrypt and authenticate with a key that is used this once, which is why the nonce may be zero."""
+    return _aead(aead, key).encrypt(bytes(12), plain, associated)
+
+
+def unseal(aead: Aead, key: bytes, sealed: bytes, associated: bytes) -> bytes:
+    """What was sealed.
+
+    Raises:
+        SharesRefused: key, associated data or a bit of the ciphertext is another than at sealing.
+    """
+    try:
+        return _aead(aead, key).decrypt(bytes(12), sealed, associated)
+    except InvalidTag as refused:
+        raise SharesRefused(
+            "a sealed message does not open: it was altered, or is of another sender, receiver, round or run; "
+            "leave this round"
+        ) from refused
+
+
+def _aead(aead: Aead, key: bytes) -> AESGCM | ChaCha20Poly1305:
+    return AESGCM(key) if aead is Aead.AES256_GCM else ChaCha20Poly1305(key)
+
+
+class Identity:
+    """An Ed25519 signing key that outlives rounds; the `public` half is made known outside this protocol."""
+
+    def __init__(self, private: Ed25519PrivateKey) -> None:
+        self._private = private
+        self.public = private.public_key().public_bytes_raw()
+
+    @classmethod
+    def generate(cls) -> "Identity":
+        """A fresh identity from the operating system's randomness."""
+        return cls(Ed25519PrivateKey.generate())
+
+    @classmethod
+    def from_private(cls, private: bytes) -> "Identity":
+        """The identity of a private key of 32 bytes."""
+        if len(private) != KEY_BYTES:
+            raise KeyRefused(f"a private key of {len(private)} bytes was given; Ed25519 keys have {KEY_BYTES}")
+        return cls(Ed25519PrivateKey.from_private_bytes(private))
+
+    def sign(self, message: bytes) -> bytes:
+        """The signature of 64 bytes."""
+        return self._private.sign(message)
+
+
+def verify(public: bytes, signature: bytes, message: bytes) -> None:
+    """Return quietly when the holder of `public` signed `message`.
+
+    Raises:
+        SignatureRefused: otherwise, whatever is wrong.
+    """
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
+    except (InvalidSignature, ValueError) as refused:
+        raise SignatureRefused(
+            f"the signature is not one of identity {public.hex()[:16]}.. over this message; drop its sender"
+        ) from refused

@@ -1,0 +1,401 @@
+"""The server of a masked sum: it eats the clients' messages, returns its own, and never speaks to a network.
+
+    requests = server.invite(ids)
+    while not server.finished:
+        for each reply that arrives in time: server.receive(client, reply)
+        requests = server.advance()
+    server.total
+
+`advance` closes a stage with whoever has answered; everybody else has dropped out. The server holds one running sum,
+not the inputs. It can fail, and then it says why and forgets; it cannot fall back to anything that is less protected.
+
+Sources: Bonawitz et al. 2017, figure 4; Bell et al. 2020.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from secure_agg import shamir
+from secure_agg.errors import (
+    ConfigurationError,
+    DuplicateMessage,
+    SharesRefused,
+    SignatureRefused,
+    TooFewClients,
+    UnexpectedStage,
+    WrongParty,
+)
+from secure_agg.keys import KeyPair, verify
+from secure_agg.masking import bindings
+from secure_agg.masking.graph import Circle
+from secure_agg.masking.messages import (
+    SERVER,
+    Advertisement,
+    Bits,
+    Delivery,
+    Envelope,
+    Request,
+    Reveal,
+    Roster,
+    Shares,
+    Stage,
+    Survivors,
+    bits,
+    decode_signature,
+    decode_words,
+    header,
+)
+from secure_agg.masking.terms import Terms
+from secure_agg.prg import Words, add_streams
+
+Requests = dict[int, bytes]
+"""The next message for each client that is still with us."""
+
+
+@dataclass(slots=True)
+class _Member:
+    """What the server knows of one participant."""
+
+    advertisement: Advertisement
+    neighbours: tuple[int, ...] = ()
+    commitment: bytes = b""
+    sealed: dict[int, bytes] = field(default_factory=dict)
+    confirmation: bytes = b""
+    asked: tuple[int, ...] = ()
+    revealed: dict[int, bytes] = field(default_factory=dict)
+
+
+class MaskingServer:
+    """The server in one round.
+
+    Args:
+        terms: what it proposes; clients refuse what is below their floor.
+        clients: the fewest clients whose sum it opens; at least `threshold + 1` in any case.
+        directory: identities by client id, for signed terms.
+        threads: for removing masks.
+    """
+
+    def __init__(
+        self, terms: Terms, *, clients: int = 3, directory: Mapping[int, bytes] | None = None, threads: int = 1
+    ) -> None:
+        self.terms = terms
+        self._least = max(clients, terms.threshold + 1)
+        self._directory = directory or {}
+        self._threads = threads
+        self._awaits: Stage | None = None
+        self._replied: set[int] = set()
+        self._expected: frozenset[int] = frozenset()
+        self._members: dict[int, _Member] = {}
+        self._circle: Circle | None = None
+        self._sharers: frozenset[int] = frozenset()
+        self._survivors: frozenset[int] = frozenset()
+        self._sum: Words = terms.ring.zeros(0)
+        self._total: Words | None = None
+        self._over = False
+
+    @property
+    def awaits(self) -> Stage | None:
+        """The message that clients send now, or nothing before the invitation and after the end."""
+        return self._awaits
+
+    @property
+    def waiting_for(self) -> frozenset[int]:
+        """Clients whose reply of this stage has not come."""
+        return self._expected - self._replied
+
+    @property
+    def finished(self) -> bool:
+        """Whether the total is there."""
+        return self._total is not None
+
+    @property
+    def total(self) -> Words:
+        """The sum of the survivors' vectors, in the ring.
+
+        Raises:
+            UnexpectedStage: the round has not finished.
+        """
+        if self._total is None:
+            raise UnexpectedStage("the total is not there: the round has not come to its end")
+        return self._total
+
+    @property
+    def survivors(self) -> tuple[int, ...]:
+        """Ids of the clients whose vectors are in the total, rising.
+
+        Raises:
+            UnexpectedStage: the round has not finished.
+        """
+        if self._total is None:
+            raise UnexpectedStage("the survivors are not known: the round has not come to its end")
+        return tuple(sorted(self._survivors))
+
+    def invite(self, clients: Collection[int]) -> Requests:
+        """Begin the round: the invitation for each client.
+
+        Raises:
+            ConfigurationError: repeated or impossible ids, or too few for the terms.
+            UnexpectedStage: the round has begun before.
+        """
+        if self._awaits is not None or self._over:
+            raise UnexpectedStage("this round has begun; make a new server for the next one")
+        invited = frozenset(clients)
+        if len(invited) != len(clients) or not all(0 <= client < SERVER for client in invited):
+            raise ConfigurationError(f"client ids must be distinct and from 0 to {SERVER - 1}; mend the list")
+        if len(invited) < self._least or not self.terms.suffices(len(invited)):
+            raise ConfigurationError(
+                f"{len(invited)} clients are invited; this round opens no sum of fewer than {self._least} and has "
+                f"a threshold of {self.terms.threshold}; invite more, or choose terms with secure_agg.parameters"
+            )
+        return self._expect(Stage.ADVERTISEMENT, Stage.INVITATION, dict.fromkeys(sorted(invited), self.terms.encode()))
+
+    def receive(self, sender: int, message: bytes) -> None:
+        """Take one client's reply of this stage.
+
+        Args:
+            sender: who the transport says it is from.
+            message: its bytes.
+
+        Raises:
+            MessageRefused: malformed, stale, misdirected, repeated or out of turn; the sum is untouched.
+            SignatureRefused, SharesRefused: the reply is signed by another identity, or holds no valid shares; it is
+            dropped and the round goes on without it.
+        """
+        if self._awaits is None:
+            raise UnexpectedStage("no message is due: the round has not begun, or is over")
+        if sender not in self._expected:
+            raise WrongParty(f"client {sender} is not expected to send the {self._awaits} message; it is dropped")
+        envelope = Envelope.decode(message)
+        envelope.expect(stage=self._awaits, run=self.terms.run, sender=sender, receiver=SERVER)
+        envelope.expect_round(self.terms.round)
+        if sender in self._replied:
+            raise DuplicateMessage(f"client {sender} has sent its {self._awaits} message; the second is dropped")
+        self._take(self._awaits, sender, envelope.body)
+        self._replied.add(sender)
+
+    def advance(self) -> Requests:
+        """Close the stage with those who answered, and return the next message for each client still with us.
+
+        Returns:
+            Requests: nothing once the total is there.
+
+        Raises:
+            UnexpectedStage: no stage is open.
+            TooFewClients: too few answered for the threshold or the minimum; the round is over and nothing was opened.
+            SharesRefused: revealed shares do not rebuild what their owner committed to; likewise.
+        """
+        if self._awaits is None:
+            raise UnexpectedStage("no stage is open: the round has not begun, or is over")
+        replied = frozenset(self._replied)
+        try:
+            match self._awaits:
+                case Stage.ADVERTISEMENT:
+                    return self._send_roster()
+                case Stage.SHARES:
+                    return self._deliver(replied)
+                case Stage.MASKED_INPUT:
+                    return self._settle_survivors(replied)
+                case Stage.CONFIRMATION:
+                    return self._request(replied)
+                case _:
+                    return self._open_total(replied)
+        except BaseException:
+            self._end()
+            raise
+
+    def _take(self, stage: Stage, sender: int, body: memoryview) -> None:
+        """Check and keep the body of one reply."""
+        terms = self.terms
+        match stage:
+            case Stage.ADVERTISEMENT:
+                advertisement = Advertisement.decode(body, terms)
+                if terms.signed:
+                    self._verify(
+                        sender, advertisement.signature,
+                        bindings.advertisement(terms, sender, advertisement.mask_key, advertisement.channel_key),
+                    )  # fmt: skip
+                self._members[sender] = _Member(advertisement)
+            case Stage.SHARES:
+                member = self._members[sender]
+                shares = Shares.decode(body, len(member.neighbours))
+                member.commitment = shares.commitment
+                member.sealed = dict(zip(member.neighbours, shares.sealed, strict=True))
+            case Stage.MASKED_INPUT:
+                np.add(self._sum, decode_words(body, terms), out=self._sum)
+            case Stage.CONFIRMATION:
+                signature = decode_signature(body)
+                self._verify(sender, signature, bindings.survivors(self._context, self._alive()))
+                self._members[sender].confirmation = signature
+            case _:
+                member = self._members[sender]
+                shares_of = Reveal.decode(body, len(member.asked)).shares
+                for share in shares_of:
+                    shamir.check(share)
+                member.revealed = dict(zip(member.asked, shares_of, strict=True))
+
+    def _send_roster(self) -> Requests:
+        self._members = self._without_repeated_keys()
+        ids = np.array(sorted(self._members), np.uint32)
+        if len(ids) < self._least or not self.terms.suffices(len(ids)):
+            raise self._too_few(len(ids), len(self._expected), "advertised usable keys")
+        self._circle = Circle(self.terms, ids)
+        bodies = {}
+        for client, member in self._members.items():
+            member.neighbours = self._circle.neighbours(client)
+            advertised = tuple(self._members[neighbour].advertisement for neighbour in member.neighbours)
+            bodies[client] = Roster(ids, advertised).encode()
+        return self._expect(Stage.SHARES, Stage.ROSTER, bodies)
+
+    def _deliver(self, replied: frozenset[int]) -> Requests:
+        self._sharers = self._with_enough_neighbours(replied)
+        if len(self._sharers) < self._least:
+            raise self._too_few(len(self._sharers), len(self._members), "shared their secrets with enough neighbours")
+        self._sum = self.terms.ring.zeros(self.terms.length)
+        bodies = {}
+        for client in self._sharers:
+            neighbours = self._members[client].neighbours
+            sealed = tuple(
+                self._members[neighbour].sealed[client] for neighbour in neighbours if neighbour in self._sharers
+            )
+            bodies[client] = Delivery(bits(neighbours, self._sharers), sealed).encode()
+        return self._expect(Stage.MASKED_INPUT, Stage.DELIVERY, bodies)
+
+    def _settle_survivors(self, replied: frozenset[int]) -> Requests:
+        self._survivors = replied
+        if len(replied) < self._least:
+            raise self._too_few(len(replied), len(self._sharers), "sent their masked input")
+        if not self.terms.signed:
+            return self._request(replied)
+        self._require_rebuildable(replied)
+        body = Survivors(self._alive()).encode()
+        return self._expect(Stage.CONFIRMATION, Stage.SURVIVORS, dict.fromkeys(sorted(replied), body))
+
+    def _request(self, replied: frozenset[int]) -> Requests:
+        self._require_rebuildable(replied)
+        dropped = self._sharers - self._survivors
+        bodies = {}
+        for client in replied:
+            member = self._members[client]
+            member.asked = tuple(neighbour for neighbour in member.neighbours if neighbour in self._sharers)
+            confirmed = replied if self.terms.signed else frozenset()
+            bodies[client] = Request(
+                bits(member.neighbours, self._survivors),
+                bits(member.neighbours, dropped),
+                bits(member.neighbours, confirmed)[: len(member.neighbours) if self.terms.signed else 0],
+                tuple(self._members[one].confirmation for one in member.neighbours if one in confirmed),
+            ).encode()
+        return self._expect(Stage.REVEAL, Stage.REQUEST, bodies)
+
+    def _open_total(self, replied: frozenset[int]) -> Requests:
+        """Rebuild a self mask for each survivor and a mask key for each who dropped out, and take the masks off."""
+        self._require_rebuildable(replied)
+        terms = self.terms
+        plus: list[bytes] = []
+        minus: list[bytes] = []
+        for client in sorted(self._sharers):
+            secret = self._rebuild(client)
+            if client in self._survivors:
+                minus.append(self._self_mask(client, secret))
+                continue
+            pair = KeyPair.from_private(secret)
+            if pair.public != self._members[client].advertisement.mask_key:
+                raise SharesRefused(f"the revealed shares of client {client} rebuild another key than it advertised")
+            for neighbour in self._members[client].neighbours:
+                if neighbour in self._survivors:
+                    mask = bindings.pair_mask(
+                        terms, self._context, pair,
+                        ours=client, theirs=neighbour, their_key=self._members[neighbour].advertisement.mask_key,
+                    )  # fmt: skip
+                    (minus if neighbour < client else plus).append(mask)
+        add_streams(self._sum, plus, minus, terms.suite.stream, self._threads)
+        self._total = self._sum
+        self._end()
+        return {}
+
+    def _rebuild(self, client: int) -> bytes:
+        """The secret of a client that its neighbours revealed shares of."""
+        shares = {}
+        for place, neighbour in enumerate(self._members[client].neighbours, start=1):
+            share = self._members[neighbour].revealed.get(client)
+            if share is not None:
+                shares[place] = share
+        return shamir.combine(shares, self.terms.threshold)
+
+    def _self_mask(self, client: int, seed: bytes) -> bytes:
+        if bindings.commitment(self._context, seed, client) != self._members[client].commitment:
+            raise SharesRefused(f"the revealed shares of client {client} do not rebuild the self mask it committed to")
+        return bindings.self_mask(self.terms, self._context, seed, client)
+
+    def _without_repeated_keys(self) -> dict[int, _Member]:
+        """Members whose keys nobody else advertised; the others could not be told apart, or copied one another."""
+        uses: dict[bytes, int] = {}
+        for member in self._members.values():
+            for key in (member.advertisement.mask_key, member.advertisement.channel_key):
+                uses[key] = uses.get(key, 0) + 1
+        return {
+            client: member
+            for client, member in self._members.items()
+            if uses[member.advertisement.mask_key] == uses[member.advertisement.channel_key] == 1
+        }
+
+    def _with_enough_neighbours(self, sharers: frozenset[int]) -> frozenset[int]:
+        """The largest set of sharers in which each has a threshold of neighbours: the others could not be unmasked."""
+        threshold = self.terms.threshold
+        degree = {client: len(sharers.intersection(self._members[client].neighbours)) for client in sharers}
+        out = [client for client, live in degree.items() if live < threshold]
+        gone = set(out)
+        while out:
+            for neighbour in self._members[out.pop()].neighbours:
+                if neighbour in degree and neighbour not in gone:
+                    degree[neighbour] -= 1
+                    if degree[neighbour] < threshold:
+                        gone.add(neighbour)
+                        out.append(neighbour)
+        return sharers - gone
+
+    def _require_rebuildable(self, live: frozenset[int]) -> None:
+        """Every secret needed must have a threshold of holders among the live."""
+        for client in sorted(self._sharers):
+            holders = len(live.intersection(self._members[client].neighbours))
+            if holders < self.terms.threshold:
+                raise TooFewClients(
+                    f"{holders} live neighbours hold shares of client {client} and the threshold is "
+                    f"{self.terms.threshold}; the round is over and nothing was opened"
+                )
+
+    def _too_few(self, count: int, of: int, what: str) -> TooFewClients:
+        return TooFewClients(
+            f"{count} of {of} clients {what}; a sum needs {self._least} and a threshold of {self.terms.threshold}; the "
+            "round is over and nothing was opened"
+        )
+
+    def _verify(self, sender: int, signature: bytes, message: bytes) -> None:
+        if sender not in self._directory:
+            raise SignatureRefused(f"the directory knows no client {sender}; add its identity before inviting it")
+        verify(self._directory[sender], signature, message)
+
+    @property
+    def _context(self) -> bytes:
+        return self._seated.context
+
+    @property
+    def _seated(self) -> Circle:
+        if self._circle is None:
+            raise UnexpectedStage("the roster is not settled yet")
+        return self._circle
+
+    def _alive(self) -> Bits:
+        return bits(self._seated.ids, self._survivors)
+
+    def _expect(self, awaits: Stage, sent: Stage, bodies: Mapping[int, bytes]) -> Requests:
+        """Open the next stage and address its messages."""
+        self._awaits, self._replied, self._expected = awaits, set(), frozenset(bodies)
+        return {client: header(sent, self.terms, SERVER, client) + body for client, body in sorted(bodies.items())}
+
+    def _end(self) -> None:
+        """Forget everything but the outcome."""
+        self._over, self._awaits = True, None
+        self._expected, self._replied = frozenset(), set()
+        self._members, self._sum = {}, self.terms.ring.zeros(0)
