@@ -1,8 +1,8 @@
 """Everything secure_agg refuses, by name.
 
-Three families, because a caller does three different things about them: mend the set-up (`ConfigurationError`), drop the
-message (`MessageRefused`: the state machine is where it was), or give up the round (`RoundAborted`: the state machine has
-deleted its secrets and answers nothing more).
+Three families, because a caller does three different things about them: mend the set-up (`ConfigurationError`), drop
+the message (`MessageRefused`: the state machine is where it was), or give up the round (`RoundAborted`: the state
+machine has deleted its secrets and answers nothing more).
 """
 
 

@@ -1,7 +1,7 @@
 """The keys of one round: agreement, derivation, sealing, signing.
 
-Every key pair lives for one round. Every derived key is bound to what it is for: the label, the context of the round and both
-parties go into the derivation, so a key of one place is never valid in another.
+Every key pair lives for one round. Every derived key is bound to what it is for: the label, the context of the round
+and both parties go into the derivation, so a key of one place is never valid in another.
 
 Sources: RFC 7748 (X25519), RFC 5869 (HKDF-SHA256), RFC 8032 (Ed25519), NIST SP 800-38D (AES-GCM), RFC 8439
 (ChaCha20-Poly1305).
@@ -85,7 +85,7 @@ def derive(secret: bytes, length: int, *, label: str, context: bytes, parts: Ite
 
 def joined(*parts: bytes) -> bytes:
     """The parts behind one another, each after its length in 4 bytes."""
-    return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+    return b"".join([piece for part in parts for piece in (len(part).to_bytes(4, "big"), part)])
 
 
 def seal(aead: Aead, key: bytes, plain: bytes, associated: bytes) -> bytes:

@@ -1,8 +1,8 @@
 """Random ring words from a key, at the speed of the cipher.
 
-A mask is the keystream of a block or stream cipher read as unsigned words. The stream of each key is addressed by position,
-so a vector can be cut into segments that threads fill side by side (OpenSSL leaves the interpreter lock), and all streams of
-one segment are added while the segment is still in cache.
+A mask is the keystream of a block or stream cipher read as unsigned words. The stream of each key is addressed by
+position, so a vector can be cut into segments that threads fill side by side (OpenSSL leaves the interpreter lock),
+and all streams of one segment are added while the segment is still in cache.
 
 Sources: NIST SP 800-38A (AES in counter mode), RFC 8439 (ChaCha20).
 """

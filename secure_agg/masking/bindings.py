@@ -23,11 +23,18 @@ def survivors(context: bytes, alive: Bits) -> bytes:
     return joined(b"secure_agg survivors", context, alive.tobytes())
 
 
-def channel(context: bytes, agreed: bytes, *, sender: Party, receiver: Party) -> tuple[bytes, bytes]:
-    """Key and associated data of the one message that `sender` seals for `receiver`."""
-    parties = [_id(sender[0]), _id(receiver[0]), sender[1], receiver[1]]
-    key = derive(agreed, KEY_BYTES, label="shares", context=context, parts=parties)
-    return key, joined(b"secure_agg shares", context, *parties)
+def channels(context: bytes, agreed: bytes, *, ours: Party, theirs: Party) -> tuple[bytes, bytes]:
+    """Keys of the one message that we seal for them, and of the one that they seal for us."""
+    low, high = sorted([ours, theirs])
+    parts = [_id(low[0]), _id(high[0]), low[1], high[1]]
+    keys = derive(agreed, 2 * KEY_BYTES, label="shares", context=context, parts=parts)
+    upwards, downwards = keys[:KEY_BYTES], keys[KEY_BYTES:]
+    return (upwards, downwards) if ours < theirs else (downwards, upwards)
+
+
+def shares(context: bytes, *, sender: int, receiver: int) -> bytes:
+    """Associated data of a sealed pair of shares."""
+    return joined(b"secure_agg shares", context, _id(sender), _id(receiver))
 
 
 def self_mask(terms: Terms, context: bytes, seed: bytes, client: int) -> bytes:

@@ -207,12 +207,13 @@ class MaskingClient:
             for neighbour, theirs, key_share, seed_share in zip(
                 neighbours, listed.advertisements, of_key, of_seed, strict=True
             ):
-                agreed = channel_pair.agree(theirs.channel_key)
-                ours = (self.client, channel_pair.public)
-                there = (neighbour, theirs.channel_key)
-                key, associated = bindings.channel(circle.context, agreed, sender=ours, receiver=there)
-                sealed.append(seal(terms.suite.aead, key, key_share + seed_share, associated))
-                state.inbound[neighbour] = bindings.channel(circle.context, agreed, sender=there, receiver=ours)
+                outbound, inbound = bindings.channels(
+                    circle.context, channel_pair.agree(theirs.channel_key),
+                    ours=(self.client, channel_pair.public), theirs=(neighbour, theirs.channel_key),
+                )  # fmt: skip
+                associated = bindings.shares(circle.context, sender=self.client, receiver=neighbour)
+                sealed.append(seal(terms.suite.aead, outbound, key_share + seed_share, associated))
+                state.inbound[neighbour] = inbound
             state.roster, state.context, state.neighbours = listed.ids, circle.context, neighbours
             state.mask_keys = tuple(theirs.mask_key for theirs in listed.advertisements)
             state.self_seed = self_seed
@@ -252,8 +253,8 @@ class MaskingClient:
             minus: list[bytes] = []
             for place, sealed in zip(senders, delivered.sealed, strict=True):
                 neighbour = state.neighbours[place]
-                key, associated = state.inbound[neighbour]
-                pair = unseal(terms.suite.aead, key, sealed, associated)
+                associated = bindings.shares(state.context, sender=neighbour, receiver=self.client)
+                pair = unseal(terms.suite.aead, state.inbound[neighbour], sealed, associated)
                 self._accept_pair(neighbour, pair)
                 state.held[neighbour] = bytearray(pair)
                 mask = bindings.pair_mask(

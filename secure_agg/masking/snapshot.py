@@ -35,7 +35,7 @@ class Snapshot:
         roster: ids of all participants in rising order.
         neighbours: ids of those it shares masks with, in rising order.
         mask_keys: their mask keys, in the same order.
-        inbound: by neighbour, key and associated data of what it seals for this client.
+        inbound: by neighbour, the key of what it seals for this client.
         self_seed: of the self mask.
         held: by neighbour that shared, a share of its mask key followed by a share of its self seed.
         confirmed: the survivors it signed.
@@ -51,7 +51,7 @@ class Snapshot:
     roster: Ids = field(default_factory=lambda: np.empty(0, np.uint32))
     neighbours: tuple[int, ...] = ()
     mask_keys: tuple[bytes, ...] = ()
-    inbound: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
+    inbound: dict[int, bytes] = field(default_factory=dict)
     self_seed: bytearray = field(default_factory=bytearray)
     held: dict[int, bytearray] = field(default_factory=dict)
     confirmed: frozenset[int] = frozenset()
@@ -84,7 +84,7 @@ class Snapshot:
                 "roster": self.roster.tolist(),
                 "neighbours": self.neighbours,
                 "mask_keys": [key.hex() for key in self.mask_keys],
-                "inbound": [[neighbour, key.hex(), data.hex()] for neighbour, (key, data) in self.inbound.items()],
+                "inbound": [[neighbour, key.hex()] for neighbour, key in self.inbound.items()],
                 "self_seed": self.self_seed.hex(),
                 "held": [[neighbour, pair.hex()] for neighbour, pair in self.held.items()],
                 "confirmed": sorted(self.confirmed),
@@ -113,7 +113,7 @@ class Snapshot:
                 roster=np.array(known["roster"], np.uint32),
                 neighbours=tuple(known["neighbours"]),
                 mask_keys=tuple(map(bytes.fromhex, known["mask_keys"])),
-                inbound={n: (bytes.fromhex(key), bytes.fromhex(data)) for n, key, data in known["inbound"]},
+                inbound={n: bytes.fromhex(key) for n, key in known["inbound"]},
                 self_seed=bytearray.fromhex(known["self_seed"]),
                 held={n: bytearray.fromhex(pair) for n, pair in known["held"]},
                 confirmed=frozenset(known["confirmed"]),

@@ -8,6 +8,7 @@ from enum import IntEnum
 from secure_agg.encoding import Ring
 from secure_agg.errors import ConfigurationError, MalformedMessage
 from secure_agg.keys import Aead
+from secure_agg.parameters import Parameters, Server
 from secure_agg.prg import StreamCipher
 from secure_agg.shamir import MOST_SHARES
 
@@ -96,6 +97,22 @@ class Terms:
             raise ConfigurationError(
                 f"signed terms need the complete graph, and neighbours is {self.neighbours}; set it to 0"
             )
+
+    @classmethod
+    def of(
+        cls,
+        parameters: Parameters,
+        *,
+        bits: int,
+        length: int,
+        run: bytes,
+        round: int = 0,
+        suite: Suite = Suite.AES256,
+        layout: bytes = bytes(LAYOUT_BYTES),
+    ) -> "Terms":
+        """The terms that `secure_agg.parameters.choose` or `assess` describes; signed where the server may deviate."""
+        signed = parameters.server is Server.ACTIVE
+        return cls(run, round, bits, length, parameters.threshold, parameters.neighbours, suite, signed, layout)
 
     @property
     def ring(self) -> Ring:

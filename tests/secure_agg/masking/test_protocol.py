@@ -1,4 +1,4 @@
-"""The masked sum is the sum, for every ring, graph, suite and pattern of dropouts; else the end is clear and nothing opened."""
+"""The masked sum is the sum, for every ring, graph, suite and pattern of dropouts; else a clear end and nothing opened."""
 
 import itertools
 import secrets

@@ -1,0 +1,86 @@
+"""Secure aggregation by import: clients' vectors in, their sum out, and nothing else in between.
+
+    python examples/secure_aggregation.py
+
+Three parts, each with every party in this process: a masked sum over 60 clients of whom some fall silent on the way,
+the same sum with noise for differential privacy, and additive shares between three aggregators. Only numpy and
+cryptography are used.
+"""
+
+import argparse
+import secrets
+
+import numpy as np
+
+from secure_agg import FixedPoint, Floor, Ring, Stage, Terms, additive, aggregate, choose
+from secure_agg.noise import DistributedMechanism
+
+CLIP = 1.0
+DIMENSION = 1000
+
+
+def main() -> None:
+    """Run all three."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--clients", type=int, default=60)
+    parser.add_argument("--dropout", type=float, default=0.1, help="share of clients that fall silent")
+    options = parser.parse_args()
+    vectors = np.random.default_rng(0).normal(size=(options.clients, DIMENSION))
+    vectors *= CLIP / np.linalg.norm(vectors, axis=1, keepdims=True)
+    silent = list(range(int(options.dropout * options.clients)))
+    masked_sum(vectors, silent, options.dropout)
+    private_sum(vectors, silent, options.dropout)
+    shared_sum(vectors)
+
+
+def masked_sum(vectors, silent, dropout):
+    """Fixed point, pairwise masks, and dropouts just before the upload."""
+    clients = len(vectors)
+    parameters = choose(clients, corrupt=0.1, dropout=dropout)
+    code = FixedPoint.for_sum(Ring(32), bound=CLIP, clients=clients)
+    terms = Terms.of(parameters, bits=32, length=DIMENSION, run=secrets.token_bytes(16))
+    words = {client: code.encode(vector) for client, vector in enumerate(vectors)}
+    floor = Floor(clients=clients - len(silent), threshold=parameters.threshold)
+    outcome = aggregate(words, terms, floor=floor, dropouts={Stage.MASKED_INPUT: silent})
+    error = np.abs(code.decode(outcome.total) - vectors[list(outcome.survivors)].sum(0)).max()
+    print(parameters.sentence)
+    print(f"masked sum of {len(outcome.survivors)} of {clients} clients: largest error {error:.1e}")
+    print("bytes by stage:", {str(stage): count for stage, count in outcome.traffic.items()}, "\n")
+
+
+def private_sum(vectors, silent, dropout):
+    """Every client adds a share of Skellam noise, sized for the fewest honest clients that may survive."""
+    clients = len(vectors)
+    parameters = choose(clients, corrupt=0.1, dropout=dropout)
+    least = clients - len(silent)
+    mechanism = DistributedMechanism.of_multiplier(
+        1.0, min_honest=least - parameters.corrupt, dimension=DIMENSION, clip=CLIP, grid=CLIP / 2**10
+    )
+    ring = Ring(32)
+    steps = mechanism.encode(vectors)
+    terms = Terms.of(parameters, bits=32, length=mechanism.coordinates, run=secrets.token_bytes(16))
+    outcome = aggregate(
+        {client: ring.lift(row) for client, row in enumerate(steps)},
+        terms,
+        floor=Floor(clients=least, threshold=parameters.threshold),
+        dropouts={Stage.MASKED_INPUT: silent},
+    )
+    noisy = mechanism.decode(ring.centred(outcome.total))
+    noise = noisy - vectors[list(outcome.survivors)].sum(0)
+    epsilon = mechanism.event().epsilon(delta=1e-5)
+    print(f"with noise for {least - parameters.corrupt} honest survivors: noise of {noise.std():.2f} a coordinate,")
+    print(f"epsilon {epsilon:.2f} at delta 1e-5 for one round, adding or removing one client\n")
+
+
+def shared_sum(vectors):
+    """Three aggregators, each with a share that says nothing by itself."""
+    code = FixedPoint.for_sum(Ring(32), bound=CLIP, clients=len(vectors))
+    sent = [additive.split(code.encode(vector), parties=3) for vector in vectors]
+    sums = [additive.add(client[party] for client in sent) for party in range(3)]
+    total = code.decode(additive.reconstruct(sums))
+    wire = [len(share.encode()) for share in sent[0]]
+    print(f"additive shares: largest error {np.abs(total - vectors.sum(0)).max():.1e}, bytes to each aggregator {wire}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""What one noisy sum spent, as a record for a ledger.
+
+Unit: one client. Neighbours: add or remove one client, as one sum in which its vector counts and one in which the
+vector is replaced by zero (zero-out). Its noise share is in both sums, and may be among the `min_honest`: a client that
+colludes has nothing left to protect. Replacing one vector by another is two such steps.
+
+View: the opened sum (its wrapping around, decoding and averaging are post-processing) together with the shares, vectors
+and keys of all who collude. Which clients took part is not hidden, so sampling them gains nothing.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from secure_agg.errors import ConfigurationError
+from secure_agg.noise.checks import whole
+from secure_agg.noise.curves import ORDERS, epsilon_of_curve, gaussian_sum_curve, skellam_curve
+from secure_agg.noise.laws import Law, accept_law
+
+_PORTIONS = (1e-9, 1e-6, 1e-3, 0.1, 0.5)
+_LARGEST_EPSILON = 700.0
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseEvent:
+    """One release of a sum with distributed noise.
+
+    Attributes:
+        law: "skellam" or "discrete_gaussian".
+        total_variance: variance parameter of the noise on the sum of `min_honest` shares, in steps^2; 0 for no noise.
+        min_honest: honest shares that the sum holds at least; with 0 nothing is guaranteed.
+        coordinates: d, after padding.
+        l2: L2 norm, in steps, that no client's rounded vector exceeds.
+        l1: its L1 norm.
+        beta: of the conditional rounding that l2 comes from.
+        distance: total variation distance per draw between the sampler and the law; 0 for an exact one.
+
+    Raises:
+        ConfigurationError: an unknown law, or a number out of its range.
+    """
+
+    law: Law
+    total_variance: float
+    min_honest: int
+    coordinates: int
+    l2: float
+    l1: float
+    beta: float
+    distance: float
+
+    def __post_init__(self) -> None:
+        accept_law(self.law)
+        whole("coordinates", self.coordinates, least=1)
+        whole("min_honest", self.min_honest, least=0)
+        for name in ("total_variance", "l2", "l1", "beta", "distance"):
+            value = getattr(self, name)
+            if not 0.0 <= value < math.inf:
+                raise ConfigurationError(f"{name} is {value!r}; give a finite number of at least 0")
+
+    @property
+    def client_variance(self) -> float:
+        """Variance parameter of one client's share, in steps^2; 0 where no honest client is sure."""
+        return self.total_variance / self.min_honest if self.min_honest else 0.0
+
+    def rdp(self, orders: ArrayLike = ORDERS) -> NDArray[np.float64]:
+        """Renyi divergence of the sum under the law itself, at each order.
+
+        `distance` is not in it: a distance in total variation bounds no Renyi divergence, and enters in `epsilon`.
+
+        Args:
+            orders: [orders], each above 1.
+
+        Returns:
+            [orders]; infinite without noise or without an honest client.
+
+        Raises:
+            ConfigurationError: an order that is not above 1.
+        """
+        if self.client_variance == 0.0:
+            return np.full_like(np.asarray(orders, np.float64), np.inf)
+        if self.law == "skellam":
+            return skellam_curve(orders, self.total_variance, self.l2, self.l1)
+        return gaussian_sum_curve(orders, self.total_variance, self.min_honest, self.coordinates, self.l2, self.l1)
+
+    def epsilon(self, delta: float, compositions: int = 1) -> float:
+        """Epsilon at delta of so many releases of this kind in a row.
+
+        The samplers' distance is paid from delta. With t = compositions * min_honest * coordinates * distance, the
+        noise as drawn is within t of the law in total variation in both neighbouring worlds, so a mechanism that is
+        (epsilon, delta') under the law is (epsilon, delta' + (1 + e^epsilon) t) as drawn.
+
+        Args:
+            delta: in (0, 1).
+            compositions: number of releases, 1 or more; they may depend on one another.
+
+        Returns:
+            Epsilon, infinite where nothing is guaranteed or where the distance would use up more than half of delta.
+
+        Raises:
+            ConfigurationError: delta or compositions out of range.
+        """
+        if not 0.0 < delta < 1.0:
+            raise ConfigurationError(f"delta is {delta!r}; give a number between 0 and 1")
+        releases = whole("compositions", compositions, least=1)
+        curve = releases * self.rdp()
+        if self.distance == 0.0:
+            return epsilon_of_curve(ORDERS, curve, delta)
+        apart = releases * self.min_honest * self.coordinates * self.distance
+        for portion in _PORTIONS:
+            epsilon = epsilon_of_curve(ORDERS, curve, delta * (1.0 - portion))
+            if epsilon < _LARGEST_EPSILON and (1.0 + math.exp(epsilon)) * apart <= portion * delta:
+                return epsilon
+        return math.inf

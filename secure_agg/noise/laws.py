@@ -1,0 +1,112 @@
+"""The two integer laws, computed in whole numbers: Skellam and discrete Gaussian.
+
+Both are symmetric around 0. With variance parameter v,
+
+    skellam            P(X = k) = exp(-v) I_k(v)                 difference of two independent Poissons of mean v/2
+    discrete_gaussian  P(X = k) proportional to exp(-k^2 / (2v))
+
+with I_k the modified Bessel function of the first kind. The variance of a Skellam variable is v exactly; that of a
+discrete Gaussian is below v by about 8 pi^2 v^2 exp(-2 pi^2 v), which is nothing from v = 2 upwards.
+
+Sources: Agarwal, Kairouz and Liu, "The Skellam Mechanism for Differentially Private Federated Learning" (2110.04995);
+Canonne, Kamath and Steinke, "The Discrete Gaussian for Differential Privacy" (2004.00010). The recurrence of the Bessel
+functions is DLMF 10.29.1, run downwards as J. C. P. Miller did.
+"""
+
+from decimal import Context
+from fractions import Fraction
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secure_agg.errors import ConfigurationError
+from secure_agg.noise.checks import positive
+from secure_agg.noise.tails import reach
+
+Law = Literal["skellam", "discrete_gaussian"]
+"""Names of the laws."""
+
+NEGLIGIBLE = 2.0**-140
+"""Probability beyond which a law is cut off where it is tabulated."""
+
+_BITS = 256
+_DIGITS = Context(prec=100)
+
+
+def accept_law(law: str) -> None:
+    """Return quietly when `law` names a law.
+
+    Raises:
+        ConfigurationError: it does not.
+    """
+    if law not in get_args(Law):
+        raise ConfigurationError(f"law is {law!r}; give 'skellam' or 'discrete_gaussian'")
+
+
+def half_weights(law: Law, variance: Fraction, last: int) -> list[int]:
+    """Whole numbers in proportion to P(X = 0), ..., P(X = last).
+
+    With s their common scale, the sum over k in [-last, last] of |weight_k / s - P(X = k)| is at most
+
+        (2 last + 1) P(|X| > last) + 2^-180    for last up to 2^18 and v up to 2^50.
+
+    Discrete Gaussian: in fixed point of 256 bits with u = 2^-256, q = exp(-1/(2v)) errs by at most 2u (the exponential
+    of `decimal` is correctly rounded), the k-th ratio q^(2k+1) by 7(k+1)u, since a product of two numbers in [0, 1]
+    adds the errors of both and one u, and the product of the ratios by 4(k+1)^2 u. The scale is at least 1.
+
+    Skellam: I_(k-1) = I_(k+1) + (2k/v) I_k, from 0 at last + 1 and 2^256 at `last`. All terms are positive, so the
+    rounding of each step, at most 2^-200 of its value, only adds up. Starting from 0 mixes in the other solution,
+    (-1)^k K_k: relative to I_k it is (I_(last+1) / I_k) (K_k / K_(last+1)), and K_k grows with k, so in absolute terms
+    it is at most P(X = last + 1).
+
+    Args:
+        law: which law.
+        variance: its parameter v, positive.
+        last: the largest value.
+
+    Returns:
+        last + 1 whole numbers.
+    """
+    return _gaussian(variance, last) if law == "discrete_gaussian" else _skellam(variance, last)
+
+
+def pmf(law: Law, variance: float | Fraction, last: int) -> NDArray[np.float64]:
+    """P(X = 0), ..., P(X = last) in float64, with an absolute error below 2^-100 beside the rounding to float64.
+
+    Args:
+        law: which law.
+        variance: its parameter v, positive.
+        last: the largest value wanted, up to 2^18.
+
+    Returns:
+        [last + 1].
+
+    Raises:
+        ConfigurationError: an unknown law, or a variance that is not positive and finite.
+    """
+    accept_law(law)
+    exactly = positive("variance", variance)
+    weights = half_weights(law, exactly, max(last, reach(law, float(exactly), NEGLIGIBLE)))
+    total = 2 * sum(weights) - weights[0]
+    return np.array([weight / total for weight in weights[: last + 1]])
+
+
+def _gaussian(variance: Fraction, last: int) -> list[int]:
+    exponent = _DIGITS.divide(_DIGITS.create_decimal(-variance.denominator), 2 * variance.numerator)
+    ratio = int(_DIGITS.multiply(_DIGITS.exp(exponent), 1 << _BITS))
+    squared = ratio * ratio >> _BITS
+    weights = [1 << _BITS]
+    for _ in range(last):
+        weights.append(weights[-1] * ratio >> _BITS)
+        ratio = ratio * squared >> _BITS
+    return weights
+
+
+def _skellam(variance: Fraction, last: int) -> list[int]:
+    above, here = 0, 1 << _BITS
+    weights = [here]
+    for k in range(last, 0, -1):
+        above, here = here, above + 2 * k * here * variance.denominator // variance.numerator
+        weights.append(here)
+    return weights[::-1]

@@ -1,0 +1,50 @@
+"""How far the noise can reach: proven tail bounds of the two laws and of sums of independent draws.
+
+Chernoff's bound P(|X| >= t) <= 2 exp(-h(t)) with h(t) = max over s of (s t - ln E exp(s X)):
+
+    skellam            ln E exp(s X) = v (cosh s - 1),   h(t) = t asinh(t/v) - (sqrt(t^2 + v^2) - v)
+    discrete_gaussian  ln E exp(s X) <= v s^2 / 2,       h(t) >= t^2 / (2v)
+
+The logarithms of moment generating functions add, so n independent draws of variance v obey the bound at variance n v.
+
+Sources: the generating function of the Poisson law; Canonne, Kamath and Steinke (2004.00010), which shows that the
+discrete Gaussian is sub-Gaussian with its own parameter.
+"""
+
+import math
+
+
+def decay(law: str, variance: float, distance: float) -> float:
+    """The exponent h with P(|X| >= distance) <= 2 exp(-h).
+
+    Args:
+        law: "skellam" or "discrete_gaussian".
+        variance: variance parameter of the law, or the sum of those of independent draws; positive.
+        distance: t >= 0.
+    """
+    square = distance * distance
+    if law == "discrete_gaussian":
+        return square / (2.0 * variance)
+    return distance * math.asinh(distance / variance) - square / (math.hypot(distance, variance) + variance)
+
+
+def reach(law: str, variance: float, failure: float) -> int:
+    """The smallest whole t for which the bound gives P(|X| >= t) <= failure.
+
+    The search ends at t = L/3 + sqrt(L^2/9 + 2vL) with L = ln(2/failure), because h(t) >= t^2 / (2v + 2t/3) for both
+    laws (Bernstein: cosh s - 1 <= (s^2/2) / (1 - s/3)). L carries a relative 1e-9 for the rounding of floats.
+
+    Args:
+        law: "skellam" or "discrete_gaussian".
+        variance: as in `decay`.
+        failure: probability in (0, 1).
+    """
+    target = math.log(2.0 / failure) * (1.0 + 1e-9)
+    short, far = 0, math.ceil(target / 3.0 + math.sqrt(target * target / 9.0 + 2.0 * variance * target)) + 1
+    while far - short > 1:
+        middle = (short + far) // 2
+        if decay(law, variance, middle) >= target:
+            far = middle
+        else:
+            short = middle
+    return far

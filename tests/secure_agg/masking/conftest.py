@@ -1,0 +1,134 @@
+"""A round played one message at a time, so that a test can stop anywhere, fork, and send what it likes."""
+
+import copy
+from collections import defaultdict
+
+import numpy as np
+import pytest
+
+from secure_agg.errors import MessageRefused, RoundAborted
+from secure_agg.keys import Identity
+from secure_agg.masking import Floor, MaskingClient, MaskingServer, Stage, Terms
+from secure_agg.prg import random_words
+
+RUN = bytes(range(16))
+FOLLOWS = {
+    Stage.ADVERTISEMENT: Stage.INVITATION,
+    Stage.SHARES: Stage.ROSTER,
+    Stage.MASKED_INPUT: Stage.DELIVERY,
+    Stage.CONFIRMATION: Stage.SURVIVORS,
+    Stage.REVEAL: Stage.REQUEST,
+}
+
+
+class Play:
+    """Server and clients of one round; `requests` are the messages that clients have not answered yet."""
+
+    def __init__(self, clients=5, threshold=3, *, floor=None, least=3, stores=False, number=3, run=RUN, **terms):
+        self.ids = list(range(clients)) if isinstance(clients, int) else list(clients)
+        self.terms = Terms(run, number, terms.pop("bits", 32), terms.pop("length", 4), threshold, **terms)
+        self.floor = floor or Floor(clients=3, threshold=2)
+        self.vectors = {one: random_words(self.terms.length, self.terms.ring.dtype) for one in self.ids}
+        self.identities = {one: Identity.generate() for one in self.ids} if self.terms.signed else {}
+        self.directory = {one: identity.public for one, identity in self.identities.items()}
+        self.kept = {one: [] for one in self.ids}
+        self.server = MaskingServer(self.terms, clients=least, directory=self.directory)
+        self.clients = {
+            one: MaskingClient(one, self.floor, run=run, **self.belongings(one, stores=stores)) for one in self.ids
+        }
+        self.sent, self.replies = defaultdict(dict), defaultdict(dict)
+        self.refusals = {}
+        self.keep(self.server.invite(self.ids))
+
+    def belongings(self, one, *, stores=False):
+        store = {"store": self.kept[one].append} if stores else {}
+        return {"identity": self.identities.get(one), "directory": self.directory, **store}
+
+    def keep(self, requests):
+        self.requests = requests
+        if self.server.awaits is not None:
+            self.sent[FOLLOWS[self.server.awaits]].update(requests)
+
+    def restored(self, one, snapshot=None):
+        """The client in another process."""
+        snapshot = self.clients[one].snapshot() if snapshot is None else snapshot
+        return MaskingClient.restore(snapshot, self.floor, **self.belongings(one))
+
+    def fork(self):
+        """The same round, to be spoilt without harm to this one."""
+        other = copy.copy(self)
+        other.server = copy.deepcopy(self.server)
+        other.clients = {one: self.restored(one) for one in self.clients}
+        other.sent, other.replies = copy.deepcopy(self.sent), copy.deepcopy(self.replies)
+        other.refusals, other.requests = dict(self.refusals), dict(self.requests)
+        return other
+
+    def call(self, client, awaited, request, vector=None):
+        """What a client returns to a request, by the message that is awaited of it."""
+        match awaited:
+            case Stage.ADVERTISEMENT:
+                return client.advertise(request)
+            case Stage.SHARES:
+                return client.share(request)
+            case Stage.MASKED_INPUT:
+                return client.mask(request, self.vectors[client.client] if vector is None else vector)
+            case Stage.CONFIRMATION:
+                return client.confirm(request)
+            case _:
+                return client.unmask(request)
+
+    def answer(self, one, request=None):
+        """One client's reply to its outstanding request (or to another), not yet handed to the server."""
+        request = self.requests[one] if request is None else request
+        return self.call(self.clients[one], self.server.awaits, request)
+
+    def receive(self, one, reply):
+        self.server.receive(one, reply)
+        self.replies[self.server.awaits][one] = reply
+
+    def answer_all(self, but=()):
+        """Everybody else answers; who refuses has dropped out."""
+        for one in self.requests:
+            if one in but or one not in self.server.waiting_for:
+                continue
+            try:
+                reply = self.answer(one)
+            except (RoundAborted, MessageRefused) as refused:
+                self.refusals[one] = refused
+                continue
+            self.receive(one, reply)
+
+    def advance(self):
+        self.keep(self.server.advance())
+
+    def until(self, awaited, silent=()):
+        """Play honestly until this message is due of clients; `silent` never answer."""
+        while self.server.awaits is not awaited:
+            self.answer_all(but=silent)
+            self.advance()
+        return self
+
+    def finish(self, silent=()):
+        """Play honestly to the end, and return the total."""
+        while self.server.awaits is not None:
+            self.answer_all(but=silent)
+            self.advance()
+        return self.server.total
+
+    def expected(self, survivors=None):
+        """The sum in the open, coordinate by coordinate, in Python's integers."""
+        survivors = self.server.survivors if survivors is None else survivors
+        columns = zip(*(self.vectors[one].tolist() for one in survivors), strict=True)
+        return np.array([sum(column) % 2**self.terms.bits for column in columns], self.terms.ring.dtype)
+
+
+@pytest.fixture(scope="session")
+def play():
+    """The class `Play`."""
+    return Play
+
+
+@pytest.fixture(scope="session")
+def follows():
+    """By message awaited of clients, the server's message before it."""
+    return FOLLOWS
