@@ -22,7 +22,7 @@ from secure_agg.errors import ConfigurationError
 Words = NDArray[np.unsignedinteger[Any]]
 
 CHUNK = 1 << 18
-"""Bytes of keystream made and added at a time: small enough for a second-level cache, large enough to hide call costs."""
+"""Bytes of keystream made and added at a time: they fit a second-level cache and hide the cost of the calls."""
 
 _ZEROS = bytes(CHUNK)
 
@@ -57,7 +57,7 @@ def keystream(key: bytes, out: Words, cipher: StreamCipher = StreamCipher.AES256
         ConfigurationError: the key has another length, or `out` is not contiguous.
     """
     _accept(out, [key], cipher)
-    stream, view = _stream(key, 0, cipher), memoryview(out.reshape(-1)).cast("B")
+    stream, view = _stream(key, 0, cipher), out.reshape(-1).view(np.uint8).data
     for start in range(0, len(view), CHUNK):
         piece = view[start : start + CHUNK]
         stream.update_into(_ZEROS[: len(piece)], piece)
@@ -127,7 +127,7 @@ def _add_segment(
     for start in range(0, segment.size, len(mask) or 1):
         piece = segment[start : start + len(mask)]
         here = mask[: len(piece)]
-        view, zeros = memoryview(here).cast("B"), _ZEROS[: here.nbytes]
+        view, zeros = here.view(np.uint8).data, _ZEROS[: here.nbytes]
         for stream in adding:
             stream.update_into(zeros, view)
             np.add(piece, here, out=piece)
@@ -137,7 +137,7 @@ def _add_segment(
 
 
 def _stream(key: bytes, offset: int, cipher: StreamCipher) -> CipherContext:
-    """The key's stream from byte `offset`, a multiple of the block; the nonce is zero because a key makes one stream."""
+    """The key's stream from byte `offset`, a multiple of the block; a key makes one stream, so the nonce is zero."""
     counter = offset // cipher.block_bytes
     if cipher is StreamCipher.CHACHA20:
         return Cipher(algorithms.ChaCha20(key, counter.to_bytes(4, "little") + bytes(12)), mode=None).encryptor()

@@ -1,4 +1,4 @@
-"""The masked sum is the sum, for every ring, graph, suite and pattern of dropouts; else a clear end and nothing opened."""
+"""The masked sum is the sum, for every ring, graph, suite and pattern of dropouts; else the round ends with no sum."""
 
 import itertools
 import secrets

@@ -1,0 +1,79 @@
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from secure_agg.noise import pmf
+from secure_agg.noise.coins import Coins
+from secure_agg.noise.exact import exact_discrete_gaussian, exact_poisson, exact_skellam
+
+KEY = bytes(range(32))
+
+
+def fits(values, probabilities, first):
+    """The p-value of Pearson's test over cells of at least 8 expected values; the rest is one cell."""
+    expected = len(values) * probabilities
+    cells = np.where(expected >= 8)[0]
+    counted = np.array([(values == first + cell).sum() for cell in cells])
+    inside = expected[cells]
+    counted = np.append(counted, len(values) - counted.sum())
+    inside = np.append(inside, len(values) - inside.sum())
+    keep = inside > 1e-3
+    return stats.chisquare(counted[keep], inside[keep] * counted[keep].sum() / inside[keep].sum()).pvalue
+
+
+def both_sides(half):
+    return np.concatenate([half[:0:-1], half])
+
+
+@pytest.mark.parametrize("mean", [Fraction(1, 1000), Fraction(9, 10), Fraction(1), Fraction(17, 5), Fraction(400)])
+def test_exact_poisson_is_poisson(mean):
+    coins = Coins(KEY)
+    values = np.array([exact_poisson(mean, coins) for _ in range(4000)])
+    assert fits(values, stats.poisson.pmf(np.arange(600), float(mean)), 0) > 1e-3
+
+
+@pytest.mark.parametrize(("draw", "law"), [(exact_skellam, "skellam"), (exact_discrete_gaussian, "discrete_gaussian")])
+@pytest.mark.parametrize("variance", [Fraction(1, 8), Fraction(1), Fraction(0.7), Fraction(31, 3), Fraction(900)])
+def test_exact_draws_follow_the_law_and_not_its_neighbour(draw, law, variance):
+    coins = Coins(KEY)
+    values = np.array([draw(variance, coins) for _ in range(6000)])
+    assert fits(values, both_sides(pmf(law, variance, 300)), -300) > 1e-3
+    assert fits(values, both_sides(pmf(law, variance * Fraction(5, 4), 300)), -300) < 1e-3
+
+
+def test_exact_draws_from_the_operating_system_have_the_variance():
+    coins = Coins()
+    for draw in (exact_skellam, exact_discrete_gaussian):
+        values = np.array([draw(Fraction(25), coins) for _ in range(3000)])
+        assert 20 < values.var() < 30
+        assert abs(values.mean()) < 1
+
+
+def test_a_key_repeats_the_draws_and_another_key_does_not():
+    def drawn(key):
+        coins = Coins(key)
+        return [exact_skellam(Fraction(900), coins) for _ in range(200)]
+
+    assert drawn(KEY) == drawn(KEY)
+    assert drawn(KEY) != drawn(bytes(32))
+
+
+def test_coins_have_their_bias():
+    coins, tosses = Coins(KEY), 20000
+    for numerator, denominator in ((1, 3), (0, 1), (5, 5), (7, 1000)):
+        heads = sum(coins.flip(numerator, denominator) for _ in range(tosses))
+        assert stats.binomtest(heads, tosses, numerator / denominator).pvalue > 1e-4
+    for numerator, denominator in ((0, 1), (1, 3), (1, 1), (5, 2), (4, 1)):
+        heads = sum(coins.flip_exp(numerator, denominator) for _ in range(tosses))
+        assert stats.binomtest(heads, tosses, np.exp(-numerator / denominator)).pvalue > 1e-4
+
+
+def test_whole_numbers_are_uniform_and_within_their_bound():
+    coins = Coins(KEY)
+    drawn = np.array([coins.below(7) for _ in range(14000)])
+    assert stats.chisquare(np.bincount(drawn, minlength=7)).pvalue > 1e-4
+    assert coins.below(1) == 0
+    assert coins.bits(0) == 0
+    assert coins.bits(100_000).bit_length() > 99_950
