@@ -17,11 +17,13 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from secure_agg.errors import KeyRefused, SharesRefused, SignatureRefused
+from secure_agg.errors import ConfigurationError, KeyRefused, SharesRefused, SignatureRefused
 
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64
 TAG_BYTES = 16
+
+_MOST_DERIVED = 255 * 32
 
 
 class Aead(StrEnum):
@@ -77,9 +79,18 @@ def derive(secret: bytes, length: int, *, label: str, context: bytes, parts: Ite
         secret: an agreed secret or a seed.
         length: bytes wanted.
         label: what the key is for.
-        context: what binds it to protocol version, run, round and terms.
+        context: 32 bytes that bind it to protocol version, run, round and terms.
         parts: further bindings (parties, public keys), each written with its length so that no two lists read alike.
+
+    Raises:
+        ConfigurationError: a context of another length (HMAC would take two of them for the same), or a length out of
+        range.
     """
+    if len(context) != KEY_BYTES or not 0 < length <= _MOST_DERIVED:
+        raise ConfigurationError(
+            f"{length} bytes were asked for under a context of {len(context)}; give a context of {KEY_BYTES} bytes and "
+            f"ask for 1 to {_MOST_DERIVED}"
+        )
     return HKDF(hashes.SHA256(), length, salt=context, info=joined(label.encode(), *parts)).derive(secret)
 
 
@@ -109,6 +120,8 @@ def unseal(aead: Aead, key: bytes, sealed: bytes, associated: bytes) -> bytes:
 
 
 def _aead(aead: Aead, key: bytes) -> AESGCM | ChaCha20Poly1305:
+    if len(key) != KEY_BYTES:
+        raise ConfigurationError(f"a sealing key of {len(key)} bytes was given; both ciphers take {KEY_BYTES}")
     return AESGCM(key) if aead is Aead.AES256_GCM else ChaCha20Poly1305(key)
 
 

@@ -50,14 +50,14 @@ def keystream(key: bytes, out: Words, cipher: StreamCipher = StreamCipher.AES256
 
     Args:
         key: used for one stream only; `cipher.key_bytes` long.
-        out: a contiguous array of unsigned words.
+        out: a contiguous array of little-endian unsigned words, one-dimensional.
         cipher: which stream.
 
     Raises:
-        ConfigurationError: the key has another length, or `out` is not contiguous.
+        ConfigurationError: the key has another length, or `out` is not such an array.
     """
     _accept(out, [key], cipher)
-    stream, view = _stream(key, 0, cipher), out.reshape(-1).view(np.uint8).data
+    stream, view = _stream(key, 0, cipher), out.view(np.uint8).data
     for start in range(0, len(view), CHUNK):
         piece = view[start : start + CHUNK]
         stream.update_into(_ZEROS[: len(piece)], piece)
@@ -73,14 +73,14 @@ def add_streams(
     """Add every stream of `plus` to `total` and take every stream of `minus` away, in place, in the ring of the dtype.
 
     Args:
-        total: a contiguous array of unsigned words, one-dimensional.
+        total: a contiguous array of little-endian unsigned words, one-dimensional.
         plus: keys whose streams are added.
         minus: keys whose streams are subtracted.
         cipher: which stream.
         threads: segments worked on side by side; the result does not depend on it.
 
     Raises:
-        ConfigurationError: a key of another length, an array that is not contiguous, or fewer than one thread.
+        ConfigurationError: a key of another length, another kind of array, or fewer than one thread.
     """
     _accept(total, [*plus, *minus], cipher)
     if threads < 1:
@@ -108,10 +108,12 @@ def random_words(count: int, dtype: Any, key: bytes | None = None) -> Words:
         key: `None` draws a fresh key from `secrets`; a key given makes the words a simulation.
 
     Raises:
-        ConfigurationError: the dtype is not unsigned, or the key is not 32 bytes long.
+        ConfigurationError: a negative count, a dtype that is not unsigned, or a key that is not 32 bytes long.
     """
-    if np.dtype(dtype).kind != "u":
-        raise ConfigurationError(f"dtype is {np.dtype(dtype)}; random words need an unsigned dtype such as uint32")
+    if np.dtype(dtype).kind != "u" or count < 0:
+        raise ConfigurationError(
+            f"{count} words of {np.dtype(dtype)} were asked for; give a count from 0 and an unsigned dtype like uint32"
+        )
     words: Words = np.empty(count, np.dtype(dtype).newbyteorder("<"))
     keystream(secrets.token_bytes(32) if key is None else key, words)
     return words
@@ -145,10 +147,11 @@ def _stream(key: bytes, offset: int, cipher: StreamCipher) -> CipherContext:
 
 
 def _accept(words: Words, keys: Sequence[bytes], cipher: StreamCipher) -> None:
-    if not words.flags.c_contiguous or words.dtype.kind != "u":
+    fits = words.ndim == 1 and words.flags.c_contiguous and words.flags.writeable
+    if not fits or words.dtype.kind != "u" or words.dtype != words.dtype.newbyteorder("<"):
         raise ConfigurationError(
-            f"got an array of {words.dtype} that is {'' if words.flags.c_contiguous else 'not '}contiguous; "
-            "give a contiguous array of unsigned words"
+            f"got an array of {words.dtype} and shape {words.shape}; give a writeable, contiguous array of "
+            "little-endian unsigned words with one axis"
         )
     for key in keys:
         if len(key) != cipher.key_bytes:

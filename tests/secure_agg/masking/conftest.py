@@ -1,10 +1,14 @@
 """A round played one message at a time, so that a test can stop anywhere, fork, and send what it likes."""
 
 import copy
+import gc
+import json
 from collections import defaultdict
+from types import FunctionType, MethodType, ModuleType
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from secure_agg.errors import MessageRefused, RoundAborted
 from secure_agg.keys import Identity
@@ -37,7 +41,7 @@ class Play:
             one: MaskingClient(one, self.floor, run=run, **self.belongings(one, stores=stores)) for one in self.ids
         }
         self.sent, self.replies = defaultdict(dict), defaultdict(dict)
-        self.refusals = {}
+        self.refusals, self.secrets = {}, {}
         self.keep(self.server.invite(self.ids))
 
     def belongings(self, one, *, stores=False):
@@ -60,7 +64,7 @@ class Play:
         other.server = copy.deepcopy(self.server)
         other.clients = {one: self.restored(one) for one in self.clients}
         other.sent, other.replies = copy.deepcopy(self.sent), copy.deepcopy(self.replies)
-        other.refusals, other.requests = dict(self.refusals), dict(self.requests)
+        other.refusals, other.requests, other.secrets = dict(self.refusals), dict(self.requests), {}
         return other
 
     def call(self, client, awaited, request, vector=None):
@@ -115,11 +119,63 @@ class Play:
             self.advance()
         return self.server.total
 
+    def must_be_over(self, one):
+        """The client has left: it answers nothing, and no secret that it had is in it or in its snapshot."""
+        client = self.clients[one]
+        assert client.ended == "aborted"
+        assert client.awaits is None
+        gone = self.secrets.pop(one)
+        assert gone
+        held = reachable(client)
+        assert not any(isinstance(thing, X25519PrivateKey) for thing in held)
+        texts = [bytes(thing) for thing in held if isinstance(thing, (bytes, bytearray))]
+        assert not any(secret in text for secret in gone for text in texts)
+        kept = client.snapshot().decode()
+        assert not any(secret.hex() in kept for secret in gone)
+        known = json.loads(kept)
+        assert not known["keys"]
+        assert not known["inbound"]
+        assert not known["held"]
+        assert set(known["self_seed"]) <= {"0"}
+        for awaited in FOLLOWS:
+            for message in self.sent[FOLLOWS[awaited]].values():
+                with pytest.raises(MessageRefused):
+                    self.call(client, awaited, message)
+            with pytest.raises(MessageRefused):
+                self.call(self.restored(one), awaited, self.requests.get(one, b""))
+        assert client.snapshot().decode() == kept
+
+    def note_secrets(self, one):
+        """Remember what must be gone later."""
+        self.secrets[one] = secrets_of(self.clients[one])
+        return self.secrets[one]
+
     def expected(self, survivors=None):
         """The sum in the open, coordinate by coordinate, in Python's integers."""
         survivors = self.server.survivors if survivors is None else survivors
         columns = zip(*(self.vectors[one].tolist() for one in survivors), strict=True)
         return np.array([sum(column) % 2**self.terms.bits for column in columns], self.terms.ring.dtype)
+
+
+def secrets_of(client):
+    """Everything in a client's snapshot that others must not see."""
+    known = json.loads(client.snapshot())
+    found = [*(known["keys"] or []), known["self_seed"], *(key for _, key in known["inbound"])]
+    for _, pair in known["held"]:
+        found += [pair[:66], pair[66:]]
+    return [bytes.fromhex(text) for text in found if set(text) - {"0"}]
+
+
+def reachable(root):
+    """All objects that can be reached from one, code and classes left out."""
+    seen, waiting = {}, [root]
+    while waiting:
+        thing = waiting.pop()
+        if id(thing) in seen or isinstance(thing, (type, ModuleType, FunctionType, MethodType)):
+            continue
+        seen[id(thing)] = thing
+        waiting += gc.get_referents(thing)
+    return list(seen.values())
 
 
 @pytest.fixture(scope="session")
