@@ -35,7 +35,8 @@ class NoiseEvent:
         l2: L2 norm, in steps, that no client's rounded vector exceeds.
         l1: its L1 norm.
         beta: of the conditional rounding that l2 comes from.
-        distance: total variation distance per draw between the sampler and the law; 0 for an exact one.
+        distance: total variation distance per draw between the sampler and the law; 0 for this package's, which are
+            exact given uniform bits.
 
     Raises:
         ConfigurationError: an unknown law, or a number out of its range.
@@ -48,7 +49,7 @@ class NoiseEvent:
     l2: float
     l1: float
     beta: float
-    distance: float
+    distance: float = 0.0
 
     def __post_init__(self) -> None:
         accept_law(self.law)
@@ -87,9 +88,9 @@ class NoiseEvent:
     def epsilon(self, delta: float, compositions: int = 1) -> float:
         """Epsilon at delta of so many releases of this kind in a row.
 
-        The samplers' distance is paid from delta. With t = compositions * min_honest * coordinates * distance, the
-        noise as drawn is within t of the law in total variation in both neighbouring worlds, so a mechanism that is
-        (epsilon, delta') under the law is (epsilon, delta' + (1 + e^epsilon) t) as drawn.
+        A sampler's distance, if it has one, is paid from delta. With t = compositions * min_honest * coordinates *
+        distance, the noise as drawn is within t of the law in total variation in both neighbouring worlds, so a
+        mechanism that is (epsilon, delta') under the law is (epsilon, delta' + (1 + e^epsilon) t) as drawn.
 
         Args:
             delta: in (0, 1).

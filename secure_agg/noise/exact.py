@@ -1,8 +1,8 @@
 """Exact samplers: every value has exactly the probability of its law, in whole-number arithmetic throughout.
 
-They are there to check the fast tables, and for whoever wants no distance at all between the noise and the law that the
-accounting speaks of. A draw takes tens of microseconds; Skellam takes a millisecond or more from a standard deviation
-of 1000 upwards, because it reads a random bit per unit of variance.
+They are there to check the fast tables by other means, for variances that no table holds, and for whoever wants the
+operating system's randomness in every coin. A draw takes tens of microseconds; Skellam takes a millisecond or more from
+a standard deviation of 1000 upwards, because it reads a random bit per unit of variance.
 
 Sources: Canonne, Kamath and Steinke (2004.00010), algorithms 2 and 3, for the discrete Gaussian. The Poisson sampler is
 plain rejection (von Neumann 1951) from blocks whose heights halve, arranged so that every acceptance probability is

@@ -13,6 +13,7 @@ Canonne, Kamath and Steinke, "The Discrete Gaussian for Differential Privacy" (2
 functions is DLMF 10.29.1, run downwards as J. C. P. Miller did.
 """
 
+import math
 from decimal import Context
 from fractions import Fraction
 from typing import Literal, get_args
@@ -27,12 +28,6 @@ from secure_agg.noise.tails import reach
 Law = Literal["skellam", "discrete_gaussian"]
 """Names of the laws."""
 
-NEGLIGIBLE = 2.0**-140
-"""Probability beyond which a law is cut off where it is tabulated."""
-
-_BITS = 256
-_DIGITS = Context(prec=100)
-
 
 def accept_law(law: str) -> None:
     """Return quietly when `law` names a law.
@@ -44,31 +39,32 @@ def accept_law(law: str) -> None:
         raise ConfigurationError(f"law is {law!r}; give 'skellam' or 'discrete_gaussian'")
 
 
-def half_weights(law: Law, variance: Fraction, last: int) -> list[int]:
+def half_weights(law: Law, variance: Fraction, last: int, bits: int) -> list[int]:
     """Whole numbers in proportion to P(X = 0), ..., P(X = last).
 
     With s their common scale, the sum over k in [-last, last] of |weight_k / s - P(X = k)| is at most
 
-        (2 last + 1) P(|X| > last) + 2^-180    for last up to 2^18 and v up to 2^50.
+        (2 last + 1) P(|X| > last) + 2^(95 - bits)    for last up to 2^30 and v up to 2^50.
 
-    Discrete Gaussian: in fixed point of 256 bits with u = 2^-256, q = exp(-1/(2v)) errs by at most 2u (the exponential
-    of `decimal` is correctly rounded), the k-th ratio q^(2k+1) by 7(k+1)u, since a product of two numbers in [0, 1]
-    adds the errors of both and one u, and the product of the ratios by 4(k+1)^2 u. The scale is at least 1.
+    Discrete Gaussian: in fixed point with u = 2^-bits, q = exp(-1/(2v)) errs by at most 2u (the exponential of
+    `decimal` is correctly rounded), the k-th ratio q^(2k+1) by 7(k+1)u, since a product of two numbers in [0, 1] adds
+    the errors of both and one u, and the product of the ratios by 4(k+1)^2 u. The scale is at least 1.
 
-    Skellam: I_(k-1) = I_(k+1) + (2k/v) I_k, from 0 at last + 1 and 2^256 at `last`. All terms are positive, so the
-    rounding of each step, at most 2^-200 of its value, only adds up. Starting from 0 mixes in the other solution,
-    (-1)^k K_k: relative to I_k it is (I_(last+1) / I_k) (K_k / K_(last+1)), and K_k grows with k, so in absolute terms
-    it is at most P(X = last + 1).
+    Skellam: I_(k-1) = I_(k+1) + (2k/v) I_k, from 0 at last + 1 and 2^bits at `last`. All terms are positive, so the
+    rounding of each step, at most 2^(49 - bits) of its value, only adds up. Starting from 0 mixes in the other
+    solution, (-1)^k K_k: relative to I_k it is (I_(last+1) / I_k) (K_k / K_(last+1)), and K_k grows with k, so in
+    absolute terms it is at most P(X = last + 1).
 
     Args:
         law: which law.
         variance: its parameter v, positive.
         last: the largest value.
+        bits: precision.
 
     Returns:
         last + 1 whole numbers.
     """
-    return _gaussian(variance, last) if law == "discrete_gaussian" else _skellam(variance, last)
+    return _gaussian(variance, last, bits) if law == "discrete_gaussian" else _skellam(variance, last, bits)
 
 
 def pmf(law: Law, variance: float | Fraction, last: int) -> NDArray[np.float64]:
@@ -87,24 +83,26 @@ def pmf(law: Law, variance: float | Fraction, last: int) -> NDArray[np.float64]:
     """
     accept_law(law)
     exactly = positive("variance", variance)
-    weights = half_weights(law, exactly, max(last, reach(law, float(exactly), NEGLIGIBLE)))
+    negligible = reach(law, float(exactly), -140 * math.log(2.0))
+    weights = half_weights(law, exactly, max(last, negligible), bits=256)
     total = 2 * sum(weights) - weights[0]
     return np.array([weight / total for weight in weights[: last + 1]])
 
 
-def _gaussian(variance: Fraction, last: int) -> list[int]:
-    exponent = _DIGITS.divide(_DIGITS.create_decimal(-variance.denominator), 2 * variance.numerator)
-    ratio = int(_DIGITS.multiply(_DIGITS.exp(exponent), 1 << _BITS))
-    squared = ratio * ratio >> _BITS
-    weights = [1 << _BITS]
+def _gaussian(variance: Fraction, last: int, bits: int) -> list[int]:
+    digits = Context(prec=bits // 3 + 20)
+    exponent = digits.divide(digits.create_decimal(-variance.denominator), 2 * variance.numerator)
+    ratio = int(digits.multiply(digits.exp(exponent), 1 << bits))
+    squared = ratio * ratio >> bits
+    weights = [1 << bits]
     for _ in range(last):
-        weights.append(weights[-1] * ratio >> _BITS)
-        ratio = ratio * squared >> _BITS
+        weights.append(weights[-1] * ratio >> bits)
+        ratio = ratio * squared >> bits
     return weights
 
 
-def _skellam(variance: Fraction, last: int) -> list[int]:
-    above, here = 0, 1 << _BITS
+def _skellam(variance: Fraction, last: int, bits: int) -> list[int]:
+    above, here = 0, 1 << bits
     weights = [here]
     for k in range(last, 0, -1):
         above, here = here, above + 2 * k * here * variance.denominator // variance.numerator

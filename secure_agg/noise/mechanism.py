@@ -22,7 +22,6 @@ from secure_agg.noise.laws import Law
 from secure_agg.noise.rotation import Rotation
 from secure_agg.noise.rounding import BETA, NORM_SLACK, conditional_round, l1_bound, rounded_norm_bound
 from secure_agg.noise.shares import FAILURE, DistributedNoise
-from secure_agg.noise.tables import DISTANCE
 
 _CLIP_SLACK = 1e-6
 _BLOCK = 1 << 18
@@ -132,8 +131,8 @@ class DistributedMechanism:
         rotation = self.rotation
         return (steps if rotation is None else rotation.inverse(steps)) * self.grid
 
-    def event(self, *, exact: bool = False) -> NoiseEvent:
-        """The record of one sum, for a ledger; `exact` as the noise was sampled."""
+    def event(self) -> NoiseEvent:
+        """The record of one sum, for a ledger."""
         l2 = rounded_norm_bound(self.radius, self.coordinates, self.beta)
         return NoiseEvent(
             law=self.noise.law,
@@ -143,7 +142,6 @@ class DistributedMechanism:
             l2=l2,
             l1=l1_bound(l2, self.coordinates),
             beta=self.beta,
-            distance=0.0 if exact else DISTANCE,
         )
 
     def coordinate_bound(self, failure: float = FAILURE) -> int:

@@ -23,7 +23,7 @@ from secure_agg.noise.checks import positive, whole
 from secure_agg.noise.coins import Coins
 from secure_agg.noise.exact import exact_discrete_gaussian, exact_skellam
 from secure_agg.noise.laws import Law, accept_law
-from secure_agg.noise.tables import DISTANCE, inverse_table
+from secure_agg.noise.tables import inverse_table
 from secure_agg.noise.tails import reach
 
 FAILURE = 2.0**-40
@@ -78,8 +78,8 @@ class DistributedNoise:
         Args:
             shape: of one share, or of the shares of several clients at once.
             key: `None` draws from the operating system; 32 bytes make it a simulation.
-            exact: draw by exact arithmetic instead of from tables: distance 0 instead of 2^-100 per draw, at thousands
-                of times the cost.
+            exact: draw by whole-number arithmetic and a fresh random number for every coin, instead of from tables and
+                one cipher stream; thousands of times slower, and without an upper limit to the variance.
 
         Returns:
             Signed integers of that shape, in steps of the grid.
@@ -98,13 +98,12 @@ class DistributedNoise:
     def tail(self, clients: int, coordinates: int, failure: float = FAILURE) -> int:
         """A bound on |sum of the clients' noise| that holds in all coordinates at once.
 
-        Chernoff's bound for the sum, over both signs and all coordinates; what the tables may differ from the law is
-        taken from `failure` first.
+        Chernoff's bound for the sum, over both signs and all coordinates.
 
         Args:
             clients: the most whose shares are added, 1 or more.
             coordinates: how many, 1 or more.
-            failure: chance that it does not hold, in (2^-50, 1).
+            failure: chance that it does not hold, in (0, 1).
 
         Returns:
             The bound in steps.
@@ -113,7 +112,7 @@ class DistributedNoise:
             ConfigurationError: an argument out of its range.
         """
         shares = whole("clients", clients, least=1)
-        draws = shares * whole("coordinates", coordinates, least=1)
-        if not max(2.0**-50, draws * DISTANCE) < failure < 1.0:
-            raise ConfigurationError(f"failure is {failure!r}; give a chance between 2^-50 and 1, such as 2^-40")
-        return reach(self.law, shares * float(self.client_variance), (failure - draws * DISTANCE) / coordinates)
+        places = whole("coordinates", coordinates, least=1)
+        if not 0.0 < failure < 1.0:
+            raise ConfigurationError(f"failure is {failure!r}; give a chance between 0 and 1, such as 2^-40")
+        return reach(self.law, shares * float(self.client_variance), math.log(failure) - math.log(places))

@@ -28,18 +28,18 @@ def decay(law: str, variance: float, distance: float) -> float:
     return distance * math.asinh(distance / variance) - square / (math.hypot(distance, variance) + variance)
 
 
-def reach(law: str, variance: float, failure: float) -> int:
-    """The smallest whole t for which the bound gives P(|X| >= t) <= failure.
+def reach(law: str, variance: float, log_failure: float) -> int:
+    """The smallest whole t for which the bound gives ln P(|X| >= t) <= log_failure.
 
-    The search ends at t = L/3 + sqrt(L^2/9 + 2vL) with L = ln(2/failure), because h(t) >= t^2 / (2v + 2t/3) for both
-    laws (Bernstein: cosh s - 1 <= (s^2/2) / (1 - s/3)). L carries a relative 1e-9 for the rounding of floats.
+    The search ends at t = L/3 + sqrt(L^2/9 + 2vL) with L = ln 2 - log_failure, because h(t) >= t^2 / (2v + 2t/3) for
+    both laws (Bernstein: cosh s - 1 <= (s^2/2) / (1 - s/3)). L carries a relative 1e-9 for the rounding of floats.
 
     Args:
         law: "skellam" or "discrete_gaussian".
         variance: as in `decay`.
-        failure: probability in (0, 1).
+        log_failure: natural logarithm of a probability, below 0.
     """
-    target = math.log(2.0 / failure) * (1.0 + 1e-9)
+    target = (math.log(2.0) - log_failure) * (1.0 + 1e-9)
     short, far = 0, math.ceil(target / 3.0 + math.sqrt(target * target / 9.0 + 2.0 * variance * target)) + 1
     while far - short > 1:
         middle = (short + far) // 2

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from secure_agg.errors import MessageRefused, RoundAborted
+from secure_agg.errors import MessageRefused, SecureAggregationError
 from secure_agg.keys import Identity
 from secure_agg.masking import Floor, MaskingClient, MaskingServer, Stage, Terms
 from secure_agg.prg import random_words
@@ -97,7 +97,7 @@ class Play:
                 continue
             try:
                 reply = self.answer(one)
-            except (RoundAborted, MessageRefused) as refused:
+            except SecureAggregationError as refused:
                 self.refusals[one] = refused
                 continue
             self.receive(one, reply)
@@ -149,6 +149,12 @@ class Play:
         """Remember what must be gone later."""
         self.secrets[one] = secrets_of(self.clients[one])
         return self.secrets[one]
+
+    def server_state(self):
+        """All that the server knows, to be compared."""
+        server = self.server
+        others = {name: value for name, value in vars(server).items() if name not in {"_sum", "_total", "_circle"}}
+        return repr(others), server._sum.tobytes()
 
     def expected(self, survivors=None):
         """The sum in the open, coordinate by coordinate, in Python's integers."""

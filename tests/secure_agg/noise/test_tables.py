@@ -1,6 +1,7 @@
 import math
+from bisect import bisect_right
 from fractions import Fraction
-from itertools import pairwise
+from itertools import accumulate
 
 import numpy as np
 import pytest
@@ -10,18 +11,37 @@ from secure_agg.errors import ConfigurationError
 from secure_agg.noise import InverseTable, pmf
 from secure_agg.noise import tables as module
 from secure_agg.noise.laws import half_weights
+from secure_agg.noise.tables import cumulative
+from secure_agg.noise.tails import reach
 
 KEY = bytes(range(32))
 LAWS = ("skellam", "discrete_gaussian")
 
 
-def refuse_more(count):
-    raise AssertionError(f"{count} more words were asked for")
+def refuse_more(place):
+    raise AssertionError(f"more bits were asked for at {place}")
 
 
-def cumulative(table):
-    """The thresholds as whole numbers of 128 bits."""
-    return [(int(high) << 64) + int(low) for high, low in zip(table._high, table._low, strict=True)]
+class GivenBits:
+    """Bits that are all the number's: what a table asks for, it gets from the front of `bits`."""
+
+    def __init__(self, bits, width):
+        self.bits_left, self.width, self.asked = bits, width, []
+
+    def bits(self, count):
+        self.asked.append(count)
+        self.width -= count
+        given, self.bits_left = divmod(self.bits_left, 1 << self.width)
+        return given
+
+
+def true_cumulative(law, variance, precision=1024):
+    """2^precision times the distribution function, from a far wider and finer table than those under test."""
+    last = 4 * reach(law, float(variance), -(128 + 40) * math.log(2))
+    half = half_weights(law, variance, last, 2 * precision)
+    total = 2 * sum(half) - half[0]
+    edges = accumulate([*half[:0:-1], *half], initial=0)
+    return last, [(below << precision) // total for below in edges]
 
 
 @pytest.mark.parametrize("law", LAWS)
@@ -29,12 +49,11 @@ def cumulative(table):
 def test_draws_pass_a_chi_square_test_against_the_law(law, variance):
     table, count = InverseTable(law, variance), 200_000
     values = table.draw(count, KEY)
-    half = pmf(law, variance, table.reach)
+    reached = 1 - int(table._lowest) + 5
+    half = pmf(law, variance, reached)
     edges = np.unique(np.round(np.linspace(-4, 4, 33) * math.sqrt(variance)))
     full = np.cumsum(np.concatenate([half[:0:-1], half]))
-    at_most = np.array(
-        [full[int(edge) + table.reach] if abs(edge) <= table.reach else float(edge > 0) for edge in edges]
-    )
+    at_most = np.array([full[int(edge) + reached] if abs(edge) <= reached else float(edge > 0) for edge in edges])
     expected = count * np.diff(np.concatenate([[0.0], at_most, [1.0]]))
     counted = np.diff(np.concatenate([[0], np.searchsorted(np.sort(values), edges, side="right"), [count]]))
     keep = expected > 4
@@ -43,91 +62,81 @@ def test_draws_pass_a_chi_square_test_against_the_law(law, variance):
 
 
 @pytest.mark.parametrize("law", LAWS)
-def test_the_stated_distance_holds_for_the_table_as_built(law):
-    """Cell probabilities from the thresholds against weights of a far wider table, in exact arithmetic."""
-    table = InverseTable(law, 9.0)
-    wide = half_weights(law, Fraction(9), 3 * table.reach)
-    total = 2 * sum(wide) - wide[0]
-    edges = [0, *cumulative(table), 2**128]
-    cells = [Fraction(above - below, 2**128) for below, above in pairwise(edges)]
-    law_cells = [Fraction(wide[abs(k)], total) for k in range(-table.reach, table.reach + 1)]
-    outside = 1 - sum(law_cells)
-    apart = (sum(abs(a - b) for a, b in zip(cells, law_cells, strict=True)) + outside) / 2
-    assert 0 < apart <= table.distance <= module.DISTANCE
+@pytest.mark.parametrize("variance", [Fraction(1, 9), Fraction(9), Fraction(0.1) + 700])
+@pytest.mark.parametrize("precision", [64, 128])
+def test_the_thresholds_are_within_their_proven_units(law, variance, precision):
+    thresholds = cumulative(law, variance, precision)
+    middle = len(thresholds) // 2 - 1
+    last, true = true_cumulative(law, variance)
+    for k in range(-middle, middle + 2):
+        exactly = Fraction(true[last + k], 2 ** (1024 - precision))
+        assert -1 < exactly - thresholds[middle + k] < 2
 
 
 @pytest.mark.parametrize("law", LAWS)
-def test_the_largest_table_stays_under_the_promised_distance(law):
-    largest = InverseTable(law, float(module.LARGEST_DEVIATION**2))
-    assert largest.reach < 2**18
-    assert largest.distance < module.DISTANCE
+def test_the_error_bound_covers_the_largest_table_and_the_finest_precision(law):
+    """The proof of `cumulative` asks for a reach below 2^30; 2^12 bits are never reached (a chance of 2^-2000)."""
+    assert reach(law, float(module.LARGEST_DEVIATION**2), -(4096 + 40) * math.log(2)) < 2**30
 
 
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("variance", [0.5, 40.0, 250_000.0])
-def test_every_word_lands_in_the_cell_that_exact_comparison_gives(law, variance):
+def test_every_word_clear_of_thresholds_lands_in_the_right_cell(law, variance):
     table = InverseTable(law, variance)
-    edges = cumulative(table)
-    words = np.random.default_rng(1).integers(0, 2**64, 2000, dtype=np.uint64)
-    expected = [np.searchsorted(np.array(edges, object), int(word) << 64, side="right") for word in words]
-    assert table.invert(words, refuse_more).tolist() == [place - table.reach for place in expected]
+    last, true = true_cumulative(law, Fraction(variance), 256)
+    words = np.random.default_rng(1).integers(0, 2**64, 1000, dtype=np.uint64)
+    expected = [bisect_right(true, int(word) << 192) - 1 - last for word in words]
+    assert table.invert(words, refuse_more).tolist() == expected
 
 
-def test_a_word_that_equals_a_threshold_is_settled_by_the_lower_half():
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("variance", [Fraction(1, 9), Fraction(9), Fraction(2000)])
+@pytest.mark.parametrize("offset", [-2, -1, 0, 1, 2])
+def test_words_at_a_threshold_are_decided_by_further_bits(law, variance, offset):
+    """Numbers of 960 bits right at, and just beside, the true thresholds: each lands where exact comparison says."""
+    table = InverseTable(law, variance)
+    last, true = true_cumulative(law, variance)
+    near = [k for k in range(-9, 10) if 2**1024 > true[last + k] > 2**970]
+    for k in near:
+        for nudge in (-(2**600), 0, 2**600):
+            number = true[last + k] + (offset << 960) + nudge
+            if not 0 <= number < 2**1024:
+                continue
+            rest = GivenBits(number % 2**960, 960)
+            value = table.invert(np.array([number >> 960], np.uint64), lambda _, rest=rest: rest)[0]
+            if rest.width:
+                assert value == bisect_right(true, number) - 1 - last
+            assert rest.asked == [64 << step for step in range(len(rest.asked))]
+            assert (len(rest.asked) >= 3) == (offset == 0)
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_the_ends_of_the_words_open_tails_beyond_the_table(law):
+    table = InverseTable(law, 9.0)
+    ends = np.array([0, 2**64 - 1], np.uint64)
+    deep = table.invert(ends, lambda place: GivenBits(2**830 if place == 0 else 2**960 - 2**830, 960))
+    last, true = true_cumulative(law, Fraction(9))
+    assert deep[0] == bisect_right(true, 2**830) - 1 - last
+    assert deep[1] == bisect_right(true, 2**1024 - 2**830) - 1 - last
+    assert -deep[0] == deep[1] > 35
+
+
+def test_draws_use_further_bits_of_their_own(monkeypatch):
     table = InverseTable("skellam", 3.0)
-    cell = table.reach + 1
-    high, low = int(table._high[cell]), int(table._low[cell])
-    words = np.array([high, 2**63, high, high], np.uint64)
     asked = []
 
-    def lower(count):
-        asked.append(count)
-        return np.array([low - 1, low, low + 1], np.uint64)
+    def word_zero(count, dtype, key):
+        return np.zeros(count, dtype)
 
-    assert table.invert(words, lower).tolist() == [1, 0, 2, 2]
-    assert asked == [3]
+    def coins(key):
+        asked.append(key)
+        return GivenBits(2**900 * (1 + len(asked)), 960)
 
-
-def test_several_thresholds_under_one_word_are_all_looked_at():
-    """Deep in the lower tail the upper halves are 0, so the lower half alone decides."""
-    table = InverseTable("skellam", 3.0)
-    zeros = int((table._high == 0).sum())
-    assert zeros > 3
-    for cell in range(zeros):
-        words = np.zeros(1, np.uint64)
-        at = table._low[cell]
-        same = int(np.searchsorted(table._low[:zeros], at, side="right"))
-        assert table.invert(words, lambda _, at=at: np.array([at]))[0] + table.reach == same
-
-
-def test_the_extreme_words_give_the_ends_of_what_128_bits_resolve():
-    table = InverseTable("discrete_gaussian", 3.0)
-    most = np.array([2**64 - 1], np.uint64)
-    least = table.invert(np.zeros(1, np.uint64), lambda n: np.zeros(n, np.uint64))[0]
-    weights = half_weights("discrete_gaussian", Fraction(3), 80)
-    below = [Fraction(sum(weights[k:]), 2 * sum(weights) - weights[0]) for k in range(80)]
-    assert below[-least] * 2**128 >= 1 > below[-least + 1] * 2**128
-    assert table.invert(most, lambda n: np.full(n, 2**64 - 1, np.uint64))[0] == table.reach
-
-
-def test_more_words_continue_the_stream_of_the_key(monkeypatch):
-    """With words cut to a few leading bits ties are common, and the second half must not repeat the first."""
-    true_words = module.random_words
-    seen = []
-
-    def coarse(count, dtype, key):
-        words = true_words(count, dtype, key)
-        seen.append(count)
-        return words
-
-    monkeypatch.setattr(module, "random_words", coarse)
-    table = InverseTable("skellam", 3.0)
-    first = true_words(50, np.uint64, KEY)
-    table._high[table.reach] = first[10]
-    table._guide[:] = -1
-    table._low[table.reach] = true_words(51, np.uint64, KEY)[50]
-    assert table.draw(50, KEY)[10] == 1
-    assert seen == [50, 51]
+    monkeypatch.setattr(module, "random_words", word_zero)
+    monkeypatch.setattr(module, "Coins", coins)
+    values = table.draw(3, KEY)
+    assert len(set(asked)) == 3
+    assert values[0] < values[2] <= -15
 
 
 def test_a_key_repeats_and_the_operating_system_does_not():
