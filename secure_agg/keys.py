@@ -24,6 +24,12 @@ SIGNATURE_BYTES = 64
 TAG_BYTES = 16
 
 _MOST_DERIVED = 255 * 32
+_FIELD = 2**255 - 19
+_ORDER_EIGHT = (
+    0x00B8495F16056286FDB1329CEB8D09DA6AC49FF1FAE35616AEB8413B7C7AEBE0,
+    0x57119FD0DD4E22D8868E1C58C45C44045BEF839C55B1D0B1248C50A3BC959C5F,
+)
+_LOW_ORDER = frozenset(u.to_bytes(KEY_BYTES, "little") for u in (0, 1, _FIELD - 1, *_ORDER_EIGHT))
 
 
 class Aead(StrEnum):
@@ -70,6 +76,14 @@ class KeyPair:
             raise KeyRefused(
                 f"the public key {public.hex()} is of low order, so the agreed secret would be public; drop its sender"
             ) from refused
+
+
+def well_formed(public: bytes) -> bool:
+    """Whether a public key is of full order and in its one canonical form.
+
+    X25519 itself takes other spellings of a point without a word, and meets low order only when a secret is agreed.
+    """
+    return int.from_bytes(public, "little") < _FIELD and public not in _LOW_ORDER
 
 
 def derive(secret: bytes, length: int, *, label: str, context: bytes, parts: Iterable[bytes] = ()) -> bytes:

@@ -83,8 +83,7 @@ def add_streams(
         ConfigurationError: a key of another length, another kind of array, or fewer than one thread.
     """
     _accept(total, [*plus, *minus], cipher)
-    if threads < 1:
-        raise ConfigurationError(f"threads is {threads}; give 1 or more")
+    accept_threads(threads)
     if threads == 1 or total.nbytes <= CHUNK:
         _add_segment(total, 0, plus, minus, cipher)
         return
@@ -117,6 +116,16 @@ def random_words(count: int, dtype: Any, key: bytes | None = None) -> Words:
     words: Words = np.empty(count, np.dtype(dtype).newbyteorder("<"))
     keystream(secrets.token_bytes(32) if key is None else key, words)
     return words
+
+
+def accept_threads(threads: int) -> None:
+    """Return quietly when there is at least one.
+
+    Raises:
+        ConfigurationError: there is not.
+    """
+    if threads < 1:
+        raise ConfigurationError(f"threads is {threads}; give 1 or more")
 
 
 def _add_segment(

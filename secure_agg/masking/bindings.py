@@ -32,9 +32,12 @@ def channels(context: bytes, agreed: bytes, *, ours: Party, theirs: Party) -> tu
     return (upwards, downwards) if ours < theirs else (downwards, upwards)
 
 
-def shares(context: bytes, *, sender: int, receiver: int) -> bytes:
-    """Associated data of a sealed pair of shares."""
-    return joined(b"secure_agg shares", context, _id(sender), _id(receiver))
+def shares(context: bytes, *, sender: Party, receiver: Party) -> bytes:
+    """Associated data of a sealed pair of shares.
+
+    It names the mask keys of both, so that a pair does not open where the two do not hold the same keys of each other.
+    """
+    return joined(b"secure_agg shares", context, _id(sender[0]), _id(receiver[0]), sender[1], receiver[1])
 
 
 def self_mask(terms: Terms, context: bytes, seed: bytes, client: int) -> bytes:

@@ -38,7 +38,7 @@ from secure_agg.errors import (
     UnexpectedStage,
     UnmaskRefused,
 )
-from secure_agg.keys import KEY_BYTES, Identity, KeyPair, seal, unseal, verify
+from secure_agg.keys import KEY_BYTES, Identity, KeyPair, seal, unseal, verify, well_formed
 from secure_agg.masking import bindings
 from secure_agg.masking.floor import Floor
 from secure_agg.masking.graph import Circle
@@ -57,7 +57,7 @@ from secure_agg.masking.messages import (
 )
 from secure_agg.masking.snapshot import Snapshot
 from secure_agg.masking.terms import RUN_BYTES, Terms
-from secure_agg.prg import Words, add_streams
+from secure_agg.prg import Words, accept_threads, add_streams
 
 Store = Callable[[bytes], None]
 """Keeps a snapshot safe; called before the bytes that it allows are handed out."""
@@ -93,15 +93,15 @@ class MaskingClient:
             raise ConfigurationError(f"the client's id is {client}; give one from 0 to {SERVER - 1}")
         if len(run) != RUN_BYTES:
             raise ConfigurationError(f"run has {len(run)} bytes; give {RUN_BYTES}")
+        accept_threads(threads)
         self.client = client
         self._floor = floor
         self._run = run
-        self._after = after
         self._identity = identity
         self._directory = directory or {}
         self._store = store
         self._threads = threads
-        self._state = Snapshot(client=client, run=run)
+        self._state = Snapshot(client=client, run=run, after=after)
 
     @classmethod
     def restore(
@@ -122,7 +122,7 @@ class MaskingClient:
         state = Snapshot.decode(snapshot)
         client = cls(
             state.client, floor,
-            run=state.run, identity=identity, directory=directory, store=store, threads=threads,
+            run=state.run, after=state.after, identity=identity, directory=directory, store=store, threads=threads,
         )  # fmt: skip
         client._state = state
         return client
@@ -161,9 +161,9 @@ class MaskingClient:
         """
         envelope = self._open(invitation, Stage.INVITATION)
         terms = Terms.decode(bytes(envelope.body))
-        if terms.run != self._run or terms.round <= self._after:
+        if terms.run != self._run or terms.round <= self._state.after:
             raise StaleMessage(
-                f"the invitation is to round {terms.round}; this client takes part in rounds after {self._after}"
+                f"the invitation is to round {terms.round}; this client takes part in rounds after {self._state.after}"
             )
         envelope.expect_round(terms.round)
         with self._or_end():
@@ -211,7 +211,9 @@ class MaskingClient:
                     circle.context, channel_pair.agree(theirs.channel_key),
                     ours=(self.client, channel_pair.public), theirs=(neighbour, theirs.channel_key),
                 )  # fmt: skip
-                associated = bindings.shares(circle.context, sender=self.client, receiver=neighbour)
+                associated = bindings.shares(
+                    circle.context, sender=(self.client, mask_pair.public), receiver=(neighbour, theirs.mask_key)
+                )
                 sealed.append(seal(terms.suite.aead, outbound, key_share + seed_share, associated))
                 state.inbound[neighbour] = inbound
             state.roster, state.context, state.neighbours = listed.ids, circle.context, neighbours
@@ -237,9 +239,10 @@ class MaskingClient:
         envelope.expect_round(terms.round)
         state = self._state
         delivered = Delivery.decode(envelope.body, len(state.neighbours))
-        if vector.dtype != terms.ring.dtype or vector.shape != (terms.length,):
+        shape, dtype = getattr(vector, "shape", None), getattr(vector, "dtype", None)
+        if not isinstance(vector, np.ndarray) or dtype != terms.ring.dtype or shape != (terms.length,):
             raise ConfigurationError(
-                f"the vector has shape {vector.shape} and dtype {vector.dtype}; the terms ask for "
+                f"got a {type(vector).__name__} of shape {shape} and dtype {dtype}; the terms ask for an array of "
                 f"({terms.length},) and {terms.ring.dtype}"
             )
         with self._or_end():
@@ -253,13 +256,16 @@ class MaskingClient:
             minus: list[bytes] = []
             for place, sealed in zip(senders, delivered.sealed, strict=True):
                 neighbour = state.neighbours[place]
-                associated = bindings.shares(state.context, sender=neighbour, receiver=self.client)
+                their_key = state.mask_keys[place]
+                associated = bindings.shares(
+                    state.context, sender=(neighbour, their_key), receiver=(self.client, mask_pair.public)
+                )
                 pair = unseal(terms.suite.aead, state.inbound[neighbour], sealed, associated)
                 self._accept_pair(neighbour, pair)
                 state.held[neighbour] = bytearray(pair)
                 mask = bindings.pair_mask(
                     terms, state.context, mask_pair,
-                    ours=self.client, theirs=neighbour, their_key=state.mask_keys[place],
+                    ours=self.client, theirs=neighbour, their_key=their_key,
                 )  # fmt: skip
                 (plus if self.client < neighbour else minus).append(mask)
             masked = vector.copy()
@@ -286,6 +292,9 @@ class MaskingClient:
             living = frozenset(state.roster[alive].tolist())
             if self.client not in living:
                 raise UnmaskRefused(f"client {self.client} sent its masked input and is not among the survivors")
+            strangers = living - {self.client} - set(state.held)
+            if strangers:
+                raise UnmaskRefused(f"client {min(strangers)} is called a survivor and never shared with this client")
             self._accept_survivors(len(living) - 1)
             state.confirmed = living
             signature = self._identity.sign(bindings.survivors(state.context, alive))
@@ -328,16 +337,23 @@ class MaskingClient:
         seen = {pair.public for pair in self._keys}
         for neighbour, theirs in zip(neighbours, advertisements, strict=True):
             for key in (theirs.mask_key, theirs.channel_key):
+                if not well_formed(key):
+                    raise KeyRefused(
+                        f"client {neighbour} advertises {key.hex()[:16]}.., of low order or not in its one form"
+                    )
                 if key in seen:
                     raise KeyRefused(f"client {neighbour} advertises a key that is another party's: {key.hex()[:16]}..")
                 seen.add(key)
             if terms.signed:
-                if neighbour not in self._directory:
-                    raise SignatureRefused(
-                        f"the directory knows no client {neighbour}; add its identity, or leave the client out"
-                    )
                 signed = bindings.advertisement(terms, neighbour, theirs.mask_key, theirs.channel_key)
-                verify(self._directory[neighbour], theirs.signature, signed)
+                verify(self._identity_of(neighbour), theirs.signature, signed)
+
+    def _identity_of(self, neighbour: int) -> bytes:
+        if neighbour not in self._directory:
+            raise SignatureRefused(
+                f"the directory knows no client {neighbour}; add its identity, or leave the client out"
+            )
+        return self._directory[neighbour]
 
     @staticmethod
     def _accept_pair(neighbour: int, pair: bytes) -> None:
@@ -377,7 +393,7 @@ class MaskingClient:
             alive = np.fromiter((int(member) in state.confirmed for member in state.roster), bool)
             signed = bindings.survivors(state.context, alive)
             for place, signature in zip(np.flatnonzero(asked.confirmed).tolist(), asked.confirmations, strict=True):
-                verify(self._directory[state.neighbours[place]], signature, signed)
+                verify(self._identity_of(state.neighbours[place]), signature, signed)
 
     def _open(self, data: bytes, stage: Stage) -> Envelope:
         """The envelope of the message due, from the server to this client, in this run."""
@@ -407,7 +423,10 @@ class MaskingClient:
         """Whatever goes wrong inside ends the round with its secrets deleted."""
         try:
             yield
-        except BaseException:
+        except BaseException as reason:
             self._state.end("aborted")
-            self._save()
+            try:
+                self._save()
+            except Exception as failed:
+                reason.add_note(f"besides, the store failed to keep the end of this round: {failed!r}")
             raise

@@ -21,13 +21,14 @@ from secure_agg import shamir
 from secure_agg.errors import (
     ConfigurationError,
     DuplicateMessage,
+    KeyRefused,
     SharesRefused,
     SignatureRefused,
     TooFewClients,
     UnexpectedStage,
     WrongParty,
 )
-from secure_agg.keys import KeyPair, verify
+from secure_agg.keys import KeyPair, verify, well_formed
 from secure_agg.masking import bindings
 from secure_agg.masking.graph import Circle
 from secure_agg.masking.messages import (
@@ -48,7 +49,7 @@ from secure_agg.masking.messages import (
     header,
 )
 from secure_agg.masking.terms import Terms
-from secure_agg.prg import Words, add_streams
+from secure_agg.prg import Words, accept_threads, add_streams
 
 Requests = dict[int, bytes]
 """The next message for each client that is still with us."""
@@ -80,6 +81,7 @@ class MaskingServer:
     def __init__(
         self, terms: Terms, *, clients: int = 3, directory: Mapping[int, bytes] | None = None, threads: int = 1
     ) -> None:
+        accept_threads(threads)
         self.terms = terms
         self._least = max(clients, terms.threshold + 1)
         self._directory = directory or {}
@@ -160,8 +162,8 @@ class MaskingServer:
 
         Raises:
             MessageRefused: malformed, stale, misdirected, repeated or out of turn; the sum is untouched.
-            SignatureRefused, SharesRefused: the reply is signed by another identity, or holds no valid shares; it is
-            dropped and the round goes on without it.
+            KeyRefused, SignatureRefused: bad keys, or a signature by another identity; the reply is dropped
+                and the round goes on without it.
         """
         if self._awaits is None:
             raise UnexpectedStage("no message is due: the round has not begun, or is over")
@@ -211,6 +213,10 @@ class MaskingServer:
         match stage:
             case Stage.ADVERTISEMENT:
                 advertisement = Advertisement.decode(body, terms)
+                if not (well_formed(advertisement.mask_key) and well_formed(advertisement.channel_key)):
+                    raise KeyRefused(
+                        f"client {sender} advertises a key of low order or not in its one form; it is left out"
+                    )
                 if terms.signed:
                     self._verify(
                         sender, advertisement.signature,

@@ -13,11 +13,13 @@ from secure_agg.errors import ConfigurationError, SecureAggregationError
 from secure_agg.keys import KeyPair
 from secure_agg.masking.graph import Ids
 from secure_agg.masking.messages import Stage
-from secure_agg.masking.terms import Terms
+from secure_agg.masking.terms import MAX_CLIENTS, MAX_ROUND, Terms
 
 SNAPSHOT_VERSION = 1
 
 Ended = Literal["answered", "aborted"]
+
+_END: dict[str | None, Ended | None] = {None: None, "answered": "answered", "aborted": "aborted"}
 
 
 @dataclass(slots=True)
@@ -27,6 +29,7 @@ class Snapshot:
     Attributes:
         client: its id.
         run: of the round.
+        after: only later rounds of the run are accepted.
         awaits: the message it takes next; nothing once the round has ended.
         ended: how.
         terms: agreed to.
@@ -43,6 +46,7 @@ class Snapshot:
 
     client: int
     run: bytes
+    after: int = -1
     awaits: Stage | None = Stage.INVITATION
     ended: Ended | None = None
     terms: Terms | None = None
@@ -76,6 +80,7 @@ class Snapshot:
                 "secure_agg snapshot": SNAPSHOT_VERSION,
                 "client": self.client,
                 "run": self.run.hex(),
+                "after": self.after,
                 "awaits": self.awaits,
                 "ended": self.ended,
                 "terms": self.terms and self.terms.encode().hex(),
@@ -103,10 +108,11 @@ class Snapshot:
             if known["secure_agg snapshot"] != SNAPSHOT_VERSION:
                 raise ConfigurationError(f"it is of version {known['secure_agg snapshot']}")
             return cls(
-                client=known["client"],
+                client=_whole(known["client"], 0, MAX_CLIENTS),
                 run=bytes.fromhex(known["run"]),
+                after=_whole(known["after"], -1, MAX_ROUND),
                 awaits=known["awaits"] and Stage(known["awaits"]),
-                ended=known["ended"],
+                ended=_END[known["ended"]],
                 terms=known["terms"] and Terms.decode(bytes.fromhex(known["terms"])),
                 keys=known["keys"] and _pairs(*map(bytes.fromhex, known["keys"])),
                 context=bytes.fromhex(known["context"]),
@@ -123,6 +129,12 @@ class Snapshot:
                 f"these bytes are not a snapshot of version {SNAPSHOT_VERSION} of a masking client ({refused}); "
                 "begin the round anew"
             ) from refused
+
+
+def _whole(value: object, least: int, limit: int) -> int:
+    if type(value) is not int or not least <= value < limit:
+        raise ConfigurationError(f"{value!r} is no whole number from {least} to {limit - 1}")
+    return value
 
 
 def _pairs(mask: bytes, channel: bytes) -> tuple[KeyPair, KeyPair]:

@@ -18,6 +18,9 @@ LAYOUT_BYTES = 32
 MAX_CLIENTS = 2**32 - 1
 """Client ids run from 0 below this."""
 
+MAX_ROUND = 2**64
+"""Rounds run from 0 below this."""
+
 _FIELDS = struct.Struct(">16sQQIIBBBx32s")
 
 
@@ -77,7 +80,7 @@ class Terms:
             if len(value) != size:
                 raise ConfigurationError(f"{name} has {len(value)} bytes; give {size}")
         for name, number, least, limit in (
-            ("round", self.round, 0, 2**64),
+            ("round", self.round, 0, MAX_ROUND),
             ("length", self.length, 1, 2**48),
             ("threshold", self.threshold, 2, MAX_CLIENTS),
             ("neighbours", self.neighbours, 0, MAX_CLIENTS),

@@ -7,7 +7,7 @@ import secrets
 
 import numpy as np
 
-from secure_agg.keys import derive
+from secure_agg.noise.subkeys import subkey
 from secure_agg.prg import random_words
 
 _BLOCK = 1 << 13
@@ -65,7 +65,7 @@ class Coins:
         return trial % 2 == 1
 
     def _refill(self, key: bytes) -> None:
-        block_key = derive(key, 32, label="noise coins", context=self._block.to_bytes(8, "big"))
+        block_key = subkey(key, "coins", self._block)
         self._pool = self._pool[self._used :] + random_words(_BLOCK, np.uint8, block_key).tobytes()
         self._used = 0
         self._block += 1

@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secure_agg.errors import ConfigurationError
-from secure_agg.keys import derive
 from secure_agg.noise.checks import positive, whole
 from secure_agg.noise.event import NoiseEvent
 from secure_agg.noise.laws import Law
 from secure_agg.noise.rotation import Rotation
 from secure_agg.noise.rounding import BETA, NORM_SLACK, conditional_round, l1_bound, rounded_norm_bound
 from secure_agg.noise.shares import FAILURE, DistributedNoise
+from secure_agg.noise.subkeys import subkey
 
 _CLIP_SLACK = 1e-6
 _BLOCK = 1 << 18
@@ -113,10 +113,10 @@ class DistributedMechanism:
         rows = max(1, _BLOCK // self.coordinates)
         for start in range(0, len(vectors), rows):
             block = slice(start, start + rows)
-            rounding_key, noise_key = (None, None) if key is None else _block_keys(key, start)
+            for_rounding, for_noise = (key and subkey(key, purpose, start) for purpose in ("encoding", "noise"))
             steps = self._steps(vectors[block])
-            noise = self.noise.sample(steps.shape, noise_key, exact=exact)
-            np.add(conditional_round(steps, self.radius, self.beta, rounding_key), noise, out=encoded[block])
+            noise = self.noise.sample(steps.shape, for_noise, exact=exact)
+            np.add(conditional_round(steps, self.radius, self.beta, for_rounding), noise, out=encoded[block])
         return encoded
 
     def decode(self, total: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -182,9 +182,3 @@ class DistributedMechanism:
         scale = self.radius / np.maximum(norms, self.clip)
         steps = np.multiply(vectors, scale[:, None], dtype=np.float64)
         return steps if self.rotation is None else self.rotation.forward(steps)
-
-
-def _block_keys(key: bytes, start: int) -> tuple[bytes, bytes]:
-    """Keys for the rounding and for the noise of the block of rows that begins at `start`."""
-    both = derive(key, 64, label="noise encoding", context=start.to_bytes(8, "big"))
-    return both[:32], both[32:]

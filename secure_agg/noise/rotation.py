@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secure_agg.errors import ConfigurationError
-from secure_agg.keys import derive
 from secure_agg.noise.checks import whole
+from secure_agg.noise.subkeys import subkey
 from secure_agg.prg import random_words
 
 _RADIX = 6
@@ -113,7 +113,7 @@ def _hadamard(order: int) -> NDArray[np.float64]:
 @lru_cache(maxsize=4)
 def _signs(seed: bytes, dimension: int) -> NDArray[np.float64]:
     """[dimension] of +1 and -1."""
-    key = derive(seed, 32, label="noise rotation signs", context=dimension.to_bytes(8, "big"))
+    key = subkey(seed, "rotation signs", dimension)
     bits = np.unpackbits(random_words(-(-dimension // 8), np.uint8, key), count=dimension)
     signs = 1.0 - 2.0 * bits.astype(np.float64)
     signs.flags.writeable = False

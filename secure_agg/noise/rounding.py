@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secure_agg.errors import ConfigurationError
-from secure_agg.keys import derive
 from secure_agg.noise.checks import whole
+from secure_agg.noise.subkeys import subkey
 from secure_agg.prg import random_words
 
 BETA = math.exp(-0.5)
@@ -98,7 +98,7 @@ def conditional_round(
     for attempt in range(tries):
         if not pending.size:
             return rounded
-        attempt_key = key and derive(key, 32, label="noise rounding", context=attempt.to_bytes(4, "big"))
+        attempt_key = None if key is None else subkey(key, "rounding", attempt)
         drawn = _round(vectors[pending], attempt_key)
         within = _squared_norms(drawn) <= largest
         rounded[pending[within]] = drawn[within]

@@ -25,10 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secure_agg.errors import ConfigurationError
-from secure_agg.keys import derive
 from secure_agg.noise.checks import positive
 from secure_agg.noise.coins import Coins
 from secure_agg.noise.laws import Law, accept_law, half_weights
+from secure_agg.noise.subkeys import subkey
 from secure_agg.noise.tails import reach
 from secure_agg.prg import Words, random_words
 
@@ -82,10 +82,7 @@ class InverseTable:
         stream = secrets.token_bytes(32) if key is None else key
         words = random_words(count, np.uint64, stream)
 
-        def more(place: int) -> Coins:
-            return Coins(derive(stream, 32, label="noise table", context=place.to_bytes(8, "big")))
-
-        return self.invert(words, more)
+        return self.invert(words, lambda place: Coins(subkey(stream, "further bits", place)))
 
     def invert(self, words: Words, more: Callable[[int], Coins]) -> NDArray[np.int64]:
         """The values at given uniform numbers.

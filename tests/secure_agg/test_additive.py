@@ -256,6 +256,7 @@ def test_a_share_that_contradicts_itself_is_refused(wrong, sentence):
     share = sharing(Ring(32).zeros(3))[0]
     limits = {"parties": MAX_PARTIES, "party": MAX_PARTIES - 1, "contributors": MAX_CONTRIBUTORS, "tag": (1 << 128) - 1}
     assert sent(replace(share, **limits)).tag == limits["tag"]
+    assert sent(replace(share, tag=0)).tag == 0
     with pytest.raises(ShareError, match=sentence):
         replace(share, **wrong)
 
