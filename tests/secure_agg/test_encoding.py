@@ -202,6 +202,8 @@ def test_the_refusal_says_what_to_do():
         HeadroomError, match=r"943 clients within 4.0 at 65536 .* 29 bits .* 13 too few; take a ring of 32"
     ):
         require_headroom(Ring(16), clients=943, bound=4.0, scale=65536)
+    with pytest.raises(HeadroomError, match=r"needs 32 bits .* 16 too few; take a ring of 32 bits, a coarser"):
+        require_headroom(Ring(16), clients=1, bound=2**30)
     with pytest.raises(HeadroomError, match=r"2 too few; take a coarser scale, a smaller clip or fewer clients$"):
         require_headroom(Ring(64), clients=2, bound=2**63)
 
@@ -481,6 +483,17 @@ def test_a_fixed_point_of_nonsense_is_refused(wrong, sentence):
     FixedPoint(**good)
     with pytest.raises(ConfigurationError, match=sentence):
         FixedPoint(**{**good, **wrong})
+
+
+@pytest.mark.parametrize("bound", [math.nextafter(2.0**900, math.inf), math.nextafter(2.0**-900, 0)])
+def test_bounds_end_where_the_docstring_says(bound):
+    with pytest.raises(ConfigurationError, match=r"give a number between 2\^-900 and 2\^900"):
+        FixedPoint.for_sum(Ring(64), bound=bound, clients=1)
+
+
+def test_no_noise_is_reserved_for_unless_asked():
+    assert FixedPoint(Ring(16), 1.0, 2**15 - 1, 1.0, Rounding.NEAREST).tail == 0
+    assert FixedPoint.for_sum(Ring(16), bound=1.0, clients=2**15 - 1).tail == 0
 
 
 @pytest.mark.parametrize("wrong", [{"bound": -1.0}, {"clients": 0}, {"clients": 1.5}, {"tail": -1}, {"rounding": None}])

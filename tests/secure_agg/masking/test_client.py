@@ -54,7 +54,6 @@ def test_set_up():
         _ = client.terms
 
 
-@pytest.mark.xfail(strict=True, reason="BUG 5: threads=0 is found out in the middle of the round and ends it")
 def test_a_number_of_threads_that_cannot_be():
     with pytest.raises(ConfigurationError, match="threads"):
         MaskingClient(0, FLOOR, run=RUN, threads=0)
@@ -157,7 +156,6 @@ def test_a_client_put_back_without_its_identity_does_not_confirm(play):
     game.must_be_over(1)
 
 
-@pytest.mark.xfail(strict=True, reason="BUG 4: a raw KeyError where the directory lacks a confirmer")
 def test_a_client_put_back_without_its_directory_refuses_by_name(play):
     game = play(**SIZES[True]).until(Stage.REVEAL)
     client = MaskingClient.restore(game.clients[1].snapshot(), FLOOR, identity=game.identities[1])
@@ -200,7 +198,6 @@ def test_a_wrong_vector_changes_nothing(play, vector):
 
 
 @pytest.mark.parametrize("vector", [[1, 2, 3, 4], None, b"0123456789abcdef"])
-@pytest.mark.xfail(strict=True, reason="BUG 5: what is no array is an AttributeError")
 def test_a_vector_that_is_no_array(play, vector):
     game = play().until(Stage.MASKED_INPUT)
     before = game.clients[1].snapshot()
@@ -340,7 +337,6 @@ def dies(_):
     raise OSError("the process ended here")
 
 
-@pytest.mark.xfail(strict=True, reason="BUG 10: a store that fails while the round is being ended hides why it ended")
 def test_why_the_round_ended_is_said_even_when_the_store_fails(play):
     game = play().until(Stage.REVEAL)
     client = game.clients[1]

@@ -36,7 +36,6 @@ STAGES = {
     True: (Stage.ADVERTISEMENT, Stage.SHARES, Stage.MASKED_INPUT, Stage.CONFIRMATION, Stage.REVEAL),
 }
 EVERY_STAGE = [(signed, stage) for signed, stages in STAGES.items() for stage in stages]
-MASK_KEY_FLIPS = pytest.mark.xfail(strict=True, reason="BUG 2: an altered mask key of unsigned terms goes unnoticed")
 
 P = 2**255 - 19
 ORDER_8 = (
@@ -86,7 +85,7 @@ def refused_and_accepted(game, sender, reply):
         altered = flipped(reply, place)
         try:
             copy.deepcopy(game.server).receive(sender, altered)
-        except (MessageRefused, SignatureRefused) as refused:
+        except (MessageRefused, SignatureRefused, KeyRefused) as refused:
             with pytest.raises(type(refused)):
                 game.receive(sender, altered)
             assert game.server_state() == before
@@ -98,9 +97,7 @@ def refused_and_accepted(game, sender, reply):
 @pytest.mark.parametrize(
     ("signed", "stage"),
     [
-        pytest.param(signed, stage, marks=MASK_KEY_FLIPS if (signed, stage) == (False, Stage.ADVERTISEMENT) else ())
-        for signed, stage in EVERY_STAGE
-        if stage is not Stage.MASKED_INPUT
+        (signed, stage) for signed, stage in EVERY_STAGE if stage is not Stage.MASKED_INPUT
     ],
 )
 def test_a_bit_is_flipped_on_the_way_to_the_server(play, signed, stage):
@@ -140,13 +137,7 @@ def test_a_bit_of_the_masked_words_is_flipped(play, signed):
         np.testing.assert_array_equal(other.finish(), other.expected() + change)
 
 
-@pytest.mark.parametrize(
-    ("signed", "stage"),
-    [
-        pytest.param(signed, stage, marks=MASK_KEY_FLIPS if (signed, stage) == (False, Stage.SHARES) else ())
-        for signed, stage in EVERY_STAGE
-    ],
-)
+@pytest.mark.parametrize(("signed", "stage"), EVERY_STAGE)
 def test_a_bit_is_flipped_on_the_way_to_a_client(play, signed, stage):
     """Every byte of a server's message: as above."""
     game = play(**SIZES[signed]).until(stage)
@@ -303,7 +294,6 @@ def test_keys_given_twice(play, place, of, signed):
 
 
 @pytest.mark.parametrize("of", ["own mask", "other"])
-@pytest.mark.xfail(strict=True, reason="BUG 7: the same point under its other encoding passes as another key")
 def test_keys_given_twice_in_two_encodings(play, of):
     game = play().until(Stage.SHARES)
     head, adverts = roster_parts(game.requests[2], 64)
@@ -360,7 +350,6 @@ def test_swapped_keys_on_an_unsigned_roster_are_noticed_when_shares_do_not_open(
     assert is_sound(game)
 
 
-@pytest.mark.xfail(strict=True, reason="BUG 2: swapped mask keys of unsigned terms end in a wrong total, unnoticed")
 def test_swapped_mask_keys_on_an_unsigned_roster_do_not_end_in_a_wrong_total(play):
     game = play(6, 4).until(Stage.SHARES)
     head, adverts = roster_parts(game.requests[2], 64)
@@ -536,7 +525,6 @@ def test_a_list_of_survivors_without_oneself_or_with_too_few(play):
         game.must_be_over(2)
 
 
-@pytest.mark.xfail(strict=True, reason="BUG 1: `confirm` signs for survivors that never shared (U3 within U2, figure 4)")
 def test_a_list_of_survivors_with_one_that_never_shared(play):
     game = play(**SIZES[True]).until(Stage.MASKED_INPUT)
     delivery = delivery_of(game, 2)
@@ -600,7 +588,7 @@ class Deviating:
                 continue
             try:
                 got[one] = self.game.clients[one].confirm(header + messages.Survivors(flags).encode())[HEADER:]
-            except UnmaskRefused:
+            except (UnmaskRefused, UnexpectedStage):
                 continue
         return got
 
@@ -658,13 +646,14 @@ def test_signed_terms_stop_the_same_server(play):
     """Each answer needs confirmations of one list by a threshold of clients, and each client confirms one list."""
     game = play(11, 8, signed=True, floor=Floor(clients=9, threshold=8, signed=True))
     server = Deviating.begin(game, victim=0, told=range(1, 9))
-    first, second = set(game.ids) - {1, 2}, set(game.ids) - {3, 4}
+    first, second = set(game.ids) - {1}, set(game.ids) - {2}
     confirmed = server.confirmed(first)
-    with pytest.raises(UnexpectedStage):
-        server.confirmed(second)
-    server.ask(9, first, {1, 2}, confirmed)
+    assert set(confirmed) == set(range(2, 11))
+    assert game.clients[0].ended == "aborted"
+    assert not set(server.confirmed(second))
+    server.ask(9, first - {9}, {1}, confirmed)
     with pytest.raises(UnmaskRefused, match="contradicts"):
-        server.ask(10, second, {3, 4}, confirmed)
+        server.ask(10, second - {10}, {2}, confirmed)
 
 
 def open_one_of_signed(game, corrupt, bystanders):
@@ -677,7 +666,6 @@ def open_one_of_signed(game, corrupt, bystanders):
     return server.opened()
 
 
-@pytest.mark.xfail(strict=True, reason="BUG 1: four friends of seven with t = 5 suffice because `confirm` allows U3 beyond U2")
 def test_a_deviating_server_with_as_many_friends_as_the_bound_allows(play):
     """n = 7, t = 5 and 2 t + 1 - n = 4 friends; with survivors held to those who shared, it takes 2 t + 2 - n."""
     game = play(7, 5, signed=True)
