@@ -92,23 +92,31 @@ def test_every_word_clear_of_thresholds_lands_in_the_right_cell(law, variance):
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("variance", [Fraction(1, 9), Fraction(9), Fraction(2000)])
 @pytest.mark.parametrize("offset", [-2, -1, 0, 1, 2])
-def test_words_at_a_threshold_are_decided_by_further_bits(law, variance, offset):
-    """Numbers of 960 bits right at, and just beside, the true thresholds: each lands where exact comparison says."""
+@pytest.mark.parametrize("level", [64, 128])
+def test_words_at_a_threshold_are_decided_by_further_bits(law, variance, offset, level):
+    """Numbers at the true thresholds, or units of 2^-level beside, land where comparing all 1024 bits says."""
+    asked = {0: [64, 128, 256], 1: [64, 128], 2: [64]}[abs(offset)]
     table = InverseTable(law, variance)
     last, true = true_cumulative(law, variance)
-    near = [k for k in range(-9, 10) if 2**1024 > true[last + k] > 2**970]
+    near = [k for k in range(-9, 10) if 2**970 < true[last + k] < 2**1024 - 2**970]
     for k in near:
         for nudge in (-(2**600), 2**600):
-            number = true[last + k] + (offset << 960) + nudge
+            number = true[last + k] + (offset << 1024 - level) + nudge
             if not 0 <= number < 2**1024:
                 continue
             rest = GivenBits(number % 2**960, 960)
             value = table.invert(np.array([number >> 960], np.uint64), lambda _, rest=rest: rest)[0]
             assert value == bisect_right(true, number) - 1 - last
-            if offset == 0:
-                assert rest.asked == [64, 128, 256]
-            else:
-                assert rest.asked in ([], [64])
+            assert rest.asked == (asked if level == 128 or offset == 0 else asked[:-1])
+
+
+@pytest.mark.parametrize(("edge", "open_buckets"), [(5 << 54, {4, 5}), ((6 << 54) - 1, {5, 6}), ((5 << 54) + 2, {5})])
+def test_the_guide_leaves_open_every_bucket_within_a_unit_of_an_edge(edge, open_buckets):
+    shift, guide = module._guide(np.array([edge], np.uint64))
+    assert shift == 54
+    assert set(np.flatnonzero(guide < 0)) == open_buckets
+    assert (guide[:4] == 0).all()
+    assert (guide[7:] == 1).all()
 
 
 @pytest.mark.parametrize("law", LAWS)
