@@ -44,7 +44,7 @@ def test_rosters_below_the_floor():
     with pytest.raises(RosterRefused, match="gives 7 neighbours; this client's floor is 8"):
         loose.accept_roster(terms(), 8)
     bare = Floor(clients=3, threshold=2)
-    with pytest.raises(RosterRefused, match="threshold of 6 does not keep .* in a roster of 6 with 5 neighbours"):
+    with pytest.raises(RosterRefused, match=r"threshold of 6 does not keep .* in a roster of 6 with 5 neighbours"):
         bare.accept_roster(terms(), 6)
     with pytest.raises(RosterRefused, match="threshold of 6 does not keep"):
         bare.accept_roster(terms(neighbours=0), 13)

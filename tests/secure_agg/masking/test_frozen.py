@@ -53,9 +53,7 @@ def play_frozen(monkeypatch, *, signed, suite):
     directory = {one: identity.public for one, identity in identities.items()}
     server = MaskingServer(terms, directory=directory)
     floor = Floor(clients=3, threshold=2)
-    clients = {
-        one: MaskingClient(one, floor, run=RUN, identity=identities[one], directory=directory) for one in ids
-    }
+    clients = {one: MaskingClient(one, floor, run=RUN, identity=identities[one], directory=directory) for one in ids}
     vectors = {one: np.arange(5, dtype=np.uint32) * one for one in ids}
     digests, requests = {}, server.invite(ids)
     while server.awaits is not None:

@@ -57,7 +57,7 @@ def test_everybody_is_a_neighbour_where_all_are_asked_for_or_too_few_are_there()
 
 
 def test_it_is_a_ring():
-    """With two neighbours each, walking on comes back after everybody was seen; with k, one sees k/2 ahead and behind."""
+    """With two neighbours each, walking on meets everybody; with k, each is joined to the k/2 ahead and behind."""
     ids = list(range(0, 90, 3))
     ring = circle(terms(2, threshold=2), ids)
     seen, here, before = [], ids[0], None

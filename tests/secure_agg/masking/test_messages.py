@@ -24,7 +24,7 @@ def some_terms(draw, **fixed):
     """Any terms that can be."""
     signed = draw(st.booleans())
     half = 0 if signed else draw(st.integers(0, 2**31 - 1))
-    threshold = draw(st.integers(max(2, half + 1), 2 * half)) if half > 1 else 2 if half else draw(st.integers(2, 2**31))
+    threshold = draw(st.integers(max(2, half + 1), 2 * half if half else 2**31))
     fields = {
         "run": draw(st.binary(min_size=16, max_size=16)),
         "round": draw(st.integers(0, 2**64 - 1)),

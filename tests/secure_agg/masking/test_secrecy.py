@@ -53,8 +53,8 @@ class Seen:
         return bindings.self_mask(self.game.terms, self.context, self.seeds[one], one)
 
     def pair_mask(self, one, other):
-        theirs = self.pairs[other].public
-        return bindings.pair_mask(self.game.terms, self.context, self.pairs[one], ours=one, theirs=other, their_key=theirs)
+        pair, their_key = self.pairs[one], self.pairs[other].public
+        return bindings.pair_mask(self.game.terms, self.context, pair, ours=one, theirs=other, their_key=their_key)
 
     def unmasked(self, one, *, own=True, but=()):
         """An upload without its self mask (if `own`) and without its pair masks, `but` those with some neighbours."""
@@ -119,7 +119,7 @@ def test_the_total_less_one_revealed_seed_is_uniform(play):
     """All that is revealed in the end, but for the self mask of one survivor: the sum stays uniform."""
     seen = Seen(play)
     total = np.zeros(LENGTH, seen.game.terms.ring.dtype)
-    for one, upload in seen.uploads.items():
+    for upload in seen.uploads.values():
         total += upload
     streams = [seen.self_mask(one) for one in seen.survivors]
     for kept in range(len(streams)):
@@ -140,9 +140,7 @@ def test_shares_below_the_threshold_do_not_depend_on_the_secret():
     """Two secrets as unlike as can be: every share, and every pair of shares of three, has the same distribution."""
     rounds, threshold = 1500, 3
     low, high = (
-        np.array(
-            [[list(share[1:]) for share in shamir.split(secret, threshold, 5)] for _ in range(rounds)], np.uint8
-        )
+        np.array([[list(share[1:]) for share in shamir.split(secret, threshold, 5)] for _ in range(rounds)], np.uint8)
         for secret in (bytes(32), b"\xff" * 32)
     )
     for shares in (low, high):
@@ -192,7 +190,7 @@ def secrets_now(game):
 
 
 def test_advertised_keys_say_nothing_of_one_another():
-    """Mask key and channel key: bytes uniform but for the last, and no bytes of the two alike more often than chance."""
+    """Mask key and channel key: bytes uniform but for the last, in themselves and in their difference."""
     pairs = [(KeyPair.generate().public, KeyPair.generate().public) for _ in range(4000)]
     table = np.array([[list(first), list(second)] for first, second in pairs], np.uint8)
     assert uniformity(np.ascontiguousarray(table[:, :, :31])) > 1e-9

@@ -20,8 +20,9 @@ from secure_agg.errors import (
     UnexpectedStage,
     WrongParty,
 )
+from secure_agg.inprocess import aggregate, modular_sum
 from secure_agg.keys import Identity, KeyPair
-from secure_agg.masking import SERVER, MaskingServer, Stage, Terms, messages
+from secure_agg.masking import SERVER, Floor, MaskingServer, Stage, Terms, messages
 
 RUN = bytes(range(16))
 HEADER = messages.HEADER_BYTES
@@ -145,7 +146,6 @@ def test_a_masked_input_that_comes_too_late_is_not_added(play):
     np.testing.assert_array_equal(game.server.total, game.expected())
 
 
-
 @pytest.mark.parametrize(("signed", "stage"), EVERY_STAGE)
 def test_one_too_few_at_each_stage(play, signed, stage):
     """threshold + 1 answers are enough everywhere; with threshold answers nothing is opened and nothing stays."""
@@ -201,7 +201,7 @@ def test_nothing_of_the_total_is_there_before_the_end(play, data):
             if not data.draw(st.integers(0, 3)):
                 assert not game.server.finished
             game.answer_all(but=gone)
-            sums = [game.expected([one]) for one in game.ids] + [game.expected(game.ids), game.expected(set(game.ids) - gone)]
+            sums = [game.expected(some) for some in (*([one] for one in game.ids), game.ids, set(game.ids) - gone)]
             arrays = arrays_of(game.server)
             assert not any(np.array_equal(array, one) for array in arrays for one in sums)
             for look in ("total", "survivors"):
@@ -382,6 +382,38 @@ def test_sharers_without_enough_neighbours_are_pruned_until_none_is_left_to_prun
     with pytest.raises(TooFewClients, match="shared their secrets with enough neighbours"):
         game.server.advance()
     must_be_over(game)
+
+
+def test_pruning_leaves_the_largest_set_in_which_each_has_enough_neighbours(play):
+    """Against an oracle that throws out whoever has too few, again and again, for many sets of sharers."""
+    game = play(24, 4, neighbours=6).until(Stage.SHARES)
+    around = {one: set(game.server._circle.neighbours(one)) for one in game.ids}
+    rng, sizes = np.random.default_rng(3), set()
+    for _ in range(300):
+        sharers = {one for one in game.ids if rng.random() < 0.75}
+        expected = set(sharers)
+        while poor := {one for one in expected if len(around[one] & expected) < 4}:
+            expected -= poor
+        assert game.server._with_enough_neighbours(frozenset(sharers)) == expected
+        sizes.add(len(sharers) - len(expected))
+    assert len(sizes) > 3
+
+
+@pytest.mark.parametrize("dropped", [None, *STAGES[True]])
+def test_signed_rounds_from_end_to_end(dropped):
+    """One client falls silent at each stage: the sum is over the others, or over all if it masked its input."""
+    agreed = Terms(RUN, 0, 32, 4, 5, signed=True)
+    vectors = {one: np.full(4, one, np.uint32) for one in range(7)}
+    outcome = aggregate(vectors, agreed, dropouts={dropped: [6]} if dropped else None)
+    masked = dropped in {None, Stage.CONFIRMATION, Stage.REVEAL}
+    assert outcome.survivors == tuple(range(7 if masked else 6))
+    np.testing.assert_array_equal(outcome.total, modular_sum(vectors, outcome.survivors, agreed))
+
+
+def test_a_round_that_every_client_refuses():
+    vectors = {one: np.zeros(4, np.uint32) for one in range(5)}
+    with pytest.raises(TooFewClients, match="0 of 5 clients advertised"):
+        aggregate(vectors, terms(), floor=Floor(clients=3, threshold=4))
 
 
 def test_threads_do_not_change_the_total(play):
