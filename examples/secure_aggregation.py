@@ -69,7 +69,7 @@ def private_sum(vectors, silent, dropout):
     noise = noisy - vectors[list(outcome.survivors)].sum(0)
     epsilon = mechanism.event().epsilon(delta=1e-5)
     print(f"with noise for {least - parameters.corrupt} honest survivors: noise of {noise.std():.2f} a coordinate,")
-    print(f"epsilon {epsilon:.2f} at delta 1e-5 for one round, adding or removing one client\n")
+    print(f"epsilon {epsilon:.2f} at delta 1e-5 for one round, one client's vector present or zero\n")
 
 
 def shared_sum(vectors):
