@@ -56,7 +56,7 @@ from secure_agg.masking.messages import (
     header,
 )
 from secure_agg.masking.snapshot import Snapshot
-from secure_agg.masking.terms import RUN_BYTES, Terms
+from secure_agg.masking.terms import MAX_ROUND, RUN_BYTES, Terms
 from secure_agg.prg import Words, accept_threads, add_streams
 
 Store = Callable[[bytes], None]
@@ -94,14 +94,16 @@ class MaskingClient:
         if len(run) != RUN_BYTES:
             raise ConfigurationError(f"run has {len(run)} bytes; give {RUN_BYTES}")
         accept_threads(threads)
-        self.client = client
+        if not -1 <= after < MAX_ROUND:
+            raise ConfigurationError(f"after is {after}; give the last round taken part in, or -1 for none")
+        self.client = int(client)
         self._floor = floor
         self._run = run
         self._identity = identity
         self._directory = directory or {}
         self._store = store
         self._threads = threads
-        self._state = Snapshot(client=client, run=run, after=after)
+        self._state = Snapshot(client=int(client), run=run, after=int(after))
 
     @classmethod
     def restore(
@@ -240,7 +242,7 @@ class MaskingClient:
         state = self._state
         delivered = Delivery.decode(envelope.body, len(state.neighbours))
         shape, dtype = getattr(vector, "shape", None), getattr(vector, "dtype", None)
-        if not isinstance(vector, np.ndarray) or dtype != terms.ring.dtype or shape != (terms.length,):
+        if type(vector) is not np.ndarray or dtype != terms.ring.dtype or shape != (terms.length,):
             raise ConfigurationError(
                 f"got a {type(vector).__name__} of shape {shape} and dtype {dtype}; the terms ask for an array of "
                 f"({terms.length},) and {terms.ring.dtype}"

@@ -354,7 +354,6 @@ def test_the_named_error_says_it_is_a_refusal():
     assert not issubclass(ConfigurationError, MessageRefused)
 
 
-@pytest.mark.xfail(strict=True, reason="BUG 14: ids and rounds out of numpy arrays cannot be written into a snapshot")
 @pytest.mark.parametrize("kind", [np.int64, np.uint32])
 def test_ids_and_rounds_out_of_numpy_arrays(play, kind):
     game = play(stores=True)
@@ -364,14 +363,12 @@ def test_ids_and_rounds_out_of_numpy_arrays(play, kind):
     assert game.restored(2, game.kept[2][-1]).ended == "answered"
 
 
-@pytest.mark.xfail(strict=True, reason="BUG 15: a last round that no snapshot can hold is taken")
 @pytest.mark.parametrize("after", [-2, 2**64])
 def test_a_last_round_that_cannot_be(after):
     with pytest.raises(ConfigurationError, match="after"):
         MaskingClient(0, FLOOR, run=RUN, after=after)
 
 
-@pytest.mark.xfail(strict=True, reason="BUG 16: a masked array passes for a vector and ends the round with a raw error")
 def test_a_masked_array_is_no_vector_or_is_summed(play):
     game = play().until(Stage.MASKED_INPUT)
     try:
