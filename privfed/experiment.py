@@ -20,7 +20,7 @@ from torch import Tensor
 
 from privfed.data import Interactions, Split, SplitSpec, split
 from privfed.engines.checkpoint import Checkpoint
-from privfed.engines.simulation import Costs, Simulation
+from privfed.engines.simulation import Costs, Simulation, Wire
 from privfed.engines.transcript import Tap, Transcript
 from privfed.evaluation import EvaluationResult, Evaluator, Protocol
 from privfed.federation import Call, Clients, Message, Server, Streams, perform
@@ -65,6 +65,8 @@ class ExperimentConfig(BaseModel):
         taps: what to copy for attacks.
         chunk: clients trained together; null chooses.
         memory_limit_gib: bound on update buffers; null sets none.
+        wire: how closely the wire is simulated: `law` draws all Gaussian noise at once, `exact` every client's
+            own, `protocol` runs the real masking protocol too.
         device: where tensors live; `cpu` is the tested one.
     """
 
@@ -82,6 +84,7 @@ class ExperimentConfig(BaseModel):
     taps: TapConfig = TapConfig()
     chunk: int | None = Field(None, ge=1)
     memory_limit_gib: float | None = Field(None, gt=0)
+    wire: Wire = "exact"
 
     @property
     def method_name(self) -> str:
@@ -248,6 +251,7 @@ class Experiment:
             ledger,
             chunk=config.chunk,
             memory_limit=limit,
+            wire=config.wire,
             transcript=transcript,
         )
         history: list[Evaluated] = []
@@ -313,12 +317,13 @@ class Experiment:
         progress: dict[str, Any] = {
             "draws": simulation.draws,
             "ledger": ledger.state(),
-            "clip": [counts.uploads, counts.clipped],
+            "clip": [counts.uploads, counts.clipped, simulation.server_guard.clip_norms],
             "costs": [
                 simulation.costs.seconds,
                 simulation.costs.up_bytes,
                 simulation.costs.down_bytes,
                 simulation.costs.client_rounds,
+                simulation.costs.lost_rounds,
             ],
             "history": [[e.round, {part: r.model_dump(mode="json") for part, r in e.results.items()}] for e in history],
         }
@@ -331,7 +336,7 @@ class Experiment:
         ledger.load(saved["ledger"])
         simulation.draws = saved["draws"]
         counts = simulation.client_guard.counts
-        counts.uploads, counts.clipped = saved["clip"]
+        counts.uploads, counts.clipped, simulation.server_guard.clip_norms = saved["clip"]
         simulation.costs = Costs(*saved["costs"])
         history.extend(
             Evaluated(t, {part: EvaluationResult.model_validate(r) for part, r in results.items()})

@@ -46,6 +46,7 @@ from privfed.audit.report import (
 )
 from privfed.audit.tables import write_runs
 from privfed.data import Interactions, Split, SplitSpec, split
+from privfed.engines import Wire
 from privfed.evaluation import HONEST, Protocol
 from privfed.experiment import Experiment, ExperimentConfig, RunResult, TapConfig
 from privfed.privacy import PrivacyPlan
@@ -81,6 +82,7 @@ class AuditConfig(BaseModel):
     evaluate_every: int | None = Field(None, ge=1)
     taps: TapConfig = TapConfig()
     memory_limit_gib: float | None = Field(None, gt=0)
+    wire: Wire = "exact"
 
     @classmethod
     def for_method(
@@ -124,6 +126,7 @@ class AuditConfig(BaseModel):
                 evaluate_every=self.evaluate_every if rounds > 1 else None,
                 taps=self.taps if rounds > 1 else self.taps.model_copy(update={"rounds": (0,)}),
                 memory_limit_gib=self.memory_limit_gib,
+                wire=self.wire,
             )
             for seed in self.seeds
             for method, plan, rounds in grid
@@ -280,6 +283,8 @@ def as_run(experiment: Experiment, result: RunResult, name: str) -> Run:
         rounds=config.rounds,
         clients_per_round=config.privacy.sampling.expected(experiment.n_users),
         sampling=config.privacy.sampling.label,
+        wire=config.wire,
+        lost_rounds=costs.lost_rounds,
         utility=[
             UtilityRow(part=part, round=selected.round + 1, state=state if trained else "received", **m.model_dump())
             for part, evaluated in selected.results.items()

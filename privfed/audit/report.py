@@ -30,7 +30,7 @@ SCHEMA_VERSION: Literal[1] = 1
 POPULARITY = "popularity"
 """Name of the popularity recommender (a method) and of the popularity guesser (an attack)."""
 
-Tap = Literal["raw", "wire", "sum", "model"]
+Tap = Literal["raw", "wire", "sum", "model", "scores"]
 Record = dict[str, JsonValue]
 
 
@@ -124,8 +124,7 @@ class AttackRow(_Row):
 
     Attributes:
         tap: Where the adversary listened: before the protection (raw), at one client's message (wire), at the
-        sum
-            over clients (sum) or at the published model (model).
+            sum over clients (sum), at the published model (model) or at what a device shows its own user (scores).
         rounds: The rounds that its scores are made of, counted from 1.
         membership: "natural" members are people's real items, and say nothing about epsilon; "randomised"
         ones were
@@ -195,7 +194,10 @@ class Setting(_Row):
 
 
 class Run(_Row):
-    """One method under one setting with one seed."""
+    """One method under one setting with one seed.
+
+    `wire` says how closely the wire was simulated, `lost_rounds` how many rounds were too small to be opened.
+    """
 
     run_id: str
     method: str
@@ -205,6 +207,8 @@ class Run(_Row):
     rounds: int
     clients_per_round: Number
     sampling: str
+    wire: str = "exact"
+    lost_rounds: int = 0
     utility: list[UtilityRow]
     guarantee: GuaranteeRow
     attacks: list[AttackRow]

@@ -3,7 +3,16 @@
 from dataclasses import dataclass
 
 from privfed.methods import Method
-from privfed.privacy import ClipOnly, LocalLaplace, Nothing, UnclippedNoise
+from privfed.privacy import (
+    CentralGaussian,
+    ClipOnly,
+    DistributedGaussian,
+    LocalGaussian,
+    LocalLaplace,
+    Nothing,
+    SecureSum,
+    UnclippedNoise,
+)
 from privfed.privacy.plan import Protection
 
 EXAMPLES: dict[str, Protection] = {
@@ -12,6 +21,10 @@ EXAMPLES: dict[str, Protection] = {
     "clip": ClipOnly(clip_norm=1.0),
     "published-noise": UnclippedNoise(scale=0.3),
     "local-laplace": LocalLaplace(clip_norm=1.0, epsilon0=1.0),
+    "local-gaussian": LocalGaussian(clip_norm=1.0, noise_multiplier=1.0),
+    "central-gaussian": CentralGaussian(clip_norm=1.0, noise_multiplier=1.0),
+    "secure-sum": SecureSum(clip_norm=1.0),
+    "distributed-gaussian": DistributedGaussian(clip_norm=1.0, noise_multiplier=1.0, n_min_honest=100),
 }
 """One protection of every kind, by the words that name it on the command line."""
 

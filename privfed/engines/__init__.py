@@ -1,7 +1,7 @@
 """Engines run a federation; methods never know which one."""
 
 from privfed.engines.checkpoint import Checkpoint, CheckpointError
-from privfed.engines.simulation import Costs, MemoryLimitError, Simulation
+from privfed.engines.simulation import Costs, MemoryLimitError, Simulation, TooFewClientsError, Wire
 from privfed.engines.transcript import PULL, TAPS, Observation, Tap, Transcript, load_observations
 
 __all__ = [
@@ -14,6 +14,8 @@ __all__ = [
     "Observation",
     "Simulation",
     "Tap",
+    "TooFewClientsError",
     "Transcript",
+    "Wire",
     "load_observations",
 ]

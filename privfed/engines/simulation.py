@@ -2,11 +2,22 @@
 
 Every party runs here, so a simulation measures utility, leakage and cost; it protects nobody. The code that clips,
 noises and charges is the code that a deployment runs.
+
+How closely the wire is simulated is a choice (`Wire`), and every report names it. The guarantee does not depend on it:
+
+* `law`: Gaussian noise of all clients together is drawn once, on the sum, with the variance it has there; rounding to a
+  ring is left out. For sweeps.
+* `exact`: every client rounds and noises by itself, and ring words are added in the open, which is what secure
+  aggregation computes.
+* `protocol`: like `exact`, with the words going through the real masking protocol, messages and all. For proof: the
+  two are equal to the bit.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from jaxtyping import Int64
@@ -27,8 +38,15 @@ from privfed.federation import (
     Total,
     perform,
 )
-from privfed.privacy import ClientGuard, Ledger, PrivacyPlan, ServerGuard
-from privfed.updates import TILE, ClientUpdates, Schema, upload_bytes
+from privfed.privacy import ClientGuard, Ledger, PrivacyPlan, RingCode, ServerGuard
+from privfed.updates import TILE, ClientUpdates, Schema, schema_digest, upload_bytes
+from secure_agg import parameters
+from secure_agg.inprocess import aggregate
+from secure_agg.masking import Terms
+from secure_agg.prg import Words
+
+Wire = Literal["law", "exact", "protocol"]
+"""How closely the wire is simulated; see the module."""
 
 Observer = Callable[[Clients, Call, Message, ClientUpdates], None]
 """The experimenter's view between training and guard: (clients, call, message, raw updates)."""
@@ -37,18 +55,23 @@ DEFAULT_CHUNK = 64
 _COPIES_PER_CHUNK = 4
 
 
+class TooFewClientsError(FederationError):
+    """A round has too few honest clients for its noise: it is not opened and changes nothing."""
+
+
 class MemoryLimitError(ValueError):
     """The run does not fit the memory it was given."""
 
 
 @dataclass(slots=True)
 class Costs:
-    """Measured seconds by stage, and bytes on the simulated wire."""
+    """Measured seconds by stage, bytes on the simulated wire, and rounds that were too small to open."""
 
     seconds: dict[str, float] = field(default_factory=lambda: {"clients": 0.0, "privacy": 0.0, "sum": 0.0})
     up_bytes: float = 0.0
     down_bytes: float = 0.0
     client_rounds: int = 0
+    lost_rounds: int = 0
 
 
 class Simulation:
@@ -62,6 +85,7 @@ class Simulation:
         ledger: charged before anything is released.
         chunk: clients per call; None chooses whole tiles from `memory_limit`.
         memory_limit: bytes that update buffers may take; None sets no bound.
+        wire: how closely the wire is simulated.
         transcript: what to tap; None taps nothing and costs nothing.
         observers: called per chunk between training and guard.
 
@@ -79,12 +103,14 @@ class Simulation:
         *,
         chunk: int | None = None,
         memory_limit: int | None = None,
+        wire: Wire = "exact",
         transcript: Transcript | None = None,
         observers: Sequence[Observer] = (),
     ) -> None:
         self.clients, self.plan, self.population = clients, plan, population
         self.client_guard = ClientGuard(plan, streams)
-        self.server_guard = ServerGuard(plan, ledger)
+        self.server_guard = ServerGuard(plan, ledger, streams)
+        self.wire: Wire = wire
         self.costs = Costs()
         self.transcript, self.observers = transcript, list(observers)
         self._streams, self._chunk, self._limit = streams, chunk, memory_limit
@@ -98,6 +124,9 @@ class Simulation:
         """One round of `server`; its releases are confirmed and private state committed round by round."""
         try:
             server.round(self, t)
+        except TooFewClientsError:
+            self.clients.discard()
+            self.costs.lost_rounds += 1
         except BaseException:
             self.clients.discard()
             raise
@@ -136,34 +165,92 @@ class Simulation:
         return everybody
 
     def ask(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Total:
-        """Sum the cohort's protected uploads; sums of real blocks accumulate in float64."""
+        """Sum the cohort's protected uploads; sums of real blocks accumulate in float64, ring words in their ring."""
         ask = self._begin(step, cohort, schema)
-        sums = {
-            name: torch.zeros(b.shape, dtype=torch.float64 if b.kind == "real" else torch.int64)
-            for name, b in schema.items()
-        }
-        for call, own, updates in self._chunks(step, ask, cohort, message, schema):
-            started = time.perf_counter()
-            if self.client_guard.adds_noise:
-                for tile in torch.split(torch.arange(len(updates)), TILE):
-                    protecting = time.perf_counter()
-                    uploads = self.client_guard.wire(updates, call, tile)
-                    protecting -= time.perf_counter()
-                    self.costs.seconds["privacy"] -= protecting
-                    started -= protecting
-                    self._tap("wire", call, own, _chosen(uploads), tile)
-                    for name, values in uploads.items():
-                        sums[name].add_(values.sum(0, dtype=sums[name].dtype))
-            else:
-                if self.plan.protection.release == "individual":
-                    self._tap("wire", call, own, updates.materialise)
-                updates.add_to(sums)
-            self.costs.seconds["sum"] += time.perf_counter() - started
+        code = self.server_guard.code(schema)
+        if code is not None and self.wire != "law":
+            sums = self._sum_words(code, step, ask, cohort, message, schema)
+        else:
+            sums = self._sum_numbers(code, step, ask, cohort, message, schema)
         released = {name: s.float() if schema[name].kind == "real" else s for name, s in sums.items()}
         self.clients.commit()
         if self.transcript is not None:
             self.transcript.record_public("sum", cohort.round, released)
-        return self.server_guard.total(released, cohort, len(self._members))
+        return self.server_guard.total(released, cohort, len(self._members), schema)
+
+    def _sum_numbers(
+        self, code: RingCode | None, step: str, ask: int, cohort: Cohort, message: Message, schema: Schema
+    ) -> dict[str, Tensor]:
+        """Sums of uploads that travel as numbers, with each client's noise or with that of all at once."""
+        sums = {
+            name: torch.zeros(b.shape, dtype=torch.float64 if b.kind == "real" else torch.int64)
+            for name, b in schema.items()
+        }
+        noise, within = self.plan.protection.noise, 0
+        at_once = noise is not None and self.wire == "law" and (noise.law, noise.coordinates) == ("gaussian", "all")
+        for call, own, updates, inside in self._chunks(step, ask, cohort, message, schema):
+            within += inside
+            started = time.perf_counter()
+            if noise is not None and not at_once:
+                started -= self._add_noisy(sums, updates, call, own)
+            else:
+                if self.plan.protection.release == "individual":
+                    self._tap("wire", call, own, self._wire_of(updates, call))
+                updates.add_to(sums)
+            self.costs.seconds["sum"] += time.perf_counter() - started
+        members, started = len(self._members), time.perf_counter()
+        if at_once and noise is not None:
+            deviation = noise.scale * math.sqrt(members)
+            self.server_guard.add_gaussian_(sums, cohort.round, ask, schema, deviation)
+        if code is not None and code.mechanism is not None:
+            self.server_guard.add_gaussian_(sums, cohort.round, ask, schema, code.law_deviation(members))
+        self.server_guard.add_noise_(sums, cohort, step, ask, schema, members=members, within=within)
+        self.costs.seconds["privacy"] += time.perf_counter() - started
+        return sums
+
+    def _add_noisy(self, sums: Mapping[str, Tensor], updates: ClientUpdates, call: Call, own: Message) -> float:
+        """Add every client's own noisy upload, tile by tile; returns the seconds that noise took."""
+        protecting = 0.0
+        for tile in torch.split(torch.arange(len(updates)), TILE):
+            protecting -= time.perf_counter()
+            uploads = self.client_guard.wire(updates, call, tile)
+            protecting += time.perf_counter()
+            self._tap("wire", call, own, _chosen(uploads), tile)
+            for name, values in uploads.items():
+                sums[name].add_(values.sum(0, dtype=sums[name].dtype))
+        self.costs.seconds["privacy"] += protecting
+        return -protecting
+
+    def _wire_of(self, updates: ClientUpdates, call: Call) -> Callable[[Tensor], Mapping[str, Tensor]]:
+        """What the clients at given positions would put on the wire by themselves."""
+        return lambda positions: self.client_guard.wire(updates, call, positions)
+
+    def _sum_words(
+        self, code: RingCode, step: str, ask: int, cohort: Cohort, message: Message, schema: Schema
+    ) -> dict[str, Tensor]:
+        """Sums of uploads that travel as ring words."""
+        total, words = code.ring.zeros(code.length), dict[int, Words]()
+        for call, _, updates, _ in self._chunks(step, ask, cohort, message, schema):
+            started = time.perf_counter()
+            for tile in torch.split(torch.arange(len(updates)), TILE):
+                encoded = self.client_guard.words(code, updates.materialise(tile), call, tile)
+                if self.wire == "protocol":
+                    words |= zip(call.clients[tile].tolist(), encoded, strict=True)
+                else:
+                    total = code.ring.sum([total, *encoded])
+            self.costs.seconds["privacy"] += time.perf_counter() - started
+        if self.wire == "protocol":
+            started = time.perf_counter()
+            total = aggregate(words, self._terms(code, cohort, ask, schema)).total
+            self.costs.seconds["sum"] += time.perf_counter() - started
+        return code.decode(total)
+
+    def _terms(self, code: RingCode, cohort: Cohort, ask: int, schema: Schema) -> Terms:
+        """Terms of one masked sum of the round's members."""
+        chosen = parameters.choose(len(self._members))
+        run = self._streams.words(Purpose.RUN, cohort.round, ask, [SERVER], 4).tobytes()
+        layout = bytes.fromhex(schema_digest(schema))
+        return Terms.of(chosen, bits=code.ring.bits, length=code.length, run=run, round=cohort.round, layout=layout)
 
     def ask_each(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Individual:
         """Release every protected upload under its pseudonym.
@@ -185,7 +272,7 @@ class Simulation:
             )
         uploads = self._release_buffer(schema, len(self._members))
         first = 0
-        for call, own, updates in self._chunks(step, ask, cohort, message, schema):
+        for call, own, updates, _ in self._chunks(step, ask, cohort, message, schema):
             started = time.perf_counter()
             place = {name: values[first : first + len(updates)] for name, values in uploads.items()}
             self.client_guard.wire(updates, call, torch.arange(len(updates)), out=place)
@@ -207,6 +294,11 @@ class Simulation:
     def _begin(self, step: str, cohort: Cohort, schema: Schema) -> int:
         if cohort is not self._cohort:
             raise FederationError("ask was called with a cohort of another draw; ask with the round's own cohort")
+        if not self.server_guard.opens(len(self._members)):
+            raise TooFewClientsError(
+                f"round {cohort.round + 1} has {len(self._members)} clients, too few for the noise of the plan "
+                f"{self.plan.name!r}: it is not opened"
+            )
         ask = self._asks
         self._asks += 1
         self.server_guard.charge(cohort, step, ask, schema, self._members)
@@ -214,12 +306,13 @@ class Simulation:
 
     def _chunks(
         self, step: str, ask: int, cohort: Cohort, message: Message, schema: Schema
-    ) -> Iterator[tuple[Call, Message, ClientUpdates]]:
+    ) -> Iterator[tuple[Call, Message, ClientUpdates, int]]:
+        clip_norm = self.server_guard.clip_norm(step)
         for users in torch.split(self._members, self.chunk_size(schema)):
             if len(users) == 0:
                 return
             started = time.perf_counter()
-            call = Call(cohort.round, cohort.draw, step, ask, users, self._streams, schema)
+            call = Call(cohort.round, cohort.draw, step, ask, users, self._streams, schema, clip_norm)
             own = message.addressed_to(users)
             updates = perform(self.clients, call, own)
             self.client_guard.refuse_broken(updates, call)
@@ -228,12 +321,12 @@ class Simulation:
                 observer(self.clients, call, own, updates)
             self._tap("raw", call, own, updates.materialise)
             started = time.perf_counter()
-            self.client_guard.clip_(updates)
+            within = self.client_guard.clip_(updates, clip_norm)
             self.costs.seconds["privacy"] += time.perf_counter() - started
             self.costs.client_rounds += len(users)
             self.costs.up_bytes += self.client_guard.upload_bytes(updates)
             self.costs.down_bytes += own.bytes_per_client() * len(users)
-            yield call, own, updates
+            yield call, own, updates, within
 
     def _tap(
         self,

@@ -32,6 +32,10 @@ class Purpose(IntEnum):
     SAMPLES = 3
     NOISE = 4
     EPOCH_ORDER = 5
+    DROPOUT = 6
+    LATENT = 7
+    SHARE = 8
+    RUN = 9
 
 
 _WORDS_PER_BLOCK, _SLACK, _CACHED_CONTEXTS = 4, 15, 100_000

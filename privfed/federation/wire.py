@@ -39,6 +39,7 @@ class Call:
         clients: the clients of this chunk, in the order in which updates must come back.
         streams: addressed randomness under the clients' own keys.
         schema: the blocks that may be sent.
+        clip_norm: where a plan adapts it, the clip norm that the server announced for this round.
     """
 
     round: int
@@ -48,6 +49,7 @@ class Call:
     clients: Int64[Tensor, " clients"]
     streams: Streams
     schema: Schema
+    clip_norm: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,26 +10,26 @@ from privfed.privacy.budget import (
 from privfed.privacy.client_guard import ClientGuard
 from privfed.privacy.errors import AccountingError, LedgerError, PlanError, PrivacyError, configure, explain
 from privfed.privacy.forecast import Forecast, forecast
+from privfed.privacy.gaussian import AdaptiveClip, CentralGaussian, LocalGaussian
 from privfed.privacy.guarantee import Guarantee
 from privfed.privacy.ledger import Entry, Ledger
-from privfed.privacy.plan import (
-    Clip,
-    ClipOnly,
-    LocalLaplace,
-    Noise,
-    Nothing,
-    PrivacyPlan,
-    UnclippedNoise,
-)
+from privfed.privacy.mechanisms import SchemaSummary
+from privfed.privacy.plan import PrivacyPlan
+from privfed.privacy.protections import Clip, ClipOnly, LocalLaplace, Noise, Nothing, UnclippedNoise
+from privfed.privacy.ring_code import RingCode
 from privfed.privacy.sampling import All, Epoch, Fixed, Poisson
+from privfed.privacy.secure import DistributedGaussian, SecureSum
 from privfed.privacy.server_guard import ServerGuard
 
 __all__ = [
     "AccountingError",
+    "AdaptiveClip",
     "All",
+    "CentralGaussian",
     "ClientGuard",
     "Clip",
     "ClipOnly",
+    "DistributedGaussian",
     "Entry",
     "Epoch",
     "Fixed",
@@ -39,6 +39,7 @@ __all__ = [
     "LaplaceSolution",
     "Ledger",
     "LedgerError",
+    "LocalGaussian",
     "LocalLaplace",
     "Noise",
     "Nothing",
@@ -46,6 +47,9 @@ __all__ = [
     "Poisson",
     "PrivacyError",
     "PrivacyPlan",
+    "RingCode",
+    "SchemaSummary",
+    "SecureSum",
     "ServerGuard",
     "UnclippedNoise",
     "configure",

@@ -6,6 +6,7 @@
 | Laplace with epsilon0 above 50 | basic composition | nothing: it is a plain sum |
 | Gaussian, Poisson-sampled or not, any mix | PLD | Opacus PRV from both sides, RDP from above |
 | unsampled Laplace next to Gaussian, sampled or not | PLD | RDP from above, one release from below |
+| shares of integer noise in secure sums | RDP of that law | PLD of continuous noise of its variance, from below |
 | anything non-private | epsilon = inf | nothing |
 | anything else | refused | |
 
@@ -33,11 +34,14 @@ import numpy as np
 
 from privfed.privacy.errors import AccountingError
 from privfed.privacy.plan import SMALLEST_DELTA
+from secure_agg.noise import NoiseEvent
+from secure_agg.noise.curves import ORDERS, epsilon_of_curve
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
 PLD, PRV, RDP, BASIC = "PLD", "PRV", "RDP", "basic composition"
+CONTINUOUS = "PLD of continuous noise"
 
 _LARGEST_LAPLACE = 50.0
 _PRV_ERROR = 0.01
@@ -63,6 +67,22 @@ class Account:
     accountant_version: str
     cross_check: tuple[tuple[str, float], ...] = ()
     basic_epsilon: float | None = None
+
+
+@cache
+def shares_event() -> Any:
+    """The event of one secure sum with shares of integer noise: a `DpEvent` that holds a `secure_agg` `NoiseEvent`.
+
+    dp-accounting has no event for the Skellam law; the class is made at first use because its base is.
+    """
+
+    @dataclass(frozen=True)
+    class NoiseSharesDpEvent(dp_accounting().DpEvent):  # type: ignore[misc]
+        """`noise` is the sum's record; it must not depend on who took part."""
+
+        noise: NoiseEvent
+
+    return NoiseSharesDpEvent
 
 
 @cache
@@ -117,6 +137,8 @@ def _account(leaves: tuple[tuple[Any, int], ...], delta: float) -> Account:
     reporter = f"dp-accounting {version('dp-accounting')}"
     if not leaves:
         return Account(0.0, "none", "none")
+    if any(isinstance(leaf, shares_event()) for leaf, _ in leaves):
+        return _account_shares(leaves, delta)
     laplace = [(1.0 / leaf.noise_multiplier, n) for leaf, n in leaves if isinstance(leaf, dp.LaplaceDpEvent)]
     only_laplace = len(laplace) == len(leaves)
     sampled = any(isinstance(leaf, dp.PoissonSampledDpEvent) for leaf, _ in leaves)
@@ -147,10 +169,29 @@ def _account(leaves: tuple[tuple[Any, int], ...], delta: float) -> Account:
     return Account(pld, PLD, reporter, tuple(checks.items()), basic)
 
 
+def _account_shares(leaves: tuple[tuple[Any, int], ...], delta: float) -> Account:
+    """Renyi divergences of the discrete law add up; continuous noise of the same variance must not cost more."""
+    dp = dp_accounting()
+    if not all(isinstance(leaf, shares_event()) for leaf, _ in leaves):
+        raise AccountingError(
+            "shares of integer noise next to noise of another kind are not accounted: one plan per run"
+        )
+    curve = sum(count * leaf.noise.rdp() for leaf, count in leaves)
+    epsilon = _finite(epsilon_of_curve(ORDERS, curve, delta), RDP, delta)
+    precision = math.fsum(count * leaf.noise.l2**2 / leaf.noise.total_variance for leaf, count in leaves)
+    continuous = ((dp.GaussianDpEvent(precision**-0.5), 1),)
+    grid = _grid(continuous, epsilon)
+    pld = _pld(continuous, delta, grid)
+    _at_most("PLD of continuous noise of this variance", pld, "RDP of the discrete law", epsilon, grid)
+    reporter = f"secure_agg, {leaves[0][0].noise.law} by {RDP}"
+    return Account(epsilon, RDP, reporter, ((CONTINUOUS, pld),))
+
+
 def _refuse_unknown(leaf: Any) -> None:
     dp = dp_accounting()
     gaussian = isinstance(leaf, dp.PoissonSampledDpEvent) and isinstance(leaf.event, dp.GaussianDpEvent)
-    if not gaussian and not isinstance(leaf, dp.LaplaceDpEvent | dp.GaussianDpEvent | dp.NonPrivateDpEvent):
+    known = dp.LaplaceDpEvent | dp.GaussianDpEvent | dp.NonPrivateDpEvent | shares_event()
+    if not gaussian and not isinstance(leaf, known):
         raise AccountingError(
             f"no pair of accountants covers the event {leaf}: use Laplace noise, or Gaussian noise with or "
             "without Poisson sampling"

@@ -14,7 +14,8 @@ from privfed.privacy.errors import PlanError
 from privfed.privacy.events import Composition, Releases
 from privfed.privacy.guarantee import Epsilon
 from privfed.privacy.mechanisms import Laplace
-from privfed.privacy.plan import SMALLEST_DELTA, LocalLaplace, PrivacyPlan
+from privfed.privacy.plan import SMALLEST_DELTA, PrivacyPlan
+from privfed.privacy.protections import LocalLaplace
 
 _TOLERANCE = 1e-4
 _MOST_STEPS = 60

@@ -3,18 +3,22 @@
 It reads the same `PrivacyPlan` from which the `Guarantee` is derived, so code and claim cannot drift apart.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Int64
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from privfed.federation import Call, Purpose, Streams
 from privfed.privacy.errors import PrivacyError
 from privfed.privacy.plan import PrivacyPlan
+from privfed.privacy.ring_code import KEY_WORDS, RingCode
+from privfed.privacy.secure import DistributedGaussian, SecureSum
 from privfed.updates import ClientUpdates, upload_bytes
+from secure_agg.prg import Words
 
-_BLOCKS_PER_ASK = 65_536
+BLOCKS_PER_ASK = 65_536
 _NOISED_AT_ONCE = 4
 """Clients whose noise is drawn together: the words of four item tables stay in the cache."""
 
@@ -65,19 +69,31 @@ class ClientGuard:
                 f"rates of the method and start again"
             )
 
-    def clip_(self, updates: ClientUpdates) -> None:
-        """Scale every client's real blocks, in place, to a joint norm of at most the clip norm."""
+    def clip_(self, updates: ClientUpdates, clip_norm: float | None = None) -> int:
+        """Scale every client's real blocks, in place, to a joint norm of at most the clip norm.
+
+        Args:
+            updates: of the clients that this process hosts.
+            clip_norm: announced by the server, where the plan adapts it; otherwise the plan's own holds.
+
+        Returns:
+            How many clients were within the clip norm already.
+        """
         clip = self.plan.protection.clip
         if clip is None:
-            return
-        norms = updates.norms(clip.order)
-        factors = (clip.norm / norms.clamp(min=1e-300)).clamp(max=1.0)
-        # A float32 product may round up; shrinking by a few units in the last place keeps the norm below.
-        factors = torch.where(factors < 1.0, factors * (1 - 2.0**-22), factors)
-        # Below float32's normal range a factor loses its digits; such an upload is all but zero, so it becomes zero.
-        updates.scale_(torch.where(factors < torch.finfo(torch.float32).tiny, 0.0, factors))
+            return len(updates)
+        if clip.per_block is None:
+            norms, bound = updates.norms(clip.order), torch.tensor(clip_norm or clip.norm, dtype=torch.float64)
+        else:
+            norms = updates.norm_powers(2).sqrt()
+            real = [name for name, block in updates.schema.items() if block.kind == "real"]
+            bound = torch.tensor(clip.bounds(real), dtype=torch.float64)
+        updates.scale_(shrink_factors(norms, bound))
+        over = norms > bound
+        clipped = int((over if over.dim() == 1 else over.any(1)).sum())
         self.counts.uploads += len(updates)
-        self.counts.clipped += int((norms > clip.norm).sum())
+        self.counts.clipped += clipped
+        return len(updates) - clipped
 
     def wire(
         self,
@@ -94,15 +110,15 @@ class ClientGuard:
         noise = self.plan.protection.noise
         if noise is None:
             return uploads
-        if len(call.schema) > _BLOCKS_PER_ASK:
-            raise PrivacyError(f"an ask has {len(call.schema)} blocks; noise has addresses for {_BLOCKS_PER_ASK}")
+        if len(call.schema) > BLOCKS_PER_ASK:
+            raise PrivacyError(f"an ask has {len(call.schema)} blocks; noise has addresses for {BLOCKS_PER_ASK}")
         users = call.clients[positions].tolist()
         touched = updates.touched(positions) if noise.coordinates == "touched" else None
         draw = self._streams.laplace if noise.law == "laplace" else self._streams.normal
         for index, (name, block) in enumerate(call.schema.items()):
             if block.kind != "real":
                 continue
-            address = call.ask * _BLOCKS_PER_ASK + index
+            address = call.ask * BLOCKS_PER_ASK + index
             flat = uploads[name].view(len(users), block.size)
             for first in range(0, len(users), _NOISED_AT_ONCE):
                 some = slice(first, first + _NOISED_AT_ONCE)
@@ -113,9 +129,34 @@ class ClientGuard:
                 flat[some].add_(z)
         return uploads
 
+    def words(self, code: RingCode, uploads: Mapping[str, Tensor], call: Call, positions: Tensor) -> list[Words]:
+        """Ring words `[length]` of each of the clients at `positions`, rounded and noised under the client's own key.
+
+        Args:
+            code: of the ask.
+            uploads: their dense blocks `[n, *shape]`.
+            call: the exchange.
+            positions: of these clients in the call.
+        """
+        users = call.clients[positions].tolist()
+        keys = self._streams.words(Purpose.SHARE, call.round, call.ask, users, KEY_WORDS)
+        return [code.encode(uploads, place, keys[place].tobytes()) for place in range(len(users))]
+
     def upload_bytes(self, updates: ClientUpdates) -> int:
-        """Bytes these clients upload: dense where noise covers every coordinate, else as represented."""
-        noise = self.plan.protection.noise
+        """Bytes these clients upload: dense where noise or a ring covers every coordinate, else as represented."""
+        protection = self.plan.protection
+        if isinstance(protection, SecureSum | DistributedGaussian):
+            return sum(block.size for block in updates.schema.values()) * (protection.bits // 8) * len(updates)
+        noise = protection.noise
         if noise is not None and noise.coordinates == "all":
             return upload_bytes(updates.schema) * len(updates)
         return updates.nbytes
+
+
+def shrink_factors(norms: Float[Tensor, "*any"], bound: Float[Tensor, "*some"]) -> Float[Tensor, "*any"]:
+    """Factors of at most 1 that bring every norm to its bound or below, in float32 arithmetic too."""
+    factors = (bound / norms.clamp(min=1e-300)).clamp(max=1.0)
+    # A float32 product may round up; shrinking by a few units in the last place keeps the norm below.
+    factors = torch.where(factors < 1.0, factors * (1 - 2.0**-22), factors)
+    # Below float32's normal range a factor loses its digits; such an upload is all but zero, so it becomes zero.
+    return torch.where(factors < torch.finfo(torch.float32).tiny, 0.0, factors)

@@ -21,8 +21,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Int64
 
-from privfed.privacy.accounting import dp_accounting
-from privfed.privacy.mechanisms import Bounded, Empty, Exact, Gaussian, Mechanism, Unbounded, fuse, reason_of
+from privfed.privacy.accounting import dp_accounting, shares_event
+from privfed.privacy.mechanisms import (
+    Bounded,
+    Empty,
+    Exact,
+    Gaussian,
+    Laplace,
+    Mechanism,
+    Shares,
+    Unbounded,
+    fuse,
+    reason_of,
+)
 from privfed.privacy.sampling import Poisson, Sampling, Trust
 
 if TYPE_CHECKING:
@@ -166,11 +177,13 @@ def _sampled(draws: Mapping[int, list[Bounded]], rate: float) -> tuple[tuple[Rel
 
 def _event(release: Releases) -> "DpEvent":
     dp, mechanism = dp_accounting(), release.mechanism
-    event = (
-        dp.GaussianDpEvent(mechanism.noise_multiplier)
-        if isinstance(mechanism, Gaussian)
-        else dp.LaplaceDpEvent(mechanism.scale_over_sensitivity)
-    )
+    match mechanism:
+        case Gaussian():
+            event = dp.GaussianDpEvent(mechanism.noise_multiplier)
+        case Laplace():
+            event = dp.LaplaceDpEvent(mechanism.scale_over_sensitivity)
+        case Shares():
+            event = shares_event()(mechanism.event)
     if release.rate is not None:
         event = dp.PoissonSampledDpEvent(release.rate, event)
     return dp.SelfComposedDpEvent(event, release.count)

@@ -11,8 +11,9 @@ from pydantic import BaseModel, ConfigDict
 from privfed.privacy.errors import PlanError
 from privfed.privacy.events import Composition, Releases
 from privfed.privacy.guarantee import Epsilon, Guarantee, guarantee_for
-from privfed.privacy.mechanisms import Empty, Exact, SchemaSummary, Unbounded, mechanism_for, reason_of
+from privfed.privacy.mechanisms import Empty, Exact, Gaussian, SchemaSummary, Unbounded, fuse, mechanism_for, reason_of
 from privfed.privacy.plan import PrivacyPlan
+from privfed.privacy.sampling import Poisson
 from privfed.updates import Schema, upload_bytes
 
 _ROW_ID_BYTES = 4
@@ -84,7 +85,7 @@ def forecast(
         raise PlanError(f"rounds = {rounds} and asks_per_round = {asks_per_round} must both be at least 1")
     sampling = plan.sampling
     bound = sampling.worst(rounds, population)
-    likely = sampling.likely_worst(rounds, population)
+    likely = bound if plan.amplifies else sampling.likely_worst(rounds, population)
     per_round = sampling.expected(population)
     up_bytes = _upload_bytes(plan, up, touched_rows or {}) * asks_per_round
     down_bytes = float(upload_bytes(down) * asks_per_round)
@@ -94,8 +95,8 @@ def forecast(
         participants_per_round=per_round,
         uploads_bound=bound * asks_per_round,
         uploads_likely=likely * asks_per_round,
-        guarantee=guarantee_for(plan, planned(plan, up, bound, asks_per_round), population),
-        epsilon_likely=guarantee_for(plan, planned(plan, up, likely, asks_per_round), population).epsilon,
+        guarantee=guarantee_for(plan, planned(plan, up, population, bound, asks_per_round), population),
+        epsilon_likely=guarantee_for(plan, planned(plan, up, population, likely, asks_per_round), population).epsilon,
         up_bytes_per_client_round=up_bytes,
         down_bytes_per_client_round=down_bytes,
         up_bytes=up_bytes * per_round * rounds,
@@ -104,14 +105,17 @@ def forecast(
     )
 
 
-def planned(plan: PrivacyPlan, up: Schema, rounds: int, asks_per_round: int = 1) -> Composition:
-    """The composition of a user who takes part in `rounds` rounds of `asks_per_round` asks each."""
-    mechanism = mechanism_for(plan, SchemaSummary.of(up))
+def planned(plan: PrivacyPlan, up: Schema, population: int, rounds: int, asks_per_round: int = 1) -> Composition:
+    """The composition of a user who takes part in `rounds` rounds (who might, where participation is secret)."""
+    mechanism = mechanism_for(plan, SchemaSummary.of(up), population)
     uploads = rounds * asks_per_round
     if isinstance(mechanism, Empty) or uploads == 0:
         return Composition()
     if isinstance(mechanism, Exact | Unbounded):
         return Composition(reasons=(reason_of(mechanism),), uploads=uploads, rounds=rounds)
+    if isinstance(mechanism, Gaussian) and isinstance(plan.sampling, Poisson) and plan.amplifies:
+        fused = fuse([mechanism] * asks_per_round)
+        return Composition((Releases(fused, rounds, plan.sampling.rate),), uploads=uploads, rounds=rounds)
     return Composition((Releases(mechanism, uploads),), uploads=uploads, rounds=rounds)
 
 

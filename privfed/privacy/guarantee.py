@@ -13,7 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, model_valida
 from privfed.privacy.accounting import account
 from privfed.privacy.errors import AccountingError
 from privfed.privacy.events import Composition
-from privfed.privacy.plan import Neighbours, PrivacyPlan
+from privfed.privacy.plan import PrivacyPlan
+from privfed.privacy.protections import Neighbours
 from privfed.privacy.sampling import Trust
 from privfed.privacy.statements import assumptions_for, statements_for
 

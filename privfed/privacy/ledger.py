@@ -31,7 +31,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from privfed.privacy.errors import LedgerError, explain
 from privfed.privacy.events import Composition, Tally
 from privfed.privacy.guarantee import Guarantee, guarantee_for
-from privfed.privacy.mechanisms import Gaussian, Laplace, Mechanism, SchemaSummary, mechanism_for
+from privfed.privacy.mechanisms import Bounded, Mechanism, SchemaSummary, Shares, mechanism_for
 from privfed.privacy.plan import PrivacyPlan
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Ledger:
     """
 
     def __init__(self, plan: PrivacyPlan, population: int, path: str | Path | None = None, *, run: str = "") -> None:
-        plan.sampling.check(population)
+        plan.check(population)
         self.plan, self.population, self.run = plan, population, run
         self.path = None if path is None else Path(path)
         self.notice: str | None = None
@@ -174,8 +174,7 @@ class Ledger:
         round: int,
         step: str,
         index: int,
-        real_blocks: Sequence[str],
-        integer_blocks: Sequence[str],
+        schema: SchemaSummary,
         participants: Int64[np.ndarray, " members"] | None,
     ) -> Entry:
         """Record one ask; only when this has returned may its release be opened.
@@ -185,8 +184,7 @@ class Ledger:
             round: round of the draw.
             step: name of the client step.
             index: number of the ask within the draw.
-            real_blocks: names of the blocks that the plan clips and noises.
-            integer_blocks: names of the blocks that leave exactly.
+            schema: names of the blocks that the plan clips and noises, and of those that leave exactly.
             participants: distinct user numbers that take part; None only where a trusted aggregator hides
                 them.
 
@@ -202,7 +200,7 @@ class Ledger:
             round=round,
             step=step,
             index=index,
-            mechanism=mechanism_for(self.plan, SchemaSummary(tuple(real_blocks), tuple(integer_blocks))),
+            mechanism=mechanism_for(self.plan, schema, self.population),
             participants=self._participants(participants),
         )
         earlier = self._addresses.get(entry.address)
@@ -275,9 +273,9 @@ class Ledger:
                 )
 
     def _participants(self, members: NDArray[Any] | None) -> str | None:
-        trust, sampling = self.plan.protection.trust, self.plan.sampling
+        sampling = self.plan.sampling
         if members is None:
-            if trust != "central":
+            if (trust := self.plan.protection.trust) != "central":
                 raise LedgerError(
                     f"participants are missing: under trust '{trust}' the server sees who answers, so they are counted"
                 )
@@ -328,8 +326,11 @@ class Ledger:
 
     def _check_mechanism(self, entry: Entry) -> None:
         """A bounded mechanism must be what this plan makes devices do: a file may have been edited."""
-        own = mechanism_for(self.plan, SchemaSummary(real=("any",)))
-        if isinstance(entry.mechanism, Laplace | Gaussian) and entry.mechanism != own:
+        if not isinstance(entry.mechanism, Bounded):
+            return
+        coordinates = entry.mechanism.coordinates if isinstance(entry.mechanism, Shares) else 1
+        own = mechanism_for(self.plan, SchemaSummary(("any",), (), coordinates), self.population)
+        if entry.mechanism != own:
             raise LedgerError(
                 f"draw {entry.draw} is charged as {entry.mechanism!r} where the plan makes it {own!r}: the "
                 "ledger does not belong to this plan"

@@ -11,8 +11,12 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from privfed.privacy.plan import LocalLaplace, PrivacyPlan
+from privfed.privacy.gaussian import CentralGaussian, LocalGaussian
+from privfed.privacy.plan import PrivacyPlan
+from privfed.privacy.protections import LocalLaplace
+from privfed.privacy.secure import DistributedGaussian, noise_code
 from privfed.updates import Schema
+from secure_agg.noise import Law, NoiseEvent
 
 
 class _Mechanism(BaseModel):
@@ -46,6 +50,44 @@ class Gaussian(_Mechanism):
     noise_multiplier: float = Field(gt=0)
 
 
+class Shares(_Mechanism):
+    """Shares of integer noise in a secure sum of clipped, rounded vectors: the fields of `secure_agg`'s `NoiseEvent`.
+
+    Attributes:
+        law: of the noise.
+        total_variance: variance parameter of `min_honest` shares together, in steps^2.
+        min_honest: shares of honest clients that a released sum holds at least.
+        coordinates: length of an encoded vector.
+        l2: L2 norm in steps that no rounded vector exceeds.
+        l1: its L1 norm.
+        beta: of the conditional rounding.
+    """
+
+    kind: Literal["shares"] = "shares"
+    law: Law
+    total_variance: float = Field(gt=0)
+    min_honest: int = Field(ge=1)
+    coordinates: int = Field(ge=1)
+    l2: float = Field(gt=0)
+    l1: float = Field(gt=0)
+    beta: float = Field(ge=0)
+
+    @classmethod
+    def of(cls, event: NoiseEvent) -> "Shares":
+        """The record of an event of `secure_agg`."""
+        return cls(**{name: getattr(event, name) for name in cls.model_fields if name != "kind"})
+
+    @property
+    def event(self) -> NoiseEvent:
+        """The event that accounts it."""
+        return NoiseEvent(**{name: value for name, value in self.model_dump().items() if name != "kind"})
+
+    @property
+    def noise_multiplier(self) -> float:
+        """Standard deviation over the L2 norm of a rounded vector."""
+        return math.sqrt(self.total_variance) / self.l2
+
+
 class Exact(_Mechanism):
     """Blocks released exactly, without noise: no finite epsilon, whatever else the ask protects.
 
@@ -74,16 +116,22 @@ class Empty(_Mechanism):
     kind: Literal["empty"] = "empty"
 
 
-Mechanism = Annotated[Laplace | Gaussian | Exact | Unbounded | Empty, Field(discriminator="kind")]
-Bounded = Laplace | Gaussian
+Mechanism = Annotated[Laplace | Gaussian | Shares | Exact | Unbounded | Empty, Field(discriminator="kind")]
+Bounded = Laplace | Gaussian | Shares
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaSummary:
-    """Names of the blocks of an ask: those clipped and noised (`real`) and those sent exactly (`integer`)."""
+    """Names of the blocks of an ask: those clipped and noised (`real`) and those sent exactly (`integer`).
+
+    Attributes:
+        real, integer: names.
+        coordinates: numbers in all real blocks together; rounding to a ring depends on it.
+    """
 
     real: tuple[str, ...] = ()
     integer: tuple[str, ...] = ()
+    coordinates: int = 1
 
     @classmethod
     def of(cls, schema: Schema) -> "SchemaSummary":
@@ -91,6 +139,7 @@ class SchemaSummary:
         return cls(
             real=tuple(name for name, block in schema.items() if block.kind == "real"),
             integer=tuple(name for name, block in schema.items() if block.kind == "integer"),
+            coordinates=sum(block.size for block in schema.values() if block.kind == "real") or 1,
         )
 
 
@@ -100,12 +149,13 @@ def fuse(gaussians: list[Gaussian]) -> Gaussian:
     return Gaussian(noise_multiplier=precision**-0.5)
 
 
-def mechanism_for(plan: PrivacyPlan, schema: SchemaSummary) -> Mechanism:
+def mechanism_for(plan: PrivacyPlan, schema: SchemaSummary, population: int) -> Mechanism:
     """The one mechanism that an ask of `schema` is under `plan`.
 
     Args:
         plan: the run's privacy plan.
         schema: names of the blocks that the ask declares.
+        population: number of users, for whose sum a ring must have room.
 
     Returns:
         `Empty` only when nothing is declared; `Unbounded` when the plan bounds nothing about real blocks;
@@ -113,13 +163,26 @@ def mechanism_for(plan: PrivacyPlan, schema: SchemaSummary) -> Mechanism:
     """
     if not schema.real and not schema.integer:
         return Empty()
-    protection = plan.protection
-    if schema.real and protection.unbounded_reason is not None:
-        return Unbounded(reason=protection.unbounded_reason)
+    if schema.real and plan.protection.unbounded_reason is not None:
+        return Unbounded(reason=plan.protection.unbounded_reason)
     if schema.integer:
         return Exact(blocks=schema.integer)
-    if isinstance(protection, LocalLaplace) and protection.noise is not None:
-        return Laplace(scale_over_sensitivity=protection.noise.scale / protection.sensitivity)
+    return _noise_of(plan, schema, population)
+
+
+def _noise_of(plan: PrivacyPlan, schema: SchemaSummary, population: int) -> Mechanism:
+    """The noise of a plan that bounds something, over its sensitivity."""
+    protection = plan.protection
+    match protection:
+        case LocalLaplace() if protection.noise is not None:
+            return Laplace(scale_over_sensitivity=protection.noise.scale / protection.sensitivity)
+        case LocalGaussian() if protection.noise is not None:
+            return Gaussian(noise_multiplier=protection.noise.scale / protection.sensitivity)
+        case CentralGaussian():
+            return Gaussian(noise_multiplier=protection.noise_multiplier)
+        case DistributedGaussian():
+            code = noise_code(protection, schema.coordinates, plan.sampling.most(population))
+            return Shares.of(code.event())
     return Unbounded(reason=f"no accounting is known for the protection {protection.kind}")
 
 

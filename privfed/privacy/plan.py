@@ -1,255 +1,53 @@
 """`PrivacyPlan`: the one frozen object from which both the code that runs and the claim are derived.
 
-A plan is not a free product of fields: it names one protection out of a short table, and trust, neighbours,
-noise scale and legal claims follow from that name. The device (`ClientGuard`), the server (`ServerGuard`),
+A plan names one protection, who takes part, and a delta. The device (`ClientGuard`), the server (`ServerGuard`),
 the ledger and the guarantee all read the same plan, so they cannot drift apart.
-
-Protections that cannot give a finite epsilon are part of the table on purpose. They are what papers publish,
-and a report has to be able to run them and say plainly that epsilon is infinite, and why.
-
-Noise of `LocalLaplace` is derived, never chosen: for two uploads clipped to L1 norm C the distance is at most
-2C, so Laplace noise of scale b = 2C / epsilon0 on every coordinate makes one upload
-epsilon0-indistinguishable from any other (Dwork, McSherry, Nissim and Smith 2006, with replace-one
-neighbours). b = C / epsilon0 would be a bug that doubles the real epsilon.
 """
 
 import math
-from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from privfed.privacy.errors import PlanError, configure, nearest
-from privfed.privacy.sampling import All, Sampling, Trust
-
-Law = Literal["laplace", "gaussian"]
-Coordinates = Literal["all", "touched"]
-Release = Literal["individual", "total"]
-Neighbours = Literal["replace_one", "add_or_remove_one"]
+from privfed.privacy.gaussian import CentralGaussian, LocalGaussian
+from privfed.privacy.protections import (
+    CONFIG,
+    ClipOnly,
+    LocalLaplace,
+    Neighbours,
+    Nothing,
+    UnclippedNoise,
+    number,
+)
+from privfed.privacy.sampling import All, Sampling
+from privfed.privacy.secure import DistributedGaussian, SecureSum
 
 SMALLEST_DELTA = 1e-10
 """Below it the floating-point convolutions of the accountants can no longer be trusted."""
 
-_CONFIG = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-ClipNorm = Annotated[float, Field(gt=0, description="the largest norm an upload may have after clipping")]
-
-
-@dataclass(frozen=True, slots=True)
-class Clip:
-    """Scale one user's whole upload (all real blocks together) to a joint norm of at most `norm`."""
-
-    norm: float
-    order: Literal[1, 2]
-
-
-@dataclass(frozen=True, slots=True)
-class Noise:
-    """Independent noise per coordinate; `scale` is Laplace's scale or Gaussian's standard deviation."""
-
-    law: Law
-    scale: float
-    coordinates: Coordinates
-
-
-class _Protection(BaseModel):
-    """What the guards, the ledger and the reports read of any protection."""
-
-    model_config = _CONFIG
-
-    @property
-    def clip(self) -> Clip | None:
-        """How an upload is clipped on the device."""
-        return None
-
-    @property
-    def noise(self) -> Noise | None:
-        """The noise each upload gets on the device."""
-        return None
-
-    @property
-    def trust(self) -> Trust:
-        """Whom the guarantee asks to trust; `none` where there is no guarantee that could."""
-        return "none"
-
-    @property
-    @abstractmethod
-    def label(self) -> str:
-        """Short human name for tables."""
-
-    @property
-    @abstractmethod
-    def unbounded_reason(self) -> str | None:
-        """Why epsilon is infinite, or None where it is finite."""
-
-
-class Nothing(_Protection):
-    """No protection: uploads, or their exact sum, are released as they are."""
-
-    kind: Literal["nothing"] = "nothing"
-    release: Release = Field(default="individual", description="what the server gets: each upload, or only the sum")
-
-    @property
-    def label(self) -> str:
-        """`none`, and what is seen where that is only a sum."""
-        return "none" if self.release == "individual" else "none (only the sum is seen)"
-
-    @property
-    def unbounded_reason(self) -> str | None:
-        """Neither clip nor noise."""
-        if self.release == "total":
-            return "the exact sum of the uploads is released without noise, and a sum alone bounds nothing"
-        return "uploads are released as they are, without clipping and without noise"
-
-
-class ClipOnly(_Protection):
-    """Clipping without noise: the arm that shows what clipping alone costs and hides."""
-
-    release: ClassVar[Release] = "individual"
-    kind: Literal["clip_only"] = "clip_only"
-    clip_norm: ClipNorm
-    order: Literal[1, 2] = Field(default=1, description="the norm that is clipped: 1 or 2")
-
-    @property
-    def clip(self) -> Clip | None:
-        """The joint clip over all real blocks."""
-        return Clip(self.clip_norm, self.order)
-
-    @property
-    def label(self) -> str:
-        """Names the norm and its bound."""
-        return f"clip only (L{self.order} <= {_number(self.clip_norm)})"
-
-    @property
-    def unbounded_reason(self) -> str | None:
-        """No noise."""
-        return "uploads are clipped but no noise is added, so different uploads remain perfectly distinguishable"
-
-
-class UnclippedNoise(_Protection):
-    """Noise of a fixed scale without a clip, as several papers publish it under the name of privacy."""
-
-    release: ClassVar[Release] = "individual"
-    kind: Literal["unclipped_noise"] = "unclipped_noise"
-    scale: float = Field(gt=0, description="Laplace scale, or Gaussian standard deviation, of each coordinate")
-    law: Law = Field(default="laplace", description="laplace or gaussian")
-    coordinates: Coordinates = Field(default="all", description="all coordinates, or only rows the client touched")
-
-    @property
-    def noise(self) -> Noise | None:
-        """Noise of the scale that was given."""
-        return Noise(self.law, self.scale, self.coordinates)
-
-    @property
-    def label(self) -> str:
-        """Names law and scale, and that nothing is clipped."""
-        rows = ", touched rows only" if self.coordinates == "touched" else ""
-        return f"published noise ({self.law.capitalize()} {_number(self.scale)}, unclipped{rows})"
-
-    @property
-    def unbounded_reason(self) -> str | None:
-        """No clip."""
-        return (
-            "noise is added but uploads are not clipped, so one user's influence has no bound and no noise "
-            "scale, however large, gives a finite epsilon"
-        ) + (f"; besides, {_TOUCHED}" if self.coordinates == "touched" else "")
-
-
-class LocalLaplace(_Protection):
-    """Local differential privacy per upload: an L1 clip at C, then Laplace(2C / epsilon0) everywhere.
-
-    The wrong norm (`clip_order=2`) and noise on touched rows only can be written down, because both are seen
-    in practice; the plan then runs and reports epsilon = inf with the reason.
-    """
-
-    release: ClassVar[Release] = "individual"
-    kind: Literal["local_laplace"] = "local_laplace"
-    clip_norm: Annotated[
-        float,
-        Field(
-            gt=0,
-            description="the largest L1 norm an upload may have after clipping; without it epsilon0 means "
-            "nothing, because the noise scale is 2 * clip_norm / epsilon0",
-        ),
-    ]
-    epsilon0: float = Field(gt=0, description="the privacy loss of one upload")
-    clip_order: Literal[1, 2] = Field(default=1, description="the norm that is clipped; only 1 fits Laplace noise")
-    coordinates: Coordinates = Field(default="all", description="all coordinates, or only rows the client touched")
-
-    @model_validator(mode="after")
-    def _noise_is_representable(self) -> Self:
-        if not 1e-30 < self.noise_scale < 1e30:
-            raise PlanError(
-                f"epsilon0 = {self.epsilon0!r} with clip_norm = {self.clip_norm!r} gives a noise scale of "
-                f"{self.noise_scale!r}, which 32-bit floats cannot carry: choose values closer to 1"
-            )
-        return self
-
-    @property
-    def sensitivity(self) -> float:
-        """L1 distance of the two furthest clipped uploads, 2C: neighbours replace one upload by any other."""
-        return 2.0 * self.clip_norm
-
-    @property
-    def noise_scale(self) -> float:
-        """Laplace scale b = 2C / epsilon0 of each coordinate; its standard deviation is b * sqrt(2)."""
-        return self.sensitivity / self.epsilon0
-
-    @property
-    def clip(self) -> Clip | None:
-        """The joint clip over all real blocks."""
-        return Clip(self.clip_norm, self.clip_order)
-
-    @property
-    def noise(self) -> Noise | None:
-        """Laplace noise of the derived scale."""
-        return Noise("laplace", self.noise_scale, self.coordinates)
-
-    @property
-    def trust(self) -> Trust:
-        """Nobody but the user's own device."""
-        return "local"
-
-    @property
-    def label(self) -> str:
-        """Names epsilon per upload and clip, and any fault that voids the guarantee."""
-        faults = [
-            *(["clipped in L2"] if self.clip_order == 2 else []),
-            *(["touched rows only"] if self.coordinates == "touched" else []),
-        ]
-        fault = f", {', '.join(faults)}: no guarantee" if faults else ""
-        strength = f"eps0 = {_number(self.epsilon0)} per upload, C = {_number(self.clip_norm)}"
-        return f"local Laplace ({strength}{fault})"
-
-    @property
-    def unbounded_reason(self) -> str | None:
-        """None for an L1 clip with noise on every coordinate."""
-        reasons = []
-        if self.clip_order == 2:
-            reasons.append(
-                "uploads are clipped in the L2 norm while Laplace noise protects in the L1 norm: the L1 "
-                "distance of two uploads can then exceed the 2C that the noise was sized for, the more so "
-                "the more coordinates"
-            )
-        if self.coordinates == "touched":
-            reasons.append(_TOUCHED)
-        return "; besides, ".join(reasons) or None
-
-
-_TOUCHED = (
-    "only the rows a client touched carry noise: the untouched rows stay exactly as they were, which shows "
-    "without any doubt which rows were touched"
-)
-
-Protection = Annotated[Nothing | ClipOnly | UnclippedNoise | LocalLaplace, Field(discriminator="kind")]
+Protection = Annotated[
+    Nothing
+    | ClipOnly
+    | UnclippedNoise
+    | LocalLaplace
+    | LocalGaussian
+    | CentralGaussian
+    | SecureSum
+    | DistributedGaussian,
+    Field(discriminator="kind"),
+]
 
 _PRESETS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "none": ("nothing", {}),
     "clip": ("clip_only", {}),
     "published-noise": ("unclipped_noise", {"scale": 0.3}),
     "local-laplace": ("local_laplace", {}),
+    "local-gaussian": ("local_gaussian", {}),
+    "central-gaussian": ("central_gaussian", {}),
+    "secure-sum": ("secure_sum", {}),
+    "distributed-gaussian": ("distributed_gaussian", {}),
 }
 """Preset name -> kind and default fields. 0.3 is the noise of the GPFedRec experiments reproduced here."""
 
@@ -263,19 +61,25 @@ class PrivacyPlan(BaseModel):
         delta: probability with which the epsilon statement may fail, at least `SMALLEST_DELTA`.
     """
 
-    model_config = _CONFIG
+    model_config = CONFIG
     protection: Protection = Field(description="what happens to an upload before it is released")
     sampling: Sampling = Field(default=All(), description="who takes part in a round")
     delta: float = Field(
         default=1e-5, ge=SMALLEST_DELTA, lt=1, description="the probability with which epsilon may fail"
     )
 
+    @model_validator(mode="after")
+    def _sampling_fits(self) -> Self:
+        self.protection.refuse(self.sampling)
+        return self
+
     @classmethod
     def named(cls, name: str, **fields: Any) -> "PrivacyPlan":
         """A plan by its preset name.
 
         Args:
-            name: `none`, `clip`, `published-noise` or `local-laplace`.
+            name: `none`, `clip`, `published-noise`, `local-laplace`, `local-gaussian`, `central-gaussian`,
+                `secure-sum` or `distributed-gaussian`.
             **fields: fields of the protection; `delta` and `sampling` (a rule or its dictionary) go to the
                 plan.
 
@@ -292,26 +96,28 @@ class PrivacyPlan(BaseModel):
     def parse(cls, words: str) -> "PrivacyPlan":
         """A plan from its command-line form, `name:key=value,key=value`.
 
-        Keys are those of the protection, `delta`, and `sampling.kind`, `sampling.rate`, `sampling.size`; for
-        example `local-laplace:epsilon0=1,clip_norm=5,sampling.kind=fixed,sampling.size=94`.
+        Keys are those of the protection, `delta`, and `sampling.kind`, `sampling.rate`, `sampling.size`; a dot leads
+        into a nested table, as in `adaptive.quantile`. For example
+        `central-gaussian:clip_norm=1,noise_multiplier=5,sampling.kind=poisson,sampling.rate=0.1`.
 
         Raises:
             PlanError: a word that is not `key=value`, or anything that `named` refuses.
         """
         name, _, tail = words.strip().partition(":")
         fields: dict[str, Any] = {}
-        sampling: dict[str, Any] = {}
         for word in filter(None, (part.strip() for part in tail.split(","))):
             key, equals, value = (piece.strip() for piece in word.partition("="))
             if not (key and equals and value):
                 raise PlanError(f"privacy plan {words!r}: {word!r} is not of the form key=value")
-            target = sampling if key.startswith("sampling.") else fields
-            key = key.removeprefix("sampling.")
-            if key in target:
+            *path, last = key.split(".")
+            table = fields
+            for step in path:
+                table = table.setdefault(step, {})
+                if not isinstance(table, dict):
+                    raise PlanError(f"privacy plan {words!r}: {step} is given both as a value and as a table")
+            if last in table:
                 raise PlanError(f"privacy plan {words!r}: {key} is given twice")
-            target[key] = _value(value)
-        if sampling:
-            fields["sampling"] = sampling
+            table[last] = _value(value)
         return cls.named(name.strip(), **fields)
 
     @classmethod
@@ -325,15 +131,37 @@ class PrivacyPlan(BaseModel):
 
     @property
     def neighbours(self) -> Neighbours:
-        """Which two worlds a guarantee compares: one user's upload replaced by any other upload."""
-        return "replace_one"
+        """Which two worlds a guarantee compares."""
+        return self.protection.neighbours
+
+    @property
+    def amplifies(self) -> bool:
+        """Whether secret participation counts as protection."""
+        return self.sampling.amplifies(self.protection.trust)
+
+    @property
+    def fixed_denominator(self) -> bool:
+        """Whether means divide by the expected cohort, because the realised one is not to be revealed."""
+        p = self.protection
+        noisy = p.noise is not None or p.total_deviation is not None or isinstance(p, DistributedGaussian)
+        return noisy or self.sampling.kind == "poisson"
+
+    def check(self, population: int) -> None:
+        """Refuse a population that sampling or protection does not fit.
+
+        Raises:
+            PlanError: why, and what to do.
+        """
+        self.sampling.check(population)
+        if isinstance(self.protection, DistributedGaussian):
+            self.protection.check(self.sampling.most(population))
 
     @property
     def name(self) -> str:
         """Short name for tables; sampling and delta are named where they are not the defaults."""
         extras = [
             *([self.sampling.label] if self.sampling.kind != "all" else []),
-            *([f"delta {_number(self.delta)}"] if self.delta != type(self).model_fields["delta"].default else []),
+            *([f"delta {number(self.delta)}"] if self.delta != type(self).model_fields["delta"].default else []),
         ]
         return ", ".join([self.protection.label, *extras])
 
@@ -345,7 +173,7 @@ class PrivacyPlan(BaseModel):
         if self.sampling.kind != "all":
             parts.append(_slug(self.sampling))
         if self.delta != defaults["delta"].default:
-            parts.append(f"delta-{_number(self.delta)}")
+            parts.append(f"delta-{number(self.delta)}")
         return "-".join(parts).lower()
 
 
@@ -355,14 +183,8 @@ def _slug(part: BaseModel) -> str:
     for name, field in type(part).model_fields.items():
         value = getattr(part, name)
         if name != "kind" and value != field.default:
-            words.append(f"{name.replace('_', '-')}-{_number(value) if isinstance(value, float) else value}")
+            words.append(f"{name.replace('_', '-')}-{number(value) if isinstance(value, float) else value}")
     return "-".join(words)
-
-
-def _number(value: float) -> str:
-    """The shortest text that reads back as exactly this number, without a needless `.0`."""
-    short = f"{value:g}"
-    return short if float(short) == value else repr(value)
 
 
 def _value(text: str) -> int | float | str:

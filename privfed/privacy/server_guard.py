@@ -1,13 +1,21 @@
-"""The server's half of the privacy layer: charge the ledger, then open the release with its denominator."""
+"""The server's half of the privacy layer: charge the ledger, add its noise, open the release with its denominator."""
 
+import math
 from collections.abc import Mapping
+from typing import Any
 
 from jaxtyping import Int64
 from torch import Tensor
 
-from privfed.federation import Cohort, Individual, Total
+from privfed.federation import SERVER, Cohort, Individual, Purpose, Streams, Total
+from privfed.privacy.client_guard import BLOCKS_PER_ASK
+from privfed.privacy.errors import PlanError
+from privfed.privacy.gaussian import AdaptiveClip, CentralGaussian
 from privfed.privacy.ledger import Ledger
+from privfed.privacy.mechanisms import SchemaSummary
 from privfed.privacy.plan import PrivacyPlan
+from privfed.privacy.ring_code import RingCode
+from privfed.privacy.secure import DistributedGaussian, SecureSum
 from privfed.updates import Schema
 
 
@@ -17,32 +25,115 @@ class ServerGuard:
     Args:
         plan: the run's privacy plan.
         ledger: where every ask is charged before anything is opened.
+        streams: randomness under the server's own key, for the noise of a trusted server.
+
+    Attributes:
+        clip_norms: where the plan adapts it, the clip norm of every step so far.
     """
 
-    def __init__(self, plan: PrivacyPlan, ledger: Ledger) -> None:
-        self.plan, self.ledger = plan, ledger
+    def __init__(self, plan: PrivacyPlan, ledger: Ledger, streams: Streams) -> None:
+        self.plan, self.ledger, self._streams = plan, ledger, streams
+        self.clip_norms: dict[str, float] = {}
+        self._codes: dict[tuple[Any, ...], RingCode] = {}
 
     def charge(
         self, cohort: Cohort, step: str, ask: int, schema: Schema, participants: Int64[Tensor, " members"]
     ) -> None:
-        """Record one ask of `cohort`; must return before a release is opened."""
-        real = tuple(name for name, block in schema.items() if block.kind == "real")
-        integer = tuple(name for name, block in schema.items() if block.kind == "integer")
+        """Record one ask of `cohort`; must return before a release is opened.
+
+        Raises:
+            PlanError: means would divide by weights that depend on data, under a plan that guarantees something.
+        """
+        weights = [name for name, block in schema.items() if block.divides]
+        if weights and self.plan.protection.unbounded_reason is None:
+            raise PlanError(
+                f"block {weights[0]!r} weights clients by their data, which the noise of the plan "
+                f"{self.plan.name!r} is not sized for: weight every client alike"
+            )
         self.ledger.charge(
             draw=cohort.draw,
             round=cohort.round,
             step=step,
             index=ask,
-            real_blocks=real,
-            integer_blocks=integer,
-            participants=participants.numpy(),
+            schema=SchemaSummary.of(schema),
+            participants=None if self.plan.amplifies else participants.numpy(),
         )
 
-    def total(self, sums: Mapping[str, Tensor], cohort: Cohort, members: int) -> Total:
+    def clip_norm(self, step: str) -> float | None:
+        """The clip norm to announce with an ask of `step`; None where the plan does not adapt it."""
+        adaptive = self._adaptive
+        if adaptive is None or self.plan.protection.clip is None:
+            return None
+        return self.clip_norms.get(step, self.plan.protection.clip.norm)
+
+    def code(self, schema: Schema) -> RingCode | None:
+        """How uploads of `schema` become ring words; None where they travel as numbers."""
+        protection = self.plan.protection
+        if not isinstance(protection, SecureSum | DistributedGaussian):
+            return None
+        key = tuple(schema.items())
+        if key not in self._codes:
+            self._codes[key] = RingCode(protection, schema, self.plan.sampling.most(self.ledger.population))
+        return self._codes[key]
+
+    def opens(self, members: int) -> bool:
+        """Whether a round of so many clients may be opened: noise in shares needs enough of them."""
+        protection = self.plan.protection
+        return not isinstance(protection, DistributedGaussian) or members >= protection.n_min_honest
+
+    def add_noise_(
+        self,
+        sums: Mapping[str, Tensor],
+        cohort: Cohort,
+        step: str,
+        ask: int,
+        schema: Schema,
+        *,
+        members: int,
+        within: int,
+    ) -> None:
+        """Add the trusted server's noise to float64 sums, in place, and let an adaptive clip norm follow its quantile.
+
+        Args:
+            sums: of clipped uploads.
+            cohort: of the exchange.
+            step: of the clients.
+            ask: running number within the draw.
+            schema: of the ask.
+            members: clients in the sum.
+            within: those whose norm was within the clip norm.
+        """
+        protection = self.plan.protection
+        if not isinstance(protection, CentralGaussian):
+            return
+        clip_norm, adaptive = self.clip_norm(step) or protection.clip_norm, protection.adaptive
+        self.add_gaussian_(sums, cohort.round, ask, schema, protection.total_deviation * clip_norm)
+        if adaptive is not None:
+            address = ask * BLOCKS_PER_ASK + len(schema)
+            z = float(self._streams.normal(Purpose.NOISE, cohort.round, address, [SERVER], 1))
+            centred = within - members / 2 + adaptive.count_noise * z
+            self.clip_norms[step] = adaptive.follow(clip_norm, centred / max(cohort.expected, 1.0) + 0.5)
+
+    def add_gaussian_(self, sums: Mapping[str, Tensor], round: int, ask: int, schema: Schema, deviation: float) -> None:
+        """Add N(0, deviation^2) to every weighted coordinate of the real sums, in place, under the server's key."""
+        for index, (name, block) in enumerate(schema.items()):
+            if block.kind == "real":
+                address = ask * BLOCKS_PER_ASK + index
+                z = self._streams.normal(Purpose.NOISE, round, address, [SERVER], block.size)[0]
+                sums[name].view(-1).add_(z, alpha=deviation / block.weight)
+
+    def total(self, sums: Mapping[str, Tensor], cohort: Cohort, members: int, schema: Schema) -> Total:
         """A sum with its denominator: the expected cohort under sampling or noise, else the realised one."""
-        fixed = self.plan.protection.noise is not None or self.plan.sampling.kind == "poisson"
-        return Total(sums, cohort.expected if fixed else float(members))
+        weights = [name for name, block in schema.items() if block.divides]
+        if weights:
+            return Total(sums, float(math.fsum(sums[name].sum().item() for name in weights)))
+        return Total(sums, cohort.expected if self.plan.fixed_denominator else float(members))
 
     def individual(self, members: Int64[Tensor, " members"], uploads: Mapping[str, Tensor]) -> Individual:
         """Every upload under its pseudonym."""
         return Individual(members, uploads)
+
+    @property
+    def _adaptive(self) -> AdaptiveClip | None:
+        protection = self.plan.protection
+        return protection.adaptive if isinstance(protection, CentralGaussian) else None

@@ -8,7 +8,12 @@ import math
 
 from privfed.privacy.accounting import BASIC, PRV, Account
 from privfed.privacy.events import Composition
-from privfed.privacy.plan import LocalLaplace, PrivacyPlan
+from privfed.privacy.gaussian import CentralGaussian, LocalGaussian
+from privfed.privacy.plan import PrivacyPlan
+from privfed.privacy.protections import LocalLaplace
+from privfed.privacy.secure import DistributedGaussian, SecureSum
+
+_COUNT = "The count behind the adaptive clip norm has noise of its own, which is paid for."
 
 WEAK_EPSILON = 10.0
 """Above it a guarantee is called weak: e^10 is an odds factor of 22,026."""
@@ -36,17 +41,7 @@ def assumptions_for(plan: PrivacyPlan, account: Account) -> list[str]:
         "Every release is in the ledger, and each was charged before it was opened.",
         plan.sampling.claim(plan.protection.trust),
     ]
-    protection = plan.protection
-    if isinstance(protection, LocalLaplace):
-        assumptions += [
-            "The device clips all real blocks of an upload together to L1 norm "
-            f"C = {protection.clip_norm:g} and adds Laplace noise of scale 2C / epsilon0 = "
-            f"{protection.noise_scale:g} to every coordinate, touched or not.",
-            "Two uploads compared may differ in everything (replace one upload by any other): their L1 "
-            "distance is at most 2C, not C.",
-            "Size and shape of an upload, and whether a user takes part, do not depend on that user's data.",
-            "Noise is drawn in floating point, whose lowest bits can betray a value; hardened sampling is not used.",
-        ]
+    assumptions += _of_the_mechanism(plan)
     if account.accountant == BASIC:
         assumptions.append("Epsilon is the plain sum over releases; at this size nothing tighter is worth having.")
     elif account.cross_check:
@@ -55,9 +50,57 @@ def assumptions_for(plan: PrivacyPlan, account: Account) -> list[str]:
     return assumptions
 
 
+def _of_the_mechanism(plan: PrivacyPlan) -> list[str]:
+    """What devices and server have to do for the number to be true."""
+    protection = plan.protection
+    same_shape = "Size and shape of an upload, and whether a user takes part, do not depend on that user's data."
+    floats = "Noise is drawn in floating point, whose lowest bits can betray a value; hardened sampling is not used."
+    if isinstance(protection, LocalLaplace):
+        return [
+            "The device clips all real blocks of an upload together to L1 norm "
+            f"C = {protection.clip_norm:g} and adds Laplace noise of scale 2C / epsilon0 = "
+            f"{protection.noise_scale:g} to every coordinate, touched or not.",
+            "Two uploads compared may differ in everything (replace one upload by any other): their L1 "
+            "distance is at most 2C, not C.",
+            same_shape,
+            floats,
+        ]
+    if isinstance(protection, LocalGaussian):
+        return [
+            f"The device clips an upload to a joint L2 norm of C = {protection.clip_norm:g} over all real blocks and "
+            f"adds Gaussian noise of standard deviation {protection.noise_multiplier * protection.clip_norm:g} to "
+            "every coordinate, touched or not.",
+            "Two uploads compared may differ in everything (replace one upload by any other): their L2 "
+            "distance is at most 2C, not C.",
+            same_shape,
+            floats,
+        ]
+    if isinstance(protection, CentralGaussian):
+        clip = "the announced clip norm" if protection.adaptive else f"C = {protection.clip_norm:g}"
+        return [
+            f"Every device clips its upload to a joint L2 norm of {clip} over all real blocks, and the server adds "
+            f"Gaussian noise of {protection.total_deviation:g} times that norm to the sum before anybody else sees it.",
+            "Compared are the data with one user and without, so the sum moves by at most the clip norm.",
+            "Means divide by the expected cohort, which does not depend on who took part.",
+            floats,
+            *([_COUNT] if protection.adaptive else []),
+        ]
+    if isinstance(protection, DistributedGaussian):
+        return [
+            f"Every device clips to a joint L2 norm of C = {protection.clip_norm:g}, rounds to whole steps and adds "
+            f"its share of integer noise; at least {protection.n_min_honest} honest clients do, or no round is opened.",
+            "Secure aggregation holds: fewer clients than its threshold work for the server, which sees sums only.",
+            "Compared are a sum in which a user's vector counts and one in which it is zero; who takes part is seen.",
+            same_shape,
+        ]
+    return []
+
+
 def _nothing_guaranteed(plan: PrivacyPlan, composition: Composition) -> list[str]:
     reasons = "; ".join(composition.reasons) or plan.protection.unbounded_reason or "nothing bounds it"
     said = [f"No formal guarantee: epsilon is infinite, because {reasons}."]
+    if isinstance(plan.protection, SecureSum):
+        said.append("What is hidden are single uploads, from a server that fewer clients than a threshold work for.")
     if plan.protection.noise is not None:
         said.append("The noise may make some attacks harder; that one attack fails is no bound on what others find.")
     return said
@@ -70,20 +113,46 @@ def _guaranteed(plan: PrivacyPlan, account: Account, composition: Composition) -
             "Noise is added on each user's own device, so nobody else has to be trusted, not even the "
             "server: whoever sees the uploads learns only this much about what a user put into them."
         )
-    uploads, rounds = _count(composition.uploads, "upload"), _count(composition.rounds, "round")
+    if plan.protection.trust == "central":
+        said.append(
+            "The server is trusted: it sees every upload, adds the noise to their sum and releases nothing else. "
+            "Against the server itself epsilon is infinite; this holds against all who see the model or the sums."
+        )
+    if plan.protection.trust == "distributed":
+        said.append(
+            "The server is not trusted with uploads: it sees their sum only, which carries noise from every client. "
+            "It is trusted to follow the protocol, and a threshold of clients not to work for it."
+        )
     said.append(
-        f"The user who took part most often made {uploads} in {rounds}. Replacing everything that user "
-        "uploaded by anything else changes the odds of whatever is concluded from it by at most a factor of "
-        f"{odds(account.epsilon)} (epsilon = {account.epsilon:.4g}), except with probability {plan.delta:g} "
-        "(delta)."
+        f"{_participation(plan, composition)} {_change(plan)} changes the odds of whatever is concluded from it by at "
+        f"most a factor of {odds(account.epsilon)} (epsilon = {account.epsilon:.4g}), except with probability "
+        f"{plan.delta:g} (delta)."
     )
     protection = plan.protection
+    if isinstance(protection, LocalGaussian):
+        said.append("Uploads add up: epsilon of a run is not that of a round.")
     if isinstance(protection, LocalLaplace):
         said.append(
             f"One upload alone has epsilon {protection.epsilon0:g}. Uploads add up: epsilon of a run is not "
             "that of a round."
         )
     return said
+
+
+def _participation(plan: PrivacyPlan, composition: Composition) -> str:
+    uploads, rounds = _count(composition.uploads, "upload"), _count(composition.rounds, "round")
+    if plan.amplifies:
+        return f"Any user may have taken part in any of {rounds}, and nobody but the server knows in which."
+    return f"The user who took part most often made {uploads} in {rounds}."
+
+
+def _change(plan: PrivacyPlan) -> str:
+    """The step between the two worlds, as the subject of a sentence."""
+    return {
+        "replace_one": "Replacing everything that user uploaded by anything else",
+        "add_or_remove_one": "Leaving one user out entirely, or letting one in,",
+        "zero_out_one": "Replacing everything that user uploaded by zeros",
+    }[plan.neighbours]
 
 
 def _limits(plan: PrivacyPlan, account: Account, composition: Composition, population: int) -> list[str]:
@@ -105,9 +174,15 @@ def _limits(plan: PrivacyPlan, account: Account, composition: Composition, popul
             f"{composition.amplification_lost} draws mixed mechanisms that do not fuse, so their sampling "
             "protects nothing and they are counted in full."
         )
+    if not plan.amplifies:
+        said.append("Who takes part, and when, is visible to the server and not protected.")
+    if plan.protection.trust == "central":
+        said.append(
+            "What a device keeps for itself (private vectors, gates, whole encoders) never enters a sum and is covered "
+            "as far as others see it; what a user's own device shows is computed from that user's data and is not."
+        )
     if plan.protection.trust == "local":
         said += [
-            "Who takes part, and when, is visible to the server and not protected.",
             "The unit is a user's whole contribution. What a user learns from the model, and what the user "
             "shows to others, is not covered.",
         ]
@@ -119,7 +194,8 @@ def _always(plan: PrivacyPlan, *, seeded: bool) -> list[str]:
         "Choices made by looking at data (best round, hyper-parameters, a clip read off the data, popularity "
         "priors, data set statistics) spend privacy too, and are not in this ledger."
     ]
-    if seeded and plan.protection.noise is not None:
+    noisy = plan.protection.unbounded_reason is None or plan.protection.noise is not None
+    if seeded and noisy:
         said.append(
             "This is a simulation with seeded noise: whoever holds the seed can subtract the noise. A "
             "deployment draws its keys from the operating system and never sends them."

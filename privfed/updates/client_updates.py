@@ -3,7 +3,6 @@
 It never travels: only what a guard makes of it does. Operations consume: `scale_` works in place.
 """
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -51,8 +50,8 @@ class ClientUpdates:
         return sum(part.nbytes for part in self.parts)
 
     def finite(self) -> bool:
-        """Whether no value is NaN or infinite: one sum per part tells, and a sum beyond float32 is broken too."""
-        return all(math.isfinite(part.values.sum()) for part in self.parts)
+        """Whether no value is NaN or infinite."""
+        return all(part.finite() for part in self.parts)
 
     def norm_powers(self, order: int) -> Float[Tensor, "clients blocks"]:
         """Sum of |weight x value|^order per client and real block; a joint norm is its row sum, rooted."""
@@ -71,11 +70,12 @@ class ClientUpdates:
         total = self.norm_powers(order).sum(1)
         return total if order == 1 else total.sqrt()
 
-    def scale_(self, factors: Float[Tensor, " clients"]) -> "ClientUpdates":
-        """Multiply every client's real values by its factor, in place; integer blocks stay exact."""
+    def scale_(self, factors: Float[Tensor, " clients"] | Float[Tensor, "clients blocks"]) -> "ClientUpdates":
+        """Multiply every client's real values in place, by one factor or by one per real block; integers stay exact."""
+        real = [name for name, block in self.schema.items() if block.kind == "real"]
         for part in self.parts:
-            if self.schema[part.block].kind == "real":
-                part.scale_(factors)
+            if part.block in real:
+                part.scale_(factors if factors.dim() == 1 else factors[:, real.index(part.block)])
         return self
 
     def add_to(self, sums: dict[str, Tensor]) -> None:
@@ -120,7 +120,7 @@ class ClientUpdates:
 
     def rows_at(self, block: str, owner: Int64[Tensor, " k"], ids: Int64[Tensor, " k"]) -> Float[Tensor, "k width"]:
         """Row `ids[j]` of the table block of client `owner[j]`, zero where untouched."""
-        parts = [part for part in self.parts if part.block == block and len(part.values)]
+        parts = [part for part in self.parts if part.block == block and len(part.owner)]
         if len(parts) == 1 and len(ids):
             return parts[0].rows_at(owner, ids)
         found = torch.zeros(len(ids), self.schema[block].shape[1])

@@ -1,9 +1,12 @@
 """The representations a part of an update can have: `Dense` (stacked) and `Rows` (ragged ids and values).
 
+A third, `LowRank` (outer products), has its own file.
+
 A part names its block and the clients (positions in the cohort) that own its values. Owners may be a subset
 of the cohort, so clients of unequal size need no other code.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,12 +25,15 @@ class Part(Protocol):
         """Name of the declared block."""
 
     @property
-    def values(self) -> Tensor:
-        """The values of all owners."""
+    def owner(self) -> Tensor:
+        """Position in the cohort of the client behind every entry, int64."""
 
     @property
     def nbytes(self) -> int:
         """Bytes of the values (and row ids) of all owners."""
+
+    def finite(self) -> bool:
+        """Whether no value is NaN or infinite, nor any sum that the operations below take."""
 
     def check(self, block: Block, clients: int) -> None:
         """Refuse values that do not fit `block` or owners outside `0..clients-1`."""
@@ -70,11 +76,14 @@ class Dense:
         """Bytes of the stacked values."""
         return self.values.nbytes
 
+    def finite(self) -> bool:
+        """One sum tells; a sum beyond the range of its dtype is broken too."""
+        return math.isfinite(self.values.sum())
+
     def check(self, block: Block, clients: int) -> None:
         """Refuse values that do not fit `block` or owners outside the cohort."""
-        _check_owner(self.block, self.owner, self.values, block, clients)
-        if len(self.owner) and int(torch.bincount(self.owner).max()) > 1:
-            raise UpdateError(f"block {self.block!r}: a client comes twice in one part; send each block once")
+        check_owner(self.block, self.owner, self.values, block, clients)
+        check_unique(self.block, self.owner)
         if tuple(self.values.shape[1:]) != block.shape:
             raise UpdateError(
                 f"block {self.block!r} was declared with shape {block.shape} but the update holds "
@@ -110,9 +119,7 @@ class Dense:
 
     def rows_at(self, owner: Int64[Tensor, " k"], ids: Int64[Tensor, " k"]) -> Float[Tensor, "k width"]:
         """Gather rows of stacked tables."""
-        place = torch.full((int(torch.cat([self.owner, owner]).max()) + 1,), -1).index_copy_(
-            0, self.owner, torch.arange(len(self.owner))
-        )[owner]
+        place = places(self.owner, owner)
         rows = self.values.shape[1]
         found = self.values.flatten(0, 1).index_select(0, place.clamp(min=0) * rows + ids)
         return found if bool((place >= 0).all()) else found * (place >= 0).unsqueeze(1)
@@ -140,9 +147,13 @@ class Rows:
         """Bytes of values plus a 32-bit id per row."""
         return self.values.nbytes + 4 * len(self.ids)
 
+    def finite(self) -> bool:
+        """One sum tells; a sum beyond the range of its dtype is broken too."""
+        return math.isfinite(self.values.sum())
+
     def check(self, block: Block, clients: int) -> None:
         """Refuse ids outside the table, repeated or unordered pairs, owners outside the cohort."""
-        _check_owner(self.block, self.owner, self.values, block, clients)
+        check_owner(self.block, self.owner, self.values, block, clients)
         if len(block.shape) != 2 or self.values.shape[1] != block.shape[1]:
             raise UpdateError(
                 f"block {self.block!r} was declared with shape {block.shape} but the update holds rows of "
@@ -215,7 +226,20 @@ def _squares(flat: Float[Tensor, "h d"]) -> Float[Tensor, " h"]:
     return squares
 
 
-def _check_owner(name: str, owner: Int64[Tensor, " k"], values: Tensor, block: Block, clients: int) -> None:
+def places(owners: Int64[Tensor, " h"], wanted: Int64[Tensor, " k"]) -> Int64[Tensor, " k"]:
+    """Where each wanted client stands among distinct `owners`, -1 where it does not; neither side is empty."""
+    table = torch.full((int(torch.cat([owners, wanted]).max()) + 1,), -1)
+    return table.index_copy_(0, owners, torch.arange(len(owners)))[wanted]
+
+
+def check_unique(name: str, owner: Int64[Tensor, " h"]) -> None:
+    """Refuse a client that owns two entries of a part that holds whole blocks."""
+    if len(owner) and int(torch.bincount(owner).max()) > 1:
+        raise UpdateError(f"block {name!r}: a client comes twice in one part; send each block once")
+
+
+def check_owner(name: str, owner: Int64[Tensor, " k"], values: Tensor, block: Block, clients: int) -> None:
+    """Refuse owners that do not match the values one to one, or lie outside the cohort; reals in an integer block."""
     if len(owner) != len(values):
         raise UpdateError(f"block {name!r}: {len(owner)} owners for {len(values)} values; give one owner per value")
     if len(owner) and (int(owner.min()) < 0 or int(owner.max()) >= clients):

@@ -26,12 +26,15 @@ class Block:
         weight: isometry factor of one coordinate in the server's basis; norm, noise and encoding act on
             weight x value (FAIR's tiers need it, everything else has 1).
         bound: largest absolute value of an integer block, for the head-room proof of a ring.
+        divides: a weight per client (its number of examples, say) whose sum is what means divide by, instead of
+            a number of clients. It depends on data, so plans that guarantee anything refuse it.
     """
 
     shape: tuple[int, ...]
     kind: Literal["real", "integer"] = "real"
     weight: float = 1.0
     bound: int | None = None
+    divides: bool = False
 
     def __post_init__(self) -> None:
         if any(side < 1 for side in self.shape):
@@ -47,8 +50,8 @@ Schema = Mapping[str, Block]
 
 
 def schema_digest(schema: Schema) -> str:
-    """SHA-256 over names, shapes and kinds in order: both sides of a wire compare it."""
-    layout = [[name, list(b.shape), b.kind, b.weight, b.bound] for name, b in schema.items()]
+    """SHA-256 over names and everything declared of them, in order: both sides of a wire compare it."""
+    layout = [[name, list(b.shape), b.kind, b.weight, b.bound, b.divides] for name, b in schema.items()]
     return hashlib.sha256(json.dumps(layout).encode()).hexdigest()
 
 

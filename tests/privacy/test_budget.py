@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from privfed.privacy.budget import laplace_budget, plan_for_target, solve_laplace
 from privfed.privacy.errors import PlanError
 from privfed.privacy.ledger import Ledger
+from privfed.privacy.mechanisms import SchemaSummary
 from privfed.privacy.plan import PrivacyPlan
 
 LOCAL = PrivacyPlan.parse("local-laplace:epsilon0=1,clip_norm=5")
@@ -63,8 +64,7 @@ def test_a_plan_solved_for_a_target_keeps_it_in_the_ledger(sampling, uploads):
                 round=round,
                 step="train",
                 index=index,
-                real_blocks=["items"],
-                integer_blocks=[],
+                schema=SchemaSummary(("items",)),
                 participants=np.array(list(members[plan.sampling.kind])),
             )
     assert 7.9 < ledger.guarantee().epsilon <= 8.0

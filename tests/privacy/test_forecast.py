@@ -8,6 +8,7 @@ import pytest
 from privfed.privacy.errors import PlanError
 from privfed.privacy.forecast import forecast
 from privfed.privacy.ledger import Ledger
+from privfed.privacy.mechanisms import SchemaSummary
 from privfed.privacy.plan import PrivacyPlan
 from privfed.updates import Block
 
@@ -31,8 +32,7 @@ def test_full_participation_forecasts_what_the_ledger_will_say():
             round=round,
             step="train",
             index=0,
-            real_blocks=["items", "bias"],
-            integer_blocks=[],
+            schema=SchemaSummary(("items", "bias")),
             participants=np.arange(6),
         )
     assert seen.guarantee == ledger.guarantee()

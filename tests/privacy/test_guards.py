@@ -301,7 +301,7 @@ def test_bytes_on_the_wire():
 def test_the_server_guard_charges_what_the_schema_declares():
     plan = PrivacyPlan.parse(LAPLACE)
     ledger = Ledger(plan, 9)
-    server = ServerGuard(plan, ledger)
+    server = ServerGuard(plan, ledger, Streams.from_seed(0))
     members = torch.tensor([1, 4, 8])
     server.charge(Cohort(0, 0, "all", 9.0), "train", 0, REAL, members)
     server.charge(Cohort(1, 1, "all", 9.0), "train", 0, MIXED, members)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from privfed.privacy.errors import LedgerError, PlanError
 from privfed.privacy.ledger import Ledger, from_ranges, to_ranges
-from privfed.privacy.mechanisms import Empty, Exact, Laplace, Unbounded
+from privfed.privacy.mechanisms import Empty, Exact, Laplace, SchemaSummary, Unbounded
 from privfed.privacy.plan import PrivacyPlan
 
 USERS = 6
@@ -24,8 +24,7 @@ def charge(ledger, round=0, *, draw=None, step="train", index=0, real=("items",)
         round=round,
         step=step,
         index=index,
-        real_blocks=real,
-        integer_blocks=integer,
+        schema=SchemaSummary(tuple(real), tuple(integer)),
         participants=np.arange(USERS) if members is None else np.asarray(members, dtype=np.int64),
     )
 

@@ -12,7 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from privfed.privacy.errors import PlanError, configure, explain
 from privfed.privacy.mechanisms import Empty, Exact, Laplace, SchemaSummary, Unbounded, mechanism_for
-from privfed.privacy.plan import Clip, LocalLaplace, Noise, PrivacyPlan
+from privfed.privacy.plan import PrivacyPlan
+from privfed.privacy.protections import Clip, LocalLaplace, Noise
 from privfed.privacy.sampling import All, Epoch, Fixed, Poisson
 
 REAL = SchemaSummary(real=("items",))
@@ -140,14 +141,14 @@ def test_the_wrong_norm_really_breaks_the_bound():
     seen = 2 * upload
     ratio = (np.abs(seen + upload) - np.abs(seen - upload)).sum() / protection.noise_scale
     assert ratio == pytest.approx(10.0)
-    assert isinstance(mechanism_for(laplace(clip_order=2), REAL), Unbounded)
+    assert isinstance(mechanism_for(laplace(clip_order=2), REAL, 10), Unbounded)
 
 
 @settings(max_examples=50, deadline=None)
 @given(PLAUSIBLE, PLAUSIBLE)
 def test_the_charged_mechanism_is_the_noise_over_the_distance(clip_norm, epsilon0):
     plan = laplace(clip_norm=clip_norm, epsilon0=epsilon0)
-    mechanism = mechanism_for(plan, REAL)
+    mechanism = mechanism_for(plan, REAL, 10)
     assert isinstance(mechanism, Laplace)
     assert mechanism.pure_epsilon == pytest.approx(epsilon0, rel=1e-12)
     assert mechanism.scale_over_sensitivity * 2 * clip_norm == pytest.approx(plan.protection.noise.scale, rel=1e-12)
@@ -167,7 +168,7 @@ def test_the_charged_mechanism_is_the_noise_over_the_distance(clip_norm, epsilon
     ],
 )
 def test_protections_that_bound_nothing_say_why(words, because):
-    mechanism = mechanism_for(PrivacyPlan.parse(words), REAL)
+    mechanism = mechanism_for(PrivacyPlan.parse(words), REAL, 10)
     assert isinstance(mechanism, Unbounded)
     assert because in mechanism.reason
 
@@ -175,9 +176,9 @@ def test_protections_that_bound_nothing_say_why(words, because):
 @pytest.mark.parametrize("words", [w for w, _, _ in WORDS])
 def test_integer_blocks_are_never_free_and_only_an_empty_schema_is(words):
     plan = PrivacyPlan.parse(words)
-    assert isinstance(mechanism_for(plan, SchemaSummary()), Empty)
-    assert mechanism_for(plan, SchemaSummary(integer=("counts",))) == Exact(blocks=("counts",))
-    mixed = mechanism_for(plan, SchemaSummary(real=("items",), integer=("counts",)))
+    assert isinstance(mechanism_for(plan, SchemaSummary(), 10), Empty)
+    assert mechanism_for(plan, SchemaSummary(integer=("counts",)), 10) == Exact(blocks=("counts",))
+    mixed = mechanism_for(plan, SchemaSummary(real=("items",), integer=("counts",)), 10)
     assert isinstance(mixed, Exact | Unbounded)
 
 

@@ -11,6 +11,9 @@ METHODS = {
     "fedncf": "FedNCF",
     "pfedrec": "PFedRec",
     "gpfedrec": "GPFedRec",
+    "fedvae": "FedVAE",
+    "feddae": "FedDAE",
+    "multvae": "Mult-VAE",
     "light_gpfedrec": "Light GPFedRec",
 }
 TAPS = {
@@ -34,6 +37,7 @@ UNITS = {
 NEIGHBOURS = {
     "replace_one": "one person's data replaced by any other",
     "add_or_remove_one": "one person present or absent",
+    "zero_out_one": "one person's data replaced by zeros",
 }
 METRICS = {"hr": "HR", "ndcg": "NDCG", "recall": "Recall", "mrr": "MRR"}
 STATES = {"private": "the model on each person's device", "received": "the model as the server sends it"}

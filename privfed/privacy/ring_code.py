@@ -1,0 +1,109 @@
+"""From the blocks of one upload to words of a ring, and from the sum of words back to sums of blocks.
+
+The layout is public: the real blocks of the schema one after another, each coordinate times its block's weight, then
+the integer blocks. Under `SecureSum` real values travel in fixed point; under `DistributedGaussian` they are rounded
+conditionally and carry a share of integer noise (`secure_agg.noise`). Integer blocks travel exactly, and without noise.
+Head-room is proven when the code is built, for the most clients that a round can have.
+"""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from privfed.privacy.errors import PlanError
+from privfed.privacy.secure import DistributedGaussian, SecureSum, noise_code
+from privfed.updates import Schema
+from secure_agg.encoding import FixedPoint, IntegerCode, Ring
+from secure_agg.noise import DistributedMechanism
+from secure_agg.prg import Words
+
+KEY_WORDS = 8
+"""Random 32-bit words that key one client's rounding and noise."""
+
+_CLIP_SLACK = 1e-6
+
+
+class RingCode:
+    """The code of one schema under one protection.
+
+    Args:
+        protection: a secure sum, with noise or without.
+        schema: blocks of the ask.
+        most: clients that a round can have.
+
+    Raises:
+        HeadroomError: the sum does not fit the ring.
+        PlanError: an integer block without a bound.
+    """
+
+    def __init__(self, protection: SecureSum | DistributedGaussian, schema: Schema, most: int) -> None:
+        self.schema, self.ring = schema, Ring(protection.bits)
+        self.real = [name for name, block in schema.items() if block.kind == "real"]
+        self.integer = [name for name, block in schema.items() if block.kind == "integer"]
+        self.coordinates = sum(schema[name].size for name in self.real)
+        self.mechanism: DistributedMechanism | None = None
+        self._fixed: FixedPoint | None = None
+        if self.coordinates and isinstance(protection, DistributedGaussian):
+            self.mechanism = noise_code(protection, self.coordinates, most)
+        elif self.coordinates:
+            bound = protection.clip_norm * (1 + _CLIP_SLACK)
+            self._fixed = FixedPoint.for_sum(self.ring, bound=bound, clients=most)
+        self._codes = {name: self._exact(name, most) for name in self.integer}
+
+    @property
+    def length(self) -> int:
+        """Words of one upload."""
+        return self.coordinates + sum(self.schema[name].size for name in self.integer)
+
+    def encode(self, uploads: Mapping[str, Tensor], position: int, key: bytes) -> Words:
+        """Words `[length]` of one client of dense uploads `[n, *shape]`; `key` seeds its rounding and noise."""
+        pieces = [code.encode(uploads[name][position].numpy().reshape(-1)) for name, code in self._codes.items()]
+        if self.coordinates:
+            flat = torch.cat([uploads[n][position].reshape(-1) * self.schema[n].weight for n in self.real]).numpy()
+            if self.mechanism is not None:
+                words = self.ring.lift(self.mechanism.encode(flat[None], key)[0])
+            elif self._fixed is not None:
+                words = self._fixed.encode(flat)
+            pieces.insert(0, words)
+        return np.concatenate(pieces) if len(pieces) > 1 else pieces[0]
+
+    def decode(self, total: Words) -> dict[str, Tensor]:
+        """Sums `[*shape]` of every block, float64 or int64, from summed words."""
+        sums: dict[str, Tensor] = {}
+        at = self.coordinates
+        if self.mechanism is not None:
+            sums |= self._split(self.mechanism.decode(self.ring.centred(total[:at])))
+        elif self._fixed is not None:
+            sums |= self._split(self._fixed.decode(total[:at]))
+        for name, code in self._codes.items():
+            block = self.schema[name]
+            sums[name] = torch.from_numpy(code.decode(total[at : at + block.size])).view(block.shape)
+            at += block.size
+        return {name: sums[name] for name in self.schema}
+
+    def law_deviation(self, members: int) -> float:
+        """Standard deviation, in the units of weighted values, of the noise on a sum of `members` shares."""
+        if self.mechanism is None:
+            return 0.0
+        return math.sqrt(self.mechanism.noise.client_variance * members) * self.mechanism.grid
+
+    def _split(self, flat: Float[np.ndarray, " coordinates"]) -> dict[str, Tensor]:
+        out, at = {}, 0
+        for name in self.real:
+            block = self.schema[name]
+            out[name] = torch.from_numpy(flat[at : at + block.size] / block.weight).view(block.shape)
+            at += block.size
+        return out
+
+    def _exact(self, name: str, most: int) -> IntegerCode:
+        bound = self.schema[name].bound
+        if bound is None:
+            raise PlanError(
+                f"integer block {name!r} declares no bound, and a secure sum cannot prove that it fits the ring: "
+                f"declare Block(..., bound=largest absolute value)"
+            )
+        return IntegerCode(self.ring, bound, most)

@@ -1,0 +1,127 @@
+"""Sums that nobody sees the parts of: `SecureSum`, and `DistributedGaussian`, which adds noise in shares.
+
+A secure sum hides single uploads from the server and gives no differential privacy: the exact sum is revealed. With a
+share of integer noise from every client the sum is private against the server too, as long as at least `n_min_honest`
+honest clients remain; the noise is sized for them, never for the realised or the expected cohort. Rounding, noise and
+their accounting are those of `secure_agg.noise` (Skellam: Agarwal, Kairouz and Liu 2021; discrete Gaussian: Kairouz,
+Liu and Steinke 2021).
+
+Who takes part in a secure sum is visible, so sampling amplifies nothing here.
+"""
+
+from functools import lru_cache
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from privfed.privacy.errors import PlanError
+from privfed.privacy.gaussian import ClippedL2, NoiseMultiplier
+from privfed.privacy.protections import Neighbours, Release, number
+from privfed.privacy.sampling import Trust
+from secure_agg.encoding import Ring
+from secure_agg.noise import DistributedMechanism, fit_to_ring
+
+RingBits = Literal[16, 32, 64]
+
+
+class SecureSum(ClippedL2):
+    """Secure aggregation alone: single uploads are hidden, their exact sum is not."""
+
+    release: ClassVar[Release] = "total"
+    kind: Literal["secure_sum"] = "secure_sum"
+    bits: RingBits = Field(default=32, description="width of a ring word: 16, 32 or 64")
+
+    @property
+    def trust(self) -> Trust:
+        """That fewer clients than the threshold collude with the server."""
+        return "distributed"
+
+    @property
+    def hides_uploads(self) -> bool:
+        """True."""
+        return True
+
+    @property
+    def label(self) -> str:
+        """Names the clip."""
+        return f"secure sum (L2 <= {number(self.clip_norm)}{self.spread}, {self.bits}-bit ring)"
+
+    @property
+    def unbounded_reason(self) -> str | None:
+        """A sum alone bounds nothing."""
+        return (
+            "secure aggregation hides single uploads but reveals their exact sum, and a sum without noise bounds "
+            "nothing about any one of them"
+        )
+
+
+class DistributedGaussian(ClippedL2):
+    """Distributed differential privacy: shares of integer noise inside a secure sum."""
+
+    release: ClassVar[Release] = "total"
+    kind: Literal["distributed_gaussian"] = "distributed_gaussian"
+    noise_multiplier: NoiseMultiplier
+    n_min_honest: int = Field(
+        ge=1,
+        description="the fewest honest clients whose noise shares a released sum holds: the smallest cohort that "
+        "may survive minus those who may collude; a round with fewer is not opened",
+    )
+    law: Literal["skellam", "discrete_gaussian"] = Field(default="skellam", description="law of the integer noise")
+    bits: RingBits = Field(default=32, description="width of a ring word: 16, 32 or 64")
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """A user's vector counts, or is replaced by zero; its noise share is there in both worlds."""
+        return "zero_out_one"
+
+    @property
+    def trust(self) -> Trust:
+        """That at least `n_min_honest` clients add their noise and fewer than the threshold collude."""
+        return "distributed"
+
+    @property
+    def hides_uploads(self) -> bool:
+        """True."""
+        return True
+
+    @property
+    def label(self) -> str:
+        """Names law, noise, clip and whom the noise is sized for."""
+        law = "Skellam" if self.law == "skellam" else "discrete Gaussian"
+        strength = f"z = {number(self.noise_multiplier)}, C = {number(self.clip_norm)}{self.spread}"
+        return f"distributed {law} ({strength}, {self.n_min_honest} honest)"
+
+    @property
+    def unbounded_reason(self) -> str | None:
+        """None: clip and noise fit."""
+        return None
+
+    def check(self, most: int) -> None:
+        """Refuse more honest clients than a round can have.
+
+        Raises:
+            PlanError: a round of at most `most` clients would never be opened.
+        """
+        if self.n_min_honest > most:
+            raise PlanError(
+                f"n_min_honest = {self.n_min_honest} is more than the {most} clients that a round can have, so none "
+                f"would ever be opened: use at most the cohort minus dropouts and colluders"
+            )
+
+
+@lru_cache(maxsize=64)
+def noise_code(protection: DistributedGaussian, coordinates: int, most: int) -> DistributedMechanism:
+    """Rounding and noise of `protection` for vectors of so many coordinates and rounds of at most `most` clients.
+
+    Raises:
+        HeadroomError: the sum does not fit the ring.
+    """
+    return fit_to_ring(
+        Ring(protection.bits),
+        protection.noise_multiplier,
+        clients=most,
+        min_honest=protection.n_min_honest,
+        dimension=coordinates,
+        clip=protection.clip_norm,
+        law=protection.law,
+    )

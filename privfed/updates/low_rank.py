@@ -1,0 +1,118 @@
+"""`LowRank`: a block per client as a sum of outer products, one per local step.
+
+A client that trains on one row at a time has the gradient delta a^T in every affine layer, so E local steps of
+SGD change a weight by sum_e left_e right_e^T. Norms, clipping and sums need the factors only: the squared L2 norm
+is the sum over (L L^T) * (R R^T), and the sum over all clients and steps is one matrix product.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from privfed.updates.parts import check_owner, check_unique, places
+from privfed.updates.schema import Block, UpdateError
+
+_MATERIALISED_AT_ONCE = 4
+_ROWS_AT_ONCE = 4096
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LowRank:
+    """Outer products: the block of client `owner[j]` is `sum_e left[j, e] right[j, e]^T`, of shape (rows, cols).
+
+    The factors are how a simulation computes. What a device sends is the block itself, and `nbytes` says so.
+    """
+
+    block: str
+    owner: Int64[Tensor, " h"]
+    left: Float[Tensor, "h steps rows"]
+    right: Float[Tensor, "h steps cols"]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the blocks of all owners, as they would travel."""
+        return len(self.owner) * self.left.shape[2] * self.right.shape[2] * self.left.element_size()
+
+    def check(self, block: Block, clients: int) -> None:
+        """Refuse factors that do not fit `block` or each other, or owners outside the cohort."""
+        check_owner(self.block, self.owner, self.left, block, clients)
+        check_unique(self.block, self.owner)
+        if self.left.shape[:2] != self.right.shape[:2] or self.left.dtype != self.right.dtype:
+            raise UpdateError(
+                f"block {self.block!r}: factors of {tuple(self.left.shape[:2])} {self.left.dtype} and "
+                f"{tuple(self.right.shape[:2])} {self.right.dtype} (clients, steps) do not multiply; give both alike"
+            )
+        shape = (self.left.shape[2], self.right.shape[2])
+        if shape != block.shape:
+            raise UpdateError(
+                f"block {self.block!r} was declared with shape {block.shape} but the factors span {shape} per client"
+            )
+
+    def finite(self) -> bool:
+        """Whether both factors are finite and so small that no coordinate of a product can overflow."""
+        largest = _largest(self.left) * _largest(self.right) * max(self.left.shape[1], 1)
+        return math.isfinite(largest) and largest <= torch.finfo(self.left.dtype).max
+
+    def norm_power(self, order: int, clients: int) -> Float[Tensor, " clients"]:
+        """Sum of |value|^order per client in float64: order 2 from Gram matrices, order 1 a few clients at a time."""
+        if order == 2:
+            own = (_gram(self.left) * _gram(self.right)).sum((1, 2)).clamp(min=0)
+        else:
+            own = torch.empty(len(self.owner), dtype=torch.float64)
+            for some in _slices(len(self.owner), _MATERIALISED_AT_ONCE):
+                own[some] = self._dense(some).abs().sum((1, 2), dtype=torch.float64)
+        return torch.zeros(clients, dtype=torch.float64).index_add_(0, self.owner, own)
+
+    def scale_(self, factors: Float[Tensor, " clients"]) -> None:
+        """Multiply one factor, the narrower, in place."""
+        narrow = min(self.left, self.right, key=lambda factor: factor.shape[2])
+        narrow.mul_(factors[self.owner].view(-1, 1, 1).to(narrow.dtype))
+
+    def add_to(self, total: Tensor) -> None:
+        """One product over all clients and steps, in the dtype of the factors, added in that of `total`."""
+        total.add_(self.left.flatten(0, 1).T @ self.right.flatten(0, 1))
+
+    def fills(self, slots: Int64[Tensor, " clients"], rows: int) -> bool:
+        """True where every row has an owner."""
+        return int((slots[self.owner] >= 0).sum()) == rows
+
+    def write(self, slots: Int64[Tensor, " clients"], out: Tensor) -> None:
+        """Multiply out the blocks of the chosen clients."""
+        slot = slots[self.owner]
+        chosen = (slot >= 0).nonzero().squeeze(1)
+        for some in torch.split(chosen, _MATERIALISED_AT_ONCE):
+            out.index_copy_(0, slot[some], self._dense(some).to(out.dtype))
+
+    def rows_at(self, owner: Int64[Tensor, " k"], ids: Int64[Tensor, " k"]) -> Float[Tensor, "k cols"]:
+        """Rows of the products, without the products."""
+        place = places(self.owner, owner)
+        found = self.right.new_empty(len(ids), self.right.shape[2])
+        for some in _slices(len(ids), _ROWS_AT_ONCE):
+            at = place[some].clamp(min=0)
+            left = self.left[at, :, ids[some]]
+            torch.bmm(left.unsqueeze(1), self.right[at], out=found[some].unsqueeze(1))
+        return found.mul_((place >= 0).unsqueeze(1))
+
+    def touched(self, slots: Int64[Tensor, " clients"], out: Tensor) -> None:
+        """Every coordinate of an owner is sent, zeros included."""
+        slot = slots[self.owner]
+        out[slot[slot >= 0]] = True
+
+    def _dense(self, clients: slice | Int64[Tensor, " n"]) -> Float[Tensor, "n rows cols"]:
+        return torch.bmm(self.left[clients].transpose(1, 2), self.right[clients])
+
+
+def _gram(factor: Float[Tensor, "h steps size"]) -> Float[Tensor, "h steps steps"]:
+    exact = factor.double()
+    return torch.bmm(exact, exact.transpose(1, 2))
+
+
+def _largest(factor: Tensor) -> float:
+    return float(torch.linalg.vector_norm(factor, math.inf)) if factor.numel() else 0.0
+
+
+def _slices(size: int, step: int) -> list[slice]:
+    return [slice(first, first + step) for first in range(0, size, step)]
