@@ -4,13 +4,13 @@ from privfed.privacy.budget import (
     LaplaceBudget,
     LaplaceSolution,
     laplace_budget,
-    plan_for_target,
     solve_laplace,
 )
 from privfed.privacy.client_guard import ClientGuard
 from privfed.privacy.errors import AccountingError, LedgerError, PlanError, PrivacyError, configure, explain
 from privfed.privacy.forecast import Forecast, forecast
 from privfed.privacy.gaussian import AdaptiveClip, CentralGaussian, LocalGaussian
+from privfed.privacy.gaussian_budget import GaussianBudget, GaussianSolution, gaussian_budget, solve_gaussian
 from privfed.privacy.guarantee import Guarantee
 from privfed.privacy.ledger import Entry, Ledger
 from privfed.privacy.mechanisms import SchemaSummary
@@ -20,6 +20,7 @@ from privfed.privacy.ring_code import RingCode
 from privfed.privacy.sampling import All, Epoch, Fixed, Poisson
 from privfed.privacy.secure import DistributedGaussian, SecureSum
 from privfed.privacy.server_guard import ServerGuard
+from privfed.privacy.target import plan_for_target
 
 __all__ = [
     "AccountingError",
@@ -34,6 +35,8 @@ __all__ = [
     "Epoch",
     "Fixed",
     "Forecast",
+    "GaussianBudget",
+    "GaussianSolution",
     "Guarantee",
     "LaplaceBudget",
     "LaplaceSolution",
@@ -55,7 +58,9 @@ __all__ = [
     "configure",
     "explain",
     "forecast",
+    "gaussian_budget",
     "laplace_budget",
     "plan_for_target",
+    "solve_gaussian",
     "solve_laplace",
 ]

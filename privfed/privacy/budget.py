@@ -14,8 +14,7 @@ from privfed.privacy.errors import PlanError
 from privfed.privacy.events import Composition, Releases
 from privfed.privacy.guarantee import Epsilon
 from privfed.privacy.mechanisms import Laplace
-from privfed.privacy.plan import SMALLEST_DELTA, PrivacyPlan
-from privfed.privacy.protections import LocalLaplace
+from privfed.privacy.plan import SMALLEST_DELTA
 
 _TOLERANCE = 1e-4
 _MOST_STEPS = 60
@@ -131,37 +130,6 @@ def _largest(epsilon: float, participations: int, delta: float) -> float:
         else:
             high, at_high = probe, at_probe
     return low
-
-
-def plan_for_target(
-    plan: PrivacyPlan, epsilon: float, rounds: int, population: int, asks_per_round: int = 1
-) -> PrivacyPlan:
-    """`plan` with its noise sized so that no user exceeds `epsilon` in the whole run.
-
-    Uploads are bounded by what the sampling rule can ever demand of one user, so Poisson and fixed sampling
-    are sized for a user who takes part in every round.
-
-    Args:
-        plan: a local Laplace plan; its epsilon0 is replaced.
-        epsilon: total that no user may exceed at the plan's delta.
-        rounds: rounds of the run.
-        population: number of users.
-        asks_per_round: uploads that one round asks of each participant.
-
-    Raises:
-        PlanError: the plan's protection has no finite epsilon, or a value is out of range.
-    """
-    protection = plan.protection
-    if not isinstance(protection, LocalLaplace) or protection.unbounded_reason is not None:
-        reason = protection.unbounded_reason or "its noise cannot be sized"
-        raise PlanError(f"the plan '{plan.name}' cannot reach epsilon = {epsilon:g}: {reason}")
-    if rounds < 1 or asks_per_round < 1:
-        raise PlanError(f"rounds = {rounds} and asks_per_round = {asks_per_round} must both be at least 1")
-    uploads = plan.sampling.worst(rounds, population) * asks_per_round
-    solution = solve_laplace(epsilon, uploads, plan.delta)
-    data = plan.to_dict()
-    data["protection"]["epsilon0"] = solution.budget.epsilon0
-    return PrivacyPlan.from_dict(data)
 
 
 def _round_down(value: float, digits: int = 4) -> float:

@@ -5,7 +5,7 @@ z is the standard deviation of the noise over the L2 clip norm C, as in the plan
 | trust | who adds what | a user moves a release by | sampling amplifies |
 |---|---|---|---|
 | central | the server, z C to the sum | C: with the user, or without | yes, participation is secret |
-| distributed | each client, z C / sqrt(N), for N honest survivors | C: the vector counts, or is zero | no, it is visible |
+| distributed | each client, z C / sqrt(N), N honest survivors | C: the vector counts, or is zero | no, it is visible |
 | local | each client, z C to its own upload | 2C: any upload for any other | no, it is visible |
 
 So the mechanism that is accounted has the multiplier z, z and z / 2, and the rates of a budget are `rate`, 1 and 1.
@@ -45,12 +45,12 @@ class Placement(BaseModel):
             return self
         if self.trust != "distributed":
             raise PlanError(
-                f"honest = {self.honest} was given with {self.trust} trust, where nobody's noise depends on the others: "
+                f"honest = {self.honest} was given with {self.trust} trust, where no noise comes in shares: "
                 "leave it out, or choose distributed trust"
             )
         if self.honest > self.clients:
             raise PlanError(
-                f"honest = {self.honest} is more than the {self.clients} clients that a round can have: use at most the "
+                f"honest = {self.honest} is more than the {self.clients} clients of the federation: use at most the "
                 "cohort minus those who drop out or collude"
             )
         return self

@@ -19,6 +19,14 @@ RUNS = {
         "published-noise:scale=0.01,sampling.kind=poisson,sampling.rate=0.4",
     ),
     "fedncf": ({"name": "fedncf", "dim": 4, "hidden": [4]}, "none:sampling.kind=fixed,sampling.size=30"),
+    "fedmf, adaptive central gaussian": (
+        {"name": "fedmf", "dim": 4},
+        "central-gaussian:clip_norm=1,noise_multiplier=1,adaptive.count_noise=5,sampling.kind=poisson,sampling.rate=0.4",
+    ),
+    "fedmf, distributed, some rounds lost": (
+        {"name": "fedmf", "dim": 4},
+        "distributed-gaussian:clip_norm=1,noise_multiplier=1,n_min_honest=20,sampling.kind=poisson,sampling.rate=0.4",
+    ),
     "popularity": ({"name": "popularity"}, "none"),
 }
 

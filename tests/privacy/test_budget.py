@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privfed.privacy.budget import laplace_budget, plan_for_target, solve_laplace
+from privfed.privacy.budget import laplace_budget, solve_laplace
 from privfed.privacy.errors import PlanError
 from privfed.privacy.ledger import Ledger
 from privfed.privacy.mechanisms import SchemaSummary
 from privfed.privacy.plan import PrivacyPlan
+from privfed.privacy.target import plan_for_target
 
 LOCAL = PrivacyPlan.parse("local-laplace:epsilon0=1,clip_norm=5")
 

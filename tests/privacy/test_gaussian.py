@@ -10,7 +10,7 @@ from scipy import stats
 
 from privfed.engines import Simulation
 from privfed.federation import Call, Message, PrivateHalves, PrivateState, Streams
-from privfed.privacy import ClientGuard, Ledger, PlanError, PrivacyPlan, forecast
+from privfed.privacy import ClientGuard, Ledger, PlanError, PrivacyPlan, forecast, plan_for_target
 from privfed.privacy.mechanisms import Gaussian, SchemaSummary, Shares, mechanism_for
 from privfed.updates import Block, ClientUpdates, Dense
 
@@ -333,3 +333,27 @@ def test_what_the_guarantee_says_names_whom_to_trust():
     assert "nobody else has to be trusted" in texts["local"]
     assert "It is trusted to follow the protocol" in texts["distributed"]
     assert all("seeded noise" in text for text in texts.values())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        LOCAL + ",sampling.kind=poisson,sampling.rate=0.4",
+        CENTRAL,
+        CENTRAL + ",sampling.kind=poisson,sampling.rate=0.4",
+        CENTRAL + ",sampling.kind=epoch,sampling.size=20",
+        DISTRIBUTED,
+        DISTRIBUTED + ",law=discrete_gaussian",
+    ],
+)
+@pytest.mark.parametrize("epsilon", [1.0, 8.0])
+def test_a_plan_sized_for_a_total_stays_just_below_it(words, epsilon):
+    plan = plan_for_target(PrivacyPlan.parse(words), epsilon, 20, POPULATION, 2, coordinates=COORDINATES)
+
+    def total(p):
+        return forecast(p, rounds=20, population=POPULATION, up=SCHEMA, down=SCHEMA, asks_per_round=2).guarantee.epsilon
+
+    assert total(plan) <= epsilon
+    weaker = plan.to_dict()
+    weaker["protection"]["noise_multiplier"] *= 0.998
+    assert total(PrivacyPlan.from_dict(weaker)) > epsilon

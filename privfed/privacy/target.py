@@ -1,0 +1,110 @@
+"""From a total epsilon to a plan: noise sized so that no user can exceed it in a whole run.
+
+Where participation is visible, uploads are bounded by what the sampling rule can ever demand of one user, so Poisson
+and fixed sampling are sized for a user who takes part in every round. Where it is secret, sampling amplifies, and several
+asks of one draw are one release with the noise of all.
+"""
+
+import math
+from typing import Any
+
+from privfed.privacy.accounting import account
+from privfed.privacy.budget import solve_laplace
+from privfed.privacy.errors import PlanError
+from privfed.privacy.events import Composition, Releases
+from privfed.privacy.gaussian import CentralGaussian, LocalGaussian
+from privfed.privacy.gaussian_budget import solve_gaussian
+from privfed.privacy.mechanisms import SchemaSummary, Shares, mechanism_for
+from privfed.privacy.plan import PrivacyPlan
+from privfed.privacy.protections import LocalLaplace
+from privfed.privacy.sampling import Poisson
+from privfed.privacy.secure import DistributedGaussian
+
+_TOLERANCE = 1e-4
+_SMALLEST_STEP = 1.0 + 1e-3
+
+
+def plan_for_target(
+    plan: PrivacyPlan,
+    epsilon: float,
+    rounds: int,
+    population: int,
+    asks_per_round: int = 1,
+    *,
+    coordinates: int | None = None,
+) -> PrivacyPlan:
+    """`plan` with its noise sized so that no user exceeds `epsilon` in the whole run.
+
+    Args:
+        plan: a plan with clip and noise; its epsilon0 or noise multiplier is replaced.
+        epsilon: total that no user may exceed at the plan's delta.
+        rounds: rounds of the run.
+        population: number of users.
+        asks_per_round: uploads that one round asks of each participant.
+        coordinates: numbers in one upload, which rounding depends on; needed for distributed noise only.
+
+    Raises:
+        PlanError: the plan's protection has no finite epsilon, or a value is out of range.
+    """
+    protection = plan.protection
+    if protection.unbounded_reason is not None:
+        raise PlanError(f"the plan '{plan.name}' cannot reach epsilon = {epsilon:g}: {protection.unbounded_reason}")
+    if rounds < 1 or asks_per_round < 1:
+        raise PlanError(f"rounds = {rounds} and asks_per_round = {asks_per_round} must both be at least 1")
+    uploads = plan.sampling.worst(rounds, population) * asks_per_round
+    match protection:
+        case LocalLaplace():
+            return _with(plan, epsilon0=solve_laplace(epsilon, uploads, plan.delta).budget.epsilon0)
+        case LocalGaussian():
+            multiplier = _multiplier(epsilon, uploads, 1.0, plan.delta)
+            return _with(plan, noise_multiplier=multiplier * protection.sensitivity / protection.clip_norm)
+        case CentralGaussian() if isinstance(plan.sampling, Poisson) and plan.amplifies:
+            multiplier = _multiplier(epsilon, rounds, plan.sampling.rate, plan.delta)
+            return _with(plan, noise_multiplier=multiplier * math.sqrt(asks_per_round))
+        case CentralGaussian():
+            return _with(plan, noise_multiplier=_multiplier(epsilon, uploads, 1.0, plan.delta))
+        case DistributedGaussian():
+            return _distributed(plan, epsilon, uploads, population, coordinates)
+    raise PlanError(f"the plan '{plan.name}' cannot reach epsilon = {epsilon:g}: its noise cannot be sized")
+
+
+def _multiplier(epsilon: float, releases: int, rate: float, delta: float) -> float:
+    return solve_gaussian(epsilon, releases, rate, delta, thorough=False).budget.noise_multiplier
+
+
+def _distributed(
+    plan: PrivacyPlan, epsilon: float, uploads: int, population: int, coordinates: int | None
+) -> PrivacyPlan:
+    """Integer noise costs a little more than continuous noise of its variance: go up from there."""
+    if coordinates is None:
+        raise PlanError(
+            "coordinates is missing: rounding depends on how many numbers an upload has, so give it"
+        )
+    schema = SchemaSummary(("upload",), (), coordinates)
+
+    def total(multiplier: float) -> float:
+        sized = _with(plan, noise_multiplier=multiplier)
+        mechanism = mechanism_for(sized, schema, population)
+        if not isinstance(mechanism, Shares):
+            raise PlanError(f"the plan '{plan.name}' has no noise in shares: use distributed_gaussian")
+        return account(Composition((Releases(mechanism, uploads),)).event(), plan.delta).epsilon
+
+    enough = less = _multiplier(epsilon, uploads, 1.0, plan.delta)
+    step = _SMALLEST_STEP
+    while total(enough) > epsilon:
+        if enough > 1e8:
+            raise PlanError(
+                f"no noise reaches epsilon = {epsilon:g} on a ring of {plan.protection.model_dump()['bits']} bits with "
+                f"{coordinates} coordinates: use a wider ring or fewer coordinates"
+            )
+        less, enough, step = enough, enough * step, step**2
+    while enough / less > 1 + _TOLERANCE:
+        middle = math.sqrt(enough * less)
+        less, enough = (less, middle) if total(middle) <= epsilon else (middle, enough)
+    return _with(plan, noise_multiplier=enough)
+
+
+def _with(plan: PrivacyPlan, **fields: Any) -> PrivacyPlan:
+    data = plan.to_dict()
+    data["protection"] |= fields
+    return PrivacyPlan.from_dict(data)
