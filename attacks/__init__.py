@@ -8,16 +8,30 @@ knows nothing about how the uploads came to be.
 """
 
 from attacks.bootstrap import percentile_interval, user_weights
+from attacks.bounds import (
+    EpsilonBound,
+    clopper_pearson_epsilon,
+    delta_from_mu,
+    epsilon_from_mu,
+    gdp_epsilon,
+    mu_from_epsilon,
+)
 from attacks.ceilings import advantage_ceiling, tpr_ceiling
-from attacks.evaluate import Observation, Scored, measure, observe, run
+from attacks.evaluate import Observation, Scored, measure, observe, observe_scores, run
 from attacks.membership import (
+    BIAS,
     CORE,
+    INPUT,
     Attack,
+    Declared,
+    DecoderBias,
+    InputRows,
     MultiRoundVote,
     PopularityGuesser,
     RankOneSign,
     RowNorm,
     RowSupport,
+    ScoreThreshold,
     Vote,
 )
 from attacks.metrics import Estimate, RateAtFpr, Roc, Separation, auc_gain, pooled_auc, separation, user_auc
@@ -27,6 +41,7 @@ from attacks.view import (
     TOUCHED_ITEMS,
     Knowledge,
     Scores,
+    ScoreView,
     ServerView,
     Support,
     Targets,
@@ -36,11 +51,17 @@ from attacks.view import (
 
 __all__ = [
     "ALL_ITEMS",
+    "BIAS",
     "CORE",
+    "INPUT",
     "TOUCHED_ITEMS",
     "Attack",
     "AttackResult",
+    "Declared",
+    "DecoderBias",
+    "EpsilonBound",
     "Estimate",
+    "InputRows",
     "Knowledge",
     "MultiRoundVote",
     "Observation",
@@ -50,6 +71,8 @@ __all__ = [
     "Roc",
     "RowNorm",
     "RowSupport",
+    "ScoreThreshold",
+    "ScoreView",
     "Scored",
     "Scores",
     "Separation",
@@ -60,8 +83,14 @@ __all__ = [
     "Vote",
     "advantage_ceiling",
     "auc_gain",
+    "clopper_pearson_epsilon",
+    "delta_from_mu",
+    "epsilon_from_mu",
+    "gdp_epsilon",
     "measure",
+    "mu_from_epsilon",
     "observe",
+    "observe_scores",
     "percentile_interval",
     "pooled_auc",
     "run",

@@ -2,7 +2,7 @@
 
 Two steps, so that one pass over the rounds serves several games: :func:`observe` lets every attack look (no
 truth in sight), :func:`measure` compares what they said with :class:`~attacks.view.Targets`. :func:`run` does
-both.
+both. :func:`observe_scores` looks at users' own recommendations instead of uploads.
 """
 
 import time
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from attacks.membership import Attack, MultiRoundVote, PopularityGuesser, Vote
+from attacks.membership import Attack, Declared, MultiRoundVote, PopularityGuesser, ScoreThreshold, Vote
 from attacks.metrics import auc_gain, separation, usable_users, user_auc
 from attacks.result import AttackResult
 from attacks.view import (
@@ -19,6 +19,7 @@ from attacks.view import (
     TOUCHED_ITEMS,
     Knowledge,
     Scores,
+    ScoreView,
     ServerView,
     Support,
     Targets,
@@ -40,7 +41,7 @@ class Scored:
         seconds: Time spent scoring.
     """
 
-    attack: Attack
+    attack: Declared
     scores: Scores
     present: UserMask
     rounds: int
@@ -53,11 +54,11 @@ class Observation:
 
     Attributes:
         scored: One entry per attack; the popularity guesser is always the first.
-        support: Rows touched in the last round.
+        support: Rows touched in the last round; None where no upload was looked at.
     """
 
     scored: tuple[Scored, ...]
-    support: Support
+    support: Support | None
 
 
 def observe(attacks: Sequence[Attack], views: Iterable[ServerView], knowledge: Knowledge) -> Observation:
@@ -90,6 +91,21 @@ def observe(attacks: Sequence[Attack], views: Iterable[ServerView], knowledge: K
     return Observation(tuple(scored), support(last))
 
 
+def observe_scores(view: ScoreView, knowledge: Knowledge) -> Observation:
+    """Let the popularity guesser and the score threshold look at users' own recommendations.
+
+    Args:
+        view: Scores of the audited users after the last round.
+        knowledge: What the adversary knew beforehand.
+    """
+    everybody = np.ones(view.n_users, dtype=bool)
+    scored = []
+    for attack in (PopularityGuesser(), ScoreThreshold()):
+        began = time.perf_counter()
+        scored.append(Scored(attack, attack.score(view, knowledge), everybody, 1, time.perf_counter() - began))
+    return Observation(tuple(scored), None)
+
+
 def measure(
     observation: Observation,
     knowledge: Knowledge,
@@ -102,7 +118,7 @@ def measure(
     """Compare what the attacks said with the truth.
 
     Args:
-        observation: From :func:`observe`.
+        observation: From :func:`observe` or :func:`observe_scores`.
         knowledge: Gives the popularity baseline.
         targets: One game.
         scopes: Ask about all items, about items touched in the last round, or both.
@@ -113,13 +129,18 @@ def measure(
         One row per scope and attack. The touched scope gives no rows if no user has both sides in it.
 
     Raises:
-        ViewError: If targets cover other users or items than the views, or a scope is not one of the two.
+        ViewError: If targets cover other users or items than the views, or a scope is not one of the two, or
+        asks about touched items where no upload was looked at.
     """
     results = []
     for scope in scopes:
         if scope not in (ALL_ITEMS, TOUCHED_ITEMS):
             raise ViewError(f"Scope is {scope!r}; use {ALL_ITEMS!r} or {TOUCHED_ITEMS!r}.")
-        asked = targets.touched(observation.support) if scope == TOUCHED_ITEMS else targets
+        asked = targets
+        if scope == TOUCHED_ITEMS:
+            if observation.support is None:
+                raise ViewError(f"Scope is {scope!r}, which only uploads have; ask scores about {ALL_ITEMS!r}.")
+            asked = targets.touched(observation.support)
         if scope == TOUCHED_ITEMS and not usable_users(asked.members, asked.candidates).any():
             continue
         results += [_measured(scored, knowledge, asked, resamples, seed) for scored in observation.scored]
@@ -159,7 +180,7 @@ def _count(attack: MultiRoundVote, vote: Vote, seconds: float) -> Scored:
 def _measured(scored: Scored, knowledge: Knowledge, targets: Targets, resamples: int, seed: int) -> AttackResult:
     if targets.members.shape != scored.scores.shape:
         raise ViewError(
-            f"Targets cover {targets.members.shape} (users, items) but the uploads {scored.scores.shape}; "
+            f"Targets cover {targets.members.shape} (users, items) but the views {scored.scores.shape}; "
             "build both from the same audited users, in the same order."
         )
     asked = replace(targets, candidates=targets.candidates & scored.present[:, None])

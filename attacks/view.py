@@ -1,8 +1,9 @@
 """What an adversary saw, what it knew beforehand, and what it tries to find out.
 
 Every attack in this package is a pure function of a :class:`ServerView` (what passed the point in the system
-where the adversary listens) and a :class:`Knowledge` (what it knew before). :class:`Targets` holds the truth
-and is seen only by the measurement, never by an attack.
+where the adversary listens) or a :class:`ScoreView` (what a user's device shows) and a :class:`Knowledge` (what
+the adversary knew before). :class:`Targets` holds the truth and is seen only by the measurement, never by an
+attack.
 
 The two games follow the membership game of Shokri et al. (S&P 2017) in its recommender form (Yuan et al., WWW
 2023): "did user u train on item i?". Members are natural, not coin-flipped, so a score here mixes leakage
@@ -43,41 +44,48 @@ class ViewError(ValueError):
 class ServerView:
     """The item-shaped uploads of one round, as they passed the adversary's listening point.
 
+    An upload is what local training changed, local minus global. A user who did not take part has only zeros.
+
     Attributes:
         round: Round number, from 0.
-        uploads: What each audited user sent, one row per item. A user who did not take part has only zeros.
+        uploads: What each audited user sent about each item on the way out of the model: a row of the item
+            table, or of the last layer's weights.
         pull: Direction the server itself put into each user's local training, known to it (GPFedRec: the
             user's own regularisation target minus the global table), or None where there is none. An upload
             contains an unknown multiple of it, the same for all rows of a user.
+        inputs: The same for each item on the way in: its row of the first layer's weights, of a model that
+            reads the user's history (autoencoders); None where there is none.
+        bias: The last layer's bias, one number per item; None where there is none.
 
     Raises:
-        ViewError: If the arrays are not float32 of equal [users, items, width] shape, or hold NaN or
-        infinity.
+        ViewError: If the arrays are not float32 of equal users and items, uploads and inputs with a width,
+        the pull as wide as the uploads and the bias without one, or hold NaN or infinity.
     """
 
     round: int
     uploads: Float32[np.ndarray, "users items width"]
     pull: Float32[np.ndarray, "users items width"] | None = None
+    inputs: Float32[np.ndarray, "users items input_width"] | None = None
+    bias: Float32[np.ndarray, "users items"] | None = None
 
     def __post_init__(self) -> None:
-        for name, array in (("uploads", self.uploads), ("pull", self.pull)):
-            if array is None:
-                continue
-            if array.dtype != np.float32 or array.ndim != 3 or 0 in array.shape:
-                raise ViewError(
-                    f"ServerView.{name} is {array.dtype} of shape {array.shape}; pass a non-empty float32 "
-                    "array of shape [users, items, width]."
-                )
-            if not np.isfinite(array.sum(dtype=np.float64)):
-                raise ViewError(
-                    f"ServerView.{name} of round {self.round} holds NaN or infinity; leave out the users "
-                    "whose upload broke, or pass zeros for users who did not take part."
-                )
+        rows = {"uploads": self.uploads, "pull": self.pull, "inputs": self.inputs}
+        for name, array in rows.items():
+            if array is not None:
+                _check_block(f"ServerView.{name}", array, "[users, items, width]", self.round)
+        if self.bias is not None:
+            _check_block("ServerView.bias", self.bias, "[users, items]", self.round)
         if self.pull is not None and self.pull.shape != self.uploads.shape:
             raise ViewError(
                 f"ServerView.pull has shape {self.pull.shape} but uploads has {self.uploads.shape}; "
                 "pass one pull row for every upload row."
             )
+        for name, array in (("inputs", self.inputs), ("bias", self.bias)):
+            if array is not None and array.shape[:2] != self.uploads.shape[:2]:
+                raise ViewError(
+                    f"ServerView.{name} has shape {array.shape} but uploads has {self.uploads.shape}; pass the "
+                    "same users and items in both."
+                )
 
     @property
     def n_users(self) -> int:
@@ -100,7 +108,38 @@ class ServerView:
 
     def present(self) -> UserMask:
         """Users who sent anything in this round."""
-        return np.asarray(self.uploads.any(axis=(1, 2)))
+        blocks = [block for block in (self.uploads, self.inputs, self.bias) if block is not None]
+        sent: UserMask = np.any([block.reshape(self.n_users, -1).any(axis=1) for block in blocks], axis=0)
+        return sent
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreView:
+    """What somebody sees who looks at users' own recommendations: a score for every item.
+
+    Attributes:
+        round: Rounds trained before, less one.
+        scores: How each audited user's device ranks the catalogue, training items included.
+
+    Raises:
+        ViewError: If the scores are not float32 of [users, items] shape, or hold NaN or infinity.
+    """
+
+    round: int
+    scores: Float32[np.ndarray, "users items"]
+
+    def __post_init__(self) -> None:
+        _check_block("ScoreView.scores", self.scores, "[users, items]", self.round)
+
+    @property
+    def n_users(self) -> int:
+        """Number of audited users."""
+        return len(self.scores)
+
+    @property
+    def n_items(self) -> int:
+        """Catalogue size."""
+        return len(self.scores[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +163,7 @@ class Knowledge:
                 f"Knowledge.popularity is {p.dtype} of shape {p.shape}; pass one finite float64 number per item."
             )
 
-    def popularity_of(self, view: ServerView) -> Float64[np.ndarray, "items"]:
+    def popularity_of(self, view: ServerView | ScoreView) -> Float64[np.ndarray, "items"]:
         """The popularity, once it is known to be about the catalogue of the view.
 
         Raises:
@@ -132,7 +171,7 @@ class Knowledge:
         """
         if len(self.popularity) != view.n_items:
             raise ViewError(
-                f"Knowledge.popularity has {len(self.popularity)} items but the uploads have {view.n_items}; "
+                f"Knowledge.popularity has {len(self.popularity)} items but the view has {view.n_items}; "
                 "pass the popularity of the catalogue that was trained on."
             )
         return self.popularity
@@ -223,6 +262,19 @@ class Targets:
             else ""
         )
         return replace(self, candidates=self.candidates & support.rows, scope=TOUCHED_ITEMS, note=note)
+
+
+def _check_block(name: str, array: Float32[np.ndarray, "users items ..."], shape: str, number: int) -> None:
+    """One float32 array with a value for every user and item."""
+    if array.dtype != np.float32 or array.ndim != shape.count(",") + 1 or 0 in array.shape:
+        raise ViewError(
+            f"{name} is {array.dtype} of shape {array.shape}; pass a non-empty float32 array of shape {shape}."
+        )
+    if not np.isfinite(array.sum(dtype=np.float64)):
+        raise ViewError(
+            f"{name} of round {number} holds NaN or infinity; leave out the users whose model broke, or pass zeros "
+            "for users who did not take part."
+        )
 
 
 def pull_share(view: ServerView) -> Float32[np.ndarray, "users"]:

@@ -240,7 +240,8 @@ class Experiment:
             if resumed and path is not None
             else Ledger(config.privacy, self.n_users, path, run=run)
         )
-        transcript = Transcript(self.audited(), frozenset(config.taps.places), config.tapped_rounds(), reg.pull)
+        places, rounds = frozenset(config.taps.places), config.tapped_rounds()
+        transcript = Transcript(self.audited(), places, rounds, reg.pull, reg.step)
         evaluation = PrivateEvaluation(self, parts)
         limit = None if config.memory_limit_gib is None else int(config.memory_limit_gib * 2**30)
         simulation = Simulation(
@@ -385,7 +386,8 @@ class PrivateEvaluation:
 
     def _observe_chunk(self, clients: Clients, call: Call, message: Message, updates: ClientUpdates) -> None:
         del clients
-        self._score(call.clients, message, updates)
+        if call.step == self.experiment.registered.step:
+            self._score(call.clients, message, updates)
 
     def _score(self, users: Tensor, message: Message, updates: ClientUpdates | None) -> None:
         who, whole = users.numpy(), None

@@ -1,9 +1,12 @@
 """Membership inference: which items did a user train on?"""
 
-from attacks.membership.attack import Attack
+from attacks.membership.attack import Attack, Declared
+from attacks.membership.decoder_bias import DecoderBias
+from attacks.membership.input_rows import InputRows
 from attacks.membership.multi_round_vote import MultiRoundVote, Vote
 from attacks.membership.popularity import PopularityGuesser
 from attacks.membership.rank_one_sign import RankOneSign
+from attacks.membership.score_threshold import ScoreThreshold
 from attacks.membership.support import RowNorm, RowSupport
 
 CORE: tuple[Attack, ...] = (
@@ -14,15 +17,31 @@ CORE: tuple[Attack, ...] = (
     MultiRoundVote(RowNorm()),
     MultiRoundVote(RankOneSign()),
 )
-"""Attacks cheap enough to run in every audit, the baseline first."""
+"""Attacks on item rows, cheap enough to run in every audit, the baseline first."""
+
+INPUT: tuple[Attack, ...] = (
+    InputRows(RowSupport()),
+    InputRows(RowNorm()),
+    MultiRoundVote(InputRows(RowNorm())),
+)
+"""Attacks on the first layer's item rows, where a view has them."""
+
+BIAS: tuple[Attack, ...] = (DecoderBias(), MultiRoundVote(DecoderBias()))
+"""Attacks on the last layer's bias, where a view has it."""
 
 __all__ = [
+    "BIAS",
     "CORE",
+    "INPUT",
     "Attack",
+    "Declared",
+    "DecoderBias",
+    "InputRows",
     "MultiRoundVote",
     "PopularityGuesser",
     "RankOneSign",
     "RowNorm",
     "RowSupport",
+    "ScoreThreshold",
     "Vote",
 ]

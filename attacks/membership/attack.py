@@ -5,9 +5,8 @@ from typing import ClassVar, Protocol, runtime_checkable
 from attacks.view import Knowledge, Scores, ServerView
 
 
-@runtime_checkable
-class Attack(Protocol):
-    """A pure function from what was seen and known to one score per (user, item).
+class Declared(Protocol):
+    """What every attack says of itself, whatever it looks at.
 
     Attributes:
         name: Short name used in reports.
@@ -46,6 +45,11 @@ class Attack(Protocol):
     @property
     def explains(self) -> str:
         """One sentence for a newcomer."""
+
+
+@runtime_checkable
+class Attack(Declared, Protocol):
+    """A pure function from uploads seen and facts known to one score per (user, item)."""
 
     def score(self, view: ServerView, knowledge: Knowledge) -> Scores:
         """Score every (user, item) of the view; higher means "more likely trained on"."""

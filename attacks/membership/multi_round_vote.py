@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from attacks.membership.attack import Attack
+from attacks.membership.scale import standardise
 from attacks.view import Knowledge, Scores, ServerView, ViewError
 
 
@@ -36,7 +37,7 @@ class MultiRoundVote:
     @property
     def observable(self) -> str:
         """What must be visible for the attack to run."""
-        return "individual item-table uploads of several rounds, linked to their user"
+        return f"{self.of.observable}, repeated over rounds that are linked to their user"
 
     @property
     def adversary(self) -> str:
@@ -69,7 +70,7 @@ class MultiRoundVote:
 
     def score(self, view: ServerView, knowledge: Knowledge) -> Scores:
         """Standardised scores of a single round: a vote with one voter."""
-        return _standardise(self.of.score(view, knowledge))
+        return standardise(self.of.score(view, knowledge))
 
     def start(self) -> "Vote":
         """An empty vote to add rounds to."""
@@ -110,7 +111,7 @@ class Vote:
                 f"{self._sum.shape}; add the same audited users and the same catalogue in every round."
             )
         present = view.present()
-        self._sum[present] += _standardise(scores[present])
+        self._sum[present] += standardise(scores[present])
         self.rounds += present
 
     def scores(self) -> Scores:
@@ -125,11 +126,3 @@ class Vote:
             )
         mean: Scores = self._sum / np.maximum(self.rounds, 1)[:, None]
         return mean
-
-
-def _standardise(scores: Scores) -> Scores:
-    """Mean 0 and variance 1 per user; 0 for a user whose scores are all equal."""
-    centred = scores - scores.mean(axis=1, keepdims=True)
-    spread = np.sqrt(np.square(centred).mean(axis=1, keepdims=True))
-    standardised: Scores = np.divide(centred, spread, out=np.zeros_like(centred), where=spread > 0)
-    return standardised

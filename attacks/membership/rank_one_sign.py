@@ -38,6 +38,7 @@ from jaxtyping import Float32, Float64
 from scipy.stats import rankdata
 
 from attacks.membership.attack import UploadAttack
+from attacks.membership.scale import over_own_rms
 from attacks.view import Knowledge, PerUser, Scores, ServerView, pull_share, residual
 
 MOVED_SHARE = 0.02
@@ -92,8 +93,7 @@ class RankOneSign(UploadAttack):
         projections = np.empty((view.n_users, view.n_items), dtype=np.float64)
         for chunk in view.chunks():
             projections[chunk] = np.einsum("uiw,uw->ui", residual(view, share, chunk), directions[chunk])
-        scale = np.sqrt(np.square(projections).mean(axis=1, keepdims=True))
-        projections = np.divide(projections, scale, out=np.zeros_like(projections), where=scale > 0)
+        projections = over_own_rms(projections)
         evidence = (
             _minority_evidence(projections)
             if self.sign == "minority"

@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from attacks.membership.attack import UploadAttack
+from attacks.membership.scale import over_own_rms
 from attacks.view import Knowledge, Scores, ServerView, row_norms, support
 
 
@@ -46,7 +47,4 @@ class RowNorm(UploadAttack):
 
     def score(self, view: ServerView, knowledge: Knowledge) -> Scores:  # noqa: ARG002 - uses no prior knowledge
         """Row norms without the pull, over the user's root mean square so that users compare."""
-        norms = row_norms(view).astype(np.float64)
-        scale = np.sqrt(np.square(norms).mean(axis=1, keepdims=True))
-        scaled: Scores = np.divide(norms, scale, out=np.zeros_like(norms), where=scale > 0)
-        return scaled
+        return over_own_rms(row_norms(view).astype(np.float64))

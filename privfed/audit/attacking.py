@@ -1,80 +1,171 @@
-"""From what a run tapped to attack rows: build the adversary's views, let every core attack look, measure.
+"""From what a run tapped to attack rows: build the adversary's views, let every attack that applies look, measure.
 
 Two games on every tap: training items against items never seen, and training items against held-out items of the
 same user. The adversary knows item popularity and what the server itself sent.
+
+Uploads are attacked where single ones were seen. What a device shows its own user can always be attacked, and no
+protection of uploads covers it; its rows stand under a tap of their own.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import torch
 
-from attacks import ALL_ITEMS, CORE, TOUCHED_ITEMS, Knowledge, ServerView, Targets, measure, observe
+from attacks import (
+    ALL_ITEMS,
+    BIAS,
+    CORE,
+    INPUT,
+    TOUCHED_ITEMS,
+    Attack,
+    Knowledge,
+    ScoreView,
+    ServerView,
+    Targets,
+    measure,
+    observe,
+    observe_scores,
+)
+from attacks import Observation as Said
 from privfed.audit.report import AttackRow, Tap
 from privfed.data import Split
 from privfed.engines import PULL, Observation, load_observations
 from privfed.experiment import Experiment, ExperimentConfig
+from privfed.methods.method import ItemBlocks
 
 UploadTap = Literal["raw", "wire"]
 UPLOAD_TAPS: tuple[UploadTap, ...] = ("raw", "wire")
 
+_SCORED_AT_ONCE = 32
+"""Users whose devices train and score together, so that the update buffers of a few are alive."""
 
-def views(observations: Sequence[Observation], users: np.ndarray, item_block: str) -> Iterator[ServerView]:
+
+def views(observations: Sequence[Observation], users: np.ndarray, blocks: ItemBlocks) -> Iterator[ServerView]:
     """One view per round of `users` (ascending); those absent from a round have zero rows."""
     for seen in observations:
         if not np.isin(seen.users.numpy(), users).all():
             raise ValueError(f"round {seen.round} was tapped for users outside the audited ones")
         place = np.searchsorted(users, seen.users.numpy())
-        uploads = _spread(seen.tensors[item_block].numpy(), place, len(users))
-        pull = _spread(seen.tensors[PULL].numpy(), place, len(users)) if PULL in seen.tensors else None
-        yield ServerView(seen.round, uploads, pull)
+        roles = {
+            "uploads": blocks.output,
+            "pull": PULL if PULL in seen.tensors else None,
+            "inputs": blocks.input,
+            "bias": blocks.bias,
+        }
+        arrays = {
+            role: _spread(seen.tensors[block].numpy(), place, len(users))
+            for role, block in roles.items()
+            if block is not None
+        }
+        yield ServerView(seen.round, **arrays)
+
+
+def applicable(blocks: ItemBlocks) -> tuple[Attack, ...]:
+    """The attacks that a server which sees these blocks can run, the popularity guesser first."""
+    return CORE + (INPUT if blocks.input is not None else ()) + (BIAS if blocks.bias is not None else ())
 
 
 def attack(
-    observations: Sequence[Observation], tap: Tap, split: Split, users: np.ndarray, item_block: str
+    observations: Sequence[Observation], tap: Tap, split: Split, users: np.ndarray, blocks: ItemBlocks | str
 ) -> list[AttackRow]:
-    """Every core attack on the observations of one tap, in both games and both candidate scopes.
+    """Every attack that applies on the observations of one tap, in both games.
+
+    Asked about all items, and about those whose row moved; not where the model reads histories, because there the
+    softmax over the catalogue moves every row.
 
     Args:
         observations: of one tap, by round.
         tap: where they were made.
         split: the truth, and the popularity that the adversary knows.
         users: audited users, ascending.
-        item_block: name of the block with one row per item.
+        blocks: which block plays which role; a name alone is the block with one row per item.
     """
-    knowledge = Knowledge(split.train.popularity().astype(np.float64))
-    said = observe(CORE, views(observations, users, item_block), knowledge)
+    if isinstance(blocks, str):
+        blocks = ItemBlocks(blocks)
+    knowledge = _knowledge(split)
+    said = observe(applicable(blocks), views(observations, users, blocks), knowledge)
+    scopes = (ALL_ITEMS,) if blocks.input is not None else (ALL_ITEMS, TOUCHED_ITEMS)
+    return _rows(said, knowledge, split, users, scopes, tap, [o.round + 1 for o in observations])
+
+
+def attack_scores(experiment: Experiment, t: int) -> list[AttackRow]:
+    """The score threshold on what the audited users' devices show after round `t` - 1, in both games.
+
+    A device downloads and trains alone before it recommends, as `Experiment.recommend` does; nothing is sent.
+    """
+    shown = []
+    for users in torch.split(experiment.audited(), _SCORED_AT_ONCE):
+        message, updates = experiment.rehearse(users, t, experiment.server.schema)
+        shown.append(experiment.clients.score(users, message, updates, None))
+        experiment.clients.discard()
+    knowledge = _knowledge(experiment.parts)
+    said = observe_scores(ScoreView(t - 1, torch.cat(shown).numpy()), knowledge)
+    return _rows(said, knowledge, experiment.parts, experiment.audited().numpy(), (ALL_ITEMS,), "scores", [t])
+
+
+def attack_trained(
+    experiment: Experiment, tapped: Callable[[UploadTap], Sequence[Observation]], t: int
+) -> list[AttackRow]:
+    """Everything that can be attacked after `t` rounds: the uploads of every tap, and what devices show.
+
+    Args:
+        experiment: trained.
+        tapped: tap -> its observations by round; none where nothing was seen there.
+        t: rounds trained.
+    """
+    users = experiment.audited().numpy()
+    blocks = experiment.registered.item_blocks(experiment.server.schema)
+    rows = [
+        row
+        for tap in UPLOAD_TAPS
+        if (seen := tapped(tap))
+        for row in attack(seen, tap, experiment.parts, users, blocks)
+    ]
+    return rows + attack_scores(experiment, t)
+
+
+def attack_run(directory: Path, config: ExperimentConfig, split: Split) -> list[AttackRow]:
+    """Attack what a run directory tapped, and what its devices show.
+
+    Raises:
+        ValueError: nothing was tapped there although the plan lets the server see single uploads.
+    """
+    experiment = Experiment(config, split)
+    seen = {tap: load_observations(directory / "taps", (tap,)) for tap in UPLOAD_TAPS}
+    if not any(seen.values()) and config.privacy.protection.release == "individual":
+        raise ValueError(
+            f"{directory} holds no tapped uploads; run again with --set 'taps.places=[\"wire\"]' and a new --out"
+        )
+    return attack_trained(experiment, seen.__getitem__, experiment.restore(directory))
+
+
+def _knowledge(split: Split) -> Knowledge:
+    return Knowledge(split.train.popularity().astype(np.float64))
+
+
+def _rows(
+    said: Said,
+    knowledge: Knowledge,
+    split: Split,
+    users: np.ndarray,
+    scopes: Sequence[str],
+    tap: Tap,
+    rounds: Sequence[int],
+) -> list[AttackRow]:
+    """Both games; `rounds` are those looked at, counted from 1."""
     train, seen = split.train.mask(users), split.seen.mask(users)
     games = (
         Targets.trained_vs_never_seen(train, seen),
         Targets.trained_vs_held_out(train, seen & ~train),
     )
-    rounds = [o.round + 1 for o in observations]
     return [
         AttackRow.of(result, tap=tap, rounds_seen=rounds)
         for targets in games
-        for result in measure(said, knowledge, targets, scopes=(ALL_ITEMS, TOUCHED_ITEMS))
+        for result in measure(said, knowledge, targets, scopes=scopes)
     ]
-
-
-def attack_run(directory: Path, config: ExperimentConfig, split: Split) -> list[AttackRow]:
-    """Attack what a run directory tapped.
-
-    Raises:
-        ValueError: nothing was tapped there.
-    """
-    experiment = Experiment(config, split)
-    users, rows = experiment.audited().numpy(), list[AttackRow]()
-    for tap in UPLOAD_TAPS:
-        observations = load_observations(directory / "taps", (tap,))
-        if observations:
-            rows += attack(observations, tap, split, users, experiment.registered.item_block)
-    if not rows:
-        raise ValueError(
-            f"{directory} holds no tapped uploads; run again with --set 'taps.places=[\"wire\"]' and a new --out"
-        )
-    return rows
 
 
 def _spread(values: np.ndarray, place: np.ndarray, users: int) -> np.ndarray:

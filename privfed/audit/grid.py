@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 import privfed
 from attacks import Knowledge as AttackerKnowledge
 from attacks import RankOneSign, ServerView, Targets, user_auc
-from privfed.audit.attacking import UPLOAD_TAPS, attack
+from privfed.audit.attacking import attack_trained
 from privfed.audit.conclude import conclude
 from privfed.audit.page.charts import write_charts
 from privfed.audit.page.render import render
@@ -262,13 +262,7 @@ def as_run(experiment: Experiment, result: RunResult, name: str) -> Run:
     """Attack a finished run and put everything measured into one record."""
     config, state = experiment.config, experiment.config.protocol.state
     started = time.perf_counter()
-    users = experiment.audited().numpy()
-    rows = [
-        row
-        for tap in UPLOAD_TAPS
-        if (seen := result.transcript.joined(tap))
-        for row in attack(seen, tap, experiment.parts, users, experiment.registered.item_block)
-    ]
+    rows = attack_trained(experiment, result.transcript.joined, config.rounds)
     attack_s = time.perf_counter() - started
     trained = experiment.registered.step is not None
     costs, selected = result.costs, result.selected
@@ -351,8 +345,8 @@ def planted_control(users: int = 20, items: int = 300, width: int = 8) -> SelfCh
 
 NOT_RUN = [
     NotRun(
-        what="attacks on the released sum and on the final model",
-        why="this release attacks individual uploads only (raw and wire)",
+        what="attacks on the released sum and on the parameters of the model",
+        why="this release attacks single uploads (raw and wire) and what a device shows its user (scores)",
     ),
     NotRun(
         what="shadow-model attacks, attribute inference and canary audits",

@@ -51,12 +51,14 @@ class Transcript:
         taps: places to tap.
         rounds: rounds to tap; None taps every round.
         pull: a method's `pull`: its value travels with every raw or wire observation as `PULL`.
+        step: the client step whose uploads are copied; None copies those of every step.
     """
 
     audited: Int64[Tensor, " users"]
     taps: frozenset[Tap] = frozenset({"wire"})
     rounds: frozenset[int] | None = None
     pull: Callable[[Message, Tensor], Tensor] | None = None
+    step: str | None = None
     observations: list[Observation] = field(default_factory=list)
 
     def wants(self, tap: Tap, round: int) -> bool:
@@ -80,7 +82,7 @@ class Transcript:
             uploads: positions (into `positions`, or into the call) -> blocks of those clients.
             positions: which of the called clients `uploads` can show; None shows all.
         """
-        if not self.wants(tap, call.round):
+        if not self.wants(tap, call.round) or self.step not in (None, call.step):
             return
         shown = torch.arange(len(call.clients)) if positions is None else positions
         at = torch.isin(call.clients[shown], self.audited).nonzero().squeeze(1)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from importlib.metadata import entry_points
 from typing import Any, Literal
 
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from privfed.federation import Clients, Message, ReleaseKind, Server, Streams
 from privfed.methods.local_training import ClientData
+from privfed.updates import Schema
 
 
 class MethodConfig(BaseModel):
@@ -24,6 +26,21 @@ class Facts:
 
     n_users: int
     n_items: int
+
+
+@dataclass(frozen=True, slots=True)
+class ItemBlocks:
+    """Names of the blocks of an upload that say something about single items, each `[items, ...]`.
+
+    Attributes:
+        output: rows on the way out: the item table, or the last layer's weights `[items, width]`.
+        input: rows on the way in: the first layer's weights `[items, width]`; None where there are none.
+        bias: the last layer's bias `[items]`; None where there is none.
+    """
+
+    output: str
+    input: str | None = None
+    bias: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +59,11 @@ class Method:
         reads: one sentence on what the server learns by design.
         step: the local training step, which a device may also run alone before it recommends; None where
             there is nothing to train.
-        item_block: the block of an upload with one row per item, which item attacks look at.
+        item_block: the block of an upload with one row per item, which item attacks look at; on the way out of
+            the model, where rows go in too. Here and below a `*` stands for anything and means the last block of
+            the server's schema that fits: `decoder.*.weight` is the last layer, however deep the decoder.
+        input_block: the block with one row per item on the way into the model: the first layer of an autoencoder.
+        bias_block: the block with one number per item: the last layer's bias.
         pull: (message addressed to clients, positions) -> the direction the server itself put into each
             client's training, known to it; None where there is none.
     """
@@ -58,7 +79,34 @@ class Method:
     reads: str
     step: str | None = "train"
     item_block: str = "items"
+    input_block: str | None = None
+    bias_block: str | None = None
     pull: Callable[[Message, Tensor], Tensor] | None = None
+
+    def item_blocks(self, schema: Schema) -> ItemBlocks:
+        """The blocks of `schema` that play each role.
+
+        Raises:
+            BlockError: a role's name fits none of them.
+        """
+        return ItemBlocks(
+            self._last(self.item_block, schema),
+            None if self.input_block is None else self._last(self.input_block, schema),
+            None if self.bias_block is None else self._last(self.bias_block, schema),
+        )
+
+    def _last(self, pattern: str, schema: Schema) -> str:
+        fitting = [name for name in schema if fnmatchcase(name, pattern)]
+        if not fitting:
+            raise BlockError(
+                f"method {self.name!r} names the block {pattern!r} for attacks to look at, but its server declares "
+                f"{', '.join(schema)}; name one of these, or use * for a part that varies"
+            )
+        return fitting[-1]
+
+
+class BlockError(ValueError):
+    """A method names a block that its server does not declare."""
 
 
 class UnknownMethodError(ValueError):

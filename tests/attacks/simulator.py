@@ -1,4 +1,4 @@
-"""A tiny federated recommender: one linear head on item rows, four sampled negatives per positive."""
+"""Two tiny federated recommenders: a linear head on item rows with sampled negatives, and an autoencoder."""
 
 import numpy as np
 
@@ -36,3 +36,42 @@ def uploads(rng, members, width=16, *, shared_head=True, negatives=4, fakes=0):
         error = labels - 1 / (1 + np.exp(-table[items] @ head))
         np.add.at(out[user], items, error[:, None] * head)
     return out.astype(np.float32)
+
+
+def vae_uploads(rng, members, width=16, *, steps=1, lr=0.01, dropout=0.5):
+    """One round of an autoencoder x -> tanh(x W) -> softmax(h V^T + b): `steps` of SGD on the multinomial loss.
+
+    Returns inputs (change of W), uploads (change of V) and bias (change of b), each with users first.
+    """
+    n_users, n_items = members.shape
+    start = {
+        "inputs": 0.1 * rng.normal(size=(n_items, width)),
+        "uploads": 0.1 * rng.normal(size=(n_items, width)),
+        "bias": np.zeros(n_items),
+    }
+    local = {name: np.repeat(value[None], n_users, axis=0) for name, value in start.items()}
+    history = members.astype(np.float64)
+    x = history / np.linalg.norm(history, axis=1, keepdims=True)
+    for _ in range(steps):
+        fed = x * (rng.random(x.shape) >= dropout) / (1 - dropout)
+        h = np.tanh(np.einsum("ui,uiw->uw", fed, local["inputs"]))
+        logits = np.einsum("uw,uiw->ui", h, local["uploads"]) + local["bias"]
+        softmax = np.exp(logits - logits.max(axis=1, keepdims=True))
+        softmax /= softmax.sum(axis=1, keepdims=True)
+        error = history.sum(axis=1, keepdims=True) * softmax - history
+        back = np.einsum("ui,uiw->uw", error, local["uploads"]) * (1 - h**2)
+        local["bias"] -= lr * error
+        local["uploads"] -= lr * error[:, :, None] * h[:, None]
+        local["inputs"] -= lr * fed[:, :, None] * back[:, None]
+    return {name: (local[name] - start[name]).astype(np.float32) for name in start}
+
+
+def locally_private(rng, blocks, clip=1.0, noise_multiplier=5.0):
+    """Every user's blocks scaled to a joint L2 norm of at most `clip`, with Gaussian noise on every coordinate."""
+    squares = sum(np.square(block).reshape(len(block), -1).sum(axis=1) for block in blocks.values())
+    factor = np.minimum(1, clip / np.sqrt(squares))
+    out = {}
+    for name, block in blocks.items():
+        clipped = block * factor.reshape(-1, *[1] * (block.ndim - 1))
+        out[name] = (clipped + rng.normal(0, noise_multiplier * clip, block.shape)).astype(np.float32)
+    return out

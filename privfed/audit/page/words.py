@@ -21,6 +21,7 @@ TAPS = {
     "wire": "what one client sends",
     "sum": "the sum over clients",
     "model": "the finished model",
+    "scores": "what a device shows its own user",
 }
 TRUST = {
     "none": "nobody: there is no protection to trust",
