@@ -26,6 +26,7 @@ from privfed.evaluation import EvaluationResult, Evaluator, Protocol
 from privfed.federation import Call, Clients, Message, Server, Streams, perform
 from privfed.methods import ClientData, Facts, Method, MethodConfig, method
 from privfed.privacy import Guarantee, Ledger, PlanError, PrivacyPlan, configure
+from privfed.privacy.interaction import NO_RECORDS
 from privfed.updates import ClientUpdates, Schema
 
 Part = Literal["valid", "test"]
@@ -113,9 +114,11 @@ class ExperimentConfig(BaseModel):
         return (t + 1) % every == 0 or t + 1 == self.rounds
 
     def tapped_rounds(self) -> frozenset[int]:
-        """Rounds to tap: those asked for, or four spread over the run."""
+        """Rounds to tap: those asked for, or four spread over the run (round 0 of a method that uploads but once)."""
         if self.taps.rounds is not None:
             return frozenset(self.taps.rounds)
+        if self.registered().step is None:
+            return frozenset({0})
         return frozenset(max(0, round(self.rounds * share) - 1) for share in (0.25, 0.5, 0.75, 1.0))
 
 
@@ -193,6 +196,10 @@ class Experiment:
             raise PlanError(
                 f"{self.registered.name} cannot run behind the plan {self.config.privacy.name!r}: its server needs "
                 f"{self.registered.reads}, and would see only a sum"
+            )
+        if self.config.privacy.protection.noisy_steps is not None and not self.registered.interaction_level:
+            raise PlanError(
+                f"{self.registered.name} cannot run behind the plan {self.config.privacy.name!r}: {NO_RECORDS}"
             )
         self.streams = Streams.from_seed(self.config.seed)
         data = ClientData.from_split(self.parts, self.config.protocol.negatives)
@@ -300,7 +307,8 @@ class Experiment:
         message = self.server.public().addressed_to(users)
         if self.registered.step is None:
             return message, None
-        call = Call(t, -1, self.registered.step, 0, users, self.streams, schema)
+        noisy_steps = self.config.privacy.protection.noisy_steps
+        call = Call(t, -1, self.registered.step, 0, users, self.streams, schema, noisy_steps=noisy_steps)
         return message, perform(self.clients, call, message)
 
     def recommend(self, user: int, t: int) -> Tensor:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from attacks.ceilings import tpr_ceiling
-from attacks.membership import RankOneSign
+from attacks.membership import DecoderBias, RankOneSign, RowSupport
 from privfed.audit.aggregates import grouped
 from privfed.audit.headline import MAIN_GAME, is_unprotected
 from privfed.audit.page import words
@@ -27,6 +27,8 @@ from privfed.privacy.errors import PlanError
 from privfed.privacy.plan import PrivacyPlan
 
 POSITIVE_CONTROL_AUC = 0.9
+_CONTROLS = (RankOneSign.name, DecoderBias.name, RowSupport.name)
+"""Attacks that read bare uploads: of tables with sampled negatives, of autoencoders, of plain rows."""
 
 _COVERED = {
     "local": ("wire", "sum", "model"),
@@ -134,7 +136,7 @@ def _no_popularity_attack(run: Run) -> Iterator[Contradiction]:
 
 
 def _failed_positive_control(run: Run) -> Iterator[Contradiction]:
-    """An unprotected upload that the sign attack does not read: the attack is broken, not the upload safe."""
+    """An unprotected upload that no attack on bare uploads reads: the attacks are broken, not the upload safe."""
     if run.method == POPULARITY:
         return
     rows = [row for row in run.attacks if _is_control(run, row)]
@@ -143,14 +145,14 @@ def _failed_positive_control(run: Run) -> Iterator[Contradiction]:
         yield _offence(
             run,
             "positive_control",
-            f"the sign attack reaches AUC {words.share(best)} on unprotected uploads where at least "
+            f"the best attack on bare uploads reaches AUC {words.share(best)} on unprotected uploads where at least "
             f"{POSITIVE_CONTROL_AUC} is expected, so it is broken and low scores elsewhere mean nothing",
         )
 
 
 def _is_control(run: Run, row: AttackRow) -> bool:
     bare = row.tap == "raw" or (row.tap == "wire" and is_unprotected(run.plan))
-    return bare and row.attack == RankOneSign.name and row.game == MAIN_GAME
+    return bare and row.attack in _CONTROLS and row.game == MAIN_GAME
 
 
 def _no_popularity_method(report: AuditReport) -> list[Contradiction]:

@@ -89,7 +89,7 @@ class NeuralHead:
 
     def logits(self, p: Mapping[str, Tensor], q: Float[Tensor, "n b dim"]) -> Float[Tensor, "n b"]:
         """Scores before the sigmoid."""
-        return self._forward(p, q)[-1].squeeze(2)
+        return self.activations(p, q)[-1].squeeze(2)
 
     def step_(
         self,
@@ -101,7 +101,7 @@ class NeuralHead:
         lr_user: float,
     ) -> Float[Tensor, "n b dim"]:
         """One joint SGD step on the user vector (`lr_user`) and the weights (`lr`), in place; returns dL/dq."""
-        *h, z = self._forward(p, q)
+        *h, z = self.activations(p, q)
         g = bce_gradient(z.squeeze(2), y, weight).unsqueeze(2)
         for j in range(self.layers - 1, 0, -1):
             g_in = torch.bmm(g, p[f"W{j}"].transpose(1, 2)).mul_(h[j - 1] > 0)
@@ -118,7 +118,8 @@ class NeuralHead:
         p["user"].sub_(d_user, alpha=lr_user)
         return dq
 
-    def _forward(self, p: Mapping[str, Tensor], q: Float[Tensor, "n b dim"]) -> list[Tensor]:
+    def activations(self, p: Mapping[str, Tensor], q: Float[Tensor, "n b dim"]) -> list[Tensor]:
+        """The rectified output `[n, b, width]` of every hidden layer, then the logits `[n, b, 1]`."""
         w_user, w_item = p["W0"][:, : self.dim], p["W0"][:, self.dim :]
         base = torch.baddbmm(p["b0"].unsqueeze(1), p["user"].unsqueeze(1), w_user)
         h = [torch.baddbmm(base, q, w_item)]

@@ -1,8 +1,8 @@
 """From a total epsilon to a plan: noise sized so that no user can exceed it in a whole run.
 
 Where participation is visible, uploads are bounded by what the sampling rule can ever demand of one user, so Poisson
-and fixed sampling are sized for a user who takes part in every round. Where it is secret, sampling amplifies, and several
-asks of one draw are one release with the noise of all.
+and fixed sampling are sized for a user who takes part in every round. Where it is secret, sampling amplifies, and
+several asks of one draw are one release with the noise of all.
 """
 
 import math
@@ -14,6 +14,7 @@ from privfed.privacy.errors import PlanError
 from privfed.privacy.events import Composition, Releases
 from privfed.privacy.gaussian import CentralGaussian, LocalGaussian
 from privfed.privacy.gaussian_budget import solve_gaussian
+from privfed.privacy.interaction import InteractionDPSGD
 from privfed.privacy.mechanisms import SchemaSummary, Shares, mechanism_for
 from privfed.privacy.plan import PrivacyPlan
 from privfed.privacy.protections import LocalLaplace
@@ -58,6 +59,9 @@ def plan_for_target(
         case LocalGaussian():
             multiplier = _multiplier(epsilon, uploads, 1.0, plan.delta)
             return _with(plan, noise_multiplier=multiplier * protection.sensitivity / protection.clip_norm)
+        case InteractionDPSGD():
+            multiplier = _multiplier(epsilon, uploads * protection.local_steps, protection.local_rate, plan.delta)
+            return _with(plan, noise_multiplier=multiplier)
         case CentralGaussian() if isinstance(plan.sampling, Poisson) and plan.amplifies:
             multiplier = _multiplier(epsilon, rounds, plan.sampling.rate, plan.delta)
             return _with(plan, noise_multiplier=multiplier * math.sqrt(asks_per_round))

@@ -1,0 +1,52 @@
+"""FedDAE's settings. Switches of the second half reproduce what the released code does and the paper does not say."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from privfed.methods.vae_config import VAEConfig
+
+LocalEncoder = Literal["embedding", "sparse_first_layer", "full"]
+
+
+class FedDAEConfig(VAEConfig):
+    """Settings of FedVAE, and the personal half."""
+
+    local_encoder: LocalEncoder = Field(
+        "embedding",
+        description="embedding: a free mean and log variance per user; sparse_first_layer: a first layer of the "
+        "user's own, with rows for its own items, in front of the shared deeper layers; full: a whole encoder per user",
+    )
+    personal_optimiser: Literal["adam", "sgd"] = Field("adam", description="of gate and local encoder, without memory")
+    personal_lr: float = Field(1e-3, gt=0, description="learning rate of local encoder and gate")
+    personal_memory_gib: float = Field(
+        4.0, gt=0, description="refuse to start when all users' personal states would need more"
+    )
+    upload_local_encoder: bool = Field(
+        default=False,
+        description="as released: the local encoder is a second shared one, sent and averaged like the first",
+    )
+    frozen_random_gate: bool = Field(
+        default=False, description="as released: the gate keeps its random start in every round and at recommendation"
+    )
+    forget_personal_state: bool = Field(
+        default=False, description="as released: every round starts from the initial personal state"
+    )
+    beta_zero_after_first_round: bool = Field(
+        default=False, description="as released: the KL weight is its cap in round 1 and zero ever after"
+    )
+    accumulate_gradients: bool = Field(
+        default=False,
+        description="as released: local gradients are never set to zero, so E steps upload sum_e (E - e + 1) g_e",
+    )
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether local gradients are never set to zero."""
+        return self.accumulate_gradients
+
+    def beta(self, t: int) -> float:
+        """Weight of the KL term in round t."""
+        if self.beta_zero_after_first_round:
+            return self.beta_cap if t == 0 else 0.0
+        return super().beta(t)

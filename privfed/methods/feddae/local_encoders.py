@@ -1,0 +1,198 @@
+"""What the local encoder of a user can be. Each kind says what it keeps, how it trains and how it encodes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from privfed.methods.feddae.config import FedDAEConfig
+from privfed.methods.feddae.server import SECOND
+from privfed.methods.vae_clients import LocalRound, UserRows
+from privfed.models.vae import Architecture, Encoder, Encoders, SharedLayers, behind, encode
+from privfed.models.vae_inputs import Inputs
+from privfed.models.vae_layers import Change, Trunk
+from privfed.models.vae_personal import LocalOptimiser, Pair, PersonalAffine, PersonalInput, UserVectors
+
+Own = dict[str, Tensor]
+"""Personal tensors of some users: `first.rows` has one row per own item, all others one entry per user."""
+
+ROWS = "first.rows"
+
+
+class LocalEncoding(Protocol):
+    """One kind of local encoder."""
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shape per user (per own item for `first.rows`) of everything a user keeps."""
+
+    def initial(self, rows: UserRows, start: Mapping[str, Tensor]) -> Own:
+        """The first state of all users; `start` is a public draw of a whole encoder."""
+
+    def training(self, shared: SharedLayers, own: Own, local: LocalRound, optimiser: LocalOptimiser) -> Encoders:
+        """Both encoders for local training, which changes `own` in place."""
+
+    def outputs(
+        self, parameters: Mapping[str, Tensor], own: Own, inputs: Inputs, changes: Mapping[str, Change]
+    ) -> Tensor:
+        """Mean and log variance `[clients, 2 latent]` of the local encoder alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """A free mean and log variance per user, from the prior N(0, I)."""
+
+    architecture: Architecture
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """One vector."""
+        return {"vectors": (2 * self.architecture.latent,)}
+
+    def initial(self, rows: UserRows, start: Mapping[str, Tensor]) -> Own:  # noqa: ARG002 (nothing is drawn)
+        """Zeros: mean 0, variance 1."""
+        return {"vectors": torch.zeros(len(rows.counts), 2 * self.architecture.latent)}
+
+    def training(self, shared: SharedLayers, own: Own, local: LocalRound, optimiser: LocalOptimiser) -> Encoders:  # noqa: ARG002
+        """The shared encoder beside the vectors."""
+        return Pair(shared.encoder(), UserVectors(own["vectors"], optimiser))
+
+    def outputs(
+        self,
+        parameters: Mapping[str, Tensor],  # noqa: ARG002
+        own: Own,
+        inputs: Inputs,  # noqa: ARG002
+        changes: Mapping[str, Change],  # noqa: ARG002
+    ) -> Float[Tensor, "clients width"]:
+        """The vectors."""
+        return own["vectors"]
+
+
+@dataclass(frozen=True, slots=True)
+class SparseFirstLayer:
+    """A first layer per user, ragged; the deeper layers are the shared encoder's, which both rows pass through."""
+
+    architecture: Architecture
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Rows of own items and a bias."""
+        width = self.architecture.encoder[1]
+        return {ROWS: (width,), "first.bias": (width,)}
+
+    def initial(self, rows: UserRows, start: Mapping[str, Tensor]) -> Own:
+        """Everybody's copy of the same drawn layer, less the rows nobody of them reads."""
+        bias = start["encoder.0.bias"].expand(len(rows.counts), -1).clone()
+        return {ROWS: start["encoder.0.weight"].index_select(0, rows.items), "first.bias": bias}
+
+    def training(self, shared: SharedLayers, own: Own, local: LocalRound, optimiser: LocalOptimiser) -> Encoders:
+        """Shared and personal first layer in front of one trunk."""
+        return shared.encoder(beside=[self.first(own, local.inputs, optimiser)])
+
+    def outputs(
+        self, parameters: Mapping[str, Tensor], own: Own, inputs: Inputs, changes: Mapping[str, Change]
+    ) -> Float[Tensor, "clients width"]:
+        """The personal first layer, then the shared ones as the device has tuned them."""
+        return behind(self.architecture, parameters, self.hidden(own, inputs), changes)
+
+    def first(self, own: Own, inputs: Inputs, optimiser: LocalOptimiser) -> PersonalInput:
+        """The first layer for training."""
+        return PersonalInput(own[ROWS], own["first.bias"], inputs, optimiser)
+
+    def hidden(self, own: Own, inputs: Inputs) -> Float[Tensor, "clients first"]:
+        """Output of the first layer."""
+        return inputs.times(own[ROWS], torch.arange(len(own[ROWS])))[0].add_(own["first.bias"])
+
+
+@dataclass(frozen=True, slots=True)
+class FullEncoder:
+    """A whole encoder per user: the ragged first layer, exact as nothing else of it is ever read, and dense others."""
+
+    architecture: Architecture
+
+    @property
+    def sparse(self) -> SparseFirstLayer:
+        """Its first layer."""
+        return SparseFirstLayer(self.architecture)
+
+    @property
+    def deeper(self) -> list[str]:
+        """Names of the layers behind the first."""
+        return [f"encoder.{j}" for j in range(1, len(self.architecture.encoder) - 1)]
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Rows of own items, and every other parameter."""
+        shapes = self.sparse.shapes()
+        for name in self.deeper:
+            sides = self.architecture.layers()[name]
+            shapes |= {f"own.{name}.weight": sides, f"own.{name}.bias": sides[1:]}
+        return shapes
+
+    def initial(self, rows: UserRows, start: Mapping[str, Tensor]) -> Own:
+        """Everybody's copy of the same drawn encoder."""
+        names = [f"{name}.{part}" for name in self.deeper for part in ("weight", "bias")]
+        copies = {f"own.{name}": start[name].expand(len(rows.counts), *start[name].shape).clone() for name in names}
+        return self.sparse.initial(rows, start) | copies
+
+    def training(self, shared: SharedLayers, own: Own, local: LocalRound, optimiser: LocalOptimiser) -> Encoders:
+        """Two encoders that have nothing in common."""
+        layers = [
+            PersonalAffine(name, own[f"own.{name}.weight"], own[f"own.{name}.bias"], optimiser) for name in self.deeper
+        ]
+        mine = Encoder([self.sparse.first(own, local.inputs, optimiser)], Trunk(layers))
+        return Pair(shared.encoder(), mine)
+
+    def outputs(
+        self,
+        parameters: Mapping[str, Tensor],  # noqa: ARG002
+        own: Own,
+        inputs: Inputs,
+        changes: Mapping[str, Change],  # noqa: ARG002
+    ) -> Float[Tensor, "clients width"]:
+        """The user's own encoder."""
+        h = self.sparse.hidden(own, inputs)
+        for name in self.deeper:
+            weight, bias = own[f"own.{name}.weight"], own[f"own.{name}.bias"]
+            h = torch.bmm(h.tanh_().unsqueeze(1), weight).squeeze(1).add_(bias)
+        return h
+
+
+@dataclass(frozen=True, slots=True)
+class SecondShared:
+    """As released: the local encoder is loaded from the server's aggregate, so nothing of it is personal."""
+
+    architecture: Architecture
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Nothing is kept."""
+        return {}
+
+    def initial(self, rows: UserRows, start: Mapping[str, Tensor]) -> Own:  # noqa: ARG002
+        """Nothing is kept."""
+        return {}
+
+    def training(self, shared: SharedLayers, own: Own, local: LocalRound, optimiser: LocalOptimiser) -> Encoders:  # noqa: ARG002
+        """Two shared encoders, both tuned and both uploaded."""
+        return Pair(shared.encoder(), shared.encoder(SECOND))
+
+    def outputs(
+        self,
+        parameters: Mapping[str, Tensor],
+        own: Own,  # noqa: ARG002
+        inputs: Inputs,
+        changes: Mapping[str, Change],
+    ) -> Float[Tensor, "clients width"]:
+        """The second shared encoder."""
+        return encode(self.architecture, parameters, inputs, changes, SECOND)
+
+
+def local_encoding(config: FedDAEConfig, architecture: Architecture) -> LocalEncoding:
+    """The configured kind."""
+    if config.upload_local_encoder:
+        return SecondShared(architecture)
+    kinds: dict[str, type[Embedding | SparseFirstLayer | FullEncoder]] = {
+        "embedding": Embedding,
+        "sparse_first_layer": SparseFirstLayer,
+        "full": FullEncoder,
+    }
+    return kinds[config.local_encoder](architecture)
