@@ -1,12 +1,21 @@
-"""`privfed budget`: from epsilon per upload to epsilon of a run, and back."""
+"""`privfed budget`: from noise to epsilon of a run, and back."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.table import Table
 
 from privfed.cli import options
 from privfed.cli.failures import CommandError
 from privfed.cli.screen import Screen
+
+if TYPE_CHECKING:
+    from privfed.privacy.gaussian_budget import GaussianBudget
+    from privfed.privacy.gaussian_placement import Placement
+
+_GROWTH = (0.1, 0.25, 0.5, 1.0, 2.0)
+_BAR = 40
+_DELTA_HELP = "Probability with which epsilon may fail."
 
 app = typer.Typer(
     help="What noise per upload adds up to over a run, and how much noise a total needs.",
@@ -32,9 +41,7 @@ def laplace(
         float | None,
         typer.Option("--epsilon", metavar="E", help="Total that no user may exceed.", show_default=False),
     ] = None,
-    delta: Annotated[
-        float, typer.Option("--delta", metavar="D", help="Probability with which epsilon may fail.")
-    ] = 1e-5,
+    delta: Annotated[float, typer.Option("--delta", metavar="D", help=_DELTA_HELP)] = 1e-5,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
     device: options.Device = "cpu",
@@ -42,7 +49,6 @@ def laplace(
     """Local Laplace noise: epsilon of a run from --epsilon0 per upload, or the epsilon0 for --epsilon."""
     del device
     from privfed.privacy import laplace_budget, solve_laplace
-    from privfed.privacy.statements import WEAK_EPSILON, odds
 
     screen = Screen(as_json, quiet)
     if epsilon0 is not None and epsilon is None:
@@ -66,8 +72,221 @@ def laplace(
     screen.explain(
         f"Noise: Laplace of scale {budget.noise_scale_per_clip:.4g} x C on every coordinate of an upload "
         "clipped to L1 norm C (2C / epsilon0, because any upload may be replaced by any other).",
-        f"Meaning: whatever is concluded from one user's uploads, its odds change by at most a factor of "
-        f"{odds(budget.epsilon)}.",
+        *_meaning(budget.epsilon, delta),
     )
-    if budget.epsilon > WEAK_EPSILON:
-        screen.explain(f"An epsilon above {WEAK_EPSILON:g} is a weak or vacuous formal guarantee.")
+
+
+@app.command(
+    epilog="Example: privfed budget gaussian --clients 943 --rounds 100 --rate 0.1 --epsilon 8. "
+    "The other way: privfed budget gaussian --clients 943 --rounds 100 --rate 0.1 --noise-multiplier 1. "
+    "Nobody trusted: privfed budget gaussian --clients 943 --rounds 100 --trust local --epsilon 8"
+)
+def gaussian(
+    *,
+    clients: Annotated[
+        int, typer.Option("--clients", metavar="N", help="Users of the federation.", show_default=False)
+    ],
+    rounds: Annotated[int, typer.Option("--rounds", metavar="T", help="Rounds of the run.", show_default=False)],
+    rate: Annotated[
+        float,
+        typer.Option("--rate", metavar="Q", help="Probability of each user's secret coin to take part in a round."),
+    ] = 1.0,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(
+            "--epsilon",
+            metavar="E",
+            help="Total that no user may exceed; the answer is the noise it needs.",
+            show_default=False,
+        ),
+    ] = None,
+    noise_multiplier: Annotated[
+        float | None,
+        typer.Option(
+            "--noise-multiplier",
+            metavar="Z",
+            help="Standard deviation of the noise over the L2 clip norm C; the answer is the total. For central and "
+            "distributed trust it is the noise on the sum of a round, for local trust that on each upload.",
+            show_default=False,
+        ),
+    ] = None,
+    delta: Annotated[
+        float | None,
+        typer.Option("--delta", metavar="D", help=_DELTA_HELP, show_default="clients^-1.1"),
+    ] = None,
+    trust: Annotated[
+        str,
+        typer.Option(
+            "--trust",
+            metavar="central|distributed|local",
+            help="Who adds the noise: the server to the sum; every client a share inside a secure sum; or every "
+            "client to its own upload, which protects against the server too and needs the most.",
+        ),
+    ] = "central",
+    honest: Annotated[
+        int | None,
+        typer.Option(
+            "--honest",
+            metavar="N",
+            help="For distributed trust: honest clients that remain in every round that is opened. Each of them adds a "
+            "share of the noise, sized for them alone.",
+            show_default="half of the expected cohort",
+        ),
+    ] = None,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Use the finer grid of a run's ledger, and Opacus' PRV as one more check; takes some seconds.",
+        ),
+    ] = False,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+    device: options.Device = "cpu",
+) -> None:
+    """Gaussian noise on clipped uploads: the noise for --epsilon of a run, or epsilon for --noise-multiplier."""
+    del device
+    from privfed.privacy.gaussian_budget import epsilon_by_rounds, gaussian_budget, solve_gaussian
+    from privfed.privacy.gaussian_placement import Placement
+
+    placement = Placement.model_validate({"trust": trust, "clients": clients, "rate": rate, "honest": honest})
+    delta = clients**-1.1 if delta is None else delta
+    counted = placement.accounted_rate
+    if noise_multiplier is not None and epsilon is None:
+        budget = gaussian_budget(noise_multiplier / placement.sensitivity, rounds, counted, delta, thorough=check)
+        z = noise_multiplier
+    elif epsilon is not None and noise_multiplier is None:
+        budget = solve_gaussian(epsilon, rounds, counted, delta, thorough=check).budget
+        z = budget.noise_multiplier * placement.sensitivity
+    else:
+        raise CommandError("give either --epsilon (of the whole run) or --noise-multiplier (of one round)")
+    counts = sorted({max(1, round(share * rounds)) for share in _GROWTH})
+    growth = epsilon_by_rounds(budget.noise_multiplier, counts, counted, delta)
+    explained = [
+        *_placed(placement, z, rounds),
+        _checked(budget),
+        *_meaning(budget.epsilon, delta),
+        *_delta(delta, clients),
+    ]
+    screen = Screen(as_json, quiet)
+    screen.document(
+        {
+            "target": epsilon,
+            "noise_multiplier": z,
+            "epsilon": budget.epsilon,
+            "delta": delta,
+            "accounted": budget.model_dump(mode="json"),
+            "placement": placement.model_dump(mode="json")
+            | {
+                "honest": placement.survivors,
+                "cohort": placement.cohort,
+                "neighbours": placement.neighbours,
+                "client_deviation_per_clip": placement.of_a_client(z),
+                "sum_deviation_per_clip": placement.of_the_sum(z),
+            },
+            "growth": [{"rounds": count, "epsilon": total} for count, total in growth.items()],
+            "statements": explained,
+        }
+    )
+    where = f"{rounds:,} rounds with {trust} trust at delta = {delta:.4g}"
+    total = f"epsilon = {budget.epsilon:.4g}, {budget.accountant}"
+    screen.result(
+        f"To keep epsilon at {epsilon:g} over {where}: noise multiplier z = {z:g} ({total})."
+        if epsilon is not None
+        else f"Noise multiplier z = {z:g} over {where}: {total}."
+    )
+    screen.explain(*explained, _growth_table(growth, rounds))
+
+
+def _placed(placement: "Placement", z: float, rounds: int) -> list[str]:
+    """Who adds which noise, in words."""
+    cohort = f"{placement.cohort:,.4g} of {placement.clients:,} clients"
+    client, total = placement.of_a_client(z), placement.of_the_sum(z)
+    if placement.trust == "central":
+        coin = (
+            "Everybody takes part in every round, so no amplification by sampling is claimed."
+            if placement.rate == 1.0
+            else f"Cohorts: each user joins a round by its own secret coin of {placement.rate:g} ({cohort} on "
+            "average), and only the server sees who did; amplification by sampling is claimed for that."
+        )
+        return [
+            f"Noise: the server adds Gaussian noise of standard deviation z x C = {z:g} x C to every coordinate of the "
+            "sum of uploads clipped to L2 norm C; clients add none.",
+            coin,
+            "Compared: the data with one user and without.",
+        ]
+    visible = (
+        f"Participation is visible, so no amplification by sampling is claimed: a user may take part in all {rounds:,} "
+        "rounds, and each counts in full. The ledger of a run counts the rounds that each user really took part in."
+    )
+    if placement.survivors is not None:
+        honest = f"N = {placement.survivors:,} honest survivors"
+        if placement.honest is None:
+            honest += f", half of the expected cohort ({cohort}); choose with --honest"
+        elif placement.honest > placement.cohort:
+            honest += f", more than the expected cohort ({cohort}), so most rounds would not be opened"
+        return [
+            f"Noise: every client adds Gaussian noise of standard deviation z x C / sqrt(N) = {client:.4g} x C to its "
+            f"upload, clipped to L2 norm C, inside a secure sum; {honest}.",
+            f"On the sum: z x C = {z:g} x C from N clients, and {total:.4g} x C where the whole expected cohort adds "
+            "its share.",
+            visible,
+            "A secure sum needs integer noise, which the ledger accounts by RDP: for a user of all rounds that is "
+            "RDP's number below, or a little more.",
+            "Compared: a sum in which a user's vector counts, and one in which it is zero.",
+        ]
+    return [
+        f"Noise: every client adds Gaussian noise of standard deviation z x C = {z:g} x C to every coordinate of its "
+        "own upload, clipped to L2 norm C.",
+        f"On the sum of the expected cohort ({cohort}): {total:.4g} x C, sqrt({placement.cohort:,.4g}) = "
+        f"{total / client:.3g} times the noise of one client.",
+        visible,
+        "Compared: any upload replaced by any other, at a distance of up to 2C; z is twice what a distance of C needs.",
+    ]
+
+
+def _checked(budget: "GaussianBudget") -> str:
+    """What the other accountants say, and what was not asked."""
+    said = ", ".join(f"{name} {total:.4g}" for name, total in budget.cross_check.items())
+    if "PRV" in budget.cross_check:
+        return f"Checks: {said}; PLD is on the grid of a run's ledger."
+    return (
+        f"Checks: {said}, which is looser. For speed, Opacus' PRV was not asked and PLD's grid is coarser than that of "
+        "a run's ledger, which only makes epsilon larger: --check uses both."
+    )
+
+
+def _meaning(epsilon: float, delta: float) -> list[str]:
+    """What an epsilon is worth."""
+    from privfed.privacy.statements import WEAK_EPSILON, odds
+
+    said = [
+        f"Meaning: whatever is concluded from one user's uploads, its odds change by at most a factor of {odds(epsilon)}, "
+        f"except with probability {delta:.4g}."
+    ]
+    if epsilon > WEAK_EPSILON:
+        said.append(f"An epsilon above {WEAK_EPSILON:g} is a weak or vacuous formal guarantee.")
+    return said
+
+
+def _delta(delta: float, clients: int) -> list[str]:
+    """A warning where publishing one user in full would satisfy delta."""
+    if delta * clients < 1.0:
+        return []
+    return [
+        f"delta = {delta:g} is too large for {clients:,} users: publishing one random user in full could satisfy it. "
+        f"Choose delta well below 1 / {clients:,}."
+    ]
+
+
+def _growth_table(growth: dict[int, float], rounds: int) -> Table:
+    """Epsilon after some rounds of the same noise, with bars."""
+    table = Table(title="How epsilon grows with rounds at this noise", title_justify="left")
+    table.add_column("rounds", justify="right")
+    table.add_column("epsilon", justify="right")
+    table.add_column("")
+    largest = max(growth.values())
+    for count, epsilon in growth.items():
+        bar = "█" * round(_BAR * epsilon / largest) if largest > 0 else ""
+        table.add_row(f"{count:,}", f"{epsilon:.4g}", f"{bar} this run" if count == rounds else bar)
+    return table

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from privfed.updates.parts import check_owner, check_unique, places
+from privfed.updates.parts import cached, check_owner, check_unique, places
 from privfed.updates.schema import Block, UpdateError
 
 _MATERIALISED_AT_ONCE = 4
@@ -59,7 +59,7 @@ class LowRank:
     def norm_power(self, order: int, clients: int) -> Float[Tensor, " clients"]:
         """Sum of |value|^order per client in float64: order 2 from Gram matrices, order 1 a few clients at a time."""
         if order == 2:
-            own = (_gram(self.left) * _gram(self.right)).sum((1, 2)).clamp(min=0)
+            own = _squared_norms(self.left, self.right)
         else:
             own = torch.empty(len(self.owner), dtype=torch.float64)
             for some in _slices(len(self.owner), _MATERIALISED_AT_ONCE):
@@ -103,6 +103,14 @@ class LowRank:
 
     def _dense(self, clients: slice | Int64[Tensor, " n"]) -> Float[Tensor, "n rows cols"]:
         return torch.bmm(self.left[clients].transpose(1, 2), self.right[clients])
+
+
+def _squared_norms(left: Float[Tensor, "h steps rows"], right: Float[Tensor, "h steps cols"]) -> Float[Tensor, " h"]:
+    """Squared L2 norms of the products; a few clients at a time, so that their float64 copies stay in the cache."""
+    out = torch.empty(len(left), dtype=torch.float64)
+    for some in cached(len(left), left.shape[1] * (left.shape[2] + right.shape[2])):
+        torch.sum(_gram(left[some]) * _gram(right[some]), (1, 2), out=out[some])
+    return out.clamp_(min=0)
 
 
 def _gram(factor: Float[Tensor, "h steps size"]) -> Float[Tensor, "h steps steps"]:

@@ -16,6 +16,8 @@ from torch import Tensor
 
 from privfed.updates.schema import Block, UpdateError
 
+_DOUBLES_AT_ONCE = 2**16
+
 
 class Part(Protocol):
     """One block's values for some clients, in one representation."""
@@ -221,9 +223,17 @@ def sum_rows(values: Float[Tensor, "k width"], ids: Int64[Tensor, " k"], rows: i
     return total
 
 
+def cached(rows: int, width: int) -> list[slice]:
+    """Slices of `rows` rows of `width` values each, so short that their float64 copy stays in the cache."""
+    step = max(1, _DOUBLES_AT_ONCE // max(width, 1))
+    return [slice(first, first + step) for first in range(0, rows, step)]
+
+
 def _squares(flat: Float[Tensor, "h d"]) -> Float[Tensor, " h"]:
-    squares: Tensor = torch.linalg.vector_norm(flat, dim=1, dtype=torch.float64).square_()
-    return squares
+    squares = torch.empty(len(flat), dtype=torch.float64)
+    for some in cached(*flat.shape):
+        torch.linalg.vector_norm(flat[some], dim=1, dtype=torch.float64, out=squares[some])
+    return squares.square_()
 
 
 def places(owners: Int64[Tensor, " h"], wanted: Int64[Tensor, " k"]) -> Int64[Tensor, " k"]:

@@ -110,9 +110,12 @@ def test_gradient_steps_equal_those_of_plain_torch(world, hidden, batch_size, de
 def test_dropout_drops_its_share_of_unit_rows_anew_in_every_step(world, monkeypatch):
     seen = []
     real = inputs
-    monkeypatch.setattr(
-        "privfed.methods.multvae.inputs", lambda rows, factors: seen.append(real(rows, factors)) or seen[-1]
-    )
+
+    def spy(rows, factors):
+        seen.append(real(rows, factors))
+        return seen[-1]
+
+    monkeypatch.setattr("privfed.methods.multvae.inputs", spy)
     w = world("multvae", dropout=0.3, **SMALL | {"batch_size": None}).train(40)
     entries = int(w.server.rows.sum())
     kept = torch.stack([(read.dense()[:, 0] != 0).float().sum() / entries for read in seen])

@@ -1,0 +1,247 @@
+"""Before a run with Gaussian noise: what a noise multiplier adds up to, and which one a total allows.
+
+One release is the sum of the uploads of a round, each clipped to L2 norm C, plus noise of standard deviation z C.
+Neighbours are the data with one user and without (add or remove one), and every user joins a round by its own secret
+coin of probability `rate`, so `rounds` releases are `rounds` Poisson-sampled Gaussian mechanisms of multiplier z.
+
+A plan does not need the ledger's last digit. Searching, and budgets that are not `thorough`, use the same accountant
+(privacy loss distributions, PLD) on a coarser grid, which can only make epsilon larger: by about one part in 10,000,
+and by up to one in 100 where millions of rounds meet tiny rates. A `thorough` budget is what the ledger would claim,
+with Opacus' PRV as a second check, which loads torch.
+
+With rate = 1 all rounds together are one Gaussian mechanism of multiplier z / sqrt(rounds), whose delta is known in
+closed form (Balle and Wang 2018, theorem 8). It starts the search, and is the whole search where nobody is sampled.
+"""
+
+import math
+from collections.abc import Iterable
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict
+from scipy.optimize import brentq
+from scipy.special import log_ndtr
+
+from privfed.privacy.accounting import PLD, RDP, _at_most, _pld, _rdp, account
+from privfed.privacy.errors import PlanError
+from privfed.privacy.events import Composition, Releases
+from privfed.privacy.mechanisms import Gaussian
+from privfed.privacy.plan import SMALLEST_DELTA
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+LARGEST_EPSILON = 500.0
+"""Nothing is accounted beyond it: such a total protects nothing."""
+
+_HOPELESS = 2e4
+_POINTS_PER_LOSS = 60.0
+_POINTS_PER_RUN = 5e3
+_POINTS_AT_MOST = 2e5
+_COARSEST_GRID = 0.05
+_SLACK = 1e-3
+_DIGITS = 4
+_NEXT = 1e-6
+
+
+class GaussianBudget(BaseModel):
+    """What `rounds` noised sums cost any one user.
+
+    Attributes:
+        noise_multiplier: standard deviation of the noise on the sum over the L2 clip norm.
+        rounds: releases.
+        rate: probability with which a user takes part in a round, by a secret coin of its own.
+        delta: probability with which `epsilon` may fail.
+        epsilon: total at delta, by `accountant`.
+        accountant: how epsilon was computed.
+        cross_check: epsilon by the accountants that checked it.
+    """
+
+    model_config = ConfigDict(frozen=True)
+    noise_multiplier: float
+    rounds: int
+    rate: float
+    delta: float
+    epsilon: float
+    accountant: str
+    cross_check: dict[str, float]
+
+
+class GaussianSolution(BaseModel):
+    """The noise multiplier that keeps a total.
+
+    Attributes:
+        target: total epsilon that was asked for.
+        budget: the smallest noise multiplier, to four digits, whose total at delta stays at or below the target.
+    """
+
+    model_config = ConfigDict(frozen=True)
+    target: float
+    budget: GaussianBudget
+
+
+def gaussian_budget(
+    noise_multiplier: float, rounds: int, rate: float, delta: float, *, thorough: bool = True
+) -> GaussianBudget:
+    """Total privacy loss of `rounds` noised sums.
+
+    Args:
+        noise_multiplier: standard deviation of the noise on the sum over the L2 clip norm.
+        rounds: releases.
+        rate: probability of a user's secret coin, in (0, 1].
+        delta: probability with which epsilon may fail, in [1e-10, 1).
+        thorough: account as the ledger does (seconds, PRV included) instead of on a coarser grid.
+
+    Raises:
+        PlanError: a value out of range, or noise so small that epsilon exceeds 500.
+        AccountingError: accountants disagree.
+    """
+    _check(rounds, rate, delta, noise_multiplier=noise_multiplier)
+    about = _about(noise_multiplier, rounds, rate, delta)
+    if about > LARGEST_EPSILON:
+        raise PlanError(
+            f"noise_multiplier = {noise_multiplier:g} over {rounds:,} rounds is not accounted: epsilon is about "
+            f"{about:,.0f}, and one above {LARGEST_EPSILON:,.0f} protects nothing; use more noise or fewer rounds"
+        )
+    return _budget(noise_multiplier, rounds, rate, delta, thorough=thorough)
+
+
+def solve_gaussian(
+    epsilon: float, rounds: int, rate: float, delta: float, *, thorough: bool = True
+) -> GaussianSolution:
+    """The smallest noise multiplier, to four digits, whose `rounds` noised sums cost at most `epsilon`.
+
+    Args:
+        epsilon: total that no user may exceed, at most 500.
+        rounds: releases.
+        rate: probability of a user's secret coin, in (0, 1].
+        delta: probability with which epsilon may fail, in [1e-10, 1).
+        thorough: account the answer as the ledger does; the search is the same.
+
+    Raises:
+        PlanError: a value out of range.
+        AccountingError: accountants disagree.
+    """
+    _check(rounds, rate, delta, epsilon=epsilon)
+    if epsilon > LARGEST_EPSILON:
+        raise PlanError(
+            f"epsilon = {epsilon:g} is not allowed: a total above {LARGEST_EPSILON:,.0f} protects nothing, so ask for "
+            "less, or use no noise and say so"
+        )
+    root = _root(epsilon, rounds, rate, delta)
+    enough = _four_digits(root, ROUND_CEILING)
+    while _planned(enough, rounds, rate, delta) > epsilon:
+        enough = _four_digits(enough * (1.0 + _NEXT), ROUND_CEILING)
+    while _planned(less := _four_digits(enough * (1.0 - _NEXT), ROUND_FLOOR), rounds, rate, delta) <= epsilon:
+        enough = less
+    return GaussianSolution(target=epsilon, budget=_budget(enough, rounds, rate, delta, thorough=thorough))
+
+
+def epsilon_by_rounds(noise_multiplier: float, rounds: Iterable[int], rate: float, delta: float) -> dict[int, float]:
+    """How epsilon grows: the total, on the coarser grid, after each of `rounds` that keeps it at 500 or below.
+
+    Raises:
+        PlanError: a value out of range.
+    """
+    counts = tuple(rounds)
+    for count in counts:
+        _check(count, rate, delta, noise_multiplier=noise_multiplier)
+    hopeless = _looser(noise_multiplier, max(counts, default=1), rate, delta) > _HOPELESS
+    total = _about if hopeless else _planned
+    totals = {count: total(noise_multiplier, count, rate, delta) for count in counts}
+    return {count: total for count, total in totals.items() if total <= LARGEST_EPSILON}
+
+
+def _budget(noise_multiplier: float, rounds: int, rate: float, delta: float, *, thorough: bool) -> GaussianBudget:
+    if thorough:
+        result = account(_event(noise_multiplier, rounds, rate), delta)
+        epsilon, accountant, checks = result.epsilon, result.accountant, dict(result.cross_check)
+    else:
+        epsilon, accountant = _planned(noise_multiplier, rounds, rate, delta), PLD
+        checks = {RDP: _looser(noise_multiplier, rounds, rate, delta)}
+        _at_most(PLD, epsilon, RDP, checks[RDP], _SLACK * checks[RDP])
+    return GaussianBudget(
+        noise_multiplier=noise_multiplier,
+        rounds=rounds,
+        rate=rate,
+        delta=delta,
+        epsilon=epsilon,
+        accountant=accountant,
+        cross_check=checks,
+    )
+
+
+def _root(epsilon: float, rounds: int, rate: float, delta: float) -> float:
+    """About where the total meets `epsilon`; log epsilon is nearly straight in log noise."""
+    most = math.sqrt(rounds) / _distance(epsilon, delta)
+    if rate == 1.0:
+        return most
+
+    def excess(log_noise: float) -> float:
+        return math.log(max(_planned(math.exp(log_noise), rounds, rate, delta), 1e-3 * epsilon) / epsilon)
+
+    # Sampling never hurts, so `most` is enough noise; its share `rate` is about right where noise is plenty.
+    high = math.log(most * (1.0 + _SLACK))
+    low = min(high, math.log(max(rate * most, 0.5)))
+    while excess(high) > 0.0:
+        high += _SLACK
+    while excess(low) <= 0.0:
+        high, low = low, low - 0.5
+    return math.exp(brentq(excess, low, high, xtol=2e-5))
+
+
+def _distance(epsilon: float, delta: float) -> float:
+    """The distance mu of two unit Gaussians that are exactly (epsilon, delta) apart."""
+
+    def excess(log_mu: float) -> float:
+        mu = math.exp(log_mu)
+        kept, lost = log_ndtr(mu / 2 - epsilon / mu), epsilon + log_ndtr(-mu / 2 - epsilon / mu)
+        return float(math.exp(kept) * -math.expm1(min(lost - kept, 0.0))) - delta
+
+    return math.exp(brentq(excess, math.log(1e-12), math.log(1e6), xtol=1e-12))
+
+
+def _event(noise_multiplier: float, rounds: int, rate: float) -> "DpEvent":
+    mechanism = Gaussian(noise_multiplier=noise_multiplier)
+    return Composition((Releases(mechanism, rounds, rate if rate < 1.0 else None),)).event()
+
+
+@lru_cache(maxsize=256)
+def _planned(noise_multiplier: float, rounds: int, rate: float, delta: float) -> float:
+    """PLD on a grid of 1/60 of the spread of one release's loss; coarser for many rounds and for tiny rates."""
+    if rate == 1.0:
+        noise_multiplier, rounds = noise_multiplier / math.sqrt(rounds), 1
+    spread = min(rate * math.sqrt(math.expm1(min(noise_multiplier**-2, 700.0))), 1.0 / noise_multiplier)
+    widest = 0.5 / noise_multiplier**2 + 3.0 / noise_multiplier
+    grid = max(spread / _POINTS_PER_LOSS, spread * math.sqrt(rounds) / _POINTS_PER_RUN, widest / _POINTS_AT_MOST)
+    grid = min(grid, _COARSEST_GRID)
+    return _pld(((_event(noise_multiplier, 1, rate).event, rounds),), delta, grid)
+
+
+@lru_cache(maxsize=256)
+def _looser(noise_multiplier: float, rounds: int, rate: float, delta: float) -> float:
+    """The RDP bound."""
+    return _rdp(((_event(noise_multiplier, 1, rate).event, rounds),), delta, sampled=rate < 1.0)
+
+
+def _about(noise_multiplier: float, rounds: int, rate: float, delta: float) -> float:
+    """The total, or a bound where noise is so small that the distributions would fill the memory."""
+    rdp = _looser(noise_multiplier, rounds, rate, delta)
+    return rdp if rdp > _HOPELESS else _planned(noise_multiplier, rounds, rate, delta)
+
+
+def _four_digits(value: float, rounding: str) -> float:
+    return float(Context(prec=_DIGITS, rounding=rounding).create_decimal_from_float(value))
+
+
+def _check(rounds: int, rate: float, delta: float, **positive: float) -> None:
+    for name, value in positive.items():
+        if not (math.isfinite(value) and value > 0):
+            raise PlanError(f"{name} = {value!r} is not allowed: it must be a finite number above 0")
+    if rounds < 1:
+        raise PlanError(f"rounds = {rounds!r} is not allowed: it must be at least 1")
+    if not 0 < rate <= 1:
+        raise PlanError(f"rate = {rate!r} is not allowed: it must be above 0 and at most 1")
+    if not SMALLEST_DELTA <= delta < 1:
+        raise PlanError(f"delta = {delta!r} is not allowed: it must be in [{SMALLEST_DELTA:g}, 1)")
