@@ -6,5 +6,17 @@ A method is one file: settings, server half, client half, and a `METHOD` registe
 
 from privfed.methods.local_training import ClientData
 from privfed.methods.method import Facts, Method, MethodConfig, UnknownMethodError, method, methods
+from privfed.methods.torch_method import TorchConfig, TorchMethodError, torch_method
 
-__all__ = ["ClientData", "Facts", "Method", "MethodConfig", "UnknownMethodError", "method", "methods"]
+__all__ = [
+    "ClientData",
+    "Facts",
+    "Method",
+    "MethodConfig",
+    "TorchConfig",
+    "TorchMethodError",
+    "UnknownMethodError",
+    "method",
+    "methods",
+    "torch_method",
+]

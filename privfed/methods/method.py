@@ -66,6 +66,8 @@ class Method:
         bias_block: the block with one number per item: the last layer's bias.
         pull: (message addressed to clients, positions) -> the direction the server itself put into each
             client's training, known to it; None where there is none.
+        interaction_level: whether every step of its clients can train as `Call.noisy_steps` says, with a bound and
+            noise for single interactions.
     """
 
     name: str
@@ -82,6 +84,7 @@ class Method:
     input_block: str | None = None
     bias_block: str | None = None
     pull: Callable[[Message, Tensor], Tensor] | None = None
+    interaction_level: bool = False
 
     def item_blocks(self, schema: Schema) -> ItemBlocks:
         """The blocks of `schema` that play each role.
@@ -125,7 +128,8 @@ def method(name: str) -> Method:
     Raises:
         UnknownMethodError: there is none; the message lists those there are.
     """
-    registered = methods()
-    if name not in registered:
-        raise UnknownMethodError(f"unknown method {name!r}; choose one of {', '.join(registered)}")
-    return registered[name]
+    entries = {entry.name: entry for entry in entry_points(group="privfed.methods")}
+    if name not in entries:
+        raise UnknownMethodError(f"unknown method {name!r}; choose one of {', '.join(sorted(entries))}")
+    registered: Method = entries[name].load()
+    return registered

@@ -1,0 +1,97 @@
+"""From a module to a registered method: one call."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+import torch
+from pydantic import ValidationError
+
+from privfed.methods.method import Method
+from privfed.methods.torch_method.anatomy import Anatomy
+from privfed.methods.torch_method.clients import TorchClients
+from privfed.methods.torch_method.recipe import LearningRates, Loss, ModuleFactory, Recipe, TorchConfig
+from privfed.methods.torch_method.server import TorchServer
+
+_CATALOGUES = (37, 41)
+"""Two sizes at which a module is built once when it is registered: what grows with them has one row per item."""
+
+
+def torch_method(
+    *,
+    name: str,
+    title: str,
+    source: str,
+    config: type[TorchConfig],
+    module: ModuleFactory,
+    private: Sequence[str] = (),
+    loss: Loss = torch.nn.functional.binary_cross_entropy_with_logits,
+    learning_rates: LearningRates | None = None,
+    per_user_start: bool = False,
+    item_block: str | None = None,
+    reads: str | None = None,
+) -> Method:
+    """A method that trains a torch module for one user in every client, and averages what is shared.
+
+    The module is the model of one user: `forward(items)` gets item numbers `[batch]` and returns their logits
+    `[batch]`. It is built for two small catalogues here, so that a mistake is told at once.
+
+    Args:
+        name: name on the command line.
+        title: one line for people.
+        source: paper and venue, or where the model comes from.
+        config: settings, every one with a default.
+        module: `(config, n_items) -> nn.Module`; draws initial values with torch's generator.
+        private: parameters, or submodules, that never leave the device; everything else trainable is uploaded.
+        loss: `(logits, labels) -> one loss per sample`; losses of torch.nn.functional are taken as they are.
+        learning_rates: `(config, n_items) -> {parameter or submodule: rate}`; `config.lr` for those not named.
+        per_user_start: initialise private parameters by the module's own code under each user's own key; it
+            builds the module once per user. Otherwise everybody starts from the public initial values.
+        item_block: the shared parameter `[items, width]` that attacks look at; None finds the only one.
+        reads: one sentence on what the server learns; None names the blocks.
+
+    Raises:
+        TorchMethodError: the module cannot be trained honestly or at all, in one sentence.
+    """
+    recipe = Recipe(name, module, tuple(private), loss, learning_rates, per_user_start)
+    if not issubclass(config, TorchConfig):
+        raise recipe.refusal(f"config is {config.__name__}; extend TorchConfig, which holds what local SGD reads")
+    try:
+        defaults = config()
+    except ValidationError as error:
+        missing = ", ".join(str(problem["loc"][0]) for problem in error.errors())
+        raise recipe.refusal(f"the settings {missing} need a valid default, as every setting does") from error
+    small, large = (Anatomy.of(recipe, defaults, n_items, np.zeros(2, np.uint32)) for n_items in _CATALOGUES)
+    recipe.rates(defaults, small.n_items, [*small.private, *small.shared])
+    growing = [table for table in small.tables if table in large.tables]
+    tables = [table for table in growing if small.shared[table].dim() == 2]
+    numbers = [table for table in growing if table not in tables]
+    return Method(
+        name=name,
+        title=title,
+        source=source,
+        config=config,
+        release="total",
+        upload="rows" if small.by_row else "dense",
+        server=partial(TorchServer, recipe),
+        clients=partial(TorchClients, recipe),
+        reads=reads or f"the sums of updates of {', '.join(small.shared)}",
+        item_block=_item_block(recipe, tables, item_block),
+        bias_block=numbers[0] if len(numbers) == 1 else None,
+    )
+
+
+def _item_block(recipe: Recipe, tables: Sequence[str], chosen: str | None) -> str:
+    if chosen is None and len(tables) == 1:
+        return tables[0]
+    if chosen in tables:
+        return str(chosen)
+    if not tables:
+        raise recipe.refusal(
+            "no shared parameter has the shape [items, width], so no attack could tell what an upload gives away "
+            "about items; share one, for example an nn.Embedding(n_items, dim)"
+        )
+    given = "nothing says" if chosen is None else f"item_block is {chosen!r}, but"
+    raise recipe.refusal(
+        f"{given} which of the item tables {', '.join(tables)} attacks look at; name one as item_block"
+    )

@@ -1,0 +1,47 @@
+"""The public half: shared parameters, moved along the mean update of every round.
+
+Federated averaging (McMahan et al., AISTATS 2017) unless another server optimiser is chosen; every client weighs the
+same, as weights by data size would have to be protected too.
+"""
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from privfed.federation import Federation, Message, Streams
+from privfed.methods.method import Facts
+from privfed.methods.server_optimiser import ServerOptimiser
+from privfed.methods.torch_method.anatomy import Anatomy
+from privfed.methods.torch_method.recipe import Recipe, TorchConfig, public_words
+from privfed.updates import Schema
+
+_OPTIMISER = "optimiser/"
+
+
+class TorchServer:
+    """Shared parameters under the module's own names; it keeps tensors only, no module and no code of its author."""
+
+    def __init__(self, recipe: Recipe, config: TorchConfig, facts: Facts, streams: Streams) -> None:
+        anatomy = Anatomy.of(recipe, config, facts.n_items, public_words(streams))
+        self.parameters = {name: value.clone() for name, value in anatomy.shared.items()}
+        self.optimiser = ServerOptimiser(config.server_optimiser, config.server_lr)
+        self.schema: Schema = anatomy.schema()
+
+    def round(self, federation: Federation, t: int) -> None:
+        """Move along the mean update of every block."""
+        release = federation.ask("train", federation.draw(t), self.public(), self.schema)
+        self.parameters = self.optimiser.step(self.parameters, {name: release.mean(name) for name in self.parameters})
+
+    def public(self) -> Message:
+        """All shared parameters."""
+        return Message(self.parameters)
+
+    def state(self) -> dict[str, Tensor]:
+        """All shared parameters and the optimiser's moments."""
+        return self.parameters | {_OPTIMISER + name: value for name, value in self.optimiser.state().items()}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Continue from `state()`."""
+        self.parameters = {name: state[name] for name in self.parameters}
+        moments = {name.removeprefix(_OPTIMISER): value for name, value in state.items() if name.startswith(_OPTIMISER)}
+        self.optimiser.load(moments)
