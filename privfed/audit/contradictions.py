@@ -65,11 +65,13 @@ def _claim_without_mechanism(run: Run) -> Iterator[Contradiction]:
     except PlanError as error:
         yield _offence(run, "unreadable_plan", f"{claim} the plan cannot be read ({error})")
         return
+    if protection.unbounded_reason is None:
+        return
     if protection.clip is None:
         yield _offence(run, "no_clip", f"{claim} the plan has no clip, so one person's influence is unbounded")
     if protection.noise is None:
         yield _offence(run, "no_noise", f"{claim} the plan adds no noise, so what is released is exact")
-    if protection.clip and protection.noise and protection.unbounded_reason:
+    if protection.clip and protection.noise:
         yield _offence(run, "unsound_plan", f"{claim} {protection.unbounded_reason}")
 
 
@@ -110,11 +112,11 @@ def _beaten_ceiling(run: Run) -> Iterator[Contradiction]:
 def interaction_level(guarantee: GuaranteeRow) -> tuple[float, float]:
     """(epsilon, delta) for adding or removing one interaction of a person.
 
-    A guarantee for replacing a person's data covers it as it is. One for adding or removing a whole person
-    covers it by two steps, out with the one history and in with the other: 2 epsilon and (1 + e^epsilon)
-    delta.
+    A guarantee for replacing a person's data covers it as it is, and so does one whose unit is the interaction. One for
+    adding or removing a whole person covers it by two steps, out with the one history and in with the other: 2 epsilon
+    and (1 + e^epsilon) delta.
     """
-    if guarantee.neighbours == "replace_one":
+    if guarantee.neighbours == "replace_one" or guarantee.unit == "interaction":
         return guarantee.epsilon, guarantee.delta
     return 2 * guarantee.epsilon, min(1.0, (1 + math.exp(min(guarantee.epsilon, 700.0))) * guarantee.delta)
 
@@ -151,7 +153,7 @@ def _failed_positive_control(run: Run) -> Iterator[Contradiction]:
 
 
 def _is_control(run: Run, row: AttackRow) -> bool:
-    bare = row.tap == "raw" or (row.tap == "wire" and is_unprotected(run.plan))
+    bare = (row.tap == "raw" and run.guarantee.unit != "interaction") or (row.tap == "wire" and is_unprotected(run.plan))
     return bare and row.attack in _CONTROLS and row.game == MAIN_GAME
 
 

@@ -261,8 +261,8 @@ def _meaning(epsilon: float, delta: float) -> list[str]:
     from privfed.privacy.statements import WEAK_EPSILON, odds
 
     said = [
-        f"Meaning: whatever is concluded from one user's uploads, its odds change by at most a factor of {odds(epsilon)}, "
-        f"except with probability {delta:.4g}."
+        "Meaning: whatever is concluded from one user's uploads, its odds change by at most a factor of "
+        f"{odds(epsilon)}, except with probability {delta:.4g}."
     ]
     if epsilon > WEAK_EPSILON:
         said.append(f"An epsilon above {WEAK_EPSILON:g} is a weak or vacuous formal guarantee.")

@@ -21,6 +21,7 @@ p), and two uploads clipped to L1 norm C are at distance 2C at most, so in units
 Splitting the distance over several coordinates is never worse than one coordinate, which the tests check.
 """
 
+import logging
 import math
 import warnings
 from collections import Counter
@@ -151,21 +152,21 @@ def _account(leaves: tuple[tuple[Any, int], ...], delta: float) -> Account:
                 "accounted: such a release protects nothing, leave it out or add noise"
             )
         return Account(basic, BASIC, "closed form", (), basic)
-    rdp = _rdp(leaves, delta, sampled=sampled)
+    rdp = rdp_epsilon(leaves, delta, sampled=sampled)
     grid = _grid(leaves, rdp)
-    pld = _pld(leaves, delta, grid)
+    pld = pld_epsilon(leaves, delta, grid)
     checks = {RDP: rdp}
     rounding = grid * sum(count for _, count in leaves)
-    _at_most(PLD, pld, RDP, rdp, max(grid, min(rounding, 1e-3 * rdp)))
-    _at_most("one release alone", floor, PLD, pld, grid)
+    at_most(PLD, pld, RDP, rdp, max(grid, min(rounding, 1e-3 * rdp)))
+    at_most("one release alone", floor, PLD, pld, grid)
     if basic is not None:
-        _at_most(PLD, pld, BASIC, basic, rounding)
+        at_most(PLD, pld, BASIC, basic, rounding)
         if basic <= pld:
             return Account(basic, BASIC, "closed form", ((PLD, pld), (RDP, rdp)), basic)
     if not laplace and _prv_points(leaves, rdp, delta) <= _PRV_POINTS:
         checks[PRV] = _prv(leaves, delta)
-        _at_most(PLD, pld, PRV, checks[PRV], grid)
-        _at_most(PRV, checks[PRV], PLD, pld, _PRV_WINDOW)
+        at_most(PLD, pld, PRV, checks[PRV], grid)
+        at_most(PRV, checks[PRV], PLD, pld, _PRV_WINDOW)
     return Account(pld, PLD, reporter, tuple(checks.items()), basic)
 
 
@@ -181,8 +182,8 @@ def _account_shares(leaves: tuple[tuple[Any, int], ...], delta: float) -> Accoun
     precision = math.fsum(count * leaf.noise.l2**2 / leaf.noise.total_variance for leaf, count in leaves)
     continuous = ((dp.GaussianDpEvent(precision**-0.5), 1),)
     grid = _grid(continuous, epsilon)
-    pld = _pld(continuous, delta, grid)
-    _at_most("PLD of continuous noise of this variance", pld, "RDP of the discrete law", epsilon, grid)
+    pld = pld_epsilon(continuous, delta, grid)
+    at_most("PLD of continuous noise of this variance", pld, "RDP of the discrete law", epsilon, grid)
     reporter = f"secure_agg, {leaves[0][0].noise.law} by {RDP}"
     return Account(epsilon, RDP, reporter, ((CONTINUOUS, pld),))
 
@@ -198,7 +199,8 @@ def _refuse_unknown(leaf: Any) -> None:
         )
 
 
-def _at_most(name: str, epsilon: float, bound_name: str, bound: float, slack: float) -> None:
+def at_most(name: str, epsilon: float, bound_name: str, bound: float, slack: float) -> None:
+    """Raise AccountingError when one accountant's epsilon exceeds another's bound by more than `slack`."""
     if not epsilon <= bound + slack:
         raise AccountingError(
             f"accountants disagree, so no epsilon is reported: {name} gives {epsilon:.6g}, which may not "
@@ -232,15 +234,23 @@ def _finite(epsilon: float, accountant: str, delta: float) -> float:
     return epsilon
 
 
-def _pld(leaves: tuple[tuple[Any, int], ...], delta: float, grid: float) -> float:
+def pld_epsilon(leaves: tuple[tuple[Any, int], ...], delta: float, grid: float) -> float:
+    """Epsilon by privacy loss distributions on a grid of this spacing."""
     return _compose(dp_accounting().pld.PLDAccountant(value_discretization_interval=grid), leaves, delta)
 
 
-def _rdp(leaves: tuple[tuple[Any, int], ...], delta: float, *, sampled: bool) -> float:
+def rdp_epsilon(leaves: tuple[tuple[Any, int], ...], delta: float, *, sampled: bool) -> float:
     """RDP; for sampled Gaussians only orders from 2, below which its series may fail to converge."""
     rdp = dp_accounting().rdp
     accountant = rdp.RdpAccountant(orders=_SAMPLED_ORDERS) if sampled else rdp.RdpAccountant()
-    return _compose(accountant, leaves, delta)
+    # It logs every order whose series does not converge, and leaves that order out, which only loosens the bound.
+    log = logging.getLogger("absl")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        return _compose(accountant, leaves, delta)
+    finally:
+        log.setLevel(level)
 
 
 def _grid(leaves: tuple[tuple[Any, int], ...], size: float) -> float:

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict
 from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
-from privfed.privacy.accounting import PLD, RDP, _at_most, _pld, _rdp, account
+from privfed.privacy.accounting import PLD, RDP, account, at_most, pld_epsilon, rdp_epsilon
 from privfed.privacy.errors import PlanError
 from privfed.privacy.events import Composition, Releases
 from privfed.privacy.mechanisms import Gaussian
@@ -160,7 +160,7 @@ def _budget(noise_multiplier: float, rounds: int, rate: float, delta: float, *, 
     else:
         epsilon, accountant = _planned(noise_multiplier, rounds, rate, delta), PLD
         checks = {RDP: _looser(noise_multiplier, rounds, rate, delta)}
-        _at_most(PLD, epsilon, RDP, checks[RDP], _SLACK * checks[RDP])
+        at_most(PLD, epsilon, RDP, checks[RDP], _SLACK * checks[RDP])
     return GaussianBudget(
         noise_multiplier=noise_multiplier,
         rounds=rounds,
@@ -216,13 +216,13 @@ def _planned(noise_multiplier: float, rounds: int, rate: float, delta: float) ->
     widest = 0.5 / noise_multiplier**2 + 3.0 / noise_multiplier
     grid = max(spread / _POINTS_PER_LOSS, spread * math.sqrt(rounds) / _POINTS_PER_RUN, widest / _POINTS_AT_MOST)
     grid = min(grid, _COARSEST_GRID)
-    return _pld(((_event(noise_multiplier, 1, rate).event, rounds),), delta, grid)
+    return pld_epsilon(((_event(noise_multiplier, 1, rate).event, rounds),), delta, grid)
 
 
 @lru_cache(maxsize=256)
 def _looser(noise_multiplier: float, rounds: int, rate: float, delta: float) -> float:
     """The RDP bound."""
-    return _rdp(((_event(noise_multiplier, 1, rate).event, rounds),), delta, sampled=rate < 1.0)
+    return rdp_epsilon(((_event(noise_multiplier, 1, rate).event, rounds),), delta, sampled=rate < 1.0)
 
 
 def _about(noise_multiplier: float, rounds: int, rate: float, delta: float) -> float:

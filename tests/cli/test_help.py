@@ -16,6 +16,7 @@ COMMANDS = (
     ("recommend",),
     ("methods",),
     ("budget", "laplace"),
+    ("budget", "gaussian"),
     ("data", "list"),
     ("data", "fetch"),
     ("data", "show"),

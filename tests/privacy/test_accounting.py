@@ -209,14 +209,14 @@ def test_bad_delta_is_refused(delta):
 @pytest.mark.parametrize(
     ("name", "answer", "event"),
     [
-        ("_pld", 71.0, laplace(1.0, 100)),  # above RDP
-        ("_pld", 0.9, laplace(1.0, 100)),  # below one release
-        ("_pld", 1.2, laplace(1.0, 1)),  # above basic composition
-        ("_rdp", 60.0, laplace(1.0, 100)),
-        ("_pld", 0.95, sampled(4.0, 0.1, 100)),  # PRV is 0.993: too far above
-        ("_pld", 1.01, sampled(4.0, 0.1, 100)),  # PRV is below
+        ("pld_epsilon", 71.0, laplace(1.0, 100)),  # above RDP
+        ("pld_epsilon", 0.9, laplace(1.0, 100)),  # below one release
+        ("pld_epsilon", 1.2, laplace(1.0, 1)),  # above basic composition
+        ("rdp_epsilon", 60.0, laplace(1.0, 100)),
+        ("pld_epsilon", 0.95, sampled(4.0, 0.1, 100)),  # PRV is 0.993: too far above
+        ("pld_epsilon", 1.01, sampled(4.0, 0.1, 100)),  # PRV is below
         ("_prv", 0.942, sampled(4.0, 0.1, 100)),  # what the central limit approximation says
-        ("_rdp", math.nan, laplace(1.0, 100)),
+        ("rdp_epsilon", math.nan, laplace(1.0, 100)),
     ],
 )
 def test_accountants_that_disagree_stop_the_report(monkeypatch, name, answer, event):
