@@ -36,10 +36,12 @@ IN_THE_OPEN = PrivacyPlan.named("none", release="total")
 PAPER = {"hidden": [768, 512], "latent": 256, "server_lr": 1e-3}
 ONE_LAYER = {"hidden": [], "latent": 64, "server_lr": 1e-2}
 
+PERSONAL = {"name": "feddae", **ONE_LAYER, "personal_lr": 1e-2}
 PERSONALISATION = {
     "FedVAE": {"name": "fedvae", **ONE_LAYER},
-    "FedDAE, embedding": {"name": "feddae", **ONE_LAYER},
-    "FedDAE, own first layer": {"name": "feddae", **ONE_LAYER, "local_encoder": "sparse_first_layer"},
+    "FedDAE, embedding": PERSONAL,
+    "FedDAE, own first layer": {**PERSONAL, "local_encoder": "sparse_first_layer"},
+    "FedDAE, embedding, forgotten every round": {**PERSONAL, "forget_personal_state": True},
 }
 LOCAL_STEPS = (1, 5)
 

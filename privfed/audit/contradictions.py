@@ -153,7 +153,8 @@ def _failed_positive_control(run: Run) -> Iterator[Contradiction]:
 
 
 def _is_control(run: Run, row: AttackRow) -> bool:
-    bare = (row.tap == "raw" and run.guarantee.unit != "interaction") or (row.tap == "wire" and is_unprotected(run.plan))
+    noisy_inside = run.guarantee.unit == "interaction"
+    bare = (row.tap == "raw" and not noisy_inside) or (row.tap == "wire" and is_unprotected(run.plan))
     return bare and row.attack in _CONTROLS and row.game == MAIN_GAME
 
 

@@ -97,8 +97,9 @@ def _guarantee(guarantee: GuaranteeRow) -> tuple[str, str]:
         reason = guarantee.reason_if_inf or "no reason was recorded"
         return f"Nothing is guaranteed (epsilon = inf): {_sentence(_lowered(reason))}", ""
     value = words.epsilon(guarantee.epsilon)
+    about = "one interaction of one person" if guarantee.unit == "interaction" else "one person"
     text = (
-        f"No attack can raise the odds of a guess about one person by more than a factor of "
+        f"No attack can raise the odds of a guess about {about} by more than a factor of "
         f"{odds(guarantee.epsilon)} (epsilon = {value})."
     )
     if guarantee.epsilon > WEAK_EPSILON:

@@ -7,12 +7,14 @@ from privfed.privacy import (
     CentralGaussian,
     ClipOnly,
     DistributedGaussian,
+    InteractionDPSGD,
     LocalGaussian,
     LocalLaplace,
     Nothing,
     SecureSum,
     UnclippedNoise,
 )
+from privfed.privacy.interaction import NO_RECORDS
 from privfed.privacy.plan import Protection
 
 EXAMPLES: dict[str, Protection] = {
@@ -22,6 +24,7 @@ EXAMPLES: dict[str, Protection] = {
     "published-noise": UnclippedNoise(scale=0.3),
     "local-laplace": LocalLaplace(clip_norm=1.0, epsilon0=1.0),
     "local-gaussian": LocalGaussian(clip_norm=1.0, noise_multiplier=1.0),
+    "interaction-dpsgd": InteractionDPSGD(clip_norm=1.0, noise_multiplier=1.0),
     "central-gaussian": CentralGaussian(clip_norm=1.0, noise_multiplier=1.0),
     "secure-sum": SecureSum(clip_norm=1.0),
     "distributed-gaussian": DistributedGaussian(clip_norm=1.0, noise_multiplier=1.0, n_min_honest=100),
@@ -51,4 +54,6 @@ def refusal(method: Method, protection: Protection) -> str | None:
     """Why `method` cannot run behind `protection`; None where it can."""
     if method.release == "individual" and protection.release == "total":
         return f"its server needs {method.reads}, and behind this protection it sees only their sum"
+    if protection.noisy_steps is not None and not method.interaction_level:
+        return NO_RECORDS
     return None

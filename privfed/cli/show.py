@@ -102,7 +102,7 @@ def guarantee_box(guarantee: Guarantee) -> Panel:
         head = (
             f"Epsilon = {guarantee.epsilon:.4g} at delta = {guarantee.delta:g} for {unit}, over "
             f"{words.count(guarantee.rounds_counted, 'round')}.\n"
-            f"Compares: {words.named(words.NEIGHBOURS, guarantee.neighbours)}. "
+            f"Compares: {words.compared(guarantee.neighbours, guarantee.unit)}. "
             f"Trusts: {words.named(words.TRUST, guarantee.trust)}."
         )
     told = "\n".join(f"- {statement}" for statement in guarantee.statements)

@@ -307,12 +307,12 @@ class Simulation:
     def _chunks(
         self, step: str, ask: int, cohort: Cohort, message: Message, schema: Schema
     ) -> Iterator[tuple[Call, Message, ClientUpdates, int]]:
-        clip_norm = self.server_guard.clip_norm(step)
+        clip_norm, noisy_steps = self.server_guard.clip_norm(step), self.plan.protection.noisy_steps
         for users in torch.split(self._members, self.chunk_size(schema)):
             if len(users) == 0:
                 return
             started = time.perf_counter()
-            call = Call(cohort.round, cohort.draw, step, ask, users, self._streams, schema, clip_norm)
+            call = Call(cohort.round, cohort.draw, step, ask, users, self._streams, schema, clip_norm, noisy_steps)
             own = message.addressed_to(users)
             updates = perform(self.clients, call, own)
             self.client_guard.refuse_broken(updates, call)

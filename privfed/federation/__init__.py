@@ -3,7 +3,7 @@
 from privfed.federation.halves import Clients, Federation, FederationError, ReleaseKind, Server, perform
 from privfed.federation.private_state import PrivateHalves, PrivateState
 from privfed.federation.streams import PUBLIC, SERVER, Purpose, Streams
-from privfed.federation.wire import Call, Cohort, Individual, Message, Total
+from privfed.federation.wire import Call, Cohort, Individual, Message, NoisySteps, Total
 
 __all__ = [
     "PUBLIC",
@@ -15,6 +15,7 @@ __all__ = [
     "FederationError",
     "Individual",
     "Message",
+    "NoisySteps",
     "PrivateHalves",
     "PrivateState",
     "Purpose",

@@ -29,6 +29,30 @@ class Cohort:
 
 
 @dataclass(frozen=True, slots=True)
+class NoisySteps:
+    """Local training in which one interaction moves a step by a bounded amount that the step's noise hides.
+
+    Attributes:
+        clip_norm: the largest L2 norm of what one interaction adds to a step, over everything that is trained.
+        noise_multiplier: standard deviation of the noise on every coordinate of a step's sum, over `clip_norm`.
+        rate: the probability with which each interaction takes part in a step, by a secret coin of its own.
+        steps: steps of one call.
+        expected_records: interactions of a typical user, a public guess; never the user's own number.
+    """
+
+    clip_norm: float
+    noise_multiplier: float
+    rate: float
+    steps: int
+    expected_records: float
+
+    @property
+    def divisor(self) -> float:
+        """What a step divides its sum by: the interactions that a typical user draws into it."""
+        return self.rate * self.expected_records
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """Everything a client step is told besides the message.
 
@@ -40,6 +64,7 @@ class Call:
         streams: addressed randomness under the clients' own keys.
         schema: the blocks that may be sent.
         clip_norm: where a plan adapts it, the clip norm that the server announced for this round.
+        noisy_steps: where a plan protects single interactions, how the step must train.
     """
 
     round: int
@@ -50,6 +75,7 @@ class Call:
     streams: Streams
     schema: Schema
     clip_norm: float | None = None
+    noisy_steps: NoisySteps | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,14 @@ Clients share the item table and the perceptron; the user vector stays on the de
 """
 
 from collections.abc import Mapping
+from functools import partial
 
 from jaxtyping import Float, Int64
 from pydantic import Field
 from torch import Tensor
 
 from privfed.federation import PUBLIC, Call, Federation, Message, PrivateHalves, PrivateState, Purpose, Streams
+from privfed.methods.interaction_dp import InteractionTrainer
 from privfed.methods.local_training import (
     ClientData,
     Parameters,
@@ -21,8 +23,9 @@ from privfed.methods.local_training import (
 from privfed.methods.method import Facts, Method, MethodConfig
 from privfed.methods.table_server import initial_table
 from privfed.models.heads import NeuralHead, initial_perceptron
+from privfed.models.record_gradients import clipped_neural
 from privfed.models.samples import NegativeSampler, touched_rows
-from privfed.updates import Block, ClientUpdates, Dense, Rows, Schema
+from privfed.updates import Block, ClientUpdates, Dense, Part, Rows, Schema
 
 
 class FedNCFConfig(MethodConfig):
@@ -70,15 +73,36 @@ class FedNCFServer:
 class FedNCFClients(PrivateHalves):
     """Private halves: one vector per user, drawn by the user's own key."""
 
+    noisy = frozenset({"train"})
+
     def __init__(self, config: FedNCFConfig, data: ClientData, streams: Streams) -> None:
         self.config, self.n_items = config, data.n_items
         self.sampler = NegativeSampler(data.positives, data.excluded, config.negatives)
         self.head = NeuralHead(config.dim, config.hidden)
+        rates = dict.fromkeys(self.head.shapes(), config.lr)
+        rates |= {"user": config.lr * config.user_lr_factor, "items": config.lr * config.item_lr_factor * data.n_items}
+        gradients = partial(clipped_neural, self.head)
+        self.noisily = InteractionTrainer(data.positives, config.negatives, gradients, rates, config.lr)
         vectors = streams.normal(Purpose.INITIALISE, 0, 0, range(data.n_users), config.dim)
         self.private = PrivateState({"user": vectors.mul_(config.initial_scale)})
 
     def train(self, call: Call, message: Message) -> ClientUpdates:
-        """One local epoch of joint SGD on user vector, perceptron and touched item rows."""
+        """One local epoch of joint SGD on user vector, perceptron and touched item rows, or the plan's noisy steps."""
+        shared = self._perceptron(message, len(call.clients))
+        everyone = call.clients.new_tensor(range(len(call.clients)))
+        items: Part
+        if call.noisy_steps is None:
+            new, items = self._epoch(call, message, shared)
+        else:
+            parameters = self.private.of(call.clients) | shared
+            new, changes = self.noisily.train(call, parameters, message.shared["items"])
+            items = Dense("items", everyone, changes)
+        self.private.stage(call.clients, {"user": new.pop("user")})
+        weights = [Dense(name, everyone, value.sub_(shared[name])) for name, value in new.items()]
+        return ClientUpdates(call.clients, call.schema, [items, *weights])
+
+    def _epoch(self, call: Call, message: Message, shared: Parameters) -> tuple[Parameters, Rows]:
+        """Mini-batch SGD over every sample: new parameters, and what the touched rows changed by."""
         c = self.config
         samples = draw_samples(self.sampler, call)
         rows = touched_rows(samples, self.n_items)
@@ -89,7 +113,6 @@ class FedNCFClients(PrivateHalves):
         def step(p: Parameters, q: Tensor, y: Tensor, weight: Tensor) -> Tensor:
             return self.head.step_(p, q, y, weight, c.lr, lr_user)
 
-        shared = self._perceptron(message, len(call.clients))
         new = local_epoch(
             samples,
             rows,
@@ -99,11 +122,7 @@ class FedNCFClients(PrivateHalves):
             batch_size=c.batch_size,
             lr_items=c.lr * c.item_lr_factor * self.n_items,
         )
-        self.private.stage(call.clients, {"user": new.pop("user")})
-        everyone = call.clients.new_tensor(range(len(call.clients)))
-        weights = [Dense(name, everyone, value.sub_(shared[name])) for name, value in new.items()]
-        items = Rows("items", rows.owner, rows.ids, table.sub_(start))
-        return ClientUpdates(call.clients, call.schema, [items, *weights])
+        return new, Rows("items", rows.owner, rows.ids, table.sub_(start))
 
     def score(
         self,
@@ -138,4 +157,5 @@ METHOD = Method(
     server=FedNCFServer,
     clients=FedNCFClients,
     reads="the sums of item-table and perceptron updates",
+    interaction_level=True,
 )

@@ -4,15 +4,20 @@ Each client alternates two steps per batch: its private linear head, then its co
 averages the item tables. The released code also uploads the head's bias, which nobody uses; we do not.
 """
 
+from functools import partial
+
 from pydantic import Field
 from torch import Tensor
 
-from privfed.federation import PUBLIC, PrivateState, Purpose, Streams
+from privfed.federation import PUBLIC, Call, Message, PrivateState, Purpose, Streams
+from privfed.methods.interaction_dp import InteractionTrainer
 from privfed.methods.linear_clients import LinearClients
 from privfed.methods.local_training import ClientData, Parameters
 from privfed.methods.method import Method, MethodConfig
 from privfed.methods.table_server import TableServer
 from privfed.models.heads import LinearHead, kaiming_uniform
+from privfed.models.record_gradients import clipped_linear
+from privfed.updates import ClientUpdates, Dense
 
 
 class PFedRecConfig(MethodConfig):
@@ -29,6 +34,8 @@ class PFedRecConfig(MethodConfig):
 class PFedRecClients(LinearClients):
     """Private halves: one linear head per user; all start from one public copy."""
 
+    noisy = frozenset({"train"})
+
     def __init__(self, config: PFedRecConfig, data: ClientData, streams: Streams) -> None:
         unit = streams.uniform(Purpose.INITIALISE, 0, 1, [PUBLIC], config.dim + 1)[0]
         start = {
@@ -37,6 +44,18 @@ class PFedRecClients(LinearClients):
         }
         super().__init__(config, data, LinearHead(config.dim), PrivateState(start))
         self.config = config
+        rates = {"w": config.lr, "b": config.lr, "items": config.lr * config.item_lr_factor * data.n_items}
+        gradients = partial(clipped_linear, self.head)
+        self.noisily = InteractionTrainer(data.positives, config.negatives, gradients, rates, config.lr)
+
+    def train(self, call: Call, message: Message) -> ClientUpdates:
+        """One local epoch; or the plan's noisy steps, which move head and items together, not one after the other."""
+        if call.noisy_steps is None:
+            return super().train(call, message)
+        heads, changes = self.noisily.train(call, self.private.of(call.clients), message.shared["items"])
+        self.private.stage(call.clients, heads)
+        everyone = call.clients.new_tensor(range(len(call.clients)))
+        return ClientUpdates(call.clients, call.schema, [Dense("items", everyone, changes)])
 
     def head_step(self, p: Parameters, q: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         """The head first; the items then see the new head."""
@@ -54,4 +73,5 @@ METHOD = Method(
     server=TableServer.of_config,
     clients=PFedRecClients,
     reads="the sum of item-table updates",
+    interaction_level=True,
 )

@@ -12,6 +12,7 @@ from privfed.privacy.forecast import Forecast, forecast
 from privfed.privacy.gaussian import AdaptiveClip, CentralGaussian, LocalGaussian
 from privfed.privacy.gaussian_budget import GaussianBudget, GaussianSolution, gaussian_budget, solve_gaussian
 from privfed.privacy.guarantee import Guarantee
+from privfed.privacy.interaction import InteractionDPSGD
 from privfed.privacy.ledger import Entry, Ledger
 from privfed.privacy.mechanisms import SchemaSummary
 from privfed.privacy.plan import PrivacyPlan
@@ -38,6 +39,7 @@ __all__ = [
     "GaussianBudget",
     "GaussianSolution",
     "Guarantee",
+    "InteractionDPSGD",
     "LaplaceBudget",
     "LaplaceSolution",
     "Ledger",

@@ -7,6 +7,7 @@
 | Gaussian, Poisson-sampled or not, any mix | PLD | Opacus PRV from both sides, RDP from above |
 | unsampled Laplace next to Gaussian, sampled or not | PLD | RDP from above, one release from below |
 | shares of integer noise in secure sums | RDP of that law | PLD of continuous noise of its variance, from below |
+| Gaussian with epsilon above 10,000 by RDP | RDP | nothing: a grid that long does not fit the memory |
 | anything non-private | epsilon = inf | nothing |
 | anything else | refused | |
 
@@ -45,6 +46,7 @@ PLD, PRV, RDP, BASIC = "PLD", "PRV", "RDP", "basic composition"
 CONTINUOUS = "PLD of continuous noise"
 
 _LARGEST_LAPLACE = 50.0
+_VACUOUS = 1e4
 _PRV_ERROR = 0.01
 _PRV_WINDOW = 0.02
 _PRV_POINTS = 5e6
@@ -153,6 +155,8 @@ def _account(leaves: tuple[tuple[Any, int], ...], delta: float) -> Account:
             )
         return Account(basic, BASIC, "closed form", (), basic)
     rdp = rdp_epsilon(leaves, delta, sampled=sampled)
+    if rdp > _VACUOUS:
+        return Account(rdp, RDP, reporter, (), basic)
     grid = _grid(leaves, rdp)
     pld = pld_epsilon(leaves, delta, grid)
     checks = {RDP: rdp}

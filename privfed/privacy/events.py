@@ -8,6 +8,8 @@ The rules, each of which was once a silent wrong epsilon:
 * Only Gaussians fuse. Any other mix in one sampled draw is composed unsampled, as if everybody took part.
 * Where participants are visible (local trust, fixed sizes, epochs) there is no sampling event: each release
   counts in full for each user who took part, and the worst user is reported.
+* Local steps that sample a user's interactions carry that sampling inside their mechanism: those coins never leave
+  the device, so they amplify even where participation is visible.
 * An exact or unbounded release makes the whole tree non-private. It is never a no-op.
 
 The order of releases does not change the composition, so equal ones are counted and 10,000 rounds stay fast.
@@ -29,6 +31,7 @@ from privfed.privacy.mechanisms import (
     Gaussian,
     Laplace,
     Mechanism,
+    SampledGaussian,
     Shares,
     Unbounded,
     fuse,
@@ -182,6 +185,9 @@ def _event(release: Releases) -> "DpEvent":
             event = dp.GaussianDpEvent(mechanism.noise_multiplier)
         case Laplace():
             event = dp.LaplaceDpEvent(mechanism.scale_over_sensitivity)
+        case SampledGaussian():
+            step = dp.PoissonSampledDpEvent(mechanism.rate, dp.GaussianDpEvent(mechanism.noise_multiplier))
+            event = dp.SelfComposedDpEvent(step, mechanism.steps)
         case Shares():
             event = shares_event()(mechanism.event)
     if release.rate is not None:

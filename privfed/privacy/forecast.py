@@ -124,8 +124,7 @@ def _upload_bytes(plan: PrivacyPlan, up: Schema, touched_rows: Mapping[str, floa
     unknown = [name for name in touched_rows if name not in up or len(up[name].shape) != 2]
     if unknown:
         raise PlanError(f"touched_rows names {unknown[0]!r}, which is not a table among the blocks {list(up)}")
-    noise = plan.protection.noise
-    if noise is not None and noise.coordinates == "all":
+    if plan.protection.dense:
         return float(upload_bytes(up))
     dense = upload_bytes({name: block for name, block in up.items() if name not in touched_rows})
     return dense + sum(

@@ -35,10 +35,12 @@ class Guarantee(BaseModel):
     """A differential privacy claim.
 
     Attributes:
-        epsilon: privacy loss of the worst-off user; inf where nothing is guaranteed.
+        epsilon: privacy loss of the worst-off user (or of one interaction of that user, by `unit`); inf where nothing
+            is guaranteed.
         reason_if_inf: why epsilon is infinite; None where it is finite.
         delta: probability with which the epsilon statement may fail.
-        unit: whose contribution is protected; "user" is everything one user uploads.
+        unit: whose contribution is protected; "user" is everything one user uploads, "interaction" one item in one
+            user's training history.
         neighbours: which two worlds are compared.
         trust: whom the protection asks to trust; "local" is nobody but the own device, "none" is a
             protection that promises nothing. A faulty local plan stays "local", with epsilon = inf.
@@ -101,7 +103,7 @@ def guarantee_for(plan: PrivacyPlan, composition: Composition, population: int, 
         epsilon=result.epsilon,
         reason_if_inf="; ".join(composition.reasons) if math.isinf(result.epsilon) else None,
         delta=plan.delta,
-        unit="user",
+        unit=plan.protection.unit,
         neighbours=plan.neighbours,
         trust=plan.protection.trust,
         per="run",

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from privfed.privacy.gaussian import CentralGaussian, LocalGaussian
+from privfed.privacy.interaction import InteractionDPSGD
 from privfed.privacy.plan import PrivacyPlan
 from privfed.privacy.protections import LocalLaplace
 from privfed.privacy.secure import DistributedGaussian, noise_code
@@ -48,6 +49,21 @@ class Gaussian(_Mechanism):
 
     kind: Literal["gaussian"] = "gaussian"
     noise_multiplier: float = Field(gt=0)
+
+
+class SampledGaussian(_Mechanism):
+    """Several Gaussian releases in one upload, each about a secret Poisson sample of one user's interactions.
+
+    Attributes:
+        noise_multiplier: standard deviation over the L2 distance of neighbours (add or remove one interaction).
+        rate: probability with which an interaction is in a sample.
+        steps: releases, each with a sample of its own.
+    """
+
+    kind: Literal["sampled_gaussian"] = "sampled_gaussian"
+    noise_multiplier: float = Field(gt=0)
+    rate: float = Field(gt=0, le=1)
+    steps: int = Field(ge=1)
 
 
 class Shares(_Mechanism):
@@ -116,8 +132,10 @@ class Empty(_Mechanism):
     kind: Literal["empty"] = "empty"
 
 
-Mechanism = Annotated[Laplace | Gaussian | Shares | Exact | Unbounded | Empty, Field(discriminator="kind")]
-Bounded = Laplace | Gaussian | Shares
+Mechanism = Annotated[
+    Laplace | Gaussian | SampledGaussian | Shares | Exact | Unbounded | Empty, Field(discriminator="kind")
+]
+Bounded = Laplace | Gaussian | SampledGaussian | Shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +196,10 @@ def _noise_of(plan: PrivacyPlan, schema: SchemaSummary, population: int) -> Mech
             return Laplace(scale_over_sensitivity=protection.noise.scale / protection.sensitivity)
         case LocalGaussian() if protection.noise is not None:
             return Gaussian(noise_multiplier=protection.noise.scale / protection.sensitivity)
+        case InteractionDPSGD():
+            return SampledGaussian(
+                noise_multiplier=protection.noise_multiplier, rate=protection.local_rate, steps=protection.local_steps
+            )
         case CentralGaussian():
             return Gaussian(noise_multiplier=protection.noise_multiplier)
         case DistributedGaussian():

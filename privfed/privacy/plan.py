@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from privfed.privacy.errors import PlanError, configure, nearest
 from privfed.privacy.gaussian import CentralGaussian, LocalGaussian
+from privfed.privacy.interaction import InteractionDPSGD
 from privfed.privacy.protections import (
     CONFIG,
     ClipOnly,
@@ -33,6 +34,7 @@ Protection = Annotated[
     | UnclippedNoise
     | LocalLaplace
     | LocalGaussian
+    | InteractionDPSGD
     | CentralGaussian
     | SecureSum
     | DistributedGaussian,
@@ -45,6 +47,7 @@ _PRESETS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "published-noise": ("unclipped_noise", {"scale": 0.3}),
     "local-laplace": ("local_laplace", {}),
     "local-gaussian": ("local_gaussian", {}),
+    "interaction-dpsgd": ("interaction_dpsgd", {}),
     "central-gaussian": ("central_gaussian", {}),
     "secure-sum": ("secure_sum", {}),
     "distributed-gaussian": ("distributed_gaussian", {}),
@@ -78,8 +81,8 @@ class PrivacyPlan(BaseModel):
         """A plan by its preset name.
 
         Args:
-            name: `none`, `clip`, `published-noise`, `local-laplace`, `local-gaussian`, `central-gaussian`,
-                `secure-sum` or `distributed-gaussian`.
+            name: `none`, `clip`, `published-noise`, `local-laplace`, `local-gaussian`,
+                `interaction-dpsgd`, `central-gaussian`, `secure-sum` or `distributed-gaussian`.
             **fields: fields of the protection; `delta` and `sampling` (a rule or its dictionary) go to the
                 plan.
 

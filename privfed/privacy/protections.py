@@ -20,6 +20,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from privfed.federation import NoisySteps
 from privfed.privacy.errors import PlanError
 from privfed.privacy.sampling import Sampling, Trust
 
@@ -27,6 +28,7 @@ Law = Literal["laplace", "gaussian"]
 Coordinates = Literal["all", "touched"]
 Release = Literal["individual", "total"]
 Neighbours = Literal["replace_one", "add_or_remove_one", "zero_out_one"]
+Unit = Literal["user", "interaction"]
 
 CONFIG = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -91,6 +93,21 @@ class ProtectionModel(BaseModel):
     def total_deviation(self) -> float | None:
         """Standard deviation, over the clip norm, of Gaussian noise that the server adds to the sum."""
         return None
+
+    @property
+    def noisy_steps(self) -> NoisySteps | None:
+        """The noise inside local training; None where devices train as they like and the upload is protected."""
+        return None
+
+    @property
+    def dense(self) -> bool:
+        """Whether noise covers every coordinate of an upload, so that nothing of it can be left out."""
+        return self.noise is not None and self.noise.coordinates == "all"
+
+    @property
+    def unit(self) -> Unit:
+        """Whose data a guarantee is about: everything one user uploads, unless said otherwise."""
+        return "user"
 
     @property
     def neighbours(self) -> Neighbours:

@@ -65,7 +65,9 @@ class RingCode:
         if self.coordinates:
             flat = torch.cat([uploads[n][position].reshape(-1) * self.schema[n].weight for n in self.real]).numpy()
             if self.mechanism is not None:
-                words = self.ring.lift(self.mechanism.encode(flat[None], key)[0])
+                # Materialising rounds: what the clip left exactly at its norm may come out a little longer.
+                excess = float(np.linalg.norm(flat.astype(np.float64))) / self.mechanism.clip
+                words = self.ring.lift(self.mechanism.encode(flat[None] / max(excess, 1.0), key)[0])
             elif self._fixed is not None:
                 words = self._fixed.encode(flat)
             pieces.insert(0, words)

@@ -9,6 +9,7 @@ import math
 from privfed.privacy.accounting import BASIC, PRV, Account
 from privfed.privacy.events import Composition
 from privfed.privacy.gaussian import CentralGaussian, LocalGaussian
+from privfed.privacy.interaction import InteractionDPSGD
 from privfed.privacy.plan import PrivacyPlan
 from privfed.privacy.protections import LocalLaplace
 from privfed.privacy.secure import DistributedGaussian, SecureSum
@@ -75,6 +76,26 @@ def _of_the_mechanism(plan: PrivacyPlan) -> list[str]:
             same_shape,
             floats,
         ]
+    if isinstance(protection, InteractionDPSGD):
+        sampled = protection.local_rate < 1
+        chosen = (
+            f"draws each interaction by its own secret coin of {protection.local_rate:g}"
+            if sampled
+            else "takes all interactions"
+        )
+        return [
+            f"In every local step ({protection.local_steps} per upload) the device {chosen}, clips the "
+            f"gradient of every one with its negatives to L2 norm C = {protection.clip_norm:g} over everything that is "
+            f"trained, and adds Gaussian noise of {protection.noise_multiplier:g} C to every coordinate of the sum, "
+            "private vectors and untouched rows too.",
+            *(["The coins never leave the device, so amplification by sampling interactions is claimed."] * sampled),
+            "Negatives come from the whole public catalogue and depend on no other interaction; a step divides by "
+            f"{protection.noisy_steps.divisor:g}, whatever the user's own number of interactions is.",
+            "Compared are two training histories of one user, with one interaction and without it; filtering the data "
+            "and choosing what is held out came before and are not covered.",
+            same_shape,
+            floats,
+        ]
     if isinstance(protection, CentralGaussian):
         clip = "the announced clip norm" if protection.adaptive else f"C = {protection.clip_norm:g}"
         return [
@@ -108,10 +129,12 @@ def _nothing_guaranteed(plan: PrivacyPlan, composition: Composition) -> list[str
 
 def _guaranteed(plan: PrivacyPlan, account: Account, composition: Composition) -> list[str]:
     said = []
+    if isinstance(plan.protection, InteractionDPSGD):
+        said.append(_not_a_user(plan.protection, account))
     if plan.protection.trust == "local":
         said.append(
             "Noise is added on each user's own device, so nobody else has to be trusted, not even the "
-            "server: whoever sees the uploads learns only this much about what a user put into them."
+            f"server: whoever sees the uploads learns only this much about {_protected(plan)}."
         )
     if plan.protection.trust == "central":
         said.append(
@@ -129,7 +152,7 @@ def _guaranteed(plan: PrivacyPlan, account: Account, composition: Composition) -
         f"{plan.delta:g} (delta)."
     )
     protection = plan.protection
-    if isinstance(protection, LocalGaussian):
+    if isinstance(protection, LocalGaussian | InteractionDPSGD):
         said.append("Uploads add up: epsilon of a run is not that of a round.")
     if isinstance(protection, LocalLaplace):
         said.append(
@@ -137,6 +160,23 @@ def _guaranteed(plan: PrivacyPlan, account: Account, composition: Composition) -
             "that of a round."
         )
     return said
+
+
+def _not_a_user(protection: InteractionDPSGD, account: Account) -> str:
+    """The loudest sentence of the weakest unit."""
+    typical = max(2, round(protection.expected_records))
+    return (
+        "The unit is ONE INTERACTION, NOT A USER: k interactions of one user together cost up to k times this epsilon, "
+        f"with a larger delta. For a user of {typical:,} that is up to {typical * account.epsilon:,.4g}, so nothing is "
+        "promised about a taste, a habit or whether somebody is in the data at all."
+    )
+
+
+def _protected(plan: PrivacyPlan) -> str:
+    return {
+        "user": "what a user put into them",
+        "interaction": "whether any one interaction is behind them",
+    }[plan.protection.unit]
 
 
 def _participation(plan: PrivacyPlan, composition: Composition) -> str:
@@ -148,6 +188,8 @@ def _participation(plan: PrivacyPlan, composition: Composition) -> str:
 
 def _change(plan: PrivacyPlan) -> str:
     """The step between the two worlds, as the subject of a sentence."""
+    if plan.protection.unit == "interaction":
+        return "Adding one interaction to that user's training history, or taking one out,"
     return {
         "replace_one": "Replacing everything that user uploaded by anything else",
         "add_or_remove_one": "Leaving one user out entirely, or letting one in,",
@@ -182,10 +224,8 @@ def _limits(plan: PrivacyPlan, account: Account, composition: Composition, popul
             "as far as others see it; what a user's own device shows is computed from that user's data and is not."
         )
     if plan.protection.trust == "local":
-        said += [
-            "The unit is a user's whole contribution. What a user learns from the model, and what the user "
-            "shows to others, is not covered.",
-        ]
+        unit = "The unit is a user's whole contribution. " if plan.protection.unit == "user" else ""
+        said.append(f"{unit}What a user learns from the model, and what the user shows to others, is not covered.")
     return said
 
 

@@ -224,7 +224,7 @@ def _claim_facts(claim: GuaranteeRow) -> list[tuple[str, str]]:
         return facts
     facts += [
         ("Protects", words.named(words.UNITS, claim.unit)),
-        ("Compared worlds", words.named(words.NEIGHBOURS, claim.neighbours)),
+        ("Compared worlds", words.compared(claim.neighbours, claim.unit)),
         ("Delta", words.delta(claim.delta)),
         ("Counted", f"{words.count(claim.rounds_counted, 'round')} per {claim.per}"),
         ("Accountant", f"{claim.accountant} {claim.accountant_version}".strip()),

@@ -56,6 +56,13 @@ def named(names: dict[str, str], slug: str) -> str:
     return names.get(slug, slug.replace("_", " "))
 
 
+def compared(neighbours: str, unit: str) -> str:
+    """The two worlds of a guarantee: what comes and goes is a person, or less where the unit is less."""
+    if (neighbours, unit) == ("add_or_remove_one", "interaction"):
+        return "one interaction of one person present or absent"
+    return named(NEIGHBOURS, neighbours)
+
+
 def setting(one: Setting) -> str:
     """A setting's name; the plan that calls itself "none" is no protection."""
     return "no protection" if one.name == "none" else one.name

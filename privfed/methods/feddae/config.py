@@ -18,7 +18,7 @@ class FedDAEConfig(VAEConfig):
         "user's own, with rows for its own items, in front of the shared deeper layers; full: a whole encoder per user",
     )
     personal_optimiser: Literal["adam", "sgd"] = Field("adam", description="of gate and local encoder, without memory")
-    personal_lr: float = Field(1e-3, gt=0, description="learning rate of local encoder and gate")
+    personal_lr: float = Field(1e-2, gt=0, description="learning rate of local encoder and gate")
     personal_memory_gib: float = Field(
         4.0, gt=0, description="refuse to start when all users' personal states would need more"
     )
