@@ -5,10 +5,10 @@
     python benchmarks/feddae.py privacy --data ml-100k --seeds 3
 
 Every part is a fixed list of runs under one protocol: leave-one-out, full ranking, what the user has after receiving
-the round's answer, last round (no choice of rounds on any held-out part). Hyper-parameters stand in this file; those of
-the private runs were chosen by the validation part of ML-100K under seed 99 (docs/reproduction.md), and serve every data
-set, epsilon and trust model alike. One process, one thread; results go to `benchmarks/results/feddae_<part>_<data>.json`
-after every run, and runs found there are not repeated.
+the round's answer, last round (no choice of rounds on any held-out part). Hyper-parameters stand in this file; those
+of the private runs were chosen by the validation part of ML-100K under seed 99 (docs/reproduction.md), and serve every
+data set, epsilon and trust model alike. One process, one thread; results go to
+`benchmarks/results/feddae_<part>_<data>.json` after every run, and runs found there are not repeated.
 """
 
 import argparse
@@ -106,7 +106,7 @@ def privacy(seeds: int, users: int, items: int) -> Iterator[dict[str, Any]]:
         "published noise, variance 1": (published(1.0), {**OPEN, "local_steps": 10}),
     }
     for (trust, (plan, on_sum)), epsilon in itertools.product(trusts.items(), EPSILONS):
-        sized = plan_for_target(plan, epsilon, PRIVATE_ROUNDS + 1, users, coordinates=coordinates)
+        sized = plan_for_target(plan, epsilon, PRIVATE_ROUNDS, users, extra_asks=1, coordinates=coordinates)
         noise = sized.to_dict()["protection"]["noise_multiplier"] * CLIP_NORM * on_sum / users
         arms[f"{trust}, epsilon {epsilon}"] = sized, {**PRIVATE, "server_lr": min(LARGEST_LR, STEP_NOISE / noise)}
     for seed, name, (label, (plan, settings)) in itertools.product(range(seeds), METHODS, arms.items()):

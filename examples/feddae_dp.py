@@ -6,7 +6,8 @@
 
 Noise is sized backwards from the budget: epsilon is the total over the whole run for any one user. Under central trust
 the server adds it, under distributed trust every client adds a share inside a secure sum, under local trust every
-client adds all of it. The published noise stands beside them: without a clip it guarantees nothing, and one upload shows it.
+client adds all of it. The published noise stands beside them: without a clip it guarantees nothing, and one upload
+shows it.
 
 Settings are fixed beforehand and the same for every budget. Only the server's learning rate follows the noise, so that
 one step puts the same noise on a parameter whatever the budget.
@@ -91,7 +92,7 @@ def protections(options, interactions):
     for trust, plan in trusts.items():
         for epsilon in options.epsilons:
             sized = plan_for_target(
-                plan, epsilon, options.rounds + 1, users, coordinates=upload_size(interactions.n_items)
+                plan, epsilon, options.rounds, users, extra_asks=1, coordinates=upload_size(interactions.n_items)
             )
             noise = sized.protection.noise_multiplier * CLIP_NORM * on_sum[trust] / users
             settings = {**PRIVATE, "server_lr": min(LARGEST_LR, STEP_NOISE / noise)}

@@ -112,7 +112,7 @@ def run(
         f"Data: {card_line(card)}",
         f"Split: {parts.describe()}",
         f"Protocol: {chosen.protocol.sentence()}",
-        f"Plan: {chosen.privacy.name}",
+        f"Plan: {chosen.privacy.name} (wire: {chosen.wire})",
         *forecast_lines(forecast),
         "",
     )
@@ -125,6 +125,8 @@ def run(
         utility_table(chosen.method_name, result.test, popular, rounds=rounds_done, synthetic=synthetic),
         guarantee_box(result.guarantee),
     )
+    if lost := result.costs.lost_rounds:
+        screen.result(f"Warning: {lost} of {chosen.rounds} rounds had too few clients and were not opened.")
     if result.test.warning:
         screen.result(f"Warning: {result.test.warning}")
     files = training.files(out)
@@ -143,6 +145,8 @@ def run(
             "utility": {part: r.model_dump(mode="json") for part, r in result.selected.results.items()},
             "popularity": popular.model_dump(mode="json"),
             "guarantee": result.guarantee.model_dump(mode="json"),
+            "wire": chosen.wire,
+            "lost_rounds": result.costs.lost_rounds,
             "clipped_fraction": result.clipped_fraction,
             "cpu_seconds": result.cpu_seconds,
             "up_bytes": result.costs.up_bytes,

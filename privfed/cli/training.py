@@ -59,6 +59,7 @@ def predict(experiment: Experiment) -> Forecast:
         up=experiment.server.schema,
         down=down,
         touched_rows=touched,
+        extra_asks=registered.extra_asks(config.settings()),
     )
 
 
@@ -114,7 +115,7 @@ def train(
         except (BrokenUploadError, EvaluationError) as error:
             raise CommandError(
                 f"training diverged: round {reached + 1} gave NaN or infinity; lower the learning rate "
-                "(--set method.lr=...) and start again with another --out"
+                f"(privfed methods {config.method_name} lists them) and start again with another --out"
             ) from error
     _finish(directory, result, experiment.n_users)
     return result

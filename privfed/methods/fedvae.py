@@ -66,4 +66,5 @@ METHOD = Method(
     item_block="decoder.*.weight",
     input_block="encoder.0.weight",
     bias_block="decoder.*.bias",
+    extra_asks=lambda config: int(config.popularity_prior),
 )

@@ -64,6 +64,7 @@ class Method:
             the server's schema that fits: `decoder.*.weight` is the last layer, however deep the decoder.
         input_block: the block with one row per item on the way into the model: the first layer of an autoencoder.
         bias_block: the block with one number per item: the last layer's bias.
+        extra_asks: settings -> asks of the first round besides the training step's.
         pull: (message addressed to clients, positions) -> the direction the server itself put into each
             client's training, known to it; None where there is none.
         interaction_level: whether every step of its clients can train as `Call.noisy_steps` says, with a bound and
@@ -85,6 +86,7 @@ class Method:
     bias_block: str | None = None
     pull: Callable[[Message, Tensor], Tensor] | None = None
     interaction_level: bool = False
+    extra_asks: Callable[[Any], int] = lambda config: 0  # noqa: ARG005 (most methods have none, whatever their settings)
 
     def item_blocks(self, schema: Schema) -> ItemBlocks:
         """The blocks of `schema` that play each role.

@@ -21,29 +21,29 @@ class PopularityConfig(MethodConfig):
 
 
 class PopularityServer:
-    """Public half: one count per item, asked for in round 0 only."""
+    """Public half: one count per item, asked for once, in the first round that is opened."""
 
     def __init__(self, config: PopularityConfig, facts: Facts, streams: Streams) -> None:  # noqa: ARG002
-        self.counts = torch.zeros(facts.n_items, 1)
+        self.counts, self.asked = torch.zeros(facts.n_items, 1), torch.tensor(False)  # noqa: FBT003 (a tensor's value)
         self.schema: Schema = {"counts": Block((facts.n_items, 1), bound=1)}
 
     def round(self, federation: Federation, t: int) -> None:
-        """Count in round 0; later rounds have nothing left to ask."""
-        if t == 0:
+        """Count once; later rounds have nothing left to ask."""
+        if not self.asked:
             release = federation.ask("count", federation.draw(t), self.public(), self.schema)
-            self.counts = release.sums["counts"]
+            self.counts, self.asked = release.sums["counts"], torch.tensor(True)  # noqa: FBT003 (a tensor's value)
 
     def public(self) -> Message:
         """The counts."""
         return Message({"counts": self.counts})
 
     def state(self) -> dict[str, Tensor]:
-        """The counts."""
-        return {"counts": self.counts}
+        """The counts, and whether they were asked for."""
+        return {"counts": self.counts, "asked": self.asked}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Continue from `state()`."""
-        self.counts = state["counts"]
+        self.counts, self.asked = state["counts"], state["asked"]
 
 
 class PopularityClients(PrivateHalves):

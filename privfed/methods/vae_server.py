@@ -18,7 +18,7 @@ _UNIFORM_SHARE = 0.1
 
 
 class VAEServer:
-    """One ask per round for `train`; with the popularity prior, one more in the first round for `count`.
+    """One ask per round for `train`; with the popularity prior, one more in the first opened round for `count`.
 
     Args:
         config: settings.
@@ -39,7 +39,7 @@ class VAEServer:
     def round(self, federation: Federation, t: int) -> None:
         """Take one optimiser step along the cohort's mean update."""
         cohort = federation.draw(t)
-        if t == 0 and self.config.popularity_prior:
+        if self.config.popularity_prior and self.optimiser.steps == 0:
             self._start_from_popularity(federation, cohort)
         release = federation.ask("train", cohort, self.public(), self.schema)
         self.parameters = self.optimiser.step(self.parameters, {name: release.mean(name) for name in self.parameters})

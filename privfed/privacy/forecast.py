@@ -4,6 +4,7 @@ Bytes follow the protection as well as the model: a client that touches 70 of 1,
 noise on every coordinate makes its upload dense.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 
 from pydantic import BaseModel, ConfigDict
@@ -62,6 +63,7 @@ def forecast(
     down: Schema,
     touched_rows: Mapping[str, float] | None = None,
     asks_per_round: int = 1,
+    extra_asks: int = 0,
     seconds_per_round: float | None = None,
 ) -> Forecast:
     """Forecast a run under `plan`.
@@ -75,6 +77,7 @@ def forecast(
         touched_rows: for uploaded blocks that are sent as rows, how many rows a client touches on average;
             blocks not named are dense. Noise on every coordinate makes all of them dense.
         asks_per_round: asks of one draw, each with this upload and download.
+        extra_asks: asks of the first round besides; taken to upload as much as the others.
         seconds_per_round: measured or guessed computing time of one round.
 
     Raises:
@@ -83,6 +86,7 @@ def forecast(
     """
     if rounds < 1 or asks_per_round < 1:
         raise PlanError(f"rounds = {rounds} and asks_per_round = {asks_per_round} must both be at least 1")
+    plan.check(population)
     sampling = plan.sampling
     bound = sampling.worst(rounds, population)
     likely = bound if plan.amplifies else sampling.likely_worst(rounds, population)
@@ -93,10 +97,12 @@ def forecast(
         rounds=rounds,
         population=population,
         participants_per_round=per_round,
-        uploads_bound=bound * asks_per_round,
-        uploads_likely=likely * asks_per_round,
-        guarantee=guarantee_for(plan, planned(plan, up, population, bound, asks_per_round), population),
-        epsilon_likely=guarantee_for(plan, planned(plan, up, population, likely, asks_per_round), population).epsilon,
+        uploads_bound=bound * asks_per_round + extra_asks,
+        uploads_likely=likely * asks_per_round + extra_asks,
+        guarantee=guarantee_for(plan, planned(plan, up, population, bound, asks_per_round, extra_asks), population),
+        epsilon_likely=guarantee_for(
+            plan, planned(plan, up, population, likely, asks_per_round, extra_asks), population
+        ).epsilon,
         up_bytes_per_client_round=up_bytes,
         down_bytes_per_client_round=down_bytes,
         up_bytes=up_bytes * per_round * rounds,
@@ -105,17 +111,22 @@ def forecast(
     )
 
 
-def planned(plan: PrivacyPlan, up: Schema, population: int, rounds: int, asks_per_round: int = 1) -> Composition:
+def planned(
+    plan: PrivacyPlan, up: Schema, population: int, rounds: int, asks_per_round: int = 1, extra_asks: int = 0
+) -> Composition:
     """The composition of a user who takes part in `rounds` rounds (who might, where participation is secret)."""
     mechanism = mechanism_for(plan, SchemaSummary.of(up), population)
-    uploads = rounds * asks_per_round
+    uploads = rounds * asks_per_round + extra_asks * (rounds > 0)
     if isinstance(mechanism, Empty) or uploads == 0:
         return Composition()
     if isinstance(mechanism, Exact | Unbounded):
         return Composition(reasons=(reason_of(mechanism),), uploads=uploads, rounds=rounds)
     if isinstance(mechanism, Gaussian) and isinstance(plan.sampling, Poisson) and plan.amplifies:
-        fused = fuse([mechanism] * asks_per_round)
-        return Composition((Releases(fused, rounds, plan.sampling.rate),), uploads=uploads, rounds=rounds)
+        draws = Counter({asks_per_round: rounds - (extra_asks > 0)}) + Counter(
+            {asks_per_round + extra_asks: extra_asks > 0}
+        )
+        releases = tuple(Releases(fuse([mechanism] * asks), n, plan.sampling.rate) for asks, n in draws.items())
+        return Composition(releases, uploads=uploads, rounds=rounds)
     return Composition((Releases(mechanism, uploads),), uploads=uploads, rounds=rounds)
 
 

@@ -13,9 +13,10 @@ The count of users within the norm gets noise of its own, of standard deviation 
 """
 
 import math
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, PlainSerializer, model_validator
 
 from privfed.privacy.errors import PlanError
 from privfed.privacy.protections import CONFIG, Clip, Neighbours, Noise, ProtectionModel, Release, number
@@ -24,7 +25,8 @@ from privfed.privacy.sampling import Sampling, Trust
 L2ClipNorm = Annotated[
     float,
     Field(
-        gt=0,
+        gt=1e-15,
+        lt=1e15,
         description="the largest L2 norm an upload may have after clipping; without it noise has no sensitivity to be "
         "sized for and epsilon would be infinite",
     ),
@@ -32,7 +34,15 @@ L2ClipNorm = Annotated[
 NoiseMultiplier = Annotated[
     float, Field(gt=1e-6, lt=1e9, description="standard deviation of the noise over the clip norm")
 ]
-BlockNorms = dict[str, Annotated[float, Field(gt=0)]]
+BlockNorms = Annotated[
+    tuple[tuple[str, Annotated[float, Field(gt=0)]], ...],
+    BeforeValidator(lambda given: tuple(sorted(given.items())) if isinstance(given, Mapping) else given),
+    PlainSerializer(dict, return_type=dict[str, float]),
+]
+"""Block -> bound, frozen like the plan that holds it."""
+
+_SMALLEST, _LARGEST = 1e-15, 1e15
+"""Clip norms that float32 uploads and their noise can carry."""
 
 
 class ClippedL2(ProtectionModel):
@@ -50,7 +60,7 @@ class ClippedL2(ProtectionModel):
     def _blocks_add_up(self) -> Self:
         if self.block_norms is None:
             return self
-        joint = math.sqrt(math.fsum(bound**2 for bound in self.block_norms.values()))
+        joint = math.sqrt(math.fsum(bound**2 for _, bound in self.block_norms))
         if self.clipping == "flat":
             raise PlanError("block_norms were given with clipping = 'flat', which has one bound: set it to 'per_block'")
         if not math.isclose(joint, self.clip_norm, rel_tol=1e-6):
@@ -63,7 +73,7 @@ class ClippedL2(ProtectionModel):
     @property
     def clip(self) -> Clip | None:
         """The joint clip over all real blocks."""
-        return Clip(self.clip_norm, 2, None if self.clipping == "flat" else self.block_norms or {})
+        return Clip(self.clip_norm, 2, None if self.clipping == "flat" else dict(self.block_norms or ()))
 
     @property
     def spread(self) -> str:
@@ -116,16 +126,17 @@ class AdaptiveClip(BaseModel):
 
     model_config = CONFIG
     quantile: float = Field(default=0.5, gt=0, lt=1, description="share of users within the clip norm")
-    rate: float = Field(default=0.2, gt=0, description="speed of the clip norm, as a power of e per round")
-    count_noise: float = Field(default=10.0, gt=0, description="standard deviation of the noise on the count")
+    rate: float = Field(default=0.2, gt=0, le=2, description="speed of the clip norm, as a power of e per round")
+    count_noise: float = Field(default=10.0, gt=0, lt=1e9, description="standard deviation of the noise on the count")
 
     def sum_multiplier(self, noise_multiplier: float) -> float:
         """Multiplier of the sum's noise for which sum and count together cost `noise_multiplier`."""
         return 1 / math.sqrt(noise_multiplier**-2 - (2 * self.count_noise) ** -2)
 
     def follow(self, clip_norm: float, share_within: float) -> float:
-        """The next clip norm after a noised share of users was within this one."""
-        return clip_norm * math.exp(-self.rate * (share_within - self.quantile))
+        """The next clip norm after a noised share of users (of which noise may make any number) was within this one."""
+        share = min(max(share_within, 0.0), 1.0)
+        return min(max(clip_norm * math.exp(-self.rate * (share - self.quantile)), _SMALLEST), _LARGEST)
 
 
 class CentralGaussian(ClippedL2):
@@ -177,14 +188,14 @@ class CentralGaussian(ClippedL2):
         return None
 
     def refuse(self, sampling: Sampling) -> None:
-        """Refuse cohorts of a fixed size: neither amplification nor a user who may be absent goes with them.
+        """Refuse cohorts of a fixed size: one user less moves others into the round, and others again after them.
 
         Raises:
             PlanError: that, and what to do.
         """
-        if sampling.kind == "fixed":
+        if sampling.kind in ("fixed", "epoch"):
             raise PlanError(
-                f"cohorts of a fixed size ({sampling.size} per round) cannot be accounted as Poisson sampling, which "
-                f"needs an independent coin of every user: set sampling.kind = 'poisson' with sampling.rate = size / "
-                f"users, or sampling.kind = 'epoch', which counts every round in full"
+                f"cohorts of a fixed size (sampling '{sampling.label}') cannot be accounted as Poisson sampling, which "
+                f"needs an independent coin of every user, nor unsampled, because leaving one user out changes who "
+                f"else takes part: set sampling.kind = 'poisson' with sampling.rate = size / users, or 'all'"
             )

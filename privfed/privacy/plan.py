@@ -4,6 +4,7 @@ A plan names one protection, who takes part, and a delta. The device (`ClientGua
 the ledger and the guarantee all read the same plan, so they cannot drift apart.
 """
 
+import hashlib
 import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
@@ -53,6 +54,10 @@ _PRESETS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "distributed-gaussian": ("distributed_gaussian", {}),
 }
 """Preset name -> kind and default fields. 0.3 is the noise of the GPFedRec experiments reproduced here."""
+
+
+_LONGEST_SLUG = 120
+"""File names of reports begin with slugs."""
 
 
 class PrivacyPlan(BaseModel):
@@ -112,7 +117,7 @@ class PrivacyPlan(BaseModel):
             key, equals, value = (piece.strip() for piece in word.partition("="))
             if not (key and equals and value):
                 raise PlanError(f"privacy plan {words!r}: {word!r} is not of the form key=value")
-            *path, last = key.split(".")
+            *path, last = key.split(".", 1) if key.startswith("block_norms.") else key.split(".")
             table = fields
             for step in path:
                 table = table.setdefault(step, {})
@@ -181,13 +186,18 @@ class PrivacyPlan(BaseModel):
 
 
 def _slug(part: BaseModel) -> str:
-    """`kind` and every field that differs from its default, in order."""
+    """`kind` and every field that differs from its default, in order; nested or long ones as a digest."""
     words = [str(part.kind).replace("_", "-")] if hasattr(part, "kind") else []
+    nested = False
     for name, field in type(part).model_fields.items():
         value = getattr(part, name)
         if name != "kind" and value != field.default:
+            nested |= isinstance(value, BaseModel | tuple)
             words.append(f"{name.replace('_', '-')}-{number(value) if isinstance(value, float) else value}")
-    return "-".join(words)
+    slug = "-".join(words)
+    if not nested and len(slug) <= _LONGEST_SLUG:
+        return slug
+    return f"{words[0]}-{hashlib.sha256(part.model_dump_json().encode()).hexdigest()[:12]}"
 
 
 def _value(text: str) -> int | float | str:

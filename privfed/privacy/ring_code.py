@@ -45,6 +45,7 @@ class RingCode:
         self.real = [name for name, block in schema.items() if block.kind == "real"]
         self.integer = [name for name, block in schema.items() if block.kind == "integer"]
         self.coordinates = sum(schema[name].size for name in self.real)
+        self._clip_norm = protection.clip_norm
         self.mechanism: DistributedMechanism | None = None
         self._fixed: FixedPoint | None = None
         if self.coordinates and isinstance(protection, DistributedGaussian):
@@ -64,12 +65,12 @@ class RingCode:
         pieces = [code.encode(uploads[name][position].numpy().reshape(-1)) for name, code in self._codes.items()]
         if self.coordinates:
             flat = torch.cat([uploads[n][position].reshape(-1) * self.schema[n].weight for n in self.real]).numpy()
+            # Materialising rounds: what the clip left exactly at its norm may come out a little longer.
+            excess = max(float(np.linalg.norm(flat.astype(np.float64))) / self._clip_norm, 1.0)
             if self.mechanism is not None:
-                # Materialising rounds: what the clip left exactly at its norm may come out a little longer.
-                excess = float(np.linalg.norm(flat.astype(np.float64))) / self.mechanism.clip
-                words = self.ring.lift(self.mechanism.encode(flat[None] / max(excess, 1.0), key)[0])
+                words = self.ring.lift(self.mechanism.encode(flat[None] / excess, key)[0])
             elif self._fixed is not None:
-                words = self._fixed.encode(flat)
+                words = self._fixed.encode(flat / excess)
             pieces.insert(0, words)
         return np.concatenate(pieces) if len(pieces) > 1 else pieces[0]
 

@@ -23,6 +23,9 @@ from secure_agg.noise import DistributedMechanism, fit_to_ring
 
 RingBits = Literal[16, 32, 64]
 
+FEWEST_SUMMED = 3
+"""A sum of one client is that client's upload, and each of two can subtract its own."""
+
 
 class SecureSum(ClippedL2):
     """Secure aggregation alone: single uploads are hidden, their exact sum is not."""
@@ -47,6 +50,11 @@ class SecureSum(ClippedL2):
         return f"secure sum (L2 <= {number(self.clip_norm)}{self.spread}, {self.bits}-bit ring)"
 
     @property
+    def fewest(self) -> int:
+        """Clients without which a round is not opened."""
+        return FEWEST_SUMMED
+
+    @property
     def unbounded_reason(self) -> str | None:
         """A sum alone bounds nothing."""
         return (
@@ -63,8 +71,11 @@ class DistributedGaussian(ClippedL2):
     noise_multiplier: NoiseMultiplier
     n_min_honest: int = Field(
         ge=1,
-        description="the fewest honest clients whose noise shares a released sum holds: the smallest cohort that "
-        "may survive minus those who may collude; a round with fewer is not opened",
+        description="the fewest honest clients whose noise shares a released sum holds; a round of fewer clients "
+        "than these and the colluding ones together is not opened",
+    )
+    colluding: int = Field(
+        default=0, ge=0, description="clients of a round who may work for the server: their noise does not count"
     )
     law: Literal["skellam", "discrete_gaussian"] = Field(default="skellam", description="law of the integer noise")
     bits: RingBits = Field(default=32, description="width of a ring word: 16, 32 or 64")
@@ -76,7 +87,7 @@ class DistributedGaussian(ClippedL2):
 
     @property
     def trust(self) -> Trust:
-        """That at least `n_min_honest` clients add their noise and fewer than the threshold collude."""
+        """That at least `n_min_honest` honest clients add their noise and at most `colluding` work for the server."""
         return "distributed"
 
     @property
@@ -96,16 +107,22 @@ class DistributedGaussian(ClippedL2):
         """None: clip and noise fit."""
         return None
 
+    @property
+    def fewest(self) -> int:
+        """Clients without which a round is not opened."""
+        return max(FEWEST_SUMMED, self.n_min_honest + self.colluding)
+
     def check(self, most: int) -> None:
         """Refuse more honest clients than a round can have.
 
         Raises:
             PlanError: a round of at most `most` clients would never be opened.
         """
-        if self.n_min_honest > most:
+        if self.fewest > most:
             raise PlanError(
-                f"n_min_honest = {self.n_min_honest} is more than the {most} clients that a round can have, so none "
-                f"would ever be opened: use at most the cohort minus dropouts and colluders"
+                f"n_min_honest = {self.n_min_honest} with {self.colluding} colluding clients needs rounds of "
+                f"{self.fewest} clients, and a round can have {most}, so none would ever be opened: use at most the "
+                f"cohort minus dropouts and colluders"
             )
 
 

@@ -42,7 +42,8 @@ class ServerGuard:
         """Record one ask of `cohort`; must return before a release is opened.
 
         Raises:
-            PlanError: means would divide by weights that depend on data, under a plan that guarantees something.
+            PlanError: means would divide by weights that depend on data, under a plan that guarantees something, or
+                the plan's bounds are those of other blocks.
         """
         weights = [name for name, block in schema.items() if block.divides]
         if weights and self.plan.protection.unbounded_reason is None:
@@ -50,6 +51,8 @@ class ServerGuard:
                 f"block {weights[0]!r} weights clients by their data, which the noise of the plan "
                 f"{self.plan.name!r} is not sized for: weight every client alike"
             )
+        if (clip := self.plan.protection.clip) is not None and clip.per_block is not None:
+            clip.bounds([name for name, block in schema.items() if block.kind == "real"])
         self.ledger.charge(
             draw=cohort.draw,
             round=cohort.round,
@@ -77,9 +80,9 @@ class ServerGuard:
         return self._codes[key]
 
     def opens(self, members: int) -> bool:
-        """Whether a round of so many clients may be opened: noise in shares needs enough of them."""
+        """Whether a round of so many clients may be opened: sums and noise in shares need enough of them."""
         protection = self.plan.protection
-        return not isinstance(protection, DistributedGaussian) or members >= protection.n_min_honest
+        return not isinstance(protection, SecureSum | DistributedGaussian) or members >= protection.fewest
 
     def add_noise_(
         self,

@@ -102,15 +102,17 @@ def _of_the_mechanism(plan: PrivacyPlan) -> list[str]:
             f"Every device clips its upload to a joint L2 norm of {clip} over all real blocks, and the server adds "
             f"Gaussian noise of {protection.total_deviation:g} times that norm to the sum before anybody else sees it.",
             "Compared are the data with one user and without, so the sum moves by at most the clip norm.",
-            "Means divide by the expected cohort, which does not depend on who took part.",
+            "Means divide by the expected cohort, whoever took part; the number of users is public.",
             floats,
             *([_COUNT] if protection.adaptive else []),
         ]
     if isinstance(protection, DistributedGaussian):
         return [
             f"Every device clips to a joint L2 norm of C = {protection.clip_norm:g}, rounds to whole steps and adds "
-            f"its share of integer noise; at least {protection.n_min_honest} honest clients do, or no round is opened.",
-            "Secure aggregation holds: fewer clients than its threshold work for the server, which sees sums only.",
+            f"its share of integer noise. At least {protection.n_min_honest} clients of every opened round are honest: "
+            f"a round is opened with {protection.fewest} clients or more, of which at most {protection.colluding} may "
+            "work for the server.",
+            "Secure aggregation holds, so the server sees sums only.",
             "Compared are a sum in which a user's vector counts and one in which it is zero; who takes part is seen.",
             same_shape,
         ]
@@ -144,7 +146,7 @@ def _guaranteed(plan: PrivacyPlan, account: Account, composition: Composition) -
     if plan.protection.trust == "distributed":
         said.append(
             "The server is not trusted with uploads: it sees their sum only, which carries noise from every client. "
-            "It is trusted to follow the protocol, and a threshold of clients not to work for it."
+            "It is trusted to follow the protocol, and clients beyond the colluding ones not to work for it."
         )
     said.append(
         f"{_participation(plan, composition)} {_change(plan)} changes the odds of whatever is concluded from it by at "
@@ -216,7 +218,7 @@ def _limits(plan: PrivacyPlan, account: Account, composition: Composition, popul
             f"{composition.amplification_lost} draws mixed mechanisms that do not fuse, so their sampling "
             "protects nothing and they are counted in full."
         )
-    if not plan.amplifies:
+    if not plan.amplifies and plan.protection.trust != "central":
         said.append("Who takes part, and when, is visible to the server and not protected.")
     if plan.protection.trust == "central":
         said.append(
@@ -232,13 +234,15 @@ def _limits(plan: PrivacyPlan, account: Account, composition: Composition, popul
 def _always(plan: PrivacyPlan, *, seeded: bool) -> list[str]:
     said = [
         "Choices made by looking at data (best round, hyper-parameters, a clip read off the data, popularity "
-        "priors, data set statistics) spend privacy too, and are not in this ledger."
+        "read off the data beforehand, data set statistics) spend privacy too, and are not in this ledger. Nor is what "
+        "an experimenter sees: exact counts of clipped uploads, of clients and bytes, and whether training diverged."
     ]
     noisy = plan.protection.unbounded_reason is None or plan.protection.noise is not None
     if seeded and noisy:
         said.append(
-            "This is a simulation with seeded noise: whoever holds the seed can subtract the noise. A "
-            "deployment draws its keys from the operating system and never sends them."
+            "This is a simulation with seeded noise: whoever holds the seed can subtract the noise, and two runs of "
+            "one seed share it, so never release both. A deployment draws its keys from the operating system and never "
+            "sends them."
         )
     return said
 

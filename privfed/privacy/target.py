@@ -11,18 +11,19 @@ from typing import Any
 from privfed.privacy.accounting import account
 from privfed.privacy.budget import solve_laplace
 from privfed.privacy.errors import PlanError
-from privfed.privacy.events import Composition, Releases
+from privfed.privacy.forecast import planned
 from privfed.privacy.gaussian import CentralGaussian, LocalGaussian
 from privfed.privacy.gaussian_budget import solve_gaussian
 from privfed.privacy.interaction import InteractionDPSGD
-from privfed.privacy.mechanisms import SchemaSummary, Shares, mechanism_for
 from privfed.privacy.plan import PrivacyPlan
 from privfed.privacy.protections import LocalLaplace
 from privfed.privacy.sampling import Poisson
 from privfed.privacy.secure import DistributedGaussian
+from privfed.updates import Block, Schema
 
 _TOLERANCE = 1e-4
 _SMALLEST_STEP = 1.0 + 1e-3
+_LARGEST = 1e8
 
 
 def plan_for_target(
@@ -32,6 +33,7 @@ def plan_for_target(
     population: int,
     asks_per_round: int = 1,
     *,
+    extra_asks: int = 0,
     coordinates: int | None = None,
 ) -> PrivacyPlan:
     """`plan` with its noise sized so that no user exceeds `epsilon` in the whole run.
@@ -42,6 +44,7 @@ def plan_for_target(
         rounds: rounds of the run.
         population: number of users.
         asks_per_round: uploads that one round asks of each participant.
+        extra_asks: asks of the first round besides.
         coordinates: numbers in one upload, which rounding depends on; needed for distributed noise only.
 
     Raises:
@@ -52,7 +55,8 @@ def plan_for_target(
         raise PlanError(f"the plan '{plan.name}' cannot reach epsilon = {epsilon:g}: {protection.unbounded_reason}")
     if rounds < 1 or asks_per_round < 1:
         raise PlanError(f"rounds = {rounds} and asks_per_round = {asks_per_round} must both be at least 1")
-    uploads = plan.sampling.worst(rounds, population) * asks_per_round
+    plan.check(population)
+    uploads = plan.sampling.worst(rounds, population) * asks_per_round + extra_asks
     match protection:
         case LocalLaplace():
             return _with(plan, epsilon0=solve_laplace(epsilon, uploads, plan.delta).budget.epsilon0)
@@ -63,44 +67,45 @@ def plan_for_target(
             multiplier = _multiplier(epsilon, uploads * protection.local_steps, protection.local_rate, plan.delta)
             return _with(plan, noise_multiplier=multiplier)
         case CentralGaussian() if isinstance(plan.sampling, Poisson) and plan.amplifies:
-            multiplier = _multiplier(epsilon, rounds, plan.sampling.rate, plan.delta)
-            return _with(plan, noise_multiplier=multiplier * math.sqrt(asks_per_round))
+            start = _multiplier(epsilon, rounds, plan.sampling.rate, plan.delta) * math.sqrt(asks_per_round)
         case CentralGaussian():
             return _with(plan, noise_multiplier=_multiplier(epsilon, uploads, 1.0, plan.delta))
+        case DistributedGaussian() if coordinates is None:
+            raise PlanError("coordinates is missing: rounding depends on how many numbers an upload has, so give it")
         case DistributedGaussian():
-            return _distributed(plan, epsilon, uploads, population, coordinates)
-    raise PlanError(f"the plan '{plan.name}' cannot reach epsilon = {epsilon:g}: its noise cannot be sized")
+            start = _multiplier(epsilon, uploads, 1.0, plan.delta)
+        case _:
+            raise PlanError(f"the plan '{plan.name}' cannot reach epsilon = {epsilon:g}: its noise cannot be sized")
+    upload: Schema = {"upload": Block((coordinates or 1,))}
+    return _enough(plan, epsilon, start, upload, population, rounds, asks_per_round, extra_asks)
 
 
 def _multiplier(epsilon: float, releases: int, rate: float, delta: float) -> float:
     return solve_gaussian(epsilon, releases, rate, delta, thorough=False).budget.noise_multiplier
 
 
-def _distributed(
-    plan: PrivacyPlan, epsilon: float, uploads: int, population: int, coordinates: int | None
+def _enough(
+    plan: PrivacyPlan,
+    epsilon: float,
+    start: float,
+    upload: Schema,
+    population: int,
+    rounds: int,
+    asks_per_round: int,
+    extra_asks: int,
 ) -> PrivacyPlan:
-    """Integer noise costs a little more than continuous noise of its variance: go up from there."""
-    if coordinates is None:
-        raise PlanError(
-            "coordinates is missing: rounding depends on how many numbers an upload has, so give it"
-        )
-    schema = SchemaSummary(("upload",), (), coordinates)
+    """Go up from a multiplier that is at most a little too small: integer noise and extra asks cost a little more."""
 
     def total(multiplier: float) -> float:
         sized = _with(plan, noise_multiplier=multiplier)
-        mechanism = mechanism_for(sized, schema, population)
-        if not isinstance(mechanism, Shares):
-            raise PlanError(f"the plan '{plan.name}' has no noise in shares: use distributed_gaussian")
-        return account(Composition((Releases(mechanism, uploads),)).event(), plan.delta).epsilon
+        composition = planned(sized, upload, population, rounds, asks_per_round, extra_asks)
+        return account(composition.event(), plan.delta).epsilon
 
-    enough = less = _multiplier(epsilon, uploads, 1.0, plan.delta)
+    enough = less = start
     step = _SMALLEST_STEP
     while total(enough) > epsilon:
-        if enough > 1e8:
-            raise PlanError(
-                f"no noise reaches epsilon = {epsilon:g} on a ring of {plan.protection.model_dump()['bits']} bits with "
-                f"{coordinates} coordinates: use a wider ring or fewer coordinates"
-            )
+        if enough > _LARGEST:
+            raise PlanError(f"no noise reaches epsilon = {epsilon:g} under the plan '{plan.name}': use a wider ring")
         less, enough, step = enough, enough * step, step**2
     while enough / less > 1 + _TOLERANCE:
         middle = math.sqrt(enough * less)

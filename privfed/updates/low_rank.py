@@ -106,11 +106,20 @@ class LowRank:
 
 
 def _squared_norms(left: Float[Tensor, "h steps rows"], right: Float[Tensor, "h steps cols"]) -> Float[Tensor, " h"]:
-    """Squared L2 norms of the products; a few clients at a time, so that their float64 copies stay in the cache."""
+    """Squared L2 norms of the products as they come out when multiplied, or a little more.
+
+    Products add up in the factors' own precision, where steps that cancel leave their rounding behind: at most
+    steps x eps x sum_e |left_e| |right_e|, which is part of the norm, so that no clip falls short of what is sent.
+    A few clients at a time, so that their float64 copies stay in the cache.
+    """
     out = torch.empty(len(left), dtype=torch.float64)
+    rounding = left.shape[1] * torch.finfo(left.dtype).eps
     for some in cached(len(left), left.shape[1] * (left.shape[2] + right.shape[2])):
-        torch.sum(_gram(left[some]) * _gram(right[some]), (1, 2), out=out[some])
-    return out.clamp_(min=0)
+        one, other = _gram(left[some]), _gram(right[some])
+        reach = (one.diagonal(dim1=1, dim2=2) * other.diagonal(dim1=1, dim2=2)).sqrt().sum(1)
+        norms = (one * other).sum((1, 2)).clamp(min=0).sqrt()
+        out[some] = (norms + rounding * reach).square()
+    return out
 
 
 def _gram(factor: Float[Tensor, "h steps size"]) -> Float[Tensor, "h steps steps"]:

@@ -39,6 +39,8 @@ class Block:
     def __post_init__(self) -> None:
         if any(side < 1 for side in self.shape):
             raise UpdateError(f"a block has shape {self.shape}; every side must be at least 1")
+        if not 0 < self.weight < math.inf:
+            raise UpdateError(f"a block has weight {self.weight}; it must be a finite number above 0")
 
     @property
     def size(self) -> int:

@@ -12,7 +12,7 @@ from privfed.engines import Simulation
 from privfed.federation import Call, Message, PrivateHalves, PrivateState, Streams
 from privfed.privacy import ClientGuard, Ledger, PlanError, PrivacyPlan, forecast, plan_for_target
 from privfed.privacy.mechanisms import Gaussian, SchemaSummary, Shares, mechanism_for
-from privfed.updates import Block, ClientUpdates, Dense
+from privfed.updates import Block, ClientUpdates, Dense, LowRank
 
 SCHEMA = {"a": Block((40, 5)), "b": Block((30,), weight=2.0)}
 COORDINATES = 230
@@ -278,6 +278,9 @@ def test_adaptive_clipping_follows_the_quantile_and_pays_for_its_count():
         ("distributed-gaussian:noise_multiplier=1,n_min_honest=3", "clip_norm"),
         ("distributed-gaussian:noise_multiplier=1,clip_norm=1", "n_min_honest"),
         (CENTRAL + ",sampling.kind=fixed,sampling.size=10", "cannot be accounted as Poisson"),
+        (CENTRAL + ",sampling.kind=epoch,sampling.size=10", "leaving one user out changes who"),
+        (CENTRAL + ",adaptive.rate=5", "rate"),
+        ("local-gaussian:clip_norm=1e39,noise_multiplier=1", "clip_norm"),
         (CENTRAL + ",block_norms.a=1", "clipping = 'flat'"),
         (CENTRAL + ",clipping=per_block,block_norms.a=1,block_norms.b=1", "joint norm"),
         (CENTRAL + ",adaptive.count_noise=1", "count_noise"),
@@ -341,19 +344,115 @@ def test_what_the_guarantee_says_names_whom_to_trust():
         LOCAL + ",sampling.kind=poisson,sampling.rate=0.4",
         CENTRAL,
         CENTRAL + ",sampling.kind=poisson,sampling.rate=0.4",
-        CENTRAL + ",sampling.kind=epoch,sampling.size=20",
         DISTRIBUTED,
         DISTRIBUTED + ",law=discrete_gaussian",
     ],
 )
 @pytest.mark.parametrize("epsilon", [1.0, 8.0])
 def test_a_plan_sized_for_a_total_stays_just_below_it(words, epsilon):
-    plan = plan_for_target(PrivacyPlan.parse(words), epsilon, 20, POPULATION, 2, coordinates=COORDINATES)
+    plan = plan_for_target(PrivacyPlan.parse(words), epsilon, 20, POPULATION, 2, extra_asks=1, coordinates=COORDINATES)
 
     def total(p):
-        return forecast(p, rounds=20, population=POPULATION, up=SCHEMA, down=SCHEMA, asks_per_round=2).guarantee.epsilon
+        shape = {"rounds": 20, "population": POPULATION, "up": SCHEMA, "down": SCHEMA}
+        return forecast(p, **shape, asks_per_round=2, extra_asks=1).guarantee.epsilon
 
     assert total(plan) <= epsilon
     weaker = plan.to_dict()
     weaker["protection"]["noise_multiplier"] *= 0.998
     assert total(PrivacyPlan.from_dict(weaker)) > epsilon
+
+
+@pytest.mark.parametrize("words", [CENTRAL, CENTRAL + ",sampling.kind=poisson,sampling.rate=0.3", DISTRIBUTED, LOCAL])
+def test_the_forecast_of_a_run_with_one_more_ask_in_the_first_round_is_what_the_ledger_claims(words):
+    class OneMore(Collector):
+        def round(self, federation, t):
+            cohort = federation.draw(t)
+            for _ in range(1 + (t == 0)):
+                federation.ask("train", cohort, self.public(), self.schema)
+
+    f = federation(words)
+    for t in range(4):
+        f.simulation.run(OneMore(), t)
+    planned = forecast(f.plan, rounds=4, population=POPULATION, up=SCHEMA, down=SCHEMA, extra_asks=1).guarantee
+    claimed = f.ledger.guarantee()
+    if f.plan.sampling.kind == "all" or f.plan.amplifies:
+        assert planned.epsilon == claimed.epsilon
+    assert planned.epsilon >= claimed.epsilon
+
+
+def test_colluding_clients_are_counted_out_before_a_round_is_opened():
+    words = "distributed-gaussian:clip_norm=1,noise_multiplier=2,n_min_honest=50,colluding=10"
+    assert len(federation_rounds(words, 60)) == 1
+    assert len(federation_rounds(words.replace("colluding=10", "colluding=5"), 60)) == 1
+    with pytest.raises(PlanError, match="none would ever be opened"):
+        federation(words.replace("colluding=10", "colluding=11"), population=60)
+
+
+def federation_rounds(words, population):
+    f = federation(words, population=population)
+    f.simulation.run(f.server, 0)
+    return f.server.releases
+
+
+@pytest.mark.parametrize("wire", ["law", "exact", "protocol"])
+def test_a_secure_sum_of_one_or_two_clients_is_never_opened(wire):
+    f = federation("secure-sum:clip_norm=1,sampling.kind=poisson,sampling.rate=0.2", population=12, wire=wire)
+    sizes = [len(f.simulation.members(t)) for t in range(12)]
+    assert min(sizes) < 3 <= max(sizes)
+    for t in range(12):
+        f.simulation.run(f.server, t)
+    assert len(f.server.releases) == len(f.ledger.entries) == sum(size >= 3 for size in sizes)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e4, 1e6])
+@pytest.mark.parametrize("tilt", [0.0, 1e-7])
+@pytest.mark.parametrize("words", [CENTRAL, LOCAL, DISTRIBUTED, "secure-sum:clip_norm=1"])
+def test_factors_that_cancel_cannot_slip_past_the_clip(words, scale, tilt):
+    """Two steps of opposite sign: exact arithmetic says zero, float32 products leave their rounding behind."""
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(POPULATION, 1, side, generator=generator) * scale for side in (40, 5))
+    left, right = torch.cat([a, -a], 1), torch.cat([b, b * (1 + tilt)], 1)
+    guard = ClientGuard(PrivacyPlan.parse(words), Streams.from_seed(0))
+    everyone = torch.arange(POPULATION)
+    updates = ClientUpdates(everyone, SCHEMA, [LowRank("a", everyone, left, right)])
+    guard.clip_(updates)
+    sent = updates.materialise(everyone)["a"].double().flatten(1).norm(dim=1)
+    assert float(sent.max()) <= 1.0
+    for client in range(0, POPULATION, 20):
+        alone = {name: torch.zeros(block.shape, dtype=torch.float64) for name, block in SCHEMA.items()}
+        single = ClientUpdates(
+            torch.arange(1),
+            SCHEMA,
+            [LowRank("a", torch.arange(1), left[client : client + 1], right[client : client + 1])],
+        )
+        guard.clip_(single)
+        single.add_to(alone)
+        assert float(alone["a"].norm()) <= 1.0
+
+
+def test_block_bounds_are_frozen_hashable_and_may_name_blocks_with_dots():
+    words = "distributed-gaussian:clip_norm=5,noise_multiplier=1,n_min_honest=3,clipping=per_block"
+    plan = PrivacyPlan.parse(words + ",block_norms.encoder.0.weight=3,block_norms.b=4")
+    assert dict(plan.protection.block_norms) == {"b": 4.0, "encoder.0.weight": 3.0}
+    assert isinstance(hash(plan), int)
+    assert PrivacyPlan.from_dict(plan.to_dict()) == plan
+    assert len(plan.slug) < 60
+    f = federation(words)
+    f.simulation.run(f.server, 0)
+    assert len(f.server.releases) == 1
+
+
+def test_bounds_of_other_blocks_are_refused_before_anything_is_charged():
+    f = federation(CENTRAL + ",clipping=per_block,block_norms.other=1")
+    with pytest.raises(PlanError, match="bound for every block"):
+        f.simulation.run(f.server, 0)
+    assert not f.ledger.entries
+
+
+def test_noise_next_to_nothing_is_accounted_by_a_bound_and_in_no_time():
+    f = federation("central-gaussian:clip_norm=1,noise_multiplier=0.00001")
+    for t in range(3):
+        f.simulation.run(f.server, t)
+    g = f.ledger.guarantee()
+    assert 1e9 < g.epsilon < math.inf
+    assert g.accountant == "RDP"
