@@ -1,12 +1,14 @@
 """The privacy layer: a plan, the guards that run it, the ledger that charges it, the guarantee it earns."""
 
+from typing import TYPE_CHECKING
+
+from privfed.lazily import lazily
 from privfed.privacy.budget import (
     LaplaceBudget,
     LaplaceSolution,
     laplace_budget,
     solve_laplace,
 )
-from privfed.privacy.client_guard import ClientGuard
 from privfed.privacy.errors import AccountingError, LedgerError, PlanError, PrivacyError, configure, explain
 from privfed.privacy.forecast import Forecast, forecast
 from privfed.privacy.gaussian import AdaptiveClip, CentralGaussian, LocalGaussian
@@ -17,11 +19,14 @@ from privfed.privacy.ledger import Entry, Ledger
 from privfed.privacy.mechanisms import SchemaSummary
 from privfed.privacy.plan import PrivacyPlan
 from privfed.privacy.protections import Clip, ClipOnly, LocalLaplace, Noise, Nothing, UnclippedNoise
-from privfed.privacy.ring_code import RingCode
 from privfed.privacy.sampling import All, Epoch, Fixed, Poisson
 from privfed.privacy.secure import DistributedGaussian, SecureSum
-from privfed.privacy.server_guard import ServerGuard
 from privfed.privacy.target import plan_for_target
+
+if TYPE_CHECKING:
+    from privfed.privacy.client_guard import ClientGuard
+    from privfed.privacy.ring_code import RingCode
+    from privfed.privacy.server_guard import ServerGuard
 
 __all__ = [
     "AccountingError",
@@ -66,3 +71,12 @@ __all__ = [
     "solve_gaussian",
     "solve_laplace",
 ]
+
+__getattr__ = lazily(
+    __name__,
+    {
+        "ClientGuard": "client_guard",
+        "RingCode": "ring_code",
+        "ServerGuard": "server_guard",
+    },
+)
