@@ -192,7 +192,7 @@ class Simulation:
             within += inside
             started = time.perf_counter()
             if noise is not None and not at_once:
-                started -= self._add_noisy(sums, updates, call, own)
+                started += self._add_noisy(sums, updates, call, own)
             else:
                 if self.plan.protection.release == "individual":
                     self._tap("wire", call, own, self._wire_of(updates, call))
@@ -219,7 +219,7 @@ class Simulation:
             for name, values in uploads.items():
                 sums[name].add_(values.sum(0, dtype=sums[name].dtype))
         self.costs.seconds["privacy"] += protecting
-        return -protecting
+        return protecting
 
     def _wire_of(self, updates: ClientUpdates, call: Call) -> Callable[[Tensor], Mapping[str, Tensor]]:
         """What the clients at given positions would put on the wire by themselves."""
@@ -296,7 +296,7 @@ class Simulation:
             raise FederationError("ask was called with a cohort of another draw; ask with the round's own cohort")
         if not self.server_guard.opens(len(self._members)):
             raise TooFewClientsError(
-                f"round {cohort.round + 1} has {len(self._members)} clients, too few for the noise of the plan "
+                f"round {cohort.round + 1} has {len(self._members)} clients, too few for the plan "
                 f"{self.plan.name!r}: it is not opened"
             )
         ask = self._asks

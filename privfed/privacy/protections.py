@@ -119,11 +119,6 @@ class ProtectionModel(BaseModel):
         """Whom the guarantee asks to trust; `none` where there is no guarantee that could."""
         return "none"
 
-    @property
-    def hides_uploads(self) -> bool:
-        """Whether the server sees a sum only, by cryptography."""
-        return False
-
     def refuse(self, sampling: Sampling) -> None:
         """Refuse a sampling rule that this protection cannot be accounted with.
 

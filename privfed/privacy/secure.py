@@ -40,11 +40,6 @@ class SecureSum(ClippedL2):
         return "distributed"
 
     @property
-    def hides_uploads(self) -> bool:
-        """True."""
-        return True
-
-    @property
     def label(self) -> str:
         """Names the clip."""
         return f"secure sum (L2 <= {number(self.clip_norm)}{self.spread}, {self.bits}-bit ring)"
@@ -89,11 +84,6 @@ class DistributedGaussian(ClippedL2):
     def trust(self) -> Trust:
         """That at least `n_min_honest` honest clients add their noise and at most `colluding` work for the server."""
         return "distributed"
-
-    @property
-    def hides_uploads(self) -> bool:
-        """True."""
-        return True
 
     @property
     def label(self) -> str:
