@@ -68,7 +68,14 @@ def main() -> None:
     console.print(table)
     kind = "synthetic data" if interactions.card.synthetic else interactions.card.name
     console.print(f"[dim]{kind}; seed {options.seed}; {result.config.protocol.sentence()}")
-    console.print("[dim]Attacks: AUC of training items against items never seen. '-': nobody sees a single upload.")
+    console.print(
+        "[dim]Attacks: AUC of training items against items never seen; 'popularity' guesses without looking. "
+        "'-': no single upload is seen, or by a trusted server only."
+    )
+    console.print(
+        "[dim]Clipped arms start from a popularity count and average with SGD; arms without a clip do not. Compare "
+        "them with 'clip, no noise' and with popularity."
+    )
 
 
 def protections(options, interactions):

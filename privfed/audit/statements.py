@@ -18,6 +18,12 @@ from privfed.audit.page import words
 from privfed.audit.report import AttackCell, AuditReport, Cell, GuaranteeRow, Statement, UtilityCell
 from privfed.privacy.statements import WEAK_EPSILON, odds
 
+_WIRES = {
+    "law": "noise of all clients in one draw",
+    "exact": "every client rounds and noises by itself",
+    "protocol": "the real masking protocol",
+}
+
 
 def make_statements(report: AuditReport) -> list[Statement]:
     """What was tested; for every cell what leaked, what is guaranteed and what it costs; then the limits."""
@@ -69,7 +75,11 @@ def _seen(attack: AttackCell) -> str:
 
 def _attack(attack: AttackCell | None, single: AttackCell | None) -> tuple[str, str]:
     if attack is None:
-        return "No attack was run at a point behind the protection, so nothing is known about what leaks.", ""
+        return (
+            "No single upload was seen behind the protection, and this release attacks neither sums nor the finished "
+            "model, so what leaks there was not measured. That is no evidence of safety.",
+            "",
+        )
     times = words.in_hundred(attack.auc.mean)
     text = f"{_seen(attack)}, the server tells an item this person used from one they did not {times}"
     if attack.users.lo <= 0.5:
@@ -102,6 +112,10 @@ def _guarantee(guarantee: GuaranteeRow) -> tuple[str, str]:
         f"No attack can raise the odds of a guess about {about} by more than a factor of "
         f"{odds(guarantee.epsilon)} (epsilon = {value})."
     )
+    if guarantee.trust == "central":
+        text += " This holds against everybody but the server, which sees every upload as it is and has to be trusted."
+    if guarantee.trust == "distributed":
+        text += " This holds against a server that follows the protocol, as long as enough clients are honest."
     if guarantee.epsilon > WEAK_EPSILON:
         text += " That is a weak or vacuous promise: such a factor rules out next to nothing."
     detail = (
@@ -177,6 +191,14 @@ def _limits(report: AuditReport) -> list[str]:
             "with popularity and time. Read the gain over the popularity guess; these games say nothing "
             "about epsilon."
         )
+    limits += [
+        f"{run.method}, {words.setting(run.setting)}, seed {run.seed}: {run.lost_rounds} of {run.rounds} rounds had "
+        "too few clients to be opened; they trained nothing and cost nothing."
+        for run in report.runs
+        if run.lost_rounds
+    ]
+    wires = sorted({run.wire for run in report.runs})
+    limits.append(f"The wire was simulated as: {', '.join(f'{wire} ({_WIRES[wire]})' for wire in wires)}.")
     limits += shared_caveats(report)
     if 0 < n_seeds < SEEDS_FOR_AN_INTERVAL:
         limits.append(

@@ -52,10 +52,10 @@ def forecast_lines(forecast: Forecast) -> list[str]:
     if math.isinf(claim.epsilon):
         privacy = f"epsilon = inf, because {claim.reason_if_inf}"
     else:
-        privacy = (
-            f"the worst-off user ends at epsilon = {claim.epsilon:.4g} (delta {claim.delta:g}) after "
-            f"{words.count(forecast.uploads_bound, 'upload')}"
-        )
+        hidden = claim.trust == "central"
+        after = words.count(forecast.rounds, "round") if hidden else words.count(forecast.uploads_bound, "upload")
+        who = "every user" if hidden else "the worst-off user"
+        privacy = f"{who} ends at epsilon = {claim.epsilon:.4g} (delta {claim.delta:g}) after {after}"
         if forecast.uploads_likely < forecast.uploads_bound:
             privacy += (
                 f" at most; more likely {forecast.epsilon_likely:.4g} after "

@@ -14,7 +14,7 @@ from privfed.federation import Call, Purpose, Streams
 from privfed.privacy.errors import PrivacyError
 from privfed.privacy.plan import PrivacyPlan
 from privfed.privacy.ring_code import KEY_WORDS, RingCode
-from privfed.privacy.secure import DistributedGaussian, SecureSum
+from privfed.privacy.secure import DistributedGaussian, SecureSum, ring_bytes
 from privfed.updates import ClientUpdates, upload_bytes
 from secure_agg.prg import Words
 
@@ -146,7 +146,7 @@ class ClientGuard:
         """Bytes these clients upload: dense where noise or a ring covers every coordinate, else as represented."""
         protection = self.plan.protection
         if isinstance(protection, SecureSum | DistributedGaussian):
-            return sum(block.size for block in updates.schema.values()) * (protection.bits // 8) * len(updates)
+            return ring_bytes(protection, updates.schema) * len(updates)
         noise = protection.noise
         if noise is not None and noise.coordinates == "all":
             return upload_bytes(updates.schema) * len(updates)

@@ -15,6 +15,7 @@ from privfed.privacy.guarantee import Epsilon, Guarantee, guarantee_for
 from privfed.privacy.mechanisms import Empty, Exact, Gaussian, SchemaSummary, Unbounded, fuse, mechanism_for, reason_of
 from privfed.privacy.plan import PrivacyPlan
 from privfed.privacy.sampling import Poisson
+from privfed.privacy.secure import DistributedGaussian, SecureSum, ring_bytes
 from privfed.updates import Schema, upload_bytes
 
 _ROW_ID_BYTES = 4
@@ -135,6 +136,8 @@ def _upload_bytes(plan: PrivacyPlan, up: Schema, touched_rows: Mapping[str, floa
     unknown = [name for name in touched_rows if name not in up or len(up[name].shape) != 2]
     if unknown:
         raise PlanError(f"touched_rows names {unknown[0]!r}, which is not a table among the blocks {list(up)}")
+    if isinstance(plan.protection, SecureSum | DistributedGaussian):
+        return float(ring_bytes(plan.protection, up))
     if plan.protection.dense:
         return float(upload_bytes(up))
     dense = upload_bytes({name: block for name, block in up.items() if name not in touched_rows})

@@ -18,6 +18,7 @@ from privfed.privacy.errors import PlanError
 from privfed.privacy.gaussian import ClippedL2, NoiseMultiplier
 from privfed.privacy.protections import Neighbours, Release, number
 from privfed.privacy.sampling import Trust
+from privfed.updates import Schema
 from secure_agg.encoding import Ring
 from secure_agg.noise import DistributedMechanism, fit_to_ring
 
@@ -114,6 +115,11 @@ class DistributedGaussian(ClippedL2):
                 f"{self.fewest} clients, and a round can have {most}, so none would ever be opened: use at most the "
                 f"cohort minus dropouts and colluders"
             )
+
+
+def ring_bytes(protection: SecureSum | DistributedGaussian, schema: Schema) -> int:
+    """Bytes of one client's masked upload: a ring word per number."""
+    return sum(block.size for block in schema.values()) * (protection.bits // 8)
 
 
 @lru_cache(maxsize=64)

@@ -6,7 +6,7 @@ not covered. Sentences are facts about the configuration and the computed number
 
 import math
 
-from privfed.privacy.accounting import BASIC, PRV, Account
+from privfed.privacy.accounting import BASIC, PRV, RDP, Account
 from privfed.privacy.events import Composition
 from privfed.privacy.gaussian import CentralGaussian, LocalGaussian
 from privfed.privacy.interaction import InteractionDPSGD
@@ -47,7 +47,8 @@ def assumptions_for(plan: PrivacyPlan, account: Account) -> list[str]:
         assumptions.append("Epsilon is the plain sum over releases; at this size nothing tighter is worth having.")
     elif account.cross_check:
         names = " and ".join("Opacus PRV" if name == PRV else name for name, _ in account.cross_check)
-        assumptions.append(f"Epsilon comes from privacy loss distributions (PLD), checked against {names}.")
+        how = "Renyi divergences (RDP)" if account.accountant == RDP else "privacy loss distributions (PLD)"
+        assumptions.append(f"Epsilon comes from {how}, checked against {names}.")
     return assumptions
 
 

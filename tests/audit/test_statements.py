@@ -56,7 +56,7 @@ def test_a_strong_attack_and_one_that_fails(report: AuditReport) -> None:
 def test_the_tap_before_protection_never_speaks_for_a_setting(make: SimpleNamespace) -> None:
     raw = [make.attack(name, 0.99, [1], tap="raw") for name in ("rank-1 sign", "popularity")]
     report = make.report([make.run("gpfedrec", "local_laplace", 0, attacks=raw)])
-    assert "No attack was run at a point behind the protection" in said(report, "attack", "local_laplace").text
+    assert "No single upload was seen behind the protection" in said(report, "attack", "local_laplace").text
 
 
 def test_as_good_as_popularity_is_said_when_the_gain_is_unclear(make: SimpleNamespace) -> None:
@@ -108,4 +108,18 @@ def test_concluding_twice_changes_nothing(report: AuditReport) -> None:
 
 def test_an_audit_of_popularity_alone_still_speaks(make: SimpleNamespace) -> None:
     report = make.report([make.run("popularity", "none", 0)])
-    assert [s.topic for s in report.statements] == ["tested", "limit", "limit"]
+    assert [s.topic for s in report.statements] == ["tested", "limit", "limit", "limit"]
+
+
+def test_whom_a_guarantee_leaves_out_is_said_in_its_headline(make: SimpleNamespace) -> None:
+    for trust, words in (("central", "everybody but the server"), ("distributed", "follows the protocol")):
+        claim = make.guarantee("local_laplace", trust=trust)
+        report = make.report([make.run("gpfedrec", "local_laplace", 0, guarantee=claim)])
+        assert words in said(report, "guarantee", "local_laplace").text
+
+
+def test_lost_rounds_and_the_wire_are_limits(make: SimpleNamespace) -> None:
+    run = make.run("gpfedrec", "local_laplace", 0).model_copy(update={"lost_rounds": 2, "wire": "law"})
+    limits = " ".join(s.text for s in make.report([run]).statements if s.topic == "limit")
+    assert f"2 of {run.rounds} rounds had too few clients" in limits
+    assert "law (noise of all clients in one draw)" in limits
