@@ -112,10 +112,10 @@ def test_an_audit_of_popularity_alone_still_speaks(make: SimpleNamespace) -> Non
 
 
 def test_whom_a_guarantee_leaves_out_is_said_in_its_headline(make: SimpleNamespace) -> None:
-    for trust, words in (("central", "everybody but the server"), ("distributed", "follows the protocol")):
+    for trust, phrase in (("central", "everybody but the server"), ("distributed", "follows the protocol")):
         claim = make.guarantee("local_laplace", trust=trust)
         report = make.report([make.run("gpfedrec", "local_laplace", 0, guarantee=claim)])
-        assert words in said(report, "guarantee", "local_laplace").text
+        assert phrase in said(report, "guarantee", "local_laplace").text
 
 
 def test_lost_rounds_and_the_wire_are_limits(make: SimpleNamespace) -> None:
