@@ -112,7 +112,7 @@ def privacy(seeds: int, users: int, items: int) -> Iterator[dict[str, Any]]:
     for seed, name, (label, (plan, settings)) in itertools.product(range(seeds), METHODS, arms.items()):
         yield {
             "label": f"{name}, {label}",
-            "method": {"name": name, **settings},
+            "method": {"name": name, **settings} | ({"personal_lr": 1e-2} if name == "feddae" else {}),
             "rounds": PRIVATE_ROUNDS,
             "seed": seed,
             "privacy": plan,
