@@ -64,14 +64,16 @@ def methods(
             [(m, found.title, found.source, found.reads) for m, found in chosen.items()],
         ),
         plain_table(
-            "Does it run behind this protection, and with which epsilon?",
-            ("method", *EXAMPLES),
+            "Which run behind which protection, and with which epsilon",
+            ("protection", "epsilon", "runs", "does not run"),
             [
                 (
-                    m,
-                    *("no" if f.reason else f"epsilon {'= inf' if f.unbounded else 'finite'}" for f in row.values()),
+                    words,
+                    "inf" if p.unbounded_reason else "finite" if p.unit == "user" else f"finite, per {p.unit}",
+                    ", ".join(m for m, row in fits.items() if not row[words].reason),
+                    ", ".join(m for m, row in fits.items() if row[words].reason),
                 )
-                for m, row in fits.items()
+                for words, p in EXAMPLES.items()
             ],
         ),
     )
@@ -83,6 +85,14 @@ def methods(
                 [(f"method.{key}", str(default), told) for key, (default, told) in settings[name].items()],
             )
         )
-    refused = [f"- {m} behind {words}: {f.reason}." for m, row in fits.items() for words, f in row.items() if f.reason]
+    reasons: dict[str, dict[str, list[str]]] = {}
+    for m, row in fits.items():
+        for words, f in row.items():
+            if f.reason:
+                reasons.setdefault(f.reason, {}).setdefault(words, []).append(m)
+    refused = []
+    for reason, behind in reasons.items():
+        who = dict.fromkeys(m for some in behind.values() for m in some)
+        refused.append(f"- {', '.join(who)} behind {', '.join(behind)}: {reason}.")
     unbounded = [f"- {words}: {p.unbounded_reason}." for words, p in EXAMPLES.items() if p.unbounded_reason]
     screen.explain(*(["Not possible:", *refused] if refused else []), "Why epsilon is inf:", *unbounded)

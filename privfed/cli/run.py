@@ -34,9 +34,10 @@ def run(
         typer.Option(
             "--privacy",
             metavar="WORDS",
-            help="The privacy plan in words: none, clip, published-noise or local-laplace, then a colon and "
-            "its fields between commas, as in the example below; delta, sampling.kind, sampling.rate and "
-            "sampling.size may stand there too.",
+            help="The privacy plan in words: none, clip, published-noise, local-laplace, local-gaussian, "
+            "interaction-dpsgd, central-gaussian, secure-sum or distributed-gaussian, then a colon and its fields "
+            "between commas, as in the example below; delta, sampling.kind, sampling.rate and sampling.size may stand "
+            "there too.",
             show_default="none",
         ),
     ] = None,

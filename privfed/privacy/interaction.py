@@ -27,8 +27,8 @@ MOST_STEPS = 10_000
 
 NO_RECORDS = (
     "the plan protects single interactions inside local training, and this method has no training step with a bounded "
-    "gradient per interaction (in a softmax over all items it does not even separate); methods that have one say so "
-    "with `interaction_level`"
+    "gradient per interaction (over a softmax of all items, none even exists); methods that have one say so with "
+    "`interaction_level`"
 )
 
 
