@@ -62,8 +62,14 @@ def forecast_lines(forecast: Forecast) -> list[str]:
                 f"{words.count(forecast.uploads_likely, 'upload')}"
             )
     up, down = forecast.up_bytes_per_client_round, forecast.down_bytes_per_client_round
+    lost = forecast.lost_share * forecast.rounds
     return [
         f"Privacy: {privacy}.",
+        *(
+            [f"About {lost:.0f} of {forecast.rounds} rounds will have too few clients to be opened."]
+            if lost >= 0.5
+            else []
+        ),
         f"Traffic: about {words.volume(up)} up and {words.volume(down)} down per client and round; in the "
         f"whole run {words.volume(forecast.up_bytes)} up and {words.volume(forecast.down_bytes)} down.",
     ]

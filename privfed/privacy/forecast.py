@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from pydantic import BaseModel, ConfigDict
+from scipy.special import bdtr
 
 from privfed.privacy.errors import PlanError
 from privfed.privacy.events import Composition, Releases
@@ -37,6 +38,7 @@ class Forecast(BaseModel):
         down_bytes_per_client_round: bytes one participant downloads in one round.
         up_bytes: bytes all participants upload in the run, on average.
         down_bytes: bytes all participants download in the run, on average.
+        lost_share: chance that a round has too few clients to be opened.
         seconds: computing time of the run; None where no cost per round was given.
     """
 
@@ -52,6 +54,7 @@ class Forecast(BaseModel):
     down_bytes_per_client_round: float
     up_bytes: float
     down_bytes: float
+    lost_share: float
     seconds: float | None
 
 
@@ -108,8 +111,19 @@ def forecast(
         down_bytes_per_client_round=down_bytes,
         up_bytes=up_bytes * per_round * rounds,
         down_bytes=down_bytes * per_round * rounds,
+        lost_share=_lost_share(plan, population),
         seconds=None if seconds_per_round is None else seconds_per_round * rounds,
     )
+
+
+def _lost_share(plan: PrivacyPlan, population: int) -> float:
+    """Chance that a secret coin per user leaves a round with fewer clients than the plan opens."""
+    if not isinstance(plan.protection, SecureSum | DistributedGaussian):
+        return 0.0
+    short = plan.protection.fewest - 1
+    if isinstance(plan.sampling, Poisson):
+        return float(bdtr(short, population, plan.sampling.rate))
+    return float(plan.sampling.most(population) <= short)
 
 
 def planned(

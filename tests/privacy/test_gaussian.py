@@ -456,3 +456,12 @@ def test_noise_next_to_nothing_is_accounted_by_a_bound_and_in_no_time():
     g = f.ledger.guarantee()
     assert 1e9 < g.epsilon < math.inf
     assert g.accountant == "RDP"
+
+
+def test_a_forecast_says_how_many_rounds_will_be_lost():
+    words = DISTRIBUTED + ",sampling.kind=poisson,sampling.rate=0.6"
+    f = federation(words)
+    expected = forecast(f.plan, rounds=200, population=POPULATION, up=SCHEMA, down=SCHEMA).lost_share
+    lost = np.mean([len(f.simulation.members(t)) < 40 for t in range(200)])
+    assert lost == pytest.approx(expected, abs=4 * math.sqrt(expected * (1 - expected) / 200))
+    assert forecast(PrivacyPlan.parse(CENTRAL), rounds=2, population=9, up=SCHEMA, down=SCHEMA).lost_share == 0
