@@ -162,7 +162,7 @@ def test_a_plan_has_a_name_a_slug_and_a_way_back():
 def test_the_table_of_methods_says_who_can():
     found = {name: fit(method, EXAMPLES["interaction-dpsgd"]) for name, method in methods().items()}
     assert {name for name, one in found.items() if one.reason is None} == {"fedncf", "pfedrec"}
-    assert all("softmax over all items" in one.reason for one in found.values() if one.reason)
+    assert all("bounded gradient per interaction" in one.reason for one in found.values() if one.reason)
     assert all(one.unbounded is None for one in found.values())
 
 
