@@ -2,18 +2,30 @@
 
 Two steps, so that one pass over the rounds serves several games: :func:`observe` lets every attack look (no
 truth in sight), :func:`measure` compares what they said with :class:`~attacks.view.Targets`. :func:`run` does
-both. :func:`observe_scores` looks at users' own recommendations instead of uploads.
+both. :func:`observe_scores` looks at users' own recommendations instead of uploads, :func:`observe_support` at which
+rows clients send into a secure sum.
 """
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
-from attacks.membership import Attack, Declared, MultiRoundVote, PopularityGuesser, ScoreThreshold, Vote
+from attacks.membership import (
+    SUPPORT_ATTACKS,
+    Attack,
+    Declared,
+    MultiRoundVote,
+    PopularityGuesser,
+    ScoreThreshold,
+    SupportAttack,
+    Vote,
+)
 from attacks.metrics import auc_gain, separation, usable_users, user_auc
 from attacks.result import AttackResult
+from attacks.support_view import SupportView
 from attacks.view import (
     ALL_ITEMS,
     TOUCHED_ITEMS,
@@ -99,10 +111,26 @@ def observe_scores(view: ScoreView, knowledge: Knowledge) -> Observation:
         knowledge: What the adversary knew beforehand.
     """
     everybody = np.ones(view.n_users, dtype=bool)
-    scored = []
-    for attack in (PopularityGuesser(), ScoreThreshold()):
-        began = time.perf_counter()
-        scored.append(Scored(attack, attack.score(view, knowledge), everybody, 1, time.perf_counter() - began))
+    scored = [
+        _timed(attack, partial(attack.score, view, knowledge), everybody)
+        for attack in (PopularityGuesser(), ScoreThreshold())
+    ]
+    return Observation(tuple(scored), None)
+
+
+def observe_support(view: SupportView, attacks: Sequence[SupportAttack] = SUPPORT_ATTACKS) -> Observation:
+    """Let the popularity guesser, and each attack for which the view holds enough, look at what clients send.
+
+    Measure it with `view.prior` as the knowledge.
+
+    Args:
+        view: Supports of the audited users. Those who took no part in training must be left out of it.
+        attacks: By default all; those whose evidence the view lacks are left out.
+    """
+    everybody = np.ones(view.n_users, dtype=bool)
+    popularity = PopularityGuesser()
+    scored = [_timed(popularity, partial(popularity.score, view, view.prior), everybody)]
+    scored += [_timed(attack, partial(attack.score, view), everybody) for attack in attacks if attack.applies(view)]
     return Observation(tuple(scored), None)
 
 
@@ -118,7 +146,7 @@ def measure(
     """Compare what the attacks said with the truth.
 
     Args:
-        observation: From :func:`observe` or :func:`observe_scores`.
+        observation: From :func:`observe`, :func:`observe_scores` or :func:`observe_support`.
         knowledge: Gives the popularity baseline.
         targets: One game.
         scopes: Ask about all items, about items touched in the last round, or both.
@@ -126,7 +154,8 @@ def measure(
         seed: Seed of the bootstrap; equal seeds give equal intervals.
 
     Returns:
-        One row per scope and attack. The touched scope gives no rows if no user has both sides in it.
+        One row per scope and attack. The touched scope gives no rows if no user has both sides in it, and so does the
+        game of examinations against cover.
 
     Raises:
         ViewError: If targets cover other users or items than the views, or a scope is not one of the two, or
@@ -141,7 +170,7 @@ def measure(
             if observation.support is None:
                 raise ViewError(f"Scope is {scope!r}, which only uploads have; ask scores about {ALL_ITEMS!r}.")
             asked = targets.touched(observation.support)
-        if scope == TOUCHED_ITEMS and not usable_users(asked.members, asked.candidates).any():
+        if asked.scope == TOUCHED_ITEMS and not usable_users(asked.members, asked.candidates).any():
             continue
         results += [_measured(scored, knowledge, asked, resamples, seed) for scored in observation.scored]
     return results
@@ -168,9 +197,13 @@ def run(
 
 
 def _look(attack: Attack, view: ServerView, knowledge: Knowledge) -> Scored:
+    return _timed(attack, partial(attack.score, view, knowledge), view.present())
+
+
+def _timed(attack: Declared, look: Callable[[], Scores], present: UserMask) -> Scored:
     began = time.perf_counter()
-    scores = attack.score(view, knowledge)
-    return Scored(attack, scores, view.present(), 1, time.perf_counter() - began)
+    scores = look()
+    return Scored(attack, scores, present, 1, time.perf_counter() - began)
 
 
 def _count(attack: MultiRoundVote, vote: Vote, seconds: float) -> Scored:

@@ -199,9 +199,23 @@ def auc_gain(
         resamples: Bootstrap resamples (of users).
         seed: Seed of the bootstrap.
     """
-    difference = (auc - baseline)[np.isfinite(auc) & np.isfinite(baseline)]
-    weights = user_weights(len(difference), resamples, seed)
-    return _estimate(difference.mean(), weights @ difference / len(difference))
+    return user_mean(auc - baseline, resamples=resamples, seed=seed)
+
+
+def user_mean(values: PerUser, *, resamples: int = 200, seed: int = 0) -> Estimate:
+    """Mean over the users that have a value (the others hold NaN), with its interval.
+
+    Args:
+        values: One number per user.
+        resamples: Bootstrap resamples (of users).
+        seed: Seed of the bootstrap.
+
+    Raises:
+        ValueError: If no user has a value.
+    """
+    known = values[np.isfinite(values)]
+    weights = user_weights(len(known), resamples, seed)
+    return _estimate(known.mean(), weights @ known / len(known))
 
 
 def _require_users(members: Bool[np.ndarray, "users items"], candidates: Bool[np.ndarray, "users items"]) -> UserMask:

@@ -1,18 +1,18 @@
 """What an adversary saw, what it knew beforehand, and what it tries to find out.
 
 Every attack in this package is a pure function of a :class:`ServerView` (what passed the point in the system
-where the adversary listens) or a :class:`ScoreView` (what a user's device shows) and a :class:`Knowledge` (what
-the adversary knew before). :class:`Targets` holds the truth and is seen only by the measurement, never by an
-attack.
+where the adversary listens), a :class:`ScoreView` (what a user's device shows) or an
+:class:`attacks.support_view.SupportView` (which rows clients send), and a :class:`Knowledge` (what the adversary knew
+before). :class:`Targets` holds the truth and is seen only by the measurement, never by an attack.
 
-The two games follow the membership game of Shokri et al. (S&P 2017) in its recommender form (Yuan et al., WWW
-2023): "did user u train on item i?". Members are natural, not coin-flipped, so a score here mixes leakage
+The two games on training items follow the membership game of Shokri et al. (S&P 2017) in its recommender form (Yuan
+et al., WWW 2023): "did user u train on item i?". Members are natural, not coin-flipped, so a score here mixes leakage
 with popularity (and, for held-out items, with time); read it beside the popularity guesser and never convert
-it to an epsilon.
+it to an epsilon. Two more games ask about the examinations in a support, where purchases are public.
 """
 
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float32, Float64
@@ -38,6 +38,19 @@ USERS_PER_CHUNK = 64
 
 class ViewError(ValueError):
     """A view, some knowledge or a set of targets does not have the shape or the values it must have."""
+
+
+@runtime_checkable
+class Seen(Protocol):
+    """Any view: it is about some audited users and one catalogue."""
+
+    @property
+    def n_users(self) -> int:
+        """Number of audited users."""
+
+    @property
+    def n_items(self) -> int:
+        """Catalogue size."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +176,7 @@ class Knowledge:
                 f"Knowledge.popularity is {p.dtype} of shape {p.shape}; pass one finite float64 number per item."
             )
 
-    def popularity_of(self, view: ServerView | ScoreView) -> Float64[np.ndarray, "items"]:
+    def popularity_of(self, view: Seen) -> Float64[np.ndarray, "items"]:
         """The popularity, once it is known to be about the catalogue of the view.
 
         Raises:
@@ -247,6 +260,36 @@ class Targets:
             held_out: The user's validation and test items.
         """
         return cls(members=train, candidates=train | (held_out & ~train), game="trained vs held-out of the same user")
+
+    @classmethod
+    def examined_vs_rest(
+        cls, examined: Bool[np.ndarray, "users items"], public: Bool[np.ndarray, "users items"]
+    ) -> "Targets":
+        """Examinations against the rest of the catalogue. Purchases are public, so they are no candidates.
+
+        Args:
+            examined: Items each user examined.
+            public: Items each user bought (in training).
+        """
+        return cls(members=examined, candidates=~public, game="examined vs rest")
+
+    @classmethod
+    def examined_vs_cover(
+        cls,
+        examined: Bool[np.ndarray, "users items"],
+        sent: Bool[np.ndarray, "users items"],
+        public: Bool[np.ndarray, "users items"],
+    ) -> "Targets":
+        """Examinations against the cover items among the rows that a client sends.
+
+        A client without cover has nothing to tell apart and is not measured.
+
+        Args:
+            examined: Items each user examined.
+            sent: Rows each user sends.
+            public: Items each user bought (in training).
+        """
+        return cls(members=examined & sent, candidates=sent & ~public, game="examined vs cover", scope=TOUCHED_ITEMS)
 
     def touched(self, support: Support) -> "Targets":
         """The same game, asked only of items whose row the upload touched.

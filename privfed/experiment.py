@@ -18,7 +18,8 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from torch import Tensor
 
-from privfed.data import Interactions, Split, SplitSpec, split
+from privfed.covered import under_cover
+from privfed.data import Histories, Interactions, Split, SplitSpec, split
 from privfed.engines.checkpoint import Checkpoint
 from privfed.engines.simulation import Costs, Simulation, Wire
 from privfed.engines.transcript import Tap, Transcript
@@ -117,7 +118,7 @@ class ExperimentConfig(BaseModel):
         """Rounds to tap: those asked for, or four spread over the run (round 0 of a method that uploads but once)."""
         if self.taps.rounds is not None:
             return frozenset(self.taps.rounds)
-        if self.registered().step is None:
+        if self.registered().uploads_once:
             return frozenset({0})
         return frozenset(max(0, round(self.rounds * share) - 1) for share in (0.25, 0.5, 0.75, 1.0))
 
@@ -188,6 +189,7 @@ class Experiment:
     streams: Streams = field(init=False)
     server: Server = field(init=False)
     clients: Clients = field(init=False)
+    support: Histories | None = field(init=False)
 
     def __post_init__(self) -> None:
         self.registered = self.config.registered()
@@ -203,8 +205,11 @@ class Experiment:
             )
         self.streams = Streams.from_seed(self.config.seed)
         data = ClientData.from_split(self.parts, self.config.protocol.negatives)
-        self.server = self.registered.server(settings, Facts(data.n_users, data.n_items), self.streams)
-        self.clients = self.registered.clients(settings, data, self.streams)
+        public = data.positives if self.registered.public_target else None
+        covered = under_cover(data, self.config.privacy, self.registered, settings)
+        self.support = covered.support
+        self.server = self.registered.server(settings, Facts(data.n_users, data.n_items, public), self.streams)
+        self.clients = self.registered.clients(settings, covered.data, self.streams)
 
     @classmethod
     def on(cls, config: ExperimentConfig, interactions: Interactions) -> "Experiment":
@@ -257,9 +262,10 @@ class Experiment:
             self.n_users,
             self.streams,
             ledger,
-            chunk=config.chunk,
+            chunk=config.chunk or reg.chunk,
             memory_limit=limit,
             wire=config.wire,
+            support=self.support,
             transcript=transcript,
         )
         history: list[Evaluated] = []

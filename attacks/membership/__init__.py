@@ -2,6 +2,7 @@
 
 from attacks.membership.attack import Attack, Declared
 from attacks.membership.decoder_bias import DecoderBias
+from attacks.membership.examinations import Affinity, ExaminedShare, InSupport, SupportAttack
 from attacks.membership.input_rows import InputRows
 from attacks.membership.multi_round_vote import MultiRoundVote, Vote
 from attacks.membership.popularity import PopularityGuesser
@@ -29,13 +30,25 @@ INPUT: tuple[Attack, ...] = (
 BIAS: tuple[Attack, ...] = (DecoderBias(), MultiRoundVote(DecoderBias()))
 """Attacks on the last layer's bias, where a view has it."""
 
+SUPPORT_ATTACKS: tuple[SupportAttack, ...] = (
+    InSupport(),
+    ExaminedShare(),
+    ExaminedShare("estimated"),
+    Affinity(),
+)
+"""Attacks on which rows a client sends into a secure sum; the popularity guesser goes beside them."""
+
 __all__ = [
     "BIAS",
     "CORE",
     "INPUT",
+    "SUPPORT_ATTACKS",
+    "Affinity",
     "Attack",
     "Declared",
     "DecoderBias",
+    "ExaminedShare",
+    "InSupport",
     "InputRows",
     "MultiRoundVote",
     "PopularityGuesser",
@@ -43,5 +56,6 @@ __all__ = [
     "RowNorm",
     "RowSupport",
     "ScoreThreshold",
+    "SupportAttack",
     "Vote",
 ]

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from attacks.view import Knowledge, Scores, ScoreView, ServerView
+from attacks.view import Knowledge, Scores, Seen
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class PopularityGuesser:
         "a real attack has to beat."
     )
 
-    def score(self, view: ServerView | ScoreView, knowledge: Knowledge) -> Scores:
+    def score(self, view: Seen, knowledge: Knowledge) -> Scores:
         """Popularity of each item, repeated for every user.
 
         Raises:

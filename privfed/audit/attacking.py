@@ -121,7 +121,7 @@ def attack_trained(
     rows = [
         row
         for tap in UPLOAD_TAPS
-        if (seen := tapped(tap))
+        if blocks is not None and (seen := tapped(tap))
         for row in attack(seen, tap, experiment.parts, users, blocks)
     ]
     return rows + attack_scores(experiment, t)

@@ -84,7 +84,7 @@ def show(
     quiet: options.Quiet = False,
     device: options.Device = "cpu",
 ) -> None:
-    """Show what is in a data set, and what leave-one-out would hold out."""
+    """Show what is in a data set, behaviours included, and what leave-one-out would hold out."""
     del device
     from privfed.cli.settings import Source, load_data
     from privfed.cli.show import card_rows, plain_table, synthetic_mark
@@ -99,7 +99,14 @@ def show(
     except DataError as problem:
         held_out, refused = None, str(problem)
     attributes = [] if interactions.attributes is None else [str(c) for c in interactions.attributes.columns]
-    screen.document(card.model_dump(mode="json") | {"split": held_out, "attributes": attributes})
-    rows = [*card_rows(card), ("attributes", ", ".join(attributes) or "none")]
+    behaviours = interactions.behaviour_counts
+    screen.document(
+        card.model_dump(mode="json") | {"split": held_out, "attributes": attributes, "behaviours": behaviours}
+    )
+    rows = [
+        *card_rows(card),
+        ("attributes", ", ".join(attributes) or "none"),
+        ("behaviours", ", ".join(f"{name} {count:,}" for name, count in behaviours.items()) or "none"),
+    ]
     screen.result(plain_table(f"{card.name}{synthetic_mark(synthetic=card.synthetic)}", ("field", "value"), rows))
     screen.explain(f"Split: {held_out or refused}")

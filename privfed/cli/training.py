@@ -48,15 +48,18 @@ def predict(experiment: Experiment) -> Forecast:
         **{name: Block(tuple(t.shape)) for name, t in message.shared.items()},
         **{f"{name} (own)": Block(tuple(t.shape[1:])) for name, t in message.personal.items()},
     }
+    program = registered.program(experiment.server)
     touched = {}
     if registered.upload != "dense":
         per_positive = 1 + getattr(config.settings(), "negatives", 0)
-        touched[registered.item_block] = float((train.counts * per_positive).clip(max=train.n_items).mean())
+        rows = train.counts * per_positive if experiment.support is None else experiment.support.counts
+        tables = {name for schema in program for name, block in schema.items() if block.shape[0] == train.n_items}
+        touched = dict.fromkeys(tables, float(rows.clip(max=train.n_items).mean()))
     return forecast(
         config.privacy,
-        rounds=config.rounds if registered.step is not None else 1,
+        rounds=1 if registered.uploads_once else config.rounds,
         population=experiment.n_users,
-        up=experiment.server.schema,
+        up=program,
         down=down,
         touched_rows=touched,
         extra_asks=registered.extra_asks(config.settings()),

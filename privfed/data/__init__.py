@@ -8,26 +8,32 @@ print(parts.describe())
 from privfed.data import catalogue
 from privfed.data.catalogue import Dataset, Located, fetch, find, load, terms_once
 from privfed.data.errors import DataError
+from privfed.data.funnel import FunnelSpec, generate_funnel
 from privfed.data.histories import Histories
 from privfed.data.interactions import DatasetCard, Interactions, build
+from privfed.data.population import SyntheticSpec
+from privfed.data.ratings import behaviours_from_ratings
 from privfed.data.splits import Split, SplitSpec, split
-from privfed.data.synthetic import SyntheticSpec, generate
+from privfed.data.synthetic import generate
 
 __all__ = [
     "DataError",
     "Dataset",
     "DatasetCard",
+    "FunnelSpec",
     "Histories",
     "Interactions",
     "Located",
     "Split",
     "SplitSpec",
     "SyntheticSpec",
+    "behaviours_from_ratings",
     "build",
     "catalogue",
     "fetch",
     "find",
     "generate",
+    "generate_funnel",
     "load",
     "split",
     "terms_once",

@@ -10,16 +10,19 @@ SHA-256.
 import importlib.util
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from privfed.data import sources
 from privfed.data.downloads import Download, Progress, cache_folder, sha256
 from privfed.data.errors import DataError
+from privfed.data.funnel import FUNNELS, generate_funnel
 from privfed.data.interactions import Duplicates, Interactions
+from privfed.data.population import TERMS
+from privfed.data.ratings import behaviours_from_ratings
 from privfed.data.sources import movielens_100k
 from privfed.data.sources.options import BuildOptions
-from privfed.data.synthetic import SPECS, TERMS, generate
+from privfed.data.synthetic import SPECS, generate
 
 ENVIRONMENT = "PRIVFED_DATA"
 
@@ -38,6 +41,7 @@ class Dataset:
         files: Files that mark a folder as holding it.
         downloads: What can be fetched to have it, in the order in which it is tried.
         packages: Python packages whose folder holds it, if installed.
+        of: The named data set whose ratings are read as its behaviours; files, downloads and packages are that one's.
     """
 
     name: str
@@ -46,11 +50,17 @@ class Dataset:
     files: tuple[str, ...] = ()
     downloads: tuple[Download, ...] = ()
     packages: tuple[str, ...] = ()
+    of: str | None = None
+
+    @property
+    def sought(self) -> str:
+        """The name under which it lies in a folder."""
+        return self.of or self.name
 
     @property
     def synthetic(self) -> bool:
         """Whether it is generated."""
-        return self.name in SPECS
+        return self.name in SPECS or self.name in FUNNELS
 
 
 @dataclass(frozen=True)
@@ -68,31 +78,33 @@ class Located:
     route: str
 
 
+_ML_100K = Dataset(
+    "ml-100k",
+    "MovieLens-100K: 943 users, 1,682 movies, 100,000 timed ratings; gender, age, occupation",
+    movielens_100k.TERMS,
+    files=("u.data", "ml-100k.inter"),
+    downloads=(
+        Download(
+            filename="recbole-1.2.1-py3-none-any.whl",
+            source="recbole==1.2.1",
+            megabytes=2.1,
+            sha256="9c9948202011f37eb0a7c6768129313f00d6403ad221ec940d5e2d5d5f33a407",
+        ),
+        Download(
+            filename="ml-100k.zip",
+            source="https://files.grouplens.org/datasets/movielens/ml-100k.zip",
+            megabytes=4.9,
+            sha256="06416e597f82b7342361e41163890c81036900f418ad91315590814211dca490",
+            member="ml-100k/u.data",
+        ),
+    ),
+    packages=("recbole", "hopwise"),
+)
+
 _DATASETS = {
     dataset.name: dataset
     for dataset in (
-        Dataset(
-            "ml-100k",
-            "MovieLens-100K: 943 users, 1,682 movies, 100,000 timed ratings; gender, age, occupation",
-            movielens_100k.TERMS,
-            files=("u.data", "ml-100k.inter"),
-            downloads=(
-                Download(
-                    filename="recbole-1.2.1-py3-none-any.whl",
-                    source="recbole==1.2.1",
-                    megabytes=2.1,
-                    sha256="9c9948202011f37eb0a7c6768129313f00d6403ad221ec940d5e2d5d5f33a407",
-                ),
-                Download(
-                    filename="ml-100k.zip",
-                    source="https://files.grouplens.org/datasets/movielens/ml-100k.zip",
-                    megabytes=4.9,
-                    sha256="06416e597f82b7342361e41163890c81036900f418ad91315590814211dca490",
-                    member="ml-100k/u.data",
-                ),
-            ),
-            packages=("recbole", "hopwise"),
-        ),
+        _ML_100K,
         Dataset(
             "ml-1m",
             "MovieLens-1M: 6,040 users, 3,883 movies (3,706 rated), 1,000,209 timed ratings; gender, age, occupation",
@@ -107,6 +119,13 @@ _DATASETS = {
                 ),
             ),
         ),
+        replace(
+            _ML_100K,
+            name="ml-100k-behaviours",
+            summary="MovieLens-100K, ratings of 4 or more as buy and lower ones as view; users with 5 and movies with "
+            "20 buys or more: 937 users, 621 movies",
+            of="ml-100k",
+        ),
         *(
             Dataset(
                 name,
@@ -114,6 +133,14 @@ _DATASETS = {
                 TERMS,
             )
             for name, spec in SPECS.items()
+        ),
+        *(
+            Dataset(
+                name,
+                f"generated views, carts and buys: {spec.n_users:,} users, {spec.n_items:,} items; always there",
+                TERMS,
+            )
+            for name, spec in FUNNELS.items()
         ),
     )
 }
@@ -132,14 +159,15 @@ def find(name: str, path: str | os.PathLike[str] | None = None) -> Located | Non
     dataset = _DATASETS.get(name)
     if dataset is not None and dataset.synthetic:
         return Located(name, None, "generated")
+    sought = dataset.sought if dataset else name
     if path is not None:
         place = Path(path).expanduser()
-        return Located(name, _within(place, name) or place, "the path given")
+        return Located(name, _within(place, sought) or place, "the path given")
     if named := os.environ.get(ENVIRONMENT):
         root = Path(named).expanduser()
         if not root.is_dir():
             raise DataError(f"{ENVIRONMENT} is {named}, which is not a folder: correct or unset it")
-        found = _within(root, name) or (root if dataset and _holds(root, dataset.files) else None)
+        found = _within(root, sought) or (root if dataset and _holds(root, dataset.files) else None)
         if found:
             return Located(name, found, f"the folder in {ENVIRONMENT}")
     if dataset is None:
@@ -203,11 +231,14 @@ def load(
         DataError: It is not to be had, or its content is unfit; the sentence says what to do.
     """
     name = os.fspath(name_or_path)
-    if name in SPECS:
+    dataset = _DATASETS.get(name)
+    if dataset is not None and dataset.synthetic:
         if path is not None or columns is not None:
             raise DataError(f"{name} is generated and not read: leave path and columns out")
+        if name in FUNNELS:
+            return generate_funnel(FUNNELS[name], duplicates=duplicates, min_per_user=min_per_user)
         return generate(SPECS[name], duplicates=duplicates, min_per_user=min_per_user)
-    if path is None and name not in _DATASETS and Path(name).exists():
+    if path is None and dataset is None and Path(name).exists():
         located = Located(_stem(Path(name)), Path(name), "the path given")
     elif found := find(name, path):
         located = found
@@ -215,15 +246,15 @@ def load(
         raise DataError(f"{name} is not on this machine and downloads are off: {_ways_out(name)}")
     else:
         located = fetch(name, progress)
-    dataset = _DATASETS.get(name)
     options: BuildOptions = {
-        "name": located.name,
+        "name": located.name if dataset is None else dataset.sought,
         "duplicates": duplicates,
         "min_per_user": min_per_user,
     }
     if dataset is not None:
         options["terms"] = dataset.terms
-    return sources.read(located.path or Path(name), columns, **options)
+    interactions = sources.read(located.path or Path(name), columns, **options)
+    return interactions if dataset is None or dataset.of is None else behaviours_from_ratings(interactions)
 
 
 def terms_once(name: str) -> str | None:
@@ -234,7 +265,7 @@ def terms_once(name: str) -> str | None:
     dataset = _DATASETS.get(name)
     if dataset is None or dataset.synthetic:
         return None
-    marker = cache_folder() / f"terms-of-{name}-shown"
+    marker = cache_folder() / f"terms-of-{dataset.sought}-shown"
     if marker.exists():
         return None
     try:
@@ -279,8 +310,10 @@ def _stem(path: Path) -> str:
 
 
 def _ways_out(name: str) -> str:
+    dataset = _DATASETS.get(name)
+    folder = dataset.sought if dataset else name
     return (
-        f"connect to the network, set {ENVIRONMENT} to a folder that holds {name}/, give its path, "
+        f"connect to the network, set {ENVIRONMENT} to a folder that holds {folder}/, give its path, "
         "or use generated data with --data synthetic"
     )
 

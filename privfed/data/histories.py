@@ -128,6 +128,12 @@ class Histories:
         first.sort()
         return Histories.from_pairs(user[first], item[first], self.n_users, self.n_items)
 
+    def complement(self) -> "Histories":
+        """Items that each user does not have, ascending: of the size of users times catalogue."""
+        everybody = np.arange(self.n_users)
+        user, item = np.nonzero(~self.mask(everybody))
+        return Histories.from_pairs(user, item, self.n_users, self.n_items)
+
     def popularity(self) -> Int64[np.ndarray, "items"]:
         """How many entries each item of the catalogue has."""
         return np.bincount(self.items, minlength=self.n_items)

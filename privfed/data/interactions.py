@@ -121,16 +121,34 @@ class Interactions:
         rows = np.arange(len(self)) if self.time is None else np.argsort(self.time, kind="stable")
         return Histories.from_pairs(self.user[rows], self.item[rows], self.n_users, self.n_items)
 
+    @property
+    def behaviour_counts(self) -> dict[str, int]:
+        """Behaviour -> how many rows it has, in the order of the names; empty where rows do not say."""
+        if self.behaviour is None:
+            return {}
+        counts = np.bincount(self.behaviour.codes, minlength=len(self.behaviour.categories))
+        return dict(zip(self.behaviour.categories, counts.tolist(), strict=True))
+
+    def rows_of(self, behaviour: str) -> Bool[np.ndarray, "interactions"]:
+        """True for the rows of one behaviour.
+
+        Raises:
+            DataError: No row has this behaviour.
+        """
+        if self.behaviour is None:
+            raise DataError(f"{self.name} does not say view, cart or buy, so leave the behaviour {behaviour!r} out")
+        if behaviour not in self.behaviour.categories:
+            has = ", ".join(self.behaviour.categories)
+            raise DataError(f"{self.name} has no behaviour {behaviour!r}: choose among those it has ({has})")
+        return np.asarray(self.behaviour == behaviour)
+
     def only(self, behaviour: str) -> "Interactions":
         """The rows of one behaviour, with the same users and the same catalogue.
 
         Raises:
             DataError: No row has this behaviour.
         """
-        if self.behaviour is None or behaviour not in self.behaviour.categories:
-            has = "none" if self.behaviour is None else ", ".join(self.behaviour.categories)
-            raise DataError(f"{self.name} has no behaviour {behaviour!r}: choose among those it has ({has})")
-        rows = np.asarray(self.behaviour == behaviour)
+        rows = self.rows_of(behaviour)
         kept = _take({column: getattr(self, column) for column in _ROW_COLUMNS}, rows)
         kept["behaviour"] = kept["behaviour"].remove_unused_categories()
         counted = _counts(kept, self.user_ids, self.item_ids)

@@ -1,17 +1,23 @@
-"""Train, validation and test: leave-one-out by time, a seeded ratio, or a published split.
+"""Train, validation and test: by time (leave-one-out or shares), a seeded ratio, or a published split.
 
 Leave-one-out (He et al., "Neural Collaborative Filtering", WWW 2017, section 4.1) holds out each user's
 newest interaction for test; here the second newest is for validation. Many users have several interactions at
 their newest timestamp (415 of 943 on MovieLens-100K), so the rule for equal times decides what is tested and
 is part of the spec.
+
+Where rows say view, cart or buy, one behaviour is the target and the kinds above apply to its rows alone. What
+a user did besides is kept as `Split.auxiliary`, cut to the training prefix. Of it, pairs that are training
+pairs too are removed and no others: to remove pairs of held-out rows would tell a model that whatever was
+examined and is still there is never a positive.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Literal
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Bool, Int64
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from privfed.data.errors import DataError
@@ -20,24 +26,28 @@ from privfed.data.interactions import Interactions
 
 _TRAIN, _VALID, _TEST = range(3)
 _LEAST_FOR_HOLDOUT = 3
+_ROUNDING = 1e-9
 
 
 class SplitSpec(BaseModel):
     """How to split.
 
     Attributes:
-        kind: "leave_one_out" (newest is test, second newest validation), "ratio" (random, per user) or
+        kind: "leave_one_out" (newest is test, second newest validation), "user_time" (the newest share of
+            each user's rows is test, the share before it validation), "ratio" (random, per user) or
             "published" (the `split` column of the data set).
+        target: The behaviour to recommend (view, cart, buy, ...); null where the data set has one or none.
         ties: Which of two rows of a user with equal time is newer: "later_row_is_newer" in the file, or
             "earlier_row_is_newer" as in the released code of PFedRec and GPFedRec.
-        valid_fraction: Share of each user's rows for validation (ratio only), rounded half up.
-        test_fraction: Share of each user's rows for test (ratio only), rounded half up.
+        valid_fraction: Share of each user's rows for validation ("ratio", rounded half up, and "user_time").
+        test_fraction: Share of each user's rows for test ("ratio", rounded half up, and "user_time").
         seed: Seed of the random choice (ratio only).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    kind: Literal["leave_one_out", "ratio", "published"] = "leave_one_out"
+    kind: Literal["leave_one_out", "user_time", "ratio", "published"] = "leave_one_out"
+    target: str | None = None
     ties: Literal["later_row_is_newer", "earlier_row_is_newer"] = "later_row_is_newer"
     valid_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.1
     test_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.2
@@ -64,6 +74,8 @@ class Split:
         test: Test items of each user, possibly none.
         users_without_holdout: Users with no test item: they train and are left out of evaluation.
         source: Name of the data set.
+        auxiliary: Behaviour -> what each user did besides the target in the training prefix, oldest first
+            where time is known, without the user's training pairs; empty where there is one behaviour.
     """
 
     spec: SplitSpec
@@ -72,10 +84,11 @@ class Split:
     test: Histories
     users_without_holdout: int
     source: str = "the data set"
+    auxiliary: Mapping[str, Histories] = field(default_factory=dict)
 
     @cached_property
     def seen(self) -> Histories:
-        """Every item of each user, of any part."""
+        """Every item of each user, of any part (of the target alone)."""
         return self.train.union(self.valid).union(self.test)
 
     @cached_property
@@ -86,11 +99,13 @@ class Split:
         return int(np.isin(np.concatenate(held), train).sum())
 
     def describe(self) -> str:
-        """One sentence: the rule, ties, the sizes, and who is not evaluated."""
+        """One sentence: the rule, ties, the sizes, who is not evaluated, target and auxiliaries."""
+        ties = f"of two at the same time the {self.spec.ties.split('_')[0]} row of the file is newer"
         rule = {
             "leave_one_out": "leave-one-out by time (each user's newest interaction is test, the second "
-            f"newest is validation; of two at the same time the {self.spec.ties.split('_')[0]} row of the "
-            "file is newer)",
+            f"newest is validation; {ties})",
+            "user_time": f"a split of each user by time (test the newest {self.spec.test_fraction:g}, validation "
+            f"the {self.spec.valid_fraction:g} before; {ties})",
             "ratio": f"a random split per user (test {self.spec.test_fraction:g}, validation "
             f"{self.spec.valid_fraction:g}, seed {self.spec.seed})",
             "published": "the split it was published with",
@@ -98,44 +113,122 @@ class Split:
         sizes = f"{len(self.train):,} train, {len(self.valid):,} validation, {len(self.test):,} test interactions"
         left_out = f"{self.users_without_holdout:,} of {self.train.n_users:,} users have no test item and only train"
         leak = f", and {self.leaked:,} held-out entries repeat a training pair (leaky)" if self.leaked else ""
-        return f"{self.source} under {rule}: {sizes}; {left_out}{leak}."
+        return f"{self.source} under {rule}: {sizes}; {left_out}{leak}{self._behaviours()}."
+
+    def _behaviours(self) -> str:
+        if not self.auxiliary:
+            return "" if self.spec.target is None else f"; the target is {self.spec.target}"
+        sizes = ", ".join(f"{name} {len(rows):,}" for name, rows in self.auxiliary.items())
+        prefix = {
+            "leave_one_out": "not newer than the user's last training row",
+            "user_time": "not newer than the user's last training row",
+            "ratio": "of any time, those of held-out pairs included",
+            "published": "of the training part",
+        }[self.spec.kind]
+        return f"; the target is {self.spec.target}, beside it {sizes} (rows {prefix}, training pairs taken out)"
 
 
 def split(interactions: Interactions, spec: SplitSpec) -> Split:
     """Split a data set.
 
-    Users with fewer than 3 interactions stay in training under leave-one-out; a ratio leaves each user at
-    least one training item. Without a timestamp or an `order` column leave-one-out is refused: there is no
-    newest interaction.
+    Users with fewer than 3 interactions stay in training under leave-one-out; a ratio and a split by time
+    leave each user at least one training item. Without a timestamp or an `order` column the two kinds that
+    go by time are refused: there is no newest interaction.
+
+    Of the auxiliary behaviours the training prefix is kept: rows not newer than the user's last training row
+    (by time; none for a user who trains on nothing), rows whose published part is train (others are left
+    out), or, under a ratio, which claims no order in time, every row.
 
     Raises:
-        DataError: The data set lacks the time, the published split or the single behaviour that the spec
-            needs.
+        DataError: The data set lacks the time or the published split that the spec needs; it has several
+            behaviours and none was chosen; or it has not the one that was.
     """
-    if interactions.behaviour is not None and len(interactions.behaviour.categories) > 1:
-        kinds = ", ".join(interactions.behaviour.categories)
-        raise DataError(
-            f"{interactions.name} mixes behaviours ({kinds}): choose the one to recommend before splitting, "
-            f"for example interactions.only({interactions.behaviour.categories[0]!r})"
-        )
+    wanted = _wanted(interactions, spec.target)
     rows = _chronological(interactions, earlier_is_newer=spec.ties == "earlier_row_is_newer")
-    user, item = interactions.user[rows], interactions.item[rows]
+    chosen = rows[wanted[rows]]
+    part = _parts(interactions, spec, chosen)
+    train, valid, test = (_histories(interactions, chosen[part == p]) for p in (_TRAIN, _VALID, _TEST))
+    return Split(
+        spec,
+        train,
+        valid,
+        test,
+        users_without_holdout=int((test.counts == 0).sum()),
+        source=interactions.name,
+        auxiliary=_auxiliary(interactions, spec, rows, rows[~wanted[rows]], chosen[part == _TRAIN]),
+    )
+
+
+def _wanted(interactions: Interactions, target: str | None) -> Bool[np.ndarray, "interactions"]:
+    """True for the rows of the behaviour to recommend."""
+    if target is not None:
+        return interactions.rows_of(target)
+    if len(kinds := list(interactions.behaviour_counts)) > 1:
+        raise DataError(
+            f"{interactions.name} mixes behaviours ({', '.join(kinds)}): choose the one to recommend as "
+            f"split.target, on the command line --set split.target={kinds[0]}"
+        )
+    return np.ones(len(interactions), dtype=bool)
+
+
+def _parts(
+    interactions: Interactions, spec: SplitSpec, rows: Int64[np.ndarray, "targets"]
+) -> Int64[np.ndarray, "targets"]:
+    """The part of each row of the target; rows come grouped by user, oldest first."""
+    user = interactions.user[rows]
     if spec.kind == "published":
-        part = _published(interactions)[rows]
-    elif spec.kind == "ratio":
-        part = _ratio(user, interactions.n_users, spec)
-    elif interactions.time is None:
+        part: np.ndarray = _published(interactions)[rows]
+        return part
+    if spec.kind == "ratio":
+        return _ratio(user, interactions.n_users, spec)
+    if interactions.time is None:
+        published = "" if interactions.split is None else 'the split it was published with (kind="published") or '
         raise DataError(
             f"{interactions.name} has neither timestamps nor an order column, so none of its interactions is "
-            'the newest: choose the ratio split (kind="ratio") or supply an order column'
+            f'the newest: choose {published}the ratio split (kind="ratio") or supply an order column'
         )
-    else:
-        part = _leave_one_out(user, interactions.n_users)
-    train, valid, test = (
-        Histories.from_pairs(user[part == p], item[part == p], interactions.n_users, interactions.n_items)
-        for p in (_TRAIN, _VALID, _TEST)
+    if spec.kind == "user_time":
+        return _user_time(user, interactions.n_users, spec)
+    return _leave_one_out(user, interactions.n_users)
+
+
+def _auxiliary(
+    interactions: Interactions,
+    spec: SplitSpec,
+    rows: Int64[np.ndarray, "interactions"],
+    others: Int64[np.ndarray, "others"],
+    trained: Int64[np.ndarray, "trained"],
+) -> dict[str, Histories]:
+    """Of each behaviour but the target, the training prefix without training pairs.
+
+    `rows` are all row numbers, grouped by user and oldest first; `others` and `trained` are those of other
+    behaviours and of the training part, in the same order.
+    """
+    if interactions.behaviour is None or spec.target is None:
+        return {}
+    user = interactions.user
+    if spec.kind == "published":
+        others = others[_published(interactions)[others] == _TRAIN]
+    elif spec.kind != "ratio":
+        age = np.empty(len(rows), dtype=np.int64)
+        age[rows] = np.arange(len(rows))
+        last = np.full(interactions.n_users, -1)
+        np.maximum.at(last, user[trained], age[trained])
+        others = others[age[others] <= last[user[others]]]
+    pair = user * interactions.n_items + interactions.item
+    others = others[~np.isin(pair[others], pair[trained])]
+    kind = interactions.behaviour.codes[others]
+    return {
+        name: _histories(interactions, others[kind == code])
+        for code, name in enumerate(interactions.behaviour.categories)
+        if name != spec.target
+    }
+
+
+def _histories(interactions: Interactions, rows: Int64[np.ndarray, "rows"]) -> Histories:
+    return Histories.from_pairs(
+        interactions.user[rows], interactions.item[rows], interactions.n_users, interactions.n_items
     )
-    return Split(spec, train, valid, test, int((test.counts == 0).sum()), interactions.name)
 
 
 def _chronological(interactions: Interactions, *, earlier_is_newer: bool) -> Int64[np.ndarray, "interactions"]:
@@ -164,6 +257,20 @@ def _ratio(user: Int64[np.ndarray, "interactions"], n_users: int, spec: SplitSpe
     validated = np.minimum(np.floor(spec.valid_fraction * count + 0.5), count - 1 - tested)
     part = np.empty(len(user), dtype=np.int64)
     part[shuffled] = np.select([rank < tested, rank < tested + validated], [_TEST, _VALID], _TRAIN)
+    return part
+
+
+def _user_time(
+    user: Int64[np.ndarray, "interactions"], n_users: int, spec: SplitSpec
+) -> Int64[np.ndarray, "interactions"]:
+    """The first floor(share * k) of a user's k rows train (at least one), up to the next such bound validate."""
+    from_last, count = _from_last(user, n_users)
+    rank = count - 1 - from_last
+    trained, held = (
+        np.floor(share * count + _ROUNDING)
+        for share in (1 - spec.valid_fraction - spec.test_fraction, 1 - spec.test_fraction)
+    )
+    part: np.ndarray = np.select([rank < np.maximum(trained, 1), rank < held], [_TRAIN, _VALID], _TEST)
     return part
 
 

@@ -23,6 +23,8 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
+from privfed.data import Histories
+from privfed.engines.shared_sums import SharedAsk, SharedSums
 from privfed.engines.transcript import Tap, Transcript
 from privfed.federation import (
     SERVER,
@@ -38,7 +40,7 @@ from privfed.federation import (
     Total,
     perform,
 )
-from privfed.privacy import ClientGuard, Ledger, PrivacyPlan, RingCode, ServerGuard
+from privfed.privacy import ClientGuard, Ledger, PrivacyPlan, RingCode, ServerGuard, SharedSum
 from privfed.updates import TILE, ClientUpdates, Schema, schema_digest, upload_bytes
 from secure_agg import parameters
 from secure_agg.inprocess import aggregate
@@ -86,6 +88,7 @@ class Simulation:
         chunk: clients per call; None chooses whole tiles from `memory_limit`.
         memory_limit: bytes that update buffers may take; None sets no bound.
         wire: how closely the wire is simulated.
+        support: rows that every user announced under the plan's cover; None where there is no drawn cover.
         transcript: what to tap; None taps nothing and costs nothing.
         observers: called per chunk between training and guard.
 
@@ -104,6 +107,7 @@ class Simulation:
         chunk: int | None = None,
         memory_limit: int | None = None,
         wire: Wire = "exact",
+        support: Histories | None = None,
         transcript: Transcript | None = None,
         observers: Sequence[Observer] = (),
     ) -> None:
@@ -118,6 +122,9 @@ class Simulation:
         self._members: Tensor = torch.empty(0, dtype=torch.int64)
         self._asks = 0
         self._buffer: dict[str, Tensor] = {}
+        self._shared: SharedSums | None = None
+        if isinstance(plan.protection, SharedSum):
+            self._shared = SharedSums(plan.protection, population, streams, support, protocol=wire == "protocol")
         self.draws = 0
 
     def run(self, server: Server, t: int) -> None:
@@ -166,9 +173,13 @@ class Simulation:
 
     def ask(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Total:
         """Sum the cohort's protected uploads; sums of real blocks accumulate in float64, ring words in their ring."""
-        ask = self._begin(step, cohort, schema)
+        if self._shared is not None:
+            self._shared.code(schema, self.plan.sampling.most(self.population))
         code = self.server_guard.code(schema)
-        if code is not None and self.wire != "law":
+        ask, opened = self._begin(step, cohort, schema), dict[str, Tensor]()
+        if self._shared is not None:
+            sums, opened = self._open_shares(self._shared, step, ask, cohort, message, schema)
+        elif code is not None and self.wire != "law" and (code.coordinates or self.wire == "protocol"):
             sums = self._sum_words(code, step, ask, cohort, message, schema)
         else:
             sums = self._sum_numbers(code, step, ask, cohort, message, schema)
@@ -176,7 +187,22 @@ class Simulation:
         self.clients.commit()
         if self.transcript is not None:
             self.transcript.record_public("sum", cohort.round, released)
-        return self.server_guard.total(released, cohort, len(self._members), schema)
+        return self.server_guard.total(released, cohort, len(self._members), schema, opened)
+
+    def _open_shares(
+        self, shared: SharedSums, step: str, ask: int, cohort: Cohort, message: Message, schema: Schema
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Sums of secret-shared uploads, and which rows of tables had enough clients to be opened."""
+        adding = SharedAsk(shared, schema, cohort, self.plan.sampling.most(self.population))
+        for call, _, updates, _ in self._chunks(step, ask, cohort, message, schema):
+            started = time.perf_counter()
+            adding.add(call, updates)
+            self.costs.seconds["sum"] += time.perf_counter() - started
+        started = time.perf_counter()
+        sums, opened = adding.close()
+        self.costs.up_bytes += adding.up_bytes
+        self.costs.seconds["sum"] += time.perf_counter() - started
+        return sums, opened
 
     def _sum_numbers(
         self, code: RingCode | None, step: str, ask: int, cohort: Cohort, message: Message, schema: Schema
@@ -323,8 +349,9 @@ class Simulation:
             started = time.perf_counter()
             within = self.client_guard.clip_(updates, clip_norm)
             self.costs.seconds["privacy"] += time.perf_counter() - started
-            self.costs.client_rounds += len(users)
-            self.costs.up_bytes += self.client_guard.upload_bytes(updates)
+            self.costs.client_rounds += len(users) if ask == 0 else 0
+            if self._shared is None:
+                self.costs.up_bytes += self.client_guard.upload_bytes(updates)
             self.costs.down_bytes += own.bytes_per_client() * len(users)
             yield call, own, updates, within
 

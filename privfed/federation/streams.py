@@ -36,6 +36,7 @@ class Purpose(IntEnum):
     LATENT = 7
     SHARE = 8
     RUN = 9
+    COVER = 10
 
 
 _WORDS_PER_BLOCK, _SLACK, _CACHED_CONTEXTS = 4, 15, 100_000

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from privfed.federation.noisy_steps import NoisySteps
@@ -102,10 +102,13 @@ class Total:
         sums: block name -> sum over the cohort.
         denominator: what a mean divides by: the expected cohort under sampling or differential privacy, the
             realised cohort otherwise. Methods never divide themselves.
+        opened: for blocks some of whose rows were not opened, because too few clients sent them, which were; sums of
+            the others are zero.
     """
 
     sums: Mapping[str, Tensor]
     denominator: float
+    opened: Mapping[str, Bool[Tensor, " rows"]] = field(default_factory=dict)
 
     def mean(self, block: str) -> Tensor:
         """The block's sum over the denominator."""

@@ -4,11 +4,12 @@ A method is one file: settings, server half, client half, and a `METHOD` registe
 `privfed.methods`.
 """
 
-from privfed.methods.local_training import ClientData
+from privfed.methods.client_data import BehaviourError, ClientData
 from privfed.methods.method import Facts, Method, MethodConfig, UnknownMethodError, method, methods
 from privfed.methods.torch_method import TorchConfig, TorchMethodError, torch_method
 
 __all__ = [
+    "BehaviourError",
     "ClientData",
     "Facts",
     "Method",

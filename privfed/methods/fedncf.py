@@ -12,8 +12,8 @@ from torch import Tensor
 
 from privfed.federation import PUBLIC, Call, Federation, Message, PrivateHalves, PrivateState, Purpose, Streams
 from privfed.methods.interaction_dp import InteractionTrainer
+from privfed.methods.client_data import ClientData
 from privfed.methods.local_training import (
-    ClientData,
     Parameters,
     draw_samples,
     local_epoch,

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from privfed.federation import Call, Message, PrivateHalves, PrivateState, Streams
-from privfed.methods.local_training import ClientData
+from privfed.methods.client_data import ClientData
 from privfed.methods.method import Method
 from privfed.methods.vae_clients import LocalRound, UserRows, changes_in, counted, uploaded, whole
 from privfed.methods.vae_config import VAEConfig

@@ -7,8 +7,8 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from privfed.federation import Call, Message, PrivateHalves, PrivateState
+from privfed.methods.client_data import ClientData
 from privfed.methods.local_training import (
-    ClientData,
     Parameters,
     draw_samples,
     local_epoch,

@@ -12,7 +12,6 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from privfed.data import Histories, Split
 from privfed.federation import Call, Message, Purpose
 from privfed.models.samples import NegativeSampler, Samples, TouchedRows, steps_taken, tile_batches
 from privfed.updates import ClientUpdates, add_rows_
@@ -20,35 +19,6 @@ from privfed.updates import ClientUpdates, add_rows_
 Parameters = dict[str, Tensor]
 HeadStep = Callable[[Parameters, Tensor, Tensor, Tensor], Tensor]
 """(tile parameters, q, labels, weight) -> dL/dq; updates the parameters in place."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ClientData:
-    """What the users that a process hosts know.
-
-    Attributes:
-        positives: training items of every user.
-        excluded: items never drawn as negatives. The honest choice is the training items; the published code
-            also leaves out the held-out ones, which no client can know.
-    """
-
-    positives: Histories
-    excluded: Histories
-
-    @classmethod
-    def from_split(cls, split: Split, negatives: str) -> "ClientData":
-        """`negatives="train"` excludes training items only; `"all"` also the held-out ones (as published)."""
-        return cls(split.train, split.train if negatives == "train" else split.seen)
-
-    @property
-    def n_users(self) -> int:
-        """Size of the population."""
-        return self.positives.n_users
-
-    @property
-    def n_items(self) -> int:
-        """Size of the catalogue."""
-        return self.positives.n_items
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,6 +1,6 @@
 """What a method registers: a name, a configuration, and how to build its two halves."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from importlib.metadata import entry_points
@@ -9,8 +9,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
+from privfed.data import Histories
 from privfed.federation import Clients, Message, ReleaseKind, Server, Streams
-from privfed.methods.local_training import ClientData
+from privfed.methods.client_data import ClientData
 from privfed.updates import Schema
 
 
@@ -22,10 +23,18 @@ class MethodConfig(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All a server may know of a population: how many pseudonyms and how many items there are."""
+    """All a server may know of a population.
+
+    Attributes:
+        n_users: how many pseudonyms there are.
+        n_items: size of the catalogue.
+        public: training items of every user, where the problem declares them public (`Method.public_target`); None
+            everywhere else.
+    """
 
     n_users: int
     n_items: int
+    public: Histories | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +67,16 @@ class Method:
         clients: (config, data, streams) -> private halves.
         reads: one sentence on what the server learns by design.
         step: the local training step, which a device may also run alone before it recommends; None where
-            there is nothing to train.
+            there is nothing to train, or where a device brings itself up to date whenever it is asked for scores.
+        uploads_once: whether clients are asked in the first round only.
+        public_target: whether the problem declares training items of the target behaviour public, so that the server
+            has them and only examinations are private.
+        program: server -> schemas of all asks of a round, one after the other; by default the server's own, once.
+        chunk: clients that are best trained together; None leaves it to the engine.
         item_block: the block of an upload with one row per item, which item attacks look at; on the way out of
             the model, where rows go in too. Here and below a `*` stands for anything and means the last block of
-            the server's schema that fits: `decoder.*.weight` is the last layer, however deep the decoder.
+            the server's schema that fits: `decoder.*.weight` is the last layer, however deep the decoder. None where
+            no upload of the training step has a row per item.
         input_block: the block with one row per item on the way into the model: the first layer of an autoencoder.
         bias_block: the block with one number per item: the last layer's bias.
         extra_asks: settings -> asks of the first round besides the training step's.
@@ -81,19 +96,25 @@ class Method:
     clients: Callable[[Any, ClientData, Streams], Clients]
     reads: str
     step: str | None = "train"
-    item_block: str = "items"
+    uploads_once: bool = False
+    public_target: bool = False
+    program: Callable[[Any], Sequence[Schema]] = lambda server: [server.schema]
+    chunk: int | None = None
+    item_block: str | None = "items"
     input_block: str | None = None
     bias_block: str | None = None
     pull: Callable[[Message, Tensor], Tensor] | None = None
     interaction_level: bool = False
     extra_asks: Callable[[Any], int] = lambda config: 0  # noqa: ARG005 (most methods have none, whatever their settings)
 
-    def item_blocks(self, schema: Schema) -> ItemBlocks:
-        """The blocks of `schema` that play each role.
+    def item_blocks(self, schema: Schema) -> ItemBlocks | None:
+        """The blocks of `schema` that play each role; None where uploads have no row per item.
 
         Raises:
             BlockError: a role's name fits none of them.
         """
+        if self.item_block is None:
+            return None
         return ItemBlocks(
             self._last(self.item_block, schema),
             None if self.input_block is None else self._last(self.input_block, schema),

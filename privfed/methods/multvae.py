@@ -29,7 +29,7 @@ from privfed.federation import (
     Purpose,
     Streams,
 )
-from privfed.methods.local_training import ClientData
+from privfed.methods.client_data import ClientData
 from privfed.methods.method import Facts, Method, MethodConfig
 from privfed.methods.server_optimiser import ServerOptimiser
 from privfed.methods.vae_clients import UserRows, whole
@@ -214,5 +214,6 @@ METHOD = Method(
     clients=MultVAEClients,
     reads="every user's whole interaction list",
     step=None,
+    uploads_once=True,
     item_block=HISTORY,
 )

@@ -12,7 +12,8 @@ from torch import Tensor
 from privfed.federation import PUBLIC, Call, Message, PrivateState, Purpose, Streams
 from privfed.methods.interaction_dp import InteractionTrainer
 from privfed.methods.linear_clients import LinearClients
-from privfed.methods.local_training import ClientData, Parameters
+from privfed.methods.client_data import ClientData
+from privfed.methods.local_training import Parameters
 from privfed.methods.method import Method, MethodConfig
 from privfed.methods.table_server import TableServer
 from privfed.models.heads import LinearHead, kaiming_uniform

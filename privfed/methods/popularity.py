@@ -11,7 +11,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from privfed.federation import Call, Federation, Message, PrivateHalves, PrivateState, Streams
-from privfed.methods.local_training import ClientData
+from privfed.methods.client_data import ClientData
 from privfed.methods.method import Facts, Method, MethodConfig
 from privfed.updates import Block, ClientUpdates, Rows, Schema
 
@@ -84,5 +84,6 @@ METHOD = Method(
     clients=PopularityClients,
     reads="how many users have each item",
     step=None,
+    uploads_once=True,
     item_block="counts",
 )

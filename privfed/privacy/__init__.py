@@ -9,6 +9,7 @@ from privfed.privacy.budget import (
     laplace_budget,
     solve_laplace,
 )
+from privfed.privacy.cover import Cover, EveryRow, FakeItems, OwnRows, RandomisedResponse, SupportClaim
 from privfed.privacy.errors import AccountingError, LedgerError, PlanError, PrivacyError, configure, explain
 from privfed.privacy.forecast import Forecast, forecast
 from privfed.privacy.gaussian import AdaptiveClip, CentralGaussian, LocalGaussian
@@ -20,11 +21,12 @@ from privfed.privacy.mechanisms import SchemaSummary
 from privfed.privacy.plan import PrivacyPlan
 from privfed.privacy.protections import Clip, ClipOnly, LocalLaplace, Noise, Nothing, UnclippedNoise
 from privfed.privacy.sampling import All, Epoch, Fixed, Poisson
-from privfed.privacy.secure import DistributedGaussian, SecureSum
+from privfed.privacy.secure import DistributedGaussian, SecureSum, SharedSum
 from privfed.privacy.target import plan_for_target
 
 if TYPE_CHECKING:
     from privfed.privacy.client_guard import ClientGuard
+    from privfed.privacy.covering import Covered, draw_cover
     from privfed.privacy.ring_code import RingCode
     from privfed.privacy.server_guard import ServerGuard
 
@@ -36,9 +38,13 @@ __all__ = [
     "ClientGuard",
     "Clip",
     "ClipOnly",
+    "Cover",
+    "Covered",
     "DistributedGaussian",
     "Entry",
     "Epoch",
+    "EveryRow",
+    "FakeItems",
     "Fixed",
     "Forecast",
     "GaussianBudget",
@@ -53,16 +59,21 @@ __all__ = [
     "LocalLaplace",
     "Noise",
     "Nothing",
+    "OwnRows",
     "PlanError",
     "Poisson",
     "PrivacyError",
     "PrivacyPlan",
+    "RandomisedResponse",
     "RingCode",
     "SchemaSummary",
     "SecureSum",
     "ServerGuard",
+    "SharedSum",
+    "SupportClaim",
     "UnclippedNoise",
     "configure",
+    "draw_cover",
     "explain",
     "forecast",
     "gaussian_budget",
@@ -76,6 +87,8 @@ __getattr__ = lazily(
     __name__,
     {
         "ClientGuard": "client_guard",
+        "Covered": "covering",
+        "draw_cover": "covering",
         "RingCode": "ring_code",
         "ServerGuard": "server_guard",
     },

@@ -5,7 +5,7 @@ noise on every coordinate makes its upload dense.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel, ConfigDict
 from scipy.special import bdtr
@@ -16,7 +16,7 @@ from privfed.privacy.guarantee import Epsilon, Guarantee, guarantee_for
 from privfed.privacy.mechanisms import Empty, Exact, Gaussian, SchemaSummary, Unbounded, fuse, mechanism_for, reason_of
 from privfed.privacy.plan import PrivacyPlan
 from privfed.privacy.sampling import Poisson
-from privfed.privacy.secure import DistributedGaussian, SecureSum, ring_bytes
+from privfed.privacy.secure import DistributedGaussian, SecureSum, SharedSum, ring_bytes
 from privfed.updates import Schema, upload_bytes
 
 _ROW_ID_BYTES = 4
@@ -63,7 +63,7 @@ def forecast(
     *,
     rounds: int,
     population: int,
-    up: Schema,
+    up: Schema | Sequence[Schema],
     down: Schema,
     touched_rows: Mapping[str, float] | None = None,
     asks_per_round: int = 1,
@@ -76,11 +76,11 @@ def forecast(
         plan: the run's privacy plan.
         rounds: rounds of the run.
         population: number of users.
-        up: blocks that one ask uploads.
+        up: blocks that one ask uploads; where the asks of a round differ, those of each.
         down: blocks that one ask downloads.
         touched_rows: for uploaded blocks that are sent as rows, how many rows a client touches on average;
             blocks not named are dense. Noise on every coordinate makes all of them dense.
-        asks_per_round: asks of one draw, each with this upload and download.
+        asks_per_round: times that these asks come in one draw, each with this download.
         extra_asks: asks of the first round besides; taken to upload as much as the others.
         seconds_per_round: measured or guessed computing time of one round.
 
@@ -95,7 +95,13 @@ def forecast(
     bound = sampling.worst(rounds, population)
     likely = bound if plan.amplifies else sampling.likely_worst(rounds, population)
     per_round = sampling.expected(population)
-    up_bytes = _upload_bytes(plan, up, touched_rows or {}) * asks_per_round
+    asks = [up] if isinstance(up, Mapping) else list(up)
+    tables = {name for ask in asks for name, block in ask.items() if len(block.shape) == 2}
+    if unknown := [name for name in touched_rows or () if name not in tables]:
+        raise PlanError(f"touched_rows names {unknown[0]!r}, which is not a table among the blocks {list(tables)}")
+    up_bytes = sum(_upload_bytes(plan, ask, touched_rows or {}) for ask in asks) * asks_per_round
+    asks_per_round *= len(asks)
+    blocks = {name: block for ask in asks for name, block in ask.items()} if len(asks) > 1 else asks[0]
     down_bytes = float(upload_bytes(down) * asks_per_round)
     return Forecast(
         rounds=rounds,
@@ -103,9 +109,9 @@ def forecast(
         participants_per_round=per_round,
         uploads_bound=bound * asks_per_round + extra_asks,
         uploads_likely=likely * asks_per_round + extra_asks,
-        guarantee=guarantee_for(plan, planned(plan, up, population, bound, asks_per_round, extra_asks), population),
+        guarantee=guarantee_for(plan, planned(plan, blocks, population, bound, asks_per_round, extra_asks), population),
         epsilon_likely=guarantee_for(
-            plan, planned(plan, up, population, likely, asks_per_round, extra_asks), population
+            plan, planned(plan, blocks, population, likely, asks_per_round, extra_asks), population
         ).epsilon,
         up_bytes_per_client_round=up_bytes,
         down_bytes_per_client_round=down_bytes,
@@ -118,7 +124,7 @@ def forecast(
 
 def _lost_share(plan: PrivacyPlan, population: int) -> float:
     """Chance that a secret coin per user leaves a round with fewer clients than the plan opens."""
-    if not isinstance(plan.protection, SecureSum | DistributedGaussian):
+    if not isinstance(plan.protection, SecureSum | SharedSum | DistributedGaussian):
         return 0.0
     short = plan.protection.fewest - 1
     if isinstance(plan.sampling, Poisson):
@@ -147,15 +153,15 @@ def planned(
 
 def _upload_bytes(plan: PrivacyPlan, up: Schema, touched_rows: Mapping[str, float]) -> float:
     """Bytes of one client's upload of one ask: dense, or rows with a 32-bit id each."""
-    unknown = [name for name in touched_rows if name not in up or len(up[name].shape) != 2]
-    if unknown:
-        raise PlanError(f"touched_rows names {unknown[0]!r}, which is not a table among the blocks {list(up)}")
     if isinstance(plan.protection, SecureSum | DistributedGaussian):
         return float(ring_bytes(plan.protection, up))
+    if isinstance(plan.protection, SharedSum):
+        return plan.protection.upload_bytes(up, touched_rows)
     if plan.protection.dense:
         return float(upload_bytes(up))
     dense = upload_bytes({name: block for name, block in up.items() if name not in touched_rows})
     return dense + sum(
         min(rows, up[name].shape[0]) * (_REAL_BYTES * up[name].shape[1] + _ROW_ID_BYTES)
         for name, rows in touched_rows.items()
+        if name in up
     )

@@ -24,7 +24,7 @@ from privfed.privacy.protections import (
     number,
 )
 from privfed.privacy.sampling import All, Sampling
-from privfed.privacy.secure import DistributedGaussian, SecureSum
+from privfed.privacy.secure import DistributedGaussian, SecureSum, SharedSum
 
 SMALLEST_DELTA = 1e-10
 """Below it the floating-point convolutions of the accountants can no longer be trusted."""
@@ -38,6 +38,7 @@ Protection = Annotated[
     | InteractionDPSGD
     | CentralGaussian
     | SecureSum
+    | SharedSum
     | DistributedGaussian,
     Field(discriminator="kind"),
 ]
@@ -51,6 +52,7 @@ _PRESETS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "interaction-dpsgd": ("interaction_dpsgd", {}),
     "central-gaussian": ("central_gaussian", {}),
     "secure-sum": ("secure_sum", {}),
+    "shared-sum": ("shared_sum", {}),
     "distributed-gaussian": ("distributed_gaussian", {}),
 }
 """Preset name -> kind and default fields. 0.3 is the noise of the GPFedRec experiments reproduced here."""
@@ -87,7 +89,7 @@ class PrivacyPlan(BaseModel):
 
         Args:
             name: `none`, `clip`, `published-noise`, `local-laplace`, `local-gaussian`,
-                `interaction-dpsgd`, `central-gaussian`, `secure-sum` or `distributed-gaussian`.
+                `interaction-dpsgd`, `central-gaussian`, `secure-sum`, `shared-sum` or `distributed-gaussian`.
             **fields: fields of the protection; `delta` and `sampling` (a rule or its dictionary) go to the
                 plan.
 

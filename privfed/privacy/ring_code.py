@@ -14,17 +14,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from privfed.privacy.errors import PlanError
 from privfed.privacy.secure import DistributedGaussian, SecureSum, noise_code
+from privfed.privacy.share_code import CLIP_SLACK, integer_code
 from privfed.updates import Schema
-from secure_agg.encoding import FixedPoint, IntegerCode, Ring
+from secure_agg.encoding import FixedPoint, Ring
 from secure_agg.noise import DistributedMechanism
 from secure_agg.prg import Words
 
 KEY_WORDS = 8
 """Random 32-bit words that key one client's rounding and noise."""
-
-_CLIP_SLACK = 1e-6
 
 
 class RingCode:
@@ -51,9 +49,9 @@ class RingCode:
         if self.coordinates and isinstance(protection, DistributedGaussian):
             self.mechanism = noise_code(protection, self.coordinates, most)
         elif self.coordinates:
-            bound = protection.clip_norm * (1 + _CLIP_SLACK)
+            bound = protection.clip_norm * (1 + CLIP_SLACK)
             self._fixed = FixedPoint.for_sum(self.ring, bound=bound, clients=most)
-        self._codes = {name: self._exact(name, most) for name in self.integer}
+        self._codes = {name: integer_code(self.ring, name, schema[name], most) for name in self.integer}
 
     @property
     def length(self) -> int:
@@ -101,12 +99,3 @@ class RingCode:
             out[name] = torch.from_numpy(flat[at : at + block.size] / block.weight).view(block.shape)
             at += block.size
         return out
-
-    def _exact(self, name: str, most: int) -> IntegerCode:
-        bound = self.schema[name].bound
-        if bound is None:
-            raise PlanError(
-                f"integer block {name!r} declares no bound, and a secure sum cannot prove that it fits the ring: "
-                f"declare Block(..., bound=largest absolute value)"
-            )
-        return IntegerCode(self.ring, bound, most)

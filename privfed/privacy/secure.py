@@ -1,4 +1,4 @@
-"""Sums that nobody sees the parts of: `SecureSum`, and `DistributedGaussian`, which adds noise in shares.
+"""Sums that nobody sees the parts of: `SecureSum`, `SharedSum`, and `DistributedGaussian`, which adds noise in shares.
 
 A secure sum hides single uploads from the server and gives no differential privacy: the exact sum is revealed. With a
 share of integer noise from every client the sum is private against the server too, as long as at least `n_min_honest`
@@ -9,18 +9,22 @@ Liu and Steinke 2021).
 Who takes part in a secure sum is visible, so sampling amplifies nothing here.
 """
 
+import math
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from privfed.privacy.cover import Cover, EveryRow
 from privfed.privacy.errors import PlanError
-from privfed.privacy.gaussian import ClippedL2, NoiseMultiplier
-from privfed.privacy.protections import Neighbours, Release, number
+from privfed.privacy.gaussian import ClippedL2, L2ClipNorm, NoiseMultiplier
+from privfed.privacy.protections import Clip, Neighbours, ProtectionModel, Release, number
 from privfed.privacy.sampling import Trust
 from privfed.updates import Schema
 from secure_agg.encoding import Ring
 from secure_agg.noise import DistributedMechanism, fit_to_ring
+from secure_agg.sparse import share_bytes
 
 RingBits = Literal[16, 32, 64]
 
@@ -55,6 +59,67 @@ class SecureSum(ClippedL2):
         """A sum alone bounds nothing."""
         return (
             "secure aggregation hides single uploads but reveals their exact sum, and a sum without noise bounds "
+            "nothing about any one of them"
+        )
+
+
+class SharedSum(ProtectionModel):
+    """Additive shares between aggregators that do not collude: values are hidden, and rows as far as a cover hides them.
+
+    Clients send tables row by row, so an upload is as long as the history and its cover, not as the catalogue; rows
+    with few clients are not opened. Integer blocks travel exactly. Real ones need a clip, for the room they take.
+    """
+
+    release: ClassVar[Release] = "total"
+    kind: Literal["shared_sum"] = "shared_sum"
+    aggregators: Literal[2, 3] = Field(default=2, description="how many hold shares; one of them must be honest")
+    cover: Cover = Field(default=EveryRow(), description="which rows of a table a client sends besides its own")
+    min_cohort: int = Field(
+        default=FEWEST_SUMMED,
+        ge=2,
+        description="clients without which a row, or a round, is not opened",
+    )
+    bits: Literal[32, 64] = Field(default=64, description="width of a ring word: 32 or 64")
+    clip_norm: L2ClipNorm | None = Field(
+        default=None, description="the largest L2 norm of an upload's real blocks; integers need none"
+    )
+
+    @property
+    def clip(self) -> Clip | None:
+        """The joint clip over all real blocks, where there is one."""
+        return None if self.clip_norm is None else Clip(self.clip_norm, 2)
+
+    @property
+    def trust(self) -> Trust:
+        """That the aggregators do not pool their shares."""
+        return "distributed"
+
+    @property
+    def label(self) -> str:
+        """Names aggregators, cover and the fewest clients of a row."""
+        return f"shares between {self.aggregators} ({self.cover.label}, at least {self.min_cohort} clients a row)"
+
+    @property
+    def fewest(self) -> int:
+        """Clients without which a round is not opened."""
+        return self.min_cohort
+
+    def upload_bytes(self, schema: Schema, sent_rows: Mapping[str, float]) -> float:
+        """Bytes of one client's shares of one ask, rows having been named at enrolment.
+
+        Args:
+            schema: blocks of the ask.
+            sent_rows: table blocks sent row by row -> rows that a client sends, cover included; others are whole.
+        """
+        rows = {} if isinstance(self.cover, EveryRow) else sent_rows
+        words = sum(min(rows.get(n, math.inf), b.shape[0]) * b.size / b.shape[0] for n, b in schema.items())
+        return share_bytes(words, Ring(self.bits), self.aggregators)
+
+    @property
+    def unbounded_reason(self) -> str | None:
+        """A sum alone bounds nothing."""
+        return (
+            "secret sharing hides single uploads but their exact sums are opened, and a sum without noise bounds "
             "nothing about any one of them"
         )
 

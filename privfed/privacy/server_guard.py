@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from jaxtyping import Int64
@@ -15,7 +16,7 @@ from privfed.privacy.ledger import Ledger
 from privfed.privacy.mechanisms import SchemaSummary
 from privfed.privacy.plan import PrivacyPlan
 from privfed.privacy.ring_code import RingCode
-from privfed.privacy.secure import DistributedGaussian, SecureSum
+from privfed.privacy.secure import DistributedGaussian, SecureSum, SharedSum
 from privfed.updates import Schema
 
 
@@ -82,7 +83,7 @@ class ServerGuard:
     def opens(self, members: int) -> bool:
         """Whether a round of so many clients may be opened: sums and noise in shares need enough of them."""
         protection = self.plan.protection
-        return not isinstance(protection, SecureSum | DistributedGaussian) or members >= protection.fewest
+        return not isinstance(protection, SecureSum | SharedSum | DistributedGaussian) or members >= protection.fewest
 
     def add_noise_(
         self,
@@ -125,12 +126,19 @@ class ServerGuard:
                 z = self._streams.normal(Purpose.NOISE, round, address, [SERVER], block.size)[0]
                 sums[name].view(-1).add_(z, alpha=deviation / block.weight)
 
-    def total(self, sums: Mapping[str, Tensor], cohort: Cohort, members: int, schema: Schema) -> Total:
+    def total(
+        self,
+        sums: Mapping[str, Tensor],
+        cohort: Cohort,
+        members: int,
+        schema: Schema,
+        opened: Mapping[str, Tensor] = MappingProxyType({}),
+    ) -> Total:
         """A sum with its denominator: the expected cohort under sampling or noise, else the realised one."""
         weights = [name for name, block in schema.items() if block.divides]
         if weights:
-            return Total(sums, float(math.fsum(sums[name].sum().item() for name in weights)))
-        return Total(sums, cohort.expected if self.plan.fixed_denominator else float(members))
+            return Total(sums, float(math.fsum(sums[name].sum().item() for name in weights)), opened)
+        return Total(sums, cohort.expected if self.plan.fixed_denominator else float(members), opened)
 
     def individual(self, members: Int64[Tensor, " members"], uploads: Mapping[str, Tensor]) -> Individual:
         """Every upload under its pseudonym."""

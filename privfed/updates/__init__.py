@@ -8,16 +8,19 @@ from privfed.updates.tiles import TILE, padded, tiles
 
 if TYPE_CHECKING:
     from privfed.updates.client_updates import ClientUpdates
+    from privfed.updates.code_products import CodeProducts
     from privfed.updates.low_rank import LowRank
-    from privfed.updates.parts import Dense, Part, Rows, add_rows_
+    from privfed.updates.parts import Dense, Part, RowPattern, Rows, add_rows_
 
 __all__ = [
     "TILE",
     "Block",
     "ClientUpdates",
+    "CodeProducts",
     "Dense",
     "LowRank",
     "Part",
+    "RowPattern",
     "Rows",
     "Schema",
     "UpdateError",
@@ -32,9 +35,11 @@ __getattr__ = lazily(
     __name__,
     {
         "ClientUpdates": "client_updates",
+        "CodeProducts": "code_products",
         "LowRank": "low_rank",
         "Dense": "parts",
         "Part": "parts",
+        "RowPattern": "parts",
         "Rows": "parts",
         "add_rows_": "parts",
     },

@@ -1,6 +1,6 @@
 """The representations a part of an update can have: `Dense` (stacked) and `Rows` (ragged ids and values).
 
-A third, `LowRank` (outer products), has its own file.
+`LowRank` (outer products) and `CodeProducts` (weighted products of binary codes) have files of their own.
 
 A part names its block and the clients (positions in the cohort) that own its values. Owners may be a subset
 of the cohort, so clients of unequal size need no other code.
@@ -133,16 +133,53 @@ class Dense:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class RowPattern:
+    """Which rows of a table some clients send, for cohorts that send the same rows again and again: checked once.
+
+    Attributes:
+        clients: how many clients there are.
+        rows: rows of the table.
+        owner: position of the client behind every entry.
+        ids: its row.
+
+    Raises:
+        UpdateError: pairs (owner, row) that are out of range, repeated or not in ascending order.
+    """
+
+    clients: int
+    rows: int
+    owner: Int64[Tensor, " k"]
+    ids: Int64[Tensor, " k"]
+
+    def __post_init__(self) -> None:
+        if len(self.owner) == 0:
+            return
+        if not (0 <= int(self.owner.min()) and int(self.owner.max()) < self.clients):
+            raise UpdateError(f"owners must be positions 0..{self.clients - 1} in the cohort")
+        if not (0 <= int(self.ids.min()) and int(self.ids.max()) < self.rows):
+            raise UpdateError(f"row ids must lie in 0..{self.rows - 1}")
+        key = self.owner * self.rows + self.ids
+        if bool((key[1:] <= key[:-1]).any()):
+            raise UpdateError("(owner, row) pairs must be distinct and ascending")
+
+    def with_values(self, block: str, values: Num[Tensor, "k width"]) -> "Rows":
+        """The rows with these values, which need no check of their own."""
+        return Rows(block, self.owner, self.ids, values, self)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Rows:
     """Ragged rows of a table: client `owner[j]` sends `values[j]` for row `ids[j]`.
 
-    Pairs (owner, id) are distinct and in ascending order, so a row is found by bisection.
+    Pairs (owner, id) are distinct and in ascending order, so a row is found by bisection. Where they are those of a
+    `pattern`, they have been checked already.
     """
 
     block: str
     owner: Int64[Tensor, " k"]
     ids: Int64[Tensor, " k"]
     values: Num[Tensor, "k width"]
+    pattern: RowPattern | None = None
 
     @property
     def nbytes(self) -> int:
@@ -155,7 +192,10 @@ class Rows:
 
     def check(self, block: Block, clients: int) -> None:
         """Refuse ids outside the table, repeated or unordered pairs, owners outside the cohort."""
-        check_owner(self.block, self.owner, self.values, block, clients)
+        checked = self.pattern is not None and self.pattern.owner is self.owner and self.pattern.ids is self.ids
+        if not checked:
+            check_owner(self.block, self.owner, self.values, block, clients)
+        check_kind(self.block, self.values, block)
         if len(block.shape) != 2 or self.values.shape[1] != block.shape[1]:
             raise UpdateError(
                 f"block {self.block!r} was declared with shape {block.shape} but the update holds rows of "
@@ -165,13 +205,16 @@ class Rows:
             raise UpdateError(
                 f"block {self.block!r}: {len(self.ids)} row ids for {len(self.values)} rows; give one each"
             )
-        if len(self.ids) == 0:
-            return
-        if int(self.ids.min()) < 0 or int(self.ids.max()) >= block.shape[0]:
-            raise UpdateError(f"block {self.block!r}: row ids must lie in 0..{block.shape[0] - 1}")
-        key = self.owner * block.shape[0] + self.ids
-        if bool((key[1:] <= key[:-1]).any()):
-            raise UpdateError(f"block {self.block!r}: (owner, row) pairs must be distinct and ascending")
+        if self.pattern is not None and (self.pattern.clients, self.pattern.rows) != (clients, block.shape[0]):
+            raise UpdateError(
+                f"block {self.block!r}: the pattern is of {self.pattern.clients} clients and {self.pattern.rows} rows, "
+                f"the ask of {clients} and {block.shape[0]}; build it for the ask"
+            )
+        if not checked:
+            try:
+                RowPattern(clients, block.shape[0], self.owner, self.ids)
+            except UpdateError as error:
+                raise UpdateError(f"block {self.block!r}: {error}") from error
 
     def norm_power(self, order: int, clients: int) -> Float[Tensor, " clients"]:
         """Sum of |value|^order per client, in float64."""
@@ -183,8 +226,11 @@ class Rows:
         self.values.mul_(factors[self.owner].unsqueeze(1).to(self.values.dtype))
 
     def add_to(self, total: Tensor) -> None:
-        """Sum rows of equal id, in the dtype of the values within one call."""
-        total.add_(sum_rows(self.values, self.ids, len(total)))
+        """Sum rows of equal id, in the dtype of the values within one call; whole numbers exactly."""
+        if self.values.is_floating_point():
+            total.add_(sum_rows(self.values, self.ids, len(total)))
+        else:
+            total.view(-1, self.values.shape[1]).index_add_(0, self.ids, self.values)
 
     def fills(self, slots: Int64[Tensor, " clients"], rows: int) -> bool:  # noqa: ARG002
         """Rows are sparse: never assumed."""
@@ -254,5 +300,10 @@ def check_owner(name: str, owner: Int64[Tensor, " k"], values: Tensor, block: Bl
         raise UpdateError(f"block {name!r}: {len(owner)} owners for {len(values)} values; give one owner per value")
     if len(owner) and (int(owner.min()) < 0 or int(owner.max()) >= clients):
         raise UpdateError(f"block {name!r}: owners must be positions 0..{clients - 1} in the cohort")
+    check_kind(name, values, block)
+
+
+def check_kind(name: str, values: Tensor, block: Block) -> None:
+    """Refuse reals in an integer block."""
     if block.kind == "integer" and values.is_floating_point():
         raise UpdateError(f"block {name!r} was declared as integer but the update holds {values.dtype} values")

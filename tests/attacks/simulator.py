@@ -75,3 +75,31 @@ def locally_private(rng, blocks, clip=1.0, noise_multiplier=5.0):
         clipped = block * factor.reshape(-1, *[1] * (block.ndim - 1))
         out[name] = (clipped + rng.normal(0, noise_multiplier * clip, block.shape)).astype(np.float32)
     return out
+
+
+def shopping(rng, n_users, n_items, bought=(3, 9), looked=(10, 30), taste=1.0):
+    """Purchases, examinations (disjoint) and how each item fits each user; drawn by popularity times taste."""
+    fit = taste * rng.normal(size=(n_users, 4)) @ rng.normal(size=(4, n_items)) / 2
+    weight = np.log(popularity_weights(n_items)) + fit
+    order = (-weight - rng.gumbel(size=weight.shape)).argsort(axis=1)
+    n_bought, n_looked = rng.integers(*bought, n_users), rng.integers(*looked, n_users)
+    public, examined = np.zeros((2, n_users, n_items), bool)
+    for user, (b, e) in enumerate(zip(n_bought, n_looked, strict=True)):
+        mixed = rng.permutation(order[user, : b + e])
+        public[user, mixed[:b]] = True
+        examined[user, mixed[b:]] = True
+    return public, examined, fit.astype(np.float32)
+
+
+def covered(rng, public, examined, rho, weight=None):
+    """Supports with rho cover items per real item, uniform or by weight, without replacement (exponential keys)."""
+    real = public | examined
+    with np.errstate(divide="ignore"):
+        key = rng.exponential(size=real.shape) / (1.0 if weight is None else weight)
+    rank = np.where(real, np.inf, key).argsort(axis=1).argsort(axis=1)
+    return real | (rank < np.rint(rho * real.sum(axis=1, keepdims=True))) & ~real
+
+
+def randomised(rng, public, examined, q, p):
+    """Supports by randomised response; purchases are always sent."""
+    return public | (rng.random(public.shape) < np.where(examined, q, p))

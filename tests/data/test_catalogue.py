@@ -47,10 +47,13 @@ def test_the_names(bare_machine):
     assert [dataset.name for dataset in catalogue.list()] == [
         "ml-100k",
         "ml-1m",
+        "ml-100k-behaviours",
         "synthetic",
         "synthetic-small",
+        "synthetic-funnel",
+        "synthetic-funnel-small",
     ]
-    assert [dataset.synthetic for dataset in catalogue.list()] == [False, False, True, True]
+    assert [dataset.synthetic for dataset in catalogue.list()] == [False] * 3 + [True] * 4
     assert find("ml-100k") is None
     assert find("synthetic").route == "generated"
     assert load("synthetic-small", offline=True).card.synthetic
@@ -108,6 +111,22 @@ def test_any_folder_in_the_environment_folder_has_a_name(bare_machine, tmp_path,
     monkeypatch.setenv("PRIVFED_DATA", str(tmp_path / "absent"))
     with pytest.raises(DataError, match="which is not a folder"):
         load("ml-100k")
+
+
+def test_a_derived_data_set_lies_where_its_source_does(bare_machine, tmp_path, monkeypatch):
+    rows = [f"{user}\t{item}\t{5 - (user + item) % 2 * 3}\t{user}" for user in range(1, 42) for item in range(1, 13)]
+    fill(tmp_path / "ml-100k", content="\n".join(rows) + "\n")
+    with pytest.raises(DataError, match=r"a folder that holds ml-100k/"):
+        load("ml-100k-behaviours", offline=True)
+    monkeypatch.setenv("PRIVFED_DATA", str(tmp_path))
+    assert find("ml-100k-behaviours").path == find("ml-100k").path == tmp_path / "ml-100k"
+    assert find("ml-100k-behaviours").name == "ml-100k-behaviours"
+    data = load("ml-100k-behaviours")
+    assert (data.name, data.behaviour_counts) == ("ml-100k-behaviours", {"buy": 246, "view": 246})
+    assert load("ml-100k-behaviours", path=tmp_path).card == data.card
+    assert "GroupLens" in data.card.terms
+    assert "GroupLens" in terms_once("ml-100k-behaviours")
+    assert terms_once("ml-100k") is None
 
 
 def test_an_installed_package_is_located_checked_and_never_imported(tmp_path, monkeypatch, small_ml_100k):

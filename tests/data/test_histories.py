@@ -59,6 +59,12 @@ def test_union_keeps_each_item_once_in_order_of_appearance(pair):
     assert lists(histories(ours).union(histories(theirs))) == expected
 
 
+@settings(max_examples=50, deadline=None)
+@given(rows_of_users())
+def test_the_complement_is_what_each_user_does_not_have(rows):
+    assert lists(histories(rows).complement()) == [sorted(set(range(N_ITEMS)) - set(row)) for row in rows]
+
+
 def test_union_of_different_catalogues_is_refused():
     a = histories([[1]])
     b = Histories(a.indptr, a.items, N_ITEMS + 1)

@@ -3,9 +3,10 @@
 import importlib.util
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from privfed.data import SplitSpec, catalogue, downloads, load, split
+from privfed.data import SplitSpec, behaviours_from_ratings, catalogue, downloads, load, split
 
 COLUMNS = ("user", "item", "rating", "timestamp")
 
@@ -111,8 +112,74 @@ def test_amazon_users_with_ten_rows_match_the_published_count(real_data):
     assert data.n_items == 11_830
 
 
-def test_jd_keeps_its_declared_catalogue_and_behaviours_apart(real_data):
-    bought = load(real_data / "jd-dfmr").only("buy")
-    assert (bought.n_users, bought.n_items) == (10_690, 13_465)
-    parts = split(bought, SplitSpec(kind="published"))
+@pytest.fixture(scope="module")
+def jd(real_data):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(catalogue.ENVIRONMENT, str(real_data))
+        return load("jd-dfmr")
+
+
+def test_jd_has_its_declared_catalogue_and_counts(jd):
+    assert (jd.n_users, jd.n_items, jd.card.distinct_items) == (10_690, 13_465, 13_058)
+    assert jd.behaviour_counts == {"buy": 71_872, "fav": 7_380, "view": 217_977}
+    assert jd.card.duplicates_dropped == 0
+    assert len(np.unique(jd.user)) == 10_690
+
+
+def test_jd_published_split_with_its_views(jd):
+    parts = split(jd, SplitSpec(kind="published", target="buy"))
     assert [len(part) for part in (parts.train, parts.valid, parts.test)] == [60_967, 5_892, 5_013]
+    assert {name: len(rows) for name, rows in parts.auxiliary.items()} == {"fav": 3_539, "view": 168_764}
+    pairs = {
+        name: part.owners * jd.n_items + part.items
+        for name, part in {"train": parts.train, "test": parts.test, "view": parts.auxiliary["view"]}.items()
+    }
+    assert not np.isin(pairs["view"], pairs["train"]).any()
+    assert np.isin(pairs["test"], pairs["view"]).mean() == pytest.approx(0.07, abs=0.005)
+
+
+def test_jd_from_files_has_the_same_codes(jd, tmp_path):
+    part_of, behaviour_of = {"train": "trn", "valid": "vld", "test": "tst"}, {"buy": "buy", "fav": "fav", "view": "pv"}
+    labels = pd.DataFrame({"part": jd.split, "behaviour": jd.behaviour})
+    rows_of = labels.groupby(["behaviour", "part"], observed=True).indices
+    for (behaviour, part), rows in rows_of.items():
+        pairs = pd.DataFrame({"user": jd.user[rows] + 1, "item": jd.item[rows] + 1})
+        pairs.to_csv(tmp_path / f"{part_of[part]}_{behaviour_of[behaviour]}", sep=" ", header=False, index=False)
+    (tmp_path / "meta.json").write_text('{"catalog": {"items": 13465}}')
+    spec = SplitSpec(kind="published", target="buy")
+    ours, theirs = split(jd, spec), split(load(tmp_path), spec)
+    assert ours.describe().removeprefix(ours.source) == theirs.describe().removeprefix(theirs.source)
+    for one, other in (
+        (ours.train, theirs.train),
+        (ours.test, theirs.test),
+        (ours.auxiliary["view"], theirs.auxiliary["view"]),
+    ):
+        assert np.array_equal(one.indptr, other.indptr)
+        assert np.array_equal(one.items, other.items)
+
+
+@pytest.mark.parametrize(
+    ("name", "users", "items", "auxiliaries"),
+    [("tmall-dfmr", 17_202, 16_177, ["fav"]), ("ub-dfmr", 20_443, 30_947, ["cart", "fav"])],
+)
+def test_tmall_and_ub_have_purchases_and_some_auxiliaries(real_data, name, users, items, auxiliaries):
+    data = load(real_data / name)
+    assert (data.n_users, data.n_items) == (users, items)
+    assert list(split(data, SplitSpec(kind="published", target="buy")).auxiliary) == auxiliaries
+
+
+def test_ml_100k_behaviours_has_the_sizes_of_the_research_note(ml_100k):
+    """What the note counts as 22,564 examinations depends on how equal times are ordered; u.data gives 22,562."""
+    data = behaviours_from_ratings(ml_100k)
+    assert (data.n_users, data.n_items) == (937, 621)
+    spec = SplitSpec(kind="user_time", target="buy", valid_fraction=0.1, test_fraction=0.1)
+    parts = split(data, spec)
+    assert [len(part) for part in (parts.train, parts.valid, parts.test)] == [39_937, 5_005, 5_456]
+    assert len(parts.auxiliary["view"]) == 22_562
+    assert parts.users_without_holdout == 0
+    early = split(data, spec.model_copy(update={"ties": "earlier_row_is_newer"}))
+    assert (len(early.train), len(early.auxiliary["view"])) == (39_937, 22_494)
+
+
+def test_ml_100k_behaviours_is_found_by_its_name(real_data, ml_100k):
+    assert load("ml-100k-behaviours", path=real_data).card.sha256 == behaviours_from_ratings(ml_100k).card.sha256

@@ -283,6 +283,9 @@ def test_a_parquet_folder_may_state_the_size_of_its_catalogue(tmp_path):
     pd.DataFrame({"user": [1, 0], "item": [2, 0]}).to_parquet(tmp_path / "interactions.parquet")
     (tmp_path / "meta.json").write_text(json.dumps({"catalog": {"users": 2, "items": 7}}))
     assert load(tmp_path).n_items == 7
+    (tmp_path / "meta.json").write_text(json.dumps({"catalog": {"items": "many"}}))
+    with pytest.raises(DataError, match=r"gives 'many' as catalog.items: write the number of items"):
+        load(tmp_path)
     (tmp_path / "meta.json").write_text("{")
     with pytest.raises(DataError, match=r"meta.json is not valid JSON"):
         load(tmp_path)
@@ -290,3 +293,65 @@ def test_a_parquet_folder_may_state_the_size_of_its_catalogue(tmp_path):
     (tmp_path / "interactions.parquet").write_bytes(b"PAR?")
     with pytest.raises(DataError, match="not a readable parquet file"):
         load(tmp_path)
+
+
+BEHAVIOURS = {
+    "trn_buy": "1 5\n2 7\n",
+    "vld_buy": "1 2\n",
+    "tst_buy": "2 5\n1 5\n",
+    "trn_pv": "1 5\n3 1\n",
+    "trn_fav": "2 2\n",
+    "trn_cart": "2 2\n",
+}
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_behaviour_files(tmp_path, zipped):
+    data = load(write(tmp_path / "JD", BEHAVIOURS | {"readme.txt": "more"}, zipped=zipped))
+    assert data.name == "JD"
+    assert data.behaviour_counts == {"buy": 4, "cart": 1, "fav": 1, "view": 2}
+    assert data.user_ids.tolist() == [1, 2, 3]
+    assert data.item_ids.tolist() == [1, 2, 5, 7]
+    assert data.card.duplicates_dropped == 1
+    assert data.timestamp is None
+    result = split(data, SplitSpec(kind="published", target="buy"))
+    assert [data.item_ids[part.items].tolist() for part in (result.train, result.valid, result.test)] == [
+        [5, 7],
+        [2],
+        [5],
+    ]
+    assert {name: rows.counts.tolist() for name, rows in result.auxiliary.items()} == {
+        "cart": [0, 1, 0],
+        "fav": [0, 1, 0],
+        "view": [0, 0, 1],
+    }
+    few = load(write(tmp_path / "few", {name: BEHAVIOURS[name] for name in ("trn_buy", "trn_fav")}))
+    assert few.behaviour_counts == {"buy": 2, "fav": 1}
+
+
+def test_behaviour_files_may_state_the_size_of_their_catalogue(tmp_path):
+    folder = write(tmp_path / "JD", BEHAVIOURS | {"meta.json": '{"catalog": {"items": 9}, "terms": "ask first"}'})
+    data = load(folder)
+    assert (data.n_items, data.item_ids.tolist(), data.card.terms) == (9, list(range(1, 10)), "ask first")
+    assert data.item.min() == 0
+    assert load(folder / "trn_buy").card.sha256 == data.card.sha256
+    write(folder, {"trn_pv": "1 5\n3 10\n"})
+    with pytest.raises(DataError, match=r"JD/trn_pv, line 2: item 10 is not among the 9 items"):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("trn_pv", "1 5\n3\n", r"trn_pv, line 2 is malformed \('3'\): expected 2 fields \(user, item\)"),
+        ("tst_buy", "1 5\n\n3 1\n", r"tst_buy, line 2 is malformed"),
+        ("vld_buy", "1\t5\n", r"vld_buy, line 1 is malformed"),
+        ("trn_fav", "1 x\n", r"trn_fav, line 1 .* the item must be a whole number, found 'x'"),
+        ("trn_cart", "1 5\n2 -1\n", r"trn_cart, line 2: the item id is negative \(-1\)"),
+        ("trn_fav", "", "trn_fav is empty"),
+    ],
+)
+def test_a_bad_behaviour_file_is_refused_in_one_sentence(tmp_path, name, content, message):
+    with pytest.raises(DataError, match=message) as caught:
+        load(write(tmp_path, BEHAVIOURS | {name: content}))
+    assert "\n" not in str(caught.value)

@@ -91,6 +91,41 @@ def test_ratio_split_partitions_each_user_and_leaves_something_to_train(counts, 
     assert parts(again) == parts(result)
 
 
+def naive_user_time(rows, valid, test):
+    """rows: (user, item, time) in file order; shares as fractions of hundredths, so nothing is rounded."""
+    result = []
+    for user in sorted({u for u, _, _ in rows}):
+        mine = sorted((t, position, i) for position, (u, i, t) in enumerate(rows) if u == user)
+        items = [i for _, _, i in mine]
+        trained = max(1, (100 - valid - test) * len(items) // 100)
+        held = max(trained, (100 - test) * len(items) // 100)
+        result.append((items[:trained], items[trained:held], items[held:]))
+    return result
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 29), st.integers(0, 9)), min_size=1, max_size=80),
+    valid=st.integers(0, 49),
+    test=st.integers(0, 50),
+)
+def test_user_time_agrees_with_a_plain_loop(rows, valid, test):
+    rows = list({(u, i): (u, i, t) for u, i, t in rows}.values())
+    user, item, time = zip(*rows, strict=True)
+    data = build("toy", user, item, timestamp=time, catalogue=30)
+    result = split(data, SplitSpec(kind="user_time", valid_fraction=valid / 100, test_fraction=test / 100))
+    assert parts(result) == naive_user_time(rows, valid, test)
+
+
+def test_user_time_needs_a_time_and_says_its_shares():
+    spec = SplitSpec(kind="user_time", valid_fraction=0.1, test_fraction=0.1)
+    timed = split(build("toy", [1] * 10, range(10), order=range(10)), spec)
+    assert parts(timed) == [(list(range(8)), [8], [9])]
+    assert "test the newest 0.1, validation the 0.1 before" in timed.describe()
+    with pytest.raises(DataError, match=r"kind=\"published\".* or the ratio split .* or supply an order column"):
+        split(build("toy", [1] * 3, [1, 2, 3], split=["train"] * 3), spec)
+
+
 def test_ratio_split_depends_on_the_seed_and_not_on_position():
     data = build("toy", np.zeros(200, dtype=int), np.arange(200))
     tested = [split(data, SplitSpec(kind="ratio", seed=seed)).test.items for seed in range(40)]
@@ -105,13 +140,6 @@ def test_published_split_is_followed():
     assert result.users_without_holdout == 1
     with pytest.raises(DataError, match="published without a split"):
         split(build("toy", [1], [1]), SplitSpec(kind="published"))
-
-
-def test_mixed_behaviours_are_refused():
-    data = build("toy", [1] * 3, [1, 2, 3], behaviour=["buy", "view", "buy"], split=["train", "train", "test"])
-    with pytest.raises(DataError, match=r"interactions.only\('buy'\)"):
-        split(data, SplitSpec(kind="published"))
-    assert len(split(data.only("buy"), SplitSpec(kind="published")).train) == 1
 
 
 def test_seen_is_everything_and_leaks_of_kept_duplicates_are_told():

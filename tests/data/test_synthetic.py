@@ -31,6 +31,17 @@ def test_the_seed_decides_everything():
     assert generate(small).card.sha256 != generate(other).card.sha256
 
 
+@pytest.mark.parametrize(
+    ("name", "sha256"),
+    [
+        ("synthetic", "fe701a7499bdf3b8a9598de69c2636b3a93583d7987a127891ccb3dd430025b2"),
+        ("synthetic-small", "76433341fd0591dff3c9bb8a5d25d592ebfe65531824d068f5e637d15c1404a2"),
+    ],
+)
+def test_the_named_ones_never_change(name, sha256):
+    assert load(name).card.sha256 == sha256
+
+
 def test_popularity_has_a_long_tail(data):
     popularity = np.sort(np.bincount(data.item, minlength=data.n_items))[::-1]
     assert popularity[:168].sum() > 0.3 * popularity.sum()

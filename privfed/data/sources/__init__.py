@@ -6,12 +6,17 @@ from typing import Unpack
 
 from privfed.data.errors import DataError
 from privfed.data.interactions import Interactions
-from privfed.data.sources import movielens_1m, movielens_100k, recbole_atomic, table
+from privfed.data.sources import behaviour_files, movielens_1m, movielens_100k, recbole_atomic, table
 from privfed.data.sources.files import Files, archive, folder
 from privfed.data.sources.options import BuildOptions
 
 _ARCHIVES = (".zip", ".whl")
-_MARKERS = (movielens_100k.MARKER, movielens_1m.MARKER, table.MARKER)
+_FIXED = {
+    movielens_100k.MARKER: movielens_100k.read,
+    movielens_1m.MARKER: movielens_1m.read,
+    behaviour_files.MARKER: behaviour_files.read,
+}
+_MARKERS = (*_FIXED, table.MARKER)
 
 
 def is_marker(name: str) -> bool:
@@ -28,7 +33,7 @@ def read(path: Path, columns: Mapping[str, str] | None = None, **options: Unpack
     """Read a data set from a folder, a zip archive or a file, whatever the layout.
 
     Args:
-        path: A folder or archive that holds `u.data`, `ratings.dat`, a `.inter` file or
+        path: A folder or archive that holds `u.data`, `ratings.dat`, `trn_buy`, a `.inter` file or
             `interactions.parquet`; one of these files; or a csv, tsv or parquet file.
         columns: Role -> column, for layouts with named columns.
         options: For `build`.
@@ -51,8 +56,8 @@ def read(path: Path, columns: Mapping[str, str] | None = None, **options: Unpack
     if Path(name).suffix.lower() in (*table.SEPARATORS, ".parquet"):
         return table.read(folder(path.parent), name, columns, **options)
     raise DataError(
-        f"{path} is of no known layout: give a csv, tsv or parquet file with named columns, u.data, "
-        "ratings.dat, a RecBole .inter file, or a folder or zip archive that holds one"
+        f"{path} is of no known layout: give a csv, tsv or parquet file with named columns, {', '.join(_FIXED)}, "
+        "a RecBole .inter file, or a folder or zip archive that holds one"
     )
 
 
@@ -61,8 +66,8 @@ def _read_layout(files: Files, columns: Mapping[str, str] | None, options: Build
     if len(markers) != 1:
         found = f"{', '.join(markers)} side by side" if markers else ", ".join(files.names) or "nothing"
         raise DataError(
-            f"{files.place} holds {found}, which does not tell one data set: give the path of u.data, "
-            "ratings.dat, interactions.parquet or a RecBole .inter file, or a folder with exactly one of them"
+            f"{files.place} holds {found}, which does not tell one data set: give the path of "
+            f"{', '.join(_MARKERS)} or a RecBole .inter file, or a folder with exactly one of them"
         )
     marker = markers[0]
     if marker.endswith(recbole_atomic.SUFFIX):
@@ -71,6 +76,4 @@ def _read_layout(files: Files, columns: Mapping[str, str] | None, options: Build
         return table.read_folder(files, columns, **options)
     if columns is not None:
         raise DataError(f"{files.named(marker)} has a fixed layout: leave columns out")
-    if marker == movielens_100k.MARKER:
-        return movielens_100k.read(files, **options)
-    return movielens_1m.read(files, **options)
+    return _FIXED[marker](files, **options)

@@ -7,7 +7,6 @@ the interactions are translated to original ids through it.
 """
 
 import io
-import json
 from collections.abc import Mapping
 from typing import Any, Unpack
 
@@ -17,7 +16,7 @@ import pyarrow as pa
 from privfed.data.columns import Where
 from privfed.data.errors import DataError
 from privfed.data.interactions import Interactions, build
-from privfed.data.sources import text
+from privfed.data.sources import meta, text
 from privfed.data.sources.files import Files
 from privfed.data.sources.options import BuildOptions
 from privfed.data.sources.people import demographics
@@ -58,21 +57,19 @@ def read_folder(
         DataError: As for `read`, or a code of the interactions is not in the side table.
     """
     rows, where = _interactions(files, MARKER, columns)
-    meta = _meta(files)
+    described = meta.read(files)
     users = _side(files, ("users.parquet", "ids_users.parquet"))
     items = _side(files, ("items.parquet", "ids_items.parquet"))
     people: pd.DataFrame | None = None
     info: pd.DataFrame | None = None
-    catalogue: pd.Index | int | None = None
+    catalogue: pd.Index | int | None = described.n_items
     if users is not None:
         rows["user"], people = _translate(rows["user"], users, "user", where)
         people = demographics(people)
     if items is not None:
         rows["item"], info = _translate(rows["item"], items, "item", where)
         catalogue = info.index
-    elif "items" in meta.get("catalog", {}):
-        catalogue = int(meta["catalog"]["items"])
-    options.setdefault("terms", meta.get("terms"))
+    options.setdefault("terms", described.terms)
     return build(
         **options,
         **rows,
@@ -106,16 +103,6 @@ def _parquet(files: Files, name: str) -> pd.DataFrame:
         return pd.read_parquet(io.BytesIO(files.read(name)))
     except (pa.ArrowInvalid, OSError) as error:
         raise DataError(f"{files.named(name)} is not a readable parquet file ({error}): write it again") from error
-
-
-def _meta(files: Files) -> dict[str, Any]:
-    if "meta.json" not in files.names:
-        return {}
-    try:
-        meta = json.loads(files.read("meta.json"))
-    except ValueError as error:
-        raise DataError(f"{files.named('meta.json')} is not valid JSON ({error}): correct or remove it") from error
-    return meta if isinstance(meta, dict) else {}
 
 
 def _side(files: Files, names: tuple[str, ...]) -> pd.DataFrame | None:

@@ -10,7 +10,8 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from privfed.federation import Call, Message, PrivateHalves, PrivateState, Purpose, Streams
-from privfed.methods.local_training import ClientData, Parameters, draw_samples, whole_catalogue
+from privfed.methods.client_data import ClientData
+from privfed.methods.local_training import Parameters, draw_samples, whole_catalogue
 from privfed.methods.torch_method.anatomy import Anatomy
 from privfed.methods.torch_method.lanes import lane_batches
 from privfed.methods.torch_method.recipe import Recipe, TorchConfig, public_words

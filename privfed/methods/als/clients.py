@@ -1,0 +1,43 @@
+"""Private halves of the least squares references: each user's lists, and no parameters."""
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from privfed.federation import Call, Message, PrivateHalves, PrivateState, Streams
+from privfed.methods.als.config import EALSConfig
+from privfed.methods.als.server import HISTORY
+from privfed.methods.client_data import ClientData
+from privfed.updates import ClientUpdates, Rows
+
+
+class ALSClients(PrivateHalves):
+    """Reveal the lists once; a device that recommends solves for its own factors."""
+
+    def __init__(self, config: EALSConfig, data: ClientData, streams: Streams) -> None:  # noqa: ARG002
+        self.config, self.feedback = config, config.feedback(data)
+        self.private = PrivateState({})
+
+    def reveal(self, call: Call, message: Message) -> ClientUpdates:  # noqa: ARG002
+        """The whole row: 1 for every purchase, -1 for every examination."""
+        mine = self.feedback.subset(call.clients.numpy())
+        owner = np.concatenate([mine.purchased.owners, mine.examined.owners])
+        items = np.concatenate([mine.purchased.items, mine.examined.items])
+        marks = np.repeat(np.array([1, -1], np.float32), [len(mine.purchased), len(mine.examined)])
+        order = np.lexsort((items, owner))
+        ids, values = torch.from_numpy(items[order]), torch.from_numpy(marks[order]).unsqueeze(1)
+        return ClientUpdates(call.clients, call.schema, [Rows(HISTORY, torch.from_numpy(owner[order]), ids, values)])
+
+    def score(
+        self,
+        clients: Int64[Tensor, " clients"],
+        message: Message,
+        updates: ClientUpdates | None,  # noqa: ARG002
+        candidates: Int64[Tensor, "clients c"] | None,
+    ) -> Float[Tensor, "clients c"]:
+        """Inner products with the factors that minimise the user's own part of the objective, given the items'."""
+        items, mine = message.shared["items"], self.feedback.subset(clients.numpy())
+        users = self.config.objective(message.shared).users(items.double().numpy(), mine)
+        scores = torch.from_numpy(users).float() @ items.T
+        return scores if candidates is None else torch.gather(scores, 1, candidates)

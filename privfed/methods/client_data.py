@@ -1,0 +1,80 @@
+"""`ClientData`: what the users that a process hosts know, for the private halves of a method."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from privfed.data import Histories, Split
+
+VIEW = "view"
+
+
+class BehaviourError(ValueError):
+    """A behaviour that the data do not have."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClientData:
+    """What the users that a process hosts know.
+
+    Attributes:
+        positives: training items of every user.
+        excluded: items never drawn as negatives. The honest choice is the training items; the published code
+            also leaves out the held-out ones, which no client can know.
+        auxiliary: other behaviours in the training prefix (view, cart, ...), by name.
+        answering: where a cover decides which examinations may train, those that may; None where all do.
+        fakes: items whose rows a cover adds; None where there is none.
+    """
+
+    positives: Histories
+    excluded: Histories
+    auxiliary: Mapping[str, Histories] = field(default_factory=dict)
+    answering: Histories | None = None
+    fakes: Histories | None = None
+
+    @classmethod
+    def from_split(cls, split: Split, negatives: str) -> "ClientData":
+        """`negatives="train"` excludes training items only; `"all"` also the held-out ones (as published)."""
+        return cls(split.train, split.train if negatives == "train" else split.seen, split.auxiliary)
+
+    @property
+    def n_users(self) -> int:
+        """Size of the population."""
+        return self.positives.n_users
+
+    @property
+    def n_items(self) -> int:
+        """Size of the catalogue."""
+        return self.positives.n_items
+
+    def examined(self, which: Sequence[str] | None = None) -> Histories:
+        """Items that each user examined without buying them.
+
+        Args:
+            which: behaviours that count; None takes `view` where there is one, else all there are.
+
+        Raises:
+            BehaviourError: a behaviour that the data lack.
+        """
+        if self.answering is not None:
+            return self.answering
+        if which is None:
+            which = (VIEW,) if VIEW in self.auxiliary else tuple(self.auxiliary)
+        missing = [name for name in which if name not in self.auxiliary]
+        if missing:
+            has = ", ".join(self.auxiliary) or "none besides the one to recommend"
+            raise BehaviourError(f"examinations {missing[0]!r} are not in the data: choose among its behaviours ({has})")
+        joined = Histories.from_pairs(np.empty(0, np.int64), np.empty(0, np.int64), self.n_users, self.n_items)
+        for name in which:
+            joined = joined.union(self.auxiliary[name])
+        return joined
+
+    def behind_cover(self, kept: Histories, fakes: Histories, *, public_target: bool) -> "ClientData":
+        """The same users when only `kept` of their private items answer and rows of `fakes` are sent besides.
+
+        Where the target itself is private, negatives come from the fakes alone: any other row would stand out.
+        """
+        if public_target:
+            return replace(self, answering=kept, fakes=fakes)
+        return replace(self, positives=kept, excluded=fakes.complement(), fakes=fakes)

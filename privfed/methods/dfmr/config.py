@@ -1,0 +1,78 @@
+"""Settings of DFMR and of what it becomes without its pairs (DCF) or without rows that balance its codes."""
+
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float64
+from pydantic import Field
+
+from privfed.data import Histories
+from privfed.methods.method import MethodConfig
+from privfed.models.discrete import Grid
+
+
+class DFMRConfig(MethodConfig):
+    """Objective, codes and schedule; defaults were chosen on the validation part of JD."""
+
+    d: int = Field(32, ge=2, le=1024, description="bits of a code")
+    w: float = Field(1.0, ge=0, description="weight of a purchase's squared error")
+    s: float = Field(0.001, ge=0, description="weight of the squared error of everything that was not purchased")
+    lam: float = Field(0.97, ge=0, le=1, description="share of pairs with a purchase, against those of examinations")
+    c0: float = Field(47.0, ge=0, description="what the weights of all items' pairs add up to; 0 leaves DCF")
+    exponent: float = Field(0.5, ge=0, description="an item's pairs weigh (purchases of it)^exponent")
+    gamma1: float = Field(0.75, ge=0, le=1, description="margin of a purchase over an examination")
+    gamma2: float = Field(0.5, ge=0, le=1, description="margin of a purchase over the rest")
+    gamma3: float = Field(0.125, ge=0, le=1, description="margin of an examination over the rest")
+    alpha: float = Field(0.6, ge=0, description="pull of user codes towards balanced, uncorrelated rows; 0 saves a sum")
+    beta: float = Field(0.0, ge=0, description="the same for item codes")
+    bits: int = Field(30, ge=1, le=60, description="F: weights are whole multiples of 2^-F, and sums are exact")
+    blocks: int = Field(1, ge=1, description="blocks of items that a sweep decides one after another")
+    guard: bool = Field(
+        True, description="whether the objective is summed around a sweep, and the sweep repeated with inertia if it rose"
+    )
+    examinations: tuple[str, ...] | None = Field(
+        None, description="behaviours that count as examinations; null: view where there is one, else all but purchases"
+    )
+    start: Literal["own", "server"] = Field(
+        "own",
+        description="own: devices draw their first codes, item codes come from public purchases; server: the server "
+        "makes both from public purchases, as published, and so knows where every user's code began",
+    )
+    start_sweeps: int = Field(10, ge=0, description="least squares sweeps behind the first item codes; 0 draws them")
+
+    def pair_weights(self, purchases: Histories) -> Float64[np.ndarray, "items"]:
+        """c_i, a share of `c0` by how often each item was purchased."""
+        powers = purchases.popularity().astype(np.float64) ** self.exponent
+        powers[purchases.popularity() == 0] = 0
+        return self.c0 * powers / max(powers.sum(), 1.0)
+
+    def grid(self, purchases: Histories) -> Grid:
+        """The hyper-parameters in whole numbers, margins on the nearest step of 1/(2d)."""
+        margins = (self.gamma1, self.gamma2, self.gamma3)
+        return Grid.of(
+            purchases.n_items,
+            self.d,
+            w=self.w,
+            s=self.s,
+            lam=self.lam,
+            c=self.pair_weights(purchases),
+            gammas=tuple(round(2 * self.d * margin) / (2 * self.d) for margin in margins),
+            bits=self.bits,
+        )
+
+
+class DCFConfig(DFMRConfig):
+    """DCF: no pairs, so examinations count as anything else that was not purchased."""
+
+    s: float = Field(0.0006, ge=0, description="weight of the squared error of everything that was not purchased")
+    c0: Literal[0.0] = Field(0.0, description="no pairs")
+    alpha: float = Field(0.0, ge=0, description="pull of user codes towards balanced, uncorrelated rows; 0 saves a sum")
+    examinations: tuple[str, ...] | None = Field((), description="none: DCF does not look at examinations")
+
+
+class LightFRConfig(DCFConfig):
+    """Codes from purchases alone, drawn at the start and without a pull towards balance, in the manner of LightFR."""
+
+    alpha: Literal[0.0] = Field(0.0, description="no pull")
+    beta: Literal[0.0] = Field(0.0, description="no pull")
+    start_sweeps: Literal[0] = Field(0, description="first codes are drawn")

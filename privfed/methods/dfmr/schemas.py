@@ -1,0 +1,74 @@
+"""What clients of DFMR upload: names, shapes and proven bounds of every block, all of them whole numbers."""
+
+import math
+
+import numpy as np
+from jaxtyping import Int8, Int64
+
+from privfed.methods.dfmr.config import DFMRConfig
+from privfed.models.discrete import Grid
+from privfed.updates import Block, Schema
+
+FIELD, COUPLING, MEAN, PRODUCTS, LOSS, INERTIA = "field", "coupling", "mean", "products", "loss", "inertia"
+ITEMS, PULL = "items", "pull"
+
+_LOSS_BITS = 40
+
+
+def statistics_schema(config: DFMRConfig, grid: Grid) -> Schema:
+    """Blocks of the first ask of a round: q2, M, and what the settings need of moments, loss and inertia."""
+    pairs = math.comb(grid.d, 2)
+    schema = {
+        FIELD: _integers((grid.d,), grid.field_bound),
+        COUPLING: _integers((pairs,), grid.kappa_bound),
+    }
+    if config.alpha:
+        schema |= {MEAN: _integers((grid.d,), 1), PRODUCTS: _integers((pairs,), 1)}
+    if config.guard:
+        schema |= {LOSS: loss_block(), INERTIA: _integers((1,), grid.inertia_bound)}
+    return schema
+
+
+def bit_schema(grid: Grid) -> Schema:
+    """Blocks of one bit: C for every item of a client's support, and its g."""
+    return {
+        ITEMS: _integers((grid.n_items, 1), grid.contribution_bound),
+        PULL: _integers((1,), grid.pull_bound),
+    }
+
+
+def loss_block() -> Block:
+    """One client's share of the objective, in steps of 2^`loss_shift`."""
+    return _integers((1,), 2**_LOSS_BITS)
+
+
+def loss_shift(grid: Grid) -> int:
+    """Powers of two that the objective is rounded down by, so that a client's share has 40 bits.
+
+    No squared error is above (2d)^2, no pair's above (4d)^2, and there are at most m of them per weight.
+    """
+    weights = int(np.maximum(grid.purchase.astype(object), grid.examine.astype(object)).sum())
+    most = 4 * grid.d**2 * grid.n_items * (max(grid.w, grid.s) + 4 * weights)
+    return max(0, most.bit_length() - _LOSS_BITS)
+
+
+def products_of(codes: Int8[np.ndarray, "rows d"]) -> Int64[np.ndarray, "d d"]:
+    """codes^T codes, exactly: sums of ones stay far below 2^53."""
+    real = codes.astype(np.float64)
+    return (real.T @ real).astype(np.int64)
+
+
+def upper(matrix: Int64[np.ndarray, "d d"]) -> Int64[np.ndarray, "pairs"]:
+    """The entries above the diagonal, row by row."""
+    return matrix[np.triu_indices(len(matrix), 1)]
+
+
+def symmetric(pairs: Int64[np.ndarray, "pairs"], d: int, diagonal: int = 0) -> Int64[np.ndarray, "d d"]:
+    """The symmetric matrix with these entries above the diagonal."""
+    matrix = np.zeros((d, d), np.int64)
+    matrix[np.triu_indices(d, 1)] = pairs
+    return matrix + matrix.T + diagonal * np.eye(d, dtype=np.int64)
+
+
+def _integers(shape: tuple[int, ...], bound: int) -> Block:
+    return Block(shape, "integer", bound=max(bound, 1))

@@ -1,0 +1,100 @@
+"""`CodeProducts`: per client, the products of every two bits of a private code, times a private whole number.
+
+The block of a client with code x in {-1, +1}^d and weight k holds k x_f x_g for f < g, in the order of the upper
+triangle. The sum over all clients is the upper triangle of X^T diag(k) X: a few matrix products instead of a
+table of clients x pairs (DFMR's matrix M).
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int8, Int64
+from torch import Tensor
+
+from privfed.updates.parts import check_owner, check_unique
+from privfed.updates.schema import Block, UpdateError
+
+_LIMB = 24
+"""Bits of a weight that one product carries: exact in float64 for up to 2^29 clients."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CodeProducts:
+    """Products of code bits: the block of client `owner[j]` is `weights[j] codes[j, f] codes[j, g]`, f < g."""
+
+    block: str
+    owner: Int64[Tensor, " h"]
+    weights: Int64[Tensor, " h"]
+    codes: Int8[Tensor, "h d"]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the blocks of all owners, as they would travel."""
+        return len(self.owner) * math.comb(self.codes.shape[1], 2) * self.weights.element_size()
+
+    def check(self, block: Block, clients: int) -> None:
+        """Refuse codes that do not fit `block`, or owners outside the cohort."""
+        check_owner(self.block, self.owner, self.weights, block, clients)
+        check_unique(self.block, self.owner)
+        pairs = math.comb(self.codes.shape[1], 2)
+        if block.shape != (pairs,) or block.kind != "integer":
+            raise UpdateError(
+                f"block {self.block!r} was declared as {block.kind} of shape {block.shape}, but codes of "
+                f"{self.codes.shape[1]} bits have {pairs} products, which are integers"
+            )
+
+    def finite(self) -> bool:
+        """Whole numbers always are."""
+        return True
+
+    def norm_power(self, order: int, clients: int) -> Float[Tensor, " clients"]:
+        """Sum of |value|^order per client in float64: every product has the magnitude of the weight."""
+        own = self.weights.double().abs().pow(order) * math.comb(self.codes.shape[1], 2)
+        return torch.zeros(clients, dtype=torch.float64).index_add_(0, self.owner, own)
+
+    def scale_(self, factors: Float[Tensor, " clients"]) -> None:  # noqa: ARG002
+        """Integer blocks are never scaled.
+
+        Raises:
+            UpdateError: always.
+        """
+        raise UpdateError(f"block {self.block!r} holds whole numbers, which a factor would not leave whole")
+
+    def add_to(self, total: Int64[Tensor, " pairs"]) -> None:
+        """X^T diag(k) X, exactly: one float64 product for every limb of the weights, whose sums stay below 2^53."""
+        codes = self.codes.double()
+        rest, shift = self.weights, 0
+        upper = torch.triu_indices(codes.shape[1], codes.shape[1], 1)
+        while bool(rest.any()):
+            high = (rest + 2 ** (_LIMB - 1)) >> _LIMB
+            limb = (rest - (high << _LIMB)).double()
+            product = codes.T @ (codes * limb.unsqueeze(1))
+            total.add_(product[upper[0], upper[1]].long() << shift)
+            rest, shift = high, shift + _LIMB
+
+    def fills(self, slots: Int64[Tensor, " clients"], rows: int) -> bool:
+        """True where every row has an owner."""
+        return int((slots[self.owner] >= 0).sum()) == rows
+
+    def write(self, slots: Int64[Tensor, " clients"], out: Tensor) -> None:
+        """Multiply out the products of the chosen clients."""
+        slot = slots[self.owner]
+        chosen = slot >= 0
+        codes = self.codes[chosen].to(out.dtype)
+        upper = torch.triu_indices(codes.shape[1], codes.shape[1], 1)
+        products = codes[:, upper[0]] * codes[:, upper[1]]
+        out.index_copy_(0, slot[chosen], products * self.weights[chosen].to(out.dtype).unsqueeze(1))
+
+    def rows_at(self, owner: Int64[Tensor, " k"], ids: Int64[Tensor, " k"]) -> Tensor:  # noqa: ARG002
+        """A vector has no rows.
+
+        Raises:
+            UpdateError: always.
+        """
+        raise UpdateError(f"block {self.block!r} is a vector, so it has no rows to look up")
+
+    def touched(self, slots: Int64[Tensor, " clients"], out: Tensor) -> None:
+        """Every coordinate of an owner is sent."""
+        slot = slots[self.owner]
+        out[slot[slot >= 0]] = True
