@@ -391,12 +391,18 @@ class PrivateEvaluation:
         """After round `t`: score what was received, where the protocol asks for it, and sum up."""
         e = self.experiment
         if not self.private:
-            for users in torch.split(torch.arange(e.n_users), _SCORED_AT_ONCE):
-                self._score(users, e.server.public().addressed_to(users), None)
+            message = e.server.public()
+            for users in torch.split(self._with_held_out(), _SCORED_AT_ONCE):
+                self._score(users, message.addressed_to(users), None)
         results = {part: evaluator.result() for part, evaluator in self.evaluators.items()}
         for evaluator in self.evaluators.values():
             evaluator.reset()
         return Evaluated(t, results)
+
+    def _with_held_out(self) -> Tensor:
+        """Users with a held-out item in any evaluated part, ascending."""
+        users = [evaluator.users for evaluator in self.evaluators.values()]
+        return torch.from_numpy(np.unique(np.concatenate(users)))
 
     def _observe_chunk(self, clients: Clients, call: Call, message: Message, updates: ClientUpdates) -> None:
         del clients

@@ -8,8 +8,8 @@ sends to all of them. From then on, for one ask,
 
 so a client uploads its words once, however many aggregators there are. Each aggregator adds what it holds row by row;
 their sums, put together, are opened for rows that enough clients send, and no aggregator hands out the others. What
-hides a client's words is AES-256 in counter mode: aggregators j >= 1 hold keys and see no words, aggregator 0 sees words
-less streams that it cannot make. All of them together can.
+hides a client's words is AES-256 in counter mode: aggregators j >= 1 hold keys and see no words, aggregator 0 sees
+words less streams that it cannot make. All of them together can.
 
 The rows that a client sends are seen by every aggregator: that is what cover rows are for. Words of a stream are used
 once: the counter is lane | draw | block, a lane is one array of an ask, and a draw is never repeated under one key.
@@ -229,7 +229,7 @@ class RowSums:
                 f"{words.size} words of {words.dtype} were given for {len(ids)} rows of {width} words of "
                 f"{self.ring.dtype}; give every row its words"
             )
-        if len(ids) and not (0 <= ids.min() and ids.max() < rows):
+        if len(ids) and not (ids.min() >= 0 and ids.max() < rows):
             raise ShareError(f"rows {ids.min()} to {ids.max()} were given; the table has rows 0 to {rows - 1}")
         per_row = words.reshape(len(ids), width)
         for column in range(width):
@@ -346,4 +346,3 @@ def _counters(lane: int, draw: int, blocks: int) -> memoryview:
     counters[:, 0] = lane | (draw << 32)
     counters[:, 1] = np.arange(blocks)
     return counters.data.cast("B") if blocks else memoryview(b"")
-

@@ -12,6 +12,7 @@ from privfed.privacy import (
     LocalLaplace,
     Nothing,
     SecureSum,
+    SharedSum,
     UnclippedNoise,
 )
 from privfed.privacy.interaction import NO_RECORDS
@@ -27,6 +28,7 @@ EXAMPLES: dict[str, Protection] = {
     "interaction-dpsgd": InteractionDPSGD(clip_norm=1.0, noise_multiplier=1.0),
     "central-gaussian": CentralGaussian(clip_norm=1.0, noise_multiplier=1.0),
     "secure-sum": SecureSum(clip_norm=1.0),
+    "shared-sum": SharedSum(clip_norm=1.0),
     "distributed-gaussian": DistributedGaussian(clip_norm=1.0, noise_multiplier=1.0, n_min_honest=100),
 }
 """One protection of every kind, by the words that name it on the command line."""

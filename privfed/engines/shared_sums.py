@@ -17,7 +17,7 @@ from privfed.federation import SERVER, Call, Cohort, FederationError, Purpose, S
 from privfed.privacy import EveryRow
 from privfed.privacy.secure import SharedSum
 from privfed.privacy.share_code import ShareCode
-from privfed.updates import ClientUpdates, CodeProducts, Part, RowPattern, Rows, Schema
+from privfed.updates import ClientUpdates, CodeProducts, Dense, Part, RowPattern, Rows, Schema
 from secure_agg.prg import Words
 from secure_agg.sparse import Ciphers, KeyStreams, RowSums, agree_keys, names_bytes, open_rows, share_bytes, withhold
 
@@ -79,8 +79,8 @@ class Announced:
         support = self.support
         if support is None or support.n_items != rows:
             raise FederationError(
-                f"a client sends rows of a table of {rows} rows, while covers are drawn over the catalogue; send tables "
-                f"with one row per item"
+                f"a client sends rows of a table of {rows} rows, while covers are drawn over the catalogue; send "
+                f"tables with one row per item"
             )
         whose = int(clients[0]), len(clients)
         known = self._patterns.get(whose)
@@ -217,9 +217,7 @@ class SharedAsk:
     def _share_whole(self, names: list[str], updates: ClientUpdates, call: Call) -> None:
         """Blocks that are sent whole, one after another in one vector per client."""
         values = updates.materialise(torch.arange(len(updates)))
-        words = np.concatenate(
-            [self._code.encode(name, values[name].flatten(1).numpy()) for name in names], axis=1
-        )
+        words = np.concatenate([self._code.encode(name, values[name].flatten(1).numpy()) for name in names], axis=1)
         clients, width = call.clients.numpy(), words.shape[1]
         counts = np.full(len(clients), width)
         lane = self._sums.lane(_WHOLE, self._cohort.draw)
@@ -253,7 +251,12 @@ class SharedAsk:
 
 def _largest(part: Part) -> int:
     """The largest magnitude of a part's whole numbers."""
-    values = part.weights if isinstance(part, CodeProducts) else part.values
+    if isinstance(part, CodeProducts):
+        values = part.weights
+    elif isinstance(part, Dense | Rows):
+        values = part.values
+    else:
+        raise FederationError(f"block {part.block!r} comes as {type(part).__name__}, which holds no whole numbers")
     if values.numel() == 0:
         return 0
     least, most = values.aminmax()

@@ -64,7 +64,7 @@ class ClientData:
         missing = [name for name in which if name not in self.auxiliary]
         if missing:
             has = ", ".join(self.auxiliary) or "none besides the one to recommend"
-            raise BehaviourError(f"examinations {missing[0]!r} are not in the data: choose among its behaviours ({has})")
+            raise BehaviourError(f"examinations {missing[0]!r} are not in the data: choose among those it has ({has})")
         joined = Histories.from_pairs(np.empty(0, np.int64), np.empty(0, np.int64), self.n_users, self.n_items)
         for name in which:
             joined = joined.union(self.auxiliary[name])

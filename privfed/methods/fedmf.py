@@ -9,8 +9,8 @@ from pydantic import Field
 from torch import Tensor
 
 from privfed.federation import PrivateState, Purpose, Streams
-from privfed.methods.linear_clients import LinearClients
 from privfed.methods.client_data import ClientData
+from privfed.methods.linear_clients import LinearClients
 from privfed.methods.local_training import Parameters
 from privfed.methods.method import Method, MethodConfig
 from privfed.methods.table_server import TableServer

@@ -11,8 +11,8 @@ from pydantic import Field
 from torch import Tensor
 
 from privfed.federation import PUBLIC, Call, Federation, Message, PrivateHalves, PrivateState, Purpose, Streams
-from privfed.methods.interaction_dp import InteractionTrainer
 from privfed.methods.client_data import ClientData
+from privfed.methods.interaction_dp import InteractionTrainer
 from privfed.methods.local_training import (
     Parameters,
     draw_samples,

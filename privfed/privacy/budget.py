@@ -10,9 +10,9 @@ import math
 from pydantic import BaseModel, ConfigDict
 
 from privfed.privacy.accounting import RDP, account
+from privfed.privacy.epsilon import Epsilon
 from privfed.privacy.errors import PlanError
 from privfed.privacy.events import Composition, Releases
-from privfed.privacy.guarantee import Epsilon
 from privfed.privacy.mechanisms import Laplace
 from privfed.privacy.plan import SMALLEST_DELTA
 

@@ -22,6 +22,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from privfed.privacy.epsilon import Epsilon
 from privfed.privacy.errors import PlanError
 from privfed.privacy.protections import number
 
@@ -49,8 +50,8 @@ class SupportClaim(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     cover: str
-    epsilon: float = Field(ge=0, allow_inf_nan=True)
-    epsilon_swap: float = Field(ge=0, allow_inf_nan=True)
+    epsilon: Epsilon
+    epsilon_swap: Epsilon
     sentence: str
 
 

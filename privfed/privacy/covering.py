@@ -1,8 +1,9 @@
 """Drawing cover: from a user's histories to the rows that the device sends, once and for all.
 
-One word per user and item decides, under the user's own key. The words do not depend on the run's seed, so that training
-again on the same history shows the same rows. On a history that has grown it shows that it has grown: a row that was
-absent and is there now belongs to a new item, whatever the cover. A device that must hide that keeps its first answers.
+One word per user and item decides, under the user's own key. The words do not depend on the run's seed, so that
+training again on the same history shows the same rows. On a history that has grown it shows that it has grown: a row
+that was absent and is there now belongs to a new item, whatever the cover. A device that must hide that keeps its first
+answers.
 """
 
 from dataclasses import dataclass

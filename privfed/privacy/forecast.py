@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from pydantic import BaseModel, ConfigDict
 from scipy.special import bdtr
 
+from privfed.privacy.epsilon import Epsilon
 from privfed.privacy.errors import PlanError
 from privfed.privacy.events import Composition, Releases
-from privfed.privacy.guarantee import Epsilon, Guarantee, guarantee_for
+from privfed.privacy.guarantee import Guarantee, guarantee_for
 from privfed.privacy.mechanisms import Empty, Exact, Gaussian, SchemaSummary, Unbounded, fuse, mechanism_for, reason_of
 from privfed.privacy.plan import PrivacyPlan
 from privfed.privacy.sampling import Poisson

@@ -6,29 +6,20 @@ that a reader must not miss.
 """
 
 import math
-from typing import Annotated, Self
+from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, model_validator
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from privfed.privacy.accounting import account
+from privfed.privacy.cover import SupportClaim
+from privfed.privacy.epsilon import Epsilon
 from privfed.privacy.errors import AccountingError
 from privfed.privacy.events import Composition
 from privfed.privacy.plan import PrivacyPlan
 from privfed.privacy.protections import Neighbours
 from privfed.privacy.sampling import Trust
+from privfed.privacy.secure import SharedSum
 from privfed.privacy.statements import assumptions_for, statements_for
-
-
-def _inf_as_word(value: float) -> float | str:
-    return "inf" if math.isinf(value) else value
-
-
-Epsilon = Annotated[
-    float,
-    Field(ge=0, allow_inf_nan=True),
-    PlainSerializer(_inf_as_word, return_type=float | str, when_used="json"),
-]
-"""A non-negative float; infinity is the string "inf" in JSON, and is read back as infinity."""
 
 
 class Guarantee(BaseModel):
@@ -52,6 +43,8 @@ class Guarantee(BaseModel):
         basic_epsilon: plain sum over releases (delta = 0), where that exists.
         assumptions: what has to be true for epsilon to be true.
         statements: what a reader must be told next to epsilon.
+        support: where uploads name rows, what these rows say about single items: a bound of its own, which epsilon
+            does not contain; None where no rows are seen by themselves.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -69,6 +62,7 @@ class Guarantee(BaseModel):
     basic_epsilon: Epsilon | None
     assumptions: list[str]
     statements: list[str]
+    support: SupportClaim | None = None
 
     @model_validator(mode="after")
     def _infinity_has_a_reason(self) -> Self:
@@ -114,4 +108,5 @@ def guarantee_for(plan: PrivacyPlan, composition: Composition, population: int, 
         basic_epsilon=result.basic_epsilon,
         assumptions=assumptions_for(plan, result),
         statements=statements_for(plan, result, composition, population, seeded=seeded),
+        support=plan.protection.cover.claim if isinstance(plan.protection, SharedSum) else None,
     )

@@ -64,7 +64,7 @@ class SecureSum(ClippedL2):
 
 
 class SharedSum(ProtectionModel):
-    """Additive shares between aggregators that do not collude: values are hidden, and rows as far as a cover hides them.
+    """Additive shares between aggregators that do not collude: values are hidden, rows as far as a cover hides them.
 
     Clients send tables row by row, so an upload is as long as the history and its cover, not as the catalogue; rows
     with few clients are not opened. Integer blocks travel exactly. Real ones need a clip, for the room they take.

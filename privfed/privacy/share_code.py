@@ -1,7 +1,7 @@
 """From the values of a block to words of a ring and back, block by block: the code of secret-shared sums.
 
-Integer blocks travel exactly, real ones in fixed point. Head-room is proven when the code is built, for the most clients
-that a round can have.
+Integer blocks travel exactly, real ones in fixed point. Head-room is proven when the code is built, for the most
+clients that a round can have.
 """
 
 from typing import Any

@@ -12,7 +12,7 @@ from privfed.privacy.gaussian import CentralGaussian, LocalGaussian
 from privfed.privacy.interaction import InteractionDPSGD
 from privfed.privacy.plan import PrivacyPlan
 from privfed.privacy.protections import LocalLaplace
-from privfed.privacy.secure import DistributedGaussian, SecureSum
+from privfed.privacy.secure import DistributedGaussian, SecureSum, SharedSum
 
 _COUNT = "The count behind the adaptive clip norm has noise of its own, which is paid for."
 
@@ -125,9 +125,20 @@ def _nothing_guaranteed(plan: PrivacyPlan, composition: Composition) -> list[str
     said = [f"No formal guarantee: epsilon is infinite, because {reasons}."]
     if isinstance(plan.protection, SecureSum):
         said.append("What is hidden are single uploads, from a server that fewer clients than a threshold work for.")
+    if isinstance(plan.protection, SharedSum):
+        said += _shared(plan.protection)
     if plan.protection.noise is not None:
         said.append("The noise may make some attacks harder; that one attack fails is no bound on what others find.")
     return said
+
+
+def _shared(protection: SharedSum) -> list[str]:
+    """What secret sharing hides and what it shows, a cover's own bound included."""
+    return [
+        f"What is hidden are the values of single uploads, as long as one of {protection.aggregators} aggregators "
+        f"keeps its shares to itself. Sums are opened over {protection.min_cohort} clients or more, row by row.",
+        protection.cover.claim.sentence,
+    ]
 
 
 def _guaranteed(plan: PrivacyPlan, account: Account, composition: Composition) -> list[str]:

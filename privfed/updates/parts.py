@@ -154,9 +154,9 @@ class RowPattern:
     def __post_init__(self) -> None:
         if len(self.owner) == 0:
             return
-        if not (0 <= int(self.owner.min()) and int(self.owner.max()) < self.clients):
+        if not (int(self.owner.min()) >= 0 and int(self.owner.max()) < self.clients):
             raise UpdateError(f"owners must be positions 0..{self.clients - 1} in the cohort")
-        if not (0 <= int(self.ids.min()) and int(self.ids.max()) < self.rows):
+        if not (int(self.ids.min()) >= 0 and int(self.ids.max()) < self.rows):
             raise UpdateError(f"row ids must lie in 0..{self.rows - 1}")
         key = self.owner * self.rows + self.ids
         if bool((key[1:] <= key[:-1]).any()):
@@ -230,7 +230,9 @@ class Rows:
         if self.values.is_floating_point():
             total.add_(sum_rows(self.values, self.ids, len(total)))
         else:
-            total.view(-1, self.values.shape[1]).index_add_(0, self.ids, self.values)
+            columns = total.view(-1, self.values.shape[1])
+            for column in range(self.values.shape[1]):
+                columns[:, column].index_add_(0, self.ids, self.values[:, column])
 
     def fills(self, slots: Int64[Tensor, " clients"], rows: int) -> bool:  # noqa: ARG002
         """Rows are sparse: never assumed."""

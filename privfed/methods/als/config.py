@@ -1,4 +1,8 @@
-"""Settings of the central least squares references; defaults were chosen on the validation part of a shopping log."""
+"""Settings of the central least squares references.
+
+Defaults were chosen on the validation purchases of a shopping log (JD, 10,690 users, 13,465 items), for about 15 rounds.
+The weights c0 and pairs_c0 are totals over the catalogue: larger catalogues take larger ones.
+"""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -21,8 +25,8 @@ class EALSConfig(MethodConfig):
 
     dim: int = Field(32, ge=1, description="width of user and item vectors")
     c0: float = Field(20.0, ge=0, description="what the weights of all missing purchases of a user add up to")
-    exponent: float = Field(0.5, ge=0, description="a missing purchase weighs popularity^exponent; 0: all the same")
-    reg: float = Field(0.1, gt=0, description="weight of the squared lengths of user and item vectors")
+    exponent: float = Field(0.7, ge=0, description="a missing purchase weighs popularity^exponent; 0: all the same")
+    reg: float = Field(0.4, gt=0, description="weight of the squared lengths of user and item vectors")
     initial_scale: float = Field(0.01, gt=0, description="standard deviation of initial item vectors")
 
     def feedback(self, data: ClientData) -> Feedback:
@@ -48,10 +52,10 @@ class VALSConfig(EALSConfig):
         None, description="behaviours that count as examinations; null: view where there is one, else all but purchases"
     )
     pairs_c0: float = Field(
-        0.1, ge=0, description="what the weights of all examined items' pairs add up to; 0: no pairs"
+        0.03, ge=0, description="what the weights of all examined items' pairs add up to; 0: no pairs"
     )
     pairs_exponent: float = Field(0.5, ge=0, description="an item's pairs weigh (users who examined it)^exponent")
-    gamma1: float = Field(0.5, description="margin of a purchased item over an examined one")
+    gamma1: float = Field(0.35, description="margin of a purchased item over an examined one")
     gamma2: float = Field(0.5, description="margin of an examined item over the rest")
     examined_weight: float = Field(0.0, ge=0, description="weight of an examined item's own target; 0 as published")
     examined_target: float = Field(0.5, description="the score that an examined item should have on its own")

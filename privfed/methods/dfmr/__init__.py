@@ -1,8 +1,8 @@
 """DFMR: discrete federated multi-behaviour recommendation, and what is left of it without pairs or without balance.
 
-Users and items are codes in {-1, +1}^d; purchases are public, examinations private. Behind shared sums the server opens,
-for every bit, sums over clients and nothing else. Everything sent is a whole number, so a run behind secret sharing
-equals the plain one to the bit. Objective and updates follow the DFMR slides, re-derived (`privfed.models.discrete`).
+Users and items are codes in {-1, +1}^d; purchases are public, examinations private. Behind shared sums the server
+opens, for every bit, sums over clients and nothing else. Everything sent is a whole number, so a run behind secret
+sharing equals the plain one to the bit. Objective and updates follow the DFMR slides, re-derived (`privfed.models.discrete`).
 
     DFMR       pairs of purchase over examination over the rest
     DCF        no pairs (Zhang et al., SIGIR 2016), federated the same way

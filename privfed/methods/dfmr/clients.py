@@ -28,7 +28,6 @@ from privfed.methods.dfmr.schemas import (
     PULL,
     loss_shift,
     products_of,
-    symmetric,
 )
 from privfed.models.codes import pack, unpack
 from privfed.models.codes import scores as hamming_scores
@@ -76,7 +75,7 @@ class DFMRClients(PrivateHalves):
         coins = streams.words(Purpose.INITIALISE, 0, 0, users, config.d)
         self.private = PrivateState({_CODES: torch.from_numpy((coins & 1).astype(np.int8) * np.int8(2) - np.int8(1))})
         self._inertia = inertia(self.grid, self.support, np.arange(data.n_users))
-        self._scores: Int32[np.ndarray, "entries"] = np.zeros(len(self.support.items), np.int32)
+        self._scores: Int32[np.ndarray, entries] = np.zeros(len(self.support.items), np.int32)
         self._codes: Int8[np.ndarray, "population d"] = self.private.current[_CODES].numpy().copy()
         self._asked: tuple[int, int] = (-1, -1)
         self._received: _Received | None = None
@@ -170,7 +169,11 @@ class DFMRClients(PrivateHalves):
         )
 
     def _updated(
-        self, users: Int64[np.ndarray, "n"], codes: Int8[np.ndarray, "population d"], received: _Received, message: Message
+        self,
+        users: Int64[np.ndarray, "n"],
+        codes: Int8[np.ndarray, "population d"],
+        received: _Received,
+        message: Message,
     ) -> Int8[np.ndarray, "n d"]:
         """One sweep over the own bits, under the pull that the message brings."""
         balance = None

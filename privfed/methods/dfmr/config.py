@@ -28,7 +28,8 @@ class DFMRConfig(MethodConfig):
     bits: int = Field(30, ge=1, le=60, description="F: weights are whole multiples of 2^-F, and sums are exact")
     blocks: int = Field(1, ge=1, description="blocks of items that a sweep decides one after another")
     guard: bool = Field(
-        True, description="whether the objective is summed around a sweep, and the sweep repeated with inertia if it rose"
+        True,
+        description="whether the objective is summed around a sweep, and the sweep repeated with inertia if it rose",
     )
     examinations: tuple[str, ...] | None = Field(
         None, description="behaviours that count as examinations; null: view where there is one, else all but purchases"
@@ -42,13 +43,14 @@ class DFMRConfig(MethodConfig):
 
     def pair_weights(self, purchases: Histories) -> Float64[np.ndarray, "items"]:
         """c_i, a share of `c0` by how often each item was purchased."""
-        powers = purchases.popularity().astype(np.float64) ** self.exponent
-        powers[purchases.popularity() == 0] = 0
-        return self.c0 * powers / max(powers.sum(), 1.0)
+        counts = purchases.popularity().astype(np.float64)
+        powers = np.where(counts > 0, counts**self.exponent, 0.0)
+        weights: Float64[np.ndarray, "items"] = self.c0 * powers / max(powers.sum(), 1.0)
+        return weights
 
     def grid(self, purchases: Histories) -> Grid:
         """The hyper-parameters in whole numbers, margins on the nearest step of 1/(2d)."""
-        margins = (self.gamma1, self.gamma2, self.gamma3)
+        steps = 2 * self.d
         return Grid.of(
             purchases.n_items,
             self.d,
@@ -56,7 +58,11 @@ class DFMRConfig(MethodConfig):
             s=self.s,
             lam=self.lam,
             c=self.pair_weights(purchases),
-            gammas=tuple(round(2 * self.d * margin) / (2 * self.d) for margin in margins),
+            gammas=(
+                round(steps * self.gamma1) / steps,
+                round(steps * self.gamma2) / steps,
+                round(steps * self.gamma3) / steps,
+            ),
             bits=self.bits,
         )
 
@@ -65,7 +71,7 @@ class DCFConfig(DFMRConfig):
     """DCF: no pairs, so examinations count as anything else that was not purchased."""
 
     s: float = Field(0.0006, ge=0, description="weight of the squared error of everything that was not purchased")
-    c0: Literal[0.0] = Field(0.0, description="no pairs")
+    c0: float = Field(0.0, ge=0, le=0, description="no pairs")
     alpha: float = Field(0.0, ge=0, description="pull of user codes towards balanced, uncorrelated rows; 0 saves a sum")
     examinations: tuple[str, ...] | None = Field((), description="none: DCF does not look at examinations")
 
@@ -73,6 +79,6 @@ class DCFConfig(DFMRConfig):
 class LightFRConfig(DCFConfig):
     """Codes from purchases alone, drawn at the start and without a pull towards balance, in the manner of LightFR."""
 
-    alpha: Literal[0.0] = Field(0.0, description="no pull")
-    beta: Literal[0.0] = Field(0.0, description="no pull")
-    start_sweeps: Literal[0] = Field(0, description="first codes are drawn")
+    alpha: float = Field(0.0, ge=0, le=0, description="no pull")
+    beta: float = Field(0.0, ge=0, le=0, description="no pull")
+    start_sweeps: int = Field(0, ge=0, le=0, description="first codes are drawn")

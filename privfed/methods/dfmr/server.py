@@ -162,7 +162,7 @@ class DFMRServer:
         """What balances user codes in the next round: their mean, and the inverse root of their centred products."""
         if not self.config.alpha:
             return
-        rows = int(round(statistics.denominator))
+        rows = round(statistics.denominator)
         self.mean = statistics.sums[MEAN].numpy() / rows
         products = symmetric(statistics.sums[PRODUCTS].numpy(), self.config.d, rows)
         self.root = np.sqrt(rows) * inverse_root(self.mean, products.astype(np.float64))

@@ -8,9 +8,9 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from privfed.federation import PUBLIC, Call, Message, PrivateHalves, PrivateState, Purpose, Streams
+from privfed.methods.client_data import ClientData
 from privfed.methods.feddae.config import FedDAEConfig
 from privfed.methods.feddae.local_encoders import ROWS, LocalEncoding, Own, local_encoding
-from privfed.methods.client_data import ClientData
 from privfed.methods.vae_clients import LocalRound, UserRows, changes_in, counted, uploaded, whole
 from privfed.methods.vae_server import initial_parameters
 from privfed.models.vae import Posterior, SharedLayers, decode, encode, train

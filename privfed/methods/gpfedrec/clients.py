@@ -5,8 +5,8 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from privfed.federation import PUBLIC, Call, Message, PrivateHalves, PrivateState, Purpose, Streams
-from privfed.methods.gpfedrec.config import GPFedRecConfig
 from privfed.methods.client_data import ClientData
+from privfed.methods.gpfedrec.config import GPFedRecConfig
 from privfed.methods.local_training import (
     Decay,
     Parameters,

@@ -139,11 +139,24 @@ class Grid:
         return self.d * self._most(1, 1)
 
     @cached_property
+    def user_field_bound(self) -> int:
+        """Largest |2 d^2 K U*_uf|, which a client computes for itself in 64 bits, without its balance term.
+
+        m squared errors of at most 2d - 1 times their weight; and per item its larger weight times at most m - 1
+        partners, margin + 2 (d - 1) each, times two bits that differ by 2.
+        """
+        pair = 2 * (self.n_items - 1) * (max(self.g1, self.g2, self.g3) + 2 * (self.d - 1))
+        return self.n_items * (2 * self.d - 1) * max(self.w, self.s) + self._most(pair, pair)
+
+    @cached_property
     def inertia_bound(self) -> int:
-        """Largest inertia of one user: |a|_2 sqrt(m) for each of the two weight vectors, and the roundings up."""
+        """Largest inertia of one user: |a|_2 sqrt(m - 1) for both weight vectors, as a partner of an item is another.
+
+        With the roundings up on both sides: 2^-20 is far above the safety margin that `inertia` adds.
+        """
         squares = [int((weight.astype(object) ** 2).sum()) for weight in (self.purchase, self.examine)]
-        # 2^-20 is far above the safety margin that `inertia` adds.
-        return sum(root + (root >> 20) + 3 for root in (math.isqrt(square * self.n_items) for square in squares))
+        roots = [math.isqrt(square * (self.n_items - 1)) for square in squares]
+        return sum(root + (root >> 20) + 3 for root in roots)
 
     def _most(self, purchased: int, examined: int) -> int:
         """Sum over the catalogue of the larger of both weights of an item, each times its factor."""

@@ -7,7 +7,7 @@ item codes at f, the field of a user bit is
                     + pair(P, E; lam c, g1) + pair(P, O; lam c, g2) + pair(E, O; (1 - lam) c, g3) + balance
 
 Sums over O are those over the catalogue, known from p1 and V^T V, less those over P and E. Sums over P and E of
-every bit are made in one pass, and refreshed only where a bit flips.
+every bit are made in one pass; only a client whose code has begun to change makes those of later bits anew.
 """
 
 import numpy as np
@@ -104,6 +104,8 @@ def _update_codes(
             for g in range(d):
                 av_all[g] += (gram[f, g] ^ -sign) + sign
         for f in range(d):
+            if flips[k]:
+                _sum_scores(items, kind, start, stop, item_codes, scores, weights, f, by_bit)
             x = np.int64(new[k, f])
             without = (a_all - x * totals[f], av_all[f] - x * gram[f, f])
             star = _field(f, x, n_bought, n_seen, n_items, d, by_bit, overall, totals[f], without, constants)
@@ -115,7 +117,7 @@ def _update_codes(
                 a_all -= 2 * x * totals[f]
                 for g in range(d):
                     av_all[g] -= 2 * x * gram[f, g]
-                _flip(items, kind, start, stop, item_codes, scores, weights, f, -2 * x, by_bit, overall)
+                _flip(items, kind, start, stop, item_codes, scores, f, -2 * x, by_bit, overall)
     return flips
 
 
@@ -201,23 +203,42 @@ def _flip(
     stop: int,
     item_codes: Int8[np.ndarray, "items d"],
     scores: Int32[np.ndarray, "entries"],
-    weights: Int64[np.ndarray, "kinds items"],
     f: int,
     step: np.int64,
     by_bit: Int64[np.ndarray, "4 3 d"],
     overall: Int64[np.ndarray, "3 3"],
 ) -> None:
-    """Scores, and their sums for the bits that follow, after bit f moved by `step`."""
+    """Scores and their sums, after bit f moved by `step`."""
     for of in range(1, 3):
         overall[_A, of] += step * by_bit[_V, of, f]
         overall[_CA, of] += step * by_bit[_CV, of, f]
     for e in range(start, stop):
+        if kind[e] != 0:
+            scores[e] += step * np.int64(item_codes[items[e], f])
+
+
+@compiled
+def _sum_scores(
+    items: UInt64[np.ndarray, "entries"],
+    kind: UInt8[np.ndarray, "entries"],
+    start: int,
+    stop: int,
+    item_codes: Int8[np.ndarray, "items d"],
+    scores: Int32[np.ndarray, "entries"],
+    weights: Int64[np.ndarray, "kinds items"],
+    f: int,
+    by_bit: Int64[np.ndarray, "4 3 d"],
+) -> None:
+    """The sums of a v and c a v at one bit, anew."""
+    both = weighted_both = bought = weighted_bought = np.int64(0)
+    for e in range(start, stop):
         of, item = kind[e], items[e]
-        if of != 0:
-            moved = step * np.int64(item_codes[item, f])
-            weighted = weights[of, item] * moved
-            scores[e] += moved
-            for g in range(f + 1, item_codes.shape[1]):
-                sign = np.int64(item_codes[item, g] < 0)
-                by_bit[_AV, of, g] += (moved ^ -sign) + sign
-                by_bit[_CAV, of, g] += (weighted ^ -sign) + sign
+        av = np.int64(scores[e]) * np.int64(item_codes[item, f])
+        cav = weights[of, item] * av
+        is_own, is_bought = -np.int64(of != 0), -np.int64(of == 1)
+        both += av & is_own
+        weighted_both += cav
+        bought += av & is_bought
+        weighted_bought += cav & is_bought
+    by_bit[_AV, 1, f], by_bit[_CAV, 1, f] = bought, weighted_bought
+    by_bit[_AV, 2, f], by_bit[_CAV, 2, f] = both - bought, weighted_both - weighted_bought

@@ -22,12 +22,13 @@ def test_every_item_bit(toy, seed):
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_every_user_bit(toy, seed):
-    # A huge balance holds all bits but one. There, minus the naive field leaves a tie; one unit more or less decides.
+    # A huge balance holds all bits but one. There, minus the naive field is a tie; one unit decides.
     world = toy.random(seed)
     n, d = world.users.shape
     gram, totals = world.sums()
     for bit in range(d):
         naive = np.array([world.naive_bit("user", u, bit) for u in range(n)])
+        assert np.abs(naive - world.x[:, bit]).max() <= world.grid.user_field_bound
         for shift in (-1, 0, 1):
             hold = world.users.astype(np.int64) * 2**50
             hold[:, bit] = world.x[:, bit] - naive + shift

@@ -101,7 +101,10 @@ def test_arrays_that_do_not_belong_together_are_refused(toy):
     with pytest.raises(discrete.DiscreteError, match="the support for 7"):
         discrete.weights_of(toy.random(0, m=8).grid, world.support)
     with pytest.raises(discrete.DiscreteError, match="bit 3 does not exist"):
-        world.star(3)
+        discrete.item_terms(
+            world.grid, world.support, world.everybody, world.users, scores, totals, world.items[:, 0], 3, -1,
+            np.zeros(7, np.int8),
+        )  # fmt: skip
     with pytest.raises(discrete.DiscreteError, match="3 x 3"):
         discrete.server_field(0, 0, np.zeros((3, 3), np.int64), world.items, 3)
     with pytest.raises(discrete.DiscreteError, match="item codes run from 1 to 9"):
