@@ -30,7 +30,7 @@ SCHEMA_VERSION: Literal[1] = 1
 POPULARITY = "popularity"
 """Name of the popularity recommender (a method) and of the popularity guesser (an attack)."""
 
-Tap = Literal["raw", "wire", "sum", "model", "scores"]
+Tap = Literal["raw", "wire", "support", "sum", "model", "scores"]
 Record = dict[str, JsonValue]
 
 
@@ -73,8 +73,27 @@ class UtilityRow(_Row):
     n_users: int = Field(ge=0)
 
 
+class SupportClaimRow(_Row):
+    """What the rows that a client sends say about one private item, by formula; a bound apart from `epsilon` of a run.
+
+    Attributes:
+        cover: What the rows hide among.
+        epsilon: For one private item more or less; "inf" where nothing bounds it.
+        epsilon_swap: For one private item exchanged for another.
+        sentence: The same in words.
+    """
+
+    cover: str
+    epsilon: Number
+    epsilon_swap: Number
+    sentence: str
+
+
 class GuaranteeRow(_Row):
-    """What is guaranteed, against whom, and from which assumptions; `epsilon` is "inf" where nothing is."""
+    """What is guaranteed, against whom, and from which assumptions; `epsilon` is "inf" where nothing is.
+
+    `support` is what a cover claims of the rows sent; null where no plan shows rows by themselves.
+    """
 
     epsilon: Number
     reason_if_inf: str | None
@@ -90,6 +109,7 @@ class GuaranteeRow(_Row):
     basic_epsilon: Number | None
     assumptions: list[str]
     statements: list[str]
+    support: SupportClaimRow | None = None
 
     @property
     def finite(self) -> bool:
@@ -123,8 +143,9 @@ class AttackRow(_Row):
     """What one attack recovered at one tap. Members count as 1, so an AUC of 0.5 is a coin.
 
     Attributes:
-        tap: Where the adversary listened: before the protection (raw), at one client's message (wire), at the
-            sum over clients (sum), at the published model (model) or at what a device shows its own user (scores).
+        tap: Where the adversary listened: before the protection (raw), at one client's message (wire), at the names
+            of the rows that one client sends (support), at the sum over clients (sum), at the published model (model)
+            or at what a device shows its own user (scores).
         rounds: The rounds that its scores are made of, counted from 1.
         membership: "natural" members are people's real items, and say nothing about epsilon; "randomised"
         ones were
@@ -170,6 +191,72 @@ class AttackRow(_Row):
         return cls.model_validate(fields | {"tap": tap, "rounds": list(rounds)})
 
 
+class CodeLeak(_Row):
+    """How much of private user codes was rebuilt from public purchases and public item codes alone.
+
+    Attributes:
+        start: Where the guess began.
+        bits: Share of bits that are right, mean over users.
+        users: Share of users with at least 90 % of their bits right.
+        majority: Share of bits that each bit's majority gets right, the floor of `bits`.
+        gain: `bits` minus `majority`, paired by user.
+        n_bits: Length of a code.
+    """
+
+    start: str
+    bits: Interval
+    users: Interval
+    majority: Interval
+    gain: Interval
+    n_bits: int
+
+
+class SupportLeak(_Row):
+    """What stays visible where values are hidden: which rows a client sends, and what follows from public codes.
+
+    Counts are means over the audited users. What was not measured, or cannot be, is null: all but the claim and the
+    codes where nobody sees single clients' rows.
+
+    Attributes:
+        claim: What the cover promises of the rows.
+        seen_by: Who sees the rows of single clients; null where nobody does.
+        private: What the rows may give away.
+        n_users: Audited users.
+        public_rows: Rows sent that everybody may know.
+        private_rows: Rows sent that are private items.
+        cover_rows: Rows sent that are neither.
+        up_bytes_per_client_round: Bytes that a client sends in a round.
+        posterior: Share of private items among the rows sent that are not public, mean over users.
+        posterior_expected: The same by formula, from sizes and the cover alone.
+        posterior_over_rows: The same share over the rows of all audited users.
+        posterior_over_rows_expected: By formula.
+        count_exact: Share of users whose number of private items was read off the number of rows.
+        count_error: Mean distance of that reading from the truth, in items.
+        codes: Rebuilt user codes, by where the guess began; empty for methods without them.
+    """
+
+    claim: SupportClaimRow
+    seen_by: Literal["aggregators", "server"] | None
+    private: Literal["examinations", "training items"]
+    n_users: int
+    public_rows: Number | None = None
+    private_rows: Number | None = None
+    cover_rows: Number | None = None
+    up_bytes_per_client_round: Number
+    posterior: Interval | None = None
+    posterior_expected: Number | None = None
+    posterior_over_rows: Number | None = None
+    posterior_over_rows_expected: Number | None = None
+    count_exact: Interval | None = None
+    count_error: Interval | None = None
+    codes: list[CodeLeak] = []
+
+    @property
+    def rebuilt(self) -> CodeLeak | None:
+        """The guess at user codes that got most bits right."""
+        return max(self.codes, key=lambda code: code.bits.value, default=None)
+
+
 class Traffic(_Row):
     """Bytes that one participating client sends and receives in one round."""
 
@@ -197,6 +284,7 @@ class Run(_Row):
     """One method under one setting with one seed.
 
     `wire` says how closely the wire was simulated, `lost_rounds` how many rounds were too small to be opened.
+    `support` is null where no rows are sent behind a hidden sum and no history is public.
     """
 
     run_id: str
@@ -212,6 +300,7 @@ class Run(_Row):
     utility: list[UtilityRow]
     guarantee: GuaranteeRow
     attacks: list[AttackRow]
+    support: SupportLeak | None = None
     comm: Traffic
     wall: Wall
     peak_rss_bytes: int
@@ -283,6 +372,7 @@ class Cell(_Row):
     guarantee: GuaranteeRow
     utility: list[UtilityCell]
     attacks: list[AttackCell]
+    support: SupportLeak | None = None
     cost: Cost
 
 
@@ -292,7 +382,7 @@ class Statement(_Row):
     `detail` holds the numbers behind it, for those who want them.
     """
 
-    topic: Literal["tested", "attack", "guarantee", "utility", "limit"]
+    topic: Literal["tested", "attack", "support", "guarantee", "utility", "limit"]
     text: str
     detail: str = ""
     method: str | None = None

@@ -27,7 +27,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from privfed.data import Histories
-from privfed.models.compiled import compiled
+from privfed.compiled import compiled
 
 
 class ObjectiveError(ValueError):

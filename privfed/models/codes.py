@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from privfed.data import Histories
-from privfed.models.compiled import compiled
+from privfed.compiled import compiled
 
 WIDEST = 2**15 - 2
 """Most signs of a code: its scores are 16-bit integers."""

@@ -1,22 +1,21 @@
 """`CodeProducts`: per client, the products of every two bits of a private code, times a private whole number.
 
 The block of a client with code x in {-1, +1}^d and weight k holds k x_f x_g for f < g, in the order of the upper
-triangle. The sum over all clients is the upper triangle of X^T diag(k) X: a few matrix products instead of a
-table of clients x pairs (DFMR's matrix M).
+triangle. The sum over all clients is the upper triangle of X^T diag(k) X, made without a table of clients x pairs
+(DFMR's matrix M).
 """
 
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int8, Int64
 from torch import Tensor
 
+from privfed.compiled import compiled
 from privfed.updates.parts import check_owner, check_unique
 from privfed.updates.schema import Block, UpdateError
-
-_LIMB = 24
-"""Bits of a weight that one product carries: exact in float64 for up to 2^29 clients."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,16 +61,8 @@ class CodeProducts:
         raise UpdateError(f"block {self.block!r} holds whole numbers, which a factor would not leave whole")
 
     def add_to(self, total: Int64[Tensor, " pairs"]) -> None:
-        """X^T diag(k) X, exactly: one float64 product for every limb of the weights, whose sums stay below 2^53."""
-        codes = self.codes.double()
-        rest, shift = self.weights, 0
-        upper = torch.triu_indices(codes.shape[1], codes.shape[1], 1)
-        while bool(rest.any()):
-            high = (rest + 2 ** (_LIMB - 1)) >> _LIMB
-            limb = (rest - (high << _LIMB)).double()
-            product = codes.T @ (codes * limb.unsqueeze(1))
-            total.add_(product[upper[0], upper[1]].long() << shift)
-            rest, shift = high, shift + _LIMB
+        """The upper triangle of X^T diag(k) X, exactly (modulo 2^64)."""
+        total.add_(torch.from_numpy(_weighted_products(self.codes.numpy(), self.weights.numpy())))
 
     def fills(self, slots: Int64[Tensor, " clients"], rows: int) -> bool:
         """True where every row has an owner."""
@@ -98,3 +89,30 @@ class CodeProducts:
         """Every coordinate of an owner is sent."""
         slot = slots[self.owner]
         out[slot[slot >= 0]] = True
+
+
+@compiled
+def _weighted_products(
+    codes: Int8[np.ndarray, "h d"], weights: Int64[np.ndarray, "h"]
+) -> Int64[np.ndarray, "pairs"]:
+    """A product of two bits is 1 where they agree, so agreements are summed: twice their weights less all weights."""
+    rows, d = codes.shape
+    agree = np.zeros((d, d), dtype=np.int64)
+    mask = np.empty(d, dtype=np.int64)
+    everything = np.int64(0)
+    for row in range(rows):
+        weight = weights[row]
+        everything += weight
+        for f in range(d):
+            mask[f] = weight if codes[row, f] > 0 else 0
+        for f in range(d):
+            flip = np.int64(0) if codes[row, f] > 0 else weight
+            for g in range(d):
+                agree[f, g] += mask[g] ^ flip
+    out = np.empty(d * (d - 1) // 2, dtype=np.int64)
+    pair = 0
+    for f in range(d - 1):
+        for g in range(f + 1, d):
+            out[pair] = 2 * agree[f, g] - everything
+            pair += 1
+    return out

@@ -1,6 +1,6 @@
 """Settings of the central least squares references.
 
-Defaults were chosen on the validation purchases of a shopping log (JD, 10,690 users, 13,465 items), for about 15 rounds.
+Defaults were chosen on the validation purchases of a shopping log (JD, 10,690 users, 13,465 items), for 15 rounds.
 The weights c0 and pairs_c0 are totals over the catalogue: larger catalogues take larger ones.
 """
 

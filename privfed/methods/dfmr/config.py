@@ -1,10 +1,10 @@
 """Settings of DFMR and of what it becomes without its pairs (DCF) or without rows that balance its codes."""
 
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 from jaxtyping import Float64
-from pydantic import Field
+from pydantic import ConfigDict, Field, model_validator
 
 from privfed.data import Histories
 from privfed.methods.method import MethodConfig
@@ -13,6 +13,8 @@ from privfed.models.discrete import Grid
 
 class DFMRConfig(MethodConfig):
     """Objective, codes and schedule; defaults were chosen on the validation part of JD."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
 
     d: int = Field(32, ge=2, le=1024, description="bits of a code")
     w: float = Field(1.0, ge=0, description="weight of a purchase's squared error")
@@ -29,7 +31,8 @@ class DFMRConfig(MethodConfig):
     blocks: int = Field(1, ge=1, description="blocks of items that a sweep decides one after another")
     guard: bool = Field(
         True,
-        description="whether the objective is summed around a sweep, and the sweep repeated with inertia if it rose",
+        description="whether the objective is summed around a sweep, and the sweep repeated with inertia, at twice the "
+        "cost, if it rose; nothing is summed where c0 is 0, which cannot rise",
     )
     examinations: tuple[str, ...] | None = Field(
         None, description="behaviours that count as examinations; null: view where there is one, else all but purchases"
@@ -37,9 +40,24 @@ class DFMRConfig(MethodConfig):
     start: Literal["own", "server"] = Field(
         "own",
         description="own: devices draw their first codes, item codes come from public purchases; server: the server "
-        "makes both from public purchases, as published, and so knows where every user's code began",
+        "makes both from public purchases, as published, and so knows where every user's code began; users who are "
+        "not in the first round draw theirs",
     )
     start_sweeps: int = Field(10, ge=0, description="least squares sweeps behind the first item codes; 0 draws them")
+
+    @model_validator(mode="after")
+    def _server_has_user_codes(self) -> Self:
+        if self.start == "server" and not self.start_sweeps:
+            raise ValueError(
+                "start = 'server' takes user codes from least squares, of which start_sweeps = 0 makes none: choose "
+                "start = 'own', or sweeps"
+            )
+        return self
+
+    @property
+    def guarded(self) -> bool:
+        """Whether the objective is watched: without pairs, items decide independently and it cannot rise."""
+        return self.guard and self.c0 > 0
 
     def pair_weights(self, purchases: Histories) -> Float64[np.ndarray, "items"]:
         """c_i, a share of `c0` by how often each item was purchased."""

@@ -9,7 +9,8 @@ from privfed.methods.dfmr.config import DFMRConfig
 from privfed.models.discrete import Grid
 from privfed.updates import Block, Schema
 
-FIELD, COUPLING, MEAN, PRODUCTS, LOSS, INERTIA = "field", "coupling", "mean", "products", "loss", "inertia"
+FIELD, COUPLING, LOSS, INERTIA = "field", "coupling", "loss", "inertia"
+CLIENTS, TOTALS, PRODUCTS = "clients", "totals", "products"
 ITEMS, PULL = "items", "pull"
 
 _LOSS_BITS = 40
@@ -23,8 +24,8 @@ def statistics_schema(config: DFMRConfig, grid: Grid) -> Schema:
         COUPLING: _integers((pairs,), grid.kappa_bound),
     }
     if config.alpha:
-        schema |= {MEAN: _integers((grid.d,), 1), PRODUCTS: _integers((pairs,), 1)}
-    if config.guard:
+        schema |= {CLIENTS: _integers((1,), 1), TOTALS: _integers((grid.d,), 1), PRODUCTS: _integers((pairs,), 1)}
+    if config.guarded:
         schema |= {LOSS: loss_block(), INERTIA: _integers((1,), grid.inertia_bound)}
     return schema
 
@@ -56,11 +57,6 @@ def products_of(codes: Int8[np.ndarray, "rows d"]) -> Int64[np.ndarray, "d d"]:
     """codes^T codes, exactly: sums of ones stay far below 2^53."""
     real = codes.astype(np.float64)
     return (real.T @ real).astype(np.int64)
-
-
-def upper(matrix: Int64[np.ndarray, "d d"]) -> Int64[np.ndarray, "pairs"]:
-    """The entries above the diagonal, row by row."""
-    return matrix[np.triu_indices(len(matrix), 1)]
 
 
 def symmetric(pairs: Int64[np.ndarray, "pairs"], d: int, diagonal: int = 0) -> Int64[np.ndarray, "d d"]:

@@ -43,7 +43,7 @@ from privfed.models.codes import pack, unpack
 from privfed.models.discrete import balanced_rows, binarise, binarise_items, inverse_root, server_field
 from privfed.updates import Schema
 
-_START_C0, _START_EXPONENT, _START_REG, _START_SCALE = 20.0, 0.5, 0.1, 0.01
+_START_C0, _START_EXPONENT, _START_REG, _START_SCALE = 100.0, 0.5, 0.1, 0.01
 """Least squares behind the first codes: weights of missing purchases, regularisation, scale of first factors."""
 
 

@@ -7,10 +7,10 @@ order of that list. Codes are int8, -1 or 1. Nothing here is sent, hidden or dra
 from privfed.models.discrete.balance import balanced_rows, inverse_root
 from privfed.models.discrete.errors import DiscreteError
 from privfed.models.discrete.grid import Grid, GridError
-from privfed.models.discrete.item_phase import item_terms, pair_scores, server_field, sum_by_item
+from privfed.models.discrete.item_phase import item_terms, pair_scores, server_field
 from privfed.models.discrete.objective import objective
 from privfed.models.discrete.start import binarise, binarise_items
-from privfed.models.discrete.statistics import UserWeights, coupling_of, coupling_sum, field, inertia, weights_of
+from privfed.models.discrete.statistics import UserWeights, field, inertia, weights_of
 from privfed.models.discrete.support import COVER, EXAMINED, PURCHASED, Support
 from privfed.models.discrete.user_phase import update_codes
 
@@ -26,8 +26,6 @@ __all__ = [
     "balanced_rows",
     "binarise",
     "binarise_items",
-    "coupling_of",
-    "coupling_sum",
     "field",
     "inertia",
     "inverse_root",
@@ -35,7 +33,6 @@ __all__ = [
     "objective",
     "pair_scores",
     "server_field",
-    "sum_by_item",
     "update_codes",
     "weights_of",
 ]

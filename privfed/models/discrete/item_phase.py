@@ -12,7 +12,7 @@ examined the item. An item may be any of the catalogue, so a sweep may decide it
 import numpy as np
 from jaxtyping import Int8, Int32, Int64, UInt8, UInt64
 
-from privfed.models.compiled import compiled
+from privfed.compiled import compiled
 from privfed.models.discrete.errors import DiscreteError
 from privfed.models.discrete.grid import Grid
 from privfed.models.discrete.shapes import as_indices, check_bit, check_shapes
@@ -231,38 +231,3 @@ def _opposed(
             positive += row[g] if item_codes[i, g] > 0 else np.int64(0)
         out[i] = constant - 2 * positive
     return out
-
-
-def sum_by_item(
-    items_of_entries: Int64[np.ndarray, "rows"], values: Int64[np.ndarray, "rows"], n_items: int
-) -> Int64[np.ndarray, "items"]:
-    """Sum of the values of each item, modulo 2^64 as in the ring.
-
-    Raises:
-        DiscreteError: An item outside the catalogue, or another number of values than of items.
-    """
-    if len(items_of_entries) != len(values):
-        raise DiscreteError(f"{len(values)} values for {len(items_of_entries)} entries: give one per entry")
-    sums, known = _sum_by_item(as_indices(items_of_entries), values, n_items)
-    if not known:
-        raise DiscreteError(
-            f"item codes run from {items_of_entries.min()} to {items_of_entries.max()} but the catalogue has "
-            f"0 to {n_items - 1}: give entries of this catalogue"
-        )
-    return sums
-
-
-@compiled
-def _sum_by_item(
-    items: UInt64[np.ndarray, "rows"], values: Int64[np.ndarray, "rows"], n_items: int
-) -> tuple[Int64[np.ndarray, "items"], bool]:
-    """The sums, and whether every item was of the catalogue."""
-    sums = np.zeros(n_items, dtype=np.int64)
-    beyond = np.uint64(n_items)
-    known = True
-    for e in range(len(items)):
-        if items[e] < beyond:
-            sums[items[e]] += values[e]
-        else:
-            known = False
-    return sums, known

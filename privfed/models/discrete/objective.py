@@ -11,7 +11,7 @@ from p1 and V^T V.
 import numpy as np
 from jaxtyping import Float64, Int8, Int32, Int64, UInt8, UInt64
 
-from privfed.models.compiled import compiled
+from privfed.compiled import compiled
 from privfed.models.discrete.grid import Grid
 from privfed.models.discrete.shapes import as_indices, check_shapes
 from privfed.models.discrete.support import Support

@@ -10,12 +10,10 @@ with S^P, S^E the sums of pair weights over a user's purchases and examinations 
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float64, Int8, Int64, UInt64
+from jaxtyping import Float64, Int8, Int64
 
-from privfed.models.compiled import compiled
-from privfed.models.discrete.errors import DiscreteError
 from privfed.models.discrete.grid import Grid
-from privfed.models.discrete.shapes import as_indices, check_shapes
+from privfed.models.discrete.shapes import check_shapes
 from privfed.models.discrete.support import EXAMINED, PURCHASED, Support
 
 
@@ -67,78 +65,6 @@ def field(
     return share
 
 
-def coupling_sum(
-    codes: Int8[np.ndarray, "population d"],
-    kappa: Int64[np.ndarray, "population"],
-    users: Int64[np.ndarray, "n"],
-) -> Int64[np.ndarray, "d d"]:
-    """M = sum over the called users of kap_u U_u U_u^T, exact modulo 2^64.
-
-    Raises:
-        DiscreteError: Codes and kappa of different users, or a user outside them.
-    """
-    _check_users(codes, kappa, users)
-    return _coupling_sum(codes, kappa, as_indices(users))
-
-
-@compiled
-def _coupling_sum(
-    codes: Int8[np.ndarray, "population d"],
-    kappa: Int64[np.ndarray, "population"],
-    users: UInt64[np.ndarray, "n"],
-) -> Int64[np.ndarray, "d d"]:
-    """A product of two codes is 1 where they agree, so agreements alone are summed; no multiplication is needed."""
-    d = codes.shape[1]
-    agree = np.zeros((d, d), dtype=np.int64)
-    total = np.int64(0)
-    mask = np.empty(d, dtype=np.int64)
-    for user in users:
-        k = kappa[user]
-        total += k
-        for f in range(d):
-            mask[f] = k if codes[user, f] > 0 else 0
-        for f in range(d):
-            flip = np.int64(0) if codes[user, f] > 0 else k
-            for g in range(d):
-                agree[f, g] += mask[g] ^ flip
-    return 2 * agree - total
-
-
-def coupling_of(
-    codes: Int8[np.ndarray, "population d"],
-    kappa: Int64[np.ndarray, "population"],
-    users: Int64[np.ndarray, "n"],
-) -> Int64[np.ndarray, "n pairs"]:
-    """kap_u U_uf U_ug of single users for f < g, in the order of `np.triu_indices(d, 1)`.
-
-    The diagonal is left out: the server does not need it.
-
-    Raises:
-        DiscreteError: Codes and kappa of different users, or a user outside them.
-    """
-    _check_users(codes, kappa, users)
-    return _coupling_of(codes, kappa, as_indices(users))
-
-
-@compiled
-def _coupling_of(
-    codes: Int8[np.ndarray, "population d"],
-    kappa: Int64[np.ndarray, "population"],
-    users: UInt64[np.ndarray, "n"],
-) -> Int64[np.ndarray, "n pairs"]:
-    d = codes.shape[1]
-    out = np.empty((len(users), d * (d - 1) // 2), dtype=np.int64)
-    for k in range(len(users)):
-        user = users[k]
-        pair = 0
-        for f in range(d):
-            weight = kappa[user] * codes[user, f]
-            for g in range(f + 1, d):
-                out[k, pair] = weight if codes[user, g] > 0 else -weight
-                pair += 1
-    return out
-
-
 def inertia(grid: Grid, support: Support, users: Int64[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:
     """A whole number per user whose sum over users makes a parallel item sweep safe.
 
@@ -168,13 +94,3 @@ def inertia(grid: Grid, support: Support, users: Int64[np.ndarray, "n"]) -> Int6
     # A float sum of k non-negative terms is off by at most k units in the last place; 16 more for everything else.
     safe = 1.0 + (support.counts[users] + 16) * np.finfo(np.float64).eps
     return np.asarray(np.ceil((purchase + examine) * safe), dtype=np.int64)
-
-
-def _check_users(
-    codes: Int8[np.ndarray, "population d"], kappa: Int64[np.ndarray, "k"], users: Int64[np.ndarray, "n"]
-) -> None:
-    if len(codes) != len(kappa) or (len(users) and not (users.min() >= 0 and users.max() < len(kappa))):
-        raise DiscreteError(
-            f"codes of {len(codes)} users and kappa of {len(kappa)} must be of the same ones, and every called user "
-            "among them: give the arrays of the whole hosted population"
-        )

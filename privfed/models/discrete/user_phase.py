@@ -13,7 +13,7 @@ every bit are made in one pass; only a client whose code has begun to change mak
 import numpy as np
 from jaxtyping import Int8, Int32, Int64, UInt8, UInt64
 
-from privfed.models.compiled import compiled
+from privfed.compiled import compiled
 from privfed.models.discrete.grid import Grid
 from privfed.models.discrete.shapes import as_indices, check_shapes
 from privfed.models.discrete.support import Support

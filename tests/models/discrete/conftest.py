@@ -7,6 +7,19 @@ import numpy as np
 import pytest
 
 
+def summed(items: Any, values: Any, n_items: int) -> Any:
+    """Sum of the values of each item."""
+    sums = np.zeros(n_items, np.int64)
+    np.add.at(sums, items, values)
+    return sums
+
+
+def coupling_sum(codes: Any, kappa: Any, users: Any) -> Any:
+    """M over the given users."""
+    wide = codes[users].astype(np.int64)
+    return wide.T @ (wide * kappa[users][:, None])
+
+
 @dataclass
 class Toy:
     """Kinds [users, items] (0 rest, 1 purchased, 2 examined), hyper-parameters, and codes of both sides."""
@@ -102,7 +115,7 @@ class Toy:
         items, scores, block = self.items.copy(), self.scores(), block or m
         weights = discrete.weights_of(g, self.support)
         q2 = discrete.field(self.users, weights, everybody).sum(0)
-        coupling = discrete.coupling_sum(self.users, weights.kappa, everybody)
+        coupling = coupling_sum(self.users, weights.kappa, everybody)
         previous, change = -1, np.zeros(m, np.int8)
         for bit in range(g.d):
             for first in range(0, m, block):
@@ -111,7 +124,7 @@ class Toy:
                     items[:, bit], bit, previous, change,
                 )  # fmt: skip
                 star = discrete.server_field(int(q2[bit]), int(pull.sum()), coupling, items, bit)
-                star += discrete.sum_by_item(self.support.items, values, m) + self.y[:, bit]
+                star += summed(self.support.items, values, m) + self.y[:, bit]
                 star += inertia * items[:, bit].astype(np.int64)
                 new = items[:, bit].copy()
                 here = slice(first, first + block)
@@ -140,9 +153,9 @@ class Toy:
         return (
             discrete.server_field(
                 int(discrete.field(self.users, weights, users).sum(0)[bit]), int(pull.sum()),
-                discrete.coupling_sum(self.users, weights.kappa, users), self.items, bit,
+                coupling_sum(self.users, weights.kappa, users), self.items, bit,
             )
-            + discrete.sum_by_item(self.support.items[entries], values, g.n_items)
+            + summed(self.support.items[entries], values, g.n_items)
             + self.y[:, bit]
         )  # fmt: skip
 

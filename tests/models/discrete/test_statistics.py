@@ -17,19 +17,6 @@ def test_weights_and_sums_against_dense_arrays(toy, seed, d):
     assert np.array_equal(weights.kappa, grid.s + purchase + examine)
     factor = grid.s * d + grid.g2 * purchase + grid.g3 * examine
     assert np.array_equal(discrete.field(world.users, weights, users), (-world.users * factor[:, None])[users])
-    codes = world.users.astype(np.int64)
-    each = np.einsum("u,uf,ug->ufg", weights.kappa, codes, codes)
-    assert np.array_equal(discrete.coupling_sum(world.users, weights.kappa, users), each[users].sum(0))
-    upper = np.triu_indices(d, 1)
-    assert np.array_equal(discrete.coupling_of(world.users, weights.kappa, users), each[users][:, *upper])
-
-
-def test_the_coupling_wraps_as_the_ring_does():
-    codes = np.array([[1, 1], [1, -1], [-1, -1]], np.int8)
-    kappa = np.array([2**62, -(2**62), 2**62], np.int64)
-    whole = discrete.coupling_sum(codes, kappa, np.arange(3))
-    assert whole[0, 1] == (3 * 2**62 + 2**63) % 2**64 - 2**63
-    assert whole[0, 0] == 2**62
 
 
 def coupling_of_items(world):

@@ -27,7 +27,7 @@ def called(world, users, scores):
     codes, flips = discrete.update_codes(g, s, users, world.users, items, scores, gram, totals, world.x[users])
     rows = [
         pull, losses, codes, flips, discrete.field(world.users, weights, users),
-        discrete.coupling_of(world.users, weights.kappa, users), discrete.inertia(g, s, users),
+        discrete.inertia(g, s, users),
     ]  # fmt: skip
     return rows, values
 
@@ -107,9 +107,3 @@ def test_arrays_that_do_not_belong_together_are_refused(toy):
         )  # fmt: skip
     with pytest.raises(discrete.DiscreteError, match="3 x 3"):
         discrete.server_field(0, 0, np.zeros((3, 3), np.int64), world.items, 3)
-    with pytest.raises(discrete.DiscreteError, match="item codes run from 1 to 9"):
-        discrete.sum_by_item(np.array([1, 9]), np.array([1, 2]), 5)
-    with pytest.raises(discrete.DiscreteError, match="1 values for 2 entries"):
-        discrete.sum_by_item(np.array([1, 2]), np.array([1]), 5)
-    with pytest.raises(discrete.DiscreteError, match="whole hosted population"):
-        discrete.coupling_sum(world.users, np.zeros(3, np.int64), np.array([-1]))

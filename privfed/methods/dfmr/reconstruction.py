@@ -1,0 +1,73 @@
+"""What anybody can rebuild of private user codes: a device's own update, run on public purchases and nothing else.
+
+A user's code never leaves the device. But it is a function of the item codes, of the user's purchases and of its
+examinations, and all but the last are public. So whoever holds the item codes can play a device that examined nothing
+and sweep over its bits until they stay; what examinations really add to a code is what such a guess gets wrong.
+"""
+
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Int8, Int64
+
+from privfed.data import Histories
+from privfed.federation import Call, Message, Streams
+from privfed.methods.client_data import ClientData
+from privfed.methods.dfmr.clients import DFMRClients
+from privfed.methods.dfmr.config import DFMRConfig
+from privfed.models.codes import unpack
+
+Start = Literal["random codes", "purchased items"]
+STARTS: tuple[Start, ...] = ("random codes", "purchased items")
+"""Where a guess may begin: at random, or with the bits that purchased items have more often than the catalogue."""
+
+_SWEEPS = 12
+
+
+def rebuild_codes(
+    config: DFMRConfig,
+    public: Message,
+    purchases: Histories,
+    users: Int64[np.ndarray, "n"],
+    start: Start,
+    *,
+    seed: int = 0,
+    sweeps: int = _SWEEPS,
+) -> Int8[np.ndarray, "n d"]:
+    """Guess user codes from what the server sends to everybody, and from everybody's purchases.
+
+    Args:
+        config: settings of the method.
+        public: what the server sends after the last round (`DFMRServer.public`).
+        purchases: public purchases of the whole population.
+        users: whose codes to guess, ascending.
+        start: where to begin.
+        seed: of random starts.
+        sweeps: most sweeps over the bits; fewer where nothing changes any more.
+    """
+    streams = Streams.from_seed(seed)
+    alone = config.model_copy(update={"examinations": ()})
+    devices = DFMRClients(alone, ClientData(purchases, purchases), streams)
+    who, codes = torch.from_numpy(users), _first_guess(start, config.d, public, purchases.subset(users), seed)
+    for sweep in range(sweeps):
+        message = Message(public.shared, {"start": torch.from_numpy(codes)})
+        devices.update(Call(0, -1, "update", sweep, who, streams, {}), message)
+        devices.commit()
+        former, codes = codes, devices.state()["codes"].numpy()[users]
+        if np.array_equal(former, codes):
+            break
+    return codes
+
+
+def _first_guess(
+    start: Start, d: int, public: Message, purchases: Histories, seed: int
+) -> Int8[np.ndarray, "n d"]:
+    if start == "random codes":
+        coins = np.random.default_rng(seed).integers(0, 2, (purchases.n_users, d), dtype=np.int8)
+        return coins * np.int8(2) - np.int8(1)
+    items = unpack(public.shared["codes"].numpy(), d)
+    running = np.concatenate([np.zeros((1, d), np.int64), items[purchases.items].cumsum(0, dtype=np.int64)])
+    own = (running[purchases.indptr[1:]] - running[purchases.indptr[:-1]]) * len(items)
+    usual = items.sum(0, dtype=np.int64) * purchases.counts[:, None]
+    return np.where(own >= usual, 1, -1).astype(np.int8)
