@@ -28,6 +28,7 @@ from privfed.federation import Call, Clients, Message, Server, Streams, perform
 from privfed.methods import ClientData, Facts, Method, MethodConfig, method
 from privfed.privacy import Guarantee, Ledger, PlanError, PrivacyPlan, configure
 from privfed.privacy.interaction import NO_RECORDS
+from privfed.privacy.protections import NO_INTEGERS
 from privfed.updates import ClientUpdates, Schema
 
 Part = Literal["valid", "test"]
@@ -202,6 +203,10 @@ class Experiment:
         if self.config.privacy.protection.noisy_steps is not None and not self.registered.interaction_level:
             raise PlanError(
                 f"{self.registered.name} cannot run behind the plan {self.config.privacy.name!r}: {NO_RECORDS}"
+            )
+        if self.registered.integers and not self.config.privacy.protection.covers_integers:
+            raise PlanError(
+                f"{self.registered.name} cannot run behind the plan {self.config.privacy.name!r}: {NO_INTEGERS}"
             )
         self.streams = Streams.from_seed(self.config.seed)
         data = ClientData.from_split(self.parts, self.config.protocol.negatives)

@@ -11,8 +11,15 @@ their sums, put together, are opened for rows that enough clients send, and no a
 hides a client's words is AES-256 in counter mode: aggregators j >= 1 hold keys and see no words, aggregator 0 sees
 words less streams that it cannot make. All of them together can.
 
-The rows that a client sends are seen by every aggregator: that is what cover rows are for. Words of a stream are used
-once: the counter is lane | draw | block, a lane is one array of an ask, and a draw is never repeated under one key.
+Every word of a stream has an address: word w of an ask's array is word w of the blocks lane | draw | ask | 0, 1, ...
+under the client's key, where a lane is one array of an ask. So the streams of both sides agree whatever was lost,
+however clients are grouped, and an address that is used once hides what is sent with it. Used twice it would show the
+difference of two messages: `KeyStreams` refuses a client whose (draw, ask) does not rise. That memory lasts as long as
+the object, so whoever starts again remembers the last draw, or agrees new keys.
+
+What aggregators see: which rows each client named, who takes part in which ask, and how many clients send each row.
+Cover rows are for the first of these. A row of zeros counts as a client like any other, so a sum over `fewest` clients
+may hold fewer true values, down to one.
 
 `additive` does the same for one client's dense words at a time, with fresh seeds; here a cohort is one flat array, and
 keys live as long as the client. What this does not do is what `additive` does not do either: channels are encrypted
@@ -22,7 +29,7 @@ and authenticated elsewhere, and aggregators follow the protocol.
 import secrets
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -39,8 +46,12 @@ Counts = NDArray[np.int64]
 
 _KEY_BYTES: Final = 32
 _BLOCK: Final = 16
+_BLOCKS: Final = np.dtype((np.void, _BLOCK))
 _SLACK: Final = _BLOCK - 1
+_NUMBERS: Final = 1 << 31
+"""Lanes, draws and asks are numbered below it, so that an address fits a signed word of 64 bits."""
 _AHEAD_BYTES: Final = 1 << 27
+"""Words made ahead by one `KeyStreams`, over all groups of clients."""
 _MOST_AHEAD: Final = 32
 
 _MAGIC: Final = b"SASP"
@@ -75,6 +86,9 @@ class Ciphers:
 
     Args:
         keys: of every client, in the order of their numbers.
+
+    Raises:
+        ConfigurationError: a key that is not 32 bytes long.
     """
 
     def __init__(self, keys: Sequence[bytes]) -> None:
@@ -91,98 +105,118 @@ class Ciphers:
 class KeyStreams:
     """Streams of one aggregator's keys with all clients: held by that aggregator, and by the clients, one key each.
 
-    Both sides take the same numbers of words in the same order and get the same words. After two takes alike, words
-    of the takes to come are made at once.
+    A client's words depend on its key, lane, draw and ask alone. After two asks alike, words of the asks to come are
+    made at once.
 
     Args:
         ciphers: of every client.
         ring: whose words.
         lane: which array of an ask; two lanes never share a word.
+
+    Raises:
+        ConfigurationError: a lane that is no number below 2^31.
     """
 
     def __init__(self, ciphers: Ciphers, ring: Ring, lane: int = 0) -> None:
-        self.ring, self._lane, self._ciphers = ring, lane, ciphers
-        self._used = np.zeros(len(ciphers), np.int64)
-        self._draw = -1
-        self._ahead: dict[tuple[int, int], _Ahead] = {}
+        self.ring, self._lane, self._ciphers = ring, _number("lane", lane), ciphers
+        self._last = np.full(len(ciphers), -1, np.int64)
+        self._draw, self._ahead = -1, dict[tuple[int, int], _Ahead]()
 
-    def begin(self, draw: int) -> None:
-        """Go on to another draw, whose words are all fresh.
+    def take(self, draw: int, ask: int, clients: Counts, counts: Counts) -> Words:
+        """The first `counts[j]` words of (draw, ask) of client `clients[j]`, one client after the other.
+
+        Args:
+            draw: of the cohort.
+            ask: number within the draw.
+            clients: distinct, ascending.
+            counts: words of each.
 
         Raises:
-            ConfigurationError: a draw that was passed already.
+            ConfigurationError: clients that are not as described, or one that has taken words of this ask or of a
+                later one already.
         """
-        if draw == self._draw:
-            return
-        if draw < self._draw:
-            raise ConfigurationError(f"draw {draw} comes after draw {self._draw}; streams never go back")
-        self._draw = draw
-        self._ahead.clear()
-        self._used[:] = 0
-
-    def take(self, clients: Counts, counts: Counts) -> Words:
-        """The next `counts[j]` words of client `clients[j]`, one client after the other, `[sum of counts]`."""
+        address = (_number("draw", draw) << 32) | _number("ask", ask)
+        if draw != self._draw:
+            self._draw = draw
+            self._ahead.clear()
         if len(clients) == 0:
             return self.ring.zeros(0)
         whose = int(clients[0]), len(clients)
         ahead = self._ahead.get(whose)
         alike = ahead is not None and np.array_equal(ahead.clients, clients) and np.array_equal(ahead.counts, counts)
-        if ahead is None or not alike or ahead.left == 0:
-            ahead = self._ahead[whose] = self._refill(clients, counts, repeated=alike)
-        return ahead.next()
+        if not alike:
+            self._refuse(clients, counts)
+        if (self._last[clients] >= address).any():
+            raise ConfigurationError(
+                f"a client has taken words of draw {draw}, ask {ask} or later already; words used twice hide nothing"
+            )
+        if ahead is None or not alike or not ahead.holds(address):
+            repeated = alike and ahead is not None and address == ahead.end
+            ahead = self._ahead[whose] = self._refill(address, clients, counts, repeated=repeated)
+        self._last[clients] = address
+        return ahead.hand_out(address)
 
-    def _refill(self, clients: Counts, counts: Counts, *, repeated: bool) -> "_Ahead":
+    def _refuse(self, clients: Counts, counts: Counts) -> None:
+        if len(clients) != len(counts) or bool((np.diff(clients) <= 0).any()) or bool((counts < 0).any()):
+            raise ConfigurationError("words were asked for clients that are not ascending, each with a count from 0")
+        if not 0 <= clients[0] <= clients[-1] < len(self._ciphers):
+            raise ConfigurationError(
+                f"words were asked for clients {clients[0]} to {clients[-1]} of {len(self._ciphers)}, numbered from 0"
+            )
+
+    def _refill(self, address: int, clients: Counts, counts: Counts, *, repeated: bool) -> "_Ahead":
         total, width = int(counts.sum()), self.ring.dtype.itemsize
-        takes = min(max(_AHEAD_BYTES // max(total * width, 1), 1), _MOST_AHEAD) if repeated else 1
+        self._ahead.pop((int(clients[0]), len(clients)), None)
+        room = _AHEAD_BYTES - sum(other.words.nbytes for other in self._ahead.values())
+        takes = min(max(room // max(total * width, 1), 1), _MOST_AHEAD, _NUMBERS - address % (1 << 32))
+        takes = takes if repeated else 1
         per_block = _BLOCK // width
-        blocks = -(-counts * takes // per_block)
-        starts = self._used[clients]
-        self._used[clients] += blocks
-        plain = _counters(self._lane, self._draw, int((starts + blocks).max(initial=0)))
-        words = np.empty((takes, total), self.ring.dtype)
-        ends = np.cumsum(counts)
-        group = max(CHUNK // (_BLOCK * max(int(blocks.max(initial=0)), 1)), 1)
+        blocks = -(-counts // per_block)
+        most, ends = int(blocks.max()), np.cumsum(blocks)
+        plain = _counters(self._lane, address, takes, most)
+        made = np.empty((takes, int(ends[-1])), _BLOCKS)
+        group = max(CHUNK // (_BLOCK * takes * max(most, 1)), 1)
         for first in range(0, len(clients), group):
             some = slice(first, first + group)
-            made, at = self._streams(clients[some], starts[some], blocks[some], plain)
-            own = counts[some]
-            begin = ends[some] - own
-            # Take t of a client stands t times its count into the stream, so that every take of a group is one look-up.
-            places = np.arange(begin[0], ends[some][-1]) + np.repeat(at * per_block - begin, own)
-            steps = np.repeat(own, own)
-            words[:, begin[0] : ends[some][-1]] = made[places + np.arange(takes)[:, None] * steps]
-        return _Ahead(clients.copy(), counts.copy(), words)
+            # One client's blocks come ask by ask within each number, so that one slice of the counters does for all.
+            streams = self._streams(clients[some], blocks[some] * takes, plain).view(_BLOCKS).reshape(-1, takes)
+            made[:, ends[some][-1] - len(streams) : ends[some][-1]] = streams.T
+        word = np.arange(total) + np.repeat((ends - blocks) * per_block - (np.cumsum(counts) - counts), counts)
+        return _Ahead(address, address + takes, clients.copy(), counts.copy(), made.view(self.ring.dtype), word)
 
-    def _streams(self, clients: Counts, starts: Counts, blocks: Counts, plain: memoryview) -> tuple[Words, Counts]:
-        """Blocks `starts[j]` to `starts[j] + blocks[j]` of every client's stream, and at which block each begins."""
+    def _streams(self, clients: Counts, blocks: Counts, plain: memoryview) -> NDArray[np.uint8]:
+        """The first `blocks[j]` blocks of `plain` under every client's key, one client after the other."""
         ends = np.cumsum(blocks)
         out = np.empty(int(ends[-1]) * _BLOCK + _SLACK, np.uint8)
         view = out.data
-        at = ends - blocks
-        for client, start, count, place in zip(
-            clients.tolist(), starts.tolist(), blocks.tolist(), at.tolist(), strict=True
-        ):
-            piece = plain[_BLOCK * start : _BLOCK * (start + count)]
-            self._ciphers.encrypt(client, piece, view[_BLOCK * place : _BLOCK * (place + count) + _SLACK])
-        return out[: len(out) - _SLACK].view(self.ring.dtype), at
+        for client, count, end in zip(clients.tolist(), blocks.tolist(), ends.tolist(), strict=True):
+            into = view[_BLOCK * (end - count) : _BLOCK * end + _SLACK]
+            self._ciphers.encrypt(client, plain[: _BLOCK * count], into)
+        return out[: len(out) - _SLACK]
 
 
 @dataclass(slots=True, eq=False)
 class _Ahead:
-    """Words of several takes alike, `[takes, words]`, of which some have been handed out."""
+    """Whole blocks of the asks from `first` to before `end`, `[asks, words]`, until the last of them is handed out.
 
+    Attributes:
+        places: of the words that clients take among those of their blocks.
+    """
+
+    first: int
+    end: int
     clients: Counts
     counts: Counts
     words: Words
-    taken: int = 0
+    places: Counts
 
-    @property
-    def left(self) -> int:
-        return len(self.words) - self.taken
+    def holds(self, address: int) -> bool:
+        return self.first <= address < self.end
 
-    def next(self) -> Words:
-        self.taken += 1
-        taken: Words = self.words[self.taken - 1]
+    def hand_out(self, address: int) -> Words:
+        taken: Words = self.words[address - self.first].take(self.places)
+        if address + 1 == self.end:
+            self.words = self.words[:0].copy()
         return taken
 
 
@@ -201,22 +235,25 @@ class RowSums:
     Attributes:
         ring: of the words.
         words: `[rows, width]`, this aggregator's share of the sums.
-        supporters: clients that sent each row, `[rows]`.
+        supporters: clients that sent each row, zeros and all, `[rows]`.
+        clients: numbers of those that were added.
     """
 
     ring: Ring
     words: Words
     supporters: Counts
+    clients: list[Counts] = field(default_factory=list)
 
     @classmethod
     def empty(cls, ring: Ring, rows: int, width: int) -> "RowSums":
         """Sums of nothing."""
         return cls(ring, ring.zeros((rows, width)), np.zeros(rows, np.int64))
 
-    def add(self, ids: Counts, words: Words) -> None:
+    def add(self, clients: Counts, ids: Counts, words: Words) -> None:
         """Add one share of every row that some clients sent.
 
         Args:
+            clients: who they are; each is added once.
             ids: the rows, client after client; a client names a row once.
             words: their shares, `[len(ids) * width]`.
 
@@ -235,6 +272,15 @@ class RowSums:
         for column in range(width):
             np.add.at(self.words[:, column], ids, per_row[:, column])
         self.supporters += np.bincount(ids, minlength=rows)
+        self.clients.append(clients.copy())
+
+    def enough(self, fewest: int) -> NDArray[np.bool_]:
+        """Rows that at least `fewest` clients sent, `[rows]`."""
+        return self.supporters >= fewest
+
+    def handed_out(self, fewest: int) -> Words:
+        """What this aggregator gives away: its words of rows that enough clients sent, zero elsewhere."""
+        return np.where(self.enough(fewest)[:, None], self.words, self.ring.dtype.type(0))
 
 
 def open_rows(sums: Sequence[RowSums], fewest: int) -> tuple[Words, NDArray[np.bool_]]:
@@ -248,20 +294,19 @@ def open_rows(sums: Sequence[RowSums], fewest: int) -> tuple[Words, NDArray[np.b
         Words `[rows, width]`, zero where a row stays closed, and which rows were opened `[rows]`.
 
     Raises:
-        ShareError: one aggregator, other tables, or aggregators that did not add the same clients.
+        ShareError: one aggregator, other tables, or aggregators that did not add the same clients and rows, each once.
     """
     if len(sums) < 2:
         raise ShareError(f"sums of {len(sums)} aggregators were given; give those of all, 2 or more")
-    first = sums[0]
-    for other in sums[1:]:
+    first, *others = sums
+    added = _added(first)
+    for other in others:
         if other.ring != first.ring or other.words.shape != first.words.shape:
             raise ShareError("aggregators hold tables of different shapes or rings; let all add the same ask")
-        if not np.array_equal(other.supporters, first.supporters):
+        same = np.array_equal(_added(other), added)
+        if not (same and np.array_equal(other.supporters, first.supporters)):
             raise ShareError("aggregators did not add the same clients; let all leave out the same ones")
-    opened = first.supporters >= fewest
-    total = first.ring.sum(part.words for part in sums)
-    total[~opened] = 0
-    return total, opened
+    return first.ring.sum(part.handed_out(fewest) for part in sums), first.enough(fewest)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -294,33 +339,57 @@ class RowNames:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowShare:
-    """One client's share of one ask for one aggregator: words for aggregator 0, a header alone for the others."""
+    """One client's share of one ask, all its arrays, for one aggregator: words for party 0, a header for the others.
+
+    Attributes:
+        party: whose share it is.
+        draw, ask: of the words' address.
+        count: words that the client sends in this ask.
+        words: those of party 0, `[count]`; None for the others.
+
+    Raises:
+        ShareError: words that are not there, or there for another party, or not as many as they are said to be.
+    """
 
     party: int
     draw: int
     ask: int
-    words: Words
+    count: int
+    words: Words | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if (self.party == 0) != (self.words is not None) or (self.words is not None and self.words.size != self.count):
+            raise ShareError("a share of party 0 holds as many words as it says, and that of any other party none")
 
     def encode(self) -> bytes:
         """20 bytes, then the words of party 0, little-endian."""
-        follows = self.words.tobytes() if self.party == 0 else b""
-        return _SHARE.pack(_MAGIC, _VERSION, 1, self.party, self.draw, self.ask, self.words.size) + follows
+        follows = b"" if self.words is None else self.words.tobytes()
+        return _SHARE.pack(_MAGIC, _VERSION, 1, self.party, self.draw, self.ask, self.count) + follows
 
     @classmethod
-    def decode(cls, data: bytes, ring: Ring, words: int) -> "RowShare":
-        """The share that `encode` wrote, of as many words as the receiver knows that this client sends.
+    def decode(cls, data: bytes, ring: Ring, *, party: int, draw: int, ask: int, count: int) -> "RowShare":
+        """The share that `encode` wrote, if it is the one that the receiver expects: a message is never believed.
+
+        Args:
+            data: one whole message.
+            ring: of the words.
+            party: the receiver's own number.
+            draw: of the cohort that is asked.
+            ask: that is under way.
+            count: words that this client sends, by the rows it named.
 
         Raises:
             MalformedMessage: `data` is anything else.
         """
-        if len(data) < _SHARE.size:
-            raise MalformedMessage(f"a message of {len(data)} bytes was given; the header alone has {_SHARE.size}")
-        magic, version, kind, party, draw, ask, count = _SHARE.unpack_from(data)
-        expected = _SHARE.size + (words * ring.dtype.itemsize if party == 0 else 0)
-        if (magic, version, kind) != (_MAGIC, _VERSION, 1) or count != words or len(data) != expected:
-            raise MalformedMessage(f"the message is no share of {words} words for party {party}; drop it")
-        held = np.frombuffer(data, ring.dtype, offset=_SHARE.size) if party == 0 else ring.zeros(words)
-        return cls(party, draw, ask, held)
+        expected = _SHARE.pack(_MAGIC, _VERSION, 1, party, draw, ask, count)
+        words = count * ring.dtype.itemsize if party == 0 else 0
+        if data[: _SHARE.size] != expected or len(data) != _SHARE.size + words:
+            raise MalformedMessage(
+                f"a message of {len(data)} bytes is no share of {count} words for party {party} in draw {draw}, ask "
+                f"{ask}; drop it"
+            )
+        held = np.frombuffer(data, ring.dtype, offset=_SHARE.size) if party == 0 else None
+        return cls(party, draw, ask, count, held)
 
 
 def names_bytes(rows: int) -> int:
@@ -333,16 +402,33 @@ def share_bytes(words: float, ring: Ring, parties: int) -> float:
     return parties * _SHARE.size + ring.dtype.itemsize * words
 
 
+def _added(sums: RowSums) -> Counts:
+    """Clients that an aggregator added, ascending; refused where one was added twice."""
+    clients = np.sort(np.concatenate([np.empty(0, np.int64), *sums.clients]))
+    if bool((np.diff(clients) == 0).any()):
+        raise ShareError("an aggregator added a client twice; add each client of an ask once")
+    return clients
+
+
+def _number(name: str, value: int) -> int:
+    if not 0 <= value < _NUMBERS:
+        raise ConfigurationError(f"{name} is {value}; streams have addresses for numbers from 0 to {_NUMBERS - 1}")
+    return value
+
+
 def _context(key: bytes) -> CipherContext:
     if len(key) != _KEY_BYTES:
         raise ConfigurationError(f"a key of {len(key)} bytes was given; keys of sparse sums have {_KEY_BYTES}")
-    # Counter mode with the counter blocks written out: one context serves every position of every draw.
+    # Counter mode with the counter blocks written out: one context serves every address.
     return Cipher(AES(key), ECB()).encryptor()  # noqa: S305
 
 
-def _counters(lane: int, draw: int, blocks: int) -> memoryview:
-    """Counter blocks 0 .. blocks-1: lane(4) | draw(4) | block(8), little-endian."""
-    counters = np.zeros((blocks, 2), "<u8")
-    counters[:, 0] = lane | (draw << 32)
-    counters[:, 1] = np.arange(blocks)
+def _counters(lane: int, address: int, asks: int, blocks: int) -> memoryview:
+    """Counter blocks lane(4) | draw(4) | ask(4) | block(4), little-endian, of consecutive asks, block after block."""
+    if blocks >> 32:
+        raise ConfigurationError(f"an ask takes {blocks} blocks of one client's stream; addresses end at 2^32")
+    counters = np.empty((blocks, asks, 4), "<u4")
+    counters[..., 0], counters[..., 1] = lane, address >> 32
+    counters[..., 2] = address % (1 << 32) + np.arange(asks)
+    counters[..., 3] = np.arange(blocks)[:, None]
     return counters.data.cast("B") if blocks else memoryview(b"")

@@ -15,10 +15,12 @@ from privfed.audit.report import (
     AttackCell,
     AttackRow,
     Cell,
+    CodeLeak,
     Cost,
     Interval,
     Run,
     Spread,
+    SupportLeak,
     UtilityCell,
     UtilityRow,
 )
@@ -79,6 +81,7 @@ def _cell(runs: list[Run]) -> Cell:
         guarantee=max((run.guarantee for run in runs), key=lambda guarantee: guarantee.epsilon),
         utility=[_utility_cell(rows) for rows in utility.values()],
         attacks=_marked([_attack_cell(rows) for rows in attacks.values()]),
+        support=_support([run.support for run in runs if run.support is not None]),
         cost=_cost(runs),
     )
 
@@ -126,6 +129,32 @@ def _marked(cells: list[AttackCell]) -> list[AttackCell]:
     real = grouped((cell for cell in cells if cell.attack != POPULARITY), lambda cell: (cell.tap, cell.game))
     worst = [max(rivals, key=lambda cell: cell.auc.mean) for rivals in real.values()]
     return [cell.model_copy(update={"worst": any(cell is other for other in worst)}) for cell in cells]
+
+
+def _support(leaks: list[SupportLeak]) -> SupportLeak | None:
+    """Means over seeds, number by number; what any seed lacks is left out."""
+    if not leaks:
+        return None
+    codes = [_averaged(list(guesses)) for guesses in zip(*(leak.codes for leak in leaks), strict=True)]
+    return _averaged(leaks).model_copy(update={"codes": codes})
+
+
+Leak = TypeVar("Leak", SupportLeak, CodeLeak)
+
+
+def _averaged(leaks: Sequence[Leak]) -> Leak:
+    means: dict[str, Interval | float | None] = {}
+    for name in type(leaks[0]).model_fields:
+        values = [getattr(leak, name) for leak in leaks]
+        intervals = [value for value in values if isinstance(value, Interval)]
+        numbers = [value for value in values if isinstance(value, float)]
+        if len(intervals) == len(values):
+            means[name] = _over_users(intervals)
+        elif len(numbers) == len(values):
+            means[name] = float(np.mean(numbers))
+        elif intervals or numbers:
+            means[name] = None
+    return leaks[0].model_copy(update=means)
 
 
 def _cost(runs: list[Run]) -> Cost:

@@ -1,13 +1,16 @@
 """From what a run tapped to attack rows: build the adversary's views, let every attack that applies look, measure.
 
 Two games on every tap: training items against items never seen, and training items against held-out items of the
-same user. The adversary knows item popularity and what the server itself sent.
+same user. Where training items are public (DFMR's purchases), there is one: examinations against the rest. The
+adversary knows item popularity and what the server itself sent.
 
-Uploads are attacked where single ones were seen. What a device shows its own user can always be attacked, and no
-protection of uploads covers it; its rows stand under a tap of their own.
+Uploads are attacked where single ones were seen, and the rows that clients send where only these are
+(`privfed.audit.supports`). What a device shows its own user can always be attacked, and no protection of uploads
+covers it; its rows stand under a tap of their own.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -30,9 +33,13 @@ from attacks import (
     observe_scores,
 )
 from attacks import Observation as Said
-from privfed.audit.report import AttackRow, Tap
+from privfed.audit.report import AttackRow, SupportLeak, Tap
+from privfed.audit.rows_seen import own_items
+from privfed.audit.supports import attack_supports
 from privfed.data import Split
 from privfed.engines import PULL, Observation, load_observations
+from privfed.engines.checkpoint import Checkpoint
+from privfed.engines.simulation import Costs
 from privfed.experiment import Experiment, ExperimentConfig
 from privfed.methods.method import ItemBlocks
 
@@ -92,7 +99,7 @@ def attack(
 
 
 def attack_scores(experiment: Experiment, t: int) -> list[AttackRow]:
-    """The score threshold on what the audited users' devices show after round `t` - 1, in both games.
+    """The score threshold on what the audited users' devices show after round `t` - 1, in every game.
 
     A device downloads and trains alone before it recommends, as `Experiment.recommend` does; nothing is sent.
     """
@@ -101,9 +108,18 @@ def attack_scores(experiment: Experiment, t: int) -> list[AttackRow]:
         message, updates = experiment.rehearse(users, t, experiment.server.schema)
         shown.append(experiment.clients.score(users, message, updates, None))
         experiment.clients.discard()
-    knowledge = _knowledge(experiment.parts)
+    parts, knowledge = experiment.parts, _knowledge(experiment.parts)
     said = observe_scores(ScoreView(t - 1, torch.cat(shown).numpy()), knowledge)
-    return _rows(said, knowledge, experiment.parts, experiment.audited().numpy(), (ALL_ITEMS,), "scores", [t])
+    who = experiment.audited().numpy()
+    if not experiment.registered.public_target:
+        return _rows(said, knowledge, parts, who, (ALL_ITEMS,), "scores", [t])
+    public = parts.train.mask(who)
+    examined = own_items(experiment).mask(who) & ~public
+    if not examined.any():
+        return []
+    results = measure(said, knowledge, Targets.examined_vs_rest(examined, public))
+    about = {"unit": "examination"}
+    return [AttackRow.of(result, tap="scores", rounds_seen=[t]).model_copy(update=about) for result in results]
 
 
 def attack_trained(
@@ -127,19 +143,31 @@ def attack_trained(
     return rows + attack_scores(experiment, t)
 
 
-def attack_run(directory: Path, config: ExperimentConfig, split: Split) -> list[AttackRow]:
-    """Attack what a run directory tapped, and what its devices show.
+@dataclass(frozen=True, slots=True)
+class Attacked:
+    """What a run directory gave away: attack rows, and what the rows that clients send say besides."""
+
+    rows: list[AttackRow]
+    support: SupportLeak | None
+
+
+def attack_run(directory: Path, config: ExperimentConfig, split: Split) -> Attacked:
+    """Attack what a run directory tapped, the rows that its clients send, and what its devices show.
 
     Raises:
         ValueError: nothing was tapped there although the plan lets the server see single uploads.
     """
     experiment = Experiment(config, split)
     seen = {tap: load_observations(directory / "taps", (tap,)) for tap in UPLOAD_TAPS}
-    if not any(seen.values()) and config.privacy.protection.release == "individual":
+    has_rows = experiment.registered.item_block is not None
+    if has_rows and not any(seen.values()) and config.privacy.protection.release == "individual":
         raise ValueError(
             f"{directory} holds no tapped uploads; run again with --set 'taps.places=[\"wire\"]' and a new --out"
         )
-    return attack_trained(experiment, seen.__getitem__, experiment.restore(directory))
+    t = experiment.restore(directory)
+    costs = Costs(*Checkpoint.load(directory / "checkpoint").progress["costs"])
+    rows, support = attack_supports(experiment, t, costs)
+    return Attacked(attack_trained(experiment, seen.__getitem__, t) + rows, support)
 
 
 def _knowledge(split: Split) -> Knowledge:

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from attacks.ceilings import tpr_ceiling
-from attacks.membership import DecoderBias, RankOneSign, RowSupport
+from attacks.membership import DecoderBias, InSupport, RankOneSign, RowSupport
 from privfed.audit.aggregates import grouped
-from privfed.audit.headline import MAIN_GAME, is_unprotected
+from privfed.audit.headline import MAIN_GAMES, is_unprotected
 from privfed.audit.page import words
 from privfed.audit.report import (
     POPULARITY,
@@ -27,8 +27,8 @@ from privfed.privacy.errors import PlanError
 from privfed.privacy.plan import PrivacyPlan
 
 POSITIVE_CONTROL_AUC = 0.9
-_CONTROLS = (RankOneSign.name, DecoderBias.name, RowSupport.name)
-"""Attacks that read bare uploads: of tables with sampled negatives, of autoencoders, of plain rows."""
+_CONTROLS = (RankOneSign.name, DecoderBias.name, RowSupport.name, InSupport.name)
+"""Attacks that read bare uploads: of tables with sampled negatives, of autoencoders, of plain rows, of their names."""
 
 _COVERED = {
     "local": ("wire", "sum", "model"),
@@ -154,8 +154,8 @@ def _failed_positive_control(run: Run) -> Iterator[Contradiction]:
 
 def _is_control(run: Run, row: AttackRow) -> bool:
     noisy_inside = run.guarantee.unit == "interaction"
-    bare = (row.tap == "raw" and not noisy_inside) or (row.tap == "wire" and is_unprotected(run.plan))
-    return bare and row.attack in _CONTROLS and row.game == MAIN_GAME
+    bare = (row.tap == "raw" and not noisy_inside) or (row.tap in ("wire", "support") and is_unprotected(run.plan))
+    return bare and row.attack in _CONTROLS and row.game in MAIN_GAMES
 
 
 def _no_popularity_method(report: AuditReport) -> list[Contradiction]:

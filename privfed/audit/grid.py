@@ -44,6 +44,7 @@ from privfed.audit.report import (
     config_sha256,
     write_report,
 )
+from privfed.audit.supports import attack_supports
 from privfed.audit.tables import write_runs
 from privfed.data import Interactions, Split, SplitSpec, split
 from privfed.engines import Wire
@@ -263,6 +264,7 @@ def as_run(experiment: Experiment, result: RunResult, name: str) -> Run:
     config, state = experiment.config, experiment.config.protocol.state
     started = time.perf_counter()
     rows = attack_trained(experiment, result.transcript.joined, config.rounds)
+    by_support, support = attack_supports(experiment, config.rounds, result.costs)
     attack_s = time.perf_counter() - started
     trained = experiment.registered.step is not None
     costs, selected = result.costs, result.selected
@@ -285,7 +287,8 @@ def as_run(experiment: Experiment, result: RunResult, name: str) -> Run:
             for m in evaluated.metrics
         ],
         guarantee=GuaranteeRow.model_validate(result.guarantee.model_dump()),
-        attacks=rows,
+        attacks=rows + by_support,
+        support=support,
         comm=Traffic(
             up_bytes_per_client_round=costs.up_bytes / asked,
             down_bytes_per_client_round=costs.down_bytes / asked,
@@ -346,7 +349,8 @@ def planted_control(users: int = 20, items: int = 300, width: int = 8) -> SelfCh
 NOT_RUN = [
     NotRun(
         what="attacks on the released sum and on the parameters of the model",
-        why="this release attacks single uploads (raw and wire) and what a device shows its user (scores)",
+        why="this release attacks single uploads (raw and wire), the rows that clients send (support) and what a "
+        "device shows its user (scores)",
     ),
     NotRun(
         what="shadow-model attacks, attribute inference and canary audits",

@@ -15,7 +15,16 @@ from privfed.audit.headline import (
     unprotected,
 )
 from privfed.audit.page import words
-from privfed.audit.report import AttackCell, AuditReport, Cell, GuaranteeRow, Statement, UtilityCell
+from privfed.audit.report import (
+    AttackCell,
+    AuditReport,
+    Cell,
+    GuaranteeRow,
+    Statement,
+    SupportLeak,
+    UtilityCell,
+)
+from privfed.audit.support_words import sentences
 from privfed.privacy.statements import WEAK_EPSILON, odds
 
 _WIRES = {
@@ -31,10 +40,14 @@ def make_statements(report: AuditReport) -> list[Statement]:
     for cell in protected_cells(report):
         about = {"method": cell.method, "setting": cell.setting.slug}
         said = {
-            "attack": _attack(main_attack(cell), main_attack(cell, single_round=True)),
+            "attack": _attack(
+                main_attack(cell), main_attack(cell, single_round=True), has_rows=cell.support is not None
+            ),
             "guarantee": _guarantee(cell.guarantee),
             "utility": _utility(report, cell),
         }
+        if cell.support is not None:
+            said["support"] = _support(cell.support)
         statements += [
             Statement.model_validate({"topic": topic, "text": text, "detail": detail, **about})
             for topic, (text, detail) in said.items()
@@ -66,6 +79,8 @@ def _number(card: Mapping[str, object], key: str) -> str:
 def _seen(attack: AttackCell) -> str:
     if attack.tap == "model":
         return "From the finished model"
+    if attack.tap == "support":
+        return "From which rows a person's device sends"
     if attack.tap == "sum":
         return f"From the sum over clients ({words.rounds(attack.rounds)})"
     if len(attack.rounds) == 1:
@@ -73,7 +88,14 @@ def _seen(attack: AttackCell) -> str:
     return f"From one person's uploads in {len(attack.rounds)} rounds"
 
 
-def _attack(attack: AttackCell | None, single: AttackCell | None) -> tuple[str, str]:
+def _attack(attack: AttackCell | None, single: AttackCell | None, *, has_rows: bool) -> tuple[str, str]:
+    if attack is None and has_rows:
+        return (
+            "No attack of this release applies to what is seen behind the protection: it attacks neither sums, nor the "
+            "values that this method uploads, nor the finished model. What leaks there was not measured, and that is "
+            "no evidence of safety.",
+            "",
+        )
     if attack is None:
         return (
             "No single upload was seen behind the protection, and this release attacks neither sums nor the finished "
@@ -81,7 +103,8 @@ def _attack(attack: AttackCell | None, single: AttackCell | None) -> tuple[str, 
             "",
         )
     times = words.in_hundred(attack.auc.mean)
-    text = f"{_seen(attack)}, the server tells an item this person used from one they did not {times}"
+    used = "examined" if attack.game.startswith("examined") else "used"
+    text = f"{_seen(attack)}, the server tells an item this person {used} from one they did not {times}"
     if attack.users.lo <= 0.5:
         text += ", no better than a coin"
     text += "."
@@ -100,6 +123,12 @@ def _attack(attack: AttackCell | None, single: AttackCell | None) -> tuple[str, 
         f"{words.share(attack.popularity_auc)}."
     )
     return text, detail
+
+
+def _support(leak: SupportLeak) -> tuple[str, str]:
+    bound = f"Epsilon of the rows alone is {words.epsilon(leak.claim.epsilon)} for one item more or less."
+    first, *others = sentences(leak)
+    return f"{first} {bound}", " ".join([leak.claim.sentence, *others])
 
 
 def _guarantee(guarantee: GuaranteeRow) -> tuple[str, str]:

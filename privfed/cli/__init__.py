@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from privfed import __version__
-from privfed.cli import attack, audit, budget, data, failures, methods, recommend, run
+from privfed.cli import attack, audit, budget, data, export, failures, methods, recommend, run
 
 
 class _Commands(TyperGroup):
@@ -43,6 +43,7 @@ app.command("audit", epilog=audit.EXAMPLE)(audit.audit)
 app.command("run", epilog=run.EXAMPLE)(run.run)
 app.command("attack", epilog=attack.EXAMPLE)(attack.attack)
 app.command("recommend", epilog=recommend.EXAMPLE)(recommend.recommend)
+app.command("export", epilog=export.EXAMPLE)(export.export)
 app.command("methods", epilog=methods.EXAMPLE)(methods.methods)
 app.add_typer(budget.app, name="budget")
 app.add_typer(data.app, name="data")

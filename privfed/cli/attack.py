@@ -16,13 +16,14 @@ def attack(
     """Attack what RUN_DIR tapped: which items did each person train on?
 
     Writes attacks.json beside the run. An AUC of 0.5 is a coin, 1 is certainty; a guess by popularity alone
-    stands beside every attack.
+    stands beside every attack. Where a sum hides values and not which rows a client sends, these rows are attacked.
     """
     del device
     from privfed.audit.attacking import attack_run
+    from privfed.audit.support_words import sentences
     from privfed.cli.directory import Record, write_json
     from privfed.cli.settings import Source, load_data
-    from privfed.cli.show import attack_tables, card_line
+    from privfed.cli.show import attack_tables, card_line, leak_table
     from privfed.data import split
 
     screen = Screen(as_json, quiet)
@@ -31,19 +32,24 @@ def attack(
     interactions = load_data(Source(config.data, record.columns, chosen=True), screen)
     record.check_data(interactions, directory)
     screen.explain(f"Data: {card_line(interactions.card)}", f"Plan: {config.privacy.name}", "")
-    rows = attack_run(directory, config, split(interactions, config.split))
-    found = {
+    found = attack_run(directory, config, split(interactions, config.split))
+    rows, leak, synthetic = found.rows, found.support, interactions.card.synthetic
+    document = {
         "directory": str(directory),
         "plan": config.privacy.name,
-        "synthetic": interactions.card.synthetic,
+        "synthetic": synthetic,
         "attacks": [row.model_dump(mode="json") for row in rows],
+        "support": None if leak is None else leak.model_dump(mode="json"),
     }
-    write_json(directory / "attacks.json", found)
-    screen.result(*attack_tables(rows, synthetic=interactions.card.synthetic))
+    write_json(directory / "attacks.json", document)
+    screen.result(*attack_tables(rows, synthetic=synthetic))
+    if leak is not None:
+        screen.result(leak_table(leak, rows, synthetic=synthetic))
+        screen.explain(*(f"- {text}" for text in [*sentences(leak), leak.claim.sentence]))
     screen.explain(
         *dict.fromkeys(f"- {row.attack}: {row.explains}" for row in rows),
         "The adversary follows the protocol, keeps what it receives and knows how popular items are. That "
         "these attacks fail would not show that others do.",
         f"All numbers: {directory / 'attacks.json'}",
     )
-    screen.document(found)
+    screen.document(document)

@@ -17,6 +17,7 @@ from privfed.privacy import (
 )
 from privfed.privacy.interaction import NO_RECORDS
 from privfed.privacy.plan import Protection
+from privfed.privacy.protections import NO_INTEGERS
 
 EXAMPLES: dict[str, Protection] = {
     "none": Nothing(),
@@ -58,4 +59,6 @@ def refusal(method: Method, protection: Protection) -> str | None:
         return f"its server needs {method.reads}, and behind this protection it sees only their sum"
     if protection.noisy_steps is not None and not method.interaction_level:
         return NO_RECORDS
+    if method.integers and not protection.covers_integers:
+        return NO_INTEGERS
     return None

@@ -26,34 +26,24 @@ def recommend(
     """Recommend items to user U as that user's device would: download, train locally, rank.
 
     Items that the user trained on are left out. Items of the validation and test parts are marked: the user
-    did touch them, and training never saw it.
+    did touch them, and training never saw it. Equal scores, of which there are many where a method compares codes
+    bit by bit, stand in the order of item ids.
     """
     del device
-    from privfed.cli.directory import CHECKPOINT, Record
-    from privfed.cli.recommending import best, user_code
-    from privfed.cli.settings import Source, load_data
+    from privfed.cli.recommending import best, item_codes, trained, user_code
     from privfed.cli.show import card_line, plain_table, synthetic_mark
-    from privfed.engines import Checkpoint
-    from privfed.experiment import Experiment
 
     screen = Screen(as_json, quiet)
-    record = Record.read(directory, "run")
-    config = record.experiment()
-    interactions = load_data(Source(config.data, record.columns, chosen=True), screen)
-    record.check_data(interactions, directory)
-    code = user_code(interactions, user)
-    if not Checkpoint.exists(directory / CHECKPOINT):
-        raise CommandError(f"{directory} has no checkpoint yet: let 'privfed run --out {directory} --resume' go on")
-    experiment = Experiment.on(config, interactions)
-    next_round = experiment.restore(directory)
-    items = best(experiment.recommend(code, next_round), interactions, experiment.parts, code, k)
+    experiment, interactions, next_round = trained(directory, screen)
+    method, code = experiment.config.method_name, user_code(interactions, user)
+    items = best(experiment, interactions, code, k, next_round)
     if not items:
         raise CommandError(f"user {user} trained on every item of the catalogue: there is nothing to recommend")
     mark = synthetic_mark(synthetic=interactions.card.synthetic)
     screen.explain(f"Data: {card_line(interactions.card)}")
     screen.result(
         plain_table(
-            f"{config.method_name} after {next_round} rounds for user {user}{mark}",
+            f"{method} after {next_round} rounds for user {user}{mark}",
             ("", "item", "title", f"score{mark}", "held out"),
             [
                 (str(n), item.item, item.title or "", f"{item.score:.4f}", item.held_out or "")
@@ -61,10 +51,16 @@ def recommend(
             ],
         )
     )
+    if (codes := item_codes(experiment, interactions)) is not None:
+        screen.explain(
+            f"Scores: bits in which an item's code equals the user's less those in which it differs, {codes.d} in all; "
+            f"equal scores stand in the order of item ids.",
+            f"Next: privfed export {directory} FILE",
+        )
     screen.document(
         {
             "directory": str(directory),
-            "method": config.method_name,
+            "method": method,
             "user": user,
             "rounds": next_round,
             "synthetic": interactions.card.synthetic,

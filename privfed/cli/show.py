@@ -3,14 +3,15 @@
 import math
 from collections.abc import Sequence
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 
 from privfed.audit.aggregates import grouped
 from privfed.audit.headline import main_attack, main_utility, popularity_utility
 from privfed.audit.page import words
-from privfed.audit.report import POPULARITY, AttackRow, AuditReport
+from privfed.audit.report import POPULARITY, AttackRow, AuditReport, SupportLeak
+from privfed.audit.support_words import BEST_GUESS, BITS, COUNT, EPSILON, POSTERIOR, columns
 from privfed.data import DatasetCard
 from privfed.evaluation import EvaluationResult, Metric
 from privfed.privacy import Forecast, Guarantee
@@ -138,6 +139,13 @@ def attack_tables(rows: Sequence[AttackRow], *, synthetic: bool) -> list[Table]:
     return tables
 
 
+def leak_table(leak: SupportLeak, rows: Sequence[AttackRow], *, synthetic: bool) -> Table:
+    """What the rows that clients send give away, a number a line."""
+    title = f"What the rows sent give away: {leak.claim.cover}{synthetic_mark(synthetic=synthetic)}"
+    lines = [(name, *said) for name, said in columns(leak, rows).items()]
+    return plain_table(title, ("", words.count(leak.n_users, "audited user"), ""), lines)
+
+
 def statement_lines(report: AuditReport, *, synthetic: bool) -> list[str]:
     """The statements of an audit: what was tested, then each method and setting under its name, then the limits."""
     mark = synthetic_mark(synthetic=synthetic)
@@ -153,8 +161,8 @@ def statement_lines(report: AuditReport, *, synthetic: bool) -> list[str]:
     return lines
 
 
-def audit_table(report: AuditReport, *, synthetic: bool) -> Table:
-    """One line for each method and setting of an audit."""
+def audit_table(report: AuditReport, *, synthetic: bool) -> Group:
+    """One line for each method and setting of an audit; where rows are sent, what they give away below."""
     mark = synthetic_mark(synthetic=synthetic)
     table = Table(title=f"Utility, guarantee and leakage{mark}")
     table.add_column("method")
@@ -175,7 +183,7 @@ def audit_table(report: AuditReport, *, synthetic: bool) -> Table:
             f"{words.share(attack.auc.mean)} ({attack.attack})" if attack else "none was run",
             words.volume(cell.cost.up_bytes_per_client_round),
         )
-    return table
+    return Group(table, *_leaks(report, synthetic=synthetic))
 
 
 def plain_table(title: str | None, columns: Sequence[str], rows: Sequence[Sequence[RenderableType]]) -> Table:
@@ -186,6 +194,21 @@ def plain_table(title: str | None, columns: Sequence[str], rows: Sequence[Sequen
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def _leaks(report: AuditReport, *, synthetic: bool) -> list[Table]:
+    heads = (EPSILON, POSTERIOR, BEST_GUESS, COUNT, BITS)
+    rows = []
+    for cell in report.aggregates:
+        if cell.support is not None:
+            utility = main_utility(cell)
+            quality = words.share(utility.seeds.mean) if utility else "not measured"
+            said = columns(cell.support, cell.attacks)
+            cover = cell.support.claim.cover if cell.guarantee.support else cell.setting.name
+            leaked = ["\n".join(filter(None, said[head])) for head in heads]
+            rows.append([f"{cell.method}, {cover}", quality, *leaked])
+    title = f"What the rows sent give away{synthetic_mark(synthetic=synthetic)}"
+    return [plain_table(title, ("method, cover", "utility", *heads), rows)] if rows else []
 
 
 def _interval(metric: Metric) -> str:

@@ -3,8 +3,12 @@
 Blocks that clients send as `Rows` are shared row by row, over the rows that each client announced; every other block is
 shared whole. `exact` adds in the open what the aggregators' sums come to; `protocol` makes, adds and opens real shares
 with `secure_agg.sparse`. The two are equal to the bit.
+
+Keys follow from the simulation's seed and addresses from draw and ask, so a resumed run sends the very messages of the
+rounds it repeats, and two runs of one seed share their streams: a simulation hides nothing.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,13 +21,16 @@ from privfed.federation import SERVER, Call, Cohort, FederationError, Purpose, S
 from privfed.privacy import EveryRow
 from privfed.privacy.secure import SharedSum
 from privfed.privacy.share_code import ShareCode
-from privfed.updates import ClientUpdates, CodeProducts, Dense, Part, RowPattern, Rows, Schema
+from privfed.updates import TILE, ClientUpdates, CodeProducts, Dense, Part, RowPattern, Rows, Schema
+from secure_agg.encoding import Ring
 from secure_agg.prg import Words
 from secure_agg.sparse import Ciphers, KeyStreams, RowSums, agree_keys, names_bytes, open_rows, share_bytes, withhold
 
 _KEY_WORDS = 8
 _WHOLE = 0
 """Lane of the blocks that are shared whole; tables follow, in the order of the schema."""
+_VALUES_AT_ONCE = 1 << 22
+"""Values of blocks shared whole that are made at a time."""
 
 
 class Announced:
@@ -35,19 +42,32 @@ class Announced:
 
     def __init__(self, support: Histories | None) -> None:
         self.support = support
+        self._draw = -1
         self._patterns: dict[tuple[int, int], tuple[Tensor, RowPattern]] = {}
-        self._named: set[int] = set()
-        self._latest: dict[tuple[int, int], RowPattern] = {}
+        self._earlier: dict[tuple[int, int], tuple[Tensor, RowPattern]] = {}
 
-    def padded(self, part: Rows, clients: Int64[Tensor, " clients"], rows: int) -> Rows:
+    @property
+    def enrolment_bytes(self) -> int:
+        """Bytes in which all clients name their rows to one aggregator, once; 0 where they name them as they go."""
+        if self.support is None:
+            return 0
+        return self.support.n_users * names_bytes(0) + len(self.support) * (names_bytes(1) - names_bytes(0))
+
+    def padded(self, part: Rows, draw: int, clients: Int64[Tensor, " clients"], rows: int) -> Rows:
         """The part with a row of zeros for every announced row that it leaves out.
+
+        Args:
+            part: what the clients of a call send.
+            draw: of their cohort.
+            clients: who they are.
+            rows: of the table.
 
         Raises:
             FederationError: it holds a row that was not announced.
         """
         if self.support is None:
             return part
-        pattern = self._pattern(clients, rows)
+        pattern = self._pattern(self.support, draw, clients, rows)
         if torch.equal(part.ids, pattern.ids) and torch.equal(part.owner, pattern.owner):
             return pattern.with_values(part.block, part.values)
         values = torch.zeros(len(pattern.ids), part.values.shape[1], dtype=part.values.dtype)
@@ -62,32 +82,28 @@ class Announced:
             values[place] = part.values
         return pattern.with_values(part.block, values)
 
-    def name_bytes(self, part: Rows, clients: Int64[Tensor, " clients"]) -> int:
-        """Bytes in which clients name rows now: at their first upload, and again whenever the rows change."""
+    def name_bytes(self, part: Rows, clients: int) -> int:
+        """Bytes in which clients name the rows of one upload to one aggregator; 0 where they did so at enrolment."""
         if self.support is not None:
-            fresh = [user for user in clients.tolist() if user not in self._named]
-            self._named.update(fresh)
-            return len(fresh) * names_bytes(0) + 4 * int(self.support.counts[fresh].sum())
-        whose = int(clients[0]), len(clients)
-        if part.pattern is not None and self._latest.get(whose) is part.pattern:
             return 0
-        if part.pattern is not None:
-            self._latest[whose] = part.pattern
-        return len(clients) * names_bytes(0) + 4 * len(part.ids)
+        return clients * names_bytes(0) + len(part.ids) * (names_bytes(1) - names_bytes(0))
 
-    def _pattern(self, clients: Int64[Tensor, " clients"], rows: int) -> RowPattern:
-        support = self.support
-        if support is None or support.n_items != rows:
+    def _pattern(self, support: Histories, draw: int, clients: Int64[Tensor, " clients"], rows: int) -> RowPattern:
+        """Announced rows of the called clients; kept for as long as the same clients are called draw after draw."""
+        if support.n_items != rows:
             raise FederationError(
                 f"a client sends rows of a table of {rows} rows, while covers are drawn over the catalogue; send "
                 f"tables with one row per item"
             )
+        if draw != self._draw:
+            self._draw, self._earlier, self._patterns = draw, self._patterns, {}
         whose = int(clients[0]), len(clients)
-        known = self._patterns.get(whose)
+        known = self._patterns.get(whose) or self._earlier.get(whose)
         if known is None or not torch.equal(known[0], clients):
             mine = support.subset(clients.numpy())
             keys = torch.from_numpy(mine.owners * rows + mine.items).sort().values
-            known = self._patterns[whose] = clients.clone(), RowPattern(len(clients), rows, keys // rows, keys % rows)
+            known = clients.clone(), RowPattern(len(clients), rows, keys // rows, keys % rows)
+        self._patterns[whose] = known
         return known[1]
 
 
@@ -112,6 +128,11 @@ class SharedSums:
         self._lanes: dict[int, list[tuple[KeyStreams, KeyStreams]]] = {}
         self._codes: dict[tuple[Any, ...], ShareCode] = {}
 
+    @property
+    def enrolment_bytes(self) -> int:
+        """Bytes in which all clients name their rows to all aggregators before the first round."""
+        return self.announced.enrolment_bytes * self.protection.aggregators
+
     def code(self, schema: Schema, most: int) -> ShareCode:
         """The code of an ask; see `ShareCode` for what is refused."""
         key = tuple(schema.items())
@@ -119,21 +140,33 @@ class SharedSums:
             self._codes[key] = ShareCode(self.protection, schema, most)
         return self._codes[key]
 
-    def lane(self, number: int, draw: int) -> list[tuple[KeyStreams, KeyStreams]]:
-        """Of every aggregator but the first: the streams as clients make them, and as the aggregator does."""
+    def split(
+        self,
+        lane: int,
+        address: tuple[int, int],
+        clients: Int64[np.ndarray, " clients"],
+        counts: Int64[np.ndarray, " clients"],
+        words: Words,
+    ) -> list[Words]:
+        """Every aggregator's share of the words of some clients, `counts[j]` of client `clients[j]`.
+
+        Args:
+            lane: which array of the ask.
+            address: draw and ask.
+            clients: ascending.
+            counts: words of each.
+            words: of one client after another.
+        """
         if not self._ciphers:
             key = self._streams.words(Purpose.SHARE, 0, 0, [SERVER], _KEY_WORDS)[0].tobytes()
             keys = agree_keys(self._population, self.protection.aggregators, key)
             self._ciphers = [Ciphers(of_one) for of_one in keys]
-        ring = next(iter(self._codes.values())).ring
-        if number not in self._lanes:
-            self._lanes[number] = [
-                (KeyStreams(own, ring, number), KeyStreams(own, ring, number)) for own in self._ciphers
-            ]
-        for pair in self._lanes[number]:
-            for side in pair:
-                side.begin(draw)
-        return self._lanes[number]
+        ring = Ring(self.protection.bits)
+        if lane not in self._lanes:
+            self._lanes[lane] = [(KeyStreams(own, ring, lane), KeyStreams(own, ring, lane)) for own in self._ciphers]
+        asked = *address, clients, counts
+        left = withhold(words, [own.take(*asked) for own, _ in self._lanes[lane]])
+        return [left, *(aggregator.take(*asked) for _, aggregator in self._lanes[lane])]
 
 
 class SharedAsk:
@@ -147,106 +180,130 @@ class SharedAsk:
     """
 
     def __init__(self, sums: SharedSums, schema: Schema, cohort: Cohort, most: int) -> None:
-        self._sums, self._schema, self._cohort = sums, schema, cohort
-        self._code = sums.code(schema, most)
+        self._sums, self._schema, self._draw = sums, schema, cohort.draw
+        self._code, self._ring = sums.code(schema, most), Ring(sums.protection.bits)
         self._every_row = isinstance(sums.protection.cover, EveryRow)
-        self._tables: dict[str, list[RowSums]] = {}
-        self._whole: dict[str, Words] = {}
+        self._tables: dict[str, list[RowSums]] | None = None
+        self._whole: list[Words] = []
         self.up_bytes = 0.0
 
     def add(self, call: Call, updates: ClientUpdates) -> None:
-        """Share and add the updates of one chunk."""
-        protection, ring = self._sums.protection, self._code.ring
-        tables, whole = self._parts(updates)
-        words = 0
+        """Share and add the updates of one chunk.
+
+        Raises:
+            FederationError: a row that was not announced, or a block that other clients sent in another form.
+        """
+        protection, announced, clients = self._sums.protection, self._sums.announced, len(updates)
+        tables = self._row_by_row(updates)
+        whole = [name for name in self._schema if name not in tables]
+        words = sum(self._schema[name].size for name in whole) * clients
         for name, rows in tables.items():
-            part = self._sums.announced.padded(rows, call.clients, self._schema[name].shape[0])
+            part = announced.padded(rows, self._draw, call.clients, self._schema[name].shape[0])
             words += part.values.numel()
-            self.up_bytes += self._sums.announced.name_bytes(part, call.clients) * protection.aggregators
+            self.up_bytes += announced.name_bytes(part, clients) * protection.aggregators
             self._add_rows(name, part, call)
-        words += sum(self._schema[name].size for name in whole) * len(updates)
-        self.up_bytes += share_bytes(0, ring, protection.aggregators) * len(updates) + ring.dtype.itemsize * words
-        if whole and self._sums.protocol:
-            self._share_whole(whole, updates, call)
-        elif whole:
-            self._add_whole(whole, updates)
+        self.up_bytes += share_bytes(0, self._ring, protection.aggregators) * clients
+        self.up_bytes += self._ring.dtype.itemsize * words
+        if whole:
+            self._add_whole(whole, updates, call)
 
     def close(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Sums of all blocks, float64 or int64, and for tables which rows were opened."""
         fewest, sums, opened = self._sums.protection.min_cohort, dict[str, Tensor](), dict[str, Tensor]()
+        tables, at = self._tables or {}, 0
+        whole = self._ring.sum(self._whole) if self._whole else self._ring.zeros(0)
         for name, block in self._schema.items():
-            if name in self._tables:
-                words, wide_enough = open_rows(self._tables[name], fewest)
+            if name in tables:
+                words, wide_enough = self._opened(tables[name], fewest)
                 opened[name] = torch.from_numpy(wide_enough)
             else:
-                words = self._whole.get(name, self._code.ring.zeros(block.size))
+                words, at = whole[at : at + block.size], at + block.size
             sums[name] = torch.from_numpy(self._code.decode(name, words)).view(block.shape)
         return sums, opened
 
-    def _parts(self, updates: ClientUpdates) -> tuple[dict[str, Rows], list[str]]:
-        """Tables that are sent row by row, and names of the blocks that are sent whole."""
+    def _opened(self, held: Sequence[RowSums], fewest: int) -> tuple[Words, np.ndarray]:
+        if self._sums.protocol:
+            return open_rows(held, fewest)
+        return held[0].handed_out(fewest), held[0].enough(fewest)
+
+    def _row_by_row(self, updates: ClientUpdates) -> dict[str, Rows]:
+        """Blocks that are shared row by row, the same in every chunk."""
         tables: dict[str, Rows] = {}
         for name in self._schema:
             parts = [part for part in updates.parts if part.block == name]
             if not self._every_row and len(parts) == 1 and isinstance(parts[0], Rows):
                 tables[name] = parts[0]
-            elif name in self._tables:
-                raise FederationError(f"block {name!r} is sent as rows by some clients and whole by others")
-        return tables, [name for name in self._schema if name not in tables]
+        if self._tables is None:
+            self._tables = {name: self._nothing(name) for name in tables}
+        for name in sorted(tables.keys() ^ self._tables.keys()):
+            raise FederationError(
+                f"block {name!r} is sent as rows by some clients and whole by others, and the two would be told "
+                f"apart; send it alike"
+            )
+        return tables
+
+    def _nothing(self, name: str) -> list[RowSums]:
+        rows, width = self._schema[name].shape
+        return [RowSums.empty(self._ring, rows, width) for _ in range(self._sums.protection.aggregators)]
 
     def _add_rows(self, name: str, part: Rows, call: Call) -> None:
-        ring, block = self._code.ring, self._schema[name]
-        ids, width = part.ids.numpy(), part.values.shape[1]
+        held, ids, clients = (self._tables or {})[name], part.ids.numpy(), call.clients.numpy()
         words = self._code.encode(name, part.values.numpy()).reshape(-1)
-        parties = self._sums.protection.aggregators
-        if name not in self._tables:
-            self._tables[name] = [RowSums.empty(ring, block.shape[0], width) for _ in range(parties)]
-        held = self._tables[name]
         if not self._sums.protocol:
-            held[0].add(ids, words)
-            for other in held[1:]:
-                other.supporters[:] = held[0].supporters
+            held[0].add(clients, ids, words)
             return
-        counts = np.bincount(part.owner.numpy(), minlength=len(call.clients)) * width
-        lane = self._sums.lane(1 + list(self._schema).index(name), self._cohort.draw)
-        clients = call.clients.numpy()
-        held[0].add(ids, withhold(words, [mine.take(clients, counts) for mine, _ in lane]))
-        for sums, (_, theirs) in zip(held[1:], lane, strict=True):
-            sums.add(ids, theirs.take(clients, counts))
+        counts = np.bincount(part.owner.numpy(), minlength=len(clients)) * part.values.shape[1]
+        lane = 1 + list(self._schema).index(name)
+        for sums, share in zip(
+            held, self._sums.split(lane, (self._draw, call.ask), clients, counts, words), strict=True
+        ):
+            sums.add(clients, ids, share)
 
-    def _share_whole(self, names: list[str], updates: ClientUpdates, call: Call) -> None:
+    def _add_whole(self, names: Sequence[str], updates: ClientUpdates, call: Call) -> None:
         """Blocks that are sent whole, one after another in one vector per client."""
-        values = updates.materialise(torch.arange(len(updates)))
-        words = np.concatenate([self._code.encode(name, values[name].flatten(1).numpy()) for name in names], axis=1)
-        clients, width = call.clients.numpy(), words.shape[1]
-        counts = np.full(len(clients), width)
-        lane = self._sums.lane(_WHOLE, self._cohort.draw)
-        left = withhold(words.reshape(-1), [mine.take(clients, counts) for mine, _ in lane])
-        shares = [left, *(theirs.take(clients, counts) for _, theirs in lane)]
-        partial = [share.reshape(-1, width).sum(0, dtype=share.dtype) for share in shares]
-        self._place(names, self._code.ring.sum(partial))
+        if not self._sums.protocol:
+            self._keep([np.concatenate([self._in_the_open(name, updates) for name in names])])
+            return
+        for some in self._some_clients(names, updates):
+            blocks = self._materialised(names, updates, some)
+            words = np.concatenate([self._code.encode(name, block) for name, block in blocks.items()], axis=1)
+            counts = np.full(len(some), words.shape[1])
+            shares = self._sums.split(
+                _WHOLE, (self._draw, call.ask), call.clients[some].numpy(), counts, words.reshape(-1)
+            )
+            self._keep([share.reshape(words.shape).sum(0, dtype=share.dtype) for share in shares])
 
-    def _add_whole(self, names: list[str], updates: ClientUpdates) -> None:
-        for name in names:
-            block, parts = self._schema[name], [part for part in updates.parts if part.block == name]
-            if block.kind == "integer":
-                total = torch.zeros(block.shape, dtype=torch.int64)
-                for part in parts:
-                    self._code.accepts(name, _largest(part))
-                    part.add_to(total)
-                words = total.numpy().astype(self._code.ring.dtype).reshape(-1)
-            else:
-                values = updates.stacked(name).flatten(1).numpy()
-                words = self._code.encode(name, values).sum(0, dtype=self._code.ring.dtype)
-            self._place([name], words)
+    def _in_the_open(self, name: str, updates: ClientUpdates) -> Words:
+        """What shares of one block come to: the sum of its words."""
+        block, dtype = self._schema[name], self._ring.dtype
+        if block.kind == "real":
+            made = [self._materialised([name], updates, some)[name] for some in self._some_clients([name], updates)]
+            return self._ring.sum(self._code.encode(name, values).sum(0, dtype=dtype) for values in made)
+        total = torch.zeros(block.shape, dtype=torch.int64)
+        for part in updates.parts:
+            if part.block == name:
+                self._code.accepts(name, _largest(part))
+                part.add_to(total)
+        return total.numpy().astype(dtype).reshape(-1)
 
-    def _place(self, names: list[str], words: Words) -> None:
-        at = 0
+    def _some_clients(self, names: Sequence[str], updates: ClientUpdates) -> Sequence[Tensor]:
+        """Positions of clients whose blocks are made together, in whole tiles."""
+        size = sum(self._schema[name].size for name in names)
+        return torch.split(torch.arange(len(updates)), max(_VALUES_AT_ONCE // size // TILE, 1) * TILE)
+
+    def _materialised(self, names: Sequence[str], updates: ClientUpdates, some: Tensor) -> dict[str, np.ndarray]:
+        """Blocks of some clients, `[clients, size]`."""
+        out = {}
         for name in names:
-            size = self._schema[name].size
-            held = self._whole.setdefault(name, self._code.ring.zeros(size))
-            np.add(held, words[at : at + size], out=held)
-            at += size
+            block = self._schema[name]
+            out[name] = torch.empty(
+                (len(some), *block.shape), dtype=torch.float32 if block.kind == "real" else torch.int64
+            )
+        return {name: values.reshape(len(some), -1).numpy() for name, values in updates.materialise(some, out).items()}
+
+    def _keep(self, shares: Sequence[Words]) -> None:
+        held = self._whole or [self._ring.zeros(len(share)) for share in shares]
+        self._whole = [self._ring.sum(pair) for pair in zip(held, shares, strict=True)]
 
 
 def _largest(part: Part) -> int:

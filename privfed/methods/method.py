@@ -72,6 +72,7 @@ class Method:
         public_target: whether the problem declares training items of the target behaviour public, so that the server
             has them and only examinations are private.
         program: server -> schemas of all asks of a round, one after the other; by default the server's own, once.
+        integers: whether all that is uploaded are whole numbers, which no clip or noise covers.
         chunk: clients that are best trained together; None leaves it to the engine.
         item_block: the block of an upload with one row per item, which item attacks look at; on the way out of
             the model, where rows go in too. Here and below a `*` stands for anything and means the last block of
@@ -99,6 +100,7 @@ class Method:
     uploads_once: bool = False
     public_target: bool = False
     program: Callable[[Any], Sequence[Schema]] = lambda server: [server.schema]
+    integers: bool = False
     chunk: int | None = None
     item_block: str | None = "items"
     input_block: str | None = None

@@ -4,8 +4,9 @@ A client of a row-sparse method sends the rows of its own items. Behind a secret
 rows are not: they are the history. Cover adds rows of zeros, or sends every row, or answers at random for every row:
 
 * `FakeItems` (DFMR): rho (|public| + |private|) further rows. A true row is always there, so a row that is missing
-  proves that the item is not in the history, and epsilon is infinite. The chance that a row seen is true is about
-  1 / (1 + rho') with rho' = rho (1 + |public| / |private|).
+  proves that the item is not in the history, and epsilon is infinite; the number of rows tells |private|. The chance
+  that a row seen, and not public, is true is 1 / (1 + rho') on average, rho' = rho (1 + |public| / |private|), and more
+  where the catalogue has no rows left to be fakes.
 * `RandomisedResponse` (Warner 1965; Erlingsson, Pihur and Korolova 2014): every item of the catalogue answers by
   itself, a true one with probability q, any other with p. Adding or removing one item costs
   max(ln(q / p), ln((1 - p) / (1 - q))), changing one into another ln(q (1 - p) / (p (1 - q))): two answers change.
@@ -14,6 +15,10 @@ rows are not: they are the history. Cover adds rows of zeros, or sends every row
 
 What was drawn is drawn once, by `covering`: fakes drawn afresh each round would die out under intersection, and an
 answer given twice by new coins costs twice.
+
+Cover hides which rows are true. It hides nothing of a sum: rows of zeros count towards the clients that a row needs to
+be opened, and add nothing to what the others show. Two extremes make it plain. Where all rows of an item are fakes, its
+sum is zero, which says so of everybody who sent one; where one is true, its sum is that client's value.
 """
 
 import math
@@ -28,6 +33,14 @@ from privfed.privacy.protections import number
 
 WORDS = 2.0**32
 """Coins are 32-bit words."""
+
+_LOST = 2.0**-16
+"""Steps of 2^-32 that `others` may be off in float64, with a large margin."""
+
+_IN_SUMS = (
+    "Rows without a value count towards the fewest clients of a row and add nothing to its sum, so a sum may be the "
+    "value of one client, and a sum of zero is a sign that its rows held none."
+)
 
 Seed = Annotated[
     int,
@@ -109,7 +122,8 @@ class OwnRows(CoverModel):
             cover=self.label,
             epsilon=math.inf,
             epsilon_swap=math.inf,
-            sentence="Values are hidden and rows are not: the rows that a client sends are its history, in the open.",
+            sentence="Values are hidden and rows are not: the rows that a client sends hold its history, in the open. "
+            "Rows that a method draws for training change from round to round, and intersection removes them.",
         )
 
 
@@ -146,7 +160,8 @@ class FakeItems(CoverModel):
             sentence=(
                 f"Fake rows ({number(self.rho)} for every own row, {self.drawn}) give no differential privacy: epsilon "
                 "of the rows is infinite, because a true item is always among them, so a row that is not sent proves "
-                "that its item is not in the history."
+                "that its item is not in the history, and the number of rows tells how long that is. "
+                f"{_IN_SUMS}"
             ),
         )
 
@@ -165,8 +180,8 @@ class RandomisedResponse(CoverModel):
     def _answers_differ(self) -> Self:
         if not self.thresholds[1] < self.thresholds[0]:
             raise PlanError(
-                f"epsilon = {self.epsilon:g} with keep = {self.keep:g} lets other items answer as often as true ones: "
-                f"keep less, at most about {1 / (1 + math.exp(-self.epsilon)):.3f}"
+                f"epsilon = {self.epsilon:g} with keep = {self.keep:g} leaves less than a step of the coin "
+                f"(2^-32) between the answers of true and of other items: choose keep nearer to 0.5 or a larger epsilon"
             )
         return self
 
@@ -177,8 +192,8 @@ class RandomisedResponse(CoverModel):
 
     @property
     def thresholds(self) -> tuple[int, int]:
-        """(q, p) in steps of 2^-32, rounded towards the safe side: q down, p up."""
-        return math.floor(self.keep * WORDS), math.ceil(self.others * WORDS)
+        """(q, p) in steps of 2^-32, rounded towards the safe side: q down, p up, past what float64 may have lost."""
+        return math.floor(self.keep * WORDS), math.ceil(self.others * WORDS + _LOST)
 
     @property
     def realised(self) -> tuple[float, float]:
@@ -204,7 +219,8 @@ class RandomisedResponse(CoverModel):
                 f"Which rows a client sends is drawn once by randomised response: adding or removing ONE ITEM changes "
                 f"the odds by at most e^{one:.4g}, replacing one by another by e^{swap:.4g}, and k items cost k times "
                 "that. This is about one history, whose answers the device keeps: a row that appears when the history "
-                "has grown shows that it has. It covers the rows alone; released sums are another channel."
+                "has grown shows that it has. It covers the rows alone; released sums are another channel. "
+                f"{_IN_SUMS}"
             ),
         )
 

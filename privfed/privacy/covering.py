@@ -1,9 +1,13 @@
 """Drawing cover: from a user's histories to the rows that the device sends, once and for all.
 
-One word per user and item decides, under the user's own key. The words do not depend on the run's seed, so that
-training again on the same history shows the same rows. On a history that has grown it shows that it has grown: a row
-that was absent and is there now belongs to a new item, whatever the cover. A device that must hide that keeps its first
-answers.
+One word per user and item decides, under the user's own key. The words depend on the cover's seed and not on the run's,
+so that training again on the same history shows the same rows, however many other users there are. Fakes drawn like
+public histories follow the public counts besides: where these change, so do some of the fakes, and a device that draws
+again shows by intersection which of its rows were fakes.
+
+A history that has grown shows it. Under randomised response, a row that was absent and is there now belongs to a new
+item. Under fakes it is a new item or one of the rho fakes that came with it, and a row that has gone was an item or a
+fake. A device that must hide that keeps its first rows.
 """
 
 from dataclasses import dataclass
@@ -17,6 +21,8 @@ from privfed.privacy.cover import WORDS, FakeItems, RandomisedResponse
 from privfed.privacy.errors import PlanError
 
 _USERS_AT_ONCE = 256
+_TIE = 2.0**-50
+"""Words that are equal go to the lower item, so that a draw does not depend on how a sort treats ties."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,7 +39,10 @@ class Covered:
 
 
 def draw_cover(cover: FakeItems | RandomisedResponse, private: Histories, public: Histories | None) -> Covered:
-    """What a cover makes of everybody's histories; equal arguments give equal rows, whoever else is in the data.
+    """What a cover makes of everybody's histories.
+
+    A user's rows depend on the cover, the user's number and histories and, for fakes drawn like public histories, on
+    the public count of every item.
 
     Args:
         cover: the plan's.
@@ -87,9 +96,11 @@ def _answers(
         q, p = cover.thresholds
         return own & (words < np.uint64(q)), ~own & ~known & (words < np.uint64(p))
     taken = own | known
-    wanted = np.minimum(np.rint(cover.rho * taken.sum(1)).astype(np.int64), (~taken).sum(1))
+    room = (~taken).sum(1)
+    wanted = np.minimum(np.rint(cover.rho * taken.sum(1)), room).astype(np.int64)
     # The k smallest of Exp(1) / weight are k draws without replacement in proportion to the weights.
-    keys = words.astype(np.float64) if popularity is None else -np.log((words + 0.5) / WORDS) / popularity
+    keys = words + 0.5 if popularity is None else -np.log((words + 0.5) / WORDS) / popularity
+    keys *= 1 + np.arange(keys.shape[1]) * _TIE
     keys[taken] = np.inf
     fakes = np.zeros_like(own)
     most = int(wanted.max(initial=0))

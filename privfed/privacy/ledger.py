@@ -102,6 +102,7 @@ class Ledger:
         self._round_of: dict[int, int] = {}
         self._repeatable: set[Address] = set()
         self._tally = Tally(population)
+        self._latest: tuple[NDArray[Any], str] | None = None
         if self.path is not None:
             if self.path.exists():
                 raise LedgerError(f"ledger {self.path} exists already: resume it, or choose another folder")
@@ -284,6 +285,8 @@ class Ledger:
             raise LedgerError(
                 f"participants have shape {members.shape} and type {members.dtype}: expected a list of user numbers"
             )
+        if self._latest is not None and np.array_equal(self._latest[0], members):
+            return self._latest[1]
         ordered = np.sort(members)
         outside = ((ordered < 0) | (ordered >= self.population)).any()
         if outside or (np.diff(ordered) == 0).any():
@@ -293,7 +296,8 @@ class Ledger:
                 f"{len(ordered)} users take part where sampling '{sampling.label}' allows "
                 f"{sampling.most(self.population)}"
             )
-        return to_ranges(ordered)
+        self._latest = members.copy(), to_ranges(ordered)
+        return self._latest[1]
 
     def _repeat(self, earlier: Entry, again: Entry) -> None:
         """An ask charged before: allowed once after a resume, when it is the very same ask."""

@@ -119,6 +119,11 @@ class ProtectionModel(BaseModel):
         """Whom the guarantee asks to trust; `none` where there is no guarantee that could."""
         return "none"
 
+    @property
+    def covers_integers(self) -> bool:
+        """Whether uploads of whole numbers get all of this protection: clip and noise act on real blocks only."""
+        return False
+
     def refuse(self, sampling: Sampling) -> None:
         """Refuse a sampling rule that this protection cannot be accounted with.
 
@@ -137,11 +142,23 @@ class ProtectionModel(BaseModel):
         """Why epsilon is infinite, or None where it is finite."""
 
 
+NO_INTEGERS = (
+    "its uploads are whole numbers that have to arrive exactly, which clip and noise would leave as they are: choose "
+    "none, secure-sum or shared-sum"
+)
+"""Why a method with integer uploads does not run behind a protection that covers none."""
+
+
 class Nothing(ProtectionModel):
     """No protection: uploads, or their exact sum, are released as they are."""
 
     kind: Literal["nothing"] = "nothing"
     release: Release = Field(default="individual", description="what the server gets: each upload, or only the sum")
+
+    @property
+    def covers_integers(self) -> bool:
+        """Nothing is done to any block."""
+        return True
 
     @property
     def label(self) -> str:

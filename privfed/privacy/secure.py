@@ -40,6 +40,11 @@ class SecureSum(ClippedL2):
     bits: RingBits = Field(default=32, description="width of a ring word: 16, 32 or 64")
 
     @property
+    def covers_integers(self) -> bool:
+        """They are masked like any other word."""
+        return True
+
+    @property
     def trust(self) -> Trust:
         """That fewer clients than the threshold collude with the server."""
         return "distributed"
@@ -88,6 +93,11 @@ class SharedSum(ProtectionModel):
     def clip(self) -> Clip | None:
         """The joint clip over all real blocks, where there is one."""
         return None if self.clip_norm is None else Clip(self.clip_norm, 2)
+
+    @property
+    def covers_integers(self) -> bool:
+        """They are shared like any other word."""
+        return True
 
     @property
     def trust(self) -> Trust:

@@ -64,7 +64,7 @@ class ShareCode:
                 f"block {name!r} holds real numbers, whose room in the ring follows from a clip: give the plan a "
                 f"clip_norm, as in shared-sum:clip_norm=1"
             )
-        bound = protection.clip_norm * (1 + CLIP_SLACK)
+        bound = protection.clip_norm * (1 + CLIP_SLACK) / block.weight
         return FixedPoint.for_sum(self.ring, bound=bound, clients=most)
 
 

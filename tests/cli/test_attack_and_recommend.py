@@ -19,6 +19,33 @@ def test_attack(cli: Callable, trained: Path) -> None:
     assert "4 rounds, 1 to 4" in text
 
 
+FUNNEL = ("--data", "synthetic-funnel-small", "--set", "split.kind=leave_one_out", "--set", "split.target=buy")
+
+
+def test_attack_on_the_rows_that_are_sent(cli: Callable, tmp_path: Path) -> None:
+    covered, whole = tmp_path / "covered", tmp_path / "whole"
+    plan = "shared-sum:cover.kind=fake_items,cover.rho=0.5,cover.drawn=uniform"
+    cli("run", "dfmr", *FUNNEL, "--rounds", 2, "--out", covered, "--privacy", plan, "-q")
+    found = cli("attack", covered, "--json").document
+    assert json.loads((covered / "attacks.json").read_text()) == found
+    assert {row["tap"] for row in found["attacks"]} == {"support", "scores"}
+    leak = found["support"]
+    assert leak["claim"]["epsilon"] == "inf"
+    assert leak["count_exact"]["value"] == 1
+    assert abs(leak["posterior"]["value"] - leak["posterior_expected"]) < 0.01
+    assert all(code["gain"]["lo"] > 0 for code in leak["codes"])
+    text = " ".join(cli("attack", covered).out.split())
+    assert "Which rows a client sends: examined vs cover" in text
+    assert "What the rows sent give away: uniform fakes (rho = 0.5) (synthetic)" in text
+    assert "is read off correctly for 100% of people, and is off by 0.0 on average" in text
+    assert "The aggregators see which rows each client sends" in text
+    cli("run", "dfmr", *FUNNEL, "--rounds", 2, "--out", whole, "--privacy", "shared-sum", "-q")
+    unseen = cli("attack", whole, "--json").document
+    assert {row["tap"] for row in unseen["attacks"]} == {"scores"}
+    assert unseen["support"]["seen_by"] is None
+    assert "Nobody sees which rows a single client sends" in " ".join(cli("attack", whole).out.split())
+
+
 def test_attack_without_taps(cli: Callable, refused: Callable, tmp_path: Path) -> None:
     out = tmp_path / "r"
     cli(

@@ -16,7 +16,7 @@ import vl_convert
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from privfed.audit.aggregates import SEEDS_FOR_AN_INTERVAL, grouped
-from privfed.audit.headline import AFTER_PROTECTION, at_main_tap, main_attack, protected_cells
+from privfed.audit.headline import AFTER_PROTECTION, at_main_tap, main_attack, main_utility, protected_cells
 from privfed.audit.page import words
 from privfed.audit.page.charts import (
     SHAPES,
@@ -29,6 +29,7 @@ from privfed.audit.page.charts import (
 from privfed.audit.page.palette import setting_colours, stylesheet, variable
 from privfed.audit.report import POPULARITY, AttackCell, AuditReport, Cell, GuaranteeRow, UtilityCell
 from privfed.audit.statements import shared_caveats
+from privfed.audit.support_words import columns as leak_columns
 from privfed.privacy.statements import WEAK_EPSILON, odds
 
 SECTIONS = (
@@ -44,7 +45,12 @@ SECTIONS = (
 COST_COLUMNS = (
     "Sent", "Received", "Training", "Privacy layer", "Attacks", "Processor", "Memory", "Uploads clipped",
 )  # fmt: skip
-SAID = {"attack": "What the server learns", "guarantee": "What is guaranteed", "utility": "What it costs"}
+SAID = {
+    "attack": "What the server learns",
+    "support": "What the rows sent give away",
+    "guarantee": "What is guaranteed",
+    "utility": "What it costs",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +98,7 @@ def render(report: AuditReport) -> str:
         worst=[_attack_row(report, cell, row) for cell, row in attacks if row.worst and row.tap in AFTER_PROTECTION],
         every=[_attack_row(report, cell, row) for cell, row in attacks],
         explained=_explained(report),
+        leaks=_leaks(report),
         cost_columns=COST_COLUMNS,
         costs=_cost_rows(report),
         limits=[s.text for s in report.statements if s.topic == "limit"],
@@ -318,6 +325,21 @@ def _explained(report: AuditReport) -> list[tuple[str, str]]:
             knows = f" Knows beforehand: {words.listed(row.knowledge)}." if row.knowledge else ""
             found.setdefault(row.attack, f"{row.explains} Seen by the {row.adversary}.{knows} {row.note}".strip())
     return [(words.capital(name), text) for name, text in found.items()]
+
+
+def _leaks(report: AuditReport) -> list[dict[str, Any]]:
+    """Utility and what the rows sent give away, for every cell that sends rows or has public histories."""
+    rows = []
+    for cell in report.aggregates:
+        if cell.support is not None:
+            utility = main_utility(cell)
+            quality = ("not measured", "")
+            if utility is not None:
+                quality = words.share(utility.seeds.mean), words.metric(utility.name, utility.k)
+            rows.append(
+                _title(report, cell) | {"said": {"Quality": quality} | leak_columns(cell.support, cell.attacks)}
+            )
+    return rows
 
 
 def _cost_rows(report: AuditReport) -> list[dict[str, Any]]:

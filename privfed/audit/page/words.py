@@ -7,6 +7,11 @@ from privfed.audit.report import Setting
 
 METHODS = {
     "popularity": "Popularity",
+    "dfmr": "DFMR",
+    "dcf": "DCF",
+    "lightfr": "LightFR",
+    "eals": "eALS",
+    "vals": "VALS",
     "fedmf": "FedMF",
     "fedncf": "FedNCF",
     "pfedrec": "PFedRec",
@@ -19,6 +24,7 @@ METHODS = {
 TAPS = {
     "raw": "on the device, before protection",
     "wire": "what one client sends",
+    "support": "which rows a client sends",
     "sum": "the sum over clients",
     "model": "the finished model",
     "scores": "what a device shows its own user",

@@ -2,7 +2,8 @@
 
 Users and items are codes in {-1, +1}^d; purchases are public, examinations private. Behind shared sums the server
 opens, for every bit, sums over clients and nothing else. Everything sent is a whole number, so a run behind secret
-sharing equals the plain one to the bit. Objective and updates follow the DFMR slides, re-derived (`privfed.models.discrete`).
+sharing equals the plain one to the bit. Objective and updates follow the DFMR slides, re-derived
+(`privfed.models.discrete`).
 
     DFMR       pairs of purchase over examination over the rest
     DCF        no pairs (Zhang et al., SIGIR 2016), federated the same way
@@ -11,6 +12,7 @@ sharing equals the plain one to the bit. Objective and updates follow the DFMR s
 
 from privfed.methods.dfmr.clients import DFMRClients
 from privfed.methods.dfmr.config import DCFConfig, DFMRConfig, LightFRConfig
+from privfed.methods.dfmr.room import RoomError
 from privfed.methods.dfmr.server import DFMRServer, NoPurchasesError
 from privfed.methods.method import Method, MethodConfig
 
@@ -30,6 +32,7 @@ def _method(name: str, title: str, source: str, config: type[MethodConfig]) -> M
         reads="sums over clients, and which items' rows each client sends",
         step=None,
         public_target=True,
+        integers=True,
         program=DFMRServer.program,
         chunk=_EVERYBODY,
         item_block=None,
@@ -50,4 +53,5 @@ __all__ = [
     "DFMRServer",
     "LightFRConfig",
     "NoPurchasesError",
+    "RoomError",
 ]

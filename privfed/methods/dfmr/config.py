@@ -30,7 +30,7 @@ class DFMRConfig(MethodConfig):
     bits: int = Field(30, ge=1, le=60, description="F: weights are whole multiples of 2^-F, and sums are exact")
     blocks: int = Field(1, ge=1, description="blocks of items that a sweep decides one after another")
     guard: bool = Field(
-        True,
+        default=True,
         description="whether the objective is summed around a sweep, and the sweep repeated with inertia, at twice the "
         "cost, if it rose; nothing is summed where c0 is 0, which cannot rise",
     )
@@ -63,8 +63,7 @@ class DFMRConfig(MethodConfig):
         """c_i, a share of `c0` by how often each item was purchased."""
         counts = purchases.popularity().astype(np.float64)
         powers = np.where(counts > 0, counts**self.exponent, 0.0)
-        weights: Float64[np.ndarray, "items"] = self.c0 * powers / max(powers.sum(), 1.0)
-        return weights
+        return np.asarray(self.c0 * powers / max(powers.sum(), 1.0))
 
     def grid(self, purchases: Histories) -> Grid:
         """The hyper-parameters in whole numbers, margins on the nearest step of 1/(2d)."""

@@ -60,9 +60,7 @@ def rebuild_codes(
     return codes
 
 
-def _first_guess(
-    start: Start, d: int, public: Message, purchases: Histories, seed: int
-) -> Int8[np.ndarray, "n d"]:
+def _first_guess(start: Start, d: int, public: Message, purchases: Histories, seed: int) -> Int8[np.ndarray, "n d"]:
     if start == "random codes":
         coins = np.random.default_rng(seed).integers(0, 2, (purchases.n_users, d), dtype=np.int8)
         return coins * np.int8(2) - np.int8(1)

@@ -25,7 +25,10 @@ def check_room(config: DFMRConfig, grid: Grid, n_users: int) -> None:
     Raises:
         RoomError: it may.
     """
-    for whose, largest in (("a user's", largest_user_field(config, grid)), ("an item's", _item_field(config, grid, n_users))):
+    for whose, largest in (
+        ("a user's", largest_user_field(config, grid)),
+        ("an item's", _item_field(config, grid, n_users)),
+    ):
         if largest < 2**_BITS:
             continue
         needed = largest.bit_length() + 1

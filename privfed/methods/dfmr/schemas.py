@@ -26,7 +26,10 @@ def statistics_schema(config: DFMRConfig, grid: Grid) -> Schema:
     if config.alpha:
         schema |= {CLIENTS: _integers((1,), 1), TOTALS: _integers((grid.d,), 1), PRODUCTS: _integers((pairs,), 1)}
     if config.guarded:
-        schema |= {LOSS: loss_block(), INERTIA: _integers((1,), grid.inertia_bound)}
+        schema |= {
+            LOSS: _integers((1,), (_largest_loss(grid) >> loss_shift(grid)) + 1),
+            INERTIA: _integers((1,), grid.inertia_bound),
+        }
     return schema
 
 
@@ -38,19 +41,9 @@ def bit_schema(grid: Grid) -> Schema:
     }
 
 
-def loss_block() -> Block:
-    """One client's share of the objective, in steps of 2^`loss_shift`."""
-    return _integers((1,), 2**_LOSS_BITS)
-
-
 def loss_shift(grid: Grid) -> int:
-    """Powers of two that the objective is rounded down by, so that a client's share has 40 bits.
-
-    No squared error is above (2d)^2, no pair's above (4d)^2, and there are at most m of them per weight.
-    """
-    weights = int(np.maximum(grid.purchase.astype(object), grid.examine.astype(object)).sum())
-    most = 4 * grid.d**2 * grid.n_items * (max(grid.w, grid.s) + 4 * weights)
-    return max(0, most.bit_length() - _LOSS_BITS)
+    """Powers of two that a client's share of the objective is rounded down by, so that it has 40 bits at most."""
+    return max(0, _largest_loss(grid).bit_length() - _LOSS_BITS)
 
 
 def products_of(codes: Int8[np.ndarray, "rows d"]) -> Int64[np.ndarray, "d d"]:
@@ -60,10 +53,19 @@ def products_of(codes: Int8[np.ndarray, "rows d"]) -> Int64[np.ndarray, "d d"]:
 
 
 def symmetric(pairs: Int64[np.ndarray, "pairs"], d: int, diagonal: int = 0) -> Int64[np.ndarray, "d d"]:
-    """The symmetric matrix with these entries above the diagonal."""
+    """The symmetric matrix with these entries above the diagonal, row by row, and one number on it."""
     matrix = np.zeros((d, d), np.int64)
     matrix[np.triu_indices(d, 1)] = pairs
     return matrix + matrix.T + diagonal * np.eye(d, dtype=np.int64)
+
+
+def _largest_loss(grid: Grid) -> int:
+    """Bound of 4 d^2 K times one client's share of the objective.
+
+    No squared error is above (2d)^2 and no pair's above (4d)^2, and an item's weight stands before m pairs at most.
+    """
+    weights = int(np.maximum(grid.purchase.astype(object), grid.examine.astype(object)).sum())
+    return 4 * grid.d**2 * grid.n_items * (max(grid.w, grid.s) + 4 * weights)
 
 
 def _integers(shape: tuple[int, ...], bound: int) -> Block:

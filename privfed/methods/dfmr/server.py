@@ -8,7 +8,8 @@ Within one bit, items that share a user's pairs are coupled, with weights that a
 at once descends but for rare instances. The objective is summed before and after; where it rose, the sweep is repeated
 with V*_if + D V_if, D the sum of the clients' inertias, which cannot raise it.
 
-An item that too few clients send is decided from what all clients say of the catalogue, as if nobody had it.
+An item that too few clients send is decided from what all clients say of the catalogue, as if nobody had it. Nothing
+proves that this lowers the objective, so a repeated sweep leaves such an item alone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,23 +20,25 @@ from jaxtyping import Float64, Int8, Int64
 from torch import Tensor
 
 from privfed.data import Histories
-from privfed.federation import PUBLIC, Cohort, Federation, Message, Purpose, Streams, Total
+from privfed.federation import PUBLIC, Cohort, Federation, Message, Purpose, Streams
+from privfed.methods.dfmr.balance import Balance, unit
 from privfed.methods.dfmr.config import DFMRConfig
+from privfed.methods.dfmr.room import check_room
 from privfed.methods.dfmr.schemas import (
+    CLIENTS,
     COUPLING,
     FIELD,
     INERTIA,
     ITEMS,
     LOSS,
-    MEAN,
     PRODUCTS,
     PULL,
+    TOTALS,
     bit_schema,
     loss_shift,
     products_of,
     statistics_schema,
     symmetric,
-    upper,
 )
 from privfed.methods.method import Facts
 from privfed.models.als import Feedback, Objective, popularity_weights
@@ -52,15 +55,17 @@ class NoPurchasesError(ValueError):
 
 
 class DFMRServer:
-    """Public half: public purchases, item codes, and the moments of user codes.
+    """Public half: public purchases, item codes, and what balances user codes.
 
     Attributes:
         items: item codes.
+        balance: for user codes, from their moments in the latest round.
         repeated: sweeps that the guard had repeated.
 
     Raises:
         NoPurchasesError: nobody purchased anything, or purchases are not public.
         GridError: hyper-parameters that no integer grid holds.
+        RoomError: hyper-parameters whose sums may leave 64 bits.
     """
 
     def __init__(self, config: DFMRConfig, facts: Facts, streams: Streams) -> None:
@@ -70,111 +75,110 @@ class DFMRServer:
                 "training: choose data and a split.target that have them"
             )
         self.config, self.grid = config, config.grid(facts.public)
+        check_room(config, self.grid, facts.n_users)
         self.items, self._users = _first_codes(config, facts.public, streams)
-        self.mean, self.root = np.zeros(config.d), np.zeros((config.d, config.d))
+        self.balance = Balance.none(config.d)
         self.schema = statistics_schema(config, self.grid)
-        self.repeated = 0
+        self.begun, self.repeated = False, 0
 
     def round(self, federation: Federation, t: int) -> None:
         """Statistics of the clients' updated codes, then one sweep over the bits of all items."""
         cohort = federation.draw(t)
         message = self.public()
-        if t == 0 and self._users is not None:
+        if self._users is not None and not self.begun:
             message = Message(message.shared, {"start": torch.from_numpy(self._users)})
-        statistics = federation.ask("update", cohort, message, self.schema)
-        self._remember_moments(statistics)
+        sums = federation.ask("update", cohort, message, self.schema).sums
+        self.begun = True
+        self._remember_moments(sums)
         before = self.items.copy()
-        self._sweep(federation, cohort, statistics, inertia=0)
-        if self.config.guard and self._rose(federation, cohort, statistics, before):
+        self._sweep(federation, cohort, sums, again=False)
+        if self.config.guarded and self._rose(federation, cohort, sums, before):
             self.items, self.repeated = before, self.repeated + 1
-            self._sweep(federation, cohort, statistics, inertia=int(statistics.sums[INERTIA]))
+            self._sweep(federation, cohort, sums, again=True)
 
     def public(self) -> Message:
-        """Packed item codes with their products and totals, and what balances user codes."""
-        shared = {
-            "codes": torch.from_numpy(pack(self.items)),
-            "products": torch.from_numpy(upper(products_of(self.items)).astype(np.int32)),
-            "totals": torch.from_numpy(self.items.sum(0, dtype=np.int32)),
-        }
-        if self.config.alpha:
-            shared |= {"mean": torch.from_numpy(self.mean), "root": torch.from_numpy(self.root)}
-        return Message(shared)
+        """Packed item codes, and what balances user codes."""
+        codes = {"codes": torch.from_numpy(pack(self.items))}
+        return Message(codes | self.balance.shared() if self.config.alpha else codes)
 
     def state(self) -> dict[str, Tensor]:
-        """Item codes, packed, and the moments of user codes."""
+        """Item codes, packed, the balance of user codes, and what happened so far."""
         return {
             "codes": torch.from_numpy(pack(self.items)),
-            "mean": torch.from_numpy(self.mean.copy()),
-            "root": torch.from_numpy(self.root.copy()),
+            **{name: value.clone() for name, value in self.balance.shared().items()},
+            "begun": torch.tensor(self.begun),
             "repeated": torch.tensor(self.repeated),
         }
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Continue from `state()`."""
         self.items = unpack(state["codes"].numpy(), self.config.d)
-        self.mean, self.root = state["mean"].numpy().copy(), state["root"].numpy().copy()
-        self.repeated = int(state["repeated"])
+        self.balance = Balance(state["balance"].numpy().copy(), state["centre"].numpy().copy())
+        self.begun, self.repeated = bool(state["begun"]), int(state["repeated"])
 
     def program(self) -> Sequence[Schema]:
-        """Schemas of all asks of a round, one after the other."""
+        """Schemas of all asks of a round that repeats nothing, one after the other."""
         bits = [bit_schema(self.grid)] * (self.config.d * self.config.blocks)
-        return [self.schema, *bits, *([{LOSS: self.schema[LOSS]}] if self.config.guard else [])]
+        return [self.schema, *bits, *([{LOSS: self.schema[LOSS]}] if self.config.guarded else [])]
 
-    def _sweep(self, federation: Federation, cohort: Cohort, statistics: Total, *, inertia: int) -> None:
+    def _sweep(self, federation: Federation, cohort: Cohort, sums: Mapping[str, Tensor], *, again: bool) -> None:
         """Decide every bit of all items, bit after bit, in blocks of items.
 
-        A message brings the column that was decided last. Before a repeated sweep it brings the whole table, because
-        clients hold codes that were given up.
+        A message brings the column that was decided last. One that is to decide again brings the whole table first,
+        because clients hold codes that were given up; then inertia holds items back, and an item that too few send
+        stays as it is, so that nothing can rise.
         """
-        coupling, field = symmetric(statistics.sums[COUPLING].numpy(), self.config.d), statistics.sums[FIELD]
-        balance, schema = self._balance(), bit_schema(self.grid)
-        news: dict[str, Tensor] = {"codes": torch.from_numpy(pack(self.items))} if inertia else {}
+        coupling, totals = symmetric(sums[COUPLING].numpy(), self.config.d), sums[FIELD]
+        inertia = int(sums[INERTIA]) if again else 0
+        balance, schema = self._item_balance(self.items), bit_schema(self.grid)
+        news = {"codes": torch.from_numpy(pack(self.items))} if again else {}
         decided = -1
         for bit in range(self.config.d):
             for block in np.array_split(np.arange(len(self.items)), self.config.blocks):
                 message = Message(news, config={"bit": bit, "decided": decided})
                 release = federation.ask("bit", cohort, message, schema)
-                values = server_field(int(field[bit]), int(release.sums[PULL]), coupling, self.items, bit)
-                values += release.sums[ITEMS][:, 0].numpy()
-                if balance is not None:
-                    values += balance[:, bit]
                 old = self.items[block, bit]
-                sign = np.sign(values[block] + inertia * old.astype(np.int64)).astype(np.int8)
-                self.items[block, bit] = np.where(sign == 0, old, sign)
+                star = server_field(int(totals[bit]), int(release.sums[PULL]), coupling, self.items[block], bit)
+                star += release.sums[ITEMS][:, 0].numpy()[block] + inertia * old.astype(np.int64)
+                if balance is not None:
+                    star += balance[block, bit]
+                if again and ITEMS in release.opened:
+                    star[~release.opened[ITEMS].numpy()[block]] = 0
+                self.items[block, bit] = np.where(star == 0, old, np.sign(star))
                 news, decided = self._column(bit), bit
 
     def _column(self, bit: int) -> dict[str, Tensor]:
         return {"column": torch.from_numpy(np.packbits(self.items[:, bit] > 0, bitorder="little"))}
 
-    def _rose(self, federation: Federation, cohort: Cohort, statistics: Total, before: Int8[np.ndarray, "m d"]) -> bool:
+    def _rose(
+        self, federation: Federation, cohort: Cohort, sums: Mapping[str, Tensor], before: Int8[np.ndarray, "m d"]
+    ) -> bool:
         """Whether the summed objective is larger after a sweep than before it."""
         last = self.config.d - 1
         message = Message(self._column(last), config={"decided": last})
-        after = federation.ask("weigh", cohort, message, {LOSS: self.schema[LOSS]})
-        rise = int(after.sums[LOSS]) - int(statistics.sums[LOSS])
-        balance = self._balance(before)
+        after = federation.ask("weigh", cohort, message, {LOSS: self.schema[LOSS]}).sums
+        rise = int(after[LOSS]) - int(sums[LOSS])
+        balance = self._item_balance(before)
         if balance is not None:
-            gained = 2 * int((balance * (self.items.astype(np.int64) - before)).sum())
-            rise -= gained >> loss_shift(self.grid)
+            gained = (balance * (self.items - before)).sum(0).tolist()
+            rise -= 2 * sum(gained) >> loss_shift(self.grid)
         return rise > 0
 
-    def _remember_moments(self, statistics: Total) -> None:
-        """What balances user codes in the next round: their mean, and the inverse root of their centred products."""
-        if not self.config.alpha:
+    def _remember_moments(self, sums: Mapping[str, Tensor]) -> None:
+        """What balances user codes in the next round."""
+        if not self.config.alpha or not int(sums[CLIENTS]):
             return
-        rows = round(statistics.denominator)
-        self.mean = statistics.sums[MEAN].numpy() / rows
-        products = symmetric(statistics.sums[PRODUCTS].numpy(), self.config.d, rows)
-        self.root = np.sqrt(rows) * inverse_root(self.mean, products.astype(np.float64))
+        clients = int(sums[CLIENTS])
+        products = symmetric(sums[PRODUCTS].numpy(), self.config.d, clients)
+        self.balance = Balance.of(self.grid, self.config.alpha, sums[TOTALS].numpy(), products, clients)
 
-    def _balance(self, items: Int8[np.ndarray, "m d"] | None = None) -> Int64[np.ndarray, "m d"] | None:
-        """4 d^2 K beta Y of the item codes in whole numbers; None where beta is 0."""
+    def _item_balance(self, items: Int8[np.ndarray, "m d"]) -> Int64[np.ndarray, "m d"] | None:
+        """4 d^2 K beta Y of item codes in whole numbers; None where beta is 0."""
         if not self.config.beta:
             return None
-        codes = self.items if items is None else items
-        mean = codes.mean(0)
-        rows = balanced_rows(codes, mean, inverse_root(mean, products_of(codes).astype(np.float64)), len(codes))
-        return np.rint(4 * self.grid.d**2 * 2.0**self.grid.bits * self.config.beta * rows).astype(np.int64)
+        mean = items.mean(0)
+        rows = balanced_rows(items, mean, inverse_root(mean, products_of(items).astype(np.float64)), len(items))
+        return np.rint(unit(self.grid, self.config.beta) * rows).astype(np.int64)
 
 
 def _first_codes(

@@ -1,0 +1,212 @@
+"""What DFMR refuses, in one sentence each, and what it sends, to the byte."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from privfed.covered import under_cover
+from privfed.data import DataError, Histories, SplitSpec, load, split
+from privfed.experiment import Experiment, ExperimentConfig
+from privfed.federation import Streams
+from privfed.methods import ClientData, Facts, method
+from privfed.methods.client_data import BehaviourError
+from privfed.methods.dfmr import DFMRConfig, NoPurchasesError, RoomError
+from privfed.methods.dfmr.balance import NULL_SHARE, Balance
+from privfed.methods.dfmr.room import largest_user_field
+from privfed.models.discrete import DiscreteError, Grid, GridError, balance
+from privfed.privacy import FakeItems, PlanError, PrivacyPlan, SharedSum
+from secure_agg.errors import HeadroomError
+from secure_agg.sparse import RowNames, RowShare
+
+
+def one_sentence(caught):
+    text = str(caught.value)
+    assert "\n" not in text
+    assert ". " not in text.rstrip(".")
+    return text
+
+
+def test_purchases_are_needed(coded, funnel):
+    nothing = Histories.from_pairs(np.empty(0, np.int64), np.empty(0, np.int64), 150, 200)
+    with pytest.raises(NoPurchasesError, match=r"choose data and a split\.target that have them") as caught:
+        coded(parts=replace(funnel, train=nothing))
+    one_sentence(caught)
+    registered = method("dfmr")
+    with pytest.raises(NoPurchasesError):
+        registered.server(registered.config(), Facts(5, 9), Streams.from_seed(0))
+
+
+def test_a_target_is_needed():
+    with pytest.raises(DataError, match=r"choose the one to recommend as split\.target"):
+        split(load("synthetic-funnel-small"), SplitSpec())
+
+
+def test_examinations_are_behaviours_that_there_are(coded):
+    with pytest.raises(BehaviourError, match=r"'favourite' are not in the data.*\(cart, view\)") as caught:
+        coded(examinations=("view", "favourite"))
+    one_sentence(caught)
+
+
+@pytest.mark.parametrize("plan", ["none", "shared-sum:cover.kind=fake_items,cover.rho=1"])
+def test_examinations_are_of_the_catalogue(coded, funnel, plan):
+    beyond = Histories.from_pairs(np.array([0, 3]), np.array([4, 200]), 150, 201)
+    with pytest.raises((DataError, DiscreteError), match="same data set") as caught:
+        coded(parts=replace(funnel, auxiliary={"view": beyond}), plan=plan)
+    one_sentence(caught)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"c0": 1e9}, {"bits": 50}, {"d": 100, "bits": 40, "start_sweeps": 0}, {"alpha": 1e9}, {"beta": 1e9}]
+)
+def test_a_field_that_may_leave_64_bits_is_refused_with_the_bits_it_needs(coded, settings):
+    with pytest.raises(RoomError, match=r"can need \d+ bits and integers have 64: lower bits to \d+") as caught:
+        coded("dcf" if "beta" in settings else "dfmr", **settings)
+    lower = int(one_sentence(caught).split()[-1])
+    coded(**settings | {"bits": lower})
+    with pytest.raises(RoomError):
+        coded(**settings | {"bits": lower + 2})
+
+
+def test_a_field_that_no_grid_makes_fit_is_refused(coded):
+    with pytest.raises(RoomError, match="lower c0, w or the balance weights"):
+        coded(bits=1, alpha=1e16)
+    with pytest.raises(GridError, match="scale it down or lower bits"):
+        coded(c0=1e18, bits=60)
+    with pytest.raises(ValidationError, match="finite"):
+        DFMRConfig(alpha=math.inf)
+
+
+def test_room_is_proven_for_any_code(coded):
+    """The most a device could add to its own field, with moments as lopsided as they can be."""
+    rng = np.random.default_rng(0)
+    config = DFMRConfig(d=6, bits=8)
+    grid = Grid.of(9, 6, w=0, s=0, lam=1, c=np.zeros(9), gammas=(0.0, 0.0, 0.0), bits=8)
+    room, largest = largest_user_field(config, grid), 0
+    assert NULL_SHARE == balance._NULL
+    for rare in (1, 3, 40):
+        codes = np.ones((100_000, 6), np.int8)
+        codes[:rare] = rng.choice(np.array([-1, 1], np.int8), (rare, 6))
+        products = codes.T.astype(np.int64) @ codes
+        made = Balance.of(grid, config.alpha, codes.sum(0, dtype=np.int64), products, len(codes))
+        everything = (np.arange(64)[:, None] >> np.arange(6) & 1).astype(np.int8) * np.int8(2) - np.int8(1)
+        largest = max(largest, int(np.abs(made.on(everything)).max()))
+    assert 1000 < largest < room
+
+
+def test_a_ring_that_is_too_narrow_is_refused_with_the_bits_it_needs(coded):
+    for wire in ("exact", "protocol"):
+        with pytest.raises(HeadroomError, match=r"needs \d+ bits and the ring has 32, \d+ too few") as caught:
+            coded(plan="shared-sum:bits=32", wire=wire).train(1)
+        one_sentence(caught)
+
+
+def test_a_narrow_ring_holds_a_coarse_grid(coded):
+    settings = {"bits": 6, "d": 4, "c0": 1.0}
+    found = coded(plan="shared-sum:bits=32", wire="protocol", **settings).train(2).codes
+    plain = coded(**settings).train(2).codes
+    assert all(np.array_equal(a, b) for a, b in zip(found, plain, strict=True))
+
+
+def test_a_cohort_below_the_fewest_is_never_opened(coded):
+    world = coded(plan="shared-sum:min_cohort=151")
+    before = world.codes
+    world.train(2)
+    assert world.simulation.costs.lost_rounds == 2
+    assert all(np.array_equal(a, b) for a, b in zip(world.codes, before, strict=True))
+    with pytest.raises(PlanError, match="min_cohort"):
+        PrivacyPlan.parse("shared-sum:min_cohort=1")
+
+
+def test_a_method_without_rows_has_none_to_cover(funnel):
+    config = ExperimentConfig(
+        data="synthetic-funnel-small",
+        method={"name": "fedvae"},
+        privacy=PrivacyPlan.parse("shared-sum:clip_norm=1,cover.kind=fake_items,cover.rho=1,cover.drawn=uniform"),
+    )
+    with pytest.raises(PlanError, match=r"no rows to cover: choose cover\.kind = 'every_row'") as caught:
+        Experiment(config, funnel)
+    one_sentence(caught)
+
+
+def test_user_codes_of_the_server_need_sweeps():
+    with pytest.raises(ValidationError, match="start_sweeps = 0 makes none"):
+        DFMRConfig(start="server", start_sweeps=0)
+    with pytest.raises(ValidationError, match="start_sweeps"):
+        method("lightfr").config(start="server")
+
+
+@pytest.mark.parametrize("cover", ["every_row", "own_rows", "fake_items,cover.rho=1"])
+@pytest.mark.parametrize("aggregators", [2, 3])
+@pytest.mark.parametrize(
+    ("settings", "numbers"), [({}, 28 + 8 + 1 + 8 + 28 + 1 + 1), ({"alpha": 0, "guard": False}, 28 + 8)]
+)
+def test_what_a_client_uploads_is_what_its_messages_weigh(coded, few, cover, aggregators, settings, numbers):
+    world = coded(parts=few, plan=f"shared-sum:cover.kind={cover},aggregators={aggregators}", **settings)
+    own = world.data.positives.union(world.data.examined(None)) if world.support is None else world.support
+
+    def share(words):
+        sent = [RowShare(0, 0, 0, words, np.zeros(words, "<u8"))]
+        sent += [RowShare(party, 0, 0, words) for party in range(1, aggregators)]
+        return sum(len(message.encode()) for message in sent)
+
+    expected = 0
+    for user in range(24):
+        rows = np.sort(own.of(user)).astype(np.uint32)
+        names = aggregators * len(RowNames(rows).encode()) if cover == "own_rows" else 0
+        expected += share(numbers) + 8 * (names + share((200 if cover == "every_row" else len(rows)) + 1))
+        expected += 0 if "guard" in settings else share(1)
+    costs, before = world.simulation.costs, 0
+    for t in range(2):
+        before = costs.up_bytes
+        world.train(t + 1, first=t)
+    assert costs.up_bytes - before == expected
+    assert world.server.repeated == 0
+
+
+def test_an_upload_is_8_bytes_for_every_row_and_bit_and_little_more(coded):
+    """As the slides count: (support + 1) d words and the statistics, here 8 bytes each; then headers."""
+    world = coded(d=32, plan="shared-sum:cover.kind=fake_items,cover.rho=1").train(1)
+    before = world.simulation.costs.up_bytes
+    world.train(2, first=1)
+    rows, pairs = world.support.counts.sum(), 32 * 31 // 2
+    words = (rows + 150) * 32 + 150 * (2 * (32 + pairs) + 1 + 1 + 1 + 1)
+    headers = 150 * (32 + 2) * 2 * 20
+    assert world.simulation.costs.up_bytes - before == 8 * words + headers
+
+
+@pytest.mark.parametrize("name", ["dfmr", "dcf"])
+def test_what_a_client_downloads_is_packed_codes_and_columns(coded, name):
+    world = coded(name, d=32).train(3)
+    balance = 8 * (32 * 32 + 32) if name == "dfmr" else 0
+    codes, column = 200 * 4, math.ceil(200 / 8)
+    assert world.server.public().bytes_per_client() == codes + balance
+    columns = 31 + (name == "dfmr")  # the last one is sent with the question about the objective
+    assert world.server.repeated == 0
+    assert world.simulation.costs.down_bytes == 3 * 150 * (codes + balance + columns * column)
+
+
+def test_fakes_answer_zero_and_kept_examinations_alone_train(coded, funnel):
+    plan = "shared-sum:cover.kind=randomised_response,cover.epsilon=2,cover.keep=0.5,min_cohort=2"
+    data, privacy = ClientData.from_split(funnel, "train"), PrivacyPlan.parse(plan)
+    covered = under_cover(data, privacy, method("dfmr"), DFMRConfig())
+    kept, fakes = covered.data.answering, covered.data.fakes
+    assert 0.4 < len(kept) / len(data.examined(None)) < 0.6
+    found = coded(plan=plan).train(2).codes
+    plain = coded(data=replace(data, answering=kept)).train(2).codes
+    assert all(np.array_equal(a, b) for a, b in zip(found, plain, strict=True))
+    world = coded(plan=plan)
+    seen = []
+
+    def look(clients, call, message, updates):
+        if "items" in call.schema:
+            seen.append(updates.stacked("items")[..., 0].numpy()[fakes.owners, fakes.items])
+
+    world.simulation.observers.append(look)
+    world.train(1)
+    assert len(seen) == 8
+    assert not np.any(seen)
+    assert isinstance(privacy.protection, SharedSum)
+    assert not isinstance(privacy.protection.cover, FakeItems)
