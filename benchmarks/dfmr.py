@@ -48,7 +48,26 @@ DATA: dict[str, tuple[SplitSpec, str]] = {
 EXAMINATIONS = {"tmall-dfmr": ["fav"], "ub-dfmr": ["cart"]}
 IN_THE_OPEN = PrivacyPlan.named("none")
 
+JD = {
+    "dfmr": (
+        {"s": 2e-4, "lam": 0.917, "c0": 43.7, "exponent": 0.5, "gamma1": 0.25, "gamma2": 0.75, "gamma3": 0.25}
+        | {"alpha": 0.0, "beta": 0.0},
+        8,
+    ),
+    "server": (
+        {"s": 1e-3, "lam": 0.97, "c0": 47.0, "exponent": 0.5, "gamma1": 0.75, "gamma2": 0.5, "gamma3": 0.125}
+        | {"alpha": 0.59, "beta": 0.0},
+        2,
+    ),
+    "empty": (
+        {"s": 5.6e-4, "lam": 0.716, "c0": 17.4, "exponent": 1.0, "gamma1": 0.875, "gamma2": 0.75, "gamma3": 0.75}
+        | {"alpha": 0.9, "beta": 0.384},
+        4,
+    ),
+    "dcf": ({"s": 1.1e-4, "alpha": 0.0, "beta": 0.0}, 3),
+}
 SETTINGS: dict[str, dict[str, tuple[dict[str, Any], int]]] = {
+    "jd-dfmr": JD,
     "ml-100k-behaviours": {
         "dfmr": (
             {"s": 0.1, "lam": 0.3, "c0": 30.0, "exponent": 1.0, "gamma1": 0.25, "gamma2": 0.75, "gamma3": 0.25}
@@ -90,12 +109,17 @@ def arms(data: str) -> dict[str, tuple[dict[str, Any], int]]:
     chosen, extra = SETTINGS[data], {"examinations": EXAMINATIONS[data]} if data in EXAMINATIONS else {}
     dcf, rounds = chosen["dcf"]
     purchases_only = {key: value for key, value in dcf.items() if key not in ("alpha", "beta")}
+    server_start = {}
+    if "server" in chosen:
+        settings, its_rounds = chosen["server"]
+        server_start["DFMR, server start"] = {"name": "dfmr", "start": "server"} | extra | settings, its_rounds
     return {
         "popularity": ({"name": "popularity"}, 1),
         "LightFR-like": ({"name": "lightfr"} | purchases_only, rounds),
         "DCF": ({"name": "dcf"} | dcf, rounds),
         "DFMR, E empty": ({"name": "dfmr", "examinations": []} | chosen["empty"][0], chosen["empty"][1]),
         "DFMR": ({"name": "dfmr"} | extra | chosen["dfmr"][0], chosen["dfmr"][1]),
+        **server_start,
         "eALS": ({"name": "eals"}, 15),
         "VALS": ({"name": "vals"} | extra, 15),
         "ALS, views as a level": ({"name": "vals", "pairs_c0": 0.0, "examined_weight": 0.02} | extra, 15),
@@ -259,7 +283,7 @@ def search(data: str, parts: Split, draws: int, file: Path) -> None:
 
 
 def leakage(data: str, parts: Split, file: Path) -> None:
-    """Every cover: what a cohort's aggregators still read off the rows, what user codes give away, and what it costs."""
+    """Every cover: what aggregators still read off the rows, what user codes give away, and what it costs."""
     method, rounds = arms(data)["DFMR"]
     done = []
     for label, words in LEAKAGE.items():

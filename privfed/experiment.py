@@ -258,6 +258,9 @@ class Experiment:
             else Ledger(config.privacy, self.n_users, path, run=run)
         )
         places, rounds = frozenset(config.taps.places), config.tapped_rounds()
+        if reg.item_block is None:
+            # What single clients send has no row per item, and its asks differ: nothing there for an attack to read.
+            places -= {"raw", "wire"}
         transcript = Transcript(self.audited(), places, rounds, reg.pull, reg.step)
         evaluation = PrivateEvaluation(self, parts)
         limit = None if config.memory_limit_gib is None else int(config.memory_limit_gib * 2**30)

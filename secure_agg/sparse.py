@@ -52,7 +52,7 @@ _NUMBERS: Final = 1 << 31
 """Lanes, draws and asks are numbered below it, so that an address fits a signed word of 64 bits."""
 _AHEAD_BYTES: Final = 1 << 27
 """Words made ahead by one `KeyStreams`, over all groups of clients."""
-_MOST_AHEAD: Final = 32
+_MOST_AHEAD: Final = 8
 
 _MAGIC: Final = b"SASP"
 _VERSION: Final = 1

@@ -47,6 +47,9 @@ class _Truth:
     public: Bool[np.ndarray, "users items"]
 
 
+_IN_THE_OPEN = "Rows are sent in the open, with their values: the rows that a client sends are its history."
+
+
 def attack_supports(experiment: Experiment, t: int, costs: Costs) -> tuple[list[AttackRow], SupportLeak | None]:
     """Every probe of supports that applies after `t` rounds, and of user codes.
 
@@ -94,8 +97,12 @@ def attack_supports(experiment: Experiment, t: int, costs: Costs) -> tuple[list[
 
 def _claim(experiment: Experiment, seen: RowsSeen | None) -> SupportClaimRow:
     protection = experiment.config.privacy.protection
-    cover = EveryRow() if seen is None else OwnRows()
-    claim = protection.cover.claim if isinstance(protection, SharedSum) else cover.claim
+    if isinstance(protection, SharedSum):
+        claim = protection.cover.claim
+    elif seen is None:
+        claim = EveryRow().claim
+    else:
+        claim = OwnRows().claim.model_copy(update={"sentence": _IN_THE_OPEN})
     return SupportClaimRow.model_validate(claim.model_dump())
 
 

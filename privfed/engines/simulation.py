@@ -125,6 +125,7 @@ class Simulation:
         self._shared: SharedSums | None = None
         if isinstance(plan.protection, SharedSum):
             self._shared = SharedSums(plan.protection, population, streams, support, protocol=wire == "protocol")
+            self.costs.up_bytes += float(self._shared.enrolment_bytes)
         self.draws = 0
 
     def run(self, server: Server, t: int) -> None:

@@ -77,4 +77,4 @@ class ClientData:
         """
         if public_target:
             return replace(self, answering=kept, fakes=fakes)
-        return replace(self, positives=kept, excluded=fakes.complement(), fakes=fakes)
+        return replace(self, positives=kept, excluded=self.excluded.union(fakes.complement()), fakes=fakes)

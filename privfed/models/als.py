@@ -26,8 +26,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from privfed.data import Histories
 from privfed.compiled import compiled
+from privfed.data import Histories
 
 
 class ObjectiveError(ValueError):

@@ -20,8 +20,8 @@ from jaxtyping import Bool, Int8, Int16, Int32, Int64, UInt8, UInt32
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from privfed.data import Histories
 from privfed.compiled import compiled
+from privfed.data import Histories
 
 WIDEST = 2**15 - 2
 """Most signs of a code: its scores are 16-bit integers."""

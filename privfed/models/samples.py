@@ -76,10 +76,11 @@ class NegativeSampler:
         counts = np.bincount(owners, minlength=excluded.n_users)
         start = np.cumsum(counts) - counts
         room = positives.n_items - counts
-        if len(room) and int(room.min()) < negatives:
-            user = int(room.argmin())
+        short = np.flatnonzero((positives.counts > 0) & (room < negatives))
+        if len(short):
+            user = int(short[0])
             raise ValueError(
-                f"user {user} has only {int(room.min())} items left to draw {negatives} distinct negatives from; "
+                f"user {user} has only {int(room[user])} items left to draw {negatives} distinct negatives from; "
                 f"use fewer negatives or a larger catalogue"
             )
         self.room = torch.from_numpy(room)

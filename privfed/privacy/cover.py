@@ -34,9 +34,6 @@ from privfed.privacy.protections import number
 WORDS = 2.0**32
 """Coins are 32-bit words."""
 
-_LOST = 2.0**-16
-"""Steps of 2^-32 that `others` may be off in float64, with a large margin."""
-
 _IN_SUMS = (
     "Rows without a value count towards the fewest clients of a row and add nothing to its sum, so a sum may be the "
     "value of one client, and a sum of zero is a sign that its rows held none."
@@ -192,8 +189,8 @@ class RandomisedResponse(CoverModel):
 
     @property
     def thresholds(self) -> tuple[int, int]:
-        """(q, p) in steps of 2^-32, rounded towards the safe side: q down, p up, past what float64 may have lost."""
-        return math.floor(self.keep * WORDS), math.ceil(self.others * WORDS + _LOST)
+        """(q, p) in steps of 2^-32, rounded towards the safe side: q down, p up."""
+        return math.floor(self.keep * WORDS), math.ceil(self.others * WORDS)
 
     @property
     def realised(self) -> tuple[float, float]:

@@ -165,6 +165,12 @@ class PrivacyPlan(BaseModel):
         self.sampling.check(population)
         if isinstance(self.protection, DistributedGaussian):
             self.protection.check(self.sampling.most(population))
+        most = self.sampling.most(population)
+        if isinstance(self.protection, SharedSum) and self.protection.fewest > most:
+            raise PlanError(
+                f"min_cohort = {self.protection.fewest} needs rounds of as many clients, and a round can have {most}, "
+                f"so none would ever be opened: use at most {most}"
+            )
 
     @property
     def name(self) -> str:

@@ -9,7 +9,6 @@ Liu and Steinke 2021).
 Who takes part in a secure sum is visible, so sampling amplifies nothing here.
 """
 
-import math
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import ClassVar, Literal
@@ -122,7 +121,9 @@ class SharedSum(ProtectionModel):
             sent_rows: table blocks sent row by row -> rows that a client sends, cover included; others are whole.
         """
         rows = {} if isinstance(self.cover, EveryRow) else sent_rows
-        words = sum(min(rows.get(n, math.inf), b.shape[0]) * b.size / b.shape[0] for n, b in schema.items())
+        words = sum(
+            b.size if n not in rows else min(rows[n], b.shape[0]) * b.size / b.shape[0] for n, b in schema.items()
+        )
         return share_bytes(words, Ring(self.bits), self.aggregators)
 
     @property

@@ -136,7 +136,13 @@ def _shared(protection: SharedSum) -> list[str]:
     """What secret sharing hides and what it shows, a cover's own bound included."""
     return [
         f"What is hidden are the values of single uploads, as long as one of {protection.aggregators} aggregators "
-        f"keeps its shares to itself. Sums are opened over {protection.min_cohort} clients or more, row by row.",
+        f"keeps its shares to itself. Sums are opened row by row where {protection.min_cohort} clients or more send "
+        "the row, with a value or without; clients who pool what they know subtract their own. Where a behaviour is "
+        "public, its clients count, although everybody knows who they are.",
+        "Aggregators see which rows each client names, who takes part in every ask, how many clients send each row, "
+        "and so which rows stay closed.",
+        "Sums of rounds whose clients differ in few of them can be subtracted: where the others' values stand still, "
+        "what is left is about those few, whatever the fewest clients of one sum.",
         protection.cover.claim.sentence,
     ]
 

@@ -92,9 +92,7 @@ class CodeProducts:
 
 
 @compiled
-def _weighted_products(
-    codes: Int8[np.ndarray, "h d"], weights: Int64[np.ndarray, "h"]
-) -> Int64[np.ndarray, "pairs"]:
+def _weighted_products(codes: Int8[np.ndarray, "h d"], weights: Int64[np.ndarray, "h"]) -> Int64[np.ndarray, "pairs"]:
     """A product of two bits is 1 where they agree, so agreements are summed: twice their weights less all weights."""
     rows, d = codes.shape
     agree = np.zeros((d, d), dtype=np.int64)

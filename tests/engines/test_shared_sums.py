@@ -188,6 +188,17 @@ def test_a_narrow_ring_errs_by_its_steps():
         assert (shared.sums["items"] - wanted.sums["items"] * kept).abs().max() <= USERS * steps + 1e-5
 
 
+@pytest.mark.parametrize("weight", [0.125, 8.0])
+def test_a_weighted_block_has_the_room_that_its_clip_leaves(weight):
+    """The clip bounds weight x value, so a value may be as large as the clip norm over the weight."""
+    schema = {"head": Block((4,), weight=weight)}
+    clients = Senders(schema, support_of())
+    clients._values = lambda draw, shape, _: np.array([100, 0, 0, 0], np.float32)
+    for wire in ("exact", "protocol"):
+        total = run(simulation("shared-sum:clip_norm=2", schema, clients=clients, wire=wire), schema, 1, 1)[0]
+        assert total.sums["head"].tolist() == pytest.approx([USERS * 2 / weight, 0, 0, 0], rel=1e-5)
+
+
 def test_a_round_of_whole_vectors_of_a_large_population_makes_no_table(monkeypatch):
     """A vector beside a table: under `protocol` only the vector is written out, never clients x table."""
     made = simulation(OWN, WHOLE, rows=support_of(), wire="protocol")

@@ -232,7 +232,7 @@ def test_costs_count_bytes_and_client_rounds(toy):
     t = toy(asks=2)
     t.simulation.run(t.server, 0)
     costs = t.simulation.costs
-    assert costs.client_rounds == 90
+    assert costs.client_rounds == 45, "both asks of a round are one round of a client"
     assert costs.down_bytes == 90 * 4 * 4
     assert costs.up_bytes == 90 * (3 * 4 + 2 * 4 + 4)  # a vector, one row and its id
     assert all(seconds >= 0 for seconds in costs.seconds.values())

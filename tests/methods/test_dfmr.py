@@ -71,8 +71,8 @@ def test_codes_behind_shared_sums_are_those_of_a_plain_run(coded, funnel, plain,
 @pytest.mark.parametrize("method", METHODS)
 def test_codes_behind_masked_sums_are_those_of_a_plain_run(coded, few, plain, method, wire):
     name, settings = METHODS[method]
-    world = coded(name, plan="secure-sum:clip_norm=1,bits=64", wire=wire, parts=few, d=3, **settings)
-    assert same(world.train(2).codes, plain(method, few, 3))
+    world = coded(name, plan="secure-sum:clip_norm=1,bits=64", wire=wire, parts=few, d=2, **settings)
+    assert same(world.train(2).codes, plain(method, few, 2))
 
 
 class Withholding:

@@ -110,12 +110,13 @@ def test_a_narrow_ring_holds_a_coarse_grid(coded):
     assert all(np.array_equal(a, b) for a, b in zip(found, plain, strict=True))
 
 
-def test_a_cohort_below_the_fewest_is_never_opened(coded):
-    world = coded(plan="shared-sum:min_cohort=151")
-    before = world.codes
-    world.train(2)
-    assert world.simulation.costs.lost_rounds == 2
-    assert all(np.array_equal(a, b) for a, b in zip(world.codes, before, strict=True))
+def test_a_cohort_below_the_fewest_is_refused(coded):
+    with pytest.raises(
+        PlanError, match=r"a round can have 150, so none would ever be opened: use at most 150"
+    ) as caught:
+        coded(plan="shared-sum:min_cohort=151")
+    one_sentence(caught)
+    coded(plan="shared-sum:min_cohort=150").train(1)
     with pytest.raises(PlanError, match="min_cohort"):
         PrivacyPlan.parse("shared-sum:min_cohort=1")
 
@@ -152,17 +153,18 @@ def test_what_a_client_uploads_is_what_its_messages_weigh(coded, few, cover, agg
         sent += [RowShare(party, 0, 0, words) for party in range(1, aggregators)]
         return sum(len(message.encode()) for message in sent)
 
-    expected = 0
+    expected, named = 0, 0
     for user in range(24):
         rows = np.sort(own.of(user)).astype(np.uint32)
-        names = aggregators * len(RowNames(rows).encode()) if cover == "own_rows" else 0
-        expected += share(numbers) + 8 * (names + share((200 if cover == "every_row" else len(rows)) + 1))
+        named += 0 if cover == "every_row" else len(RowNames(rows).encode())
+        expected += share(numbers) + 8 * share((200 if cover == "every_row" else len(rows)) + 1)
         expected += 0 if "guard" in settings else share(1)
     costs, before = world.simulation.costs, 0
     for t in range(2):
         before = costs.up_bytes
         world.train(t + 1, first=t)
     assert costs.up_bytes - before == expected
+    assert world.simulation._shared.announced.enrolment_bytes == named
     assert world.server.repeated == 0
 
 

@@ -229,7 +229,7 @@ def test_a_resumed_run_equals_an_unbroken_one(funnel, tmp_path, plan, settings, 
         assert all(one[name].equal(other[name]) for name in one)
     assert found.history == wanted.history
     assert found.guarantee == wanted.guarantee
-    for count in ("down_bytes", "client_rounds", "lost_rounds"):
+    for count in ("up_bytes", "down_bytes", "client_rounds", "lost_rounds"):
         assert getattr(found.costs, count) == getattr(wanted.costs, count)
     restored = experiment(funnel, plan, **settings)
     assert restored.restore(broken) == 4

@@ -48,6 +48,7 @@ def random_masks(seed=0, users=40, items=60, share=0.15):
 
 
 epsilons = st.one_of(st.sampled_from([1e-6, 1e-3, math.log(2), 1, 4, 50]), st.floats(1e-6, 50))
+"""ln 2 with a dyadic `keep` leaves no slack at all between what is asked for and what runs."""
 keeps = st.one_of(
     st.sampled_from([1e-9, 1e-6, 0.5, 1 - 1e-6, 1 - 2**-32, math.nextafter(1, 0)]),
     st.floats(0, 1, exclude_min=True, exclude_max=True),

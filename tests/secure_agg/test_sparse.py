@@ -95,7 +95,7 @@ def test_long_streams_and_many_asks_are_those_of_their_addresses():
     clients = np.arange(40)
     for ask in range(40):
         taken = streams.take(7, ask, clients, counts)
-        if ask in (0, 1, 2, 31, 33, 34, 39):
+        if ask in (0, 1, 2, 8, 9, 10, 39):
             assert taken.tobytes() == naive_streams(keys, 5, 7, ask, clients, counts, ring).tobytes()
 
 

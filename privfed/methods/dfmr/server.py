@@ -12,6 +12,7 @@ An item that too few clients send is decided from what all clients say of the ca
 proves that this lowers the objective, so a repeated sweep leaves such an item alone.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -80,6 +81,8 @@ class DFMRServer:
         self.balance = Balance.none(config.d)
         self.schema = statistics_schema(config, self.grid)
         self.begun, self.repeated = False, 0
+        together = np.array_split(np.arange(len(self.items)), min(config.blocks, len(self.items)))
+        self._blocks = [slice(int(block[0]), int(block[-1]) + 1) for block in together]
 
     def round(self, federation: Federation, t: int) -> None:
         """Statistics of the clients' updated codes, then one sweep over the bits of all items."""
@@ -118,7 +121,7 @@ class DFMRServer:
 
     def program(self) -> Sequence[Schema]:
         """Schemas of all asks of a round that repeats nothing, one after the other."""
-        bits = [bit_schema(self.grid)] * (self.config.d * self.config.blocks)
+        bits = [bit_schema(self.grid)] * (self.config.d * len(self._blocks))
         return [self.schema, *bits, *([{LOSS: self.schema[LOSS]}] if self.config.guarded else [])]
 
     def _sweep(self, federation: Federation, cohort: Cohort, sums: Mapping[str, Tensor], *, again: bool) -> None:
@@ -134,7 +137,7 @@ class DFMRServer:
         news = {"codes": torch.from_numpy(pack(self.items))} if again else {}
         decided = -1
         for bit in range(self.config.d):
-            for block in np.array_split(np.arange(len(self.items)), self.config.blocks):
+            for block in self._blocks:
                 message = Message(news, config={"bit": bit, "decided": decided})
                 release = federation.ask("bit", cohort, message, schema)
                 old = self.items[block, bit]
@@ -160,8 +163,8 @@ class DFMRServer:
         rise = int(after[LOSS]) - int(sums[LOSS])
         balance = self._item_balance(before)
         if balance is not None:
-            gained = (balance * (self.items - before)).sum(0).tolist()
-            rise -= 2 * sum(gained) >> loss_shift(self.grid)
+            gained = float((balance.astype(np.float64) * (self.items - before)).sum())
+            rise -= math.floor(math.ldexp(2 * gained, -loss_shift(self.grid)))
         return rise > 0
 
     def _remember_moments(self, sums: Mapping[str, Tensor]) -> None:

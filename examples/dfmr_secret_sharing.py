@@ -1,0 +1,184 @@
+"""DFMR behind secret sharing: what each cover of the rows costs, and what the rows still give away.
+
+    python examples/dfmr_secret_sharing.py                                  # generated views and purchases, a minute
+    python examples/dfmr_secret_sharing.py --data path/to/jd-dfmr --split published
+
+Purchases are public, examinations (views) are not. Aggregators see sums and, unless everybody sends every row, which
+items' rows each client sends. Fake rows make that harder to read and prove nothing: a row that is not sent was not
+examined. Randomised response proves an epsilon per item, and examinations that it withholds do not train.
+
+The columns, for every cover: utility; "posterior", the share of examinations among the rows that a user sends without
+having bought, mean over users; "|E|", for how many users the number of examinations is read off exactly; upload
+of one client in one round; epsilon of the rows for one examination more or less, and of everything, which is infinite
+because sums are opened exactly; and rows that too few clients send, which stay closed. Every run that closes no row is
+repeated without secret sharing on the same examinations, and its codes must come out the same, bit for bit.
+"""
+
+import argparse
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Column, Table
+
+from attacks.leakage import count_recovery, debiased_count, realised_posterior, recover_examined_count
+from attacks.metrics import user_mean
+from attacks.support_view import SupportView
+from privfed.covered import under_cover
+from privfed.data import SplitSpec, load, split
+from privfed.evaluation import Protocol
+from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.methods import ClientData
+from privfed.privacy import EveryRow, FakeItems, OwnRows, PrivacyPlan, RandomisedResponse, SharedSum
+
+FEWEST = 3
+"""Clients without which a row is not opened."""
+
+
+def main() -> None:
+    """Train behind every cover and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", default="synthetic-funnel", help="name of a data set, or a path")
+    parser.add_argument("--target", default="buy", help="the behaviour to recommend, whose rows are public")
+    parser.add_argument("--split", default="leave_one_out", choices=("leave_one_out", "user_time", "published"))
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--bits", type=int, default=32, help="of a code")
+    parser.add_argument(
+        "--rho", type=float, nargs="+", default=[0, 1, 3, 5], help="fake rows for each row of one's own"
+    )
+    parser.add_argument(
+        "--epsilon", type=float, nargs="+", default=[1, 2, 4, 6], help="of randomised response, per item"
+    )
+    parser.add_argument("--aggregators", type=int, default=2, choices=(2, 3))
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+
+    interactions, console = load(options.data), Console()
+    parts = split(interactions, SplitSpec(kind=options.split, target=options.target))
+    columns = ("rows sent", "NDCG@10", "posterior", "|E|", "upload", "eps rows", "eps all", "closed")
+    title = f"dfmr on {interactions.name}, {options.rounds} rounds"
+    table = Table(
+        *(Column(name, no_wrap=True) for name in columns), title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
+    popularity = Experiment(configured(options, PrivacyPlan.named("none"), "popularity"), parts).run(parts=("test",))
+    table.add_row("(popularity)", ndcg(popularity))
+    plain = Experiment(configured(options, PrivacyPlan.named("none")), parts).run(parts=("test",))
+    table.add_row("no sharing", ndcg(plain), "1.000", "100%", upload(plain), "inf", "inf", "0")
+    equal = 0
+    with Progress(console=console, transient=True) as bar:
+        for cover in bar.track(covers(options)):
+            plan = PrivacyPlan(protection=SharedSum(aggregators=options.aggregators, cover=cover, min_cohort=FEWEST))
+            experiment = Experiment(configured(options, plan), parts)
+            result = experiment.run(parts=("test",))
+            seen = rows_seen(experiment)
+            withheld = int((seen.sum(0) < FEWEST).sum())
+            if withheld == 0:
+                refuse_difference(experiment, without_sharing(experiment))
+                equal += 1
+            table.add_row(
+                named(cover), ndcg(result), *leakage(experiment, seen, cover), upload(result),
+                f"{cover.claim.epsilon:.3g}", f"{result.guarantee.epsilon:g}", str(withheld),
+            )  # fmt: skip
+    console.print(table)
+    kind = "synthetic data" if interactions.card.synthetic else interactions.card.name
+    console.print(f"[dim]{kind}; seed {options.seed}; {result.config.protocol.sentence()}")
+    console.print(
+        f"Codes of all {equal} runs that closed no row equal those of a run without sharing, bit for bit. A row is "
+        f"closed if fewer than {FEWEST} clients send it; upload is to {options.aggregators} aggregators together."
+    )
+
+
+def covers(options):
+    """Every row, and each cover at each strength; none at all is the same for both kinds of fakes."""
+    fakes = [
+        FakeItems(rho=rho, drawn=drawn) for drawn in ("uniform", "popularity") for rho in options.rho if rho
+    ]  # fmt: skip
+    answers = [RandomisedResponse(epsilon=epsilon) for epsilon in options.epsilon]
+    return [EveryRow(), *([OwnRows()] if 0 in options.rho else []), *fakes, *answers]
+
+
+def named(cover):
+    """A short name."""
+    if isinstance(cover, FakeItems):
+        return f"{cover.drawn}, rho {cover.rho:g}"
+    if isinstance(cover, RandomisedResponse):
+        return f"random answers, {cover.epsilon:g}"
+    return cover.label
+
+
+def configured(options, plan, name="dfmr"):
+    """One run."""
+    return ExperimentConfig(
+        data=options.data,
+        split=SplitSpec(kind=options.split, target=options.target),
+        method={"name": name, "d": options.bits} if name == "dfmr" else {"name": name},
+        privacy=plan,
+        protocol=Protocol(k=(10,), state="received"),
+        rounds=options.rounds,
+        evaluate_every=options.rounds,
+        taps=TapConfig(places=()),
+        seed=options.seed,
+    )
+
+
+def rows_seen(experiment):
+    """Which rows each client sends, as the aggregators see it, [users, items]."""
+    everybody = np.arange(experiment.n_users)
+    if experiment.support is None:
+        return np.ones((experiment.n_users, experiment.parts.train.n_items), dtype=bool)
+    return experiment.support.mask(everybody)
+
+
+def leakage(experiment, seen, cover):
+    """What the rows alone say of examinations: their share of the rows sent, and whose number of them is known."""
+    parts, everybody = experiment.parts, np.arange(experiment.n_users)
+    bought = parts.train.mask(everybody)
+    examined = ClientData.from_split(parts, "train").examined().mask(everybody) & ~bought
+    view = SupportView(
+        sent=seen,
+        public=bought,
+        supporters=(seen & ~bought).sum(0),
+        popularity=bought.sum(0).astype(np.float64),
+    )
+    share = f"{user_mean(realised_posterior(view, examined)).value:.3f}"
+    sent, purchased = view.at_stake.sum(1), bought.sum(1)
+    if isinstance(cover, EveryRow):
+        return share, "none"
+    if isinstance(cover, RandomisedResponse):
+        guess = debiased_count(sent, parts.train.n_items - purchased, q=cover.keep, p=cover.others)
+    else:
+        guess = recover_examined_count(sent, purchased, getattr(cover, "rho", 0.0))
+    return share, f"{count_recovery(guess, examined.sum(1)).exact.value:.0%}"
+
+
+def without_sharing(experiment):
+    """The same clients, with the same examinations left to train on, adding up in the open."""
+    config = experiment.config.model_copy(update={"privacy": PrivacyPlan.named("none")})
+    twin = Experiment(config, experiment.parts)
+    data = ClientData.from_split(experiment.parts, config.protocol.negatives)
+    covered = under_cover(data, experiment.config.privacy, twin.registered, config.settings())
+    twin.clients = twin.registered.clients(config.settings(), covered.data, twin.streams)
+    twin.run(parts=("test",))
+    return twin
+
+
+def refuse_difference(one, other):
+    """Stop unless item codes and user codes are the same in every bit."""
+    same_items = np.array_equal(one.server.items, other.server.items)
+    if not (same_items and one.clients.state()["codes"].equal(other.clients.state()["codes"])):
+        raise SystemExit(f"codes behind {one.config.privacy.name} differ from those of a run without sharing")
+
+
+def ndcg(result):
+    """NDCG at 10, as text."""
+    return f"{result.test.metric('ndcg', 10).value:.4f}"
+
+
+def upload(result):
+    """Bytes of a client in a round, as text."""
+    return f"{result.costs.up_bytes / max(result.costs.client_rounds, 1) / 1000:.0f} kB"
+
+
+if __name__ == "__main__":
+    main()
