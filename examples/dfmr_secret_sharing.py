@@ -59,7 +59,11 @@ def main() -> None:
     columns = ("rows sent", "NDCG@10", "posterior", "|E|", "upload", "eps rows", "eps all", "closed")
     title = f"dfmr on {interactions.name}, {options.rounds} rounds"
     table = Table(
-        *(Column(name, no_wrap=True) for name in columns), title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
+        *(Column(name, no_wrap=True) for name in columns),
+        title=title,
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
     )
     popularity = Experiment(configured(options, PrivacyPlan.named("none"), "popularity"), parts).run(parts=("test",))
     table.add_row("(popularity)", ndcg(popularity))

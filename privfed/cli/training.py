@@ -15,13 +15,15 @@ from privfed.cli.directory import CHECKPOINT, RECORD, write_json, write_text
 from privfed.cli.failures import CommandError, InterruptedRunError
 from privfed.cli.screen import Screen
 from privfed.cli.show import live
+from privfed.covered import private_items
 from privfed.data import Interactions
 from privfed.engines import Checkpoint
 from privfed.evaluation import EvaluationError, EvaluationResult
 from privfed.experiment import Evaluated, Experiment, ExperimentConfig, Part, PrivateEvaluation, RunResult
-from privfed.privacy import Forecast, Ledger, PrivacyPlan, forecast
+from privfed.methods import ClientData
+from privfed.privacy import Forecast, Ledger, PrivacyPlan, SharedSum, forecast
 from privfed.privacy.client_guard import BrokenUploadError
-from privfed.updates import Block, Schema
+from privfed.privacy.share_code import ShareCode
 
 METRICS, LEDGER, GUARANTEE = "metrics.jsonl", "ledger.json", "guarantee.json"
 _CHARGES = "ledger.jsonl"
@@ -42,28 +44,37 @@ def held_out(experiment: Experiment) -> tuple[Part, ...]:
 
 def predict(experiment: Experiment) -> Forecast:
     """What the run will cost in privacy and bytes."""
-    config, registered, train = experiment.config, experiment.registered, experiment.parts.train
-    message = experiment.server.public()
-    down: Schema = {
-        **{name: Block(tuple(t.shape)) for name, t in message.shared.items()},
-        **{f"{name} (own)": Block(tuple(t.shape[1:])) for name, t in message.personal.items()},
-    }
+    config, registered, n_items = experiment.config, experiment.registered, experiment.parts.train.n_items
     program = registered.program(experiment.server)
+    if isinstance(config.privacy.protection, SharedSum):
+        for ask in program:
+            ShareCode(config.privacy.protection, ask.schema, config.privacy.sampling.most(experiment.n_users))
     touched = {}
     if registered.upload != "dense":
-        per_positive = 1 + getattr(config.settings(), "negatives", 0)
-        rows = train.counts * per_positive if experiment.support is None else experiment.support.counts
-        tables = {name for schema in program for name, block in schema.items() if block.shape[0] == train.n_items}
-        touched = dict.fromkeys(tables, float(rows.clip(max=train.n_items).mean()))
+        tables = {name for ask in program for name, block in ask.schema.items() if block.shape[0] == n_items}
+        touched = dict.fromkeys(tables, _rows_sent(experiment))
     return forecast(
         config.privacy,
         rounds=1 if registered.uploads_once else config.rounds,
         population=experiment.n_users,
-        up=program,
-        down=down,
+        up=[ask.schema for ask in program],
+        down=sum(ask.down_bytes for ask in program),
         touched_rows=touched,
         extra_asks=registered.extra_asks(config.settings()),
     )
+
+
+def _rows_sent(experiment: Experiment) -> float:
+    """Rows that a client sends, on average: those it announced, or its items with their negatives."""
+    config, train = experiment.config, experiment.parts.train
+    if experiment.support is not None:
+        return float(experiment.support.counts.mean())
+    if experiment.registered.public_target:
+        data = ClientData.from_split(experiment.parts, config.protocol.negatives)
+        private = private_items(data, experiment.registered, config.settings())
+        return float(train.union(private).counts.mean())
+    per_positive = 1 + getattr(config.settings(), "negatives", 0)
+    return float((train.counts * per_positive).clip(max=train.n_items).mean())
 
 
 def popularity(config: ExperimentConfig, interactions: Interactions) -> EvaluationResult:

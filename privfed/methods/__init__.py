@@ -5,7 +5,15 @@ A method is one file: settings, server half, client half, and a `METHOD` registe
 """
 
 from privfed.methods.client_data import BehaviourError, ClientData
-from privfed.methods.method import Facts, Method, MethodConfig, UnknownMethodError, method, methods
+from privfed.methods.method import (
+    Facts,
+    Method,
+    MethodConfig,
+    PlannedAsk,
+    UnknownMethodError,
+    method,
+    methods,
+)
 from privfed.methods.torch_method import TorchConfig, TorchMethodError, torch_method
 
 __all__ = [
@@ -14,6 +22,7 @@ __all__ = [
     "Facts",
     "Method",
     "MethodConfig",
+    "PlannedAsk",
     "TorchConfig",
     "TorchMethodError",
     "UnknownMethodError",

@@ -53,6 +53,19 @@ class ItemBlocks:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedAsk:
+    """One ask of a round before it is made.
+
+    Attributes:
+        schema: blocks that a client may upload.
+        down_bytes: what one client downloads with it.
+    """
+
+    schema: Schema
+    down_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Method:
     """One registered method.
 
@@ -71,7 +84,7 @@ class Method:
         uploads_once: whether clients are asked in the first round only.
         public_target: whether the problem declares training items of the target behaviour public, so that the server
             has them and only examinations are private.
-        program: server -> schemas of all asks of a round, one after the other; by default the server's own, once.
+        program: server -> all asks of a round, one after the other; by default its own schema, once.
         integers: whether all that is uploaded are whole numbers, which no clip or noise covers.
         chunk: clients that are best trained together; None leaves it to the engine.
         item_block: the block of an upload with one row per item, which item attacks look at; on the way out of
@@ -99,7 +112,9 @@ class Method:
     step: str | None = "train"
     uploads_once: bool = False
     public_target: bool = False
-    program: Callable[[Any], Sequence[Schema]] = lambda server: [server.schema]
+    program: Callable[[Any], Sequence["PlannedAsk"]] = lambda server: [
+        PlannedAsk(server.schema, server.public().bytes_per_client())
+    ]
     integers: bool = False
     chunk: int | None = None
     item_block: str | None = "items"

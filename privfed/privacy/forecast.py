@@ -65,7 +65,7 @@ def forecast(
     rounds: int,
     population: int,
     up: Schema | Sequence[Schema],
-    down: Schema,
+    down: Schema | float,
     touched_rows: Mapping[str, float] | None = None,
     asks_per_round: int = 1,
     extra_asks: int = 0,
@@ -78,7 +78,7 @@ def forecast(
         rounds: rounds of the run.
         population: number of users.
         up: blocks that one ask uploads; where the asks of a round differ, those of each.
-        down: blocks that one ask downloads.
+        down: blocks that one ask downloads, of 4-byte numbers; or the bytes of these asks together.
         touched_rows: for uploaded blocks that are sent as rows, how many rows a client touches on average;
             blocks not named are dense. Noise on every coordinate makes all of them dense.
         asks_per_round: times that these asks come in one draw, each with this download.
@@ -101,9 +101,10 @@ def forecast(
     if unknown := [name for name in touched_rows or () if name not in tables]:
         raise PlanError(f"touched_rows names {unknown[0]!r}, which is not a table among the blocks {list(tables)}")
     up_bytes = sum(_upload_bytes(plan, ask, touched_rows or {}) for ask in asks) * asks_per_round
+    one_time = upload_bytes(down) * len(asks) if isinstance(down, Mapping) else down
+    down_bytes = float(one_time * asks_per_round)
     asks_per_round *= len(asks)
     blocks = {name: block for ask in asks for name, block in ask.items()} if len(asks) > 1 else asks[0]
-    down_bytes = float(upload_bytes(down) * asks_per_round)
     return Forecast(
         rounds=rounds,
         population=population,

@@ -14,6 +14,7 @@ COMMANDS = (
     ("run",),
     ("attack",),
     ("recommend",),
+    ("export",),
     ("methods",),
     ("budget", "laplace"),
     ("budget", "gaussian"),

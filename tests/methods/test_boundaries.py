@@ -71,10 +71,10 @@ def test_a_server_holds_no_reference_to_data_clients_or_keys(world, name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_server_is_built_from_settings_and_two_numbers(name):
+def test_a_server_is_built_from_settings_two_numbers_and_what_is_public(name):
     registered = method(name)
     server = registered.server(registered.config(), Facts(5, 9), Streams.from_seed(0))
-    assert set(Facts.__dataclass_fields__) == {"n_users", "n_items"}
+    assert set(Facts.__dataclass_fields__) == {"n_users", "n_items", "public"}
     assert all("data" not in p for p in inspect.signature(registered.server).parameters)
     assert {type(t) for t in server.state().values()} == {torch.Tensor}
 

@@ -14,6 +14,7 @@ proves that this lowers the objective, so a repeated sweep leaves such an item a
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -41,11 +42,10 @@ from privfed.methods.dfmr.schemas import (
     statistics_schema,
     symmetric,
 )
-from privfed.methods.method import Facts
+from privfed.methods.method import Facts, PlannedAsk
 from privfed.models.als import Feedback, Objective, popularity_weights
 from privfed.models.codes import pack, unpack
 from privfed.models.discrete import balanced_rows, binarise, binarise_items, inverse_root, server_field
-from privfed.updates import Schema
 
 _START_C0, _START_EXPONENT, _START_REG, _START_SCALE = 100.0, 0.5, 0.1, 0.01
 """Least squares behind the first codes: weights of missing purchases, regularisation, scale of first factors."""
@@ -119,10 +119,13 @@ class DFMRServer:
         self.balance = Balance(state["balance"].numpy().copy(), state["centre"].numpy().copy())
         self.begun, self.repeated = bool(state["begun"]), int(state["repeated"])
 
-    def program(self) -> Sequence[Schema]:
-        """Schemas of all asks of a round that repeats nothing, one after the other."""
-        bits = [bit_schema(self.grid)] * (self.config.d * len(self._blocks))
-        return [self.schema, *bits, *([{LOSS: self.schema[LOSS]}] if self.config.guarded else [])]
+    def program(self) -> Sequence[PlannedAsk]:
+        """All asks of a round that repeats nothing, one after the other; all but the first bit's bring a column."""
+        column = -(-len(self.items) // 8)
+        first = PlannedAsk(self.schema, self.public().bytes_per_client())
+        bits = [PlannedAsk(bit_schema(self.grid), column)] * (self.config.d * len(self._blocks))
+        weigh = [PlannedAsk({LOSS: self.schema[LOSS]}, column)] if self.config.guarded else []
+        return [first, replace(bits[0], down_bytes=0), *bits[1:], *weigh]
 
     def _sweep(self, federation: Federation, cohort: Cohort, sums: Mapping[str, Tensor], *, again: bool) -> None:
         """Decide every bit of all items, bit after bit, in blocks of items.
