@@ -101,14 +101,19 @@ class DFMRClients(PrivateHalves):
         self._patterns: dict[int, tuple[Tensor, RowPattern]] = {}
 
     def update(self, call: Call, message: Message) -> ClientUpdates:
-        """Receive item codes, update the own code, and send what it says of the whole catalogue."""
+        """Receive item codes, update the own code, and send what it says of the whole catalogue.
+
+        A code that the server made fits its item codes as it is, and waits for the next round.
+        """
         if self._first_of(call):
             self._received = _Received.of(message.shared["codes"], self.config.d)
             self._codes = self.private.current[_CODES].numpy().copy()
         users = call.clients.numpy()
         if "start" in message.personal:
             self._codes[users] = message.personal["start"].numpy()
-        self._codes[users] = self._updated(users, self._codes, self._current, self._scores, message)
+            pair_scores(self.grid, self.support, users, self._codes, self._current.items, self._scores)
+        else:
+            self._codes[users] = self._updated(users, self._codes, self._current, self._scores, message)
         codes = torch.from_numpy(self._codes[users])
         self.private.stage(call.clients, {_CODES: codes})
         return self._statistics(call, users, codes)
