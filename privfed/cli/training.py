@@ -51,7 +51,8 @@ def predict(experiment: Experiment) -> Forecast:
             ShareCode(config.privacy.protection, ask.schema, config.privacy.sampling.most(experiment.n_users))
     touched = {}
     if registered.upload != "dense":
-        tables = {name for ask in program for name, block in ask.schema.items() if block.shape[0] == n_items}
+        shapes = {name: block.shape for ask in program for name, block in ask.schema.items()}
+        tables = [name for name, shape in shapes.items() if len(shape) == 2 and shape[0] == n_items]
         touched = dict.fromkeys(tables, _rows_sent(experiment))
     return forecast(
         config.privacy,

@@ -82,7 +82,7 @@ def test_a_field_that_no_grid_makes_fit_is_refused(coded):
 def test_room_is_proven_for_any_code(coded):
     """The most a device could add to its own field, with moments as lopsided as they can be."""
     rng = np.random.default_rng(0)
-    config = DFMRConfig(d=6, bits=8)
+    config = DFMRConfig(d=6, bits=8, alpha=0.6)
     grid = Grid.of(9, 6, w=0, s=0, lam=1, c=np.zeros(9), gammas=(0.0, 0.0, 0.0), bits=8)
     room, largest = largest_user_field(config, grid), 0
     assert NULL_SHARE == balance._NULL
