@@ -28,7 +28,7 @@ and authenticated elsewhere, and aggregators follow the protocol.
 
 import secrets
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -52,7 +52,9 @@ _NUMBERS: Final = 1 << 31
 """Lanes, draws and asks are numbered below it, so that an address fits a signed word of 64 bits."""
 _AHEAD_BYTES: Final = 1 << 27
 """Words made ahead by one `KeyStreams`, over all groups of clients."""
-_MOST_AHEAD: Final = 8
+_FIRST_AHEAD: Final = 8
+"""Asks whose words are made at once after the first two alike, before a draw has shown how many there are."""
+_MOST_RUNS: Final = 4096
 
 _MAGIC: Final = b"SASP"
 _VERSION: Final = 1
@@ -106,7 +108,7 @@ class KeyStreams:
     """Streams of one aggregator's keys with all clients: held by that aggregator, and by the clients, one key each.
 
     A client's words depend on its key, lane, draw and ask alone. After two asks alike, words of the asks to come are
-    made at once.
+    made at once; in later draws, those of as many asks as were alike before.
 
     Args:
         ciphers: of every client.
@@ -121,6 +123,7 @@ class KeyStreams:
         self.ring, self._lane, self._ciphers = ring, _number("lane", lane), ciphers
         self._last = np.full(len(ciphers), -1, np.int64)
         self._draw, self._ahead = -1, dict[tuple[int, int], _Ahead]()
+        self._runs: dict[tuple[int, int, int], int] = {}
 
     def take(self, draw: int, ask: int, clients: Counts, counts: Counts) -> Words:
         """The first `counts[j]` words of (draw, ask) of client `clients[j]`, one client after the other.
@@ -151,10 +154,18 @@ class KeyStreams:
                 f"a client has taken words of draw {draw}, ask {ask} or later already; words used twice hide nothing"
             )
         if ahead is None or not alike or not ahead.holds(address):
-            repeated = alike and ahead is not None and address == ahead.end
-            ahead = self._ahead[whose] = self._refill(address, clients, counts, repeated=repeated)
+            run = ahead.run if alike and ahead is not None and address == ahead.end else 0
+            ahead = self._ahead[whose] = self._refill(address, clients, counts, run)
         self._last[clients] = address
-        return ahead.hand_out(address)
+        taken = ahead.hand_out(address)
+        self._remember((*whose, len(taken)), ahead.run)
+        return taken
+
+    def _remember(self, shape: tuple[int, int, int], run: int) -> None:
+        """How many asks alike came in one row, for the draws to come."""
+        if len(self._runs) >= _MOST_RUNS:
+            self._runs.clear()
+        self._runs[shape] = max(self._runs.get(shape, 1), run)
 
     def _refuse(self, clients: Counts, counts: Counts) -> None:
         if len(clients) != len(counts) or bool((np.diff(clients) <= 0).any()) or bool((counts < 0).any()):
@@ -164,25 +175,25 @@ class KeyStreams:
                 f"words were asked for clients {clients[0]} to {clients[-1]} of {len(self._ciphers)}, numbered from 0"
             )
 
-    def _refill(self, address: int, clients: Counts, counts: Counts, *, repeated: bool) -> "_Ahead":
+    def _refill(self, address: int, clients: Counts, counts: Counts, run: int) -> "_Ahead":
+        """Words from `address` on, after `run` asks alike."""
         total, width = int(counts.sum()), self.ring.dtype.itemsize
-        self._ahead.pop((int(clients[0]), len(clients)), None)
+        shape = int(clients[0]), len(clients), total
+        self._ahead.pop(shape[:2], None)
         room = _AHEAD_BYTES - sum(other.words.nbytes for other in self._ahead.values())
-        takes = min(max(room // max(total * width, 1), 1), _MOST_AHEAD, _NUMBERS - address % (1 << 32))
-        takes = takes if repeated else 1
+        wanted = max(self._runs.get(shape, 1) - run, _FIRST_AHEAD if run else 1)
+        takes = min(max(room // max(total * width, 1), 1), wanted, _NUMBERS - address % (1 << 32))
         per_block = _BLOCK // width
         blocks = -(-counts // per_block)
         most, ends = int(blocks.max()), np.cumsum(blocks)
         plain = _counters(self._lane, address, takes, most)
         made = np.empty((takes, int(ends[-1])), _BLOCKS)
-        group = max(CHUNK // (_BLOCK * takes * max(most, 1)), 1)
-        for first in range(0, len(clients), group):
-            some = slice(first, first + group)
+        for some in _groups(ends, CHUNK // (_BLOCK * takes)):
             # One client's blocks come ask by ask within each number, so that one slice of the counters does for all.
             streams = self._streams(clients[some], blocks[some] * takes, plain).view(_BLOCKS).reshape(-1, takes)
             made[:, ends[some][-1] - len(streams) : ends[some][-1]] = streams.T
         word = np.arange(total) + np.repeat((ends - blocks) * per_block - (np.cumsum(counts) - counts), counts)
-        return _Ahead(address, address + takes, clients.copy(), counts.copy(), made.view(self.ring.dtype), word)
+        return _Ahead(address, address + takes, clients.copy(), counts.copy(), made.view(self.ring.dtype), word, run)
 
     def _streams(self, clients: Counts, blocks: Counts, plain: memoryview) -> NDArray[np.uint8]:
         """The first `blocks[j]` blocks of `plain` under every client's key, one client after the other."""
@@ -201,6 +212,7 @@ class _Ahead:
 
     Attributes:
         places: of the words that clients take among those of their blocks.
+        run: asks alike up to the latest, in one row.
     """
 
     first: int
@@ -209,11 +221,13 @@ class _Ahead:
     counts: Counts
     words: Words
     places: Counts
+    run: int
 
     def holds(self, address: int) -> bool:
         return self.first <= address < self.end
 
     def hand_out(self, address: int) -> Words:
+        self.run += 1
         taken: Words = self.words[address - self.first].take(self.places)
         if address + 1 == self.end:
             self.words = self.words[:0].copy()
@@ -414,6 +428,15 @@ def _number(name: str, value: int) -> int:
     if not 0 <= value < _NUMBERS:
         raise ConfigurationError(f"{name} is {value}; streams have addresses for numbers from 0 to {_NUMBERS - 1}")
     return value
+
+
+def _groups(ends: Counts, most: int) -> Iterator[slice]:
+    """Neighbours whose blocks together are at most `most`, one client at least; `ends` are running sums of blocks."""
+    first, before = 0, 0
+    while first < len(ends):
+        last = max(int(np.searchsorted(ends, before + most, side="right")), first + 1)
+        yield slice(first, last)
+        first, before = last, int(ends[last - 1])
 
 
 def _context(key: bytes) -> CipherContext:

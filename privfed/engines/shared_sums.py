@@ -45,6 +45,7 @@ class Announced:
         self._draw = -1
         self._patterns: dict[tuple[int, int], tuple[Tensor, RowPattern]] = {}
         self._earlier: dict[tuple[int, int], tuple[Tensor, RowPattern]] = {}
+        self._twins: dict[tuple[int, int], tuple[RowPattern, RowPattern]] = {}
 
     @property
     def enrolment_bytes(self) -> int:
@@ -68,7 +69,13 @@ class Announced:
         if self.support is None:
             return part
         pattern = self._pattern(self.support, draw, clients, rows)
+        whose = int(clients[0]), len(clients)
+        announced_by, sent_by = self._twins.get(whose, (None, None))
+        if announced_by is pattern and sent_by is part.pattern:
+            return pattern.with_values(part.block, part.values)
         if torch.equal(part.ids, pattern.ids) and torch.equal(part.owner, pattern.owner):
+            if part.pattern is not None:
+                self._twins[whose] = pattern, part.pattern
             return pattern.with_values(part.block, part.values)
         values = torch.zeros(len(pattern.ids), part.values.shape[1], dtype=part.values.dtype)
         if len(part.ids):
@@ -97,6 +104,7 @@ class Announced:
             )
         if draw != self._draw:
             self._draw, self._earlier, self._patterns = draw, self._patterns, {}
+            self._twins = {whose: twins for whose, twins in self._twins.items() if whose in self._earlier}
         whose = int(clients[0]), len(clients)
         known = self._patterns.get(whose) or self._earlier.get(whose)
         if known is None or not torch.equal(known[0], clients):

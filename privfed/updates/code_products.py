@@ -72,10 +72,8 @@ class CodeProducts:
         """Multiply out the products of the chosen clients."""
         slot = slots[self.owner]
         chosen = slot >= 0
-        codes = self.codes[chosen].to(out.dtype)
-        upper = torch.triu_indices(codes.shape[1], codes.shape[1], 1)
-        products = codes[:, upper[0]] * codes[:, upper[1]]
-        out.index_copy_(0, slot[chosen], products * self.weights[chosen].to(out.dtype).unsqueeze(1))
+        products = torch.from_numpy(_every_product(self.codes[chosen].numpy(), self.weights[chosen].numpy()))
+        out.index_copy_(0, slot[chosen], products.to(out.dtype))
 
     def rows_at(self, owner: Int64[Tensor, " k"], ids: Int64[Tensor, " k"]) -> Tensor:  # noqa: ARG002
         """A vector has no rows.
@@ -113,4 +111,20 @@ def _weighted_products(codes: Int8[np.ndarray, "h d"], weights: Int64[np.ndarray
         for g in range(f + 1, d):
             out[pair] = 2 * agree[f, g] - everything
             pair += 1
+    return out
+
+
+@compiled
+def _every_product(codes: Int8[np.ndarray, "h d"], weights: Int64[np.ndarray, " h"]) -> Int64[np.ndarray, "h pairs"]:
+    rows, d = codes.shape
+    out = np.empty((rows, d * (d - 1) // 2), dtype=np.int64)
+    signed = np.empty(d, dtype=np.int64)
+    for row in range(rows):
+        for g in range(d):
+            signed[g] = weights[row] if codes[row, g] > 0 else -weights[row]
+        pair = 0
+        for f in range(d - 1):
+            for g in range(f + 1, d):
+                out[row, pair] = signed[g] if codes[row, f] > 0 else -signed[g]
+                pair += 1
     return out
