@@ -99,9 +99,9 @@ class Ciphers:
     def __len__(self) -> int:
         return len(self._contexts)
 
-    def encrypt(self, client: int, plain: memoryview, out: memoryview) -> None:
-        """Cipher blocks of `plain` into `out`, which has 15 bytes more."""
-        self._contexts[client].update_into(plain, out)
+    def of(self, clients: Counts) -> list[CipherContext]:
+        """The ciphers of these clients, in their order."""
+        return [self._contexts[client] for client in clients.tolist()]
 
 
 class KeyStreams:
@@ -197,12 +197,12 @@ class KeyStreams:
 
     def _streams(self, clients: Counts, blocks: Counts, plain: memoryview) -> NDArray[np.uint8]:
         """The first `blocks[j]` blocks of `plain` under every client's key, one client after the other."""
-        ends = np.cumsum(blocks)
-        out = np.empty(int(ends[-1]) * _BLOCK + _SLACK, np.uint8)
-        view = out.data
-        for client, count, end in zip(clients.tolist(), blocks.tolist(), ends.tolist(), strict=True):
-            into = view[_BLOCK * (end - count) : _BLOCK * end + _SLACK]
-            self._ciphers.encrypt(client, plain[: _BLOCK * count], into)
+        sizes = _BLOCK * blocks
+        ends = np.cumsum(sizes)
+        out = np.empty(int(ends[-1]) + _SLACK, np.uint8)
+        view, begins, ends = out.data, (ends - sizes).tolist(), (ends + _SLACK).tolist()
+        for cipher, size, begin, end in zip(self._ciphers.of(clients), sizes.tolist(), begins, ends, strict=True):
+            cipher.update_into(plain[:size], view[begin:end])
         return out[: len(out) - _SLACK]
 
 
@@ -236,9 +236,9 @@ class _Ahead:
 
 def withhold(words: Words, streams: Sequence[Words]) -> Words:
     """What goes to aggregator 0: the words less the streams of all the other aggregators, in the ring."""
-    left = words.copy()
+    left = words
     for stream in streams:
-        np.subtract(left, stream, out=left)
+        left = np.subtract(left, stream)
     return left
 
 
