@@ -69,6 +69,8 @@ JD = {
 }
 SETTINGS: dict[str, dict[str, tuple[dict[str, Any], int]]] = {
     "jd-dfmr": JD,
+    "tmall-dfmr": JD,
+    "ub-dfmr": JD,
     "ml-100k-behaviours": {
         "dfmr": (
             {"s": 0.1, "lam": 0.3, "c0": 30.0, "exponent": 1.0, "gamma1": 0.25, "gamma2": 0.75, "gamma3": 0.25}
@@ -79,7 +81,10 @@ SETTINGS: dict[str, dict[str, tuple[dict[str, Any], int]]] = {
         "dcf": ({"s": 0.2, "alpha": 0.0, "beta": 1e-3}, 6),
     },
 }
-"""Data set -> arm -> settings and rounds, chosen on validation (ML-100K: by 40 draws an arm, in the design's notes)."""
+"""Data set -> arm -> settings and rounds, chosen on validation (ML-100K: by 40 draws an arm, in the design's notes).
+
+Tmall and UB run with JD's settings: nothing was tuned on them.
+"""
 
 LEAKAGE = {
     "every row": "shared-sum",
@@ -199,12 +204,14 @@ def interval(differences: np.ndarray) -> list[float]:
     return [float(differences.mean()), *np.percentile(means, [2.5, 97.5]).tolist()]
 
 
-def quality(data: str, parts: Split, seeds: int, file: Path) -> None:
-    """Every arm and seed; then differences paired by user."""
+def quality(data: str, parts: Split, seeds: int, only: list[str], file: Path) -> None:
+    """Every arm (or only those named) and seed; then differences paired by user."""
     viewed = DATA[data][1]
     done = json.loads(file.read_text()) if file.exists() else {"runs": []}
     users: dict[tuple[str, str], list[np.ndarray]] = {}
     for label, (method, rounds) in arms(data).items():
+        if only and label not in only:
+            continue
         for seed in range(seeds if label != "popularity" else 1):
             started = time.process_time()
             experiment = experiment_of(data, parts, method, rounds, seed, IN_THE_OPEN)
@@ -372,6 +379,7 @@ def main() -> None:
     parser.add_argument("part", choices=("search", "quality", "leakage", "cost"))
     parser.add_argument("--data", default="jd-dfmr", choices=DATA)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--only", nargs="*", default=[], help="arms by label (quality)")
     parser.add_argument("--draws", type=int, default=60, help="settings an arm (search)")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -379,7 +387,7 @@ def main() -> None:
     file = RESULTS / f"dfmr_{options.part}_{options.data}.json"
     {
         "search": lambda: search(options.data, parts, options.draws, file),
-        "quality": lambda: quality(options.data, parts, options.seeds, file),
+        "quality": lambda: quality(options.data, parts, options.seeds, options.only, file),
         "leakage": lambda: leakage(options.data, parts, file),
         "cost": lambda: cost(options.data, parts, file),
     }[options.part]()

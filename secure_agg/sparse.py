@@ -51,7 +51,7 @@ _SLACK: Final = _BLOCK - 1
 _NUMBERS: Final = 1 << 31
 """Lanes, draws and asks are numbered below it, so that an address fits a signed word of 64 bits."""
 _AHEAD_BYTES: Final = 1 << 27
-"""Words made ahead by one `KeyStreams`, over all groups of clients."""
+"""Of the words that one `KeyStreams` makes ahead, in whole blocks, over all groups of clients."""
 _FIRST_AHEAD: Final = 8
 """Asks whose words are made at once after the first two alike, before a draw has shown how many there are."""
 _MOST_RUNS: Final = 4096
@@ -182,10 +182,10 @@ class KeyStreams:
         self._ahead.pop(shape[:2], None)
         room = _AHEAD_BYTES - sum(other.words.nbytes for other in self._ahead.values())
         wanted = max(self._runs.get(shape, 1) - run, _FIRST_AHEAD if run else 1)
-        takes = min(max(room // max(total * width, 1), 1), wanted, _NUMBERS - address % (1 << 32))
         per_block = _BLOCK // width
         blocks = -(-counts // per_block)
         most, ends = int(blocks.max()), np.cumsum(blocks)
+        takes = min(max(room // max(_BLOCK * int(ends[-1]), 1), 1), wanted, _NUMBERS - address % (1 << 32))
         plain = _counters(self._lane, address, takes, most)
         made = np.empty((takes, int(ends[-1])), _BLOCKS)
         for some in _groups(ends, CHUNK // (_BLOCK * takes)):

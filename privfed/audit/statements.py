@@ -41,7 +41,7 @@ def make_statements(report: AuditReport) -> list[Statement]:
         about = {"method": cell.method, "setting": cell.setting.slug}
         said = {
             "attack": _attack(
-                main_attack(cell), main_attack(cell, single_round=True), has_rows=cell.support is not None
+                main_attack(cell), main_attack(cell, single_round=True), cell.support
             ),
             "guarantee": _guarantee(cell.guarantee),
             "utility": _utility(report, cell),
@@ -88,8 +88,8 @@ def _seen(attack: AttackCell) -> str:
     return f"From one person's uploads in {len(attack.rounds)} rounds"
 
 
-def _attack(attack: AttackCell | None, single: AttackCell | None, *, has_rows: bool) -> tuple[str, str]:
-    if attack is None and has_rows:
+def _attack(attack: AttackCell | None, single: AttackCell | None, leak: SupportLeak | None) -> tuple[str, str]:
+    if attack is None and leak is not None:
         return (
             "No attack of this release applies to what is seen behind the protection: it attacks neither sums, nor the "
             "values that this method uploads, nor the finished model. What leaks there was not measured, and that is "
@@ -104,7 +104,9 @@ def _attack(attack: AttackCell | None, single: AttackCell | None, *, has_rows: b
         )
     times = words.in_hundred(attack.auc.mean)
     used = "examined" if attack.game.startswith("examined") else "used"
-    text = f"{_seen(attack)}, the server tells an item this person {used} from one they did not {times}"
+    by_rows = attack.tap == "support" and leak is not None and leak.seen_by == "aggregators"
+    who = "an aggregator" if by_rows else "the server"
+    text = f"{_seen(attack)}, {who} tells an item this person {used} from one they did not {times}"
     if attack.users.lo <= 0.5:
         text += ", no better than a coin"
     text += "."

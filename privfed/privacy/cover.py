@@ -98,7 +98,8 @@ class EveryRow(CoverModel):
             cover=self.label,
             epsilon=0,
             epsilon_swap=0,
-            sentence="Every client sends every row, so which rows it sends says nothing about it.",
+            sentence="Every client sends every row, so which rows it sends says nothing about it, and the fewest clients "
+            f"of a row close none. {_IN_SUMS}",
         )
 
 
@@ -215,8 +216,9 @@ class RandomisedResponse(CoverModel):
             sentence=(
                 f"Which rows a client sends is drawn once by randomised response: adding or removing ONE ITEM changes "
                 f"the odds by at most e^{one:.4g}, replacing one by another by e^{swap:.4g}, and k items cost k times "
-                "that. This is about one history, whose answers the device keeps: a row that appears when the history "
-                "has grown shows that it has. It covers the rows alone; released sums are another channel. "
+                "that. This is about one history under one setting, whose answers the device keeps: a row that appears "
+                "when the history has grown shows that it has, and answers under two settings come from the same coins "
+                "and say more together. It covers the rows alone; released sums are another channel. "
                 f"{_IN_SUMS}"
             ),
         )

@@ -5,6 +5,10 @@ so that training again on the same history shows the same rows, however many oth
 public histories follow the public counts besides: where these change, so do some of the fakes, and a device that draws
 again shows by intersection which of its rows were fakes.
 
+One setting of a cover is for one deployment. Two settings read the same words: more fakes include the fewer, so that
+nothing dies out under intersection, but a row that one randomised response shows and another with the same q does not
+holds no item for certain, whatever both epsilons.
+
 A history that has grown shows it. Under randomised response, a row that was absent and is there now belongs to a new
 item. Under fakes it is a new item or one of the rho fakes that came with it, and a row that has gone was an item or a
 fake. A device that must hide that keeps its first rows.

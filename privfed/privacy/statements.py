@@ -16,6 +16,11 @@ from privfed.privacy.secure import DistributedGaussian, SecureSum, SharedSum
 
 _COUNT = "The count behind the adaptive clip norm has noise of its own, which is paid for."
 
+_SEEDED_SHARES = (
+    "This is a simulation: shares follow from the run's seed and cover from a seed of its own, so whoever holds these "
+    "reads every upload and tells cover from true rows. A deployment draws its keys from the operating system."
+)
+
 WEAK_EPSILON = 10.0
 """Above it a guarantee is called weak: e^10 is an odds factor of 22,026."""
 
@@ -25,7 +30,7 @@ def statements_for(
 ) -> list[str]:
     """Everything that must be printed next to this guarantee, most important first."""
     if math.isinf(account.epsilon):
-        said = _nothing_guaranteed(plan, composition)
+        said = _nothing_guaranteed(plan, composition, seeded=seeded)
     elif not composition.releases:
         said = ["Nothing has been released yet, so nothing has been spent."]
     else:
@@ -120,19 +125,19 @@ def _of_the_mechanism(plan: PrivacyPlan) -> list[str]:
     return []
 
 
-def _nothing_guaranteed(plan: PrivacyPlan, composition: Composition) -> list[str]:
+def _nothing_guaranteed(plan: PrivacyPlan, composition: Composition, *, seeded: bool) -> list[str]:
     reasons = "; ".join(composition.reasons) or plan.protection.unbounded_reason or "nothing bounds it"
     said = [f"No formal guarantee: epsilon is infinite, because {reasons}."]
     if isinstance(plan.protection, SecureSum):
         said.append("What is hidden are single uploads, from a server that fewer clients than a threshold work for.")
     if isinstance(plan.protection, SharedSum):
-        said += _shared(plan.protection)
+        said += _shared(plan.protection, seeded=seeded)
     if plan.protection.noise is not None:
         said.append("The noise may make some attacks harder; that one attack fails is no bound on what others find.")
     return said
 
 
-def _shared(protection: SharedSum) -> list[str]:
+def _shared(protection: SharedSum, *, seeded: bool) -> list[str]:
     """What secret sharing hides and what it shows, a cover's own bound included."""
     return [
         f"What is hidden are the values of single uploads, as long as one of {protection.aggregators} aggregators "
@@ -144,6 +149,7 @@ def _shared(protection: SharedSum) -> list[str]:
         "Sums of rounds whose clients differ in few of them can be subtracted: where the others' values stand still, "
         "what is left is about those few, whatever the fewest clients of one sum.",
         protection.cover.claim.sentence,
+        *([_SEEDED_SHARES] if seeded else []),
     ]
 
 

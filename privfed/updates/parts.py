@@ -171,8 +171,8 @@ class RowPattern:
 class Rows:
     """Ragged rows of a table: client `owner[j]` sends `values[j]` for row `ids[j]`.
 
-    Pairs (owner, id) are distinct and in ascending order, so a row is found by bisection. Where they are those of a
-    `pattern`, they have been checked already.
+    Pairs (owner, id) are distinct and in ascending order, so a row is found by bisection. Those of a `pattern` have been
+    checked already.
     """
 
     block: str
@@ -211,6 +211,10 @@ class Rows:
                 f"the ask of {clients} and {block.shape[0]}; build it for the ask"
             )
         if not checked:
+            if self.pattern is not None:
+                raise UpdateError(
+                    f"block {self.block!r}: the rows are not those of their pattern; make them with its with_values"
+                )
             try:
                 RowPattern(clients, block.shape[0], self.owner, self.ids)
             except UpdateError as error:

@@ -274,7 +274,7 @@ def test_the_report_page_and_words(make: Callable, uniform: Ran, randomised: Ran
     assert "is read off correctly for 100% of people" in said[uniform[1].setting.slug].detail
     assert "Nobody sees which rows" in said[every_row.setting.slug].text
     attacked = {s.setting: s.text for s in report.statements if s.topic == "attack"}
-    assert "which rows a person's device sends" in attacked[uniform[1].setting.slug]
+    assert "which rows a person's device sends, an aggregator tells" in attacked[uniform[1].setting.slug]
     assert "examined" in attacked[uniform[1].setting.slug]
     assert "No attack of this release applies" in attacked[every_row.setting.slug]
     page = render(report)

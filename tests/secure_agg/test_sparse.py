@@ -191,14 +191,16 @@ def test_the_last_address_there_is():
         streams.take(last, ask, np.array([0]), np.array([3]))
 
 
-def test_words_made_ahead_stay_within_their_room(monkeypatch):
+@pytest.mark.parametrize(("bits", "count"), [(64, 10), (64, 1), (32, 1)])
+def test_words_made_ahead_stay_within_their_room(monkeypatch, bits, count):
+    """Also where a client takes but a part of its last block. One ask of one group may come on top."""
     monkeypatch.setattr(sparse, "_AHEAD_BYTES", 4000)
-    streams = KeyStreams(Ciphers(agree_keys(100, 2, KEY)[0]), Ring(64))
+    streams = KeyStreams(Ciphers(agree_keys(100, 2, KEY)[0]), Ring(bits))
     for ask in range(6):
         for first in range(0, 100, 10):
-            streams.take(0, ask, np.arange(first, first + 10), np.full(10, 10))
+            streams.take(0, ask, np.arange(first, first + 10), np.full(10, count))
         held = sum(ahead.words.nbytes for ahead in streams._ahead.values())
-        assert held <= 4000 + 800
+        assert held <= 4000 + 10 * 16 * -(-count * bits // 128)
     streams.take(1, 0, np.array([0]), np.array([1]))
     assert len(streams._ahead) == 1
 

@@ -110,7 +110,9 @@ def test_a_pattern_belongs_to_one_cohort_and_table():
 
 
 def test_a_pattern_vouches_for_its_own_rows_only():
+    """Engines read the pattern in place of the rows, so neither wrong rows nor other right ones may come with it."""
     pattern = RowPattern(3, 5, torch.tensor([0, 1]), torch.tensor([4, 0]))
-    smuggled = Rows("t", torch.tensor([1, 0]), torch.tensor([0, 4]), torch.ones(2, 1), pattern)
-    with pytest.raises(UpdateError, match="distinct and ascending"):
-        ClientUpdates(torch.arange(3), {"t": Block((5, 1))}, [smuggled])
+    for owner, ids in (([1, 0], [0, 4]), ([0, 2], [4, 0])):
+        smuggled = Rows("t", torch.tensor(owner), torch.tensor(ids), torch.ones(2, 1), pattern)
+        with pytest.raises(UpdateError, match="not those of their pattern"):
+            ClientUpdates(torch.arange(3), {"t": Block((5, 1))}, [smuggled])

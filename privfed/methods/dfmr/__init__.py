@@ -2,8 +2,8 @@
 
 Users and items are codes in {-1, +1}^d; purchases are public, examinations private. Behind shared sums the server
 opens, for every bit, sums over clients and nothing else. Everything sent is a whole number, so a run behind secret
-sharing equals the plain one to the bit. Objective and updates follow the DFMR slides, re-derived
-(`privfed.models.discrete`).
+sharing equals the plain one to the bit, as long as every examination trains and no row stays closed for want of clients.
+Objective and updates follow the DFMR slides, re-derived (`privfed.models.discrete`).
 
     DFMR       pairs of purchase over examination over the rest
     DCF        no pairs (Zhang et al., SIGIR 2016), federated the same way
@@ -29,7 +29,7 @@ def _method(name: str, title: str, source: str, config: type[MethodConfig]) -> M
         upload="rows",
         server=DFMRServer,
         clients=DFMRClients,
-        reads="sums over clients, and which items' rows each client sends",
+        reads="every user's purchases, which it declares public, and sums over clients",
         step=None,
         public_target=True,
         integers=True,

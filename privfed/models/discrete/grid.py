@@ -80,6 +80,7 @@ class Grid:
         Raises:
             GridError: A value is out of its range, not finite, off the margin grid, or too large for 62 bits.
         """
+        n_items, d = int(n_items), int(d)  # numpy's own whole numbers would wrap around in the bounds
         if min(n_items, d) < 1 or n_items * d >= _MOST_SCORES:
             raise GridError(
                 f"{n_items} items of {d} bits: both must be at least 1, and their product below 2^31, "
