@@ -355,7 +355,7 @@ def timed(experiment: Experiment, wire: Any) -> dict[str, float]:
         "cpu_s_median": round(float(np.median(rounds[1:])), 4),
         "up_bytes": (simulation.costs.up_bytes - up) / experiment.n_users,
         "down_bytes": (simulation.costs.down_bytes - down) / experiment.n_users,
-        "first_round_up_bytes": 0.0 if not t else simulation.costs.up_bytes / experiment.n_users / ROUNDS_TIMED,
+        "up_bytes_with_enrolment": simulation.costs.up_bytes / experiment.n_users / ROUNDS_TIMED,
         "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
 
