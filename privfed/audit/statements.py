@@ -40,9 +40,7 @@ def make_statements(report: AuditReport) -> list[Statement]:
     for cell in protected_cells(report):
         about = {"method": cell.method, "setting": cell.setting.slug}
         said = {
-            "attack": _attack(
-                main_attack(cell), main_attack(cell, single_round=True), cell.support
-            ),
+            "attack": _attack(main_attack(cell), main_attack(cell, single_round=True), cell.support),
             "guarantee": _guarantee(cell.guarantee),
             "utility": _utility(report, cell),
         }

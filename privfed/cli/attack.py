@@ -21,7 +21,7 @@ def attack(
     del device
     from privfed.audit.attacking import attack_run
     from privfed.audit.support_words import sentences
-    from privfed.cli.directory import Record, write_json
+    from privfed.cli.directory import Record, checkpointed, write_json
     from privfed.cli.settings import Source, load_data
     from privfed.cli.show import attack_tables, card_line, leak_table
     from privfed.data import split
@@ -31,8 +31,10 @@ def attack(
     config = record.experiment()
     interactions = load_data(Source(config.data, record.columns, chosen=True), screen)
     record.check_data(interactions, directory)
+    checkpointed(directory)
     screen.explain(f"Data: {card_line(interactions.card)}", f"Plan: {config.privacy.name}", "")
-    found = attack_run(directory, config, split(interactions, config.split))
+    with screen.working("Attacking"):
+        found = attack_run(directory, config, split(interactions, config.split))
     rows, leak, synthetic = found.rows, found.support, interactions.card.synthetic
     document = {
         "directory": str(directory),

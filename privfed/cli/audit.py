@@ -59,6 +59,7 @@ def audit(
     item_column: options.ItemColumn = None,
     time_column: options.TimeColumn = None,
     rating_column: options.RatingColumn = None,
+    behaviour_column: options.BehaviourColumn = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
     device: options.Device = "cpu",
@@ -74,7 +75,9 @@ def audit(
     from privfed.cli import settings as read
     from privfed.cli.failures import CommandError
     from privfed.cli.show import audit_table, card_line, statement_lines
+    from privfed.cli.training import held_out, predict
     from privfed.data import split
+    from privfed.experiment import Experiment
 
     screen = Screen(as_json, quiet)
     flags: read.Layer = {
@@ -84,7 +87,7 @@ def audit(
         "protocol": protocol,
         "methods": method,
         "plans": privacy,
-        "columns": options.columns(user_column, item_column, time_column, rating_column),
+        "columns": options.columns(user_column, item_column, time_column, rating_column, behaviour_column),
     }
     config, source = read.audit_config(
         read.read_file(experiment),
@@ -106,18 +109,23 @@ def audit(
             raise CommandError(f"{out} holds an audit with {other}: choose another --out")
     else:
         directory.refuse_foreign(out, "audit")
-    cells = len(config.cells())
+    cells, parts = config.cells(), split(interactions, config.split)
+    for cell in (cell for cell in cells if cell.seed == config.seeds[0]):
+        with screen.working(f"Checking {cell.method_name} behind {cell.privacy.name}"):
+            trial = Experiment(cell, parts)
+            held_out(trial)
+            predict(trial)
     directory.claim(out)
     screen.explain(
         f"Data: {card_line(interactions.card)}",
-        f"Split: {split(interactions, config.split).describe()}",
+        f"Split: {parts.describe()}",
         f"Protocol: {config.protocol.sentence()}",
-        f"Runs: {cells}, for {', '.join(str(m['name']) for m in config.methods)} and popularity under: "
+        f"Runs: {len(cells)}, for {', '.join(str(m['name']) for m in config.methods)} and popularity under: "
         f"{'; '.join(plan.name for plan in config.plans)}.",
         "",
     )
     record.write(out)
-    with screen.progress("audit", sum(cell.rounds for cell in config.cells())) as advance:
+    with screen.progress("audit", sum(cell.rounds for cell in cells)) as advance:
 
         def progress(sign: AuditProgress) -> None:
             last = sign.text == f"round {config.rounds} of {config.rounds}"
@@ -131,7 +139,10 @@ def audit(
             ) from None
     page = out / "index.html"
     screen.explain(*statement_lines(report, synthetic=interactions.card.synthetic), "")
-    screen.result(audit_table(report, synthetic=interactions.card.synthetic))
+    screen.result(
+        audit_table(report, synthetic=interactions.card.synthetic),
+        *([f"Protocol: {config.protocol.sentence()}"] if quiet else []),
+    )
     for contradiction in report.contradictions:
         screen.result(f"Contradicted: {contradiction.text}")
     screen.result(f"The page: {page}")

@@ -43,6 +43,8 @@ def list_(*, as_json: options.Json = False, quiet: options.Quiet = False, device
         for dataset, located in found
     ]
     screen.result(plain_table("Data sets", ("name", "what it is", "where"), rows))
+    if others := catalogue.others():
+        screen.explain(f"Also in {catalogue.ENVIRONMENT}, by the names of their folders: {', '.join(others)}")
     screen.explain("A csv, tsv or parquet file of your own works too: privfed data show PATH --user-column ...")
 
 
@@ -80,23 +82,28 @@ def show(
     item_column: options.ItemColumn = None,
     time_column: options.TimeColumn = None,
     rating_column: options.RatingColumn = None,
+    behaviour_column: options.BehaviourColumn = None,
+    settings: options.Settings = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
     device: options.Device = "cpu",
 ) -> None:
-    """Show what is in a data set, behaviours included, and what leave-one-out would hold out."""
+    """Show what is in a data set, behaviours included, and what a split (--set split.target=buy) would hold out."""
     del device
-    from privfed.cli.settings import Source, load_data
+    from privfed.cli.settings import Source, load_data, split_spec
     from privfed.cli.show import card_rows, plain_table, synthetic_mark
-    from privfed.data import DataError, SplitSpec, split
+    from privfed.data import DataError, split
 
     screen = Screen(as_json, quiet)
-    columns = options.columns(user_column, item_column, time_column, rating_column)
+    columns = options.columns(user_column, item_column, time_column, rating_column, behaviour_column)
+    spec = split_spec(settings or ())
     interactions = load_data(Source(data, columns, chosen=True), screen)
     card = interactions.card
     try:
-        held_out, refused = split(interactions, SplitSpec()).describe(), ""
+        held_out, refused = split(interactions, spec).describe(), ""
     except DataError as problem:
+        if settings:
+            raise
         held_out, refused = None, str(problem)
     attributes = [] if interactions.attributes is None else [str(c) for c in interactions.attributes.columns]
     behaviours = interactions.behaviour_counts

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 from privfed import __version__
 from privfed.cli.failures import CommandError
 from privfed.data import Interactions
+from privfed.engines import Checkpoint
 from privfed.experiment import ExperimentConfig
 from privfed.privacy import configure
 
@@ -93,6 +94,16 @@ class Record(BaseModel):
                 f"the data set {interactions.name} is not the one that {folder} was made from (its digest "
                 "differs): bring back the former data, or start again with another --out"
             )
+
+
+def checkpointed(folder: Path) -> None:
+    """Make sure that a run has reached a checkpoint.
+
+    Raises:
+        CommandError: it has not.
+    """
+    if not Checkpoint.exists(folder / CHECKPOINT):
+        raise CommandError(f"{folder} has no checkpoint yet: let 'privfed run --out {folder} --resume' go on")
 
 
 def refuse_foreign(folder: Path, kind: Kind) -> None:

@@ -36,6 +36,7 @@ def export(
             f"{directory} was trained with {experiment.config.method_name}, which makes no codes: export a run of "
             f"dfmr, dcf or lightfr"
         )
+    _refuse_to_harm(file)
     codes.save(file)
     screen.result(
         f"{len(codes):,} item codes of {codes.d} bits after {next_round} rounds: {codes.nbytes:,} bytes, in {file}"
@@ -52,3 +53,17 @@ def export(
             "synthetic": interactions.card.synthetic,
         }
     )
+
+
+def _refuse_to_harm(file: Path) -> None:
+    """Codes may replace codes, and no other file."""
+    from privfed.models.codes import CodesError, ItemCodes
+
+    if not file.parent.is_dir():
+        raise CommandError(f"there is no folder {file.parent} to write {file.name} to: make it, or choose another FILE")
+    if not file.exists():
+        return
+    try:
+        ItemCodes.load(file)
+    except CodesError:
+        raise CommandError(f"{file} is there already and holds no item codes: choose another FILE") from None

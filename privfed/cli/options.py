@@ -55,6 +55,15 @@ RatingColumn = Annotated[
     str | None,
     typer.Option("--rating-column", metavar="COLUMN", help="Column of ratings.", show_default="rating"),
 ]
+BehaviourColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--behaviour-column",
+        metavar="COLUMN",
+        help="Column of behaviours (view, cart, buy, ...).",
+        show_default="behaviour",
+    ),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
@@ -79,7 +88,9 @@ RunDirectory = Annotated[
 ]
 
 
-def columns(user: str | None, item: str | None, time: str | None, rating: str | None) -> dict[str, str] | None:
+def columns(
+    user: str | None, item: str | None, time: str | None, rating: str | None, behaviour: str | None
+) -> dict[str, str] | None:
     """Role -> column, of the columns that were named; None where none was."""
-    named = {"user": user, "item": item, "timestamp": time, "rating": rating}
+    named = {"user": user, "item": item, "timestamp": time, "rating": rating, "behaviour": behaviour}
     return {role: column for role, column in named.items() if column is not None} or None

@@ -10,12 +10,11 @@ import torch
 from jaxtyping import Float, Int8, Int64
 from torch import Tensor
 
-from privfed.cli.directory import CHECKPOINT, Record
+from privfed.cli.directory import Record, checkpointed
 from privfed.cli.failures import CommandError
 from privfed.cli.screen import Screen
 from privfed.cli.settings import Source, load_data
 from privfed.data import Histories, Interactions
-from privfed.engines import Checkpoint
 from privfed.experiment import Experiment
 from privfed.federation import Message
 from privfed.models.codes import ItemCodes, pack
@@ -48,9 +47,9 @@ def trained(directory: Path, screen: Screen) -> tuple[Experiment, Interactions, 
     config = record.experiment()
     interactions = load_data(Source(config.data, record.columns, chosen=True), screen)
     record.check_data(interactions, directory)
-    if not Checkpoint.exists(directory / CHECKPOINT):
-        raise CommandError(f"{directory} has no checkpoint yet: let 'privfed run --out {directory} --resume' go on")
-    experiment = Experiment.on(config, interactions)
+    checkpointed(directory)
+    with screen.working(f"Rebuilding {config.method_name}, with its covers where it has some"):
+        experiment = Experiment.on(config, interactions)
     return experiment, interactions, experiment.restore(directory)
 
 

@@ -54,6 +54,7 @@ def run(
     item_column: options.ItemColumn = None,
     time_column: options.TimeColumn = None,
     rating_column: options.RatingColumn = None,
+    behaviour_column: options.BehaviourColumn = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
     device: options.Device = "cpu",
@@ -64,6 +65,7 @@ def run(
     beside popularity, and what is guaranteed.
     """
     del device
+    from privfed.audit.page import words
     from privfed.cli import directory, training
     from privfed.cli import settings as read
     from privfed.cli.failures import CommandError
@@ -78,7 +80,7 @@ def run(
         "seed": seed,
         "privacy": privacy,
         "protocol": protocol,
-        "columns": options.columns(user_column, item_column, time_column, rating_column),
+        "columns": options.columns(user_column, item_column, time_column, rating_column, behaviour_column),
         "method": None if method is None else {"name": method},
     }
     layers = [
@@ -105,7 +107,8 @@ def run(
         )
     record.check_data(interactions, out)
     parts = split(interactions, chosen.split)
-    experiment = Experiment(chosen, parts)
+    with screen.working(f"Setting {chosen.method_name} up: first parameters, and covers where the plan has some"):
+        experiment = Experiment(chosen, parts)
     evaluated, forecast = training.held_out(experiment), training.predict(experiment)
     card, synthetic = interactions.card, interactions.card.synthetic
     directory.claim(out)
@@ -115,6 +118,7 @@ def run(
         f"Protocol: {chosen.protocol.sentence()}",
         f"Plan: {chosen.privacy.name} (wire: {chosen.wire})",
         *forecast_lines(forecast),
+        *training.remarks(experiment),
         "",
     )
     record.write(out)
@@ -124,6 +128,7 @@ def run(
     rounds_done = result.selected.round + 1
     screen.result(
         utility_table(chosen.method_name, result.test, popular, rounds=rounds_done, synthetic=synthetic),
+        *([f"Protocol: {chosen.protocol.sentence()}"] if quiet else []),
         guarantee_box(result.guarantee),
     )
     if lost := result.costs.lost_rounds:
@@ -131,6 +136,8 @@ def run(
     if result.test.warning:
         screen.result(f"Warning: {result.test.warning}")
     files = training.files(out)
+    up, down = words.volume(result.costs.up_bytes), words.volume(result.costs.down_bytes)
+    screen.explain(f"Traffic as counted: {up} up and {down} down in the whole run.")
     screen.explain(f"Files: {', '.join(files)} in {out}", f"Next: privfed attack {out}")
     screen.document(
         {

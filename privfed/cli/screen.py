@@ -73,6 +73,15 @@ class Screen:
             sys.stdout.write(json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
 
     @contextmanager
+    def working(self, what: str) -> Iterator[None]:
+        """A sign of life on a terminal for as long as something takes that cannot say how far it is."""
+        if self.quiet or not self.err.is_terminal:
+            yield
+            return
+        with self.err.status(what):
+            yield
+
+    @contextmanager
     def progress(self, what: str, total: int, done: int = 0) -> Iterator[Advance]:
         """A progress bar on a terminal; elsewhere a line for every text that is not empty."""
         bar = Progress(

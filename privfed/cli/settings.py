@@ -20,7 +20,7 @@ from privfed.audit.grid import AuditConfig
 from privfed.cli.compatibility import refusal
 from privfed.cli.failures import CommandError
 from privfed.cli.screen import Screen
-from privfed.data import DataError, Interactions, catalogue, load, terms_once
+from privfed.data import DataError, Interactions, SplitSpec, catalogue, load, terms_once
 from privfed.evaluation import HONEST, PAPER
 from privfed.experiment import ExperimentConfig
 from privfed.methods import MethodConfig, method, methods
@@ -146,6 +146,21 @@ def audit_config(file: Layer, flags: Layer, settings: Sequence[Layer]) -> tuple[
     for settings_of_method in config.methods:
         _check(settings_of_method, config.plans)
     return config, source
+
+
+def split_spec(settings: Sequence[str]) -> SplitSpec:
+    """The split that `--set split.x=value` asks for; leave-one-out where nothing does.
+
+    Raises:
+        ValueError: a bad key or value, in one sentence that names it.
+    """
+    fields = combine([read_setting(text) for text in settings])
+    if other := [key for key in fields if key != "split"]:
+        raise CommandError(f"--set {other[0]} means nothing here: a data set is shown under a split, so set split.*")
+    try:
+        return configure(SplitSpec, _table(fields, "split"))
+    except PlanError as error:
+        raise PlanError(f"split.{error}") from error
 
 
 def load_data(source: Source, screen: Screen) -> Interactions:

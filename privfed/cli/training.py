@@ -15,14 +15,14 @@ from privfed.cli.directory import CHECKPOINT, RECORD, write_json, write_text
 from privfed.cli.failures import CommandError, InterruptedRunError
 from privfed.cli.screen import Screen
 from privfed.cli.show import live
-from privfed.covered import private_items
-from privfed.data import Interactions
+from privfed.data import Histories, Interactions
 from privfed.engines import Checkpoint
 from privfed.evaluation import EvaluationError, EvaluationResult
 from privfed.experiment import Evaluated, Experiment, ExperimentConfig, Part, PrivateEvaluation, RunResult
 from privfed.methods import ClientData
-from privfed.privacy import Forecast, Ledger, PrivacyPlan, SharedSum, forecast
+from privfed.privacy import DistributedGaussian, Forecast, Ledger, PrivacyPlan, SecureSum, SharedSum, forecast
 from privfed.privacy.client_guard import BrokenUploadError
+from privfed.privacy.ring_code import RingCode
 from privfed.privacy.share_code import ShareCode
 
 METRICS, LEDGER, GUARANTEE = "metrics.jsonl", "ledger.json", "guarantee.json"
@@ -43,12 +43,19 @@ def held_out(experiment: Experiment) -> tuple[Part, ...]:
 
 
 def predict(experiment: Experiment) -> Forecast:
-    """What the run will cost in privacy and bytes."""
+    """What the run will cost in privacy and bytes.
+
+    Raises:
+        ValueError: a sum does not fit the ring, or the plan does not fit the population.
+    """
     config, registered, n_items = experiment.config, experiment.registered, experiment.parts.train.n_items
     program = registered.program(experiment.server)
-    if isinstance(config.privacy.protection, SharedSum):
-        for ask in program:
-            ShareCode(config.privacy.protection, ask.schema, config.privacy.sampling.most(experiment.n_users))
+    protection, most = config.privacy.protection, config.privacy.sampling.most(experiment.n_users)
+    for ask in program:
+        if isinstance(protection, SharedSum):
+            ShareCode(protection, ask.schema, most)
+        elif isinstance(protection, SecureSum | DistributedGaussian):
+            RingCode(protection, ask.schema, most)
     touched = {}
     if registered.upload != "dense":
         shapes = {name: block.shape for ask in program for name, block in ask.schema.items()}
@@ -70,12 +77,30 @@ def _rows_sent(experiment: Experiment) -> float:
     config, train = experiment.config, experiment.parts.train
     if experiment.support is not None:
         return float(experiment.support.counts.mean())
-    if experiment.registered.public_target:
-        data = ClientData.from_split(experiment.parts, config.protocol.negatives)
-        private = private_items(data, experiment.registered, config.settings())
-        return float(train.union(private).counts.mean())
+    if (examined := _examined(experiment)) is not None:
+        return float(train.union(examined).counts.mean())
     per_positive = 1 + getattr(config.settings(), "negatives", 0)
     return float((train.counts * per_positive).clip(max=train.n_items).mean())
+
+
+def _examined(experiment: Experiment) -> Histories | None:
+    """What users examined, as the method's settings count it; None for a method that does not look at it."""
+    settings = experiment.config.settings()
+    if "examinations" not in type(settings).model_fields:
+        return None
+    data = ClientData.from_split(experiment.parts, experiment.config.protocol.negatives)
+    return data.examined(settings.model_dump()["examinations"])
+
+
+def remarks(experiment: Experiment) -> list[str]:
+    """What somebody should know about this method on these data before it trains."""
+    examined, settings = _examined(experiment), experiment.config.settings().model_dump()
+    if examined is None or len(examined) or settings["examinations"] == ():
+        return []
+    return [
+        f"Note: the data hold no examinations (views, carts, ...), so {experiment.config.method_name} learns from the "
+        f"target alone."
+    ]
 
 
 def popularity(config: ExperimentConfig, interactions: Interactions) -> EvaluationResult:

@@ -281,6 +281,18 @@ def list() -> tuple[Dataset, ...]:
     return tuple(_DATASETS.values())
 
 
+def others() -> tuple[str, ...]:
+    """What lies in `PRIVFED_DATA` under a name that is not of the catalogue, and can be loaded by it."""
+    named = os.environ.get(ENVIRONMENT)
+    root = Path(named).expanduser() if named else None
+    if root is None or not root.is_dir():
+        return ()
+    names = sorted(
+        {path.name.removesuffix(".zip") for path in root.iterdir() if path.is_dir() or path.suffix == ".zip"}
+    )
+    return tuple(name for name in names if name not in _DATASETS and _within(root, name))
+
+
 def _within(root: Path, name: str) -> Path | None:
     """`root/name` or `root/name.zip`, where it is there and of a known layout."""
     for candidate in (root / name, root / f"{name}.zip"):

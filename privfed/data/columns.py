@@ -95,10 +95,10 @@ def labels(values: Column, what: str, where: Where) -> pd.Categorical:
     """Labels such as behaviours.
 
     Raises:
-        DataError: A label is missing.
+        DataError: A label is missing or empty.
     """
     series = _series(values)
-    _refuse(series.isna(), f"the {what} is missing", where)
+    _refuse(series.isna() | (series == ""), f"the {what} is missing", where)
     return _categorical(series, None)
 
 

@@ -163,7 +163,7 @@ class Evaluator:
         warning = (
             f"Equal scores decide for {tie_fraction:.1%} of users whether a held-out item makes a cut, so "
             f"the numbers depend on the tie rule ({self.protocol.ties}); look for saturated or untrained "
-            "scores."
+            "scores; codes of d bits have d + 1 scores to give."
             if tie_fraction > TIE_WARNING
             else None
         )

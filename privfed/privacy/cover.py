@@ -98,8 +98,10 @@ class EveryRow(CoverModel):
             cover=self.label,
             epsilon=0,
             epsilon_swap=0,
-            sentence="Every client sends every row, so which rows it sends says nothing about it, and the fewest clients "
-            f"of a row close none. {_IN_SUMS}",
+            sentence=(
+                "Every client sends every row, so which rows it sends says nothing about it, and the fewest clients of "
+                f"a row close none. {_IN_SUMS}"
+            ),
         )
 
 

@@ -147,7 +147,8 @@ def _shared(protection: SharedSum, *, seeded: bool) -> list[str]:
         "Aggregators see which rows each client names, who takes part in every ask, how many clients send each row, "
         "and so which rows stay closed.",
         "Sums of rounds whose clients differ in few of them can be subtracted: where the others' values stand still, "
-        "what is left is about those few, whatever the fewest clients of one sum.",
+        "what is left is about those few, whatever the fewest clients of one sum. Many exact sums over the same few "
+        "clients may be solved together for what each of them sent.",
         protection.cover.claim.sentence,
         *([_SEEDED_SHARES] if seeded else []),
     ]

@@ -171,8 +171,8 @@ class RowPattern:
 class Rows:
     """Ragged rows of a table: client `owner[j]` sends `values[j]` for row `ids[j]`.
 
-    Pairs (owner, id) are distinct and in ascending order, so a row is found by bisection. Those of a `pattern` have been
-    checked already.
+    Pairs (owner, id) are distinct and in ascending order, so a row is found by bisection. Those of a `pattern` have
+    been checked already.
     """
 
     block: str

@@ -297,3 +297,15 @@ def test_carts_are_views_too(coded):
     assert same(
         coded(examinations=("view", "cart")).train(1).codes, coded(examinations=("cart", "view")).train(1).codes
     )
+
+
+@pytest.mark.parametrize("plan", ["none", "shared-sum:cover.kind=own_rows,min_cohort=2"])
+def test_examinations_of_items_with_few_buyers_can_be_left_out(coded, plan):
+    """Rows of such items hold zeros from everybody, so that no opened sum is one examiner's code."""
+    careful, plain = coded(plan=plan, min_buyers=3), coded(plan=plan)
+    buyers = careful.data.positives.popularity()
+    kinds, items = careful.clients.support.kind, careful.clients.support.items
+    assert (buyers[items[kinds == 2]] >= 3).all()
+    assert (buyers[plain.clients.support.items[plain.clients.support.kind == 2]] < 3).any()
+    careful.train(2)
+    assert np.array_equal(coded(plan="none", min_buyers=3).train(2).server.items, careful.server.items)

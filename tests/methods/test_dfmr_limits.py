@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from privfed.cli.compatibility import EXAMPLES
 from privfed.covered import under_cover
 from privfed.data import DataError, Histories, SplitSpec, load, split
 from privfed.experiment import Experiment, ExperimentConfig
@@ -16,7 +17,8 @@ from privfed.methods.client_data import BehaviourError
 from privfed.methods.dfmr import DFMRConfig, NoPurchasesError, RoomError
 from privfed.methods.dfmr.balance import NULL_SHARE, Balance
 from privfed.methods.dfmr.room import largest_user_field
-from privfed.models.discrete import DiscreteError, Grid, GridError, balance
+from privfed.methods.dfmr.schemas import LOSS, statistics_schema
+from privfed.models.discrete import DiscreteError, Grid, GridError, Support, balance, objective, pair_scores
 from privfed.privacy import FakeItems, PlanError, PrivacyPlan, SharedSum
 from secure_agg.errors import HeadroomError
 from secure_agg.sparse import RowNames, RowShare
@@ -70,6 +72,50 @@ def test_a_field_that_may_leave_64_bits_is_refused_with_the_bits_it_needs(coded,
         coded(**settings | {"bits": lower + 2})
 
 
+@pytest.mark.parametrize("settings", [{"bits": 60}, {"bits": 60, "d": 3, "c0": 1e-4, "w": 1e-4}, {"beta": 1e9}])
+def test_room_ends_at_the_last_bit(coded, settings):
+    with pytest.raises(RoomError) as caught:
+        coded(**settings)
+    finest = int(one_sentence(caught).split()[-1])
+    coded(**settings | {"bits": finest})
+    with pytest.raises(RoomError, match="can need 65 bits"):
+        coded(**settings | {"bits": finest + 1})
+
+
+def test_room_is_left_for_the_inertia_of_a_repeated_sweep(coded):
+    """A field that fits as it is, and not with what would hold it back."""
+
+    purchases = coded().data.positives
+
+    def bounds(c0):
+        grid = DFMRConfig(d=8, c0=c0).grid(purchases)
+        alone = grid.contribution_bound + grid.field_bound + grid.pull_bound + (grid.d - 1) * grid.kappa_bound
+        return 150 * alone, 150 * (alone + grid.inertia_bound), largest_user_field(DFMRConfig(d=8, c0=c0), grid)
+
+    c0 = 44.0 * 2**63 / math.sqrt(math.prod(bounds(44.0)[:2]))
+    alone, held_back, users = bounds(c0)
+    assert max(alone, users) < 2**63 <= held_back
+    with pytest.raises(RoomError, match="field of an item's bit"):
+        coded(c0=c0, alpha=0.0)
+
+
+@pytest.mark.parametrize(("w", "bought", "share"), [(1.0, 9, 1.0), (0.0, 1, 8 / 9)])
+def test_the_bound_of_the_objective_is_nearly_reached(w, bought, share):
+    """By purchases that all score as low as they can, and by a hub that does while everything else scores high."""
+    m, d, one = 9, 3, np.arange(1)
+    c = np.where(np.arange(m) == 0, 1.0 - w, 0.0)
+    grid = Grid.of(m, d, w=w, s=0, lam=1.0, c=c, gammas=(1.0, 1.0, 1.0), bits=4)
+    purchases = Histories.from_pairs(np.zeros(bought, np.int64), np.arange(bought), 1, m)
+    nothing = Histories.from_pairs(np.empty(0, np.int64), np.empty(0, np.int64), 1, m)
+    support, user = Support.of(purchases, nothing), np.ones((1, d), np.int8)
+    items = np.where(np.arange(m)[:, None] < bought, -user, user).astype(np.int8)
+    scores, wide = np.zeros(len(support.items), np.int32), items.astype(np.int64)
+    pair_scores(grid, support, one, user, items, scores)
+    loss = objective(grid, support, one, user, scores, wide.T @ wide, wide.sum(0))[0]
+    bound = statistics_schema(DFMRConfig(d=d), grid)[LOSS].bound
+    assert bound == pytest.approx(loss / share + 1)
+
+
 def test_a_field_that_no_grid_makes_fit_is_refused(coded):
     with pytest.raises(RoomError, match="lower c0, w or the balance weights"):
         coded(bits=1, alpha=1e16)
@@ -119,6 +165,17 @@ def test_a_cohort_below_the_fewest_is_refused(coded):
     coded(plan="shared-sum:min_cohort=150").train(1)
     with pytest.raises(PlanError, match="min_cohort"):
         PrivacyPlan.parse("shared-sum:min_cohort=1")
+
+
+@pytest.mark.parametrize("name", ["dfmr", "dcf", "lightfr"])
+@pytest.mark.parametrize("kind", EXAMPLES)
+def test_plans_that_would_leave_whole_numbers_as_they_are_are_refused(funnel, name, kind):
+    config = ExperimentConfig(method={"name": name, "d": 4}, privacy=PrivacyPlan(protection=EXAMPLES[kind]))
+    if kind in ("none", "none:release=total", "secure-sum", "shared-sum"):
+        assert Experiment(config, funnel).registered.integers
+        return
+    with pytest.raises(PlanError, match=rf"{name} cannot run behind the plan .*: (its uploads are whole|the plan)"):
+        Experiment(config, funnel)
 
 
 def test_a_method_without_rows_has_none_to_cover(funnel):
@@ -188,6 +245,30 @@ def test_what_a_client_downloads_is_packed_codes_and_columns(coded, name):
     columns = 31 + (name == "dfmr")  # the last one is sent with the question about the objective
     assert world.server.repeated == 0
     assert world.simulation.costs.down_bytes == 3 * 150 * (codes + balance + columns * column)
+
+
+@pytest.mark.parametrize("cover", ["every_row", "fake_items,cover.rho=9"])
+def test_a_sum_with_one_examination_shows_that_clients_code(coded, few, cover):
+    """As the module says: rows of zeros open the sum and hide nothing in it, and its sign is the client's bit."""
+    world, sums = coded(parts=few, plan=f"shared-sum:cover.kind={cover}", d=16, alpha=0.0), []
+    ask = world.simulation.ask
+
+    def listen(step, cohort, message, schema):
+        release = ask(step, cohort, message, schema)
+        if step == "bit":
+            sums.append(release.sums["items"][:, 0].numpy().copy())
+        return release
+
+    world.simulation.ask = listen
+    world.train(1)
+    bought = world.data.positives.popularity() > 0
+    examined = world.data.examined()
+    alone = (examined.popularity() == 1) & ~bought
+    owners, items = examined.owners[alone[examined.items]], examined.items[alone[examined.items]]
+    signs = np.sign(np.stack(sums[:16], axis=1)[items])
+    opened = signs.any(axis=1)
+    assert opened.sum() > 5
+    assert np.array_equal(signs[opened], world.users[owners[opened]])
 
 
 def test_fakes_answer_zero_and_kept_examinations_alone_train(coded, funnel):

@@ -335,7 +335,7 @@ def test_devices_send_integers_within_their_bounds(coded):
     assert checked == names
 
 
-@pytest.mark.parametrize("bits", [4, 30, 44])
+@pytest.mark.parametrize("bits", [4, 30, 44, 55])
 @pytest.mark.parametrize("seed", range(3))
 def test_balance_is_x_of_the_slides_in_whole_numbers(seed, bits):
     rng = np.random.default_rng(seed)

@@ -22,6 +22,8 @@ from privfed.data import Histories
 from privfed.methods import ClientData, method
 from privfed.privacy import EveryRow, FakeItems, OwnRows, PlanError, PrivacyPlan, RandomisedResponse, draw_cover
 from privfed.privacy.errors import configure
+from privfed.privacy.events import Composition
+from privfed.privacy.guarantee import guarantee_for
 
 quick = settings(max_examples=50, deadline=None)
 WORDS = 2**32
@@ -312,6 +314,31 @@ def test_covers_without_a_bound_claim_none():
     assert EveryRow().claim.epsilon == EveryRow().claim.epsilon_swap == 0
     assert "in the open" in OwnRows().claim.sentence
     assert "infinite" in FakeItems(rho=5).claim.sentence
+
+
+def test_every_row_says_that_its_sums_hide_in_no_crowd():
+    """All clients send all rows, so a floor on them closes none: not that of an item that one client has."""
+    sentence = EveryRow().claim.sentence
+    for said in ("says nothing about it", "the fewest clients of a row close none", "the value of one client"):
+        assert said in sentence
+
+
+def test_a_seeded_simulation_says_that_its_seeds_undo_shares_and_cover():
+    plan = PrivacyPlan.parse("shared-sum:cover.kind=randomised_response,cover.epsilon=1")
+    said = {
+        seeded: " ".join(guarantee_for(plan, Composition(), 100, seeded=seeded).statements) for seeded in (True, False)
+    }
+    assert "whoever holds these reads every upload and tells cover from true rows" in said[True]
+    assert "exact sums over the same few clients may be solved together" in said[True]
+    assert "simulation" not in said[False]
+
+
+def test_two_settings_of_a_response_share_their_coins():
+    """As the module says: a row of the looser answer that the stricter lacks holds nothing, whatever both claim."""
+    own = np.random.default_rng(0).random((100, 200)) < 0.1
+    loose, strict = (rows(RandomisedResponse(epsilon=epsilon), own, None) for epsilon in (1, 6))
+    assert (loose & ~strict).sum() > 1000
+    assert not (own & loose & ~strict).any()
 
 
 def test_fakes_do_have_no_epsilon():

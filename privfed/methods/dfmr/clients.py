@@ -87,7 +87,8 @@ class DFMRClients(PrivateHalves):
 
     def __init__(self, config: DFMRConfig, data: ClientData, streams: Streams) -> None:
         self.config, self.grid = config, config.grid(data.positives)
-        self.support = Support.of(data.positives, data.examined(config.examinations), data.fakes)
+        examined = config.learned(data.examined(config.examinations), data.positives)
+        self.support = Support.of(data.positives, examined, data.fakes)
         self.weights = weights_of(self.grid, self.support)
         users = range(data.n_users)
         coins = streams.words(Purpose.INITIALISE, 0, 0, users, config.d)

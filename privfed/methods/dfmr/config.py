@@ -37,6 +37,12 @@ class DFMRConfig(MethodConfig):
     examinations: tuple[str, ...] | None = Field(
         None, description="behaviours that count as examinations; null: view where there is one, else all but purchases"
     )
+    min_buyers: int = Field(
+        0,
+        ge=0,
+        description="examinations of items that fewer users bought train nothing: the opened sums of an item with one "
+        "examination and no buyer are that client's code, bit for bit",
+    )
     start: Literal["own", "server"] = Field(
         "own",
         description="own: devices draw their first codes, item codes come from public purchases; server: the server "
@@ -58,6 +64,11 @@ class DFMRConfig(MethodConfig):
     def guarded(self) -> bool:
         """Whether the objective is watched: without pairs, items decide independently and it cannot rise."""
         return self.guard and self.c0 > 0
+
+    def learned(self, examined: Histories, purchases: Histories) -> Histories:
+        """Examinations that train: those of items with `min_buyers` buyers or more."""
+        kept = purchases.popularity()[examined.items] >= self.min_buyers
+        return Histories.from_pairs(examined.owners[kept], examined.items[kept], examined.n_users, examined.n_items)
 
     def pair_weights(self, purchases: Histories) -> Float64[np.ndarray, "items"]:
         """c_i, a share of `c0` by how often each item was purchased."""

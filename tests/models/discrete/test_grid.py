@@ -101,6 +101,14 @@ def test_bounds_hold_and_are_near_what_can_happen(d, w, s, lam, c, steps):
     assert bounds(grid)[4] <= 4 * found[4] + 6
 
 
+def test_bounds_do_not_wrap_around_in_numpys_own_whole_numbers():
+    large = GOOD | {"bits": 58, "c": np.full(40, 15.0)}
+    names = [name for name in vars(Grid) if name.endswith("_bound")]
+    plain, others = Grid.of(40, 4, **large), Grid.of(np.int64(40), np.int64(4), **large)
+    assert [getattr(others, name) for name in names] == [getattr(plain, name) for name in names]
+    assert max(getattr(plain, name) for name in names) > 2**63
+
+
 def test_bounds_are_whole_numbers_beyond_64_bits():
     grid = Grid.of(1000, 1000, w=1, s=1, lam=0.5, c=np.full(1000, 2.0**15), gammas=(1.0, 1.0, 1.0), bits=45)
     assert grid.contribution_bound.bit_length() > 64
@@ -115,3 +123,14 @@ def test_the_bound_of_a_user_field_is_nearly_reached(toy):
     items = np.where(bought[:, None], np.array([1, -1]), np.array([-1, 1])).astype(np.int8)
     world = toy(bought[None].astype(int), grid, np.ones((1, d), np.int8), items)
     assert grid.user_field_bound / 8 <= world.naive_bit("user", 0, 0) <= grid.user_field_bound
+
+
+@pytest.mark.parametrize(("m", "d"), [(2, 2), (9, 3)])
+def test_the_bound_of_a_user_field_is_reached_by_a_hub(toy, m, d):
+    """All weight on the one item bought, which scores as low as it can, and everything else as high."""
+    hub = np.arange(m) == 0
+    grid = Grid.of(m, d, w=0, s=0, lam=1.0, c=hub.astype(np.float64), gammas=(1.0, 1.0, 1.0), bits=4)
+    low = np.r_[1, -np.ones(d - 1)]
+    items = np.where(hub[:, None], low, -low).astype(np.int8)
+    world = toy(hub[None].astype(int), grid, np.ones((1, d), np.int8), items)
+    assert world.naive_bit("user", 0, 0) == grid.user_field_bound
