@@ -119,7 +119,9 @@ ROUNDS_TIMED, BITS, CATALOGUES = 6, (8, 16, 32, 64), (3_366, 6_733, 13_465, 26_9
 
 def arms(data: str) -> dict[str, tuple[dict[str, Any], int]]:
     """Arm -> method with its settings, and rounds."""
-    chosen, extra = SETTINGS[data], {"examinations": EXAMINATIONS[data]} if data in EXAMINATIONS else {}
+    chosen, extra = SETTINGS[data], {"min_buyers": 0}
+    views = {"examinations": EXAMINATIONS[data]} if data in EXAMINATIONS else {}
+    extra |= views
     dcf, rounds = chosen["dcf"]
     purchases_only = {key: value for key, value in dcf.items() if key not in ("alpha", "beta")}
     server_start = {}
@@ -138,8 +140,8 @@ def arms(data: str) -> dict[str, tuple[dict[str, Any], int]]:
         "DFMR": ({"name": "dfmr"} | extra | chosen["dfmr"][0], chosen["dfmr"][1]),
         **server_start,
         "eALS": ({"name": "eals"}, 15),
-        "VALS": ({"name": "vals"} | extra, 15),
-        "ALS, views as a level": ({"name": "vals", "pairs_c0": 0.0, "examined_weight": 0.02} | extra, 15),
+        "VALS": ({"name": "vals"} | views, 15),
+        "ALS, views as a level": ({"name": "vals", "pairs_c0": 0.0, "examined_weight": 0.02} | views, 15),
     }
 
 
@@ -281,7 +283,7 @@ def validated(data: str, parts: Split, method: dict[str, Any], seed: int) -> dic
 
 def search(data: str, parts: Split, draws: int, file: Path) -> None:
     """Equal budgets: `draws` settings an arm from one start, then the best fifth from three others."""
-    extra = {"examinations": EXAMINATIONS[data]} if data in EXAMINATIONS else {}
+    extra = {"min_buyers": 0} | ({"examinations": EXAMINATIONS[data]} if data in EXAMINATIONS else {})
     done = json.loads(file.read_text()) if file.exists() else {}
     for arm in ("dcf", "empty", "dfmr"):
         rng = np.random.default_rng(0)

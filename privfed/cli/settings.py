@@ -155,8 +155,8 @@ def split_spec(settings: Sequence[str]) -> SplitSpec:
         ValueError: a bad key or value, in one sentence that names it.
     """
     fields = combine([read_setting(text) for text in settings])
-    if other := [key for key in fields if key != "split"]:
-        raise CommandError(f"--set {other[0]} means nothing here: a data set is shown under a split, so set split.*")
+    if other := [key for key, value in fields.items() if key != "split" or not isinstance(value, dict)]:
+        raise CommandError(f"--set {other[0]}=... means nothing here: set a field of the split, as split.target=buy")
     try:
         return configure(SplitSpec, _table(fields, "split"))
     except PlanError as error:

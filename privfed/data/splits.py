@@ -44,7 +44,7 @@ class SplitSpec(BaseModel):
         seed: Seed of the random choice (ratio only).
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", coerce_numbers_to_str=True)
 
     kind: Literal["leave_one_out", "user_time", "ratio", "published"] = "leave_one_out"
     target: str | None = None

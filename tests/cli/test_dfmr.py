@@ -117,6 +117,34 @@ def test_recommend_for_people(cli: Callable, refused: Callable, coded: Path) -> 
     assert len(everything) == 200 - len(experiment(coded).parts.train.of(0))
 
 
+def test_codes_replace_codes_and_nothing_else(cli: Callable, refused: Callable, coded: Path, tmp_path: Path) -> None:
+    letter, codes = tmp_path / "letter.txt", tmp_path / "codes.safetensors"
+    letter.write_text("dear")
+    assert "holds no item codes: choose another FILE" in refused("export", coded, letter)
+    assert letter.read_text() == "dear"
+    assert "there is no folder" in refused("export", coded, tmp_path / "none" / "codes")
+    assert "holds no item codes" in refused("export", coded, tmp_path)
+    cli("export", coded, codes)
+    cli("export", coded, codes)
+
+
+def test_the_forecast_counts_what_vals_uploads(cli: Callable, tmp_path: Path) -> None:
+    found = cli("run", "vals", *FUNNEL, "--rounds", 1, "--out", tmp_path / "r", "--json").document
+    assert found["forecast"]["up_bytes"] == pytest.approx(found["up_bytes"])
+
+
+def test_what_is_said_around_the_numbers(cli: Callable, tmp_path: Path, table: Callable) -> None:
+    rows = "".join(f"{user},{item},{item}\n" for user in range(6) for item in range(user, user + 5))
+    words = ("run", "dfmr", "--data", table(rows), "--rounds", 1, "--set", "method.d=8", "--out")
+    text = cli(*words, tmp_path / "r").out
+    assert "the data hold no examinations (views, carts, ...), so dfmr learns from the target alone" in text
+    assert "Traffic as counted: " in text
+    quiet = cli(*words, tmp_path / "q", "--quiet").out
+    assert "Protocol: Each user's held-out items are ranked among" in quiet
+    assert "Traffic" not in quiet
+    assert "no examinations" not in cli("run", "dcf", *FUNNEL, "--rounds", 1, "--out", tmp_path / "d").out
+
+
 def test_export_explains_itself_and_its_refusals(
     cli: Callable, refused: Callable, trained: Path, tmp_path: Path
 ) -> None:
@@ -138,6 +166,7 @@ def test_export_explains_itself_and_its_refusals(
         (("dfmr", *FUNNEL, "--set", 'method.examinations=["like"]'), "examinations 'like' are not in the data"),
         (("dfmr", *FUNNEL, "--set", "method.c0=1e9"), "bits and integers have 64: lower bits to"),
         (("dfmr", *FUNNEL, "--privacy", "shared-sum:bits=32"), "bits and the ring has 32"),
+        (("dfmr", *FUNNEL, "--privacy", "secure-sum:clip_norm=1"), "bits and the ring has 32"),
         (("dfmr", *FUNNEL, "--privacy", "shared-sum:min_cohort=1"), "min_cohort"),
         (("dfmr", *FUNNEL, "--privacy", "shared-sum:min_cohort=151"), "none would ever be opened: use at most 150"),
         (("dfmr", *FUNNEL, "--set", "method.start=server", "--set", "method.start_sweeps=0"), "start_sweeps = 0"),
@@ -155,3 +184,26 @@ def test_what_cannot_run_is_refused_in_one_sentence(
     assert sentence in answer.err
     assert answer.err.startswith("privfed: ")
     assert len(answer.err.splitlines()) == 1
+    assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("dfmr", "--privacy", "secure-sum:clip_norm=1"), "bits and the ring has 32"),
+        (("dfmr", "--privacy", "shared-sum:min_cohort=151"), "none would ever be opened"),
+        (("dfmr", "--privacy", "none", "--set", 'method.examinations=["like"]'), "examinations 'like' are not"),
+    ],
+)
+def test_an_audit_refuses_before_it_writes(
+    refused: Callable, tmp_path: Path, words: tuple[str, ...], sentence: str
+) -> None:
+    out = tmp_path / "audit"
+    assert sentence in refused("audit", "--method", *words, *FUNNEL[:4], "--rounds", 1, "--out", out)
+    assert not out.exists()
+
+
+def test_a_run_without_a_checkpoint_says_how_to_go_on(refused: Callable, coded: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_bytes((coded / "config.json").read_bytes())
+    for words in (("attack", tmp_path), ("recommend", tmp_path, "--user", 1), ("export", tmp_path, tmp_path / "codes")):
+        assert "has no checkpoint yet: let 'privfed run" in refused(*words)

@@ -105,3 +105,36 @@ def test_generated_data_stand_in_only_where_nobody_chose(
     assert json.loads((out / "config.json").read_text())["config"]["data"] == "synthetic-small"
     told = refused("run", "popularity", "--data", "ml-100k", "--rounds", 1, "--out", tmp_path / "other")
     assert "cannot be fetched" in told
+
+
+FUNNEL = "synthetic-funnel-small"
+
+
+def test_show_under_a_split(cli: Callable, refused: Callable) -> None:
+    shown = cli("data", "show", FUNNEL, "--set", "split.target=buy", "--set", "split.kind=user_time", "--json").document
+    assert shown["behaviours"]["buy"] == 1231
+    assert "the target is buy, beside it cart" in shown["split"]
+    assert cli("data", "show", FUNNEL, "--json").document["split"] is None
+    assert "has no behaviour 'like'" in refused("data", "show", FUNNEL, "--set", "split.target=like")
+    assert "did you mean 'target'" in refused("data", "show", FUNNEL, "--set", "split.targt=buy")
+    assert "set a field of the split" in refused("data", "show", FUNNEL, "--set", "split=3")
+    assert "set a field of the split" in refused("data", "show", FUNNEL, "--set", "method.d=8")
+
+
+def test_a_behaviour_column_of_another_name(cli: Callable, table: Callable) -> None:
+    file = table("1,2,3,0\n1,3,4,1\n1,4,5,1\n1,5,6,1\n", header="user,item,timestamp,event\n")
+    words = ("data", "show", file, "--behaviour-column", "event", "--set", "split.target=1", "--json")
+    shown = cli(*words).document
+    assert shown["behaviours"] == {"0": 1, "1": 3}
+    assert "the target is 1, beside it 0 1" in shown["split"]
+
+
+def test_the_list_names_other_folders(cli: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "trn_buy").write_text("1 1\n")
+    (tmp_path / "letters").mkdir()
+    monkeypatch.setenv(catalogue.ENVIRONMENT, str(tmp_path))
+    assert catalogue.others() == ("shop",)
+    assert "by the names of their folders: shop" in cli("data", "list").out
+    monkeypatch.setenv(catalogue.ENVIRONMENT, str(tmp_path / "nowhere"))
+    assert catalogue.others() == ()

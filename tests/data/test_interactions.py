@@ -142,6 +142,7 @@ def test_fractions_of_a_second_are_kept():
         ({"timestamp": pd.to_datetime(["2020-01-01", None])}, "row 2: the timestamp is missing"),
         ({"order": [1, 1.5]}, "row 2: the order is not a whole number"),
         ({"behaviour": ["buy", None]}, "row 2: the behaviour is missing"),
+        ({"behaviour": ["buy", ""]}, "row 2: the behaviour is missing"),
         ({"split": ["train", "dev"]}, r"row 2: the split must be one of train, valid, test \(dev\)"),
         ({"rating": [1, 2, 3]}, "differ in length"),
     ],

@@ -67,7 +67,7 @@ def coded(funnel: Any) -> Callable[..., CodeWorld]:
         data = data or ClientData.from_split(parts or funnel, "train")
         registered, streams, privacy = method(name), Streams.from_seed(seed), PrivacyPlan.parse(plan)
         pull = {"alpha": 0.6} if name == "dfmr" else {}
-        config = registered.config(**{"d": 8} | pull | settings)
+        config = registered.config(**{"d": 8, "min_buyers": 0} | pull | settings)
         covered = under_cover(data, privacy, registered, config)
         server = registered.server(config, Facts(data.n_users, data.n_items, data.positives), streams)
         clients = registered.clients(config, covered.data, streams)

@@ -6,7 +6,8 @@ sharing equals the plain one to the bit, as long as every examination trains and
 clients. Objective and updates follow the DFMR slides, re-derived (`privfed.models.discrete`).
 
 Exact sums show what few are behind. Where one client examined an item that nobody bought, the signs of the item's sums
-are that client's code, bit for bit, whatever cover the client hides in among those who send the row.
+are that client's code, bit for bit, whatever cover the client hides in among those who send the row. `min_buyers` keeps
+examinations of items with few buyers out of the sums.
 
     DFMR       pairs of purchase over examination over the rest
     DCF        no pairs (Zhang et al., SIGIR 2016), federated the same way

@@ -38,10 +38,10 @@ class DFMRConfig(MethodConfig):
         None, description="behaviours that count as examinations; null: view where there is one, else all but purchases"
     )
     min_buyers: int = Field(
-        0,
+        3,
         ge=0,
         description="examinations of items that fewer users bought train nothing: the opened sums of an item with one "
-        "examination and no buyer are that client's code, bit for bit",
+        "examination and no buyer are that client's code, bit for bit; 0 trains on all, as published",
     )
     start: Literal["own", "server"] = Field(
         "own",
