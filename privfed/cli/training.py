@@ -20,6 +20,7 @@ from privfed.engines import Checkpoint
 from privfed.evaluation import EvaluationError, EvaluationResult
 from privfed.experiment import Evaluated, Experiment, ExperimentConfig, Part, PrivateEvaluation, RunResult
 from privfed.methods import ClientData
+from privfed.methods.dfmr import DFMRConfig
 from privfed.privacy import DistributedGaussian, Forecast, Ledger, PrivacyPlan, SecureSum, SharedSum, forecast
 from privfed.privacy.client_guard import BrokenUploadError
 from privfed.privacy.ring_code import RingCode
@@ -84,12 +85,13 @@ def _rows_sent(experiment: Experiment) -> float:
 
 
 def _examined(experiment: Experiment) -> Histories | None:
-    """What users examined, as the method's settings count it; None for a method that does not look at it."""
+    """What users examined and may train, as the method's settings count it; None for a method that does not look."""
     settings = experiment.config.settings()
     if "examinations" not in type(settings).model_fields:
         return None
     data = ClientData.from_split(experiment.parts, experiment.config.protocol.negatives)
-    return data.examined(settings.model_dump()["examinations"])
+    examined = data.examined(settings.model_dump()["examinations"])
+    return settings.learned(examined, data.positives) if isinstance(settings, DFMRConfig) else examined
 
 
 def remarks(experiment: Experiment) -> list[str]:
@@ -98,8 +100,8 @@ def remarks(experiment: Experiment) -> list[str]:
     if examined is None or len(examined) or settings["examinations"] == ():
         return []
     return [
-        f"Note: the data hold no examinations (views, carts, ...), so {experiment.config.method_name} learns from the "
-        f"target alone."
+        f"Note: the data hold no examinations (views, carts, ...) to learn from, so {experiment.config.method_name} learns "
+        f"from the target alone."
     ]
 
 
