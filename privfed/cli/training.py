@@ -100,8 +100,8 @@ def remarks(experiment: Experiment) -> list[str]:
     if examined is None or len(examined) or settings["examinations"] == ():
         return []
     return [
-        f"Note: the data hold no examinations (views, carts, ...) to learn from, so {experiment.config.method_name} learns "
-        f"from the target alone."
+        f"Note: the data hold no examinations (views, carts, ...) to learn from, so {experiment.config.method_name} "
+        f"learns from the target alone."
     ]
 
 
