@@ -50,6 +50,7 @@ from privfed.data import Interactions, Split, SplitSpec, split
 from privfed.engines import Wire
 from privfed.evaluation import HONEST, Protocol
 from privfed.experiment import Experiment, ExperimentConfig, RunResult, TapConfig
+from privfed.methods import method as registered
 from privfed.privacy import PrivacyPlan
 
 _POLL_SECONDS = 0.2
@@ -94,12 +95,19 @@ class AuditConfig(BaseModel):
         seeds: int = 1,
         **fields: Any,
     ) -> Self:
-        """The default grid of one method: no protection, the published noise, and two sound local budgets."""
+        """The default grid of one method: no protection, the published noise, and two sound local budgets.
+
+        A method of whole numbers, which noise does not cover, gets secret sharing under three covers instead.
+        """
         plans = (
-            PrivacyPlan.named("none"),
-            PrivacyPlan.named("published-noise"),
-            PrivacyPlan.named("local-laplace", epsilon0=8.0, clip_norm=DEFAULT_CLIP_NORM),
-            PrivacyPlan.named("local-laplace", epsilon0=1.0, clip_norm=DEFAULT_CLIP_NORM),
+            tuple(PrivacyPlan.parse(words) for words in COVERED)
+            if registered(method).integers
+            else (
+                PrivacyPlan.named("none"),
+                PrivacyPlan.named("published-noise"),
+                PrivacyPlan.named("local-laplace", epsilon0=8.0, clip_norm=DEFAULT_CLIP_NORM),
+                PrivacyPlan.named("local-laplace", epsilon0=1.0, clip_norm=DEFAULT_CLIP_NORM),
+            )
         )
         return cls(
             data=data,
@@ -133,6 +141,14 @@ class AuditConfig(BaseModel):
             for method, plan, rounds in grid
         ]
 
+
+COVERED = (
+    "none",
+    "shared-sum",
+    "shared-sum:cover.kind=fake_items,cover.rho=1",
+    "shared-sum:cover.kind=randomised_response,cover.epsilon=2",
+)
+"""The default grid of a method that uploads whole numbers."""
 
 DEFAULT_CLIP_NORM = 1.0
 """L1 bound of an upload in the default grid: fixed before any run, the same for every budget."""

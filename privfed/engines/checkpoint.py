@@ -67,14 +67,14 @@ class Checkpoint:
         """
         place = folder if folder.exists() else _old(folder)
         if not place.exists():
-            raise CheckpointError(f"{folder} holds no checkpoint; start the run again without --resume")
+            raise CheckpointError(f"{folder} holds no checkpoint; start again with another --out")
         try:
             state = json.loads((place / "progress.json").read_text())
             next_round, progress = state["next_round"], state["progress"]
             server, clients = (load_file(place / f"{part}.safetensors") for part in _PARTS)
         except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
             raise CheckpointError(
-                f"the checkpoint in {place} is damaged ({error}); start the run again without --resume"
+                f"the checkpoint in {place} is damaged ({error}); start again with another --out"
             ) from error
         return cls(next_round, server, clients, progress)
 

@@ -21,7 +21,6 @@ from privfed.privacy.secure import DistributedGaussian, SecureSum, SharedSum, ri
 from privfed.updates import Schema, upload_bytes
 
 _ROW_ID_BYTES = 4
-_REAL_BYTES = 4
 
 
 class Forecast(BaseModel):
@@ -163,7 +162,7 @@ def _upload_bytes(plan: PrivacyPlan, up: Schema, touched_rows: Mapping[str, floa
         return float(upload_bytes(up))
     dense = upload_bytes({name: block for name, block in up.items() if name not in touched_rows})
     return dense + sum(
-        min(rows, up[name].shape[0]) * (_REAL_BYTES * up[name].shape[1] + _ROW_ID_BYTES)
+        min(rows, up[name].shape[0]) * (upload_bytes({name: up[name]}) / up[name].shape[0] + _ROW_ID_BYTES)
         for name, rows in touched_rows.items()
         if name in up
     )

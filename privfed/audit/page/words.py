@@ -32,7 +32,7 @@ TAPS = {
 TRUST = {
     "none": "nobody: there is no protection to trust",
     "local": "nobody but the person's own device",
-    "distributed": "enough honest clients, besides the device",
+    "distributed": "enough honest clients, or one honest aggregator, besides the device",
     "central": "the server, which adds the noise",
 }
 UNITS = {

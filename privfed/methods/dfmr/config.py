@@ -21,7 +21,7 @@ class DFMRConfig(MethodConfig):
     s: float = Field(2e-4, ge=0, description="weight of the squared error of everything that was not purchased")
     lam: float = Field(0.92, ge=0, le=1, description="share of pairs with a purchase, against those of examinations")
     c0: float = Field(44.0, ge=0, description="what the weights of all items' pairs add up to; 0 leaves DCF")
-    exponent: float = Field(0.5, ge=0, description="an item's pairs weigh (purchases of it)^exponent")
+    exponent: float = Field(0.5, ge=0, le=10, description="an item's pairs weigh (purchases of it)^exponent")
     gamma1: float = Field(0.25, ge=0, le=1, description="margin of a purchase over an examination")
     gamma2: float = Field(0.75, ge=0, le=1, description="margin of a purchase over the rest")
     gamma3: float = Field(0.25, ge=0, le=1, description="margin of an examination over the rest")
