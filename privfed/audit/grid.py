@@ -101,7 +101,7 @@ class AuditConfig(BaseModel):
         """
         plans = (
             tuple(PrivacyPlan.parse(words) for words in COVERED)
-            if registered(method).integers
+            if method and registered(method).integers
             else (
                 PrivacyPlan.named("none"),
                 PrivacyPlan.named("published-noise"),
