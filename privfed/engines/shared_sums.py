@@ -21,7 +21,7 @@ from privfed.federation import SERVER, Call, Cohort, FederationError, Purpose, S
 from privfed.privacy import EveryRow
 from privfed.privacy.secure import SharedSum
 from privfed.privacy.share_code import ShareCode
-from privfed.updates import TILE, ClientUpdates, CodeProducts, Dense, Part, RowPattern, Rows, Schema
+from privfed.updates import TILE, ClientUpdates, RowPattern, Rows, Schema
 from secure_agg.encoding import Ring
 from secure_agg.prg import Words
 from secure_agg.sparse import Ciphers, KeyStreams, RowSums, agree_keys, names_bytes, open_rows, share_bytes, withhold
@@ -287,10 +287,10 @@ class SharedAsk:
         if block.kind == "real":
             made = [self._materialised([name], updates, some)[name] for some in self._some_clients([name], updates)]
             return self._ring.sum(self._code.encode(name, values).sum(0, dtype=dtype) for values in made)
+        self._code.accepts(name, updates.largest(name))
         total = torch.zeros(block.shape, dtype=torch.int64)
         for part in updates.parts:
             if part.block == name:
-                self._code.accepts(name, _largest(part))
                 part.add_to(total)
         return total.numpy().astype(dtype).reshape(-1)
 
@@ -312,17 +312,3 @@ class SharedAsk:
     def _keep(self, shares: Sequence[Words]) -> None:
         held = self._whole or [self._ring.zeros(len(share)) for share in shares]
         self._whole = [self._ring.sum(pair) for pair in zip(held, shares, strict=True)]
-
-
-def _largest(part: Part) -> int:
-    """The largest magnitude of a part's whole numbers."""
-    if isinstance(part, CodeProducts):
-        values = part.weights
-    elif isinstance(part, Dense | Rows):
-        values = part.values
-    else:
-        raise FederationError(f"block {part.block!r} comes as {type(part).__name__}, which holds no whole numbers")
-    if values.numel() == 0:
-        return 0
-    least, most = values.aminmax()
-    return max(-int(least), int(most))

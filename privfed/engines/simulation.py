@@ -218,6 +218,8 @@ class Simulation:
         for call, own, updates, inside in self._chunks(step, ask, cohort, message, schema):
             within += inside
             started = time.perf_counter()
+            if code is not None:
+                code.accepts(updates)
             if noise is not None and not at_once:
                 started += self._add_noisy(sums, updates, call, own)
             else:

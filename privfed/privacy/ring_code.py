@@ -16,7 +16,7 @@ from torch import Tensor
 
 from privfed.privacy.secure import DistributedGaussian, SecureSum, noise_code
 from privfed.privacy.share_code import CLIP_SLACK, integer_code
-from privfed.updates import Schema
+from privfed.updates import ClientUpdates, Schema
 from secure_agg.encoding import FixedPoint, Ring
 from secure_agg.noise import DistributedMechanism
 from secure_agg.prg import Words
@@ -71,6 +71,15 @@ class RingCode:
                 words = self._fixed.encode(flat / excess)
             pieces.insert(0, words)
         return np.concatenate(pieces) if len(pieces) > 1 else pieces[0]
+
+    def accepts(self, updates: ClientUpdates) -> None:
+        """Refuse whole numbers over their block's bound, as `encode` would.
+
+        Raises:
+            ConfigurationError: there is one.
+        """
+        for name, code in self._codes.items():
+            code.encode(np.array([updates.largest(name)]))
 
     def decode(self, total: Words) -> dict[str, Tensor]:
         """Sums `[*shape]` of every block, float64 or int64, from summed words."""

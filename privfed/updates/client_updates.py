@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from privfed.updates.parts import Part
+from privfed.updates.code_products import CodeProducts
+from privfed.updates.parts import Dense, Part, Rows
 from privfed.updates.schema import Schema, UpdateError
 
 
@@ -77,6 +78,24 @@ class ClientUpdates:
             if part.block in real:
                 part.scale_(factors if factors.dim() == 1 else factors[:, real.index(part.block)])
         return self
+
+    def largest(self, block: str) -> int:
+        """The largest magnitude of an integer block's values, over all clients; 0 where nobody sends one.
+
+        Raises:
+            UpdateError: the block comes in a representation of real numbers.
+        """
+        most = 0
+        for part in self.parts:
+            if part.block != block:
+                continue
+            if not isinstance(part, CodeProducts | Dense | Rows):
+                raise UpdateError(f"block {block!r} comes as {type(part).__name__}, which holds no whole numbers")
+            values = part.weights if isinstance(part, CodeProducts) else part.values
+            if values.numel():
+                low, high = values.aminmax()
+                most = max(most, -int(low), int(high))
+        return most
 
     def add_to(self, sums: dict[str, Tensor]) -> None:
         """Add the sum over clients into `sums`."""

@@ -14,13 +14,13 @@ from privfed.experiment import Experiment, ExperimentConfig
 from privfed.federation import Streams
 from privfed.methods import ClientData, Facts, method
 from privfed.methods.client_data import BehaviourError
-from privfed.methods.dfmr import DFMRConfig, NoPurchasesError, RoomError
+from privfed.methods.dfmr import BlocksError, DFMRConfig, NoPurchasesError, RoomError
 from privfed.methods.dfmr.balance import NULL_SHARE, Balance
 from privfed.methods.dfmr.room import largest_user_field
 from privfed.methods.dfmr.schemas import LOSS, statistics_schema
 from privfed.models.discrete import DiscreteError, Grid, GridError, Support, balance, objective, pair_scores
 from privfed.privacy import FakeItems, PlanError, PrivacyPlan, SharedSum
-from secure_agg.errors import HeadroomError
+from secure_agg.errors import ConfigurationError, HeadroomError
 from secure_agg.sparse import RowNames, RowShare
 
 
@@ -140,6 +140,20 @@ def test_room_is_proven_for_any_code(coded):
         everything = (np.arange(64)[:, None] >> np.arange(6) & 1).astype(np.int8) * np.int8(2) - np.int8(1)
         largest = max(largest, int(np.abs(made.on(everything)).max()))
     assert 1000 < largest < room
+
+
+def test_more_blocks_than_items_are_refused(coded):
+    with pytest.raises(BlocksError, match=r"blocks = 1000 is more than the \d+ items") as caught:
+        coded(blocks=1000)
+    one_sentence(caught)
+
+
+@pytest.mark.parametrize("wire", ["law", "exact", "protocol"])
+def test_a_value_over_its_bound_is_refused_however_the_wire_is_simulated(coded, wire):
+    world = coded(plan="secure-sum:clip_norm=1,bits=64", wire=wire)
+    world.clients.weights.kappa[3] = world.server.grid.kappa_bound + 1
+    with pytest.raises(ConfigurationError, match="the code holds up to"):
+        world.train(1)
 
 
 def test_a_ring_that_is_too_narrow_is_refused_with_the_bits_it_needs(coded):

@@ -17,7 +17,7 @@ examinations of items with few buyers out of the sums.
 from privfed.methods.dfmr.clients import DFMRClients
 from privfed.methods.dfmr.config import DCFConfig, DFMRConfig, LightFRConfig
 from privfed.methods.dfmr.room import RoomError
-from privfed.methods.dfmr.server import DFMRServer, NoPurchasesError
+from privfed.methods.dfmr.server import BlocksError, DFMRServer, NoPurchasesError
 from privfed.methods.method import Method, MethodConfig
 
 _EVERYBODY = 1 << 20
@@ -51,6 +51,7 @@ __all__ = [
     "DCF",
     "DFMR",
     "LIGHTFR",
+    "BlocksError",
     "DCFConfig",
     "DFMRClients",
     "DFMRConfig",

@@ -98,7 +98,7 @@ class DFMRConfig(MethodConfig):
 class DCFConfig(DFMRConfig):
     """DCF: no pairs, so examinations count as anything else that was not purchased."""
 
-    s: float = Field(0.0006, ge=0, description="weight of the squared error of everything that was not purchased")
+    s: float = Field(1e-4, ge=0, description="weight of the squared error of everything that was not purchased")
     c0: float = Field(0.0, ge=0, le=0, description="no pairs")
     alpha: float = Field(0.0, ge=0, description="pull of user codes towards balanced, uncorrelated rows; 0 saves a sum")
     examinations: tuple[str, ...] | None = Field((), description="none: DCF does not look at examinations")

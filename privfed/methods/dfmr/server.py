@@ -55,6 +55,10 @@ class NoPurchasesError(ValueError):
     """There are no public purchases to start from."""
 
 
+class BlocksError(ValueError):
+    """More blocks of items than items."""
+
+
 class DFMRServer:
     """Public half: public purchases, item codes, and what balances user codes.
 
@@ -67,6 +71,7 @@ class DFMRServer:
         NoPurchasesError: nobody purchased anything, or purchases are not public.
         GridError: hyper-parameters that no integer grid holds.
         RoomError: hyper-parameters whose sums may leave 64 bits.
+        BlocksError: more blocks than items.
     """
 
     def __init__(self, config: DFMRConfig, facts: Facts, streams: Streams) -> None:
@@ -77,11 +82,16 @@ class DFMRServer:
             )
         self.config, self.grid = config, config.grid(facts.public)
         check_room(config, self.grid, facts.n_users)
+        if config.blocks > facts.n_items:
+            raise BlocksError(
+                f"blocks = {config.blocks} is more than the {facts.n_items} items there are: use at most as many, or "
+                f"1, which decides all items at once"
+            )
         self.items, self._users = _first_codes(config, facts.public, streams)
         self.balance = Balance.none(config.d)
         self.schema = statistics_schema(config, self.grid)
         self.begun, self.repeated = False, 0
-        together = np.array_split(np.arange(len(self.items)), min(config.blocks, len(self.items)))
+        together = np.array_split(np.arange(len(self.items)), config.blocks)
         self._blocks = [slice(int(block[0]), int(block[-1]) + 1) for block in together]
 
     def round(self, federation: Federation, t: int) -> None:
