@@ -8,8 +8,8 @@
 the best fifth of each with three fresh starts; test was not looked at until all were fixed. `quality` ranks the whole
 catalogue less a user's training (and, for test, validation) purchases (convention A), and again less what the user
 viewed in training, held-out items included, as the slides rank (convention B). Differences of two arms are paired by
-user, means over seeds first. Convention N removes training purchases alone, as the design's notes do on MovieLens. Results go to
-`benchmarks/results/dfmr_<part>_<data>.json`. One process, one thread.
+user, means over seeds first. Convention N removes training purchases alone, as the design's notes do on MovieLens.
+Results go to `benchmarks/results/dfmr_<part>_<data>.json`. One process, one thread.
 """
 
 import argparse
