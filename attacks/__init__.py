@@ -58,6 +58,7 @@ from attacks.membership import (
 )
 from attacks.metrics import Estimate, RateAtFpr, Roc, Separation, auc_gain, pooled_auc, separation, user_auc, user_mean
 from attacks.result import AttackResult
+from attacks.sums import OnSum, SumView, observe_sums
 from attacks.support_view import SupportView
 from attacks.view import (
     ALL_ITEMS,
@@ -94,6 +95,7 @@ __all__ = [
     "Knowledge",
     "MultiRoundVote",
     "Observation",
+    "OnSum",
     "PopularityGuesser",
     "RankOneSign",
     "RateAtFpr",
@@ -106,6 +108,7 @@ __all__ = [
     "Scores",
     "Separation",
     "ServerView",
+    "SumView",
     "Support",
     "SupportAttack",
     "SupportView",
@@ -128,6 +131,7 @@ __all__ = [
     "mu_from_epsilon",
     "observe",
     "observe_scores",
+    "observe_sums",
     "observe_support",
     "percentile_interval",
     "pooled_auc",

@@ -155,7 +155,7 @@ def measure(
 
     Returns:
         One row per scope and attack. The touched scope gives no rows if no user has both sides in it, and so does the
-        game of examinations against cover.
+        game of examinations against cover; an attack that looked at nobody who has both sides gives none either.
 
     Raises:
         ViewError: If targets cover other users or items than the views, or a scope is not one of the two, or
@@ -170,9 +170,13 @@ def measure(
             if observation.support is None:
                 raise ViewError(f"Scope is {scope!r}, which only uploads have; ask scores about {ALL_ITEMS!r}.")
             asked = targets.touched(observation.support)
-        if asked.scope == TOUCHED_ITEMS and not usable_users(asked.members, asked.candidates).any():
+        measurable = usable_users(asked.members, asked.candidates)
+        if asked.scope == TOUCHED_ITEMS and not measurable.any():
             continue
-        results += [_measured(scored, knowledge, asked, resamples, seed) for scored in observation.scored]
+        for scored in observation.scored:
+            _refuse_other_users(scored, asked)
+            if (measurable & scored.present).any() or not measurable.any():
+                results.append(_measured(scored, knowledge, asked, resamples, seed))
     return results
 
 
@@ -210,12 +214,15 @@ def _count(attack: MultiRoundVote, vote: Vote, seconds: float) -> Scored:
     return Scored(attack, vote.scores(), vote.rounds > 0, int(vote.rounds.max()), seconds)
 
 
-def _measured(scored: Scored, knowledge: Knowledge, targets: Targets, resamples: int, seed: int) -> AttackResult:
+def _refuse_other_users(scored: Scored, targets: Targets) -> None:
     if targets.members.shape != scored.scores.shape:
         raise ViewError(
             f"Targets cover {targets.members.shape} (users, items) but the views {scored.scores.shape}; "
             "build both from the same audited users, in the same order."
         )
+
+
+def _measured(scored: Scored, knowledge: Knowledge, targets: Targets, resamples: int, seed: int) -> AttackResult:
     asked = replace(targets, candidates=targets.candidates & scored.present[:, None])
     found = separation(scored.scores, asked.members, asked.candidates, resamples=resamples, seed=seed)
     own = user_auc(scored.scores, asked.members, asked.candidates)

@@ -26,6 +26,7 @@ from privfed.engines.transcript import Tap, Transcript
 from privfed.evaluation import EvaluationResult, Evaluator, Protocol
 from privfed.federation import Call, Clients, Message, Server, Streams, perform
 from privfed.methods import ClientData, Facts, Method, MethodConfig, method
+from privfed.methods.method import ItemBlocks
 from privfed.privacy import Guarantee, Ledger, PlanError, PrivacyPlan, configure
 from privfed.privacy.interaction import NO_RECORDS
 from privfed.privacy.protections import NO_INTEGERS
@@ -44,7 +45,10 @@ class TapConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    places: tuple[Tap, ...] = Field(("wire",), description="raw, wire, sum, model; empty taps nothing")
+    places: tuple[Tap, ...] = Field(
+        ("wire",),
+        description="raw, wire, sum, model; empty taps nothing, and wire is the sum where a plan hides single uploads",
+    )
     users: int = Field(100, ge=1, description="audited users, drawn by the seed")
     rounds: tuple[int, ...] | None = Field(
         None, description="rounds to tap, from 0; null taps four rounds spread over the run"
@@ -160,11 +164,10 @@ class RunResult:
 
     @property
     def selected(self) -> Evaluated:
-        """The round the protocol reports: the last, or the best by validation HR (the later of equals)."""
+        """The round the protocol reports: the last, or the one of the highest merit on validation (the later of equals)."""
         if self.config.protocol.select == "last":
             return self.history[-1]
-        k = self.config.protocol.k[0]
-        return max(self.history, key=lambda e: (e.results["valid"].metric("hr", k).value, e.round))
+        return max(self.history, key=lambda e: (e.results["valid"].merit, e.round))
 
     @property
     def test(self) -> EvaluationResult:
@@ -226,6 +229,11 @@ class Experiment:
         """Size of the population."""
         return self.parts.train.n_users
 
+    @property
+    def item_blocks(self) -> ItemBlocks | None:
+        """What uploads of the training step say about single items; None where they say nothing."""
+        return self.registered.item_blocks(self.server.schema, self.config.settings())
+
     def audited(self) -> Tensor:
         """Audited users: a seeded draw among users with training items, ascending."""
         active = np.flatnonzero(self.parts.train.counts)
@@ -257,10 +265,7 @@ class Experiment:
             if resumed and path is not None
             else Ledger(config.privacy, self.n_users, path, run=run)
         )
-        places, rounds = frozenset(config.taps.places), config.tapped_rounds()
-        if reg.item_block is None:
-            # What single clients send has no row per item, and its asks differ: nothing there for an attack to read.
-            places -= {"raw", "wire"}
+        places, rounds = self._tapped_places(), config.tapped_rounds()
         transcript = Transcript(self.audited(), places, rounds, reg.pull, reg.step)
         evaluation = PrivateEvaluation(self, parts)
         limit = None if config.memory_limit_gib is None else int(config.memory_limit_gib * 2**30)
@@ -296,7 +301,7 @@ class Experiment:
         return RunResult(
             config,
             history,
-            ledger.guarantee(),
+            self._with_disclosures(ledger.guarantee()),
             simulation.costs,
             simulation.client_guard.counts.fraction,
             transcript,
@@ -305,6 +310,22 @@ class Experiment:
             cpu + time.process_time(),
             wall + time.perf_counter(),
         )
+
+    def _tapped_places(self) -> frozenset[Tap]:
+        """Places to tap: those asked for, as far as there is something for an attack to read.
+
+        Behind a plan that hides single uploads, what is on the wire for the server is their sum.
+        """
+        places = frozenset(self.config.taps.places)
+        if not self.registered.has_item_rows:
+            return places - {"raw", "wire"}
+        hidden = self.config.privacy.protection.release == "total"
+        return places | {"sum"} if hidden and "wire" in places else places
+
+    def _with_disclosures(self, guarantee: Guarantee) -> Guarantee:
+        """The guarantee with what the method itself shows beside uploads among its statements."""
+        shown = self.registered.discloses(self.config.settings())
+        return guarantee.model_copy(update={"statements": [*guarantee.statements, *shown]})
 
     def restore(self, directory: Path) -> int:
         """Load the public and private tensors of a run directory's checkpoint; returns the next round."""

@@ -4,9 +4,9 @@ Two games on every tap: training items against items never seen, and training it
 same user. Where training items are public (DFMR's purchases), there is one: examinations against the rest. The
 adversary knows item popularity and what the server itself sent.
 
-Uploads are attacked where single ones were seen, and the rows that clients send where only these are
-(`privfed.audit.supports`). What a device shows its own user can always be attacked, and no protection of uploads
-covers it; its rows stand under a tap of their own.
+Uploads are attacked where single ones were seen, the sums they went into (`privfed.audit.sums`), and the rows that
+clients send where only these are seen (`privfed.audit.supports`). What a device shows its own user can always be
+attacked, and no protection of uploads covers it; its rows stand under a tap of their own.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -31,10 +31,12 @@ from attacks import (
     measure,
     observe,
     observe_scores,
+    observe_sums,
 )
 from attacks import Observation as Said
 from privfed.audit.report import AttackRow, SupportLeak, Tap
 from privfed.audit.rows_seen import own_items
+from privfed.audit.sums import sums_seen
 from privfed.audit.supports import attack_supports
 from privfed.data import Split
 from privfed.engines import PULL, Observation, load_observations
@@ -42,9 +44,12 @@ from privfed.engines.checkpoint import Checkpoint
 from privfed.engines.simulation import Costs
 from privfed.experiment import Experiment, ExperimentConfig
 from privfed.methods.method import ItemBlocks
+from privfed.updates import Schema
 
 UploadTap = Literal["raw", "wire"]
 UPLOAD_TAPS: tuple[UploadTap, ...] = ("raw", "wire")
+AttackedTap = Literal["raw", "wire", "sum"]
+ATTACKED_TAPS: tuple[AttackedTap, ...] = (*UPLOAD_TAPS, "sum")
 
 _SCORED_AT_ONCE = 32
 """Users whose devices train and score together, so that the update buffers of a few are alive."""
@@ -56,17 +61,10 @@ def views(observations: Sequence[Observation], users: np.ndarray, blocks: ItemBl
         if not np.isin(seen.users.numpy(), users).all():
             raise ValueError(f"round {seen.round} was tapped for users outside the audited ones")
         place = np.searchsorted(users, seen.users.numpy())
-        roles = {
-            "uploads": blocks.output,
-            "pull": PULL if PULL in seen.tensors else None,
-            "inputs": blocks.input,
-            "bias": blocks.bias,
-        }
-        arrays = {
-            role: _spread(seen.tensors[block].numpy(), place, len(users))
-            for role, block in roles.items()
-            if block is not None
-        }
+        said = blocks.read(seen.tensors)
+        if PULL in seen.tensors:
+            said["pull"] = seen.tensors[PULL]
+        arrays = {role: _spread(values.numpy(), place, len(users)) for role, values in said.items()}
         yield ServerView(seen.round, **arrays)
 
 
@@ -94,8 +92,31 @@ def attack(
         blocks = ItemBlocks(blocks)
     knowledge = _knowledge(split)
     said = observe(applicable(blocks), views(observations, users, blocks), knowledge)
-    scopes = (ALL_ITEMS,) if blocks.input is not None else (ALL_ITEMS, TOUCHED_ITEMS)
-    return _rows(said, knowledge, split, users, scopes, tap, [o.round + 1 for o in observations])
+    return _rows(said, knowledge, split, users, _scopes(blocks), tap, [o.round + 1 for o in observations])
+
+
+def attack_sums(
+    observations: Sequence[Observation], split: Split, users: np.ndarray, blocks: ItemBlocks, schema: Schema
+) -> list[AttackRow]:
+    """Every attack that applies on the released sums, whole and by groups of blocks, against everybody in them.
+
+    The scope of a row about some blocks names them; its note says how many clients are in the sums.
+
+    Args:
+        observations: of tap `sum`, by round.
+        split: the truth, and the popularity that the adversary knows.
+        users: audited users, ascending.
+        blocks: which block plays which role.
+        schema: of the training step.
+    """
+    knowledge, rows = _knowledge(split), list[AttackRow]()
+    for seen in sums_seen(observations, users, blocks, schema):
+        said = observe_sums(applicable(blocks), seen.views, knowledge)
+        for row in _rows(said, knowledge, split, users, _scopes(blocks), "sum", seen.rounds):
+            scope = f"{row.scope}, sum of {seen.blocks}" if seen.blocks else row.scope
+            note = "; ".join(filter(None, (seen.note, row.note)))
+            rows.append(row.model_copy(update={"scope": scope, "note": note}))
+    return rows
 
 
 def attack_scores(experiment: Experiment, t: int) -> list[AttackRow]:
@@ -123,9 +144,9 @@ def attack_scores(experiment: Experiment, t: int) -> list[AttackRow]:
 
 
 def attack_trained(
-    experiment: Experiment, tapped: Callable[[UploadTap], Sequence[Observation]], t: int
+    experiment: Experiment, tapped: Callable[[AttackedTap], Sequence[Observation]], t: int
 ) -> list[AttackRow]:
-    """Everything that can be attacked after `t` rounds: the uploads of every tap, and what devices show.
+    """Everything that can be attacked after `t` rounds: the uploads of every tap, their sums, what devices show.
 
     Args:
         experiment: trained.
@@ -133,13 +154,15 @@ def attack_trained(
         t: rounds trained.
     """
     users = experiment.audited().numpy()
-    blocks = experiment.registered.item_blocks(experiment.server.schema)
+    blocks = experiment.item_blocks
     rows = [
         row
         for tap in UPLOAD_TAPS
         if blocks is not None and (seen := tapped(tap))
         for row in attack(seen, tap, experiment.parts, users, blocks)
     ]
+    if blocks is not None:
+        rows += attack_sums(tapped("sum"), experiment.parts, users, blocks, experiment.server.schema)
     return rows + attack_scores(experiment, t)
 
 
@@ -158,9 +181,9 @@ def attack_run(directory: Path, config: ExperimentConfig, split: Split) -> Attac
         ValueError: nothing was tapped there although the plan lets the server see single uploads.
     """
     experiment = Experiment(config, split)
-    seen = {tap: load_observations(directory / "taps", (tap,)) for tap in UPLOAD_TAPS}
-    has_rows = experiment.registered.item_block is not None
-    if has_rows and not any(seen.values()) and config.privacy.protection.release == "individual":
+    seen = {tap: load_observations(directory / "taps", (tap,)) for tap in ATTACKED_TAPS}
+    has_rows = experiment.registered.has_item_rows
+    if has_rows and not any(seen[tap] for tap in UPLOAD_TAPS) and config.privacy.protection.release == "individual":
         raise ValueError(
             f"{directory} holds no tapped uploads; run again with --set 'taps.places=[\"wire\"]' and a new --out"
         )
@@ -168,6 +191,11 @@ def attack_run(directory: Path, config: ExperimentConfig, split: Split) -> Attac
     costs = Costs(*Checkpoint.load(directory / "checkpoint").progress["costs"])
     rows, support = attack_supports(experiment, t, costs)
     return Attacked(attack_trained(experiment, seen.__getitem__, t) + rows, support)
+
+
+def _scopes(blocks: ItemBlocks) -> tuple[str, ...]:
+    """All items, and touched ones; not where the model reads histories, because there every row moves."""
+    return (ALL_ITEMS,) if blocks.input is not None else (ALL_ITEMS, TOUCHED_ITEMS)
 
 
 def _knowledge(split: Split) -> Knowledge:

@@ -364,9 +364,9 @@ def planted_control(users: int = 20, items: int = 300, width: int = 8) -> SelfCh
 
 NOT_RUN = [
     NotRun(
-        what="attacks on the released sum and on the parameters of the model",
-        why="this release attacks single uploads (raw and wire), the rows that clients send (support) and what a "
-        "device shows its user (scores)",
+        what="attacks on the parameters of the model",
+        why="this release attacks single uploads (raw and wire), their released sums (sum), the rows that clients send "
+        "(support) and what a device shows its user (scores)",
     ),
     NotRun(
         what="shadow-model attacks, attribute inference and canary audits",

@@ -66,5 +66,5 @@ def main_attack(cell: Cell, *, single_round: bool = False) -> AttackCell | None:
     rivals = [row for row in at_main_tap(cell) if row.attack != POPULARITY]
     if single_round:
         rivals = [row for row in rivals if len(row.rounds) == 1]
-    main = [row for row in rivals if row.game in MAIN_GAMES and row.scope == ALL_ITEMS]
+    main = [row for row in rivals if row.game in MAIN_GAMES and row.scope.startswith(ALL_ITEMS)]
     return max(main or rivals, key=lambda row: row.auc.mean, default=None)

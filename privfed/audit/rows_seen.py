@@ -77,17 +77,21 @@ def rows_seen(experiment: Experiment, t: int) -> RowsSeen | None:
 
 
 def _touched(experiment: Experiment, t: int) -> Histories:
-    """Rows that clients would send in round `t`: training items with the negatives drawn for that round."""
+    """Rows that clients would send in round `t`: training items with the negatives drawn for that round.
+
+    Where a method spreads an item's row over several blocks, a row sent in any of them was sent.
+    """
     owners, items = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    schema = experiment.server.schema
-    blocks = experiment.registered.item_blocks(schema)
-    table = None if blocks is None else blocks.output
+    n_items, schema, blocks = experiment.parts.train.n_items, experiment.server.schema, experiment.item_blocks
+    tables = [] if blocks is None or blocks.output is None else [blocks.output]
+    if blocks is not None and blocks.rows is not None:
+        tables = [name for name, block in schema.items() if block.shape[:1] == (n_items,)]
     for users in torch.split(torch.arange(experiment.n_users), _REHEARSED_AT_ONCE):
         _, updates = experiment.rehearse(users, t, schema)
         experiment.clients.discard()
         for part in () if updates is None else updates.parts:
-            if isinstance(part, Rows) and part.block == table:
+            if isinstance(part, Rows) and part.block in tables:
                 owners.append(users[part.owner].numpy())
                 items.append(part.ids.numpy())
-    n_items = experiment.parts.train.n_items
-    return Histories.from_pairs(np.concatenate(owners), np.concatenate(items), experiment.n_users, n_items)
+    pairs = np.unique(np.concatenate(owners) * n_items + np.concatenate(items))
+    return Histories.from_pairs(pairs // n_items, pairs % n_items, experiment.n_users, n_items)

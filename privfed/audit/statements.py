@@ -80,7 +80,8 @@ def _seen(attack: AttackCell) -> str:
     if attack.tap == "support":
         return "From which rows a person's device sends"
     if attack.tap == "sum":
-        return f"From the sum over clients ({words.rounds(attack.rounds)})"
+        _, _, blocks = attack.scope.partition(", ")
+        return f"From the {blocks or 'sum'} over clients ({words.rounds(attack.rounds)})"
     if len(attack.rounds) == 1:
         return f"From one upload ({words.rounds(attack.rounds)})"
     return f"From one person's uploads in {len(attack.rounds)} rounds"
@@ -89,15 +90,15 @@ def _seen(attack: AttackCell) -> str:
 def _attack(attack: AttackCell | None, single: AttackCell | None, leak: SupportLeak | None) -> tuple[str, str]:
     if attack is None and leak is not None:
         return (
-            "No attack of this release applies to what is seen behind the protection: it attacks neither sums, nor the "
-            "values that this method uploads, nor the finished model. What leaks there was not measured, and that is "
-            "no evidence of safety.",
+            "No attack of this release applies to what is seen behind the protection: this method uploads no row per "
+            "item, and the finished model is not attacked. What leaks there was not measured, and that is no evidence "
+            "of safety.",
             "",
         )
     if attack is None:
         return (
-            "No single upload was seen behind the protection, and this release attacks neither sums nor the finished "
-            "model, so what leaks there was not measured. That is no evidence of safety.",
+            "Neither an upload nor a sum was tapped behind the protection, and this release does not attack the "
+            "finished model, so what leaks there was not measured. That is no evidence of safety.",
             "",
         )
     times = words.in_hundred(attack.auc.mean)

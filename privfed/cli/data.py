@@ -100,20 +100,30 @@ def show(
     interactions = load_data(Source(data, columns, chosen=True), screen)
     card = interactions.card
     try:
-        held_out, refused = split(interactions, spec).describe(), ""
+        parts, refused = split(interactions, spec), ""
     except DataError as problem:
         if settings:
             raise
-        held_out, refused = None, str(problem)
+        parts, refused = None, str(problem)
+    held_out, untrained = (None, None) if parts is None else (parts.describe(), parts.untrained)
     attributes = [] if interactions.attributes is None else [str(c) for c in interactions.attributes.columns]
-    behaviours = interactions.behaviour_counts
+    behaviours, rating = interactions.behaviour_counts, interactions.rating
+    scale = None if rating is None else {"lowest": float(rating.min()), "highest": float(rating.max())}
     screen.document(
-        card.model_dump(mode="json") | {"split": held_out, "attributes": attributes, "behaviours": behaviours}
+        card.model_dump(mode="json")
+        | {"split": held_out, "untrained": untrained, "attributes": attributes, "behaviours": behaviours}
+        | {"ratings": scale}
     )
     rows = [
         *card_rows(card),
         ("attributes", ", ".join(attributes) or "none"),
+        ("ratings", "none" if scale is None else f"{scale['lowest']:g} to {scale['highest']:g}"),
         ("behaviours", ", ".join(f"{name} {count:,}" for name, count in behaviours.items()) or "none"),
     ]
     screen.result(plain_table(f"{card.name}{synthetic_mark(synthetic=card.synthetic)}", ("field", "value"), rows))
     screen.explain(f"Split: {held_out or refused}")
+    if parts is not None and untrained:
+        screen.explain(
+            f"Of the test items {untrained / len(parts.test):.1%} are in nobody's training part, out of reach of any "
+            "method (--set protocol.catalogue=trained leaves them out of a ranking)."
+        )

@@ -61,11 +61,12 @@ def run(
 ) -> None:
     """Train METHOD behind a privacy plan; write metrics, ledger, guarantee, checkpoint and taps to --out.
 
-    Before training it says what the run will cost in privacy, bytes and time; at the end how good it is
-    beside popularity, and what is guaranteed.
+    Before training it says what the run will cost in privacy, bytes and time; at the end how good it is beside
+    popularity (where ratings are predicted, beside their means), and what is guaranteed.
     """
     del device
     from privfed.audit.page import words
+    from privfed.audit.report import POPULARITY
     from privfed.cli import directory, training
     from privfed.cli import settings as read
     from privfed.cli.failures import CommandError
@@ -125,9 +126,10 @@ def run(
     mark = synthetic_mark(synthetic=synthetic)
     result = training.train(experiment, out, screen, resume=resume, parts=evaluated, mark=mark)
     popular = training.popularity(chosen, interactions)
+    beside = result.test.baselines if popular is None else {POPULARITY: popular.metrics}
     rounds_done = result.selected.round + 1
     screen.result(
-        utility_table(chosen.method_name, result.test, popular, rounds=rounds_done, synthetic=synthetic),
+        utility_table(chosen.method_name, result.test, beside, rounds=rounds_done, synthetic=synthetic),
         *([f"Protocol: {chosen.protocol.sentence()}"] if quiet else []),
         guarantee_box(result.guarantee),
     )
@@ -151,7 +153,7 @@ def run(
             "forecast": forecast.model_dump(mode="json"),
             "selected_round": result.selected.round,
             "utility": {part: r.model_dump(mode="json") for part, r in result.selected.results.items()},
-            "popularity": popular.model_dump(mode="json"),
+            "popularity": None if popular is None else popular.model_dump(mode="json"),
             "guarantee": result.guarantee.model_dump(mode="json"),
             "wire": chosen.wire,
             "lost_rounds": result.costs.lost_rounds,

@@ -143,6 +143,11 @@ def audit_config(file: Layer, flags: Layer, settings: Sequence[Layer]) -> tuple[
             table = "methods" if key == "method" else "plans"
             fields[table] = _spread(fields[table], change, key)
     config = configure(AuditConfig, fields)
+    if config.protocol.task == "rating":
+        raise CommandError(
+            "an audit compares rankings, and protocol.task is rating: choose task=ranking here, and predict ratings "
+            "with 'privfed run'"
+        )
     for settings_of_method in config.methods:
         _check(settings_of_method, config.plans)
     return config, source

@@ -1,7 +1,7 @@
 """Results as tables, boxes and sentences for a terminal."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.panel import Panel
@@ -15,6 +15,8 @@ from privfed.audit.support_words import BEST_GUESS, BITS, COUNT, EPSILON, POSTER
 from privfed.data import DatasetCard
 from privfed.evaluation import EvaluationResult, Metric
 from privfed.privacy import Forecast, Guarantee
+
+_ERRORS = {"mse": "MSE", "rmse": "RMSE", "mae": "MAE"}
 
 
 def card_line(card: DatasetCard) -> str:
@@ -77,27 +79,30 @@ def forecast_lines(forecast: Forecast) -> list[str]:
 
 
 def utility_table(
-    name: str, result: EvaluationResult, popularity: EvaluationResult, *, rounds: int, synthetic: bool
+    name: str, result: EvaluationResult, beside: Mapping[str, Sequence[Metric]], *, rounds: int, synthetic: bool
 ) -> Table:
-    """Utility of a method beside popularity, with 95 % intervals by user."""
+    """Utility of a method, with 95 % intervals by user; `beside` has the same metrics of what it has to beat."""
     mark = synthetic_mark(synthetic=synthetic)
     users, trained = words.count(result.n_users, "user"), words.count(rounds, "round")
-    table = Table(title=f"Test items of {users} after {trained}{mark}")
+    held_out = "ratings" if result.protocol.task == "rating" else "items"
+    table = Table(title=f"Test {held_out} of {users} after {trained}{mark}")
     table.add_column("metric")
-    for column in (name, POPULARITY):
+    for column in (name, *beside):
         table.add_column(f"{column}{mark}", justify="right")
-    for metric in result.metrics:
-        other = popularity.metric(metric.name, metric.k)
-        table.add_row(words.metric(metric.name, metric.k), _interval(metric), _interval(other))
+    for number, metric in enumerate(result.metrics):
+        others = (metrics[number] for metrics in beside.values())
+        table.add_row(_metric(metric), *(_interval(each) for each in (metric, *others)))
     return table
 
 
 def live(result: EvaluationResult) -> str:
-    """The first cut-off of a result in a few words."""
-    k = result.metrics[0].k
-    return f"{result.part} " + " ".join(
-        f"{words.metric(name, k)} {result.metric(name, k).value:.3f}" for name in ("hr", "ndcg")
-    )
+    """The first cut-off of a result, or its errors over all ratings, in a few words."""
+    if result.protocol.task == "rating":
+        shown = [result.metric(name) for name in ("rmse", "mae")]
+    else:
+        k = result.metrics[0].k
+        shown = [result.metric(name, k) for name in ("hr", "ndcg")]
+    return f"{result.part} " + " ".join(f"{_metric(metric)} {metric.value:.3f}" for metric in shown)
 
 
 def guarantee_box(guarantee: Guarantee) -> Panel:
@@ -209,6 +214,13 @@ def _leaks(report: AuditReport, *, synthetic: bool) -> list[Table]:
             rows.append([f"{cell.method}, {cover}", quality, *leaked])
     title = f"What the rows sent give away{synthetic_mark(synthetic=synthetic)}"
     return [plain_table(title, ("method, cover", "utility", *heads), rows)] if rows else []
+
+
+def _metric(metric: Metric) -> str:
+    """For example "NDCG@10", "RMSE" or "RMSE by user"."""
+    if metric.k:
+        return words.metric(metric.name, metric.k)
+    return _ERRORS[metric.name.removeprefix("user_")] + (" by user" if metric.name.startswith("user_") else "")
 
 
 def _interval(metric: Metric) -> str:

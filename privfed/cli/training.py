@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from privfed.audit.page import words
+from privfed.audit.report import POPULARITY
 from privfed.cli.directory import CHECKPOINT, RECORD, write_json, write_text
 from privfed.cli.failures import CommandError, InterruptedRunError
 from privfed.cli.screen import Screen
@@ -105,11 +106,16 @@ def remarks(experiment: Experiment) -> list[str]:
     ]
 
 
-def popularity(config: ExperimentConfig, interactions: Interactions) -> EvaluationResult:
-    """The popularity recommender on the same split under the same protocol: what every method has to beat."""
+def popularity(config: ExperimentConfig, interactions: Interactions) -> EvaluationResult | None:
+    """The popularity recommender on the same split under the same protocol: what every method has to beat.
+
+    None where ratings are predicted: what has to be beaten there are the means that stand in every result.
+    """
+    if config.protocol.task == "rating":
+        return None
     same = config.model_copy(
         update={
-            "method": {"name": "popularity"},
+            "method": {"name": POPULARITY},
             "privacy": PrivacyPlan.named("none"),
             "rounds": 1,
             "taps": config.taps.model_copy(update={"places": ()}),
@@ -197,7 +203,7 @@ def _lines(history: Iterable[Evaluated]) -> str:
             {
                 "round": evaluated.round,
                 "part": part,
-                "metric": f"{metric.name}@{metric.k}",
+                "metric": metric.slug,
                 "value": metric.value,
                 "lo": metric.lo,
                 "hi": metric.hi,

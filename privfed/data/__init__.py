@@ -13,7 +13,7 @@ from privfed.data.histories import Histories
 from privfed.data.interactions import DatasetCard, Interactions, build
 from privfed.data.population import SyntheticSpec
 from privfed.data.ratings import behaviours_from_ratings
-from privfed.data.splits import Split, SplitSpec, split
+from privfed.data.splits import PartRatings, Split, SplitSpec, split
 from privfed.data.synthetic import generate
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "Histories",
     "Interactions",
     "Located",
+    "PartRatings",
     "Split",
     "SplitSpec",
     "SyntheticSpec",

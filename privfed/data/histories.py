@@ -117,16 +117,28 @@ class Histories:
         Raises:
             DataError: The two differ in users or in catalogue.
         """
-        if (self.n_users, self.n_items) != (other.n_users, other.n_items):
-            raise DataError(
-                f"histories of {self.n_users} users x {self.n_items} items cannot be joined with histories "
-                f"of {other.n_users} x {other.n_items}: both must come from the same data set"
-            )
+        self._check_like(other)
         user = np.concatenate([self.owners, other.owners])
         item = np.concatenate([self.items, other.items])
         _, first = np.unique(user * self.n_items + item, return_index=True)
         first.sort()
         return Histories.from_pairs(user[first], item[first], self.n_users, self.n_items)
+
+    def find(self, other: "Histories") -> Int64[np.ndarray, "others"]:
+        """Where each entry of `other` stands among the entries of this one (the first of equal pairs).
+
+        Raises:
+            DataError: The two differ in users or in catalogue, or a user has not the item here.
+        """
+        self._check_like(other)
+        own = self.owners * self.n_items + self.items
+        order = np.argsort(own, kind="stable")
+        wanted = other.owners * self.n_items + other.items
+        at = np.searchsorted(own[order], wanted)
+        if not np.isin(wanted, own).all():
+            raise DataError("a pair looked for is not among the histories: look for entries of the same histories only")
+        position: np.ndarray = order[at]
+        return position
 
     def complement(self) -> "Histories":
         """Items that each user does not have, ascending: of the size of users times catalogue."""
@@ -137,6 +149,13 @@ class Histories:
     def popularity(self) -> Int64[np.ndarray, "items"]:
         """How many entries each item of the catalogue has."""
         return np.bincount(self.items, minlength=self.n_items)
+
+    def _check_like(self, other: "Histories") -> None:
+        if (self.n_users, self.n_items) != (other.n_users, other.n_items):
+            raise DataError(
+                f"histories of {self.n_users} users x {self.n_items} items cannot be joined with histories "
+                f"of {other.n_users} x {other.n_items}: both must come from the same data set"
+            )
 
 
 def _offsets(counts: Int64[np.ndarray, "rows"]) -> Int64[np.ndarray, "rows_and_one"]:

@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import Annotated, Literal
 
 import numpy as np
-from jaxtyping import Bool, Int64
+from jaxtyping import Bool, Float32, Int64
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from privfed.data.errors import DataError
@@ -39,9 +39,12 @@ class SplitSpec(BaseModel):
         target: The behaviour to recommend (view, cart, buy, ...); null where the data set has one or none.
         ties: Which of two rows of a user with equal time is newer: "later_row_is_newer" in the file, or
             "earlier_row_is_newer" as in the released code of PFedRec and GPFedRec.
-        valid_fraction: Share of each user's rows for validation ("ratio", rounded half up, and "user_time").
+        valid_fraction: Share of each user's rows for validation ("ratio", rounded half up, and "user_time"); with
+            `valid_from_train`, of each user's published training rows, rounded half up.
         test_fraction: Share of each user's rows for test ("ratio", rounded half up, and "user_time").
-        seed: Seed of the random choice (ratio only).
+        valid_from_train: Of a published split without a validation part, take one from the training part at
+            random, so that settings can be chosen without a look at the test part ("published" only).
+        seed: Seed of the random choice ("ratio", and `valid_from_train`).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", coerce_numbers_to_str=True)
@@ -51,6 +54,7 @@ class SplitSpec(BaseModel):
     ties: Literal["later_row_is_newer", "earlier_row_is_newer"] = "later_row_is_newer"
     valid_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.1
     test_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.2
+    valid_from_train: bool = False
     seed: Annotated[int, Field(ge=0)] = 0
 
     @model_validator(mode="after")
@@ -60,7 +64,27 @@ class SplitSpec(BaseModel):
                 f"valid_fraction + test_fraction is {self.valid_fraction + self.test_fraction:g}, which "
                 "leaves nothing for training: make the sum smaller than 1"
             )
+        if self.valid_from_train and self.kind != "published":
+            raise ValueError(
+                "valid_from_train takes a validation part out of a published training part, and kind is "
+                f'"{self.kind}": choose kind="published", or leave valid_from_train out'
+            )
         return self
+
+
+@dataclass(frozen=True, eq=False)
+class PartRatings:
+    """The rating of every entry of a split, aligned with the `items` of the part of the same name.
+
+    Attributes:
+        train: Ratings of the training items.
+        valid: Ratings of the validation items.
+        test: Ratings of the test items.
+    """
+
+    train: Float32[np.ndarray, "train"]
+    valid: Float32[np.ndarray, "valid"]
+    test: Float32[np.ndarray, "test"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +100,10 @@ class Split:
         source: Name of the data set.
         auxiliary: Behaviour -> what each user did besides the target in the training prefix, oldest first
             where time is known, without the user's training pairs; empty where there is one behaviour.
+        ratings: What the target's rows were rated, part by part; None where the data set has no ratings.
+
+    Raises:
+        DataError: A part has another number of ratings than of items.
     """
 
     spec: SplitSpec
@@ -85,11 +113,28 @@ class Split:
     users_without_holdout: int
     source: str = "the data set"
     auxiliary: Mapping[str, Histories] = field(default_factory=dict)
+    ratings: PartRatings | None = None
+
+    def __post_init__(self) -> None:
+        if self.ratings is None:
+            return
+        for part in ("train", "valid", "test"):
+            items, rated = len(getattr(self, part)), len(getattr(self.ratings, part))
+            if items != rated:
+                raise DataError(
+                    f"the {part} part of {self.source} has {items} items and {rated} ratings: give one rating for each "
+                    "item, or ratings=None where a part was changed"
+                )
 
     @cached_property
     def seen(self) -> Histories:
         """Every item of each user, of any part (of the target alone)."""
         return self.train.union(self.valid).union(self.test)
+
+    @cached_property
+    def untrained(self) -> int:
+        """Test entries of items that nobody has in training: no method that learns from interactions can rank them."""
+        return int((self.train.popularity()[self.test.items] == 0).sum())
 
     @cached_property
     def leaked(self) -> int:
@@ -108,7 +153,13 @@ class Split:
             f"the {self.spec.valid_fraction:g} before; {ties})",
             "ratio": f"a random split per user (test {self.spec.test_fraction:g}, validation "
             f"{self.spec.valid_fraction:g}, seed {self.spec.seed})",
-            "published": "the split it was published with",
+            "published": "the split it was published with"
+            + (
+                f" (validation {self.spec.valid_fraction:g} of each user's published training rows, at random, "
+                f"seed {self.spec.seed})"
+                if self.spec.valid_from_train
+                else ""
+            ),
         }[self.spec.kind]
         sizes = f"{len(self.train):,} train, {len(self.valid):,} validation, {len(self.test):,} test interactions"
         left_out = f"{self.users_without_holdout:,} of {self.train.n_users:,} users have no test item and only train"
@@ -147,7 +198,9 @@ def split(interactions: Interactions, spec: SplitSpec) -> Split:
     rows = _chronological(interactions, earlier_is_newer=spec.ties == "earlier_row_is_newer")
     chosen = rows[wanted[rows]]
     part = _parts(interactions, spec, chosen)
-    train, valid, test = (_histories(interactions, chosen[part == p]) for p in (_TRAIN, _VALID, _TEST))
+    by_part = [chosen[part == p] for p in (_TRAIN, _VALID, _TEST)]
+    train, valid, test = (_histories(interactions, rows_of) for rows_of in by_part)
+    rating = interactions.rating
     return Split(
         spec,
         train,
@@ -155,7 +208,8 @@ def split(interactions: Interactions, spec: SplitSpec) -> Split:
         test,
         users_without_holdout=int((test.counts == 0).sum()),
         source=interactions.name,
-        auxiliary=_auxiliary(interactions, spec, rows, rows[~wanted[rows]], chosen[part == _TRAIN]),
+        auxiliary=_auxiliary(interactions, spec, rows, rows[~wanted[rows]], by_part[0]),
+        ratings=None if rating is None else PartRatings(*(rating[rows_of] for rows_of in by_part)),
     )
 
 
@@ -178,9 +232,11 @@ def _parts(
     user = interactions.user[rows]
     if spec.kind == "published":
         part: np.ndarray = _published(interactions)[rows]
+        if spec.valid_from_train:
+            _take_validation(part, user, interactions, spec)
         return part
     if spec.kind == "ratio":
-        return _ratio(user, interactions.n_users, spec)
+        return _ratio(user, interactions.n_users, spec, spec.test_fraction)
     if interactions.time is None:
         published = "" if interactions.split is None else 'the split it was published with (kind="published") or '
         raise DataError(
@@ -250,10 +306,12 @@ def _leave_one_out(user: Int64[np.ndarray, "interactions"], n_users: int) -> Int
     return np.where(count < _LEAST_FOR_HOLDOUT, _TRAIN, np.select([age == 0, age == 1], [_TEST, _VALID], _TRAIN))
 
 
-def _ratio(user: Int64[np.ndarray, "interactions"], n_users: int, spec: SplitSpec) -> Int64[np.ndarray, "interactions"]:
+def _ratio(
+    user: Int64[np.ndarray, "interactions"], n_users: int, spec: SplitSpec, test_fraction: float
+) -> Int64[np.ndarray, "interactions"]:
     shuffled = np.lexsort((np.random.default_rng(spec.seed).random(len(user)), user))
     rank, count = _from_last(user, n_users)
-    tested = np.minimum(np.floor(spec.test_fraction * count + 0.5), count - 1)
+    tested = np.minimum(np.floor(test_fraction * count + 0.5), count - 1)
     validated = np.minimum(np.floor(spec.valid_fraction * count + 0.5), count - 1 - tested)
     part = np.empty(len(user), dtype=np.int64)
     part[shuffled] = np.select([rank < tested, rank < tested + validated], [_TEST, _VALID], _TRAIN)
@@ -281,3 +339,16 @@ def _published(interactions: Interactions) -> Int64[np.ndarray, "interactions"]:
             'test, or choose kind="leave_one_out" or kind="ratio"'
         )
     return interactions.split.codes.astype(np.int64)
+
+
+def _take_validation(
+    part: Int64[np.ndarray, "targets"], user: Int64[np.ndarray, "targets"], interactions: Interactions, spec: SplitSpec
+) -> None:
+    """Move a seeded share of each user's training rows to validation, in place; one row at least stays."""
+    if (part == _VALID).any():
+        raise DataError(
+            f"{interactions.name} was published with a validation part, so none is taken from its training part: "
+            "leave valid_from_train out"
+        )
+    train = np.flatnonzero(part == _TRAIN)
+    part[train] = _ratio(user[train], interactions.n_users, spec, test_fraction=0.0)

@@ -2,9 +2,22 @@
 
 from privfed.engines.checkpoint import Checkpoint, CheckpointError
 from privfed.engines.simulation import Costs, MemoryLimitError, Simulation, TooFewClientsError, Wire
-from privfed.engines.transcript import PULL, TAPS, Observation, Tap, Transcript, load_observations
+from privfed.engines.transcript import (
+    HELD_BY,
+    HOLDERS,
+    HOLDS,
+    PULL,
+    TAPS,
+    Observation,
+    Tap,
+    Transcript,
+    load_observations,
+)
 
 __all__ = [
+    "HELD_BY",
+    "HOLDERS",
+    "HOLDS",
     "PULL",
     "TAPS",
     "Checkpoint",

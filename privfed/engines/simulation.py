@@ -19,11 +19,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
 import torch
 from jaxtyping import Int64
 from torch import Tensor
 
 from privfed.data import Histories
+from privfed.engines.holdings import BlockGroup, Holdings
 from privfed.engines.shared_sums import SharedAsk, SharedSums
 from privfed.engines.transcript import Tap, Transcript
 from privfed.federation import (
@@ -40,7 +42,7 @@ from privfed.federation import (
     Total,
     perform,
 )
-from privfed.privacy import ClientGuard, Ledger, PrivacyPlan, RingCode, ServerGuard, SharedSum
+from privfed.privacy import ClientGuard, Ledger, PrivacyPlan, RingCode, SecureSum, ServerGuard, SharedSum
 from privfed.updates import TILE, ClientUpdates, Schema, schema_digest, upload_bytes
 from secure_agg import parameters
 from secure_agg.inprocess import aggregate
@@ -55,6 +57,8 @@ Observer = Callable[[Clients, Call, Message, ClientUpdates], None]
 
 DEFAULT_CHUNK = 64
 _COPIES_PER_CHUNK = 4
+_RUN_WORDS = 4
+"""32-bit words that name one masked sum."""
 
 
 class TooFewClientsError(FederationError):
@@ -121,6 +125,7 @@ class Simulation:
         self._cohort: Cohort | None = None
         self._members: Tensor = torch.empty(0, dtype=torch.int64)
         self._asks = 0
+        self._holdings: Holdings | None = None
         self._buffer: dict[str, Tensor] = {}
         self._shared: SharedSums | None = None
         if isinstance(plan.protection, SharedSum):
@@ -139,7 +144,7 @@ class Simulation:
             self.clients.discard()
             raise
         if self.transcript is not None:
-            self.transcript.record_public("model", t, server.public().shared)
+            self.transcript.record_public(t, server.public().shared)
 
     def draw(self, round: int) -> Cohort:
         """Draw the round's cohort by the plan's sampling rule.
@@ -178,17 +183,36 @@ class Simulation:
             self._shared.code(schema, self.plan.sampling.most(self.population))
         code = self.server_guard.code(schema)
         ask, opened = self._begin(step, cohort, schema), dict[str, Tensor]()
+        tapped = self.transcript is not None and self.transcript.wants("sum", cohort.round, step)
+        self._holdings = Holdings(schema) if tapped or self._held_only else None
         if self._shared is not None:
             sums, opened = self._open_shares(self._shared, step, ask, cohort, message, schema)
         elif code is not None and self.wire != "law" and (code.coordinates or self.wire == "protocol"):
             sums = self._sum_words(code, step, ask, cohort, message, schema)
         else:
             sums = self._sum_numbers(code, step, ask, cohort, message, schema)
+        for group in self._groups(opening=False):
+            for name in group.blocks:
+                sums[name].zero_()
+                opened[name] = torch.zeros(schema[name].shape[:1], dtype=torch.bool)
         released = {name: s.float() if schema[name].kind == "real" else s for name, s in sums.items()}
         self.clients.commit()
-        if self.transcript is not None:
-            self.transcript.record_public("sum", cohort.round, released)
+        if tapped and self.transcript is not None and self._holdings is not None:
+            self.transcript.record_sum(cohort.round, step, self._members, released, self._holdings)
+        self._holdings = None
         return self.server_guard.total(released, cohort, len(self._members), schema, opened)
+
+    @property
+    def _held_only(self) -> bool:
+        """Whether clients take part in the sums of the blocks that they hold only."""
+        protection = self.plan.protection
+        return isinstance(protection, SecureSum) and protection.blocks == "held"
+
+    def _groups(self, *, opening: bool) -> list[BlockGroup]:
+        """Where clients send held blocks only, the blocks that enough of them hold, or those that too few hold."""
+        if self._holdings is None or not self._held_only:
+            return []
+        return [g for g in self._holdings.groups() if self.server_guard.opens(len(g.holders)) == opening]
 
     def _open_shares(
         self, shared: SharedSums, step: str, ask: int, cohort: Cohort, message: Message, schema: Schema
@@ -270,16 +294,29 @@ class Simulation:
             self.costs.seconds["privacy"] += time.perf_counter() - started
         if self.wire == "protocol":
             started = time.perf_counter()
-            total = aggregate(words, self._terms(code, cohort, ask, schema)).total
+            total = self._masked(code, words, cohort, ask, schema)
             self.costs.seconds["sum"] += time.perf_counter() - started
         return code.decode(total)
 
-    def _terms(self, code: RingCode, cohort: Cohort, ask: int, schema: Schema) -> Terms:
-        """Terms of one masked sum of the round's members."""
-        chosen = parameters.choose(len(self._members))
-        run = self._streams.words(Purpose.RUN, cohort.round, ask, [SERVER], 4).tobytes()
+    def _masked(self, code: RingCode, words: Mapping[int, Words], cohort: Cohort, ask: int, schema: Schema) -> Words:
+        """The sum of the members' words as the protocol opens it: one vector, or one for every set of holders."""
+        if not self._held_only:
+            return aggregate(words, self._terms(code, cohort, ask, schema, len(words))).total
+        total = code.ring.zeros(code.length)
+        for number, group in enumerate(self._groups(opening=True)):
+            at = np.r_[tuple(code.places[name] for name in group.blocks)]
+            held = {user: words[user][at] for user in self._members[group.holders].tolist()}
+            blocks = {name: schema[name] for name in group.blocks}
+            total[at] = aggregate(held, self._terms(code, cohort, ask, blocks, len(held), number)).total
+        return total
+
+    def _terms(self, code: RingCode, cohort: Cohort, ask: int, schema: Schema, clients: int, number: int = 0) -> Terms:
+        """Terms of masked sum `number` of an ask: of the blocks of `schema`, by so many clients."""
+        chosen = parameters.choose(clients)
+        words = self._streams.words(Purpose.RUN, cohort.round, ask, [SERVER], _RUN_WORDS * (number + 1))[0]
+        run, length = words[_RUN_WORDS * number :].tobytes(), sum(block.size for block in schema.values())
         layout = bytes.fromhex(schema_digest(schema))
-        return Terms.of(chosen, bits=code.ring.bits, length=code.length, run=run, round=cohort.round, layout=layout)
+        return Terms.of(chosen, bits=code.ring.bits, length=length, run=run, round=cohort.round, layout=layout)
 
     def ask_each(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Individual:
         """Release every protected upload under its pseudonym.
@@ -349,6 +386,8 @@ class Simulation:
             for observer in self.observers:
                 observer(self.clients, call, own, updates)
             self._tap("raw", call, own, updates.materialise)
+            if self._holdings is not None:
+                self._holdings.add(updates)
             started = time.perf_counter()
             within = self.client_guard.clip_(updates, clip_norm)
             self.costs.seconds["privacy"] += time.perf_counter() - started

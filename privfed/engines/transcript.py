@@ -2,8 +2,11 @@
 
 `raw` is the update before any protection (an oracle, not an adversary), `wire` what leaves the device, `sum` the
 released total, `model` the parameters everybody receives. With no tap set nothing is copied.
+
+Beside a sum stands who is in it, block by block: what an attack is measured by, not what the server sees.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,12 +18,19 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from privfed.engines.holdings import Holdings
 from privfed.federation import Call, Message
 
 Tap = Literal["raw", "wire", "sum", "model"]
 TAPS: tuple[Tap, ...] = ("raw", "wire", "sum", "model")
 PULL = "@pull"
 """Name of the server's own direction beside the blocks of an observation."""
+HOLDS = "@holds"
+"""Name of who sent which block into a sum, bool `[n, blocks]` for the audited users in it, blocks by name."""
+HELD_BY = "@held_by"
+"""Name of how many clients sent each block into a sum, int64 `[blocks]`."""
+HOLDERS = "@holders"
+"""Name of which blocks have the same clients in a sum: equal numbers for equal clients, int64 `[blocks]`."""
 
 NOBODY = torch.empty(0, dtype=torch.int64)
 
@@ -32,7 +42,7 @@ class Observation:
     Attributes:
         tap: where it was seen.
         round: of the exchange.
-        users: audited users it concerns, `[n]`; empty for `sum` and `model`.
+        users: audited users it concerns, `[n]`; those who took part in a `sum`, none for `model`.
         tensors: block name -> `[n, *shape]` (or `[*shape]` for `sum` and `model`).
     """
 
@@ -51,7 +61,7 @@ class Transcript:
         taps: places to tap.
         rounds: rounds to tap; None taps every round.
         pull: a method's `pull`: its value travels with every raw or wire observation as `PULL`.
-        step: the client step whose uploads are copied; None copies those of every step.
+        step: the client step whose uploads and sums are copied; None copies those of every step.
     """
 
     audited: Int64[Tensor, " users"]
@@ -61,9 +71,10 @@ class Transcript:
     step: str | None = None
     observations: list[Observation] = field(default_factory=list)
 
-    def wants(self, tap: Tap, round: int) -> bool:
-        """Whether this exchange is to be copied."""
-        return tap in self.taps and (self.rounds is None or round in self.rounds)
+    def wants(self, tap: Tap, round: int, step: str | None = None) -> bool:
+        """Whether this exchange is to be copied; one with clients has a step."""
+        mine = step is None or self.step in (None, step)
+        return mine and tap in self.taps and (self.rounds is None or round in self.rounds)
 
     def record_uploads(
         self,
@@ -82,7 +93,7 @@ class Transcript:
             uploads: positions (into `positions`, or into the call) -> blocks of those clients.
             positions: which of the called clients `uploads` can show; None shows all.
         """
-        if not self.wants(tap, call.round) or self.step not in (None, call.step):
+        if not self.wants(tap, call.round, call.step):
             return
         shown = torch.arange(len(call.clients)) if positions is None else positions
         at = torch.isin(call.clients[shown], self.audited).nonzero().squeeze(1)
@@ -93,11 +104,42 @@ class Transcript:
             tensors[PULL] = self.pull(message, shown[at]).clone()
         self.observations.append(Observation(tap, call.round, call.clients[shown][at], tensors))
 
-    def record_public(self, tap: Tap, round: int, tensors: Mapping[str, Tensor]) -> None:
-        """Copy what everybody (`model`) or the server (`sum`) sees, if this exchange is wanted."""
-        if self.wants(tap, round):
+    def record_public(self, round: int, tensors: Mapping[str, Tensor]) -> None:
+        """Copy the model that everybody sees, if this round is wanted."""
+        if self.wants("model", round):
             copies = {name: value.clone() for name, value in tensors.items()}
-            self.observations.append(Observation(tap, round, NOBODY, copies))
+            self.observations.append(Observation("model", round, NOBODY, copies))
+
+    def record_sum(
+        self,
+        round: int,
+        step: str,
+        members: Int64[Tensor, " members"],
+        sums: Mapping[str, Tensor],
+        holdings: Holdings,
+    ) -> None:
+        """Copy a released sum with the audited users in it, if this exchange is wanted.
+
+        Args:
+            round: of the exchange.
+            step: of its clients.
+            members: who took part.
+            sums: released.
+            holdings: who of them sent which block.
+        """
+        if not self.wants("sum", round, step):
+            return
+        held, number = holdings.held, dict[str, int]()
+        for place, group in enumerate(holdings.groups()):
+            number |= dict.fromkeys(group.blocks, place)
+        names = sorted(holdings.blocks)
+        columns = torch.tensor([holdings.blocks.index(name) for name in names])
+        here = torch.isin(members, self.audited)
+        copies = {name: value.clone() for name, value in sums.items()}
+        copies[HOLDS] = held[here][:, columns]
+        copies[HELD_BY] = held.sum(0)[columns]
+        copies[HOLDERS] = torch.tensor([number[name] for name in names])
+        self.observations.append(Observation("sum", round, members[here], copies))
 
     def joined(self, tap: Tap) -> list[Observation]:
         """One observation per tapped round, users ascending."""
@@ -114,11 +156,14 @@ class Transcript:
         return out
 
     def save(self, folder: Path) -> None:
-        """Write one safetensors file per tap and round into `folder`, each whole or not at all."""
+        """Write a safetensors file per tap and round (and sum of a round) into `folder`, each whole or not at all."""
         folder.mkdir(parents=True, exist_ok=True)
         for tap in self.taps:
+            earlier = Counter[int]()
             for seen in self.joined(tap):
-                path = folder / f"{tap}-{seen.round:06d}.safetensors"
+                another = f"-{earlier[seen.round]:03d}" if earlier[seen.round] else ""
+                path = folder / f"{tap}-{seen.round:06d}{another}.safetensors"
+                earlier[seen.round] += 1
                 if not path.exists():
                     tensors = {name: t.contiguous() for name, t in seen.tensors.items()}
                     partial = path.with_suffix(".partial")
@@ -134,7 +179,7 @@ def load_observations(folder: Path, taps: Iterable[Tap] = TAPS) -> list[Observat
     """Read what `Transcript.save` wrote, by tap and then by round."""
     out = []
     for tap in taps:
-        for path in sorted(folder.glob(f"{tap}-*.safetensors")):
+        for path in sorted(folder.glob(f"{tap}-*.safetensors"), key=lambda path: path.stem):
             with safe_open(path, framework="pt") as file:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no __iter__)
             users = tensors.pop("@users")

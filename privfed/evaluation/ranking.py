@@ -23,8 +23,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int64, UInt64
 
-COMPARISONS_PER_BLOCK = 4_000_000
-"""Score comparisons done at once; bounds temporary memory to a few tens of megabytes."""
+ENTRIES_PER_BLOCK = 4_000_000
+"""Scores looked at at once; bounds temporary memory to some tens of megabytes."""
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
@@ -36,7 +36,7 @@ class Positions:
 
     Attributes:
         row: Row of the user in the scored chunk.
-        position: Position by the tie rule, from 1.
+        position: Position by the tie rule, from 1; of an item that even at best stands behind `deepest`, the best.
         best: Position if all its equals stood behind.
         worst: Position if all its equals that are not relevant themselves stood ahead.
     """
@@ -56,40 +56,103 @@ def positions(
     *,
     pessimistic: bool,
     seed: int,
+    deepest: int | None = None,
 ) -> Positions:
     """Rank each row and say where its relevant items stand.
 
+    Each row is sorted once and its relevant items are looked up in it, so that a user with thousands of held-out
+    items costs little more than one with a single item.
+
     Args:
-        scores: Higher is better.
+        scores: Finite; higher is better.
         items: Item id of each column, per user (addresses the tie-break).
         relevant: Held-out items.
         ranked: Columns that take part; must include the relevant ones.
         users: User id of each row (addresses the tie-break).
         pessimistic: Ties count against relevant items; otherwise they are broken by the seeded order.
         seed: Seed of the tie-break.
+        deepest: Largest cut-off of interest: ties behind it are left unbroken. None breaks them all.
     """
-    row, column = np.nonzero(relevant)
-    own = scores[row, column]
-    ahead = np.empty(len(row), dtype=np.int64)
-    equals = np.empty(len(row), dtype=np.int64)
-    equals_ahead = np.zeros(len(row), dtype=np.int64)
-    step = max(1, COMPARISONS_PER_BLOCK // max(1, scores.shape[1]))
-    for start in range(0, len(row), step):
+    found = []
+    step = max(1, ENTRIES_PER_BLOCK // max(1, scores.shape[1]))
+    for start in range(0, len(scores), step):
         block = slice(start, start + step)
-        rows = row[block]
-        theirs, takes_part = scores[rows], ranked[rows]
-        ahead[block] = ((theirs > own[block, None]) & takes_part).sum(axis=1)
-        tied = (theirs == own[block, None]) & takes_part
-        equals[block] = (tied & ~relevant[rows]).sum(axis=1)
-        pair, other = np.nonzero(tied & (tied.sum(axis=1, keepdims=True) > 1))
-        if not len(pair):
-            continue
-        at = rows[pair]
-        word = _tie_words(users[at], items[at, other], relevant[at, other], pessimistic=pessimistic, seed=seed)
-        mine = column[block][pair]
-        own_word = _tie_words(users[at], items[at, mine], relevant[at, mine], pessimistic=pessimistic, seed=seed)
-        equals_ahead[block] = np.bincount(pair[word < own_word], minlength=len(rows))
-    return Positions(row, 1 + ahead + equals_ahead, 1 + ahead, 1 + ahead + equals)
+        addresses = _Addresses(items[block], relevant[block], users[block], pessimistic, seed)
+        penalty = np.where(ranked[block], -scores[block], np.float32(np.inf))
+        found.append(_ranked(penalty, addresses, scores.shape[1] if deepest is None else deepest, start))
+    return Positions(*(np.concatenate(column) for column in zip(*found, strict=True)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Addresses:
+    """What decides the order of equals: see :func:`positions`."""
+
+    items: Int64[np.ndarray, "users candidates"]
+    relevant: Bool[np.ndarray, "users candidates"]
+    users: Int64[np.ndarray, "users"]
+    pessimistic: bool
+    seed: int
+
+    def words(self, row: Int64[np.ndarray, "n"], column: Int64[np.ndarray, "n"]) -> UInt64[np.ndarray, "n"]:
+        """The tie-break words of single entries; under the pessimistic rule relevant items come last."""
+        word = _mixed(np.full(len(row), self.seed)) + self.users[row].astype(np.uint64)
+        word = _mixed(_mixed(word) + self.items[row, column].astype(np.uint64))
+        last = (self.relevant[row, column] & self.pessimistic).astype(np.uint64)
+        words: np.ndarray = (word >> np.uint64(1)) | (last << np.uint64(63))
+        return words
+
+
+def _ranked(
+    penalty: Float32[np.ndarray, "users candidates"], addresses: _Addresses, deepest: int, first_row: int
+) -> tuple[Int64[np.ndarray, "relevant"], ...]:
+    """Row, position, best and worst of the relevant items of a block; a lower penalty is better."""
+    row, column = np.nonzero(addresses.relevant)
+    own = penalty[row, column]
+    ordered = np.sort(penalty, axis=1)
+    ahead = _count(ordered, row, own, below=True)
+    equals = _count(ordered, row, own, below=False) - ahead
+
+    tied = np.flatnonzero(equals > 1)
+    tied = tied[np.lexsort((own[tied], row[tied]))]
+    begins = np.diff(row[tied], prepend=-1) != 0
+    begins[1:] |= np.diff(own[tied]) != 0
+    group = np.cumsum(begins) - 1
+    rivals = equals - 1
+    rivals[tied] = equals[tied] - np.bincount(group, minlength=0)[group]
+
+    leaders = tied[begins]
+    leaders = leaders[ahead[leaders] < deepest]
+    equals_ahead = np.zeros(len(row), dtype=np.int64)
+    step = max(1, ENTRIES_PER_BLOCK // max(1, penalty.shape[1]))
+    for start in range(0, len(leaders), step):
+        chosen = leaders[start : start + step]
+        member, at = np.nonzero(penalty[row[chosen]] == own[chosen, None])
+        rows = row[chosen][member]
+        order = np.lexsort((addresses.words(rows, at), member))
+        place = np.empty(len(order), dtype=np.int64)
+        place[order] = np.arange(len(order)) - np.searchsorted(member, np.arange(len(chosen)))[member[order]]
+        held = addresses.relevant[rows, at]
+        entry = np.searchsorted(row * penalty.shape[1] + column, rows[held] * penalty.shape[1] + at[held])
+        equals_ahead[entry] = place[held]
+    return row + first_row, 1 + ahead + equals_ahead, 1 + ahead, 1 + ahead + rivals
+
+
+def _count(
+    ordered: Float32[np.ndarray, "users candidates"],
+    row: Int64[np.ndarray, "n"],
+    value: Float32[np.ndarray, "n"],
+    *,
+    below: bool,
+) -> Int64[np.ndarray, "n"]:
+    """How many entries of a row (ascending) lie below a value (or not above it): a binary search for all at once."""
+    width = ordered.shape[1]
+    count = np.zeros(len(row), dtype=np.int64)
+    for bit in reversed(range(width.bit_length())):
+        further = count + (1 << bit)
+        probed = ordered[row, np.minimum(further, width) - 1]
+        reached = (probed < value) if below else (probed <= value)
+        count = np.where(reached & (further <= width), further, count)
+    return count
 
 
 def user_metrics(
@@ -128,20 +191,6 @@ def ties_decide(found: Positions, n_rows: int, k: tuple[int, ...]) -> Bool[np.nd
     decided = np.zeros(n_rows, dtype=bool)
     decided[found.row[straddles]] = True
     return decided
-
-
-def _tie_words(
-    users: Int64[np.ndarray, "pairs"],
-    items: Int64[np.ndarray, "pairs"],
-    relevant: Bool[np.ndarray, "pairs"],
-    *,
-    pessimistic: bool,
-    seed: int,
-) -> UInt64[np.ndarray, "pairs"]:
-    """63-bit order of each (user, item) among equals; under the pessimistic rule relevant items come last."""
-    word = _mixed(_mixed(_mixed(np.full(len(users), seed)) + users.astype(np.uint64)) + items.astype(np.uint64))
-    last = relevant.astype(np.uint64) if pessimistic else np.zeros(len(users), dtype=np.uint64)
-    return (word >> np.uint64(1)) | (last << np.uint64(63))
 
 
 def _mixed(word: Int64[np.ndarray, "pairs"] | UInt64[np.ndarray, "pairs"]) -> UInt64[np.ndarray, "pairs"]:

@@ -1,16 +1,27 @@
-"""Measured ranking quality, with its interval and the protocol it was measured under."""
+"""Measured quality, with its interval and the protocol it was measured under."""
 
+from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from privfed.evaluation.protocol import Protocol
 
-MetricName = Literal["hr", "ndcg", "recall", "mrr"]
+MetricName = Literal["hr", "ndcg", "recall", "mrr", "mse", "rmse", "mae", "user_mse", "user_rmse", "user_mae"]
 
 
 class Metric(BaseModel):
-    """One metric at one cut-off: the mean over users with its 95 % bootstrap interval by user."""
+    """One metric with its 95 % bootstrap interval by user.
+
+    Attributes:
+        name: Of a ranking: hr, ndcg, recall or mrr, means over users. Of predicted ratings: mse, rmse and mae over
+            all held-out ratings, and with `user_` before it the mean over users of each user's own.
+        k: Cut-off of a ranking; 0 for errors of ratings, which have none.
+        value: What was measured.
+        lo: Lower end of the interval.
+        hi: Upper end.
+        n_users: Users measured.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -21,34 +32,48 @@ class Metric(BaseModel):
     hi: float
     n_users: int
 
+    @property
+    def slug(self) -> str:
+        """Its name for files: "hr@10", or "rmse"."""
+        return f"{self.name}@{self.k}" if self.k else self.name
+
 
 class EvaluationResult(BaseModel):
     """All metrics of one evaluation.
 
     Attributes:
-        metrics: HR, NDCG, Recall and MRR at each cut-off.
+        metrics: HR, NDCG, Recall and MRR at each cut-off; or the errors of predicted ratings.
         popularity: The same for ranking by popularity on the same users and candidates, if popularity was
         given.
+        baselines: Of predicted ratings, the same errors for predicting means of training ratings, by the name of
+            the mean; empty for a ranking.
         n_users: Users evaluated (those with a held-out item).
         tie_fraction: Share of users for whom the tie rule decides whether a held-out item makes a cut: it
             shares its score with other candidates, some of which fit above the cut and some not.
-        part: Which held-out part was ranked.
+        part: Which held-out part was measured.
         protocol: How.
-        warning: One sentence where ties decide too much to trust the numbers, else None.
+        warning: One sentence where the numbers are not to be trusted (ties decide too much; the predictions are
+            worse than a constant), else None.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     metrics: tuple[Metric, ...]
     popularity: tuple[Metric, ...] | None
+    baselines: Mapping[str, tuple[Metric, ...]] = Field(default_factory=dict)
     n_users: int
     tie_fraction: float
     part: Literal["valid", "test"]
     protocol: Protocol
     warning: str | None
 
-    def metric(self, name: MetricName, k: int) -> Metric:
-        """The metric of this name and cut-off.
+    @property
+    def merit(self) -> float:
+        """What rounds are chosen by, the higher the better: HR at the first cut-off, or the RMSE below zero."""
+        return -self.metric("rmse").value if self.protocol.task == "rating" else self.metrics[0].value
+
+    def metric(self, name: MetricName, k: int = 0) -> Metric:
+        """The metric of this name and cut-off (0 for errors of ratings).
 
         Raises:
             ValueError: If it was not measured.
@@ -56,5 +81,6 @@ class EvaluationResult(BaseModel):
         for metric in self.metrics:
             if (metric.name, metric.k) == (name, k):
                 return metric
-        measured = ", ".join(f"{metric.name}@{metric.k}" for metric in self.metrics)
-        raise ValueError(f"{name}@{k} was not measured; choose one of {measured}, or set k in the protocol.")
+        measured = ", ".join(metric.slug for metric in self.metrics)
+        asked = f"{name}@{k}" if k else name
+        raise ValueError(f"{asked} was not measured; choose one of {measured}, or set task and k in the protocol.")

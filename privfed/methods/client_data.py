@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from jaxtyping import Float32
 
-from privfed.data import Histories, Split
+from privfed.data import DataError, Histories, Split
 
 VIEW = "view"
 
@@ -25,6 +26,11 @@ class ClientData:
         auxiliary: other behaviours in the training prefix (view, cart, ...), by name.
         answering: where a cover decides which examinations may train, those that may; None where all do.
         fakes: items whose rows a cover adds; None where there is none.
+        ratings: what each user rated its training items, aligned with `positives.items`; None where the data have no
+            ratings.
+
+    Raises:
+        DataError: there is not one rating for each training item.
     """
 
     positives: Histories
@@ -32,11 +38,22 @@ class ClientData:
     auxiliary: Mapping[str, Histories] = field(default_factory=dict)
     answering: Histories | None = None
     fakes: Histories | None = None
+    ratings: Float32[np.ndarray, "interactions"] | None = None
+
+    def __post_init__(self) -> None:
+        if self.ratings is not None and len(self.ratings) != len(self.positives):
+            raise DataError(
+                f"{len(self.ratings)} ratings stand beside {len(self.positives)} training items: give one rating for "
+                "each, or none at all"
+            )
 
     @classmethod
     def from_split(cls, split: Split, negatives: str) -> "ClientData":
         """`negatives="train"` excludes training items only; `"all"` also the held-out ones (as published)."""
-        return cls(split.train, split.train if negatives == "train" else split.seen, split.auxiliary)
+        excluded = split.train if negatives == "train" else split.seen
+        return cls(
+            split.train, excluded, split.auxiliary, ratings=None if split.ratings is None else split.ratings.train
+        )
 
     @property
     def n_users(self) -> int:
@@ -77,4 +94,6 @@ class ClientData:
         """
         if public_target:
             return replace(self, answering=kept, fakes=fakes)
-        return replace(self, positives=kept, excluded=self.excluded.union(fakes.complement()), fakes=fakes)
+        ratings = None if self.ratings is None else self.ratings[self.positives.find(kept)]
+        excluded = self.excluded.union(fakes.complement())
+        return replace(self, positives=kept, excluded=excluded, fakes=fakes, ratings=ratings)

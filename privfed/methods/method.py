@@ -1,8 +1,9 @@
 """What a method registers: a name, a configuration, and how to build its two halves."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from importlib.metadata import entry_points
 from typing import Any, Literal
 
@@ -42,14 +43,27 @@ class ItemBlocks:
     """Names of the blocks of an upload that say something about single items, each `[items, ...]`.
 
     Attributes:
-        output: rows on the way out: the item table, or the last layer's weights `[items, width]`.
+        output: rows on the way out: the item table, or the last layer's weights `[items, width]`; None where they are
+            spread over several blocks and `rows` makes them.
         input: rows on the way in: the first layer's weights `[items, width]`; None where there are none.
         bias: the last layer's bias `[items]`; None where there is none.
+        rows: blocks `[n, *shape]` -> rows on the way out `[n, items, width]`; None where one block has them.
     """
 
-    output: str
+    output: str | None
     input: str | None = None
     bias: str | None = None
+    rows: Callable[[Mapping[str, Tensor]], Tensor] | None = None
+
+    def read(self, blocks: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What n uploads or sums say about single items: `uploads` and, where there are such blocks, `inputs`, `bias`.
+
+        Args:
+            blocks: `[n, *shape]` each.
+        """
+        found = {"inputs": self.input, "bias": self.bias, "uploads": self.output}
+        said = {role: blocks[name] for role, name in found.items() if name is not None}
+        return said if self.rows is None else said | {"uploads": self.rows(blocks)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +104,10 @@ class Method:
         item_block: the block of an upload with one row per item, which item attacks look at; on the way out of
             the model, where rows go in too. Here and below a `*` stands for anything and means the last block of
             the server's schema that fits: `decoder.*.weight` is the last layer, however deep the decoder. None where
-            no upload of the training step has a row per item.
+            no upload of the training step has a row per item in one block.
+        item_rows: (settings, schema, blocks `[n, *shape]` of n uploads or sums) -> one row per item
+            `[n, items, width]`, for methods whose rows are spread over several blocks; it goes before `item_block`.
+            Blocks that somebody does not hold come as zeros.
         input_block: the block with one row per item on the way into the model: the first layer of an autoencoder.
         bias_block: the block with one number per item: the last layer's bias.
         extra_asks: settings -> asks of the first round besides the training step's.
@@ -98,6 +115,8 @@ class Method:
             client's training, known to it; None where there is none.
         interaction_level: whether every step of its clients can train as `Call.noisy_steps` says, with a bound and
             noise for single interactions.
+        discloses: settings -> sentences about what the method itself shows beside uploads, whatever the plan: a group
+            chosen by activity, the capacity of a device. They stand among the run's statements.
     """
 
     name: str
@@ -118,24 +137,37 @@ class Method:
     integers: bool = False
     chunk: int | None = None
     item_block: str | None = "items"
+    item_rows: Callable[[Any, Schema, Mapping[str, Tensor]], Tensor] | None = None
     input_block: str | None = None
     bias_block: str | None = None
     pull: Callable[[Message, Tensor], Tensor] | None = None
     interaction_level: bool = False
     extra_asks: Callable[[Any], int] = lambda config: 0  # noqa: ARG005 (most methods have none, whatever their settings)
+    discloses: Callable[[Any], Sequence[str]] = lambda config: ()  # noqa: ARG005 (most methods show nothing else)
 
-    def item_blocks(self, schema: Schema) -> ItemBlocks | None:
+    @property
+    def has_item_rows(self) -> bool:
+        """Whether uploads of the training step say something about single items, so that item attacks can read them."""
+        return self.item_rows is not None or self.item_block is not None
+
+    def item_blocks(self, schema: Schema, settings: Any = None) -> ItemBlocks | None:
         """The blocks of `schema` that play each role; None where uploads have no row per item.
+
+        Args:
+            schema: of the server.
+            settings: of the run; only `item_rows` needs them.
 
         Raises:
             BlockError: a role's name fits none of them.
         """
-        if self.item_block is None:
+        if not self.has_item_rows:
             return None
+        made = None if self.item_rows is None else partial(self.item_rows, settings, schema)
         return ItemBlocks(
-            self._last(self.item_block, schema),
+            None if made is not None or self.item_block is None else self._last(self.item_block, schema),
             None if self.input_block is None else self._last(self.input_block, schema),
             None if self.bias_block is None else self._last(self.bias_block, schema),
+            made,
         )
 
     def _last(self, pattern: str, schema: Schema) -> str:

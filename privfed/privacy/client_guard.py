@@ -145,6 +145,9 @@ class ClientGuard:
     def upload_bytes(self, updates: ClientUpdates) -> int:
         """Bytes these clients upload: dense where noise or a ring covers every coordinate, else as represented."""
         protection = self.plan.protection
+        if isinstance(protection, SecureSum) and protection.blocks == "held":
+            sizes = torch.tensor([ring_bytes(protection, {name: block}) for name, block in updates.schema.items()])
+            return int(updates.holds().sum(0) @ sizes)
         if isinstance(protection, SecureSum | DistributedGaussian):
             return ring_bytes(protection, updates.schema) * len(updates)
         noise = protection.noise

@@ -58,6 +58,15 @@ class RingCode:
         """Words of one upload."""
         return self.coordinates + sum(self.schema[name].size for name in self.integer)
 
+    @property
+    def places(self) -> dict[str, slice]:
+        """Where the words of every block lie in an upload."""
+        found, at = {}, 0
+        for name in (*self.real, *self.integer):
+            found[name] = slice(at, at + self.schema[name].size)
+            at = found[name].stop
+        return found
+
     def encode(self, uploads: Mapping[str, Tensor], position: int, key: bytes) -> Words:
         """Words `[length]` of one client of dense uploads `[n, *shape]`; `key` seeds its rounding and noise."""
         pieces = [code.encode(uploads[name][position].numpy().reshape(-1)) for name, code in self._codes.items()]

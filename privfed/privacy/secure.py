@@ -26,17 +26,28 @@ from secure_agg.noise import DistributedMechanism, fit_to_ring
 from secure_agg.sparse import share_bytes
 
 RingBits = Literal[16, 32, 64]
+Blocks = Literal["all", "held"]
 
 FEWEST_SUMMED = 3
 """A sum of one client is that client's upload, and each of two can subtract its own."""
 
 
 class SecureSum(ClippedL2):
-    """Secure aggregation alone: single uploads are hidden, their exact sum is not."""
+    """Secure aggregation alone: single uploads are hidden, their exact sum is not.
+
+    Clients of unequal size own different blocks. Either all send words for all blocks, zeros where they own nothing; or
+    every block is a sum of its own over the clients that hold it, which is shorter, shows who holds what, and leaves a
+    block closed that fewer than `fewest` hold. The opened sums are the same to the bit.
+    """
 
     release: ClassVar[Release] = "total"
     kind: Literal["secure_sum"] = "secure_sum"
     bits: RingBits = Field(default=32, description="width of a ring word: 16, 32 or 64")
+    blocks: Blocks = Field(
+        default="all",
+        description="all: every client sends words for every block, so the length of an upload says nothing; held: a "
+        "client takes part only in the sums of the blocks that it holds, and the server sees which these are",
+    )
 
     @property
     def covers_integers(self) -> bool:
@@ -50,12 +61,13 @@ class SecureSum(ClippedL2):
 
     @property
     def label(self) -> str:
-        """Names the clip."""
-        return f"secure sum (L2 <= {number(self.clip_norm)}{self.spread}, {self.bits}-bit ring)"
+        """Names the clip, and that clients send held blocks only where they do."""
+        held = ", held blocks only" if self.blocks == "held" else ""
+        return f"secure sum (L2 <= {number(self.clip_norm)}{self.spread}, {self.bits}-bit ring{held})"
 
     @property
     def fewest(self) -> int:
-        """Clients without which a round is not opened."""
+        """Clients without which a round is not opened; nor a block, where clients send held blocks only."""
         return FEWEST_SUMMED
 
     @property
@@ -194,7 +206,7 @@ class DistributedGaussian(ClippedL2):
 
 
 def ring_bytes(protection: SecureSum | DistributedGaussian, schema: Schema) -> int:
-    """Bytes of one client's masked upload: a ring word per number."""
+    """Bytes of one client's masked upload of these blocks: a ring word per number."""
     return sum(block.size for block in schema.values()) * (protection.bits // 8)
 
 

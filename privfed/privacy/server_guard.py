@@ -43,15 +43,11 @@ class ServerGuard:
         """Record one ask of `cohort`; must return before a release is opened.
 
         Raises:
-            PlanError: means would divide by weights that depend on data, under a plan that guarantees something, or
-                the plan's bounds are those of other blocks.
+            PlanError: means would divide by weights or counts that depend on data, under a plan that guarantees
+                something, or the plan's bounds are those of other blocks.
         """
-        weights = [name for name, block in schema.items() if block.divides]
-        if weights and self.plan.protection.unbounded_reason is None:
-            raise PlanError(
-                f"block {weights[0]!r} weights clients by their data, which the noise of the plan "
-                f"{self.plan.name!r} is not sized for: weight every client alike"
-            )
+        if self.plan.protection.unbounded_reason is None:
+            self._refuse_exact_denominators(schema)
         if (clip := self.plan.protection.clip) is not None and clip.per_block is not None:
             clip.bounds([name for name, block in schema.items() if block.kind == "real"])
         self.ledger.charge(
@@ -62,6 +58,20 @@ class ServerGuard:
             schema=SchemaSummary.of(schema),
             participants=None if self.plan.amplifies else participants.numpy(),
         )
+
+    def _refuse_exact_denominators(self, schema: Schema) -> None:
+        """What means divide by would be released exactly, beside sums with noise."""
+        for name, block in schema.items():
+            if block.divides:
+                raise PlanError(
+                    f"block {name!r} weights clients by their data, which the noise of the plan "
+                    f"{self.plan.name!r} is not sized for: weight every client alike"
+                )
+            if block.counts:
+                raise PlanError(
+                    f"block {name!r} counts clients exactly, which the noise of the plan {self.plan.name!r} does not "
+                    f"cover: aggregate with fixed denominators, and where tiers are counted set min_tier = 1"
+                )
 
     def clip_norm(self, step: str) -> float | None:
         """The clip norm to announce with an ask of `step`; None where the plan does not adapt it."""

@@ -130,6 +130,12 @@ def _nothing_guaranteed(plan: PrivacyPlan, composition: Composition, *, seeded: 
     said = [f"No formal guarantee: epsilon is infinite, because {reasons}."]
     if isinstance(plan.protection, SecureSum):
         said.append("What is hidden are single uploads, from a server that fewer clients than a threshold work for.")
+        if plan.protection.blocks == "held":
+            said.append(
+                "A client takes part only in the sums of the blocks that it holds, so the server sees who holds which "
+                "block (a size, a tier, a group) and how many do. A block that fewer than "
+                f"{plan.protection.fewest} clients hold is not opened; a sum over few says more about each of them."
+            )
     if isinstance(plan.protection, SharedSum):
         said += _shared(plan.protection, seeded=seeded)
     if plan.protection.noise is not None:

@@ -6,7 +6,7 @@ It never travels: only what a guard makes of it does. Operations consume: `scale
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from privfed.updates.code_products import CodeProducts
@@ -146,6 +146,14 @@ class ClientUpdates:
         for part in parts if len(ids) else ():
             found += part.rows_at(owner, ids)
         return found
+
+    def holds(self) -> Bool[Tensor, "clients blocks"]:
+        """Who sends anything of which block, in the order of the schema. Zeros count, no row at all does not."""
+        names = list(self.schema)
+        held = torch.zeros(len(self), len(names), dtype=torch.bool)
+        for part in self.parts:
+            held[part.owner, names.index(part.block)] = True
+        return held
 
     def stacked(self, block: str) -> Float[Tensor, "clients ..."]:
         """One block of every client, `[clients, *shape]`; zero where a client sent nothing."""

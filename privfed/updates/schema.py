@@ -28,6 +28,8 @@ class Block:
         bound: largest absolute value of an integer block, for the head-room proof of a ring.
         divides: a weight per client (its number of examples, say) whose sum is what means divide by, instead of
             a number of clients. It depends on data, so plans that guarantee anything refuse it.
+        counts: an integer block that counts clients: who touched a row, who is in a tier. Such counts are released
+            exactly and means divide by them, so plans that guarantee anything refuse it too.
     """
 
     shape: tuple[int, ...]
@@ -35,12 +37,18 @@ class Block:
     weight: float = 1.0
     bound: int | None = None
     divides: bool = False
+    counts: bool = False
 
     def __post_init__(self) -> None:
         if any(side < 1 for side in self.shape):
             raise UpdateError(f"a block has shape {self.shape}; every side must be at least 1")
         if not 0 < self.weight < math.inf:
             raise UpdateError(f"a block has weight {self.weight}; it must be a finite number above 0")
+        if self.counts and self.kind != "integer":
+            raise UpdateError(
+                f"a block that counts clients was declared as {self.kind}; counts travel exactly, so declare it as "
+                f"integer"
+            )
 
     @property
     def size(self) -> int:
@@ -53,7 +61,7 @@ Schema = Mapping[str, Block]
 
 def schema_digest(schema: Schema) -> str:
     """SHA-256 over names and everything declared of them, in order: both sides of a wire compare it."""
-    layout = [[name, list(b.shape), b.kind, b.weight, b.bound, b.divides] for name, b in schema.items()]
+    layout = [[name, list(b.shape), b.kind, b.weight, b.bound, b.divides, b.counts] for name, b in schema.items()]
     return hashlib.sha256(json.dumps(layout).encode()).hexdigest()
 
 

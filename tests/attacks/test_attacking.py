@@ -45,10 +45,13 @@ def test_a_star_means_the_last_layer_however_deep(depth):
 def test_every_registered_method_names_blocks_that_it_has(small_split):
     for name, registered in methods().items():
         schema = Experiment(ExperimentConfig(method={"name": name}), small_split).server.schema
-        blocks = registered.item_blocks(schema)
+        blocks = registered.item_blocks(schema, registered.config())
         if blocks is None:
-            assert registered.item_block is None
+            assert registered.item_block is registered.item_rows is None
             continue
+        if registered.item_rows is not None:
+            zeros = {block: torch.zeros(2, *declared.shape) for block, declared in schema.items()}
+            assert blocks.read(zeros)["uploads"].shape[:2] == (2, 70)
         named = [block for block in (blocks.output, blocks.input, blocks.bias) if block is not None]
         assert [schema[block].shape[0] for block in named] == len(named) * [70]
     with pytest.raises(BlockError, match=r"'fedmf' names the block 'decoder\.\*\.bias' .* declares items;"):
@@ -153,10 +156,10 @@ def test_uploads_are_attacked_where_they_are_seen_and_devices_always(small_split
     assert attack_run(tmp_path, done.config, small_split) == Attacked(rows, None)
 
 
-def test_a_plan_that_hides_uploads_leaves_only_what_devices_show(small_split, tmp_path):
+def test_a_plan_that_hides_uploads_leaves_the_sum_and_what_devices_show(small_split, tmp_path):
     hidden = experiment(small_split, "central-gaussian:clip_norm=1,noise_multiplier=1")
     hidden.run(tmp_path)
-    assert {row.tap for row in attack_run(tmp_path, hidden.config, small_split).rows} == {"scores"}
+    assert {row.tap for row in attack_run(tmp_path, hidden.config, small_split).rows} == {"sum", "scores"}
     bare = experiment(small_split, places=())
     (tmp_path / "bare").mkdir()
     bare.run(tmp_path / "bare")

@@ -56,7 +56,21 @@ def test_a_strong_attack_and_one_that_fails(report: AuditReport) -> None:
 def test_the_tap_before_protection_never_speaks_for_a_setting(make: SimpleNamespace) -> None:
     raw = [make.attack(name, 0.99, [1], tap="raw") for name in ("rank-1 sign", "popularity")]
     report = make.report([make.run("gpfedrec", "local_laplace", 0, attacks=raw)])
-    assert "No single upload was seen behind the protection" in said(report, "attack", "local_laplace").text
+    assert (
+        "Neither an upload nor a sum was tapped behind the protection" in said(report, "attack", "local_laplace").text
+    )
+
+
+def test_the_worst_sum_speaks_where_only_sums_are_seen_and_says_which(make: SimpleNamespace) -> None:
+    tier = "all items, sum of tier.1.mlp and tier.1.gmf"
+    whole = [make.attack(name, auc, [40], tap="sum") for name, auc in (("row norm", 0.84), ("popularity", 0.842))]
+    part = [make.attack("row norm", 0.9, [40], tap="sum", scope=tier), make.attack("popularity", 0.8, [40], tap="sum")]
+    found = {}
+    for case, rows in (("whole", whole), ("part", [*whole, *part])):
+        report = make.report([make.run("gpfedrec", "local_laplace", 0, attacks=rows)])
+        found[case] = said(report, "attack", "local_laplace").text
+    assert found["whole"].startswith("From the sum over clients (round 40), the server tells")
+    assert found["part"].startswith("From the sum of tier.1.mlp and tier.1.gmf over clients (round 40), the server")
 
 
 def test_as_good_as_popularity_is_said_when_the_gain_is_unclear(make: SimpleNamespace) -> None:

@@ -90,3 +90,22 @@ def test_users_outside_are_refused_rather_than_wrapped(user):
     for ask in (lambda: h.of(user), lambda: h.mask(np.array([user])), lambda: h.subset(np.array([user]))):
         with pytest.raises(DataError, match="2 users"):
             ask()
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 6), st.booleans()), max_size=30, unique_by=lambda r: r[:2]))
+def test_entries_are_found_where_they_stand(rows):
+    user, item, chosen = (np.array([row[n] for row in rows], dtype=np.int64) for n in range(3))
+    every = Histories.from_pairs(user, item, 4, 7)
+    some = Histories.from_pairs(user[chosen > 0][::-1], item[chosen > 0][::-1], 4, 7)
+    at = every.find(some)
+    assert every.items[at].tolist() == some.items.tolist()
+    assert every.owners[at].tolist() == some.owners.tolist()
+
+
+def test_what_is_not_there_is_not_found():
+    one = Histories.from_pairs(np.array([0, 1]), np.array([3, 4]), 2, 5)
+    with pytest.raises(DataError, match="not among the histories"):
+        one.find(Histories.from_pairs(np.array([1]), np.array([3]), 2, 5))
+    with pytest.raises(DataError, match="same data set"):
+        one.find(Histories.from_pairs(np.array([1]), np.array([3]), 3, 5))

@@ -183,3 +183,25 @@ def test_ml_100k_behaviours_has_the_sizes_of_the_research_note(ml_100k):
 
 def test_ml_100k_behaviours_is_found_by_its_name(real_data, ml_100k):
     assert load("ml-100k-behaviours", path=real_data).card.sha256 == behaviours_from_ratings(ml_100k).card.sha256
+
+
+def test_last_fm_has_the_official_sizes_and_fewer_pairs_than_tags(real_data):
+    played = load(real_data / "raw" / "lastfm-2k" / "user_artists.dat.gz")
+    assert (played.n_users, played.n_items, len(played)) == (1892, 17_632, 92_834)
+    tags = load(real_data / "raw" / "lastfm-2k" / "user_taggedartists.part1.dat.gz")
+    assert (tags.n_users, tags.n_items, tags.card.rows_read) == (1892, 12_523, 186_478)
+    active = load(real_data / "raw" / "lastfm-2k" / "user_taggedartists.part1.dat.gz", min_per_user=5)
+    assert (active.n_users, active.card.distinct_items, len(active)) == (1600, 12_454, 70_508)
+
+
+def test_published_splits_leave_room_for_validation(real_data):
+    ml_1m = split(load(real_data / "ml-1m"), SplitSpec(kind="published"))
+    assert [len(part) for part in (ml_1m.train, ml_1m.valid, ml_1m.test)] == [720_152, 80_016, 200_041]
+    books = load(real_data / "goodreads-100")
+    published = split(books, SplitSpec(kind="published"))
+    assert [len(part) for part in (published.train, published.valid, published.test)] == [482_745, 0, 206_869]
+    assert published.untrained == 83_394
+    tuned = split(books, SplitSpec(kind="published", valid_from_train=True))
+    assert len(tuned.train) + len(tuned.valid) == 482_745
+    assert len(tuned.valid) == pytest.approx(48_274.5, abs=50)
+    assert tuned.test.items.tobytes() == published.test.items.tobytes()

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -159,3 +161,42 @@ def test_a_spec_that_leaves_nothing_to_train_is_refused():
         SplitSpec(kind="ratio", valid_fraction=0.5, test_fraction=0.5)
     with pytest.raises(ValidationError, match="kind"):
         SplitSpec(kind="latest")
+
+
+@settings(max_examples=50, deadline=None)
+@given(counts=st.lists(st.integers(1, 30), min_size=1, max_size=6), share=st.floats(0, 0.79), seed=st.integers(0, 3))
+def test_validation_can_be_taken_from_a_published_training_part(counts, share, seed):
+    user = np.repeat(np.arange(len(counts)), counts)
+    item = np.concatenate([np.arange(count) for count in counts])
+    tested = np.random.default_rng(seed).random(len(user)) < 0.3
+    data = build("toy", user, item, split=np.where(tested, "test", "train"), catalogue=30)
+    published = parts(split(data, SplitSpec(kind="published")))
+    spec = SplitSpec(kind="published", valid_from_train=True, valid_fraction=share, seed=seed)
+    taken = split(data, spec)
+    for (train, held, test), (before, none, same) in zip(parts(taken), published, strict=True):
+        assert (test, none) == (same, [])
+        assert sorted(train + held) == sorted(before)
+        assert len(held) == max(0, min(int(share * len(before) + 0.5), len(before) - 1))
+    assert parts(split(data, spec)) == parts(taken)
+    assert f"(validation {share:g} of each user's published training rows, at random, seed {seed})" in taken.describe()
+
+
+def test_a_published_validation_part_is_not_replaced():
+    data = build("toy", [1, 1, 1], [1, 2, 3], split=["train", "valid", "test"])
+    assert len(split(data, SplitSpec(kind="published")).valid) == 1
+    with pytest.raises(DataError, match="published with a validation part"):
+        split(data, SplitSpec(kind="published", valid_from_train=True))
+    with pytest.raises(ValidationError, match='kind is "ratio": choose kind="published"'):
+        SplitSpec(kind="ratio", valid_from_train=True)
+
+
+def test_ratings_stand_beside_their_items_and_a_changed_part_is_refused():
+    data = build("toy", [2, 1, 1, 1], [1, 2, 3, 4], rating=[5, 4, 3, 2], timestamp=[0, 3, 1, 2], catalogue=5)
+    result = split(data, SplitSpec())
+    assert [result.train.items.tolist(), result.ratings.train.tolist()] == [[3, 1], [3, 5]]
+    assert [result.valid.items.tolist(), result.ratings.valid.tolist()] == [[4], [2]]
+    assert [result.test.items.tolist(), result.ratings.test.tolist()] == [[2], [4]]
+    assert result.untrained == 1
+    assert split(build("toy", [1], [1]), SplitSpec(kind="ratio")).ratings is None
+    with pytest.raises(DataError, match="train part of toy has 1 items and 2 ratings"):
+        replace(result, train=result.train.subset(np.array([0])))

@@ -26,7 +26,13 @@ def test_presets_are_what_they_claim():
 def test_every_choice_changes_the_sentence():
     base = HONEST.sentence()
     changes = [
+        {"task": "rating"},
+        {"task": "rating", "catalogue": "trained"},
+        {"task": "rating", "select": "best_valid"},
         {"candidates": "sampled"},
+        {"catalogue": "trained"},
+        {"candidates": "sampled", "catalogue": "trained"},
+        {"when_testing": "valid_ranked"},
         {"k": (5,)},
         {"negatives": "all"},
         {"ties": "pessimistic"},

@@ -1,6 +1,7 @@
 """Positions and metrics against loops that anyone can read."""
 
 import math
+import time
 
 import numpy as np
 import pytest
@@ -85,7 +86,7 @@ def test_blocks_do_not_change_positions(monkeypatch):
     relevant = rng.random(scores.shape) < 0.1
     arguments = (scores, items, relevant, np.ones_like(relevant), np.arange(30))
     whole = positions(*arguments, pessimistic=False, seed=0)
-    monkeypatch.setattr("privfed.evaluation.ranking.COMPARISONS_PER_BLOCK", 120)
+    monkeypatch.setattr("privfed.evaluation.ranking.ENTRIES_PER_BLOCK", 120)
     blocks = positions(*arguments, pessimistic=False, seed=0)
     assert whole.position.tolist() == blocks.position.tolist()
 
@@ -124,3 +125,33 @@ def test_ties_decide_only_where_a_cut_lies_inside_the_tie():
     row = np.arange(4)
     found = Positions(row, row, best=np.array([1, 8, 11, 20]), worst=np.array([9, 12, 15, 20]))
     assert ties_decide(found, 5, (10,)).tolist() == [False, True, False, False, False]
+
+
+@given(chunks(), st.integers(1, 12), st.booleans())
+@settings(max_examples=50, deadline=None)
+def test_a_deepest_cut_changes_nothing_above_it_and_positions_follow_from_their_definition(chunk, deepest, pessimistic):
+    scores, _, relevant, ranked, _ = chunk
+    whole = positions(*chunk, pessimistic=pessimistic, seed=2)
+    cut = positions(*chunk, pessimistic=pessimistic, seed=2, deepest=deepest)
+    above = whole.best <= deepest
+    assert (cut.position[above] == whole.position[above]).all()
+    assert (cut.position[~above] == whole.best[~above]).all()
+    for found in (whole, cut):
+        entries = zip(*np.nonzero(relevant), found.row, found.best, found.worst, strict=True)
+        for row, column, at, best, worst in entries:
+            theirs, mine = scores[row][ranked[row]], scores[row, column]
+            equal_rivals = (scores[row][ranked[row] & ~relevant[row]] == mine).sum()
+            assert (row, best) == (at, 1 + (theirs > mine).sum())
+            assert worst == best + equal_rivals
+
+
+def test_thousands_of_held_out_items_in_a_large_catalogue_are_cheap():
+    rng = np.random.default_rng(0)
+    scores = np.stack([rng.permutation(60_000) for _ in range(4)]).astype(np.float32)
+    relevant = rng.random(scores.shape) < 0.03
+    items, ranked = np.broadcast_to(np.arange(60_000), scores.shape), np.ones_like(relevant)
+    began = time.process_time()
+    found = positions(scores, items, relevant, ranked, np.arange(4), pessimistic=False, seed=0, deepest=20)
+    assert time.process_time() - began < 0.5
+    order = np.argsort(-scores[0])
+    assert np.flatnonzero(relevant[0][order]).tolist() == sorted(found.position[found.row == 0] - 1)

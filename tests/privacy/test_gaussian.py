@@ -9,7 +9,7 @@ import torch
 from scipy import stats
 
 from privfed.engines import Simulation
-from privfed.federation import Call, Message, PrivateHalves, PrivateState, Streams
+from privfed.federation import Call, Cohort, Message, PrivateHalves, PrivateState, Streams
 from privfed.privacy import ClientGuard, Ledger, PlanError, PrivacyPlan, forecast, plan_for_target
 from privfed.privacy.mechanisms import Gaussian, SchemaSummary, Shares, mechanism_for
 from privfed.updates import Block, ClientUpdates, Dense, LowRank
@@ -304,6 +304,19 @@ def test_weights_by_data_size_are_refused_where_something_is_guaranteed():
         with pytest.raises(PlanError, match="weights clients by their data"):
             f.simulation.run(f.server, 0)
         assert not f.ledger.entries
+
+
+def test_exact_counts_of_clients_are_refused_where_something_is_guaranteed():
+    schema = {"a": Block((40, 5)), "n": Block((40,), kind="integer", bound=1, counts=True)}
+    for words in (CENTRAL, LOCAL, DISTRIBUTED, "local-laplace:epsilon0=1,clip_norm=1"):
+        f = federation(words, schema=schema)
+        with pytest.raises(PlanError, match=r"'n' counts clients exactly.*fixed denominators.*min_tier = 1"):
+            f.simulation.run(f.server, 0)
+        assert not f.ledger.entries
+    for words in ("none", "none:release=total", "secure-sum:clip_norm=1", "secure-sum:clip_norm=1,blocks=held"):
+        f = federation(words)
+        f.simulation.server_guard.charge(Cohort(0, 0, "all", 60.0), "train", 0, schema, torch.arange(60))
+        assert len(f.ledger.entries) == 1
 
 
 def test_a_secure_sum_alone_guarantees_nothing_and_says_what_it_hides():

@@ -1,9 +1,10 @@
 """Schemas and tiles."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privfed.updates import TILE, Block, padded, schema_digest, tiles, upload_bytes
+from privfed.updates import TILE, Block, UpdateError, padded, schema_digest, tiles, upload_bytes
 
 
 def test_a_digest_tells_schemas_apart_that_would_decode_differently():
@@ -14,12 +15,18 @@ def test_a_digest_tells_schemas_apart_that_would_decode_differently():
         {"a": Block((2, 3), kind="integer"), "b": Block((4,))},
         {"a": Block((2, 3), weight=2.0), "b": Block((4,))},
         {"a": Block((2, 3), bound=5), "b": Block((4,))},
+        {"a": Block((2, 3), kind="integer", counts=True), "b": Block((4,))},
         {"x": Block((2, 3)), "b": Block((4,))},
         {"a": Block((2, 3))},
     ]
     digests = {schema_digest(schema) for schema in [base, *others]}
     assert len(digests) == len(others) + 1
     assert schema_digest({"a": Block((2, 3)), "b": Block((4,))}) == schema_digest(base)
+
+
+def test_counts_are_whole_numbers():
+    with pytest.raises(UpdateError, match=r"counts clients was declared as real; .* declare it as integer"):
+        Block((3,), counts=True)
 
 
 def test_dense_upload_bytes():

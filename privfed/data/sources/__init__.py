@@ -6,7 +6,15 @@ from typing import Unpack
 
 from privfed.data.errors import DataError
 from privfed.data.interactions import Interactions
-from privfed.data.sources import behaviour_files, movielens_1m, movielens_100k, recbole_atomic, table
+from privfed.data.sources import (
+    adjacency_lists,
+    behaviour_files,
+    hetrec_lastfm,
+    movielens_1m,
+    movielens_100k,
+    recbole_atomic,
+    table,
+)
 from privfed.data.sources.files import Files, archive, folder
 from privfed.data.sources.options import BuildOptions
 
@@ -15,6 +23,10 @@ _FIXED = {
     movielens_100k.MARKER: movielens_100k.read,
     movielens_1m.MARKER: movielens_1m.read,
     behaviour_files.MARKER: behaviour_files.read,
+    adjacency_lists.MARKER: adjacency_lists.read,
+    hetrec_lastfm.LISTENED: hetrec_lastfm.read_listened,
+    hetrec_lastfm.TAGGED: hetrec_lastfm.read_tagged,
+    hetrec_lastfm.TAGGED_IN_PARTS: hetrec_lastfm.read_tagged,
 }
 _MARKERS = (*_FIXED, table.MARKER)
 
@@ -33,8 +45,9 @@ def read(path: Path, columns: Mapping[str, str] | None = None, **options: Unpack
     """Read a data set from a folder, a zip archive or a file, whatever the layout.
 
     Args:
-        path: A folder or archive that holds `u.data`, `ratings.dat`, `trn_buy`, a `.inter` file or
-            `interactions.parquet`; one of these files; or a csv, tsv or parquet file.
+        path: A folder or archive that holds `u.data`, `ratings.dat`, `trn_buy`, `train.txt`,
+            `user_artists.dat` or `user_taggedartists.dat`, a `.inter` file or `interactions.parquet`; one of these
+            files; or a csv, tsv or parquet file.
         columns: Role -> column, for layouts with named columns.
         options: For `build`.
 
