@@ -378,7 +378,7 @@ def on_catalogue(parts: Split, n_items: int) -> Split:
 
     auxiliary = {name: moved(rows) for name, rows in parts.auxiliary.items()}
     held = {"train": moved(parts.train), "valid": moved(parts.valid), "test": moved(parts.test)}
-    return replace(parts, **held, auxiliary=auxiliary)
+    return replace(parts, **held, auxiliary=auxiliary, ratings=None)
 
 
 def main() -> None:

@@ -164,7 +164,7 @@ class RunResult:
 
     @property
     def selected(self) -> Evaluated:
-        """The round the protocol reports: the last, or the one of the highest merit on validation (the later of equals)."""
+        """The round the protocol reports: the last, or the best on validation by `merit` (the later of equals)."""
         if self.config.protocol.select == "last":
             return self.history[-1]
         return max(self.history, key=lambda e: (e.results["valid"].merit, e.round))

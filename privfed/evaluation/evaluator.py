@@ -11,7 +11,7 @@ from privfed.evaluation.errors import EvaluationError
 from privfed.evaluation.predicted_ratings import PredictedRatings
 from privfed.evaluation.protocol import Protocol
 from privfed.evaluation.ranked_items import RankedItems
-from privfed.evaluation.result import EvaluationResult
+from privfed.evaluation.result import EvaluationResult, MetricName
 
 
 class Evaluator:
@@ -155,6 +155,18 @@ class Evaluator:
             part=self.part,
             protocol=self.protocol,
         )
+
+    def by_user(self, name: MetricName, k: int) -> Float64[np.ndarray, "evaluated"]:
+        """One metric of a ranking for every user added so far, ascending: to compare two methods user by user.
+
+        Raises:
+            EvaluationError: If ratings are predicted, or the metric was not measured at this cut-off.
+        """
+        if not isinstance(self._task, RankedItems):
+            raise EvaluationError("by_user is about rankings and this evaluator compares ratings; choose task='ranking'.")
+        values = self._values[self._task.row(name, k)]
+        measured: np.ndarray = values[np.isfinite(values)]
+        return measured
 
     def _check_users(self, users: Int64[np.ndarray, "n"]) -> None:
         if len(users) and not (users.min() >= 0 and users.max() < self._held_out.n_users):

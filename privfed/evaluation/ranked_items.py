@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float32, Float64, Int64, Real
 from attacks.bootstrap import percentile_interval
 from privfed.data import Histories, Split
 from privfed.evaluation.candidates import sampled_items
+from privfed.evaluation.errors import EvaluationError
 from privfed.evaluation.protocol import Protocol
 from privfed.evaluation.ranking import positions, ties_decide, user_metrics
 from privfed.evaluation.result import Metric, MetricName
@@ -49,6 +50,17 @@ class RankedItems:
         self._keys = [(name, cut) for cut in protocol.k for name in _NAMES]
         self._sampled = self._draw() if protocol.candidates == "sampled" else None
         self.statistics = 2 * len(self._keys) + 1
+
+    def row(self, name: MetricName, k: int) -> int:
+        """Where a metric stands among a user's statistics.
+
+        Raises:
+            EvaluationError: If it is not measured.
+        """
+        if (name, k) not in self._keys:
+            measured = ", ".join(f"{one}@{cut}" for one, cut in self._keys)
+            raise EvaluationError(f"{name}@{k} is not measured; measured are {measured}.")
+        return self._keys.index((name, k))
 
     def candidates(self, users: Int64[np.ndarray, "n"]) -> Int64[np.ndarray, "n c"] | None:
         """Items to score: the held-out ones, then the sampled ones; None for the whole catalogue."""

@@ -239,3 +239,14 @@ def test_sampled_evaluation_of_movielens_size_is_cheap():
         evaluator.reset()
         evaluator.add(users, scores)
     assert (time.process_time() - began) / 5 < 0.05
+
+
+def test_one_metric_user_by_user_averages_to_the_result():
+    evaluator = Evaluator(make_split(without=(5,)), Protocol(k=(3, 10)))
+    users = np.arange(40)
+    evaluator.add(users, random_scores(evaluator, users))
+    ndcg = evaluator.by_user("ndcg", 10)
+    assert ndcg.shape == (39,)
+    assert ndcg.mean() == pytest.approx(evaluator.result().metric("ndcg", 10).value)
+    with pytest.raises(EvaluationError, match="ndcg@5 is not measured; measured are hr@3"):
+        evaluator.by_user("ndcg", 5)

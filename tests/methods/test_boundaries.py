@@ -19,7 +19,7 @@ FORBIDDEN = (
     Histories, ClientData, Split, PrivateHalves, PrivateState, NegativeSampler, Streams, Simulation,
 )  # fmt: skip
 LEAVES = (torch.Tensor, np.ndarray, str, bytes, int, float, bool, type(None), type, types.ModuleType)
-NAMES = ["popularity", "fedmf", "fedncf", "pfedrec", "gpfedrec", "fedvae", "feddae", "multvae"]
+NAMES = ["popularity", "fedmf", "fedncf", "pfedrec", "gpfedrec", "fedvae", "feddae", "multvae", "hetefedrec", "fair"]
 
 
 def reachable(root):

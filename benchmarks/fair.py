@@ -1,0 +1,197 @@
+"""FAIR on Goodreads-100: tables of its paper, a ladder of memory budgets, ratings, cost.
+
+    python benchmarks/fair.py table --seeds 3
+    python benchmarks/fair.py loss --seeds 3
+    python benchmarks/fair.py ladder --seeds 3
+    python benchmarks/fair.py cost
+
+99 users of 1,700 to 27,000 training items, 357,638 books, published split, ten clients a round drawn without
+replacement, 200 rounds, settings of the released code (width 8, one hidden layer, Adam 1e-3, five local epochs of
+batches of 512), capacities and weights as released. NDCG@20 of the server's model with every user's own rows, over all items less a
+user's training items, and over items that somebody trained on; popularity beside. The last round is what is reported:
+the paper takes the best round on the test part. Differences are paired by user, means over seeds first. Results go to
+`benchmarks/results/fair_<part>_<data>.json`. One process, one thread.
+"""
+
+import argparse
+import json
+import resource
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from privfed.data import Split, SplitSpec, load, split
+from privfed.engines import Simulation
+from privfed.evaluation import Evaluator, Protocol
+from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.privacy import Ledger, PrivacyPlan
+
+K, COHORT, RESAMPLES, USERS_AT_ONCE = 20, 10, 2000, 4
+CATALOGUES = ("all", "trained")
+POPULARITY, USERS = "popularity", "user ndcg"
+PUBLISHED = {"assigned": "pseudonym", "weights": "samples", "shares": "realised"}
+"""As released: capacities in the order of the file, which is that of activity, and weights by interactions."""
+
+SCHEMES = ("1x-2x", "1x-4x", "1x-8x", "1x-16x")
+LOSS = (0.01, 0.2, 0.3, 0.5)
+BUDGETS = (64_000, 256_000, 1_000_000, 4_000_000, 16_000_000, 64_000_000, 256_000_000)
+
+
+def table_arms() -> dict[str, dict[str, Any]]:
+    """Heterogeneous, homogeneous and low-rank devices under every scheme."""
+    arms: dict[str, dict[str, Any]] = {POPULARITY: {}, "FedAvg": {"variant": "fedavg"}}
+    for scheme in SCHEMES:
+        for label, variant in (("FAIR-HET", "fair"), ("FAIR-HOM", "hom"), ("FedHM", "fedhm"), ("HeteroFL", "heterofl")):
+            if variant not in ("fedhm", "heterofl") or scheme != "1x-16x":
+                arms[f"{label} {scheme}"] = {"variant": variant, "scheme": scheme}
+    return arms
+
+
+def loss_arms() -> dict[str, dict[str, Any]]:
+    """A share of the devices holds everything; the others are left out, or hold a quarter."""
+    arms: dict[str, dict[str, Any]] = {POPULARITY: {}}
+    for share in LOSS:
+        scheme = f"1x:{share:g}-4x:{1 - share:g}"
+        arms |= {
+            f"FULL-TRN {share:.0%}": {"variant": "full_trn", "scheme": scheme},
+            f"FAIR-HET {share:.0%}": {"scheme": scheme},
+        }
+    return arms
+
+
+def ladder_arms() -> dict[str, dict[str, Any]]:
+    """Every device within one budget of memory in bytes."""
+    return {POPULARITY: {}} | {f"{budget / 1e3:,.0f} kB": {"budgets": [budget]} for budget in BUDGETS}
+
+
+ARMS = {"table": table_arms, "loss": loss_arms, "ladder": ladder_arms}
+PAIRS = {
+    "table": [(f"FAIR-HET {s}", f"{o} {s}") for s in SCHEMES for o in ("FAIR-HOM", "FedHM", "HeteroFL")]
+    + [(f"FAIR-HET {s}", o) for s in SCHEMES for o in ("FedAvg", POPULARITY)],
+    "loss": [(f"FAIR-HET {share:.0%}", f"FULL-TRN {share:.0%}") for share in LOSS],
+    "ladder": [],
+}
+
+
+def experiment_of(parts: Split, method: dict[str, Any], rounds: int, seed: int) -> Experiment:
+    """A configured run over loaded data, nothing tapped; devices that cannot train are drawn besides the cohort."""
+    everyone = parts.train.n_users
+    size = everyone if method["name"] == POPULARITY else COHORT
+    if method.get("variant") == "full_trn":
+        size = min(everyone, round(COHORT / float(method["scheme"].split("-")[0].split(":")[1])))
+    plan = PrivacyPlan.named("none", release="total", sampling={"kind": "fixed", "size": size})
+    config = ExperimentConfig(
+        data=parts.source, split=parts.spec, method=method, privacy=plan, rounds=rounds, evaluate_every=rounds,
+        seed=seed, protocol=Protocol(k=(K,), state="received"), taps=TapConfig(places=()),
+    )  # fmt: skip
+    return Experiment(config, parts)
+
+
+def by_user(experiment: Experiment) -> dict[str, np.ndarray]:
+    """Test NDCG of every user, over either catalogue."""
+    evaluators = {
+        name: Evaluator(experiment.parts, Protocol(k=(K,), state="received", catalogue=name), "test")
+        for name in CATALOGUES
+    }
+    message = experiment.server.public()
+    for users in torch.split(torch.arange(experiment.n_users), USERS_AT_ONCE):
+        scores = experiment.clients.score(users, message.addressed_to(users), None, None).numpy()
+        for evaluator in evaluators.values():
+            evaluator.add(users.numpy(), scores)
+    return {name: evaluator.by_user("ndcg", K) for name, evaluator in evaluators.items()}
+
+
+def quality(part: str, parts: Split, rounds: int, seeds: int, only: list[str], file: Path) -> None:
+    """Every seed and arm; then differences paired by user."""
+    done = json.loads(file.read_text()) if file.exists() else {"runs": []}
+    for seed in range(seeds):
+        for arm, settings in ARMS[part]().items():
+            known = any((r["arm"], r["seed"], r["rounds"]) == (arm, seed, rounds) for r in done["runs"])
+            if known or (only and arm not in only) or (arm == POPULARITY and seed):
+                continue
+            done["runs"].append(
+                {"arm": arm, "seed": seed, "rounds": rounds} | measured(parts, arm, settings, rounds, seed)
+            )
+            shown = {k: round(v, 4) if isinstance(v, float) else v for k, v in done["runs"][-1].items() if k != USERS}
+            print(shown, flush=True)
+            file.write_text(json.dumps(done) + "\n")
+    users = {arm: [r[USERS] for r in done["runs"] if r["arm"] == arm] for arm in ARMS[part]()}
+    done["paired"] = {
+        f"{one} less {other}": interval(np.mean(users[one], 0) - np.mean(users[other], 0))
+        for one, other in PAIRS[part]
+        if users[one] and users[other]
+    }
+    file.write_text(json.dumps(done) + "\n")
+    for pair, found in done["paired"].items():
+        print(pair, [round(v, 4) for v in found])
+
+
+def measured(parts: Split, arm: str, settings: dict[str, Any], rounds: int, seed: int) -> dict[str, Any]:
+    """One run: NDCG over both catalogues, user by user over the whole one, bytes and CPU-seconds."""
+    method = {"name": POPULARITY} if arm == POPULARITY else {"name": "fair"} | PUBLISHED | settings
+    experiment = experiment_of(parts, method, 1 if arm == POPULARITY else rounds, seed)
+    result = experiment.run(parts=("test",))
+    users, traffic = by_user(experiment), result.costs.client_rounds or 1
+    return {
+        "method": method,
+        **{f"ndcg {name}": float(values.mean()) for name, values in users.items()},
+        "up_kB": round(result.costs.up_bytes / traffic / 1e3, 1),
+        "down_kB": round(result.costs.down_bytes / traffic / 1e3, 1),
+        "cpu_s": round(result.cpu_seconds, 1),
+        USERS: [round(float(v), 5) for v in users["all"]],
+    }
+
+
+def interval(differences: np.ndarray) -> list[float]:
+    """Mean and 95 % interval over users, by bootstrap."""
+    rng = np.random.default_rng(0)
+    means = [differences[rng.integers(len(differences), size=len(differences))].mean() for _ in range(RESAMPLES)]
+    return [float(differences.mean()), *np.percentile(means, [2.5, 97.5]).tolist()]
+
+
+def cost(parts: Split, file: Path) -> None:
+    """CPU-seconds of a round after the first, and the peak memory of the process."""
+    rows = []
+    for arm in ("FedAvg", "FAIR-HET 1x-4x", "FAIR-HOM 1x-16x", "FedHM 1x-4x", "HeteroFL 1x-4x"):
+        experiment = experiment_of(parts, {"name": "fair"} | table_arms()[arm], 12, 0)
+        plan, users = experiment.config.privacy, experiment.n_users
+        simulation = Simulation(
+            experiment.clients, plan, users, experiment.streams, Ledger(plan, users), chunk=experiment.registered.chunk
+        )
+        seconds = []
+        for t in range(experiment.config.rounds):
+            started = time.process_time()
+            simulation.run(experiment.server, t)
+            seconds.append(time.process_time() - started)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        rows.append(
+            {"arm": arm, "cpu_s mean": float(np.mean(seconds[2:])), "cpu_s least": min(seconds[2:]), "peak_MiB": peak}
+        )
+        print(rows[-1], flush=True)
+    file.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+def main() -> None:
+    """Run one part."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=("table", "loss", "ladder", "cost"))
+    parser.add_argument("--data", default="goodreads-100")
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", nargs="*", default=[], help="arms to run, by name")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    parts = split(load(options.data), SplitSpec(kind="published"))
+    file = options.out / f"fair_{options.part}_{options.data}.json"
+    if options.part == "cost":
+        cost(parts, file)
+    else:
+        quality(options.part, parts, options.rounds, options.seeds, options.only, file)
+
+
+if __name__ == "__main__":
+    main()

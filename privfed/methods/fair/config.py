@@ -1,0 +1,118 @@
+"""Settings of FAIR and of the baselines it is compared with, and which of them do not go together."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from privfed.methods.method import MethodConfig
+from privfed.models.neumf import NeuMF
+from privfed.models.subspaces import By, CapacityError, Kind, Scheme, Short
+
+Variant = Literal["fair", "hom", "full_trn", "fedhm", "heterofl", "fedavg"]
+Placement = Literal["server", "tier"]
+
+DEEPEST = 24
+"""Levels that a budget in bytes may lead to."""
+
+
+class FairConfig(MethodConfig):
+    """Settings; the defaults are those of the released code (README) where it has them."""
+
+    task: Literal["ranking", "rating"] = Field(
+        "ranking", description="ranking: BPR on what users took; rating: squared errors of their explicit ratings"
+    )
+    variant: Variant = Field(
+        "fair",
+        description="fair; hom: everybody at the smallest capacity of the scheme; full_trn: only devices that hold "
+        "everything train; fedhm: low-rank tables; heterofl: first columns of tables; fedavg: everybody holds all",
+    )
+    scheme: str = Field("1x-4x", description="compressions of the tiers, as in 1x-4x or 1x:0.9-2x:0.1")
+    budgets: tuple[int, ...] | None = Field(
+        None, description="bytes of memory of the devices in place of a scheme, each for an equal share of the users"
+    )
+    interactions: int = Field(
+        0, ge=0, description="interactions that every device sets room aside for in its budget (a public number)"
+    )
+    assigned: By = Field("random", description="who gets which capacity: random, by pseudonym, or by activity")
+    capacity_seed: int = Field(0, description="seed of random capacities")
+    dim: int = Field(8, ge=1, description="width of every table")
+    hidden: tuple[int, ...] = Field((8,), min_length=1, description="hidden widths of the perceptron")
+    lr: float = Field(1e-3, gt=0, description="learning rate of the clients' Adam")
+    epochs: int = Field(5, ge=1, description="local epochs of a round")
+    batch_size: int = Field(512, ge=1, description="local samples per step")
+    shuffle: bool = Field(
+        default=True, description="a new order of the samples in every epoch; the released code keeps one"
+    )
+    initial_scale: float = Field(0.01, gt=0, description="standard deviation of initial user and item rows")
+    pull: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="how far the server moves towards what the tiers can hold: 1 is averaging parameters, as published",
+    )
+    placement: Placement = Field(
+        "server",
+        description="server: uploads are tables and add up to one sum; tier: a sum for each tier in its own subspace",
+    )
+    min_tier: int = Field(3, ge=1, description="fewest members of a tier's sum; 1 asks nobody for tiers first")
+    short: Short = Field("demote", description="what happens to a tier with fewer: demote, lift or skip")
+    weights: Literal["uniform", "samples"] = Field(
+        "uniform", description="samples: clients count by their number of interactions, as published"
+    )
+    shares: Literal["expected", "realised"] = Field(
+        "expected", description="tiers' shares of a round: the public expected ones, or those counted in the round"
+    )
+    subspace: Kind = Field("balanced", description="hash of the subspaces: balanced, signed (as released) or roast")
+    mlp_seed: int = Field(2023, description="hash seed of the perceptron's item table")
+    gmf_seed: int = Field(6070, description="hash seed of the product's item table")
+    reduce_offset: float = Field(
+        0.0, ge=0, description="added to the number of elements in every mean of a slot; the released code has 0.001"
+    )
+    rank: Literal["width", "released"] = Field(
+        "width", description="fedhm's rank: the width over the compression, or the released code's rounding of it"
+    )
+    scoring: Literal["server", "device"] = Field(
+        "server", description="what is scored between rounds: the server's tables, or what a device's tier holds"
+    )
+    rating_offset: float = Field(0.0, description="public number that predicted ratings start from")
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        subspaces = self.variant in {"fair", "hom", "fedavg"}
+        if self.placement == "tier" and not subspaces:
+            why = "products of factors do not add up in a tier" if self.variant == "fedhm" else "it has no subspaces"
+            raise ValueError(f"placement 'tier' does not fit variant {self.variant!r}, as {why}: use 'server'")
+        if self.placement == "tier" and self.subspace != "balanced":
+            raise ValueError(
+                f"placement 'tier' needs slots of equal weight, which subspace {self.subspace!r} does not have: use "
+                f"'balanced', or placement 'server'"
+            )
+        if self.budgets is not None and self.variant in {"fedhm", "heterofl"}:
+            raise ValueError(f"budgets decide levels of subspaces, and {self.variant!r} has none: give a scheme")
+        if self.budgets is None:
+            try:
+                scheme = Scheme.parse(self.scheme)
+            except CapacityError as error:
+                raise ValueError(str(error)) from error
+            if self.variant == "full_trn" and 0 not in scheme.levels:
+                raise ValueError(
+                    f"variant 'full_trn' trains on devices that hold everything, and scheme {self.scheme!r} has none: "
+                    f"add 1x"
+                )
+        return self
+
+    @property
+    def model(self) -> NeuMF:
+        """NeuMF for ranking; for ratings NeuMF-MLP with a bias."""
+        ranking = self.task == "ranking"
+        return NeuMF(self.dim, self.hidden, gmf=ranking, bias=not ranking)
+
+    @property
+    def seeds(self) -> dict[str, int]:
+        """Hash seed of every table."""
+        return {"mlp": self.mlp_seed, "gmf": self.gmf_seed}
+
+    @property
+    def counts_tiers_first(self) -> bool:
+        """Whether a round asks who is in which tier before it asks for training."""
+        return self.placement == "tier" and self.min_tier > 1

@@ -1,0 +1,157 @@
+"""Tiers of a population as both halves see them: which levels there are, how many users each has, how tables are kept.
+
+A public half knows the number of users and nothing else; where capacities go by activity it does not know whose is
+which, only how many of each there are.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float64, Int64
+from torch import Tensor
+
+from privfed.methods.fair.config import DEEPEST, FairConfig
+from privfed.methods.fair.memory import working_bytes
+from privfed.methods.fair.spaces import Factors, FirstColumns, Hashed, TableSpace
+from privfed.models.subspaces import Capacities, CapacityError, Columns, LowRank, Memory, Scheme, Subspace
+
+Spaces = Mapping[str, TableSpace]
+"""How one tier keeps each table."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tiers:
+    """The tiers of a run.
+
+    Attributes:
+        config: its settings.
+        n_items: size of the catalogue.
+        n_users: of the population.
+        levels: that somebody has, the largest devices first; level g is a compression of 2^g.
+        members: users of each.
+        subspaces: each level's subspace of each table.
+        spaces: how devices of each level keep each table.
+        of_user: level of every user; None on a half that cannot know it.
+    """
+
+    config: FairConfig
+    n_items: int
+    n_users: int
+    levels: tuple[int, ...]
+    members: Mapping[int, int]
+    subspaces: Mapping[int, Mapping[str, Subspace]]
+    spaces: Mapping[int, Spaces]
+    of_user: Int64[Tensor, " users"] | None
+
+    @classmethod
+    def of(
+        cls, config: FairConfig, n_users: int, n_items: int, activity: Int64[np.ndarray, " users"] | None = None
+    ) -> "Tiers":
+        """The tiers of a population.
+
+        Args:
+            config: settings.
+            n_users: of the population.
+            n_items: size of the catalogue.
+            activity: training interactions of every user, where the half knows them.
+
+        Raises:
+            CapacityError: budgets in which nothing fits.
+            SubspaceError: a tier whose compression leaves nothing.
+        """
+        scheme, deepest = scheme_of(config, n_items)
+        known = config.assigned != "activity" or activity is not None
+        by = config.assigned if known else "pseudonym"
+        capacities = Capacities.of(scheme, n_users, by, config.capacity_seed, activity if by == "activity" else None)
+        levels, members, tables = capacities.tiers, capacities.members, config.model.tables
+        seeds = config.seeds
+        subspaces = {
+            level: {
+                name: Subspace(n_items, config.dim, level, deepest, seeds[name], config.subspace) for name in tables
+            }
+            for level in levels
+        }
+        spaces = {level: {name: _space(config, space) for name, space in of.items()} for level, of in subspaces.items()}
+        of_user = torch.from_numpy(capacities.levels) if known else None
+        return cls(config, n_items, n_users, levels, members, subspaces, spaces, of_user)
+
+    @property
+    def training(self) -> tuple[int, ...]:
+        """Levels whose devices train."""
+        return self.levels[:1] if self.config.variant == "full_trn" else self.levels
+
+    @property
+    def expected(self) -> dict[int, float]:
+        """Share of the population that trains at each level."""
+        return {level: self.members[level] / self.n_users for level in self.training}
+
+    def levels_of(self, users: Int64[Tensor, " some"]) -> Int64[Tensor, " some"]:
+        """The level of each of some users.
+
+        Raises:
+            CapacityError: capacities go by activity, which this half does not know.
+        """
+        if self.of_user is None:
+            raise CapacityError(
+                "levels of users were asked for on the server, but capacities by activity are known on devices only: "
+                "ask the clients, or assign capacities at random"
+            )
+        return self.of_user[users]
+
+    def download_bytes(self, level: int) -> int:
+        """Bytes that a device of this level downloads: its tables as it keeps them, and the layers."""
+        numbers = self.config.model.size
+        for space in self.spaces[level].values():
+            numbers += space.size + (space.kept * self.config.dim if isinstance(space, Factors) else 0)
+        return 4 * numbers
+
+    def device_bytes(self) -> Float64[Tensor, " users"]:
+        """What every device downloads; the mean for all where this half does not know their levels."""
+        each = {level: float(self.download_bytes(level)) for level in self.levels}
+        if self.of_user is None:
+            mean = sum(each[level] * count for level, count in self.members.items()) / self.n_users
+            return torch.full((self.n_users,), mean, dtype=torch.float64)
+        by_level = torch.zeros(self.levels[-1] + 1, dtype=torch.float64)
+        by_level[list(each)] = torch.tensor(list(each.values()), dtype=torch.float64)
+        return by_level[self.of_user]
+
+
+def scheme_of(config: FairConfig, n_items: int) -> tuple[Scheme, int]:
+    """Who has which level, and the deepest level there is.
+
+    `hom` has everybody at the deepest level of the scheme and `fedavg` at level 0. Budgets make do with as few levels
+    as they can, because a table is filled up to a multiple of 2^levels.
+
+    Raises:
+        CapacityError: budgets in which nothing fits.
+    """
+    scheme = Scheme.parse(config.scheme) if config.budgets is None else _scheme_of_budgets(config, n_items)
+    if config.variant == "fedavg":
+        scheme = Scheme.equal([0])
+    if config.variant == "hom":
+        scheme = Scheme.equal([max(scheme.levels)])
+    return scheme, max(scheme.levels)
+
+
+def _scheme_of_budgets(config: FairConfig, n_items: int) -> Scheme:
+    model, budgets = config.model, config.budgets or ()
+    for deepest in range(DEEPEST + 1):
+        tables = [Subspace(n_items, config.dim, 0, deepest, config.seeds[name]) for name in model.tables]
+        others = model.size + len(model.tables) * config.dim
+        memory = Memory(tables, others, working=working_bytes(config))
+        try:
+            return Scheme.of_budgets(budgets, memory)
+        except CapacityError as error:
+            refused = error
+    raise refused
+
+
+def _space(config: FairConfig, subspace: Subspace) -> TableSpace:
+    rows, width, compression = subspace.rows, subspace.width, 1 << subspace.level
+    if config.variant == "heterofl":
+        return FirstColumns(Columns.compressed(rows, width, compression))
+    if config.variant == "fedhm" and subspace.level:
+        return Factors(LowRank.compressed(rows, width, compression, config.rank))
+    return Hashed(subspace, config.reduce_offset)

@@ -1,0 +1,295 @@
+"""`LocalTraining`: a round's training of some users on devices of one tier, from what they downloaded to what changed.
+
+`privfed.methods.fair.kernel` does the work; here its arrays are laid out. What a device itself would have to hold of
+them, `privfed.methods.fair.memory` counts.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int32, Int64, UInt32
+from torch import Tensor
+
+from privfed.data import Histories
+from privfed.methods.client_data import ClientData
+from privfed.methods.fair import kernel
+from privfed.methods.fair.config import FairConfig
+from privfed.methods.fair.spaces import TableSpace
+
+
+class RatingsError(ValueError):
+    """Ratings are to be predicted of data that have none."""
+
+
+class NothingToDrawError(ValueError):
+    """A user has taken every item, so there are no negatives."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Received:
+    """What devices of one tier downloaded, beside the layers.
+
+    Attributes:
+        stored: their tables.
+        kept: stored values of a row of each table.
+        factors: of rows that are products `[tables, k, dim]`; empty where they are not.
+    """
+
+    stored: kernel.Stored
+    kept: Int64[np.ndarray, " tables"]
+    factors: Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Change:
+    """What local training changed in one table's stored values.
+
+    Attributes:
+        counts: how many entries each client has.
+        slots: of the entries, client after client; distinct within a client.
+        values: trained minus received.
+    """
+
+    counts: Int64[Tensor, " clients"]
+    slots: Int32[Tensor, " entries"]
+    values: Float[Tensor, " entries"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """What came of a tier's training.
+
+    Attributes:
+        tables: changes of every table.
+        users: trained user rows `[clients, tables, dim]`.
+        layers: trained layers, flat in the model's order.
+        factors: trained factors; none where rows are not products.
+    """
+
+    tables: Mapping[str, Change]
+    users: Float[Tensor, "clients tables dim"]
+    layers: Float[Tensor, "clients numbers"]
+    factors: Float[Tensor, "clients tables k dim"]
+
+
+class LocalTraining:
+    """Trains any users of a population.
+
+    Args:
+        config: settings.
+        data: what the users know.
+
+    Raises:
+        RatingsError: ratings are to be predicted and there are none.
+        NothingToDrawError: a user has no item left to draw as a negative.
+    """
+
+    def __init__(self, config: FairConfig, data: ClientData) -> None:
+        self.config, self.model, self.n_items = config, config.model, data.n_items
+        positives = data.positives
+        order = np.lexsort((positives.items, positives.owners))
+        self.counts, self._start = positives.counts, positives.indptr[:-1]
+        self._items = positives.items[order].astype(np.int32)
+        self._targets = np.empty(0, np.float32)
+        self._barred_counts, self._barred_start, self._barred = self.counts, self._start, self._items
+        if config.task == "rating":
+            if data.ratings is None:
+                raise RatingsError(
+                    "task 'rating' predicts explicit ratings and these data have none: load data with ratings, or use "
+                    "task 'ranking'"
+                )
+            self._targets = data.ratings[order] - np.float32(config.rating_offset)
+        else:
+            self._bar(data.excluded)
+        self._laid_out: dict[tuple[TableSpace, ...], tuple[np.ndarray, np.ndarray]] = {}
+
+    def _bar(self, excluded: Histories) -> None:
+        """Keep the items that are never negatives; they are the positives themselves where nothing else is barred."""
+        pairs = np.unique(excluded.owners * self.n_items + excluded.items)
+        owners, barred = pairs // self.n_items, (pairs % self.n_items).astype(np.int32)
+        counts = np.bincount(owners, minlength=excluded.n_users)
+        full = np.flatnonzero((self.counts > 0) & (counts >= self.n_items))
+        if len(full):
+            raise NothingToDrawError(
+                f"user {int(full[0])} has taken all {self.n_items} items, so there is none to draw as a negative: use "
+                f"a larger catalogue or leave the user out"
+            )
+        if not np.array_equal(barred, self._items):
+            self._barred_counts, self._barred_start, self._barred = counts, np.cumsum(counts) - counts, barred
+
+    def words_needed(self, users: Int64[np.ndarray, " clients"]) -> int:
+        """Random words of the user with most interactions."""
+        most = int(self.counts[users].max()) if len(users) else 0
+        return self.config.epochs * (kernel.KEY_WORDS + most)
+
+    def receive(self, spaces: Mapping[str, TableSpace], tables: Mapping[str, Float[Tensor, "items dim"]]) -> Received:
+        """What devices that keep tables in `spaces` download."""
+        reduced = {name: space.reduce(tables[name]) for name, space in spaces.items()}
+        sizes = [space.size for space in spaces.values()]
+        slots, signs = self._layout(tuple(spaces.values()))
+        values = torch.cat([stored for stored, _ in reduced.values()]).numpy()
+        factors = [factor for _, factor in reduced.values() if factor is not None]
+        dim = self.config.dim
+        return Received(
+            kernel.Stored(values, np.cumsum([0, *sizes]), slots, signs),
+            np.array([space.kept for space in spaces.values()]),
+            torch.stack(factors) if factors else torch.empty(len(spaces), 0, dim, dtype=torch.from_numpy(values).dtype),
+        )
+
+    def _layout(self, spaces: tuple[TableSpace, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """Slots and signs of all elements; hashed once."""
+        if spaces not in self._laid_out:
+            self._laid_out[spaces] = (
+                _stacked([space.slots() for space in spaces], np.int32),
+                _stacked([space.signs() for space in spaces], np.int8),
+            )
+        return self._laid_out[spaces]
+
+    def train(
+        self,
+        users: Int64[np.ndarray, " clients"],
+        received: Received,
+        layers: Float[Tensor, " numbers"],
+        rows: Float[Tensor, "clients tables dim"],
+        words: UInt32[np.ndarray, "clients words"],
+    ) -> Outcome:
+        """Train every user's device.
+
+        Args:
+            users: who.
+            received: their tier's tables.
+            layers: shared ones, flat.
+            rows: the users' own.
+            words: random ones, `words_needed` of them.
+        """
+        n, dtype = len(users), received.stored.values.dtype
+        factors = received.factors.flatten()
+        dense = torch.cat([rows.flatten(1), layers.expand(n, -1), factors.expand(n, -1)], 1).contiguous().numpy()
+        net, stored = network(self.config, received.kept, factored=bool(received.factors.numel())), received.stored
+        counts = self.counts[users]
+        room = slots_needed(self.config, np.diff(stored.offset), received.kept, counts, self.n_items)
+        first = np.concatenate([[0], np.cumsum(room)])
+        trained = kernel.Trained(
+            first, np.empty(first[-1], np.int32), np.empty(first[-1], dtype), np.zeros(n, np.int64), dense
+        )
+        known = kernel.Interactions(
+            self._start[users], counts, self._items, self._targets.astype(dtype), self._barred_start[users],
+            self._barred_counts[users], self._barred, self.n_items, np.ascontiguousarray(words),
+        )  # fmt: skip
+        places = len(stored.values) if bool((room < len(stored.values)).any()) else 0
+        scratch = scratch_for(
+            net, int(room.max(initial=0)), places, dense.shape[1], signed=stored.signs.shape[1] > 0, dtype=dtype
+        )
+        kernel.train(net, layout(net), known, stored, trained, scratch)
+        tables, numbers = len(received.kept), self.model.size
+        sizes = [tables * net.dim, numbers, dense.shape[1] - tables * net.dim - numbers]
+        own, shared, rest = torch.split(torch.from_numpy(dense), sizes, 1)
+        changes = {name: _change(stored, trained, t) for t, name in enumerate(self.model.tables)}
+        own, rest = own.reshape(n, tables, net.dim), rest.reshape(n, *received.factors.shape)
+        return Outcome(changes, own, shared, rest)
+
+
+def network(config: FairConfig, kept: Int64[np.ndarray, " tables"], *, factored: bool) -> kernel.Network:
+    """The kernel's view of the settings, and of how a tier keeps rows."""
+    model = config.model
+    return kernel.Network(
+        config.dim, int(model.gmf), int(model.bias), np.array(model.widths), kept, int(factored),
+        int(config.task == "ranking"), config.batch_size, config.epochs, int(config.shuffle), config.lr,
+    )  # fmt: skip
+
+
+def layout(net: kernel.Network) -> kernel.Layout:
+    """Where the dense numbers of a client are: user rows, layers, last layer, bias, factors."""
+    at, weights, biases = len(net.kept) * net.dim, [], []
+    for fan_in, fan_out in zip(net.widths[:-1], net.widths[1:], strict=True):
+        weights.append(at)
+        biases.append(at + int(fan_in * fan_out))
+        at = biases[-1] + int(fan_out)
+    last = at + net.product * net.dim
+    bias = last + int(net.widths[-1])
+    return kernel.Layout(np.array(weights), np.array(biases), at, last, bias, bias + net.bias)
+
+
+def slots_needed(
+    config: FairConfig,
+    sizes: Int64[np.ndarray, " tables"],
+    kept: Int64[np.ndarray, " tables"],
+    counts: Int64[np.ndarray, " clients"],
+    n_items: int,
+) -> Int64[np.ndarray, " clients"]:
+    """Slots that each client makes room for: those it can touch at most, or all where that takes less memory.
+
+    A device that keeps all has five numbers for a slot: received, trained, gradient and two moments. One that keeps
+    touched ones has two for every slot, received and the place, and five for each touched one, with the slot's own
+    number in place of the received value.
+
+    Args:
+        config: settings.
+        sizes: slots of each table.
+        kept: stored values of a row of each table.
+        counts: interactions of each client.
+        n_items: of the catalogue.
+    """
+    rows = np.minimum(n_items, counts * (1 + config.epochs if config.task == "ranking" else 1))
+    touched = np.minimum(sizes, rows[:, None] * kept).sum(1)
+    total = int(sizes.sum())
+    return np.where(2 * total + 5 * touched < 5 * total, touched, total * (counts > 0))
+
+
+def scratch_for(
+    net: kernel.Network, slots: int, places: int, numbers: int, *, signed: bool, dtype: np.dtype
+) -> kernel.Scratch:
+    """Working memory of a device.
+
+    Args:
+        net: the network.
+        slots: that the device makes room for.
+        places: of all slots where only touched ones are kept, else 0.
+        numbers: dense ones.
+        signed: whether elements have signs.
+        dtype: of all numbers.
+    """
+    columns, tables, kept = kernel.COLUMNS, len(net.kept), int(net.kept.max())
+    layers, wide = len(net.widths) - 1, int(net.widths[1:].max())
+
+    def zeros(*shape: int) -> np.ndarray:
+        return np.zeros(shape, dtype)
+
+    return kernel.Scratch(
+        gradient=zeros(slots),
+        first_moment=zeros(slots),
+        second_moment=zeros(slots),
+        dense_gradient=zeros(numbers),
+        dense_first=zeros(numbers),
+        dense_second=zeros(numbers),
+        totals=zeros(net.dim),
+        place=np.zeros(places, np.int32),
+        samples=np.zeros(columns, np.int64),
+        items=np.zeros(columns, np.int32),
+        places=np.zeros((tables, kept, columns), np.int32),
+        signs=zeros(tables, kept, columns if signed else 0),
+        values=zeros(tables, kept, columns),
+        rows=zeros(tables, net.dim, columns),
+        row_gradients=zeros(tables, net.dim, columns),
+        hidden=zeros(layers, wide, columns),
+        back=zeros(layers, wide, columns),
+        scores=zeros(columns),
+        slopes=zeros(columns),
+        lanes=zeros(kernel.LANES),
+    )
+
+
+def _change(stored: kernel.Stored, trained: kernel.Trained, table: int) -> Change:
+    counts = np.empty(len(trained.active), np.int64)
+    kernel.count_changes(stored, trained, table, counts)
+    slots, values = np.empty(counts.sum(), np.int32), np.empty(counts.sum(), stored.values.dtype)
+    kernel.take_changes(stored, trained, table, slots, values)
+    return Change(torch.from_numpy(counts), torch.from_numpy(slots), torch.from_numpy(values))
+
+
+def _stacked(arrays: Sequence[np.ndarray | None], dtype: type) -> np.ndarray:
+    """`[tables, elements]`, with no columns where there is nothing to say."""
+    found = [array for array in arrays if array is not None]
+    return np.stack(found) if found else np.empty((len(arrays), 0), dtype)

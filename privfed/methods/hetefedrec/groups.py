@@ -1,0 +1,42 @@
+"""Which users form which group: by activity (as published), by capacity or at random.
+
+Activity is private: a group chosen by it reveals the bracket that a user's number of training items lies in. The
+other two look at no data.
+"""
+
+import numpy as np
+from jaxtyping import Int64
+
+from privfed.federation import Purpose, Streams
+from privfed.methods.hetefedrec.config import HeteFedRecConfig
+
+_CAPACITY_ASK = 1
+"""Address of the draw of a device's capacity; ask 0 of the same purpose draws its user vector."""
+
+
+def assign_groups(
+    config: HeteFedRecConfig, counts: Int64[np.ndarray, "users"], streams: Streams
+) -> Int64[np.ndarray, "users"]:
+    """The group of every user, 0 the smallest.
+
+    Args:
+        config: settings.
+        counts: training items of every user; looked at under `activity` alone.
+        streams: a device's own randomness, for `capacity`.
+    """
+    edges = np.cumsum(config.shares)[:-1]
+    if config.groups == "activity":
+        return np.searchsorted(_thresholds(config, counts, edges), counts, side="right").astype(np.int64)
+    if config.groups == "capacity":
+        drawn = streams.uniform(Purpose.INITIALISE, 0, _CAPACITY_ASK, range(len(counts)), 1)[:, 0].numpy()
+        return np.searchsorted(edges, drawn, side="right").astype(np.int64)
+    order = np.random.default_rng(config.group_seed).permutation(len(counts))
+    return np.searchsorted(edges * len(counts), order, side="right").astype(np.int64)
+
+
+def _thresholds(config: HeteFedRecConfig, counts: Int64[np.ndarray, "users"], edges: np.ndarray) -> np.ndarray:
+    """Counts from which the next group begins: those given, or percentiles over users with training items."""
+    if config.thresholds is not None:
+        return np.array(config.thresholds)
+    active = counts[counts > 0]
+    return np.quantile(active, edges) if len(active) else np.zeros(len(edges))

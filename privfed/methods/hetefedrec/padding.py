@@ -1,0 +1,80 @@
+"""Tiles of clients with alike many samples, padded to widths off one fixed ladder.
+
+A client's width depends on its own number of samples and the number of clients in a tile on the width, so that
+neither its arithmetic nor its place in memory depends on who else is in the chunk (docs/architecture.md, "Bit parity").
+Wide tiles hold fewer clients: a tile's rows then stay in the cache.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor
+
+from privfed.methods.hetefedrec.sampling import DistinctSamples
+from privfed.updates import TILE, padded, tiles
+
+_RATIO = 1.25
+_ROWS_PER_TILE = 16384
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tile:
+    """Some clients of one size.
+
+    Attributes:
+        clients: their positions, without padding; what is left of the tile's `[clients, ...]` is padding.
+        items: item of every row; 0 at padding.
+        real: where rows exist.
+        labels: 1 for positives.
+        count: rows of every client.
+    """
+
+    clients: Int64[Tensor, " real"]
+    items: Int64[Tensor, "clients rows"]
+    real: Bool[Tensor, "clients rows"]
+    labels: Float[Tensor, "clients rows"]
+    count: Float[Tensor, " clients"]
+
+    def existing(self) -> tuple[Int64[Tensor, " k"], Int64[Tensor, " k"]]:
+        """(client, place among its rows) of every existing row, client after client."""
+        lane, rank = self.real[: len(self.clients)].nonzero(as_tuple=True)
+        return self.clients[lane], rank
+
+
+def ladder(most: int) -> Int64[Tensor, " rungs"]:
+    """Widths that clients are padded to: whole tiles of rows, about a quarter apart, up to `most` rows and above."""
+    rungs = [TILE]
+    while rungs[-1] < most:
+        rungs.append(padded(int(rungs[-1] * _RATIO) + 1))
+    return torch.tensor(rungs)
+
+
+def clients_per_tile(width: int) -> int:
+    """How many clients of a width train together: a power of two, at most `TILE`."""
+    fits = max(_ROWS_PER_TILE // width, 1)
+    return min(TILE, 1 << (fits.bit_length() - 1))
+
+
+def sample_tiles(samples: DistinctSamples, model: Int64[Tensor, " n"], n_items: int) -> Iterator[tuple[int, Tile]]:
+    """(model, tile) pairs that cover every client with samples once."""
+    rungs = ladder(n_items)
+    rung = torch.searchsorted(rungs, samples.counts)
+    start = samples.counts.cumsum(0) - samples.counts
+    key = torch.where(samples.counts > 0, model * len(rungs) + rung, -1)
+    for kind in np.unique(key[key >= 0].numpy()).tolist():
+        which, width = kind // len(rungs), int(rungs[kind % len(rungs)])
+        members, per_tile = (key == kind).nonzero().squeeze(1), clients_per_tile(width)
+        column = torch.arange(width)
+        for span in tiles(len(members), per_tile):
+            clients = members[span]
+            count = torch.zeros(per_tile, dtype=torch.int64)
+            count[: len(clients)] = samples.counts[clients]
+            first = torch.zeros(per_tile, dtype=torch.int64)
+            first[: len(clients)] = start[clients]
+            real = column < count.unsqueeze(1)
+            at = torch.where(real, first.unsqueeze(1) + column, 0)
+            labels = samples.labels[at] * real
+            yield which, Tile(clients, torch.where(real, samples.items[at], 0), real, labels, count.float())
