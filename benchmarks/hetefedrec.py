@@ -135,13 +135,14 @@ def chosen(arm: str, choices: list[dict[str, Any]]) -> str:
     return max(points)[1]
 
 
-def table(base: str, seeds: int, epochs: int, choices: list[dict[str, Any]], file: Path) -> None:
+def table(base: str, seeds: int, epochs: int, only: list[str], choices: list[dict[str, Any]], file: Path) -> None:
     """Every arm in the reading chosen, over seeds: test at each run's best validation epoch; then differences."""
     parts, done = split(load(DATA), SPLIT), json.loads(file.read_text()) if file.exists() else {"runs": []}
     for arm in ARMS:
         reading = chosen(arm, choices)
         for seed in range(1 if arm == POPULARITY else seeds):
-            if any((r["arm"], r["seed"]) == (arm, seed) for r in done["runs"]):
+            known = any((r["arm"], r["seed"]) == (arm, seed) for r in done["runs"])
+            if known or (only and arm not in only):
                 continue
             length = 1 if arm in (POPULARITY, "Standalone") else epochs
             done["runs"].append({"arm": arm, "reading": reading, "seed": seed})
@@ -149,8 +150,12 @@ def table(base: str, seeds: int, epochs: int, choices: list[dict[str, Any]], fil
             shown = {k: round(v, 4) if isinstance(v, float) else v for k, v in done["runs"][-1].items() if k != USERS}
             print(shown, flush=True)
             file.write_text(json.dumps(done) + "\n")
-    users = {arm: np.mean([r[USERS] for r in done["runs"] if r["arm"] == arm], 0) for arm in ARMS}
-    done["paired"] = {f"{one} less {other}": interval(users[one] - users[other]) for one, other in PAIRS}
+    users = {arm: [r[USERS] for r in done["runs"] if r["arm"] == arm] for arm in ARMS}
+    done["paired"] = {
+        f"{one} less {other}": interval(np.mean(users[one], 0) - np.mean(users[other], 0))
+        for one, other in PAIRS
+        if users[one] and users[other]
+    }
     file.write_text(json.dumps(done) + "\n")
     for pair, found in done["paired"].items():
         print(pair, [round(v, 4) for v in found])
@@ -233,7 +238,7 @@ def main() -> None:
     parser.add_argument("--base", default="ncf", choices=BASES)
     parser.add_argument("--epochs", type=int, default=12, help="longest run of `choose` and `table`")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--only", nargs="*", default=[], help="arms of `good` to run, by name")
+    parser.add_argument("--only", nargs="*", default=[], help="arms of `table` or `good` to run, by name")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -246,7 +251,7 @@ def main() -> None:
         choose(options.base, options.epochs, file)
     else:
         choices = json.loads((options.out / f"hetefedrec_choose_{options.base}.json").read_text())
-        table(options.base, options.seeds, options.epochs, choices, file)
+        table(options.base, options.seeds, options.epochs, options.only, choices, file)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from privfed.methods.method import ItemBlocks
 from privfed.privacy import Guarantee, Ledger, PlanError, PrivacyPlan, configure
 from privfed.privacy.interaction import NO_RECORDS
 from privfed.privacy.protections import NO_INTEGERS
+from privfed.privacy.server_guard import refuse_uncovered
 from privfed.updates import ClientUpdates, Schema
 
 Part = Literal["valid", "test"]
@@ -211,12 +212,26 @@ class Experiment:
             raise PlanError(
                 f"{self.registered.name} cannot run behind the plan {self.config.privacy.name!r}: {NO_INTEGERS}"
             )
+        entangled = self.registered.entangles(settings)
+        if entangled is not None and self.config.privacy.protection.unbounded_reason is None:
+            raise PlanError(
+                f"{self.registered.name} cannot run as it is set behind the plan {self.config.privacy.name!r}, which "
+                f"bounds what a user's own upload changes: {entangled}"
+            )
+        if (task := self.registered.task(settings)) != self.config.protocol.task:
+            does = "ranks items" if task == "ranking" else "predicts ratings"
+            raise PlanError(
+                f"{self.registered.name} {does}, and protocol.task is {self.config.protocol.task}: set "
+                f"protocol.task={task}, or choose a method or a task of the method that fits"
+            )
         self.streams = Streams.from_seed(self.config.seed)
         data = ClientData.from_split(self.parts, self.config.protocol.negatives)
         public = data.positives if self.registered.public_target else None
         covered = under_cover(data, self.config.privacy, self.registered, settings)
         self.support = covered.support
         self.server = self.registered.server(settings, Facts(data.n_users, data.n_items, public), self.streams)
+        for ask in self.registered.program(self.server):
+            refuse_uncovered(self.config.privacy, ask.schema)
         self.clients = self.registered.clients(settings, covered.data, self.streams)
 
     @classmethod

@@ -182,7 +182,7 @@ def attack_run(directory: Path, config: ExperimentConfig, split: Split) -> Attac
     """
     experiment = Experiment(config, split)
     seen = {tap: load_observations(directory / "taps", (tap,)) for tap in ATTACKED_TAPS}
-    has_rows = experiment.registered.has_item_rows
+    has_rows = experiment.item_blocks is not None
     if has_rows and not any(seen[tap] for tap in UPLOAD_TAPS) and config.privacy.protection.release == "individual":
         raise ValueError(
             f"{directory} holds no tapped uploads; run again with --set 'taps.places=[\"wire\"]' and a new --out"

@@ -62,10 +62,10 @@ def rows_seen(experiment: Experiment, t: int) -> RowsSeen | None:
         t: rounds trained; where clients name rows anew in every round, those of the next one are taken.
     """
     protection, public = experiment.config.privacy.protection, public_items(experiment)
+    if not experiment.server.schema or (isinstance(protection, SharedSum) and isinstance(protection.cover, EveryRow)):
+        return None
     if isinstance(protection, SharedSum):
         cover = protection.cover
-        if isinstance(cover, EveryRow):
-            return None
         if isinstance(cover, FakeItems | RandomisedResponse) and experiment.support is not None:
             return RowsSeen(experiment.support, public, "aggregators", cover)
         if experiment.registered.public_target:

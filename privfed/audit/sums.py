@@ -16,7 +16,7 @@ from torch import Tensor
 
 from attacks import ServerView, SumView
 from privfed.audit.page import words
-from privfed.engines import HELD_BY, HOLDERS, HOLDS, Observation
+from privfed.engines import HELD_BY, HOLDERS, HOLDS, SENDERS, Observation
 from privfed.methods.method import ItemBlocks
 from privfed.updates import Schema
 
@@ -78,16 +78,15 @@ def sums_seen(
 
 def _groups(seen: Observation, schema: Schema) -> Iterator[tuple[tuple[str, ...], Bool[Tensor, " n"], int]]:
     """Blocks, which of the observed users sent any of them, and how many clients did: all blocks, then each group."""
-    names = sorted(seen.tensors.keys() - {HOLDS, HELD_BY, HOLDERS})
+    names = sorted(seen.tensors.keys() - {HOLDS, HELD_BY, HOLDERS, SENDERS})
     holds, held_by, holders = (seen.tensors[name] for name in (HOLDS, HELD_BY, HOLDERS))
-    anything = holds.any(1)
-    yield tuple(schema), anything, int(held_by.max())
+    senders = int(seen.tensors[SENDERS])
+    yield tuple(schema), holds.any(1), senders
     for number in sorted(set(holders.tolist())):
         places = [place for place, name in enumerate(names) if int(holders[place]) == number]
-        mine = holds[:, places[0]]
-        if not mine.equal(anything):
+        if (clients := int(held_by[places[0]])) < senders:
             here = {names[place] for place in places}
-            yield tuple(name for name in schema if name in here), mine, int(held_by[places[0]])
+            yield tuple(name for name in schema if name in here), holds[:, places[0]], clients
 
 
 def _view(seen: Observation, names: Sequence[str], blocks: ItemBlocks, schema: Schema) -> ServerView | None:

@@ -29,6 +29,8 @@ HOLDS = "@holds"
 """Name of who sent which block into a sum, bool `[n, blocks]` for the audited users in it, blocks by name."""
 HELD_BY = "@held_by"
 """Name of how many clients sent each block into a sum, int64 `[blocks]`."""
+SENDERS = "@senders"
+"""Name of how many clients sent anything into a sum, int64, no dimension."""
 HOLDERS = "@holders"
 """Name of which blocks have the same clients in a sum: equal numbers for equal clients, int64 `[blocks]`."""
 
@@ -127,7 +129,7 @@ class Transcript:
             sums: released.
             holdings: who of them sent which block.
         """
-        if not self.wants("sum", round, step):
+        if not self.wants("sum", round, step) or not holdings.blocks:
             return
         held, number = holdings.held, dict[str, int]()
         for place, group in enumerate(holdings.groups()):
@@ -138,6 +140,7 @@ class Transcript:
         copies = {name: value.clone() for name, value in sums.items()}
         copies[HOLDS] = held[here][:, columns]
         copies[HELD_BY] = held.sum(0)[columns]
+        copies[SENDERS] = held.any(1).sum()
         copies[HOLDERS] = torch.tensor([number[name] for name in names])
         self.observations.append(Observation("sum", round, members[here], copies))
 

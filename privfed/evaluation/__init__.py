@@ -7,7 +7,7 @@ print(evaluator.result().metric("hr", 10), HONEST.sentence())
 
 from privfed.evaluation.errors import EvaluationError
 from privfed.evaluation.evaluator import Evaluator
-from privfed.evaluation.protocol import HONEST, PAPER, Protocol
+from privfed.evaluation.protocol import HONEST, PAPER, Protocol, Task
 from privfed.evaluation.ranking import Positions, positions, ties_decide, user_metrics
 from privfed.evaluation.result import EvaluationResult, Metric, MetricName
 
@@ -21,6 +21,7 @@ __all__ = [
     "MetricName",
     "Positions",
     "Protocol",
+    "Task",
     "positions",
     "ties_decide",
     "user_metrics",

@@ -163,7 +163,7 @@ class Evaluator:
             EvaluationError: If ratings are predicted, or the metric was not measured at this cut-off.
         """
         if not isinstance(self._task, RankedItems):
-            raise EvaluationError("by_user is about rankings and this evaluator compares ratings; choose task='ranking'.")
+            raise EvaluationError("by_user is about rankings and this evaluator compares ratings; use task='ranking'.")
         values = self._values[self._task.row(name, k)]
         measured: np.ndarray = values[np.isfinite(values)]
         return measured

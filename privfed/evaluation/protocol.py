@@ -10,6 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+Task = Literal["ranking", "rating"]
+
 
 class Protocol(BaseModel):
     """How a recommender is evaluated.
@@ -45,7 +47,7 @@ class Protocol(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    task: Literal["ranking", "rating"] = "ranking"
+    task: Task = "ranking"
     candidates: Literal["full", "sampled"] = "full"
     catalogue: Literal["all", "trained"] = "all"
     when_testing: Literal["valid_left_out", "valid_ranked"] = "valid_left_out"

@@ -63,11 +63,14 @@ class Message:
         shared: tensors for all, `[*shape]`.
         personal: tensors with one entry per pseudonym, `[population, *shape]`; a device receives its own only.
         config: public numbers (learning rates, annealing).
+        needed_bytes: where devices need different parts of `shared`, what they download on average; None where every
+            device needs all of it.
     """
 
     shared: Mapping[str, Tensor]
     personal: Mapping[str, Tensor] = field(default_factory=dict)
     config: Mapping[str, float] = field(default_factory=dict)
+    needed_bytes: int | None = None
 
     def addressed_to(self, clients: Int64[Tensor, " clients"]) -> "Message":
         """The message as `clients` receive it: personal tensors become `[clients, *shape]`."""
@@ -79,7 +82,7 @@ class Message:
             name: values[first : first + count] if contiguous else values.index_select(0, clients)
             for name, values in self.personal.items()
         }
-        return Message(self.shared, own, self.config)
+        return Message(self.shared, own, self.config, self.needed_bytes)
 
     def rows(self, name: str, owner: Int64[Tensor, " k"], ids: Int64[Tensor, " k"]) -> Float[Tensor, "k width"]:
         """Row `ids[j]` of the table that client `owner[j]` received under `name`, shared or personal."""
@@ -89,8 +92,8 @@ class Message:
         return self.shared[name].index_select(0, ids)
 
     def bytes_per_client(self) -> int:
-        """Bytes one device downloads."""
-        shared = sum(t.nbytes for t in self.shared.values())
+        """Bytes one device downloads, on average where devices need different parts."""
+        shared = sum(t.nbytes for t in self.shared.values()) if self.needed_bytes is None else self.needed_bytes
         return shared + sum(t[0].nbytes for t in self.personal.values())
 
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from privfed.data import Histories
+from privfed.evaluation import Task
 from privfed.federation import Clients, Message, ReleaseKind, Server, Streams
 from privfed.methods.client_data import ClientData
 from privfed.updates import Schema
@@ -111,12 +112,16 @@ class Method:
         input_block: the block with one row per item on the way into the model: the first layer of an autoencoder.
         bias_block: the block with one number per item: the last layer's bias.
         extra_asks: settings -> asks of the first round besides the training step's.
+        task: settings -> what its scores are: to rank items by, or predicted ratings. A run is measured as such.
         pull: (message addressed to clients, positions) -> the direction the server itself put into each
             client's training, known to it; None where there is none.
         interaction_level: whether every step of its clients can train as `Call.noisy_steps` says, with a bound and
             noise for single interactions.
         discloses: settings -> sentences about what the method itself shows beside uploads, whatever the plan: a group
             chosen by activity, the capacity of a device. They stand among the run's statements.
+        entangles: settings -> how one user's data decides over what other users upload, as in a ranking of everybody's
+            activity; None where it does not. Where it does, a user's influence on a sum is not what the user uploads,
+            so plans that guarantee anything refuse it.
     """
 
     name: str
@@ -143,7 +148,9 @@ class Method:
     pull: Callable[[Message, Tensor], Tensor] | None = None
     interaction_level: bool = False
     extra_asks: Callable[[Any], int] = lambda config: 0  # noqa: ARG005 (most methods have none, whatever their settings)
+    task: Callable[[Any], Task] = lambda config: "ranking"  # noqa: ARG005 (most methods rank, whatever their settings)
     discloses: Callable[[Any], Sequence[str]] = lambda config: ()  # noqa: ARG005 (most methods show nothing else)
+    entangles: Callable[[Any], str | None] = lambda config: None  # noqa: ARG005 (most users train on their own data)
 
     @property
     def has_item_rows(self) -> bool:
@@ -151,7 +158,7 @@ class Method:
         return self.item_rows is not None or self.item_block is not None
 
     def item_blocks(self, schema: Schema, settings: Any = None) -> ItemBlocks | None:
-        """The blocks of `schema` that play each role; None where uploads have no row per item.
+        """The blocks of `schema` that play each role; None where uploads have no row per item, or nothing is uploaded.
 
         Args:
             schema: of the server.
@@ -160,7 +167,7 @@ class Method:
         Raises:
             BlockError: a role's name fits none of them.
         """
-        if not self.has_item_rows:
+        if not self.has_item_rows or not schema:
             return None
         made = None if self.item_rows is None else partial(self.item_rows, settings, schema)
         return ItemBlocks(

@@ -20,6 +20,28 @@ from privfed.privacy.secure import DistributedGaussian, SecureSum, SharedSum
 from privfed.updates import Schema
 
 
+def refuse_uncovered(plan: PrivacyPlan, schema: Schema) -> None:
+    """Refuse an ask that the plan has no noise or no bound for; it can be told before the first round.
+
+    Raises:
+        PlanError: means would divide by weights or counts that depend on data and are released exactly, under a plan
+            that guarantees something, or the plan's bounds are those of other blocks.
+    """
+    for name, block in schema.items() if plan.protection.unbounded_reason is None else ():
+        if block.divides:
+            raise PlanError(
+                f"block {name!r} weights clients by their data, which the noise of the plan {plan.name!r} is not sized "
+                f"for: weight every client alike"
+            )
+        if block.counts:
+            raise PlanError(
+                f"block {name!r} counts clients exactly, which the noise of the plan {plan.name!r} does not cover: "
+                f"aggregate with fixed denominators, and where tiers are counted set min_tier = 1"
+            )
+    if (clip := plan.protection.clip) is not None and clip.per_block is not None:
+        clip.bounds([name for name, block in schema.items() if block.kind == "real"])
+
+
 class ServerGuard:
     """Opens releases, each only after the ledger has recorded what it costs.
 
@@ -43,13 +65,9 @@ class ServerGuard:
         """Record one ask of `cohort`; must return before a release is opened.
 
         Raises:
-            PlanError: means would divide by weights or counts that depend on data, under a plan that guarantees
-                something, or the plan's bounds are those of other blocks.
+            PlanError: as `refuse_uncovered`.
         """
-        if self.plan.protection.unbounded_reason is None:
-            self._refuse_exact_denominators(schema)
-        if (clip := self.plan.protection.clip) is not None and clip.per_block is not None:
-            clip.bounds([name for name, block in schema.items() if block.kind == "real"])
+        refuse_uncovered(self.plan, schema)
         self.ledger.charge(
             draw=cohort.draw,
             round=cohort.round,
@@ -58,20 +76,6 @@ class ServerGuard:
             schema=SchemaSummary.of(schema),
             participants=None if self.plan.amplifies else participants.numpy(),
         )
-
-    def _refuse_exact_denominators(self, schema: Schema) -> None:
-        """What means divide by would be released exactly, beside sums with noise."""
-        for name, block in schema.items():
-            if block.divides:
-                raise PlanError(
-                    f"block {name!r} weights clients by their data, which the noise of the plan "
-                    f"{self.plan.name!r} is not sized for: weight every client alike"
-                )
-            if block.counts:
-                raise PlanError(
-                    f"block {name!r} counts clients exactly, which the noise of the plan {self.plan.name!r} does not "
-                    f"cover: aggregate with fixed denominators, and where tiers are counted set min_tier = 1"
-                )
 
     def clip_norm(self, step: str) -> float | None:
         """The clip norm to announce with an ask of `step`; None where the plan does not adapt it."""

@@ -20,12 +20,16 @@ from attacks import (
     observe_sums,
 )
 from privfed.audit.attacking import Attacked, attack_run, attack_trained
+from privfed.audit.sums import sums_seen
+from privfed.engines import Transcript
+from privfed.engines.holdings import Holdings
 from privfed.experiment import Experiment, ExperimentConfig, TapConfig
 from privfed.methods import method
 from privfed.methods.fedmf import FedMFClients
+from privfed.methods.method import ItemBlocks
 from privfed.methods.table_server import TableServer
 from privfed.privacy import PrivacyPlan
-from privfed.updates import Block, ClientUpdates, Rows
+from privfed.updates import Block, ClientUpdates, Dense, Rows
 
 WIDTH = 12
 
@@ -285,20 +289,42 @@ def test_a_group_of_one_is_that_client(segmented):
     assert main(rows, "rank-1 sign").auc.value < 0.9
 
 
-def sums_of_one_large_client(done, result):
+def test_groups_are_found_whoever_is_audited(segmented):
+    """Only the large client is: that the others hold less is not seen in its own blocks."""
+    done, result = segmented("none:release=total,sampling.kind=fixed,sampling.size=100", users=160)
+    rows = sums_of_one_large_client(done, result, np.array([99]))
+    assert main(rows, "rank-1 sign", f"{ALL_ITEMS}, sum of items.4:12").note == "sums over 1 client"
+    assert main(rows, "rank-1 sign").note == "sums over 61 clients"
+
+
+def test_a_sum_is_over_everybody_who_sent_something():
+    """Nobody holds all blocks: seven hold one of them, five the other."""
+    schema = {"a": Block((3, 2)), "b": Block((3, 2))}
+    holdings = Holdings(schema)
+    parts = [Dense("a", torch.arange(7), torch.ones(7, 3, 2)), Dense("b", torch.arange(7, 12), torch.ones(5, 3, 2))]
+    holdings.add(ClientUpdates(torch.arange(12), schema, parts))
+    transcript = Transcript(torch.arange(2), frozenset({"sum"}))
+    transcript.record_sum(0, "train", torch.arange(12), {name: torch.ones(3, 2) for name in schema}, holdings)
+    blocks = ItemBlocks(None, rows=lambda said: said["a"] + said["b"])
+    found = sums_seen(transcript.joined("sum"), np.arange(2), blocks, schema)
+    assert [(seen.blocks, seen.note) for seen in found] == [("", "sums over 12 clients"), ("a", "sums over 7 clients")]
+
+
+def sums_of_one_large_client(done, result, audited=None):
     """Attack a round of 60 small clients and one large one, made from the run's own clients."""
     from privfed.audit.attacking import attack_sums
-    from privfed.engines import Simulation, Transcript
+    from privfed.engines import Simulation
     from privfed.privacy import Ledger
 
+    audited = np.arange(160) if audited is None else audited
     users = [*[u for u in range(160) if u % 3][:60], 99]
-    transcript = Transcript(torch.arange(160), frozenset({"sum"}))
+    transcript = Transcript(torch.from_numpy(audited), frozenset({"sum"}))
     simulation = Simulation(
         done.clients, done.config.privacy, 160, done.streams, Ledger(done.config.privacy, 160), transcript=transcript
     )
     simulation.members = lambda round: torch.tensor(sorted(users))
     simulation.run(done.server, 2)
-    return attack_sums(transcript.joined("sum"), done.parts, np.arange(160), done.item_blocks, done.server.schema)
+    return attack_sums(transcript.joined("sum"), done.parts, audited, done.item_blocks, done.server.schema)
 
 
 def test_rows_of_a_spread_table_count_as_sent(segmented):

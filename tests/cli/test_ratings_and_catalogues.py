@@ -8,6 +8,7 @@ import pytest
 
 DATA = ("--data", "synthetic-small", "--rounds", 2, "--set", "split.kind=ratio")
 RATING = ("--set", "protocol.task=rating")
+PREDICTS = ("--set", "method.task=rating")
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def lists(tmp_path: Path) -> Path:
 
 
 def test_ratings_are_measured_beside_their_means(cli: Callable, tmp_path: Path) -> None:
-    answer = cli("run", "fedmf", *DATA, *RATING, "--out", tmp_path / "r")
+    answer = cli("run", "fair", *DATA, *RATING, *PREDICTS, "--out", tmp_path / "r")
     text = " ".join(answer.out.replace("┃", " ").split())
     assert "Each user's held-out ratings are predicted as the model gives them" in text
     assert "Test ratings of 120 users after 2 rounds (synthetic)" in text
@@ -36,7 +37,7 @@ def test_ratings_are_measured_beside_their_means(cli: Callable, tmp_path: Path) 
 
 
 def test_the_document_has_the_means(cli: Callable, tmp_path: Path) -> None:
-    found = cli("run", "fedmf", *DATA, *RATING, "--out", tmp_path / "r", "--json").document
+    found = cli("run", "fair", *DATA, *RATING, *PREDICTS, "--out", tmp_path / "r", "--json").document
     assert found["popularity"] is None
     assert set(found["utility"]["test"]["baselines"]) == {"global mean", "item mean", "user mean"}
     assert found["utility"]["test"]["metrics"][1]["name"] == "rmse"
@@ -44,10 +45,28 @@ def test_the_document_has_the_means(cli: Callable, tmp_path: Path) -> None:
 
 def test_ratings_are_refused_where_there_are_none_and_in_audits(refused: Callable, lists: Path, tmp_path: Path) -> None:
     out = ("--out", tmp_path / "r")
-    told = refused("run", "fedmf", "--data", lists, "--set", "split.kind=published", *RATING, *out)
-    assert "lists has no ratings to predict" in told
+    told = refused("run", "fair", "--data", lists, "--set", "split.kind=published", *RATING, *PREDICTS, *out)
+    assert "has no ratings" in told or "have none" in told
     assert "an audit compares rankings" in refused("audit", *DATA, *RATING, *out)
     assert "a rating is predicted, not ranked" in refused("run", "fedmf", *DATA, "--protocol", "paper", *RATING, *out)
+
+
+def test_rankings_are_not_measured_as_ratings_nor_ratings_as_rankings(refused: Callable, tmp_path: Path) -> None:
+    out = ("--out", tmp_path / "r")
+    assert "fedmf ranks items, and protocol.task is rating" in refused("run", "fedmf", *DATA, *RATING, *out)
+    assert "fair predicts ratings, and protocol.task is ranking" in refused("run", "fair", *DATA, *PREDICTS, *out)
+    assert "fair predicts ratings" in refused("audit", "--method", "fair", *DATA, *PREDICTS, *out)
+    assert not (tmp_path / "r").exists()
+
+
+def test_counts_that_a_plan_does_not_cover_are_refused_before_anything_is_written(
+    refused: Callable, tmp_path: Path
+) -> None:
+    noise = ("--privacy", "central-gaussian:clip_norm=1,noise_multiplier=1")
+    counts = ("--set", "method.aggregation=contributors")
+    told = refused("run", "hetefedrec", *DATA, *noise, *counts, "--out", tmp_path / "r")
+    assert "counts clients exactly" in told
+    assert not (tmp_path / "r").exists()
 
 
 def test_a_published_split_is_tuned_on_a_part_of_its_training_rows(cli: Callable, lists: Path, tmp_path: Path) -> None:

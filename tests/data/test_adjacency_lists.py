@@ -90,6 +90,11 @@ def test_what_is_written_is_read(lists):
         ({"train.txt": "0 1\n", "test.txt": "0 -2\n"}, r"test\.txt, line 1 is malformed"),
         ({"train.txt": "0 1\n\n1 2\n", "test.txt": "0 2\n"}, r"train\.txt, line 2 is malformed \(''\)"),
         ({"train.txt": "0 1,2\n", "test.txt": "0 2\n"}, r"line 1 is malformed \('0 1,2'\)"),
+        ({"train.txt": "0 1\r1 2\r", "test.txt": "0 2\n"}, r"train\.txt, line 1 is malformed"),
+        (
+            {"train.txt": "0 1\n", "test.txt": "0 2\n1 3 999999999999\n"},
+            r"test\.txt, line 2: item 999999999999 would make a catalogue of 1,000,000,000,000 items",
+        ),
         ({"train.txt": "0\n1\n", "test.txt": "0\n"}, "hold users and no items"),
     ],
 )

@@ -1,18 +1,21 @@
 """FAIR in the federation: privacy plans, tiers that are too small, chunks, devices' memory, ratings, refusals."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from privfed.data import Histories
 from privfed.engines import Simulation, Transcript
+from privfed.experiment import Experiment, ExperimentConfig
 from privfed.federation import Call, Streams
 from privfed.methods import ClientData, Facts, method
 from privfed.methods.fair import METHOD, NothingToDrawError, RatingsError, device_memory, discloses, item_rows
 from privfed.methods.fair.message import PLACES
 from privfed.methods.fair.tiers import Tiers
-from privfed.models.subspaces import CapacityError
-from privfed.privacy import Ledger, PlanError, PrivacyPlan
+from privfed.models.subspaces import CapacityError, group_tiers
+from privfed.privacy import ClientGuard, Ledger, PlanError, PrivacyPlan
 from privfed.updates import Block, ClientUpdates, UpdateError, upload_bytes
 
 SMALL = {"epochs": 2, "batch_size": 16, "lr": 0.01, "initial_scale": 0.3}
@@ -94,13 +97,23 @@ def test_larger_devices_are_demoted(world):
 
 
 def test_smaller_devices_are_lifted(world):
+    """Only 4x is short; its update is sent in the basis of 2x, and nothing is lost."""
+    scheme = "1x:0.4-2x:0.4-4x:0.2"
+    w = world("fair", short="lift", **(ALONE | {"scheme": scheme}))
+    seen = places(w)
+    w.train(1)
+    assert seen[0][0] == [[0, 0], [1, 1], [2, 1]]
+    sent = {part.block for part in seen[0][1].parts}
+    assert not {block for block in sent if block.startswith("tier.2")}
+    close(states(w), states(world("fair", scheme=scheme, **SMALL).train(1)))
+
+
+def test_nobody_is_lifted_to_hide_a_larger_tier_that_is_short(world):
+    """1x has too few, and no smaller device could hide them: they train at 2x; then 4x is lifted."""
     w = world("fair", short="lift", **ALONE)
     seen = places(w)
     w.train(1)
-    assert seen[0][0] == [[0, 0], [1, 0], [2, 0]]
-    sent = {part.block for part in seen[0][1].parts}
-    assert not {block for block in sent if block.startswith(("tier.1", "tier.2"))}
-    close(states(w), states(world("fair", scheme="1x-2x-4x", **SMALL).train(1)))
+    assert seen[0][0] == [[1, 1], [1, 1], [2, 1]]
 
 
 def test_short_tiers_sit_out(world):
@@ -166,6 +179,7 @@ def test_counts_and_weights_are_refused_where_something_is_guaranteed(world, set
 
 REFUSED = [
     ({"placement": "tier", "variant": "fedhm"}, "do not add up"),
+    ({"min_tier": 3, "short": "lift"}, "there is one: use 'demote'"),
     ({"placement": "tier", "variant": "heterofl"}, "has no subspaces"),
     ({"placement": "tier", "subspace": "signed"}, "slots of equal weight"),
     ({"variant": "full_trn", "scheme": "2x-4x"}, "add 1x"),
@@ -192,6 +206,9 @@ def test_refused_data(small_split):
         METHOD.clients(METHOD.config(), ClientData(positives, everything.union(positives)), streams)
     with pytest.raises(CapacityError, match="known on devices only"):
         Tiers.of(METHOD.config(assigned="activity"), 10, 70).levels_of(torch.arange(2))
+    with pytest.raises(CapacityError, match="numbers at most 2147483647"):
+        Tiers.of(METHOD.config(scheme="1x-4x", dim=4), 10, 2**29)
+    assert Tiers.of(METHOD.config(scheme="4x-8x", dim=4), 10, 2**29).levels == (2, 3)
 
 
 SETTINGS = {
@@ -331,7 +348,116 @@ def test_what_is_disclosed():
     assert "no protection" in said[0]
     assert "how active" in said[1]
     assert len(discloses(METHOD.config(variant="hom"))) == len(discloses(METHOD.config(budgets=(10**9,)))) == 1
-    assert len(discloses(METHOD.config(budgets=(10**6, 10**9)))) == 2
+    assert len(discloses(METHOD.config(budgets=(10**6, 10**9)))) == 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentences"),
+    [
+        ({}, ["by each other only"]),
+        ({"variant": "fedhm"}, ["lies nearly in a subspace"]),
+        ({"variant": "full_trn"}, ["of one it is that device's update"]),
+        ({"variant": "heterofl"}, ["summed over the others only"]),
+        ({"min_tier": 4}, ["its own tier or a larger one: 4 or more", "How many clients of a round"]),
+        ({"placement": "tier"}, ["of 3 devices or more", "How many clients of a round"]),
+        ({"placement": "tier", "min_tier": 1}, ["as few as 1 devices"]),
+        ({"placement": "tier", "min_tier": 2}, ["as few as 2 devices", "How many clients of a round"]),
+        ({"shares": "realised"}, ["by each other only", "How many clients of a round"]),
+        ({"weights": "samples"}, ["by each other only", "interactions of each tier's clients"]),
+    ],
+    ids=str,
+)
+def test_sums_of_few_are_disclosed(settings, sentences):
+    said = discloses(METHOD.config(**settings))[2:]
+    assert len(said) == len(sentences)
+    assert all(part in sentence for part, sentence in zip(sentences, said, strict=True))
+
+
+def test_one_sum_for_all_tiers_hides_large_devices_among_each_other_only(world):
+    """What the statement says: projected off the small tier's subspace, the sum is that of the one 1x device."""
+    w = world("fair", scheme="1x-4x", **SMALL)
+    level = w.clients.tiering.of_user
+    users = torch.cat([(level == 0).nonzero()[:1, 0], (level == 2).nonzero()[:15, 0]])
+    call = Call(0, 0, "train", 0, users, w.streams, w.server.schema)
+    uploads = w.clients.train(call, w.server.public().addressed_to(users)).materialise(torch.arange(16))
+    for name, space in w.server.tiers.subspaces[2].items():
+        table = uploads[f"items.{name}"].double()
+        left = [values - space.project(values) for values in (table.sum(0), table[0])]
+        torch.testing.assert_close(left[0], left[1], rtol=0, atol=1e-6)
+        assert left[1].norm() > 0.5 * table[0].norm()
+
+
+@pytest.mark.parametrize("variant", ["fair", "heterofl", "fedhm"])
+def test_with_a_minimum_a_short_large_tier_trains_like_the_smaller_one(world, variant):
+    """A tier has fewer than 30 of 45 users; asked for 30, everybody trains as 4x devices do."""
+    together = world("fair", variant=variant, scheme="1x-4x", min_tier=30, **SMALL)
+    levels = together.clients.tiering.of_user
+    assert 0 < int((levels == 0).sum()) < 30 or 0 < int((levels == 2).sum()) < 30
+    grouping = group_tiers({0: int((levels == 0).sum()), 2: int((levels == 2).sum())}, 30, "demote")
+    seen, ask = [], together.simulation.ask
+
+    def look(step, cohort, message, schema):
+        seen.append((step, message.shared.get(PLACES)))
+        return ask(step, cohort, message, schema)
+
+    together.simulation.ask = look
+    together.train(1)
+    assert [step for step, _ in seen] == ["tiers", "train"]
+    trained = {level: int(row[0]) for level, row in zip((0, 2), seen[1][1], strict=True)}
+    assert trained == {level: max(level, basis) for level, basis in grouping.basis.items() if basis is not None}
+    assert set(trained.values()) == {2}
+    alone = world("fair", variant=variant, scheme="1x-4x", **SMALL).train(1)
+    changed = [name for name, value in states(alone).items() if not torch.equal(value, states(together)[name])]
+    assert "items.mlp" in changed
+
+
+def test_a_round_below_the_minimum_changes_nothing(world):
+    w = world("fair", min_tier=46, **SMALL)
+    before = {name: value.clone() for name, value in states(w).items()}
+    close(states(w.train(1)), before, atol=0)
+
+
+def moves(world, parts, plan, **settings):
+    """The furthest that one user's data, left out, moves the clipped sum, in weighted coordinates."""
+    guard = ClientGuard(PrivacyPlan.parse(plan), Streams.from_seed(0))
+
+    def total(split):
+        w, users = world("fair", parts=split, scheme="1x-4x-16x", **(SMALL | settings)), torch.arange(18)
+        call = Call(0, 0, "train", 0, users, w.streams, w.server.schema)
+        updates = w.clients.train(call, w.server.public().addressed_to(users))
+        guard.clip_(updates)
+        sums = updates.materialise(users)
+        return torch.cat([(v.double().sum(0) * w.server.schema[b].weight).flatten() for b, v in sums.items()])
+
+    def without(user):
+        rows = [(o, i) for o, i in zip(parts.train.owners, parts.train.items, strict=True) if o != user]
+        owners, items = (np.array(column) for column in zip(*rows, strict=True))
+        train = Histories.from_pairs(owners, items, parts.train.n_users, parts.train.n_items)
+        return replace(parts, train=train)
+
+    everybody = total(parts)
+    return max(float((everybody - total(without(user))).norm()) for user in range(18))
+
+
+PLACEMENTS = [{}, {"placement": "tier", "min_tier": 1}, {"variant": "fedhm"}, {"subspace": "signed"}]
+
+
+@pytest.mark.parametrize("settings", PLACEMENTS, ids=str)
+def test_a_user_s_data_move_the_sum_by_the_clip_at_most(world, few_users, settings):
+    assert 0.5 < moves(world, few_users, PLANS[0], lr=0.1, **settings) <= 1 + 1e-5
+
+
+def test_tiers_by_activity_are_refused_where_something_is_guaranteed(world, few_users, small_split):
+    """With one user's data others change tiers, and the sum moves further than one clip."""
+    assert moves(world, few_users, PLANS[0], lr=0.1, assigned="activity") > 1.5
+    config = ExperimentConfig(
+        method={"name": "fair", "assigned": "activity"}, privacy=PrivacyPlan.parse(PLANS[0]), rounds=1
+    )
+    with pytest.raises(PlanError, match="move other users too"):
+        Experiment(config, small_split)
+    for settings in ({"assigned": "activity", "variant": "hom"}, {"assigned": "random"}):
+        Experiment(config.model_copy(update={"method": {"name": "fair", **settings}}), small_split)
+    Experiment(config.model_copy(update={"privacy": PrivacyPlan.named("none")}), small_split)
 
 
 def test_bytes_down_are_those_of_the_tiers(world):

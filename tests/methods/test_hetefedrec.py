@@ -5,6 +5,8 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from privfed.audit.attacking import attack_trained
+from privfed.audit.rows_seen import rows_seen
 from privfed.data import Histories, SplitSpec, load, split
 from privfed.engines import Transcript
 from privfed.experiment import Experiment, ExperimentConfig
@@ -17,10 +19,22 @@ from privfed.methods.hetefedrec.groups import assign_groups
 from privfed.methods.hetefedrec.layout import Layout
 from privfed.methods.hetefedrec.padding import clients_per_tile, ladder
 from privfed.methods.hetefedrec.sampling import draw_distinct
-from privfed.privacy import PlanError
+from privfed.privacy import PlanError, PrivacyPlan
 
+NAMES = ("small", "medium", "large")
 VARIANTS = ["hetefedrec", "direct", "all_small", "all_large", "exclusive", "standalone", "clustered"]
 FAST = {"widths": (4, 8, 16), "lr_items": 0.01, "lr_heads": 0.01, "lr_user": 0.01, "standalone_steps": 3}
+
+
+@pytest.fixture
+def world(world):
+    """Worlds with the published settings, where a test does not say otherwise."""
+    published = HeteFedRecConfig.published().model_dump()
+    return lambda name, **settings: world(name, **(published | settings if name == "hetefedrec" else settings))
+
+
+def published(**settings):
+    return HeteFedRecConfig(**(HeteFedRecConfig.published().model_dump() | settings))
 
 
 def uploads(w, block):
@@ -36,7 +50,7 @@ def watched(users=45):
 
 @pytest.mark.parametrize("groups", ["activity", "capacity", "random"])
 def test_groups_have_about_the_shares_they_were_given(groups):
-    config = HeteFedRecConfig(groups=groups)
+    config = published(groups=groups)
     counts = np.random.default_rng(0).integers(1, 10_000, 3000)
     group = assign_groups(config, counts, Streams.from_seed(1))
     np.testing.assert_allclose(np.bincount(group) / 3000, config.shares, atol=0.04)
@@ -46,14 +60,45 @@ def test_groups_have_about_the_shares_they_were_given(groups):
 
 def test_activity_begins_a_group_at_its_threshold():
     counts = np.array([0, 76, 77, 202, 203, 900])
-    config = HeteFedRecConfig(thresholds=(77, 203))
+    config = published(thresholds=(77, 203))
     assert assign_groups(config, counts, Streams.from_seed(0)).tolist() == [0, 0, 1, 1, 2, 2]
 
 
+def test_percentiles_of_everybody_entangle_users():
+    """Others change groups with one user's data; public thresholds, one group and other ways move nobody else."""
+    assert "percentiles" in METHOD.entangles(HeteFedRecConfig(groups="activity", thresholds=None))
+    free = [{"thresholds": (77, 203)}, {"variant": "all_large"}, {"widths": (8,), "shares": (1.0,)}]
+    assert not any(METHOD.entangles(HeteFedRecConfig(groups="activity", **settings)) for settings in free)
+    assert METHOD.entangles(HeteFedRecConfig(groups="capacity")) is None
+
+
 def test_what_groups_disclose():
-    assert "training items" in METHOD.discloses(HeteFedRecConfig())[0]
+    assert "training items" in METHOD.discloses(published())[0]
     assert "capacity" in METHOD.discloses(HeteFedRecConfig(groups="capacity"))[0]
     assert METHOD.discloses(HeteFedRecConfig(variant="all_large")) == ()
+
+
+@pytest.mark.parametrize(
+    ("settings", "refused"),
+    [
+        ({}, True),
+        ({"variant": "exclusive"}, True),
+        ({"thresholds": (8, 16)}, False),
+        ({"groups": "random"}, False),
+        ({"groups": "capacity"}, False),
+        ({"variant": "all_small"}, False),
+        ({"variant": "all_large"}, False),
+    ],
+)
+def test_percentiles_of_activity_are_refused_where_something_is_guaranteed(small_split, settings, refused):
+    """Leave one user out and others change group: no bound on one upload bounds what that does."""
+    given = published(**settings).model_dump(mode="json")
+    config = ExperimentConfig(privacy=PrivacyPlan.parse(CENTRAL), method={"name": "hetefedrec", **given})
+    if refused:
+        with pytest.raises(PlanError, match="move other users too"):
+            Experiment(config, small_split)
+    else:
+        Experiment(config, small_split)
 
 
 # ---- samples
@@ -329,15 +374,16 @@ def test_every_variant_trains_and_scores(world, variant, base):
 
 @pytest.mark.parametrize("variant", [v for v in VARIANTS if v != "standalone"])
 def test_item_rows_are_what_a_client_moved(world, variant):
-    w = world("hetefedrec", variant=variant, transcript=watched(), **FAST).train(1)
+    """Its segments and biases side by side, in columns of their own: sums of groups apart are not mixed."""
+    w = world("hetefedrec", variant=variant, item_bias=True, transcript=watched(), **FAST).train(1)
     blocks = {name: uploads(w, name) for name in w.server.schema}
     rows = METHOD.item_rows(w.server.config, w.server.schema, blocks)
-    assert rows.shape[:2] == (45, 70)
-    total = sum(float(value.double().sum()) for name, value in blocks.items() if name.startswith("items."))
-    assert float(rows.double().sum()) == pytest.approx(total, rel=1e-4)
-    width = torch.tensor([m.width for m in w.server.layout.models])[w.clients.model]
+    moved = [value for name, value in blocks.items() if name.startswith(("items.", "bias"))]
+    assert rows.shape == (45, 70, sum(value.shape[2] for value in moved))
     for user in range(45):
-        assert float(rows[user, :, width[user] :].abs().sum()) == 0
+        sent = [value[user] for value in moved if value[user].any()]
+        mine = rows[user][:, rows[user].any(0)]
+        assert mine.equal(torch.cat(sent, 1)[:, torch.cat(sent, 1).any(0)] if sent else mine[:, :0])
 
 
 def test_a_user_without_items_takes_no_part(world, few_users):
@@ -379,12 +425,26 @@ def test_devices_alone_are_evaluated_like_all_others():
     assert np.isfinite(run.history[-1].results["test"].merit)
 
 
+@pytest.mark.parametrize("plan", ["none", "secure-sum:clip_norm=1", "central-gaussian:clip_norm=1,noise_multiplier=1"])
+def test_devices_alone_give_an_attack_nothing_but_what_they_show(small_split, plan):
+    settings = {"name": "hetefedrec", "variant": "standalone", "standalone_steps": 1}
+    experiment = Experiment(ExperimentConfig(rounds=1, method=settings, privacy=PrivacyPlan.parse(plan)), small_split)
+    transcript = experiment.run(parts=("test",)).transcript
+    assert experiment.item_blocks is None
+    assert rows_seen(experiment, 1) is None
+    assert {row.tap for row in attack_trained(experiment, transcript.joined, 1)} == {"scores"}
+
+
 # ---- settings
 
 
-def test_published_settings_are_the_defaults():
-    assert HeteFedRecConfig.published() == HeteFedRecConfig()
-    assert HeteFedRecConfig.published("lightgcn").base == "lightgcn"
+def test_published_settings_are_the_papers():
+    paper, other = HeteFedRecConfig.published(), HeteFedRecConfig.published("lightgcn")
+    assert (paper.base, other.base, paper.widths, paper.hidden) == ("ncf", "lightgcn", (8, 16, 32), (8, 8))
+    assert (paper.groups, paper.shares, paper.negatives, paper.lr_items) == ("activity", (0.5, 0.3, 0.2), 4, 1e-3)
+    assert (paper.aggregation, paper.head_aggregation, paper.server_optimiser) == ("sum", "sum", "average")
+    assert not (paper.inner or paper.item_bias)
+    assert paper.dual_task and paper.decorrelation and paper.distillation
 
 
 @pytest.mark.parametrize(
@@ -395,8 +455,8 @@ def test_published_settings_are_the_defaults():
         ({"shares": (0.5, 0.5)}, "one share for every width"),
         ({"shares": (0.5, 0.3, 0.3)}, "whose sum is 1"),
         ({"hidden": (8, 0)}, "hidden width"),
-        ({"thresholds": (5,)}, "one less than groups"),
-        ({"thresholds": (9, 5)}, "ascending"),
+        ({"thresholds": (5,), "groups": "activity"}, "one less than groups"),
+        ({"thresholds": (9, 5), "groups": "activity"}, "ascending"),
         ({"thresholds": (5, 9), "groups": "random"}, "training counts"),
         ({"variant": "exclusive", "widths": (8,), "shares": (1.0,)}, "nobody would be left out"),
         ({"alpha": 1.0}, "extra"),
@@ -407,8 +467,25 @@ def test_settings_that_cannot_work_are_refused_in_one_sentence(settings, said):
         HeteFedRecConfig(**settings)
 
 
+def test_the_default_runs_under_a_budget_as_it_is_and_its_groups_say_nothing_about_data(world):
+    defaults = HeteFedRecConfig().model_dump()
+    w = world("hetefedrec", plan="central-gaussian:clip_norm=0.1,noise_multiplier=2", **defaults).train(2)
+    assert np.isfinite(w.ledger.guarantee().epsilon)
+    assert "capacity" in METHOD.discloses(HeteFedRecConfig())[0]
+
+
+def test_a_device_downloads_its_own_table_and_the_heads_it_trains(world):
+    w = world("hetefedrec", widths=(4, 8, 16), hidden=(3,), item_bias=True)
+    items, shared = w.data.n_items, w.server.public().shared
+    heads = [sum(v.nbytes for name, v in shared.items() if name.startswith(f"head.{g}.")) for g in NAMES]
+    each = [4 * items * (width + 1) + sum(heads[: k + 1]) for k, width in enumerate((4, 8, 16))]
+    wanted = sum(share * size for share, size in zip((0.5, 0.3, 0.2), each, strict=True))
+    assert w.server.public().bytes_per_client() == pytest.approx(wanted, abs=1)
+    assert w.server.public().addressed_to(torch.arange(3)).bytes_per_client() == w.server.public().bytes_per_client()
+
+
 def test_it_is_registered_and_its_layout_is_nested():
     assert method("hetefedrec") is METHOD
-    layout = Layout.of(HeteFedRecConfig())
+    layout = Layout.of(published())
     assert [s.block for s in layout.segments] == ["items.0:8", "items.8:16", "items.16:32"]
     assert [layout.head_holders(k) for k in range(3)] == [(0, 1, 2), (1, 2), (2,)]

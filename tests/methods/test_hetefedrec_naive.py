@@ -9,9 +9,18 @@ import pytest
 import torch
 from torch import nn
 
+from privfed.methods.hetefedrec import HeteFedRecConfig
+
 SMALL = {"widths": (4, 8, 12), "hidden": (8, 4), "steps": 3, "lr_items": 0.02, "lr_heads": 0.01, "lr_user": 0.03,
          "lr_bias": 0.02}  # fmt: skip
 NAMES = ("small", "medium", "large")
+
+
+@pytest.fixture
+def world(world):
+    """Worlds with the published settings, where a test does not say otherwise."""
+    published = HeteFedRecConfig.published().model_dump()
+    return lambda name, **settings: world(name, **(published | settings if name == "hetefedrec" else settings))
 
 
 def variable(value):
@@ -174,12 +183,26 @@ VARIANTS = {
     "one layer": {"hidden": (), "inner": True},
     "user steps": {"user_steps": 2, "inner": True},
     "gathered at the centre": {
-        "propagation": "centre", "inner": True, "item_bias": True, "user_steps": 2,
+        "propagation": "centre",
+        "inner": True,
+        "item_bias": True,
+        "user_steps": 2,
         # Adam would divide by gradients that all but cancel here, which float32 does not carry to five digits.
-        "local_optimiser": "sgd", "user_optimiser": "sgd", "lr_items": 0.5, "lr_heads": 0.1, "lr_user": 0.5,
+        "local_optimiser": "sgd",
+        "user_optimiser": "sgd",
+        "lr_items": 0.5,
+        "lr_heads": 0.1,
+        "lr_user": 0.5,
     },
     "gathered, no inner product, user penalty": {"propagation": "centre", "user_l2": 0.3, "user_steps": 1},
-    "sgd": {"local_optimiser": "sgd", "user_optimiser": "sgd", "lr_items": 0.5, "lr_heads": 0.1, "lr_user": 0.5, "decorrelation": 0.3},
+    "sgd": {
+        "local_optimiser": "sgd",
+        "user_optimiser": "sgd",
+        "lr_items": 0.5,
+        "lr_heads": 0.1,
+        "lr_user": 0.5,
+        "decorrelation": 0.3,
+    },
 }
 
 

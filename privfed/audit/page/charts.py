@@ -149,7 +149,7 @@ def _data(rows: list[dict[str, Any]]) -> alt.InlineData:
 
 
 def _utility_chart(report: AuditReport, trust: str, unit: str, cells: list[Cell]) -> Chart:
-    finite = [cell.guarantee.epsilon for cell in cells if cell.guarantee.finite]
+    finite = [epsilon for cell in cells if cell.guarantee.finite and (epsilon := cell.guarantee.epsilon) > 0]
     low = 10.0 ** min(0, math.floor(math.log10(min([*finite, 1.0]))))
     edge = 10.0 ** max(2, math.ceil(math.log10(max([*finite, 1.0])) + 0.05))
     lane = 0.4 * math.log10(edge / low)
@@ -162,7 +162,7 @@ def _utility_chart(report: AuditReport, trust: str, unit: str, cells: list[Cell]
         claim = cell.guarantee
         rows.append(
             {
-                "x": claim.epsilon if claim.finite else edge * 10 ** float(next(places)),
+                "x": max(claim.epsilon, low) if claim.finite else edge * 10 ** float(next(places)),
                 "epsilon": words.epsilon(claim.epsilon),
                 "label": f"ε = {words.epsilon(claim.epsilon)}",
                 "value": utility.seeds.mean,

@@ -23,7 +23,8 @@ from privfed.data.sources.options import BuildOptions
 
 MARKER = "train.txt"
 
-_LINE = re.compile(rb"\s*\d{1,18}(?:\s+\d{1,18})*\s*")
+_LINE = re.compile(rb"[ \t]*\d{1,18}(?:[ \t]+\d{1,18})*[ \t]*\r?")
+_LARGEST_ID = 10**8
 _SHOWN = 80
 
 
@@ -31,8 +32,8 @@ def read(files: Files, **options: Unpack[BuildOptions]) -> Interactions:
     """Read the parts that are there; `test.txt` must be.
 
     Raises:
-        DataError: A file is missing or empty, a line is malformed, or an item lies outside the catalogue that
-            `meta.json` gives.
+        DataError: A file is missing or empty, a line is malformed, an id is too large for a row of a table, or an
+            item lies outside the catalogue that `meta.json` gives.
     """
     names = [f"{part}.txt" for part in PARTS if part != "valid" or "valid.txt" in files.names]
     parts = [_rows(files, name) for name in names]
@@ -40,6 +41,12 @@ def read(files: Files, **options: Unpack[BuildOptions]) -> Interactions:
     line, user, item = (np.concatenate(column) for column in zip(*parts, strict=True))
     if not len(item):
         raise DataError(f"{files.named(MARKER)} and the files beside it hold users and no items: fetch them again")
+    if (largest := int(item.max())) > _LARGEST_ID:
+        at = int(item.argmax())
+        raise DataError(
+            f"{files.named(np.repeat(names, lengths)[at])}, line {line[at]}: item {largest} would make a catalogue of "
+            f"{largest + 1:,} items, as an id is a row of a table: number the items from 0, or correct the line"
+        )
     described = meta.read(files)
     options.setdefault("terms", described.terms)
     return build(
@@ -47,7 +54,7 @@ def read(files: Files, **options: Unpack[BuildOptions]) -> Interactions:
         user=user,
         item=item,
         split=np.repeat([name.removesuffix(".txt") for name in names], lengths),
-        catalogue=int(item.max()) + 1 if described.n_items is None else described.n_items,
+        catalogue=largest + 1 if described.n_items is None else described.n_items,
         where=lambda row: f"{files.named(np.repeat(names, lengths)[row])}, line {line[row]}",
     )
 

@@ -18,19 +18,18 @@ A smaller table is no protection: an upload in a subspace still tells which item
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from privfed.methods.fair.clients import FairClients
-from privfed.methods.fair.config import FairConfig
+from privfed.methods.fair.config import FEWEST, FairConfig
 from privfed.methods.fair.memory import DeviceMemory, device_memory
 from privfed.methods.fair.server import FairServer, TierSchema
 from privfed.methods.fair.spaces import from_block
 from privfed.methods.fair.tiers import scheme_of
 from privfed.methods.fair.training import NothingToDrawError, RatingsError
 from privfed.methods.method import Method
-from privfed.models.subspaces import Capacities, Scheme, Subspace
+from privfed.models.subspaces import Subspace, disclosed
 from privfed.updates import Schema, UpdateError
 
 
@@ -64,16 +63,59 @@ def item_rows(config: FairConfig, schema: Schema, blocks: Mapping[str, Tensor]) 
 
 
 def discloses(config: FairConfig) -> Sequence[str]:
-    """What FAIR shows beside uploads, whatever the plan: a device's download is of the size of its tier."""
-    said = (
+    """What FAIR shows beside uploads, whatever the plan: sizes of downloads, and sums that few devices are in."""
+    said = [
         "A device's smaller table is no protection: a single upload in a subspace still tells which items it touched.",
-    )
-    budgets = set(config.budgets or ())
-    several = len(budgets) > 1 if budgets else len(set(Scheme.parse(config.scheme).levels)) > 1
-    if config.variant in {"hom", "fedavg"} or not several:
+    ]
+    if not config.unequal:
         return said
-    capacities = Capacities(np.arange(2), config.assigned).discloses
-    return (*said, *(f"{sentence[0].upper()}{sentence[1:]}." for sentence in capacities))
+    capacity = disclosed(config.assigned)
+    said.append(f"{capacity[0].upper()}{capacity[1:]}.")
+    if config.variant == "full_trn":
+        said.append(
+            "Only devices that hold everything train, so a round's sum is the sum of those among its clients, however "
+            "few: of one it is that device's update."
+        )
+    elif config.placement == "tier":
+        said.append(_of_tiers(config))
+    elif config.counts_tiers_first:
+        said.append(
+            f"In one sum for all tiers a device is hidden among those of its own tier or a larger one: {config.fewest} "
+            f"or more in a round (min_tier)."
+        )
+    elif config.variant == "heterofl":
+        said.append(
+            "Columns that small devices do not have are summed over the others only, however few they are in a round; "
+            "min_tier sets how few."
+        )
+    else:
+        near = "nearly " if config.variant == "fedhm" else ""
+        said.append(
+            f"In one sum for all tiers, larger devices are hidden by each other only: a small device's update lies "
+            f"{near}in a subspace that the server can project away, and what is left of the sum is that of the larger "
+            f"devices, however few they are in a round; min_tier sets how few."
+        )
+    if config.weights == "samples":
+        said.append("The interactions of each tier's clients of a round are added up and shown exactly.")
+    elif config.counts_tiers_first or config.shares == "realised":
+        said.append("How many clients of a round are in each tier is shown exactly.")
+    return said
+
+
+def _of_tiers(config: FairConfig) -> str:
+    if config.fewest < FEWEST:
+        return (
+            f"There is a sum for each tier, of as few as {config.fewest} devices (min_tier): of one it is that "
+            f"device's update, which is then protected no more than a single upload is by the plan's clip and noise."
+        )
+    return f"There is a sum for each tier, of {config.fewest} devices or more (min_tier)."
+
+
+def entangles(config: FairConfig) -> str | None:
+    """Tiers by rank of activity: whoever becomes more active pushes others into the next tier."""
+    if config.assigned != "activity" or not config.unequal:
+        return None
+    return "tiers by rank of everybody's activity move other users too; use assigned = 'random'"
 
 
 METHOD = Method(
@@ -91,6 +133,8 @@ METHOD = Method(
     item_block=None,
     item_rows=item_rows,
     discloses=discloses,
+    entangles=entangles,
+    task=lambda config: config.task,
 )
 
 __all__ = [

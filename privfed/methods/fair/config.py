@@ -11,6 +11,10 @@ from privfed.models.subspaces import By, CapacityError, Kind, Scheme, Short
 Variant = Literal["fair", "hom", "full_trn", "fedhm", "heterofl", "fedavg"]
 Placement = Literal["server", "tier"]
 
+FEWEST = 3
+"""Members without which a tier's sum says too much: of one it is that client's update, of two either subtracts its own.
+"""
+
 DEEPEST = 24
 """Levels that a budget in bytes may lead to."""
 
@@ -28,7 +32,9 @@ class FairConfig(MethodConfig):
     )
     scheme: str = Field("1x-4x", description="compressions of the tiers, as in 1x-4x or 1x:0.9-2x:0.1")
     budgets: tuple[int, ...] | None = Field(
-        None, description="bytes of memory of the devices in place of a scheme, each for an equal share of the users"
+        None,
+        min_length=1,
+        description="bytes of memory of the devices in place of a scheme, each for an equal share of the users",
     )
     interactions: int = Field(
         0, ge=0, description="interactions that every device sets room aside for in its budget (a public number)"
@@ -52,10 +58,20 @@ class FairConfig(MethodConfig):
     )
     placement: Placement = Field(
         "server",
-        description="server: uploads are tables and add up to one sum; tier: a sum for each tier in its own subspace",
+        description="server: uploads are tables and add up to one sum, which hides larger devices among each other "
+        "only; tier: a sum for each tier in its own subspace",
     )
-    min_tier: int = Field(3, ge=1, description="fewest members of a tier's sum; 1 asks nobody for tiers first")
-    short: Short = Field("demote", description="what happens to a tier with fewer: demote, lift or skip")
+    min_tier: int | None = Field(
+        None,
+        ge=1,
+        description="fewest clients of a round that train in any tier; short tiers join others before anybody trains, "
+        "which takes an exact count of tiers first; empty: 3 with placement tier, 1 (nobody is counted) with server",
+    )
+    short: Short = Field(
+        "demote",
+        description="what happens to a tier with fewer: demote, lift or skip; only tiers smaller than one that has "
+        "enough are lifted",
+    )
     weights: Literal["uniform", "samples"] = Field(
         "uniform", description="samples: clients count by their number of interactions, as published"
     )
@@ -77,6 +93,15 @@ class FairConfig(MethodConfig):
     rating_offset: float = Field(0.0, description="public number that predicted ratings start from")
 
     @model_validator(mode="after")
+    def _short_tiers_join_others(self) -> Self:
+        if self.placement == "server" and self.fewest > 1 and self.short == "lift":
+            raise ValueError(
+                f"short 'lift' changes the sum that a tier is in, and with placement 'server' there is one: use "
+                f"'demote' or 'skip' with min_tier = {self.fewest}"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _fits(self) -> Self:
         subspaces = self.variant in {"fair", "hom", "fedavg"}
         if self.placement == "tier" and not subspaces:
@@ -93,7 +118,7 @@ class FairConfig(MethodConfig):
             try:
                 scheme = Scheme.parse(self.scheme)
             except CapacityError as error:
-                raise ValueError(str(error)) from error
+                raise ValueError(f"scheme: {error}") from error
             if self.variant == "full_trn" and 0 not in scheme.levels:
                 raise ValueError(
                     f"variant 'full_trn' trains on devices that hold everything, and scheme {self.scheme!r} has none: "
@@ -108,11 +133,25 @@ class FairConfig(MethodConfig):
         return NeuMF(self.dim, self.hidden, gmf=ranking, bias=not ranking)
 
     @property
+    def unequal(self) -> bool:
+        """Whether devices differ in what they hold, as far as settings tell: two budgets may lead to one level."""
+        if self.variant in {"hom", "fedavg"}:
+            return False
+        return len(set(Scheme.parse(self.scheme).levels if self.budgets is None else self.budgets)) > 1
+
+    @property
     def seeds(self) -> dict[str, int]:
         """Hash seed of every table."""
         return {"mlp": self.mlp_seed, "gmf": self.gmf_seed}
 
     @property
+    def fewest(self) -> int:
+        """Clients of a round without which nobody trains in a tier."""
+        if self.min_tier is not None:
+            return self.min_tier
+        return FEWEST if self.placement == "tier" else 1
+
+    @property
     def counts_tiers_first(self) -> bool:
         """Whether a round asks who is in which tier before it asks for training."""
-        return self.placement == "tier" and self.min_tier > 1
+        return self.fewest > 1

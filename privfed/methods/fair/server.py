@@ -7,6 +7,9 @@ P_g = S_g R_g that is
 
 a mean of what clients learnt, and a second term that needs nobody's data beyond W_g. So clients upload deltas and the
 server applies `pull` times the second term: 1 is the published rule, 0 keeps what small devices cannot hold.
+
+The first term as one sum hides nobody better than its tier does: (I - P_g) takes all tiers from g on out of it. So the
+fewest members of a tier (`min_tier`) mean something there too.
 """
 
 from collections.abc import Mapping
@@ -80,8 +83,12 @@ class FairServer:
         grouping = None
         if self.config.counts_tiers_first:
             asked = federation.ask("tiers", cohort, Message({}), self.asks_tiers).sums[COUNTS]
-            counts = dict(zip(self.tiers.levels, asked.tolist(), strict=True))
-            grouping = group_tiers(counts, self.config.min_tier, self.config.short)
+            trains = self.tiers.training
+            counts = {
+                level: count if level in trains else 0
+                for level, count in zip(self.tiers.levels, asked.tolist(), strict=True)
+            }
+            grouping = group_tiers(counts, self.config.fewest, self.config.short)
             if not any(grouping.sums.values()):
                 return
         total = federation.ask("train", cohort, self._message(grouping), self.schema)

@@ -117,8 +117,31 @@ class Hashed:
         return torch.arange(self.subspace.rows * self.subspace.width)
 
 
+class _OneEach:
+    """What tables have in common of which every stored value is an element of a smaller table."""
+
+    __slots__ = ()
+
+    @property
+    def size(self) -> int:
+        """Stored values."""
+        raise NotImplementedError
+
+    def counts(self) -> Int64[Tensor, " size"]:
+        """One each."""
+        return torch.ones(self.size, dtype=torch.int64)
+
+    def slots(self) -> None:
+        """Values are elements."""
+        return
+
+    def signs(self) -> None:
+        """All are 1."""
+        return
+
+
 @dataclass(frozen=True, slots=True)
-class FirstColumns:
+class FirstColumns(_OneEach):
     """The first columns of the table; the others are zero on the device and stay what they are on the server."""
 
     columns: Columns
@@ -150,21 +173,9 @@ class FirstColumns:
         """Without the other columns."""
         return self.columns.project(table)
 
-    def counts(self) -> Int64[Tensor, " size"]:
-        """One each."""
-        return torch.ones(self.size, dtype=torch.int64)
-
-    def slots(self) -> None:
-        """Values are elements of the narrower table."""
-        return
-
-    def signs(self) -> None:
-        """None."""
-        return
-
 
 @dataclass(frozen=True, slots=True)
-class Factors:
+class Factors(_OneEach):
     """Low-rank: stored values are B `[items, k]`, beside a factor C `[k, dim]`."""
 
     low_rank: LowRank
@@ -196,18 +207,6 @@ class Factors:
     def project(self, table: Float[Tensor, "items dim"]) -> Float[Tensor, "items dim"]:
         """The nearest table of this rank."""
         return self.low_rank.project(table)
-
-    def counts(self) -> Int64[Tensor, " size"]:
-        """One each."""
-        return torch.ones(self.size, dtype=torch.int64)
-
-    def slots(self) -> None:
-        """Values are elements of B."""
-        return
-
-    def signs(self) -> None:
-        """None."""
-        return
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,9 @@ from privfed.methods.fair.memory import working_bytes
 from privfed.methods.fair.spaces import Factors, FirstColumns, Hashed, TableSpace
 from privfed.models.subspaces import Capacities, CapacityError, Columns, LowRank, Memory, Scheme, Subspace
 
+MOST_SLOTS = 2**31 - 1
+"""Stored values of all tables that training numbers in int32."""
+
 Spaces = Mapping[str, TableSpace]
 """How one tier keeps each table."""
 
@@ -58,7 +61,7 @@ class Tiers:
             activity: training interactions of every user, where the half knows them.
 
         Raises:
-            CapacityError: budgets in which nothing fits.
+            CapacityError: budgets in which nothing fits, or more values on one device than int32 numbers.
             SubspaceError: a tier whose compression leaves nothing.
         """
         scheme, deepest = scheme_of(config, n_items)
@@ -74,6 +77,13 @@ class Tiers:
             for level in levels
         }
         spaces = {level: {name: _space(config, space) for name, space in of.items()} for level, of in subspaces.items()}
+        largest = max(sum(space.size for space in of.values()) for of in spaces.values())
+        if largest > MOST_SLOTS:
+            raise CapacityError(
+                f"{n_items} items in {len(tables)} tables of width {config.dim} were given, and the largest devices "
+                f"would keep {largest} values, but training numbers at most {MOST_SLOTS}: use a smaller dim or a "
+                f"scheme without 1x"
+            )
         of_user = torch.from_numpy(capacities.levels) if known else None
         return cls(config, n_items, n_users, levels, members, subspaces, spaces, of_user)
 

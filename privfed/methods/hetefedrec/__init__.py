@@ -18,16 +18,34 @@ __all__ = ["METHOD", "HeteFedRecConfig"]
 
 def discloses(config: HeteFedRecConfig) -> Sequence[str]:
     """What groups show beside uploads: who is in one is seen wherever its blocks are seen to be sent."""
-    if len(config.widths) == 1 or config.variant in ("all_small", "all_large", "standalone"):
+    if not _grouped(config):
         return ()
-    if config.groups == "activity":
-        return (
-            "Groups are chosen by activity: whoever sees which blocks a client sends learns the bracket that its "
-            "number of training items lies in.",
-        )
-    if config.groups == "capacity":
-        return ("Groups are chosen by what devices can hold: the blocks a client sends show its device's capacity.",)
-    return ("Groups are drawn at random: the blocks a client sends show its group, which says nothing about it.",)
+    groups = {
+        "activity": "Groups are chosen by activity: whoever sees which blocks a client sends learns the bracket that "
+        "its number of training items lies in.",
+        "capacity": "Groups are chosen by what devices can hold: the blocks a client sends show its device's capacity.",
+        "random": "Groups are drawn at random: the blocks a client sends show its group, which says nothing about it.",
+    }
+    return (
+        groups[config.groups],
+        "What only clients of some groups hold (columns of tables, heads) is summed over those of a round alone, "
+        "however few they are; with held blocks, sums of fewer than three are not opened.",
+    )
+
+
+def entangles(config: HeteFedRecConfig) -> str | None:
+    """Percentiles of activity: a user's own number of items moves them, and with them who else is in which group."""
+    if config.groups != "activity" or config.thresholds is not None or not _grouped(config):
+        return None
+    return (
+        "groups by percentiles of everybody's activity move other users too; use groups = 'capacity' or 'random', or "
+        "give public thresholds"
+    )
+
+
+def _grouped(config: HeteFedRecConfig) -> bool:
+    """Whether what a client sends depends on its group."""
+    return len(config.widths) > 1 and config.variant not in ("all_small", "all_large", "standalone")
 
 
 METHOD = Method(
@@ -44,4 +62,5 @@ METHOD = Method(
     item_block="items.0:*",
     item_rows=item_rows,
     discloses=discloses,
+    entangles=entangles,
 )

@@ -6,7 +6,6 @@ padding with zeros is not needed and unequal clients sum block by block. Where g
 group has a block of its own.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -14,11 +13,8 @@ import torch
 from torch import Tensor
 
 from privfed.methods.hetefedrec.config import HeteFedRecConfig
-from privfed.methods.method import BlockError
 from privfed.models.prefix_heads import PrefixHeads
 from privfed.updates import Block, Schema
-
-_SEGMENT = re.compile(r"items\.(\d+):(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +145,13 @@ class Layout:
         """Block and parameter of the item bias that a model uses."""
         return f"bias.{self.models[model].name}" if self.apart else "bias"
 
+    def needs(self, model: int, parameter: str) -> bool:
+        """Whether devices of a model need a public parameter: its own table and bias, and the heads that it trains."""
+        mine = self.models[model]
+        if parameter in (f"items.{mine.name}", self.bias_name(model)):
+            return True
+        return any(parameter.startswith(f"{self.head_name(head)}.") for head in mine.heads)
+
     @property
     def biases(self) -> dict[str, tuple[int, ...]]:
         """Bias blocks and the models that hold them; none without item bias."""
@@ -204,25 +207,19 @@ def members(head: str) -> str:
 
 
 def item_rows(config: HeteFedRecConfig, schema: Schema, blocks: Mapping[str, Tensor]) -> Tensor:
-    """One row per item out of uploads or sums, `[n, items, width]`: segments side by side, zeros for what is not held.
+    """One row per item out of uploads or sums, `[n, items, width]`, zeros for what is not held.
+
+    Segments stand side by side, those of groups that stay apart too, then the item biases: a bias moves up for a
+    positive and down for a negative, so that it says as much about an item as its row.
 
     Args:
         config: settings.
         schema: of the ask.
         blocks: `[n, *shape]` of n uploads or sums.
-
-    Raises:
-        BlockError: the variant uploads nothing.
     """
-    found = {name: _SEGMENT.match(name) for name in schema}
-    spans = {name: (int(hit[1]), int(hit[2])) for name, hit in found.items() if hit is not None}
-    if not spans:
-        raise BlockError(f"variant {config.variant!r} uploads nothing, so there are no item rows to look at")
-    first = next(iter(spans))
-    rows = torch.zeros((*blocks[first].shape[:2], max(stop for _, stop in spans.values())))
-    for name, (start, stop) in spans.items():
-        rows[..., start:stop] += blocks[name]
-    return rows
+    layout = Layout.of(config)
+    names = [name for name in (*(segment.block for segment in layout.segments), *layout.biases) if name in schema]
+    return torch.cat([blocks[name] for name in names], -1)
 
 
 def _count(shape: tuple[int, ...]) -> Block:

@@ -43,6 +43,7 @@ class HeteFedRecServer:
             unit = streams.uniform(Purpose.INITIALISE, 0, 1 + index, [PUBLIC], head.size)[0]
             prefix = self.layout.head_name(index)
             self.parameters |= {f"{prefix}.{name}": value for name, value in initial_perceptron(head, unit).items()}
+        self._needed_bytes = self._mean_download()
         self.schema: Schema = self.layout.schema(facts.n_items)
         self.optimiser = config.optimiser()
         self.distiller = ServerOptimiser(config.distillation_optimiser, config.distillation_lr)
@@ -58,8 +59,16 @@ class HeteFedRecServer:
             self._distil(t)
 
     def public(self) -> Message:
-        """Tables, heads and item bias; a device needs those of its own size."""
-        return Message(self.parameters)
+        """Tables, heads and item bias; a device downloads those of its own size."""
+        return Message(self.parameters, needed_bytes=self._needed_bytes)
+
+    def _mean_download(self) -> int:
+        """Bytes of what a device of each group needs, by the groups' expected shares."""
+        each = [
+            sum(value.nbytes for name, value in self.parameters.items() if self.layout.needs(model, name))
+            for model in self.layout.of_group
+        ]
+        return round(sum(share * size for share, size in zip(self.config.shares, each, strict=True)))
 
     def state(self) -> dict[str, Tensor]:
         """Parameters and the state of both optimisers."""

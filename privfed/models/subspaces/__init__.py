@@ -3,7 +3,7 @@
 Pure functions of a table's size, a level and a seed. Nothing here is drawn from a stream, sent or hidden.
 """
 
-from privfed.models.subspaces.capacities import By, Capacities, Scheme
+from privfed.models.subspaces.capacities import By, Capacities, Scheme, disclosed
 from privfed.models.subspaces.columns import Columns
 from privfed.models.subspaces.errors import CapacityError, SubspaceError
 from privfed.models.subspaces.low_rank import LowRank
@@ -26,6 +26,7 @@ __all__ = [
     "Subspace",
     "SubspaceError",
     "collapse",
+    "disclosed",
     "group_tiers",
     "lift",
 ]

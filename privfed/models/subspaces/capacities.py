@@ -171,7 +171,12 @@ class Capacities:
     @property
     def discloses(self) -> tuple[str, ...]:
         """Sentences about what a capacity says of its user; none where all are alike."""
-        return (_DISCLOSES[self.by],) if len(self.tiers) > 1 else ()
+        return (disclosed(self.by),) if len(self.tiers) > 1 else ()
+
+
+def disclosed(by: By) -> str:
+    """What unequal capacities say of their users that were given in this order, without a capital or full stop."""
+    return _DISCLOSES[by]
 
 
 def _order(

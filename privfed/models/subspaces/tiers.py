@@ -6,6 +6,11 @@ member's update. Levels nest, so members of two tiers can meet in one: a larger 
 does and sends its update in the larger basis (`lift`: nothing is lost, the upload grows to the larger size, and a
 device that cannot hold that much at once makes it piece by piece).
 
+A lifted update hides nobody larger. It lies in the small subspace, and the server knows which that is: it projects the
+sum off it, and what remains are the larger devices alone, (I - P_small) of their sum. So what must not be small is the
+number of members whose training subspace is the sum's own: only devices smaller than enough others are lifted, and a
+large tier that is short is demoted in any case.
+
 Decide before keys are agreed, from announced counts, which the server sees, and check each sum again after devices drop
 out: the masking protocol's own minimum does that.
 """
@@ -24,8 +29,8 @@ class Grouping:
     """In which tier's basis the members of each tier are summed.
 
     Attributes:
-        basis: tier -> the tier whose basis its members send in, None where they sit this round out. With `demote` they
-            also train there; with `lift` they train in their own.
+        basis: tier -> the tier whose basis its members send in, None where they sit this round out. They train in the
+            smaller of the two subspaces: those demoted in that one, those lifted in their own.
         counts: members of each tier that was asked about.
     """
 
@@ -50,15 +55,16 @@ class Grouping:
 def group_tiers(counts: Mapping[int, int], minimum: int, short: Short = "demote") -> Grouping:
     """Decide where each tier is summed.
 
-    Every sum has at least `minimum` members, or none. Proof. With `skip`, only tiers with `minimum` members keep a
-    basis. Else walk over the tiers that have members, smallest subspace first, and gather them into a group; when a
-    group has `minimum` members it is closed and the next begins. Every closed group has `minimum` members. At the end
-    at most one group is open, that of the largest devices; it joins the group closed last. If none was closed, the
-    whole round was gathered and is below `minimum`: then nobody takes part, and `Grouping.below` says so. A group meets
-    in one basis, its smallest subspace (`demote`) or its largest (`lift`), and no two groups share a tier, so a sum is
-    over exactly one group. A tier without members keeps its own basis and is in no group, and is nobody else's basis,
-    because a group's basis is a tier with members. Groups are runs of neighbours: `demote` moves nobody into a larger
-    subspace than the device's own, `lift` nobody into a smaller one.
+    Every sum has at least `minimum` members who train in its own subspace, or no member at all. Proof. With `skip`,
+    only tiers with `minimum` members keep a basis. Else tiers that have members are gathered into runs of neighbours,
+    and a run is closed when it has `minimum` members. All members of a closed run train in its smallest subspace, where
+    they are summed. At the end at most one run is open, the last; if none was closed, the whole round was gathered and
+    is below `minimum`: then nobody takes part, and `Grouping.below` says so. With `demote` the walk begins at the
+    smallest subspace and the open run, that of the largest devices, joins the run closed last and trains there too.
+    With `lift` it begins at the largest, a run takes in a tier only while it is short itself, and every short tier
+    behind it joins it lifted: it trains in a smaller subspace than the sum's, so it counts for nothing above. No two
+    runs share a tier. A tier without members keeps its own basis and is nobody else's, because a basis is a tier with
+    members.
 
     Args:
         counts: tier -> members of this round; a tier is a level, 0 the whole table.
@@ -76,20 +82,36 @@ def group_tiers(counts: Mapping[int, int], minimum: int, short: Short = "demote"
     basis: dict[int, int | None] = {tier: None if count else tier for tier, count in sorted(counts.items())}
     if short == "skip":
         return Grouping(basis | {tier: tier for tier, count in counts.items() if count >= minimum}, dict(counts))
-    for group in _groups(counts, minimum):
-        basis |= dict.fromkeys(group, max(group) if short == "demote" else min(group))
+    runs = _demoted(counts, minimum) if short == "demote" else _lifted(counts, minimum)
+    for own, run in runs.items():
+        basis |= dict.fromkeys(run, own)
     return Grouping(basis, dict(counts))
 
 
-def _groups(counts: Mapping[int, int], minimum: int) -> list[list[int]]:
-    """Runs of tiers that have members, each with at least `minimum`; none if there are not as many in all."""
+def _demoted(counts: Mapping[int, int], minimum: int) -> dict[int, list[int]]:
+    """Smallest subspace -> the tiers that meet in it; smallest devices first, the largest join when they are short."""
     closed: list[list[int]] = []
-    group: list[int] = []
+    run: list[int] = []
     for tier in sorted((tier for tier, count in counts.items() if count), reverse=True):
-        group.append(tier)
-        if sum(counts[t] for t in group) >= minimum:
-            closed.append(group)
-            group = []
+        run.append(tier)
+        if sum(counts[t] for t in run) >= minimum:
+            closed.append(run)
+            run = []
     if closed:
-        closed[-1].extend(group)
+        closed[-1].extend(run)
+    return {max(tiers): tiers for tiers in closed}
+
+
+def _lifted(counts: Mapping[int, int], minimum: int) -> dict[int, list[int]]:
+    """Basis -> the tiers that meet in it; largest devices first, demoted while they are short, then lifted to them."""
+    closed: dict[int, list[int]] = {}
+    run: list[int] = []
+    for tier in sorted(tier for tier, count in counts.items() if count):
+        if closed and counts[tier] < minimum:
+            next(reversed(closed.values())).append(tier)
+            continue
+        run.append(tier)
+        if sum(counts[t] for t in run) >= minimum:
+            closed[tier] = run
+            run = []
     return closed
