@@ -443,8 +443,8 @@ def test_published_settings_are_the_papers():
     assert (paper.base, other.base, paper.widths, paper.hidden) == ("ncf", "lightgcn", (8, 16, 32), (8, 8))
     assert (paper.groups, paper.shares, paper.negatives, paper.lr_items) == ("activity", (0.5, 0.3, 0.2), 4, 1e-3)
     assert (paper.aggregation, paper.head_aggregation, paper.server_optimiser) == ("sum", "sum", "average")
-    assert not (paper.inner or paper.item_bias)
-    assert paper.dual_task and paper.decorrelation and paper.distillation
+    assert (paper.inner, paper.item_bias, paper.dual_task) == (False, False, True)
+    assert min(paper.decorrelation, paper.distillation) > 0
 
 
 @pytest.mark.parametrize(

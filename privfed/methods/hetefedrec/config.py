@@ -51,8 +51,8 @@ class HeteFedRecConfig(MethodConfig):
     )
     thresholds: tuple[int, ...] | None = Field(
         None,
-        description="training items from which the next group begins, public numbers that the shares should fit; empty: "
-        "percentiles that give the shares",
+        description="training items from which the next group begins, public numbers that the shares should fit; "
+        "empty: percentiles that give the shares",
     )
     group_seed: int = Field(0, ge=0, description="seed of random groups")
     hidden: tuple[int, ...] = Field((8, 8), description="hidden widths of every head")
