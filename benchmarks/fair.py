@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from paired_runs import PairedRuns
 
 from privfed.data import Split, SplitSpec, load, split
 from privfed.engines import Simulation
@@ -30,9 +31,9 @@ from privfed.evaluation import Evaluator, Protocol
 from privfed.experiment import Evaluated, Experiment, ExperimentConfig, TapConfig
 from privfed.privacy import Ledger, PrivacyPlan
 
-K, COHORT, RESAMPLES, USERS_AT_ONCE = 20, 10, 2000, 4
+K, COHORT, USERS_AT_ONCE = 20, 10, 4
 CATALOGUES = ("all", "trained")
-POPULARITY, USERS = "popularity", "user ndcg"
+POPULARITY = "popularity"
 PUBLISHED = {"assigned": "pseudonym", "weights": "samples", "shares": "realised"}
 """As released: capacities in the order of the file, which is that of activity, and weights by interactions."""
 
@@ -107,43 +108,34 @@ def by_user(experiment: Experiment) -> dict[str, np.ndarray]:
 
 def quality(part: str, parts: Split, rounds: int, seeds: int, only: list[str], file: Path) -> None:
     """Every seed and arm; then differences paired by user."""
-    done = json.loads(file.read_text()) if file.exists() else {"runs": []}
+    done = PairedRuns(file)
     for seed in range(seeds):
         for arm, settings in ARMS[part]().items():
-            known = any((r["arm"], r["seed"], r["rounds"]) == (arm, seed, rounds) for r in done["runs"])
-            if known or (only and arm not in only) or (arm == POPULARITY and seed):
+            if done.has(arm, seed) or (only and arm not in only) or (arm == POPULARITY and seed):
                 continue
-            done["runs"].append(
-                {"arm": arm, "seed": seed, "rounds": rounds} | measured(parts, arm, settings, rounds, seed)
-            )
-            shown = {k: round(v, 4) if isinstance(v, float) else v for k, v in done["runs"][-1].items() if k != USERS}
-            print(shown, flush=True)
-            file.write_text(json.dumps(done) + "\n")
-    users = {arm: [r[USERS] for r in done["runs"] if r["arm"] == arm] for arm in ARMS[part]()}
-    done["paired"] = {
-        f"{one} less {other}": interval(np.mean(users[one], 0) - np.mean(users[other], 0))
-        for one, other in PAIRS[part]
-        if users[one] and users[other]
-    }
-    file.write_text(json.dumps(done) + "\n")
-    for pair, found in done["paired"].items():
-        print(pair, [round(v, 4) for v in found])
+            run, users = measured(parts, arm, settings, rounds, seed)
+            done.add({"arm": arm, "seed": seed, "rounds": rounds} | run, users)
+    done.compare(PAIRS[part])
 
 
-def measured(parts: Split, arm: str, settings: dict[str, Any], rounds: int, seed: int) -> dict[str, Any]:
-    """One run at its best validation round: NDCG over both catalogues, user by user, bytes and CPU-seconds."""
+def measured(
+    parts: Split, arm: str, settings: dict[str, Any], rounds: int, seed: int
+) -> tuple[dict[str, Any], np.ndarray]:
+    """One run at its best validation round: NDCG over both catalogues, bytes and CPU-seconds; NDCG user by user."""
     method = {"name": POPULARITY} if arm == POPULARITY else {"name": "fair"} | PUBLISHED | settings
     experiment = experiment_of(parts, method, 1 if arm == POPULARITY else rounds, seed)
+    users = np.empty(0)
     best: dict[str, Any] = {"valid": -1.0}
 
     def look(t: int, evaluated: Evaluated | None) -> None:
+        nonlocal users
         if evaluated is None:
             return
         valid = evaluated.results["valid"].metric("ndcg", K).value
         if valid > best["valid"]:
-            users = by_user(experiment)
-            best.update({"round": t + 1, "valid": valid} | {f"ndcg {n}": float(v.mean()) for n, v in users.items()})
-            best[USERS] = [round(float(v), 5) for v in users["all"]]
+            found = by_user(experiment)
+            best.update({"round": t + 1, "valid": valid} | {f"ndcg {n}": float(v.mean()) for n, v in found.items()})
+            users = found["all"]
 
     result = experiment.run(parts=("valid", "test"), progress=look)
     traffic = result.costs.client_rounds or 1
@@ -153,14 +145,7 @@ def measured(parts: Split, arm: str, settings: dict[str, Any], rounds: int, seed
         "up_kB": round(result.costs.up_bytes / traffic / 1e3, 1),
         "down_kB": round(result.costs.down_bytes / traffic / 1e3, 1),
         "cpu_s": round(result.cpu_seconds, 1),
-    }
-
-
-def interval(differences: np.ndarray) -> list[float]:
-    """Mean and 95 % interval over users, by bootstrap."""
-    rng = np.random.default_rng(0)
-    means = [differences[rng.integers(len(differences), size=len(differences))].mean() for _ in range(RESAMPLES)]
-    return [float(differences.mean()), *np.percentile(means, [2.5, 97.5]).tolist()]
+    }, users
 
 
 def cost(parts: Split, file: Path) -> None:

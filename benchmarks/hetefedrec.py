@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from paired_runs import PairedRuns
 
 from privfed.data import Split, SplitSpec, load, split
 from privfed.engines import Simulation
@@ -32,7 +33,7 @@ from privfed.experiment import Evaluated, Experiment, ExperimentConfig, TapConfi
 from privfed.methods.hetefedrec import HeteFedRecConfig
 from privfed.privacy import Ledger, PrivacyPlan
 
-DATA, K, COHORT, CHOOSING_SEED, RESAMPLES, USERS_AT_ONCE = "ml-1m", 20, 256, 100, 2000, 256
+DATA, K, COHORT, CHOOSING_SEED, USERS_AT_ONCE = "ml-1m", 20, 256, 100, 256
 BASES = ("ncf", "lightgcn")
 PROTOCOL = Protocol(k=(K,), state="received", when_testing="valid_ranked")
 SPLIT = SplitSpec(kind="published")
@@ -49,7 +50,7 @@ READINGS: dict[str, dict[str, Any]] = {
         "lr_heads": 2e-3,
     },
 }
-POPULARITY, USERS, ROUNDS = "popularity", "user ndcg", 24
+POPULARITY, ROUNDS = "popularity", 24
 ARMS: dict[str, dict[str, Any]] = {
     POPULARITY: {},
     "All Small": {"variant": "all_small"},
@@ -137,42 +138,33 @@ def chosen(arm: str, choices: list[dict[str, Any]]) -> str:
 
 def table(base: str, seeds: int, epochs: int, only: list[str], choices: list[dict[str, Any]], file: Path) -> None:
     """Every arm in the reading chosen, over seeds: test at each run's best validation epoch; then differences."""
-    parts, done = split(load(DATA), SPLIT), json.loads(file.read_text()) if file.exists() else {"runs": []}
+    parts, done = split(load(DATA), SPLIT), PairedRuns(file)
     for arm in ARMS:
         reading = chosen(arm, choices)
         for seed in range(1 if arm == POPULARITY else seeds):
-            known = any((r["arm"], r["seed"]) == (arm, seed) for r in done["runs"])
-            if known or (only and arm not in only):
+            if done.has(arm, seed) or (only and arm not in only):
                 continue
             length = 1 if arm in (POPULARITY, "Standalone") else epochs
-            done["runs"].append({"arm": arm, "reading": reading, "seed": seed})
-            done["runs"][-1] |= stopped(parts, settings(base, arm, reading), length, seed)
-            shown = {k: round(v, 4) if isinstance(v, float) else v for k, v in done["runs"][-1].items() if k != USERS}
-            print(shown, flush=True)
-            file.write_text(json.dumps(done) + "\n")
-    users = {arm: [r[USERS] for r in done["runs"] if r["arm"] == arm] for arm in ARMS}
-    done["paired"] = {
-        f"{one} less {other}": interval(np.mean(users[one], 0) - np.mean(users[other], 0))
-        for one, other in PAIRS
-        if users[one] and users[other]
-    }
-    file.write_text(json.dumps(done) + "\n")
-    for pair, found in done["paired"].items():
-        print(pair, [round(v, 4) for v in found])
+            run, users = stopped(parts, settings(base, arm, reading), length, seed)
+            done.add({"arm": arm, "reading": reading, "seed": seed} | run, users)
+    done.compare(PAIRS)
 
 
-def stopped(parts: Split, method: dict[str, Any], epochs: int, seed: int) -> dict[str, Any]:
-    """A run measured on the test part at its best validation epoch, user by user."""
+def stopped(parts: Split, method: dict[str, Any], epochs: int, seed: int) -> tuple[dict[str, Any], np.ndarray]:
+    """A run measured on the test part at its best validation epoch, and its NDCG user by user."""
     best: dict[str, Any] = {}
+    users = np.empty(0)
 
     def look(t: int, evaluated: Evaluated | None) -> None:
+        nonlocal users
         if evaluated is not None and row(evaluated, "valid")["ndcg"] > best.get("valid ndcg", -1.0):
             best.update({"epoch": (t + 1) // ROUNDS, "valid ndcg": row(evaluated, "valid")["ndcg"]})
-            best.update(row(evaluated, "test") | {USERS: [round(float(v), 5) for v in by_user(experiment)]})
+            best.update(row(evaluated, "test"))
+            users = by_user(experiment)
 
     experiment = experiment_of(parts, method, epochs, seed, every=min(2, epochs))
     result = experiment.run(parts=("valid", "test"), progress=look)
-    return best | {"cpu_s": round(result.cpu_seconds, 1)}
+    return best | {"cpu_s": round(result.cpu_seconds, 1)}, users
 
 
 def by_user(experiment: Experiment) -> np.ndarray:
@@ -185,26 +177,16 @@ def by_user(experiment: Experiment) -> np.ndarray:
     return evaluator.by_user("ndcg", K)
 
 
-def interval(differences: np.ndarray) -> list[float]:
-    """Mean and 95 % interval over users, by bootstrap."""
-    rng = np.random.default_rng(0)
-    means = [differences[rng.integers(len(differences), size=len(differences))].mean() for _ in range(RESAMPLES)]
-    return [float(differences.mean()), *np.percentile(means, [2.5, 97.5]).tolist()]
-
-
 def good(seeds: int, only: list[str], file: Path) -> None:
     """The default configuration and what it consists of, over seeds, on the test part."""
-    parts, done = split(load(DATA), SPLIT), json.loads(file.read_text()) if file.exists() else {"runs": []}
+    parts, done = split(load(DATA), SPLIT), PairedRuns(file)
     for arm, method in GOOD.items():
-        if only and arm not in only:
-            continue
         for seed in range(1 if arm == POPULARITY else seeds):
-            if any((r["arm"], r["seed"]) == (arm, seed) for r in done["runs"]):
+            if done.has(arm, seed) or (only and arm not in only):
                 continue
-            run = {"arm": arm, "seed": seed, "method": method} | stopped(parts, method, GOOD_EPOCHS, seed)
-            done["runs"].append(run)
-            print({k: round(v, 4) if isinstance(v, float) else v for k, v in run.items() if k != USERS}, flush=True)
-            file.write_text(json.dumps(done) + "\n")
+            run, users = stopped(parts, method, GOOD_EPOCHS, seed)
+            done.add({"arm": arm, "seed": seed, "method": method} | run, users)
+    done.compare([("default", arm) for arm in GOOD if arm != "default"])
 
 
 def cost(file: Path) -> None:
