@@ -1,13 +1,14 @@
 """HeteFedRec: clients with models of three sizes, and what secure sums and budgets do to quality and to an attacker.
 
-    python examples/hetefedrec.py                                 # synthetic data, about two minutes
+    python examples/hetefedrec.py                                 # synthetic data, about four minutes
     python examples/hetefedrec.py --data ml-100k --rounds 40
     python examples/hetefedrec.py --epsilons 1 8 --base ncf
 
 The first rows train without protection: as published, and as this package's default does it. Under a secure sum only
 totals are seen; with "held" blocks a client sends no more than its model holds, and the server sees its size. Below
 them, noise is sized backwards from the budget: epsilon is the total over the run for any one user, whichever model it
-has. One joint clip covers all blocks of a client, means divide by public numbers only.
+has. One joint clip covers all blocks of a client, means divide by public numbers only. The server's learning rate
+follows the noise, so that one step puts about the same noise on a parameter whatever the budget.
 
 Attack: the best AUC of training items against items never seen, over all items, on what is seen in the last round (one
 upload, or the sum with the user in it); popularity guesses without looking.
@@ -26,8 +27,7 @@ from privfed.experiment import Experiment, ExperimentConfig, TapConfig
 from privfed.methods.hetefedrec import HeteFedRecConfig
 from privfed.privacy import PrivacyPlan, plan_for_target
 
-CLIP_NORM = 0.1
-PRIVATE = {"server_optimiser": "sgd", "server_lr": 20.0}
+CLIP_NORM, STEP_NOISE, LARGEST_LR = 0.1, 0.0047, 20.0
 
 
 def main() -> None:
@@ -82,12 +82,15 @@ def protections(options, interactions):
         "central": PrivacyPlan.named("central-gaussian", **fields),
         "distributed": PrivacyPlan.named("distributed-gaussian", **fields, n_min_honest=users // 2),
     }
+    on_sum = {"central": 1, "distributed": 2**0.5}
     for trust, plan in trusts.items():
         for epsilon in options.epsilons:
             sized = plan_for_target(
                 plan, epsilon, options.rounds, users, coordinates=upload_size(options, interactions)
             )
-            arms[f"{trust} Gaussian, epsilon {epsilon:g}"] = {**default, **PRIVATE}, sized
+            noise = sized.protection.noise_multiplier * CLIP_NORM * on_sum[trust] / users
+            private = {"server_optimiser": "sgd", "server_lr": min(LARGEST_LR, STEP_NOISE / noise)}
+            arms[f"{trust} Gaussian, epsilon {epsilon:g}"] = {**default, **private}, sized
     return arms
 
 
