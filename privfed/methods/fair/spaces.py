@@ -4,6 +4,7 @@ A device's `size` stored values make a table by `recover`, which is linear. What
 stored values, and only its recovery is added to anything.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
@@ -117,15 +118,15 @@ class Hashed:
         return torch.arange(self.subspace.rows * self.subspace.width)
 
 
-class _OneEach:
+class _OneEach(ABC):
     """What tables have in common of which every stored value is an element of a smaller table."""
 
     __slots__ = ()
 
     @property
+    @abstractmethod
     def size(self) -> int:
         """Stored values."""
-        raise NotImplementedError
 
     def counts(self) -> Int64[Tensor, " size"]:
         """One each."""
