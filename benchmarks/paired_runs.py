@@ -4,7 +4,7 @@ Numbers of a run go to a JSON file; one number per user goes to a file beside it
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,8 @@ class PairedRuns:
         """Whether this run is there."""
         return any((run["arm"], run["seed"]) == (arm, seed) for run in self.runs)
 
-    def add(self, run: dict[str, Any], users: Sequence[float]) -> None:
-        """Keep a run, print it, and keep its numbers by user."""
+    def add(self, run: dict[str, Any], users: np.ndarray) -> None:
+        """Keep a run, print it, and keep its numbers by user, `[users]`."""
         self.runs.append(run)
         self._users[f"{run['arm']}/{run['seed']}"] = [round(float(value), 5) for value in users]
         shown = {key: round(v, 4) if isinstance(v, float) else v for key, v in run.items() if key != "method"}
