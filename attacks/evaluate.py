@@ -239,7 +239,7 @@ def _measured(scored: Scored, knowledge: Knowledge, targets: Targets, resamples:
         game=asked.game,
         scope=asked.scope,
         note=asked.note,
-        membership="natural",
+        membership=asked.membership,
         rounds=scored.rounds,
         n_users=found.n_users,
         n_members=found.n_members,

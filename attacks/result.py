@@ -19,7 +19,8 @@ class AttackResult:
         game: The question asked.
         scope: Which items took part.
         note: What a reader must know about the scope, or "".
-        membership: "natural": members are the user's real items, so never convert this row to an epsilon.
+        membership: "natural": members are the user's real items, so never convert this row to an epsilon;
+            "randomised": a fair coin decided which of them were trained on.
         rounds: Rounds the scores are made of.
         n_users: Users with at least one member and one non-member.
         n_members: Member pairs.

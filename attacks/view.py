@@ -12,7 +12,7 @@ it to an epsilon. Two more games ask about the examinations in a support, where 
 """
 
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float32, Float64
@@ -155,19 +155,51 @@ class ScoreView:
         return len(self.scores[0])
 
 
+class Recipe(Protocol):
+    """Local training as an adversary can repeat it: it knows the code, its settings and the model that it sent.
+
+    It does not know a user's private half, so replays start from one that a newcomer would have.
+    """
+
+    def replay(
+        self,
+        round: int,
+        positives: Bool[np.ndarray, "users items"],
+        candidates: Bool[np.ndarray, "users items"],
+        world: int,
+    ) -> ServerView:
+        """What the users of the view would have sent in `round`, had they trained on `positives`.
+
+        Args:
+            round: A round of a view; training starts from the model that was sent in it.
+            positives: Guessed histories. A user without any sends zeros.
+            candidates: Items that sampled negatives may come from, positives left out.
+            world: Number of the replay; equal numbers give equal randomness, other numbers another one.
+        """
+
+    def public_scores(self, view: ServerView) -> Scores:
+        """Scores of all items by the model that each user sent, with a newcomer's private half."""
+
+
 @dataclass(frozen=True, eq=False)
 class Knowledge:
     """What the adversary knows before it looks at anything.
 
     Attributes:
         popularity: How often each item was interacted with, on any scale (counts, shares); higher is more
-        popular.
+            popular.
+        recipe: Local training as the adversary can repeat it; None where it cannot.
+        colluding: Users of the view whose histories the adversary has; None where nobody helps it.
+        histories: What these users trained on; the rows of all others are ignored.
 
     Raises:
         ViewError: If popularity is not one finite float64 number per item.
     """
 
     popularity: Float64[np.ndarray, "items"]
+    recipe: "Recipe | None" = None
+    colluding: UserMask | None = None
+    histories: Bool[np.ndarray, "users items"] | None = None
 
     def __post_init__(self) -> None:
         p = self.popularity
@@ -214,6 +246,8 @@ class Targets:
         game: The question in words.
         scope: Which items take part, :data:`ALL_ITEMS` or :data:`TOUCHED_ITEMS`.
         note: Anything a reader must know about this scope, or "".
+        membership: "natural" where the members are people's real items, "randomised" where a fair coin of the
+            experimenter decided which of them were trained on.
 
     Raises:
         ViewError: If the masks are not boolean of one [users, items] shape.
@@ -224,6 +258,7 @@ class Targets:
     game: str = "custom"
     scope: str = ALL_ITEMS
     note: str = ""
+    membership: Literal["natural", "randomised"] = "natural"
 
     def __post_init__(self) -> None:
         same = self.members.shape == self.candidates.shape
@@ -260,6 +295,19 @@ class Targets:
             held_out: The user's validation and test items.
         """
         return cls(members=train, candidates=train | (held_out & ~train), game="trained vs held-out of the same user")
+
+    @classmethod
+    def coin_decided(cls, kept: Bool[np.ndarray, "users items"], dropped: Bool[np.ndarray, "users items"]) -> "Targets":
+        """Game 3: of interactions put to a fair coin before training, those it kept against those it dropped.
+
+        Popularity, taste and time are the same on both sides, so only training tells them apart. This is the game
+        that epsilon bounds.
+
+        Args:
+            kept: Interactions that the coin left in training.
+            dropped: Interactions that it took out.
+        """
+        return cls(members=kept, candidates=kept | dropped, game="coin decided", membership="randomised")
 
     @classmethod
     def examined_vs_rest(

@@ -25,7 +25,7 @@ from pydantic import (
 
 from attacks.result import AttackResult
 
-SCHEMA_VERSION: Literal[1] = 1
+SCHEMA_VERSION: Literal[2] = 2
 
 POPULARITY = "popularity"
 """Name of the popularity recommender (a method) and of the popularity guesser (an attack)."""
@@ -139,6 +139,42 @@ class Roc(_Row):
         return self
 
 
+class SliceRow(_Row):
+    """An attack's AUC over a tenth of the items, or of the audited users.
+
+    Attributes:
+        by: "popularity" slices the items (non-members of a slice stand against members of the same one), "activity"
+            the users, by their number of training items.
+        group: 0 for the least popular or least active tenth, up to 9.
+        lowest, highest: Popularity of its items or activity of its users.
+        popularity_auc: Of the popularity guesser on the same pairs.
+    """
+
+    by: Literal["popularity", "activity"]
+    group: int = Field(ge=0, le=9)
+    lowest: Number
+    highest: Number
+    n_users: int
+    n_members: int
+    auc: Interval
+    popularity_auc: Number
+
+
+class CeilingRow(_Row):
+    """What the claim of a run allows an attack in a game that a coin decided.
+
+    Attributes:
+        epsilon, delta: The claim, for one interaction more or less.
+        auc: Highest AUC under them.
+        beaten: Whether the attack lies above it even at the lower end of its interval, there or at a small rate.
+    """
+
+    epsilon: Number
+    delta: Number
+    auc: Number
+    beaten: bool
+
+
 class AttackRow(_Row):
     """What one attack recovered at one tap. Members count as 1, so an AUC of 0.5 is a coin.
 
@@ -147,9 +183,10 @@ class AttackRow(_Row):
             of the rows that one client sends (support), at the sum over clients (sum), at the published model (model)
             or at what a device shows its own user (scores).
         rounds: The rounds that its scores are made of, counted from 1.
-        membership: "natural" members are people's real items, and say nothing about epsilon; "randomised"
-        ones were
+        membership: "natural" members are people's real items, and say nothing about epsilon; "randomised" ones were
             decided by a coin.
+        slices: The same by tenths of items and of users; empty where not measured.
+        ceiling: What a finite claim allows; null for natural members and for taps that the claim does not cover.
     """
 
     attack: str
@@ -174,6 +211,8 @@ class AttackRow(_Row):
     popularity_auc: Number
     gain: Interval
     roc: Roc
+    slices: list[SliceRow] = []
+    ceiling: CeilingRow | None = None
 
     @classmethod
     def of(cls, result: AttackResult, *, tap: Tap, rounds_seen: Sequence[int]) -> "AttackRow":
@@ -257,6 +296,72 @@ class SupportLeak(_Row):
         return max(self.codes, key=lambda code: code.bits.value, default=None)
 
 
+class EmpiricalRow(_Row):
+    """An epsilon that was measured, beside the one that is claimed.
+
+    Attributes:
+        estimator: Name of the method.
+        kind: A "lower bound" holds with its confidence; an "estimate" may lie above the truth; a "credible bound"
+            holds under a prior.
+        audited: What was tested, in words: single interactions, whole users, one upload of the mechanism.
+        tap: Where the statistic was read.
+        value: The epsilon.
+        lo, hi: Interval of an estimate; null for bounds.
+        confidence: Of a bound or an interval.
+        delta: At which it is meant.
+        unit: "interaction", "user" or "upload".
+        neighbours: Which two worlds are compared.
+        trials: Canaries, coins or draws.
+        accounted: What the run claims for the same unit and neighbours; "inf" where it claims nothing.
+        placebo: 95th percentile of the estimate for canaries that were never inserted; null where there is none.
+        assumes: What must hold besides, or "".
+        consistent: Whether the claim survives: a lower bound at or below it.
+    """
+
+    estimator: str
+    kind: Literal["lower bound", "estimate", "credible bound"]
+    audited: str
+    tap: Tap
+    value: Number
+    lo: Number | None = None
+    hi: Number | None = None
+    confidence: Number
+    delta: Number
+    unit: Literal["interaction", "user", "upload"]
+    neighbours: str
+    trials: int
+    accounted: Number
+    placebo: Number | None = None
+    assumes: str = ""
+    consistent: bool
+
+
+class AttributeRow(_Row):
+    """How well a private attribute of a person is guessed from one kind of evidence.
+
+    Attributes:
+        attribute: "gender", "age", "occupation".
+        classes: What is told apart, in words.
+        evidence: What the classifier reads.
+        tap: Where that is seen; null for yardsticks that no adversary sees (true interactions).
+        knowledge: What the adversary knows besides.
+        auc: Cross-validated, with the interval of a bootstrap over users; mean one-against-rest of several classes.
+        balanced_accuracy: Mean recall of the classes.
+        majority: Share of the largest class.
+        n_users: People classified.
+    """
+
+    attribute: str
+    classes: str
+    evidence: str
+    tap: Tap | None
+    knowledge: list[str]
+    auc: Interval
+    balanced_accuracy: Interval
+    majority: Number
+    n_users: int
+
+
 class Traffic(_Row):
     """Bytes that one participating client sends and receives in one round."""
 
@@ -280,11 +385,20 @@ class Setting(_Row):
     name: str
 
 
+class LedgerLine(_Row):
+    """A privacy event and how many rounds recorded it."""
+
+    event: str
+    times: int
+
+
 class Run(_Row):
     """One method under one setting with one seed.
 
     `wire` says how closely the wire was simulated, `lost_rounds` how many rounds were too small to be opened.
-    `support` is null where no rows are sent behind a hidden sum and no history is public.
+    `support` is null where no rows are sent behind a hidden sum and no history is public. `coins` counts the training
+    interactions of audited users that a coin kept or dropped before training. `ledger` holds the events
+    that epsilon was computed from.
     """
 
     run_id: str
@@ -301,6 +415,10 @@ class Run(_Row):
     guarantee: GuaranteeRow
     attacks: list[AttackRow]
     support: SupportLeak | None = None
+    empirical: list[EmpiricalRow] = []
+    attributes: list[AttributeRow] = []
+    coins: int = 0
+    ledger: list[LedgerLine] = []
     comm: Traffic
     wall: Wall
     peak_rss_bytes: int
@@ -347,6 +465,9 @@ class AttackCell(_Row):
     popularity_auc: Number
     gain: Interval
     worst: bool
+    membership: Literal["natural", "randomised"] = "natural"
+    ceiling: CeilingRow | None = None
+    slices: list[SliceRow] = []
 
 
 class Cost(_Row):
@@ -363,7 +484,10 @@ class Cost(_Row):
 
 
 class Cell(_Row):
-    """One method under one setting over all its seeds; the guarantee is the weakest that any seed had."""
+    """One method under one setting over all its seeds; the guarantee is the weakest that any seed had.
+
+    Of measured epsilons, the highest of the seeds is kept; of attributes and slices, means over seeds.
+    """
 
     method: str
     setting: Setting
@@ -373,6 +497,9 @@ class Cell(_Row):
     utility: list[UtilityCell]
     attacks: list[AttackCell]
     support: SupportLeak | None = None
+    empirical: list[EmpiricalRow] = []
+    attributes: list[AttributeRow] = []
+    ledger: list[LedgerLine] = []
     cost: Cost
 
 
@@ -423,7 +550,7 @@ class ProtocolUsed(_Row):
 class AuditReport(_Row):
     """Everything one audit has to say. `conclude` derives three of its fields from `runs`."""
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[2] = SCHEMA_VERSION
     created: str
     privfed_version: str
     environment: Record
