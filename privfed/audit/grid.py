@@ -20,7 +20,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 import privfed
 from attacks import Knowledge as AttackerKnowledge
@@ -56,15 +56,37 @@ from privfed.privacy import PrivacyPlan
 _POLL_SECONDS = 0.2
 
 
+class Arm(BaseModel):
+    """One method behind one plan.
+
+    Attributes:
+        method: its name and settings.
+        privacy: the plan.
+        rounds: rounds of its runs; null takes the audit's.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    method: dict[str, JsonValue]
+    privacy: PrivacyPlan
+    rounds: int | None = Field(None, ge=1)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What its runs are told apart by: the method and the plan's slug."""
+        return str(self.method.get("name", "")), self.privacy.slug
+
+
 class AuditConfig(BaseModel):
-    """A grid: methods x plans x seeds on one data set under one protocol.
+    """A grid on one data set under one protocol: methods x plans x seeds, or single arms x seeds.
 
     Attributes:
         data: name of a data set or path.
         split: how held-out items are chosen.
         protocol: how utility is measured.
         methods: name and settings of each method.
-        plans: the privacy settings to compare.
+        plans: the privacy settings to compare, for every method.
+        arms: methods behind plans of their own, instead of `methods` and `plans`.
         rounds: rounds of every run.
         seeds: one run per seed.
         evaluate_every: rounds between evaluations; null evaluates ten times.
@@ -77,8 +99,9 @@ class AuditConfig(BaseModel):
     data: str = "ml-100k"
     split: SplitSpec = SplitSpec()
     protocol: Protocol = HONEST
-    methods: tuple[dict[str, JsonValue], ...] = Field(({"name": "gpfedrec"},), min_length=1)
-    plans: tuple[PrivacyPlan, ...] = Field(min_length=1)
+    methods: tuple[dict[str, JsonValue], ...] = ()
+    plans: tuple[PrivacyPlan, ...] = ()
+    arms: tuple[Arm, ...] = ()
     rounds: int = Field(40, ge=1)
     seeds: tuple[int, ...] = Field((0,), min_length=1)
     evaluate_every: int | None = Field(None, ge=1)
@@ -117,12 +140,32 @@ class AuditConfig(BaseModel):
             **({"plans": plans} | fields),
         )
 
+    @model_validator(mode="after")
+    def _is_a_grid(self) -> Self:
+        if bool(self.arms) == bool(self.methods or self.plans) or bool(self.methods) != bool(self.plans):
+            raise ValueError(
+                f"{len(self.methods)} methods, {len(self.plans)} plans and {len(self.arms)} arms are no grid: give "
+                "methods and plans, or arms alone"
+            )
+        keys = [arm.key for arm in self.grid()]
+        if twice := sorted({key for key in keys if keys.count(key) > 1}):
+            name, slug = twice[0]
+            raise ValueError(
+                f"{name} behind {slug} is there twice with different settings, and its runs could not be told apart: "
+                "leave one out, or audit them in two folders"
+            )
+        return self
+
+    def grid(self) -> list[Arm]:
+        """Every method behind every plan, or the arms, each once; popularity, which is always there, aside."""
+        pairs = self.arms or [Arm(method=method, privacy=plan) for method in self.methods for plan in self.plans]
+        different = [arm for place, arm in enumerate(pairs) if arm not in pairs[:place]]
+        return [arm for arm in different if arm.key[0] != POPULARITY]
+
     def cells(self) -> list[ExperimentConfig]:
         """One experiment per cell; popularity needs one round and no protection, and comes first."""
-        methods = [m for m in self.methods if m.get("name") != POPULARITY]
-        baseline: dict[str, JsonValue] = {"name": POPULARITY}
-        grid = [(baseline, PrivacyPlan.named("none"), 1)]
-        grid += [(method, plan, self.rounds) for method in methods for plan in self.plans]
+        baseline = Arm(method={"name": POPULARITY}, privacy=PrivacyPlan.named("none"), rounds=1)
+        grid = [(arm.method, arm.privacy, arm.rounds or self.rounds) for arm in (baseline, *self.grid())]
         return [
             ExperimentConfig(
                 data=self.data,

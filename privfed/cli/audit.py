@@ -120,8 +120,8 @@ def audit(
         f"Data: {card_line(interactions.card)}",
         f"Split: {parts.describe()}",
         f"Protocol: {config.protocol.sentence()}",
-        f"Runs: {len(cells)}, for {', '.join(str(m['name']) for m in config.methods)} and popularity under: "
-        f"{'; '.join(plan.name for plan in config.plans)}.",
+        f"Runs: {len(cells)}, for {', '.join(dict.fromkeys(arm.key[0] for arm in config.grid()))} and popularity "
+        f"under: {'; '.join(dict.fromkeys(arm.privacy.name for arm in config.grid()))}.",
         "",
     )
     record.write(out)

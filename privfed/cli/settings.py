@@ -115,7 +115,7 @@ def run_config(layers: Sequence[Layer]) -> tuple[ExperimentConfig, Source]:
     if isinstance(privacy := fields.get("privacy"), dict):
         privacy.setdefault("protection", {"kind": "nothing"})
     config = configure(ExperimentConfig, fields)
-    _check(config.method, [config.privacy])
+    _check(config.method, config.privacy)
     return config, source
 
 
@@ -130,27 +130,45 @@ def audit_config(file: Layer, flags: Layer, settings: Sequence[Layer]) -> tuple[
     spread = [layer for layer in settings if layer.keys() & {"method", "privacy"}]
     fields = combine([file, flags, *(layer for layer in settings if layer not in spread)])
     source = _take_source(fields, AuditConfig)
-    fields["methods"] = [_named(m) for m in _several(fields.get("methods", ["gpfedrec"]), "methods")]
-    first = str(fields["methods"][0].get("name", "")) if fields["methods"] else ""
-    if "plans" in fields:
-        fields["plans"] = [_plan(p) for p in _several(fields["plans"], "plans")]
+    if "arms" in fields:
+        fields["arms"] = [_expanded(_arm(arm)) for arm in _several(fields["arms"], "arms")]
     else:
-        fields["plans"] = [plan.to_dict() for plan in AuditConfig.for_method(first).plans]
+        _fill_grid(fields)
     if isinstance(seeds := fields.get("seeds"), int):
         fields["seeds"] = list(range(seeds))
     for layer in spread:
         for key, change in _expanded(layer).items():
-            table = "methods" if key == "method" else "plans"
-            fields[table] = _spread(fields[table], change, key)
+            if "arms" in fields:
+                changed = _spread([arm[key] for arm in fields["arms"]], change, key)
+                fields["arms"] = [{**arm, key: new} for arm, new in zip(fields["arms"], changed, strict=True)]
+            else:
+                table = "methods" if key == "method" else "plans"
+                fields[table] = _spread(fields[table], change, key)
     config = configure(AuditConfig, fields)
     if config.protocol.task == "rating":
         raise CommandError(
             "an audit compares rankings, and protocol.task is rating: choose task=ranking here, and predict ratings "
             "with 'privfed run'"
         )
-    for settings_of_method in config.methods:
-        _check(settings_of_method, config.plans)
+    for arm in config.grid():
+        _check(arm.method, arm.privacy)
     return config, source
+
+
+def _fill_grid(fields: Layer) -> None:
+    """Methods and plans with their tables; what is missing is the default grid."""
+    fields["methods"] = [_named(m) for m in _several(fields.get("methods", ["gpfedrec"]), "methods")]
+    first = str(fields["methods"][0].get("name", "")) if fields["methods"] else ""
+    if "plans" in fields:
+        fields["plans"] = [_plan(p) for p in _several(fields["plans"], "plans")]
+    else:
+        fields["plans"] = [plan.to_dict() for plan in AuditConfig.for_method(first).plans]
+
+
+def _arm(arm: Any) -> Layer:
+    if not isinstance(arm, dict) or not arm.keys() >= {"method", "privacy"}:
+        raise PlanError(f"arms: {arm!r} is not allowed: each must be a table with method and privacy")
+    return arm
 
 
 def split_spec(settings: Sequence[str]) -> SplitSpec:
@@ -297,13 +315,12 @@ def _validate(table: Layer, key: str) -> None:
         raise PlanError(f"privacy.{error}") from error
 
 
-def _check(settings: Layer, plans: Sequence[PrivacyPlan]) -> None:
-    """Refuse settings that the method does not have, and plans that hide what it needs."""
+def _check(settings: Layer, plan: PrivacyPlan) -> None:
+    """Refuse settings that the method does not have, and a plan that hides what it needs."""
     _method_settings(settings)
     registered = method(str(settings["name"]))
-    for plan in plans:
-        if reason := refusal(registered, plan.protection):
-            raise PlanError(f"the plan '{plan.name}' does not fit {registered.name}: {reason}")
+    if reason := refusal(registered, plan.protection):
+        raise PlanError(f"the plan '{plan.name}' does not fit {registered.name}: {reason}")
 
 
 def _method_settings(table: Layer) -> MethodConfig:

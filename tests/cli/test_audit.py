@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -105,6 +106,39 @@ def test_settings_reach_every_method_and_plan_that_has_them() -> None:
     assert config.protocol.candidates == "sampled"
     assert config.split.ties == "earlier_row_is_newer"
     assert source.chosen
+
+
+def test_arms_are_methods_behind_plans_of_their_own() -> None:
+    arms = [
+        {"method": "fedmf", "privacy": "none"},
+        {"method": {"name": "fedvae", "latent": 4}, "privacy": "central-gaussian:noise_multiplier=1,clip_norm=1"},
+    ]
+    config, _ = audit_config(
+        {"arms": arms, "data": "synthetic-small", "rounds": 3}, {}, [read_setting("method.lr=0.5")]
+    )
+    assert [arm.key[0] for arm in config.grid()] == ["fedmf", "fedvae"]
+    assert config.arms[0].method == {"name": "fedmf", "lr": 0.5}
+    assert config.arms[1].method == {"name": "fedvae", "latent": 4}
+    assert [cell.method_name for cell in config.cells()] == ["popularity", "fedmf", "fedvae"]
+    assert [cell.rounds for cell in config.cells()] == [1, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        (
+            {"arms": [{"method": {"name": "fedmf", "lr": lr}, "privacy": "none"} for lr in (0.1, 0.2)]},
+            "fedmf behind nothing is there twice with different settings",
+        ),
+        ({"arms": [{"method": "fedmf"}]}, "each must be a table with method and privacy"),
+        ({"arms": [{"method": "gpfedrec", "privacy": "none:release=total"}]}, "does not fit gpfedrec"),
+        ({"arms": []}, "0 methods, 0 plans and 0 arms are no grid"),
+        ({"arms": [{"method": "fedmf", "privacy": "none"}], "methods": ["fedmf"]}, "arms alone"),
+    ],
+)
+def test_arms_that_cannot_be_run_are_refused(fields: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        audit_config(fields, {}, [])
 
 
 @pytest.mark.parametrize(
