@@ -131,6 +131,8 @@ def audit_config(file: Layer, flags: Layer, settings: Sequence[Layer]) -> tuple[
     fields = combine([file, flags, *(layer for layer in settings if layer not in spread)])
     source = _take_source(fields, AuditConfig)
     if "arms" in fields:
+        if also := [key for key in ("methods", "plans") if key in fields]:
+            raise CommandError(f"arms stand beside {' and '.join(also)}: give methods and plans, or arms alone")
         fields["arms"] = [_expanded(_arm(arm)) for arm in _several(fields["arms"], "arms")]
     else:
         _fill_grid(fields)
