@@ -34,54 +34,35 @@ from jaxtyping import Float64, Int64, Num
 from scipy.optimize import brentq
 from scipy.special import betaincinv, log_ndtr, ndtri
 
-CONFIDENCE = 0.95
-"""Probability, over the throws, with which a bound stays below the truth."""
+from attacks.empirical import CONFIDENCE, LowerBound, WorldCounts, check_confidence
 
 CUTS = 12
 """False-positive rates tried where no threshold is given."""
 
-
-@dataclass(frozen=True)
-class EpsilonBound:
-    """An empirical lower bound, with everything needed to judge it.
-
-    Attributes:
-        estimator: "Clopper-Pearson" or "GDP".
-        kind: "lower_bound": with `confidence`, no claim below `epsilon` can be true. 0 is no evidence of privacy.
-        epsilon: The bound; 0 where the scores deny nothing.
-        delta: At which `epsilon` is bounded.
-        confidence: Of the bound, all cuts considered.
-        n_members: Trials with the member.
-        n_nonmembers: Trials without.
-        true_positives: Members at or above the cut that gave the bound.
-        false_positives: Non-members at or above it.
-        cuts: Thresholds tried; they share 1 - confidence.
-        mu: Bound on mu for "GDP", None otherwise.
-        assumes: What must hold for the bound to be one, or "".
-    """
-
-    estimator: str
-    kind: str
-    epsilon: float
-    delta: float
-    confidence: float
-    n_members: int
-    n_nonmembers: int
-    true_positives: int
-    false_positives: int
-    cuts: int
-    mu: float | None = None
-    assumes: str = ""
+IS_GDP = "the claim is mu-GDP (Gaussian noise, no sampling)"
+"""What a bound through mu assumes."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Cuts:
     """Both error counts and their upper bounds at every cut."""
 
+    n_members: int
+    n_nonmembers: int
     positives: Int64[np.ndarray, "cuts"]
     false_positives: Int64[np.ndarray, "cuts"]
     fnr: Float64[np.ndarray, "cuts"]
     fpr: Float64[np.ndarray, "cuts"]
+
+    def counts(self, cut: int) -> WorldCounts:
+        """What was counted at one of them."""
+        return WorldCounts(
+            n_members=self.n_members,
+            n_nonmembers=self.n_nonmembers,
+            true_positives=int(self.positives[cut]),
+            false_positives=int(self.false_positives[cut]),
+            cuts=len(self.positives),
+        )
 
 
 def clopper_pearson_epsilon(
@@ -92,7 +73,7 @@ def clopper_pearson_epsilon(
     threshold: float | None = None,
     fprs: Sequence[float] | None = None,
     confidence: float = CONFIDENCE,
-) -> EpsilonBound:
+) -> LowerBound:
     """Lower bound on epsilon of an (epsilon, delta) claim.
 
     Args:
@@ -107,25 +88,20 @@ def clopper_pearson_epsilon(
         ValueError: If a world is empty or holds NaN or infinity, delta, a rate or the confidence is outside its
         range, or both a threshold and rates are given.
     """
-    if not 0 <= delta < 1:
-        raise ValueError(f"delta is {delta}; pass a value of at least 0 and below 1.")
+    check_delta_of_claim(delta)
     cuts = _cut(members, nonmembers, threshold, fprs, confidence)
     with np.errstate(divide="ignore"):
         forwards = np.log(np.maximum(1 - cuts.fnr - delta, 0)) - np.log(cuts.fpr)
         backwards = np.log(np.maximum(1 - cuts.fpr - delta, 0)) - np.log(cuts.fnr)
     epsilons = np.maximum(forwards, backwards)
     best = int(epsilons.argmax())
-    return EpsilonBound(
+    return LowerBound(
         estimator="Clopper-Pearson",
-        kind="lower_bound",
         epsilon=max(0.0, float(epsilons[best])),
         delta=delta,
         confidence=confidence,
-        n_members=len(members),
-        n_nonmembers=len(nonmembers),
-        true_positives=int(cuts.positives[best]),
-        false_positives=int(cuts.false_positives[best]),
-        cuts=len(epsilons),
+        trials=len(members) + len(nonmembers),
+        evidence=cuts.counts(best),
     )
 
 
@@ -137,7 +113,7 @@ def gdp_epsilon(
     threshold: float | None = None,
     fprs: Sequence[float] | None = None,
     confidence: float = CONFIDENCE,
-) -> EpsilonBound:
+) -> LowerBound:
     """Lower bound on epsilon at `delta` of a claim that follows from mu-GDP: Gaussian noise, no sampling.
 
     Args:
@@ -151,25 +127,20 @@ def gdp_epsilon(
     Raises:
         ValueError: As there.
     """
-    if not 0 < delta < 1:
-        raise ValueError(f"delta is {delta}; pass a value between 0 and 1: Gaussian noise has no finite epsilon at 0.")
+    check_delta_of_gaussian(delta)
     cuts = _cut(members, nonmembers, threshold, fprs, confidence)
     mus = -ndtri(cuts.fpr) - ndtri(cuts.fnr)
     best = int(mus.argmax())
     mu = max(0.0, float(mus[best]))
-    return EpsilonBound(
+    return LowerBound(
         estimator="GDP",
-        kind="lower_bound",
         epsilon=epsilon_from_mu(mu, delta),
         delta=delta,
         confidence=confidence,
-        n_members=len(members),
-        n_nonmembers=len(nonmembers),
-        true_positives=int(cuts.positives[best]),
-        false_positives=int(cuts.false_positives[best]),
-        cuts=len(mus),
+        trials=len(members) + len(nonmembers),
+        evidence=cuts.counts(best),
         mu=mu,
-        assumes="the claim is mu-GDP (Gaussian noise, no sampling)",
+        assumes=IS_GDP,
     )
 
 
@@ -216,7 +187,7 @@ def epsilon_from_mu(mu: float, delta: float) -> float:
     Raises:
         ValueError: If an argument is outside its range.
     """
-    _check_delta(delta)
+    check_delta_of_gaussian(delta)
     if delta_from_mu(mu, 0.0) <= delta:
         return 0.0
     above = 1.01 * mu * (mu / 2 - float(ndtri(delta)))
@@ -233,16 +204,29 @@ def mu_from_epsilon(epsilon: float, delta: float) -> float:
     Raises:
         ValueError: If an argument is outside its range.
     """
-    _check_delta(delta)
+    check_delta_of_gaussian(delta)
     above = 1.0
     while delta_from_mu(above, epsilon) <= delta:
         above *= 2
     return float(brentq(lambda mu: delta_from_mu(mu, epsilon) - delta, 0.0, above, xtol=1e-12))
 
 
-def _check_delta(delta: float) -> None:
+def check_delta_of_claim(delta: float) -> None:
+    """Raises a ValueError unless delta is at least 0 and below 1."""
+    if not 0 <= delta < 1:
+        raise ValueError(f"delta is {delta}; pass a value of at least 0 and below 1.")
+
+
+def check_delta_of_gaussian(delta: float) -> None:
+    """Raises a ValueError unless delta lies between 0 and 1."""
     if not 0 < delta < 1:
-        raise ValueError(f"delta is {delta}; pass a value between 0 and 1, both excluded.")
+        raise ValueError(f"delta is {delta}; pass a value between 0 and 1: Gaussian noise has no finite epsilon at 0.")
+
+
+def check_scores(name: str, scores: Num[np.ndarray, "..."]) -> None:
+    """Raises a ValueError unless there is at least one score, all in one dimension and finite."""
+    if scores.ndim != 1 or not len(scores) or not np.isfinite(scores).all():
+        raise ValueError(f"{name} has shape {scores.shape}; pass at least one finite score in one dimension.")
 
 
 def _cut(
@@ -252,15 +236,15 @@ def _cut(
     fprs: Sequence[float] | None,
     confidence: float,
 ) -> _Cuts:
-    for name, scores in (("members", members), ("nonmembers", nonmembers)):
-        if scores.ndim != 1 or not len(scores) or not np.isfinite(scores).all():
-            raise ValueError(f"{name} has shape {scores.shape}; pass at least one finite score in one dimension.")
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence is {confidence}; pass a value between 0 and 1, such as 0.95.")
+    check_scores("members", members)
+    check_scores("nonmembers", nonmembers)
+    check_confidence(confidence)
     at = _thresholds(nonmembers, threshold, fprs)
     positives, false_positives = _at_or_above(members, at), _at_or_above(nonmembers, at)
     alpha = (1 - confidence) / len(at) / 2
     return _Cuts(
+        len(members),
+        len(nonmembers),
         positives,
         false_positives,
         fnr=clopper_pearson_upper(len(members) - positives, len(members), alpha),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+from jaxtyping import Num
 
 from attacks.membership import (
     SUPPORT_ATTACKS,
@@ -23,13 +24,15 @@ from attacks.membership import (
     SupportAttack,
     Vote,
 )
-from attacks.metrics import auc_gain, separation, usable_users, user_auc
+from attacks.metrics import Ranking, auc_gain, separation_of, usable_users
 from attacks.result import AttackResult
+from attacks.slices import Slice, SlicedAuc, Slicing
 from attacks.support_view import SupportView
 from attacks.view import (
     ALL_ITEMS,
     TOUCHED_ITEMS,
     Knowledge,
+    PerUser,
     Scores,
     ScoreView,
     ServerView,
@@ -142,6 +145,8 @@ def measure(
     scopes: Sequence[str] = (ALL_ITEMS,),
     resamples: int = 200,
     seed: int = 0,
+    sliced: bool = False,
+    activity: Num[np.ndarray, "users"] | None = None,
 ) -> list[AttackResult]:
     """Compare what the attacks said with the truth.
 
@@ -152,6 +157,8 @@ def measure(
         scopes: Ask about all items, about items touched in the last round, or both.
         resamples: Bootstrap resamples of users.
         seed: Seed of the bootstrap; equal seeds give equal intervals.
+        sliced: Also by tenths of the items and of the users (`attacks.slices`).
+        activity: Training items of each audited user, for the tenths of users; by default their members in the game.
 
     Returns:
         One row per scope and attack. The touched scope gives no rows if no user has both sides in it, and so does the
@@ -162,6 +169,7 @@ def measure(
         asks about touched items where no upload was looked at.
     """
     results = []
+    slicing = _slicing(knowledge, targets, activity) if sliced else None
     for scope in scopes:
         if scope not in (ALL_ITEMS, TOUCHED_ITEMS):
             raise ViewError(f"Scope is {scope!r}; use {ALL_ITEMS!r} or {TOUCHED_ITEMS!r}.")
@@ -173,10 +181,11 @@ def measure(
         measurable = usable_users(asked.members, asked.candidates)
         if asked.scope == TOUCHED_ITEMS and not measurable.any():
             continue
+        game = _Game(asked, knowledge, slicing, resamples, seed)
         for scored in observation.scored:
             _refuse_other_users(scored, asked)
             if (measurable & scored.present).any() or not measurable.any():
-                results.append(_measured(scored, knowledge, asked, resamples, seed))
+                results.append(game.measured(scored))
     return results
 
 
@@ -222,35 +231,82 @@ def _refuse_other_users(scored: Scored, targets: Targets) -> None:
         )
 
 
-def _measured(scored: Scored, knowledge: Knowledge, targets: Targets, resamples: int, seed: int) -> AttackResult:
-    asked = replace(targets, candidates=targets.candidates & scored.present[:, None])
-    found = separation(scored.scores, asked.members, asked.candidates, resamples=resamples, seed=seed)
-    own = user_auc(scored.scores, asked.members, asked.candidates)
-    popularity = np.broadcast_to(knowledge.popularity, scored.scores.shape)
-    baseline = user_auc(popularity, asked.members, asked.candidates)
-    attack = scored.attack
-    return AttackResult(
-        attack=attack.name,
-        observable=attack.observable,
-        adversary=attack.adversary,
-        knowledge=attack.knowledge,
-        unit=attack.unit,
-        explains=attack.explains,
-        game=asked.game,
-        scope=asked.scope,
-        note=asked.note,
-        membership=asked.membership,
-        rounds=scored.rounds,
-        n_users=found.n_users,
-        n_members=found.n_members,
-        n_nonmembers=found.n_nonmembers,
-        auc=found.auc,
-        auc_pooled=found.auc_pooled,
-        tpr_at_fpr=found.tpr_at_fpr,
-        advantage=found.advantage,
-        popularity_auc=float(np.nanmean(baseline)),
-        gain=auc_gain(own, baseline, resamples=resamples, seed=seed),
-        roc=found.roc,
-        resamples=resamples,
-        seconds=scored.seconds,
-    )
+def _slicing(knowledge: Knowledge, targets: Targets, activity: Num[np.ndarray, "users"] | None) -> Slicing:
+    counted = targets.members.sum(axis=1) if activity is None else activity
+    if (len(counted), len(knowledge.popularity)) != targets.members.shape:
+        raise ViewError(
+            f"Got the activity of {len(counted)} users and the popularity of {len(knowledge.popularity)} items for "
+            f"targets of {targets.members.shape} (users, items); pass one number for each audited user and each item."
+        )
+    return Slicing(knowledge.popularity, counted)
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """The pairs that are measured for the users an attack looked at, and the popularity guesser on them."""
+
+    targets: Targets
+    popularity_auc: PerUser
+    popularity_slices: SlicedAuc | None
+
+
+class _Game:
+    """One game in one scope; what depends on it alone is worked out once for all attacks that saw the same users."""
+
+    def __init__(
+        self, targets: Targets, knowledge: Knowledge, slicing: Slicing | None, resamples: int, seed: int
+    ) -> None:
+        self._targets = targets
+        self._popularity = knowledge.popularity
+        self._slicing = slicing
+        self._resamples, self._seed = resamples, seed
+        self._of = dict[bytes, _Asked]()
+
+    def _asked(self, present: UserMask) -> _Asked:
+        known = self._of.get(present.tobytes())
+        if known is None:
+            targets = replace(self._targets, candidates=self._targets.candidates & present[:, None])
+            guesser = np.broadcast_to(self._popularity, targets.members.shape)
+            ranking = Ranking.of(guesser, targets.members, targets.candidates)
+            auc = ranking.user_auc()
+            known = _Asked(targets, auc, self._slicing.auc(ranking, auc) if self._slicing is not None else None)
+            self._of[present.tobytes()] = known
+        return known
+
+    def measured(self, scored: Scored) -> AttackResult:
+        asked = self._asked(scored.present)
+        targets, resamples, seed = asked.targets, self._resamples, self._seed
+        ranking = Ranking.of(scored.scores, targets.members, targets.candidates)
+        own = ranking.user_auc()
+        found = separation_of(ranking, own, resamples=resamples, seed=seed)
+        slices: tuple[Slice, ...] = ()
+        if self._slicing is not None and asked.popularity_slices is not None:
+            sliced, pairs = self._slicing.auc(ranking, own), targets.members & targets.candidates
+            slices = self._slicing.slices(pairs, sliced, asked.popularity_slices, resamples=resamples, seed=seed)
+        attack = scored.attack
+        return AttackResult(
+            attack=attack.name,
+            observable=attack.observable,
+            adversary=attack.adversary,
+            knowledge=attack.knowledge,
+            unit=attack.unit,
+            explains=attack.explains,
+            game=targets.game,
+            scope=targets.scope,
+            note=targets.note,
+            membership=targets.membership,
+            rounds=scored.rounds,
+            n_users=found.n_users,
+            n_members=found.n_members,
+            n_nonmembers=found.n_nonmembers,
+            auc=found.auc,
+            auc_pooled=found.auc_pooled,
+            tpr_at_fpr=found.tpr_at_fpr,
+            advantage=found.advantage,
+            popularity_auc=float(np.nanmean(asked.popularity_auc)),
+            gain=auc_gain(own, asked.popularity_auc, resamples=resamples, seed=seed),
+            roc=found.roc,
+            resamples=resamples,
+            seconds=scored.seconds,
+            slices=slices,
+        )

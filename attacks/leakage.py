@@ -19,7 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
-from attacks.bounds import CONFIDENCE, EpsilonBound, clopper_pearson_epsilon
+from attacks.bounds import clopper_pearson_epsilon
+from attacks.empirical import CONFIDENCE, LowerBound
 from attacks.metrics import Estimate, user_mean
 from attacks.support_view import SupportView
 from attacks.view import PerUser, ViewError
@@ -309,7 +310,7 @@ def rr_epsilon_swap(q: float, p: float) -> float:
 
 def support_epsilon_bound(
     with_item: Bool[np.ndarray, "draws"], without_item: Bool[np.ndarray, "draws"], *, confidence: float = CONFIDENCE
-) -> EpsilonBound:
+) -> LowerBound:
     """Lower bound on a support's epsilon from an event fixed beforehand, over draws of many clients' lasting choices.
 
     For add-or-remove neighbours the event is "the item is in the support", and both its rate and that of its opposite

@@ -91,13 +91,90 @@ class Separation:
 
 
 @dataclass(frozen=True, eq=False)
-class _Pairs:
-    """Candidate pairs of the users that count, sorted by score; users renumbered from 0."""
+class Ranking:
+    """Candidate pairs of the users that count, sorted by score once, for everything that is measured on them.
 
+    Attributes:
+        usable: Users with at least one member and one non-member.
+        user: Whose pair it is, numbered from 0 among these.
+        item: The pair's item.
+        level: Number of distinct scores below its own.
+        member: The truth.
+    """
+
+    usable: UserMask
     user: Int64[np.ndarray, "pairs"]
+    item: Int64[np.ndarray, "pairs"]
     level: Int64[np.ndarray, "pairs"]
     member: Bool[np.ndarray, "pairs"]
-    n_users: int
+
+    @property
+    def n_users(self) -> int:
+        """Users that count."""
+        return int(self.usable.sum())
+
+    @classmethod
+    def of(
+        cls, scores: Scores, members: Bool[np.ndarray, "users items"], candidates: Bool[np.ndarray, "users items"]
+    ) -> "Ranking":
+        """Sort the candidates.
+
+        Args:
+            scores: Higher means "more likely a member".
+            members: The truth; member is the positive class.
+            candidates: Pairs that count.
+
+        Raises:
+            ViewError: If shapes differ or candidate scores are not finite.
+        """
+        if scores.shape != members.shape or scores.shape != candidates.shape:
+            raise ViewError(
+                f"Scores have shape {scores.shape}, members {members.shape} and candidates {candidates.shape}; "
+                "all three must be [users, items] of the same audited users."
+            )
+        usable = usable_users(members, candidates)
+        user, item = np.nonzero(candidates & usable[:, None])
+        score = scores[user, item]
+        if not np.isfinite(score).all():
+            raise ViewError("An attack gave NaN or infinity as a score; scores must be finite numbers.")
+        order = score.argsort(kind="stable")
+        ordered = score[order]
+        level = np.concatenate([[0], (ordered[1:] != ordered[:-1]).cumsum()])[: len(order)]
+        number = np.cumsum(usable) - 1
+        return cls(usable, number[user[order]], item[order], level, members[user, item][order])
+
+    def user_auc(self) -> PerUser:
+        """AUC of each user's own candidates (ties one half); NaN for a user without one side."""
+        return self.grouped_auc(np.zeros(int(self.item.max(initial=0)) + 1, np.int64), 1)[:, 0]
+
+    def grouped_auc(self, group: Int64[np.ndarray, "items"], n_groups: int) -> Float64[np.ndarray, "users groups"]:
+        """AUC of each user's own candidates within each group of items (ties one half); NaN where a side is missing.
+
+        Args:
+            group: Group of each item, from 0.
+            n_groups: Number of groups.
+        """
+        auc = np.full((len(self.usable), n_groups), np.nan)
+        if len(self.user):
+            owner = self.user * n_groups + group[self.item]
+            auc[self.usable] = self._auc_of(owner, self.n_users * n_groups).reshape(-1, n_groups)
+        return auc
+
+    def _auc_of(self, owner: Int64[np.ndarray, "pairs"], n_owners: int) -> Float64[np.ndarray, "owners"]:
+        """Mann-Whitney U of each owner from counts of members and non-members per group of equal scores."""
+        by_owner = owner.astype(np.min_scalar_type(n_owners)).argsort(kind="stable")
+        owner, level, member = owner[by_owner], self.level[by_owner], self.member[by_owner]
+        starts = np.flatnonzero(np.concatenate([[True], (owner[1:] != owner[:-1]) | (level[1:] != level[:-1])]))
+        positives = np.add.reduceat(member.astype(np.float64), starts)
+        negatives = np.diff(np.append(starts, len(owner))) - positives
+        whose = owner[starts]
+        all_negatives = np.bincount(whose, negatives, minlength=n_owners)
+        all_positives = np.bincount(whose, positives, minlength=n_owners)
+        others = np.concatenate([[0.0], all_negatives.cumsum()[:-1]])
+        below = negatives.cumsum() - negatives - others[whose]
+        wins = np.bincount(whose, positives * (below + negatives / 2), minlength=n_owners)
+        compared = all_positives * all_negatives
+        return np.asarray(np.divide(wins, compared, out=np.full(n_owners, np.nan), where=compared > 0))
 
 
 def usable_users(members: Bool[np.ndarray, "users items"], candidates: Bool[np.ndarray, "users items"]) -> UserMask:
@@ -110,11 +187,7 @@ def user_auc(
     scores: Scores, members: Bool[np.ndarray, "users items"], candidates: Bool[np.ndarray, "users items"]
 ) -> PerUser:
     """AUC of each user's own candidates (ties one half); NaN for a user without one side."""
-    auc = np.full(len(scores), np.nan)
-    users = usable_users(members, candidates)
-    if users.any():
-        auc[users] = _user_auc(_sorted_pairs(scores, members, candidates, users))
-    return auc
+    return Ranking.of(scores, members, candidates).user_auc()
 
 
 def pooled_auc(
@@ -125,8 +198,9 @@ def pooled_auc(
     Raises:
         ViewError: If no user has both a member and a non-member.
     """
-    users = _require_users(members, candidates)
-    return float(_auc_of_counts(*_level_counts(_sorted_pairs(scores, members, candidates, users))))
+    ranking = Ranking.of(scores, members, candidates)
+    _require_users(ranking)
+    return float(_auc_of_counts(*_level_counts(ranking)))
 
 
 def separation(
@@ -150,16 +224,30 @@ def separation(
         ViewError: If shapes differ, candidate scores are not finite, or no user has both a member and a
         non-member.
     """
-    users = _require_users(members, candidates)
-    pairs = _sorted_pairs(scores, members, candidates, users)
-    weights = user_weights(pairs.n_users, resamples, seed)
+    ranking = Ranking.of(scores, members, candidates)
+    return separation_of(ranking, ranking.user_auc(), resamples=resamples, seed=seed)
 
-    per_user = _user_auc(pairs)
-    positives, negatives = _level_counts(pairs)
+
+def separation_of(ranking: Ranking, auc: PerUser, *, resamples: int = 200, seed: int = 0) -> Separation:
+    """:func:`separation` of pairs that are sorted already.
+
+    Args:
+        ranking: The pairs.
+        auc: What :meth:`Ranking.user_auc` gave.
+        resamples: Bootstrap resamples (of users).
+        seed: Seed of the bootstrap.
+
+    Raises:
+        ViewError: If no user has both a member and a non-member.
+    """
+    _require_users(ranking)
+    per_user = auc[ranking.usable]
+    weights = user_weights(ranking.n_users, resamples, seed)
+    positives, negatives = _level_counts(ranking)
     n_members, n_nonmembers = int(positives.sum()), int(negatives.sum())
     tpr, fpr = _rates(positives[None]), _rates(negatives[None])
 
-    binned_positives, binned_negatives = _binned(pairs, negatives)
+    binned_positives, binned_negatives = _binned(ranking, negatives)
     boot_positives, boot_negatives = weights @ binned_positives, weights @ binned_negatives
     boot_tpr, boot_fpr = _rates(boot_positives), _rates(boot_negatives)
 
@@ -173,10 +261,10 @@ def separation(
         rates.append(RateAtFpr(target, _estimate(value[0], resampled), round(float(fpr[0, at[0]]) * n_nonmembers)))
 
     return Separation(
-        n_users=pairs.n_users,
+        n_users=ranking.n_users,
         n_members=n_members,
         n_nonmembers=n_nonmembers,
-        auc=_estimate(per_user.mean(), weights @ per_user / pairs.n_users),
+        auc=_estimate(per_user.mean(), weights @ per_user / ranking.n_users),
         auc_pooled=_estimate(_auc_of_counts(positives, negatives), _auc_of_counts(boot_positives, boot_negatives)),
         tpr_at_fpr=tuple(rates),
         advantage=_estimate((tpr - fpr).max(), (boot_tpr - boot_fpr).max(axis=1)),
@@ -218,60 +306,19 @@ def user_mean(values: PerUser, *, resamples: int = 200, seed: int = 0) -> Estima
     return _estimate(known.mean(), weights @ known / len(known))
 
 
-def _require_users(members: Bool[np.ndarray, "users items"], candidates: Bool[np.ndarray, "users items"]) -> UserMask:
-    users = usable_users(members, candidates)
-    if not users.any():
+def _require_users(ranking: Ranking) -> None:
+    if not ranking.usable.any():
         raise ViewError(
             "No user has both a member and a non-member among the candidates; widen the candidates or audit "
             "users with training items."
         )
-    return users
 
 
-def _sorted_pairs(
-    scores: Scores,
-    members: Bool[np.ndarray, "users items"],
-    candidates: Bool[np.ndarray, "users items"],
-    users: UserMask,
-) -> _Pairs:
-    if scores.shape != members.shape or scores.shape != candidates.shape:
-        raise ViewError(
-            f"Scores have shape {scores.shape}, members {members.shape} and candidates {candidates.shape}; "
-            "all three must be [users, items] of the same audited users."
-        )
-    user, item = np.nonzero(candidates & users[:, None])
-    score = scores[user, item]
-    if not np.isfinite(score).all():
-        raise ViewError("An attack gave NaN or infinity as a score; scores must be finite numbers.")
-    order = score.argsort(kind="stable")
-    ordered = score[order]
-    level = np.concatenate([[0], (ordered[1:] != ordered[:-1]).cumsum()])
-    number = np.cumsum(users) - 1
-    return _Pairs(number[user[order]], level, members[user, item][order], int(users.sum()))
-
-
-def _user_auc(pairs: _Pairs) -> PerUser:
-    """Mann-Whitney U of each user from counts of members and non-members per group of equal scores."""
-    by_user = pairs.user.astype(np.min_scalar_type(pairs.n_users)).argsort(kind="stable")
-    user, level, member = pairs.user[by_user], pairs.level[by_user], pairs.member[by_user]
-    starts = np.flatnonzero(np.concatenate([[True], (user[1:] != user[:-1]) | (level[1:] != level[:-1])]))
-    positives = np.add.reduceat(member.astype(np.float64), starts)
-    negatives = np.diff(np.append(starts, len(user))) - positives
-    owner = user[starts]
-    total_negatives = np.bincount(owner, negatives, minlength=pairs.n_users)
-    total_positives = np.bincount(owner, positives, minlength=pairs.n_users)
-    others = np.concatenate([[0.0], total_negatives.cumsum()[:-1]])
-    below = negatives.cumsum() - negatives - others[owner]
-    wins = np.bincount(owner, positives * (below + negatives / 2), minlength=pairs.n_users)
-    auc: PerUser = wins / (total_positives * total_negatives)
-    return auc
-
-
-def _level_counts(pairs: _Pairs) -> tuple[Float64[np.ndarray, "levels"], Float64[np.ndarray, "levels"]]:
+def _level_counts(ranking: Ranking) -> tuple[Float64[np.ndarray, "levels"], Float64[np.ndarray, "levels"]]:
     """Members and non-members at each distinct score, ascending."""
-    levels = int(pairs.level[-1]) + 1
-    everyone = np.bincount(pairs.level, minlength=levels).astype(np.float64)
-    positives = np.bincount(pairs.level, pairs.member, minlength=levels)
+    levels = int(ranking.level[-1]) + 1
+    everyone = np.bincount(ranking.level, minlength=levels).astype(np.float64)
+    positives = np.bincount(ranking.level, ranking.member, minlength=levels)
     return positives, everyone - positives
 
 
@@ -301,17 +348,17 @@ def _rate_at(
 
 
 def _binned(
-    pairs: _Pairs, negatives: Float64[np.ndarray, "levels"]
+    ranking: Ranking, negatives: Float64[np.ndarray, "levels"]
 ) -> tuple[Float64[np.ndarray, "users bins"], Float64[np.ndarray, "users bins"]]:
     """Each user's members and non-members per bin of pooled rank, lowest scores first."""
     above = 1 - negatives.cumsum() / negatives.sum()
     edges = np.union1d(np.linspace(0, 1, 1001), np.geomspace(1e-5, 0.1, 500))
     _, bin_of_level = np.unique(-np.searchsorted(edges, above.clip(0, 1)), return_inverse=True)
     n_bins = int(bin_of_level.max()) + 1
-    cell = pairs.user * n_bins + bin_of_level[pairs.level]
-    shape = (pairs.n_users, n_bins)
-    everyone = np.bincount(cell, minlength=pairs.n_users * n_bins).reshape(shape).astype(np.float64)
-    positives = np.bincount(cell, pairs.member, minlength=pairs.n_users * n_bins).reshape(shape)
+    cell = ranking.user * n_bins + bin_of_level[ranking.level]
+    shape = (ranking.n_users, n_bins)
+    everyone = np.bincount(cell, minlength=ranking.n_users * n_bins).reshape(shape).astype(np.float64)
+    positives = np.bincount(cell, ranking.member, minlength=ranking.n_users * n_bins).reshape(shape)
     return positives, everyone - positives
 
 

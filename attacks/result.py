@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from attacks.metrics import Estimate, RateAtFpr, Roc
+from attacks.slices import Slice
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class AttackResult:
         roc: Pooled curve, at most 200 points.
         resamples: Bootstrap resamples behind the intervals.
         seconds: Time spent scoring (not measuring); does not take part in comparisons.
+        slices: The same by tenths of items and of users; empty where not asked for.
     """
 
     attack: str
@@ -59,3 +61,4 @@ class AttackResult:
     roc: Roc
     resamples: int
     seconds: float = field(compare=False)
+    slices: tuple[Slice, ...] = ()

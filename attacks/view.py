@@ -159,6 +159,10 @@ class Recipe(Protocol):
     """Local training as an adversary can repeat it: it knows the code, its settings and the model that it sent.
 
     It does not know a user's private half, so replays start from one that a newcomer would have.
+
+    Implement it beside the training code: `replay` fills a guessed history into the device's own training step and
+    hands back what would have been sent, in the same blocks as the view that is attacked. Attacks that use it stay pure
+    functions of a view.
     """
 
     def replay(
@@ -178,7 +182,12 @@ class Recipe(Protocol):
         """
 
     def public_scores(self, view: ServerView) -> Scores:
-        """Scores of all items by the model that each user sent, with a newcomer's private half."""
+        """Scores of all items by the model that each user sent, with a newcomer's private half.
+
+        Args:
+            view: Uploads. A user with nothing but zeros sent nothing, so its scores are those of the model that the
+                server had sent.
+        """
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,11 +202,12 @@ class Knowledge:
         histories: What these users trained on; the rows of all others are ignored.
 
     Raises:
-        ViewError: If popularity is not one finite float64 number per item.
+        ViewError: If popularity is not one finite float64 number per item, or only one of `colluding` and `histories`
+        is given, or their shapes do not fit each other and the popularity.
     """
 
     popularity: Float64[np.ndarray, "items"]
-    recipe: "Recipe | None" = None
+    recipe: Recipe | None = None
     colluding: UserMask | None = None
     histories: Bool[np.ndarray, "users items"] | None = None
 
@@ -207,6 +217,17 @@ class Knowledge:
             raise ViewError(
                 f"Knowledge.popularity is {p.dtype} of shape {p.shape}; pass one finite float64 number per item."
             )
+        if (self.colluding is None) != (self.histories is None):
+            raise ViewError(
+                "Knowledge got only one of colluding and histories; say who helps and what they trained on, or neither."
+            )
+        if self.colluding is not None and self.histories is not None:
+            who, what = self.colluding, self.histories
+            if who.dtype != bool or what.dtype != bool or what.shape != (*who.shape, len(p)):
+                raise ViewError(
+                    f"Knowledge got colluding {who.dtype} {who.shape} and histories {what.dtype} {what.shape}; pass "
+                    f"boolean masks of shapes [users] and [users, {len(p)} items]."
+                )
 
     def popularity_of(self, view: Seen) -> Float64[np.ndarray, "items"]:
         """The popularity, once it is known to be about the catalogue of the view.
@@ -220,6 +241,41 @@ class Knowledge:
                 "pass the popularity of the catalogue that was trained on."
             )
         return self.popularity
+
+    def recipe_for(self, attack: str) -> Recipe:
+        """The recipe, for an attack that cannot do without.
+
+        Args:
+            attack: Its name.
+
+        Raises:
+            ViewError: If there is none.
+        """
+        if self.recipe is None:
+            raise ViewError(f"The {attack} attack needs Knowledge.recipe, which is None; pass how clients train.")
+        return self.recipe
+
+    def helpers_of(self, view: Seen, attack: str) -> tuple[UserMask, Bool[np.ndarray, "users items"]]:
+        """Who helps the adversary and what they trained on, for an attack that cannot do without.
+
+        Args:
+            view: What the attack looks at.
+            attack: Its name.
+
+        Raises:
+            ViewError: If nobody helps, or the masks are about other users than the view.
+        """
+        if self.colluding is None or self.histories is None or not self.colluding.any():
+            raise ViewError(
+                f"The {attack} attack needs Knowledge.colluding and Knowledge.histories of at least one user; pass the "
+                "histories of those who help."
+            )
+        if len(self.colluding) != view.n_users:
+            raise ViewError(
+                f"Knowledge.colluding is about {len(self.colluding)} users but the view about {view.n_users}; pass "
+                "both for the same audited users."
+            )
+        return self.colluding, self.histories
 
 
 @dataclass(frozen=True, eq=False)
@@ -353,6 +409,14 @@ class Targets:
             else ""
         )
         return replace(self, candidates=self.candidates & support.rows, scope=TOUCHED_ITEMS, note=note)
+
+    def without(self, users: UserMask) -> "Targets":
+        """The same game, asked only of the other users: those who told the adversary are no success of an attack.
+
+        Args:
+            users: To leave out, for example :attr:`Knowledge.colluding`.
+        """
+        return replace(self, candidates=self.candidates & ~users[:, None])
 
 
 def _check_block(name: str, array: Float32[np.ndarray, "users items ..."], shape: str, number: int) -> None:

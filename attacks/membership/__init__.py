@@ -3,12 +3,16 @@
 from attacks.membership.attack import Attack, Declared
 from attacks.membership.decoder_bias import DecoderBias
 from attacks.membership.examinations import Affinity, ExaminedShare, InSupport, SupportAttack
+from attacks.membership.imia import Imia
 from attacks.membership.input_rows import InputRows
 from attacks.membership.multi_round_vote import MultiRoundVote, Vote
+from attacks.membership.neighbours import NeighbourVote
 from attacks.membership.popularity import PopularityGuesser
+from attacks.membership.public_score import DeltaScore, PublicScore
 from attacks.membership.rank_one_sign import RankOneSign
 from attacks.membership.score_threshold import ScoreThreshold
 from attacks.membership.support import RowNorm, RowSupport
+from attacks.membership.two_world import TwoWorld
 
 CORE: tuple[Attack, ...] = (
     PopularityGuesser(),
@@ -30,6 +34,19 @@ INPUT: tuple[Attack, ...] = (
 BIAS: tuple[Attack, ...] = (DecoderBias(), MultiRoundVote(DecoderBias()))
 """Attacks on the last layer's bias, where a view has it."""
 
+REPLAYED: tuple[Attack, ...] = (
+    TwoWorld(),
+    PublicScore(),
+    DeltaScore(),
+    Imia(0.9),
+    Imia(0.5),
+    Imia(0.2),
+)
+"""Attacks that repeat local training, where the adversary knows the recipe; IMIA as released, and stronger."""
+
+WITH_HELP: tuple[Attack, ...] = (NeighbourVote(),)
+"""Attacks that need colluding users; ask about the others only."""
+
 SUPPORT_ATTACKS: tuple[SupportAttack, ...] = (
     InSupport(),
     ExaminedShare(),
@@ -42,20 +59,27 @@ __all__ = [
     "BIAS",
     "CORE",
     "INPUT",
+    "REPLAYED",
     "SUPPORT_ATTACKS",
+    "WITH_HELP",
     "Affinity",
     "Attack",
     "Declared",
     "DecoderBias",
+    "DeltaScore",
     "ExaminedShare",
+    "Imia",
     "InSupport",
     "InputRows",
     "MultiRoundVote",
+    "NeighbourVote",
     "PopularityGuesser",
+    "PublicScore",
     "RankOneSign",
     "RowNorm",
     "RowSupport",
     "ScoreThreshold",
     "SupportAttack",
+    "TwoWorld",
     "Vote",
 ]

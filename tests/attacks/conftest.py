@@ -6,14 +6,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-_spec = importlib.util.spec_from_file_location("attack_simulator", Path(__file__).with_name("simulator.py"))
-simulator = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(simulator)
+
+def _beside(name):
+    spec = importlib.util.spec_from_file_location(f"attack_{name}", Path(__file__).with_name(f"{name}.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+simulator, trainers = _beside("simulator"), _beside("trainers")
 
 
 @pytest.fixture(scope="session")
 def sim():
     return simulator
+
+
+@pytest.fixture(scope="session")
+def linear_head():
+    return trainers.LinearHead
 
 
 @pytest.fixture(scope="session")

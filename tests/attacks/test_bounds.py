@@ -50,13 +50,14 @@ def test_gaussian_is_recovered_through_mu_where_the_two_lines_see_little(epsilon
     assert lines < 0.6 * epsilon
 
 
-def coverage(bound, draw, truth):
+def coverage(bound, draw, truth, runs=500):
+    """Share of runs in which a bound lies above the truth."""
     rng = np.random.default_rng(2)
-    return np.mean([bound(*draw(rng)) > truth for _ in range(300)])
+    return np.mean([bound(*draw(rng)) > truth for _ in range(runs)])
 
 
-# 5 % of 300 runs, and three standard deviations of that count.
-ALLOWED = 0.05 + 3 * math.sqrt(0.05 * 0.95 / 300)
+ALLOWED = 0.07
+"""5 % of the runs, and two standard deviations of that count."""
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 3.0])
@@ -78,7 +79,7 @@ def test_the_best_of_many_cuts_at_full_confidence_each_would_deny_true_claims():
     def draw(rng):
         return laplace(rng, 3.0, 400)
 
-    assert coverage(best, draw, 3.0) > 0.2 + 3 * math.sqrt(0.2 * 0.8 / 300)
+    assert coverage(best, draw, 3.0, runs=300) > 0.2 + 3 * math.sqrt(0.2 * 0.8 / 300)
     assert coverage(lambda i, o: clopper_pearson_epsilon(i, o, confidence=0.8).epsilon, draw, 3.0) < 0.2
 
 
@@ -120,19 +121,26 @@ def test_a_result_says_what_it_is_and_goes_into_json():
     rng = np.random.default_rng(4)
     members, nonmembers = laplace(rng, 2, 1000)
     fixed = clopper_pearson_epsilon(members, nonmembers, threshold=1.0)
-    assert (fixed.estimator, fixed.kind, fixed.confidence, fixed.cuts) == ("Clopper-Pearson", "lower_bound", 0.95, 1)
-    assert (fixed.n_members, fixed.n_nonmembers) == (1000, 1000)
-    assert fixed.true_positives == (members >= 1).sum()
-    assert fixed.false_positives == (nonmembers >= 1).sum()
-    assert fixed.assumes == ""
+    assert (fixed.estimator, fixed.kind, fixed.confidence, fixed.trials) == (
+        "Clopper-Pearson",
+        "lower bound",
+        0.95,
+        2000,
+    )
+    counts = fixed.evidence
+    assert (counts.n_members, counts.n_nonmembers, counts.cuts) == (1000, 1000, 1)
+    assert counts.true_positives == (members >= 1).sum()
+    assert counts.false_positives == (nonmembers >= 1).sum()
+    assert fixed.assumes == fixed.note == ""
+    assert fixed.mu is None
     tried = clopper_pearson_epsilon(members, nonmembers, fprs=(0.5, 0.1))
-    assert tried.cuts == 2
-    assert tried.false_positives in (500, 100)
+    assert tried.evidence.cuts == 2
+    assert tried.evidence.false_positives in (500, 100)
     gdp = gdp_epsilon(members, nonmembers, delta=DELTA)
     assert gdp.assumes.startswith("the claim is mu-GDP")
     assert gdp.epsilon == pytest.approx(epsilon_from_mu(gdp.mu, DELTA))
     for bound in (fixed, tried, gdp):
-        assert json.loads(json.dumps(dataclasses.asdict(bound)))["kind"] == "lower_bound"
+        assert json.loads(json.dumps(dataclasses.asdict(bound)))["kind"] == "lower bound"
         with pytest.raises(dataclasses.FrozenInstanceError):
             bound.epsilon = 0.0
 
@@ -223,7 +231,7 @@ def test_a_gaussian_needs_a_delta():
         with pytest.raises(ValueError, match="must be finite and at least 0"):
             delta_from_mu(bad, 1.0)
     for function in (epsilon_from_mu, mu_from_epsilon):
-        with pytest.raises(ValueError, match="both excluded"):
+        with pytest.raises(ValueError, match="between 0 and 1"):
             function(1.0, 0.0)
 
 

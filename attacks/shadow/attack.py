@@ -1,0 +1,92 @@
+"""What every attack with shadow recommenders declares, and the moments over worlds that they share."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Bool, Float64
+from scipy.special import expit, logit
+
+from attacks.membership.attack import Declared
+from attacks.shadow.view import ShadowView
+from attacks.view import Scores
+
+_LEAST = 1e-12
+"""Probabilities keep this distance from 0 and 1 where their log-odds are taken."""
+
+
+@runtime_checkable
+class ShadowAttack(Declared, Protocol):
+    """A pure function from a target's and its shadows' scores to one score per (user, item)."""
+
+    def score(self, view: ShadowView) -> Scores:
+        """Score every (user, item) of the view; higher means "more likely trained on"."""
+
+
+class ReadsShadows:
+    """The declaration shared by attacks on scores beside shadows."""
+
+    observable: ClassVar[str] = "the user's own recommendations: a score for every item"
+    adversary: ClassVar[str] = "whoever sees what the device shows"
+    knowledge: ClassVar[tuple[str, ...]] = (
+        "shadow recommenders trained by the same recipe",
+        "histories but for the interactions asked about",
+    )
+    unit: ClassVar[str] = "interaction"
+
+
+@dataclass(frozen=True, eq=False)
+class Worlds:
+    """Means over the worlds on either side of each interaction's coin.
+
+    Attributes:
+        mean_in: Mean over worlds that trained on it.
+        mean_out: Mean over worlds that did not.
+        var_in: Variance within the worlds that did, shared by all interactions.
+        var_out: Variance within those that did not, shared likewise.
+        n_out: How many did not.
+        decided: Interactions that some worlds trained on and some did not, so that a coin must have decided them.
+    """
+
+    mean_in: Float64[np.ndarray, "users items"]
+    mean_out: Float64[np.ndarray, "users items"]
+    var_in: float
+    var_out: float
+    n_out: Float64[np.ndarray, "users items"]
+    decided: Bool[np.ndarray, "users items"]
+
+
+def over_worlds(view: ShadowView, *, probabilities: bool) -> Worlds:
+    """Means and shared variances of phi, or of p, on both sides; one world in memory at a time.
+
+    An interaction without any world on one side gets that side's mean from the other and the mean gap between the two
+    over interactions that have both (0 if there are none); means of p are moved as log-odds, so they stay
+    probabilities. Variances pool the squared deviations of these interactions over their degrees of freedom, as Carlini
+    et al. do where shadows are few, and leave out the rest of the catalogue, which varies otherwise; a side with no
+    interaction in two worlds takes the other's, and 1 is taken where neither has one.
+    """
+    sums = np.zeros((2, view.n_users, view.n_items))
+    squares = np.zeros_like(sums)
+    counts = np.zeros_like(sums)
+    for scores, trained in zip(view.shadows, view.trained, strict=True):
+        phi = view.log_odds(scores)
+        values = expit(phi) if probabilities else phi
+        for side, here in enumerate((trained, ~trained)):
+            sums[side] += np.where(here, values, 0.0)
+            squares[side] += np.where(here, values**2, 0.0)
+            counts[side] += here
+    means = sums / np.maximum(counts, 1)
+    has_in, has_out = counts > 0
+    decided = has_in & has_out
+    deviations = (squares - counts * means**2)[:, decided].clip(min=0).sum(axis=1)
+    freedom = (counts[:, decided] - 1).sum(axis=1)
+    known = [float(d / f) if f > 0 and d > 0 else None for d, f in zip(deviations, freedom, strict=True)]
+    var_in, var_out = (mine or other or 1.0 for mine, other in (known, known[::-1]))
+    if probabilities:
+        means = logit(means.clip(_LEAST, 1 - _LEAST))
+    gap = float((means[0] - means[1])[decided].mean()) if decided.any() else 0.0
+    mean_in = np.where(has_in, means[0], means[1] + gap)
+    mean_out = np.where(has_out, means[1], means[0] - gap)
+    if probabilities:
+        mean_in, mean_out = expit(mean_in), expit(mean_out)
+    return Worlds(mean_in, mean_out, var_in, var_out, counts[1], decided)
