@@ -11,13 +11,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 from torch import Tensor
 
+from privfed.coins import Coins
 from privfed.covered import under_cover
 from privfed.data import Histories, Interactions, Split, SplitSpec, split
 from privfed.engines.checkpoint import Checkpoint
@@ -28,12 +29,14 @@ from privfed.federation import Call, Clients, Message, Server, Streams, perform
 from privfed.methods import ClientData, Facts, Method, MethodConfig, method
 from privfed.methods.method import ItemBlocks
 from privfed.privacy import Guarantee, Ledger, PlanError, PrivacyPlan, configure
+from privfed.privacy.events import Composition
 from privfed.privacy.interaction import NO_RECORDS
 from privfed.privacy.protections import NO_INTEGERS
 from privfed.privacy.server_guard import refuse_uncovered
 from privfed.updates import ClientUpdates, Schema
 
 Part = Literal["valid", "test"]
+Place = Literal["raw", "wire", "sum", "model"]
 _SCORED_AT_ONCE = 32
 
 
@@ -42,11 +45,11 @@ def _gpfedrec() -> dict[str, JsonValue]:
 
 
 class TapConfig(BaseModel):
-    """What to copy for attacks."""
+    """What to copy for attacks, and what is arranged before training so that they can be measured."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    places: tuple[Tap, ...] = Field(
+    places: tuple[Place, ...] = Field(
         ("wire",),
         description="raw, wire, sum, model; empty taps nothing, and wire is the sum where a plan hides single uploads",
     )
@@ -54,6 +57,44 @@ class TapConfig(BaseModel):
     rounds: tuple[int, ...] | None = Field(
         None, description="rounds to tap, from 0; null taps four rounds spread over the run"
     )
+    coins: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="share of the audited users' training items that a fair coin keeps or drops before training, so "
+        "that attacks can be held against epsilon",
+    )
+    recipes: bool = Field(
+        default=False,
+        description="copy what the server sent, too, so that attacks can repeat local training with guessed histories",
+    )
+    shadows: int = Field(
+        0,
+        ge=0,
+        description="further trainings with other coins, from which attacks learn how members score; 0 does without",
+    )
+
+    def of_run(self, **changes: Any) -> "TapConfig":
+        """As one run of an audit has it, with some fields changed."""
+        return TapConfig.model_validate(self.model_dump() | changes)
+
+    @model_validator(mode="after")
+    def _shadows_have_coins(self) -> Self:
+        if self.shadows and not self.coins:
+            raise ValueError(
+                f"shadows = {self.shadows} trains with other coins, and coins = 0 tosses none: set coins, such as 0.2, "
+                "or shadows = 0"
+            )
+        return self
+
+
+class AuditTapConfig(TapConfig):
+    """The same as an audit has it where it is not told otherwise: every place, and coins."""
+
+    places: tuple[Place, ...] = Field(
+        ("raw", "wire", "sum", "model"), description=TapConfig.model_fields["places"].description
+    )
+    coins: float = Field(0.2, ge=0, lt=1, description=TapConfig.model_fields["coins"].description)
 
 
 class ExperimentConfig(BaseModel):
@@ -145,6 +186,7 @@ class RunResult:
         config: of the run.
         history: utility at every evaluated round.
         guarantee: what the ledger can claim.
+        composition: what it claims that from.
         costs: seconds by stage and bytes on the wire.
         clipped_fraction: share of uploads that the clip changed; None without a clip.
         transcript: what was tapped.
@@ -155,6 +197,7 @@ class RunResult:
     config: ExperimentConfig
     history: list[Evaluated]
     guarantee: Guarantee
+    composition: Composition
     costs: Costs
     clipped_fraction: float | None
     transcript: Transcript
@@ -184,6 +227,17 @@ Progress = Callable[[int, "Evaluated | None"], None]
 class Experiment:
     """A configured run over loaded data: build once, run, or score a device.
 
+    Attributes:
+        config: everything that decides the result.
+        parts: train, validation and test, before any coin: what is evaluated, and what an adversary may know of
+            popularity.
+        registered: the method.
+        streams: keys of all parties.
+        coins: training items of audited users that a coin decided; None where none were put to one.
+        trained: `parts` without what the coin dropped: what clients hold.
+        server, clients: both halves.
+        support: rows that every user announced under the plan's cover; None where there is no drawn cover.
+
     Raises:
         ValueError: the configuration or data cannot be used, in one sentence.
     """
@@ -192,6 +246,8 @@ class Experiment:
     parts: Split
     registered: Method = field(init=False)
     streams: Streams = field(init=False)
+    coins: Coins | None = field(init=False)
+    trained: Split = field(init=False)
     server: Server = field(init=False)
     clients: Clients = field(init=False)
     support: Histories | None = field(init=False)
@@ -225,7 +281,9 @@ class Experiment:
                 f"protocol.task={task}, or choose a method or a task of the method that fits"
             )
         self.streams = Streams.from_seed(self.config.seed)
-        data = ClientData.from_split(self.parts, self.config.protocol.negatives)
+        self.coins = self._tossed()
+        self.trained = self.parts if self.coins is None else self.coins.applied_to(self.parts)
+        data = ClientData.from_split(self.trained, self.config.protocol.negatives)
         public = data.positives if self.registered.public_target else None
         covered = under_cover(data, self.config.privacy, self.registered, settings)
         self.support = covered.support
@@ -256,6 +314,13 @@ class Experiment:
         chosen = np.random.default_rng(self.config.seed).choice(active, count, replace=False)
         return torch.from_numpy(np.sort(chosen))
 
+    def _tossed(self) -> Coins | None:
+        """Coins on the audited users' training items, where they are private: what is public is no secret to find."""
+        share = self.config.taps.coins
+        if not share or self.registered.public_target:
+            return None
+        return Coins.toss(self.parts, self.audited().numpy(), share, self.config.seed)
+
     def run(
         self,
         directory: Path | None = None,
@@ -270,7 +335,7 @@ class Experiment:
             directory: where the ledger and checkpoints go; None keeps everything in memory.
             resume: continue from the directory's checkpoint, or from round 0 if none was reached.
             progress: called after every round.
-            parts: held-out parts to evaluate.
+            parts: held-out parts to evaluate; none leaves evaluation out.
         """
         config, reg = self.config, self.registered
         run, path = config.digest(), directory / "ledger.jsonl" if directory else None
@@ -302,7 +367,7 @@ class Experiment:
             first = self._restore(Checkpoint.load(directory / "checkpoint"), simulation, ledger, history)
             transcript.load(directory / "taps", before=first)
         for t in range(first, config.rounds):
-            due = config.evaluated(t)
+            due = bool(parts) and config.evaluated(t)
             evaluation.observe(simulation, t, due=due)
             simulation.run(self.server, t)
             evaluated = evaluation.result(t) if due else None
@@ -317,6 +382,7 @@ class Experiment:
             config,
             history,
             self._with_disclosures(ledger.guarantee()),
+            ledger.composition(),
             simulation.costs,
             simulation.client_guard.counts.fraction,
             transcript,
@@ -331,10 +397,13 @@ class Experiment:
 
         Behind a plan that hides single uploads, what is on the wire for the server is their sum.
         """
-        places = frozenset(self.config.taps.places)
+        places: frozenset[Tap] = frozenset(self.config.taps.places)
         if not self.registered.has_item_rows:
             return places - {"raw", "wire"}
         hidden = self.config.privacy.protection.release == "total"
+        seen: frozenset[Tap] = places - {"wire"} if hidden else places
+        if self.config.taps.recipes and self.registered.step is not None and seen & {"raw", "wire"}:
+            places |= {"message"}
         return places | {"sum"} if hidden and "wire" in places else places
 
     def _with_disclosures(self, guarantee: Guarantee) -> Guarantee:
@@ -363,11 +432,16 @@ class Experiment:
 
     def recommend(self, user: int, t: int) -> Tensor:
         """Scores `[items]` on one user's device after download and local training."""
-        users = torch.tensor([user])
-        message, updates = self.rehearse(users, t, self.server.schema)
-        scores = self.clients.score(users, message, updates, None)[0]
-        self.clients.discard()
-        return scores
+        return self.shown(torch.tensor([user]), t)[0]
+
+    def shown(self, users: Tensor, t: int) -> Tensor:
+        """Scores `[users, items]` on the devices of `users`, as `recommend` gives those of one."""
+        scores = []
+        for some in torch.split(users, _SCORED_AT_ONCE):
+            message, updates = self.rehearse(some, t, self.server.schema)
+            scores.append(self.clients.score(some, message, updates, None))
+            self.clients.discard()
+        return torch.cat(scores)
 
     def _checkpoint(
         self, next_round: int, simulation: Simulation, ledger: Ledger, history: Sequence[Evaluated]

@@ -74,7 +74,7 @@ def few_users(small_split: Any) -> Any:
     """Its first 18 users, for tests that train often."""
     users = np.arange(18)
     parts = {part: getattr(small_split, part).subset(users) for part in ("train", "valid", "test")}
-    return replace(small_split, **parts, ratings=None)
+    return replace(small_split, **parts, ratings=None, attributes=small_split.attributes.iloc[users])
 
 
 @dataclass

@@ -1,7 +1,8 @@
 """From runs to cells: one method under one setting, over its seeds.
 
 Intervals over seeds are Student t at 95 % and need five seeds; with fewer there is only the mean and the
-range. Intervals over users come from each run's bootstrap and are averaged over the seeds, bound by bound.
+range. Intervals over users come from each run's bootstrap and are averaged over the seeds, bound by bound. What a
+guarantee is held against is never averaged: of measured epsilons and of claims, the worst seed speaks.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -14,11 +15,15 @@ from privfed.audit.report import (
     POPULARITY,
     AttackCell,
     AttackRow,
+    AttributeRow,
+    CeilingRow,
     Cell,
     CodeLeak,
     Cost,
+    EmpiricalRow,
     Interval,
     Run,
+    SliceRow,
     Spread,
     SupportLeak,
     UtilityCell,
@@ -71,17 +76,21 @@ def _cell(runs: list[Run]) -> Cell:
     utility = grouped((row for run in runs for row in run.utility), lambda row: (row.part, row.state, row.name, row.k))
     attacks = grouped(
         (row for run in runs for row in run.attacks),
-        lambda row: (row.attack, row.tap, row.game, row.scope, tuple(row.rounds)),
+        lambda row: (row.attack, row.tap, row.game, row.scope, row.membership, tuple(row.rounds)),
     )
+    weakest = max(runs, key=lambda run: run.guarantee.epsilon)
     return Cell(
         method=first.method,
         setting=first.setting,
         plan=first.plan,
         n_seeds=len({run.seed for run in runs}),
-        guarantee=max((run.guarantee for run in runs), key=lambda guarantee: guarantee.epsilon),
+        guarantee=weakest.guarantee,
         utility=[_utility_cell(rows) for rows in utility.values()],
         attacks=_marked([_attack_cell(rows) for rows in attacks.values()]),
         support=_support([run.support for run in runs if run.support is not None]),
+        empirical=_empirical([row for run in runs for row in run.empirical]),
+        attributes=_attributes([row for run in runs for row in run.attributes]),
+        ledger=weakest.ledger,
         cost=_cost(runs),
     )
 
@@ -121,7 +130,58 @@ def _attack_cell(rows: list[AttackRow]) -> AttackCell:
         popularity_auc=float(np.mean([row.popularity_auc for row in rows])),
         gain=_over_users([row.gain for row in rows]),
         worst=False,
+        membership=first.membership,
+        ceiling=_ceiling([row.ceiling for row in rows if row.ceiling is not None]),
+        slices=_slices([part for row in rows for part in row.slices]),
     )
+
+
+def _ceiling(ceilings: list[CeilingRow]) -> CeilingRow | None:
+    """The highest ceiling of the seeds, beaten where any seed's was."""
+    if not ceilings:
+        return None
+    highest = max(ceilings, key=lambda ceiling: ceiling.auc)
+    return highest.model_copy(update={"beaten": any(ceiling.beaten for ceiling in ceilings)})
+
+
+def _slices(parts: list[SliceRow]) -> list[SliceRow]:
+    """Means over the seeds, tenth by tenth; its limits are the widest."""
+    tenths = grouped(parts, lambda part: (part.by, part.group))
+    return [
+        SliceRow(
+            by=by,
+            group=group,
+            lowest=min(part.lowest for part in same),
+            highest=max(part.highest for part in same),
+            n_users=round(np.mean([part.n_users for part in same])),
+            n_members=round(np.mean([part.n_members for part in same])),
+            auc=_over_users([part.auc for part in same]),
+            popularity_auc=float(np.mean([part.popularity_auc for part in same])),
+        )
+        for (by, group), same in tenths.items()
+    ]
+
+
+def _empirical(rows: list[EmpiricalRow]) -> list[EmpiricalRow]:
+    """Of each way of measuring, the seed that denies the claim if one does, else the one with the highest value."""
+    ways = grouped(rows, lambda row: (row.estimator, row.kind, row.audited, row.tap, row.unit, row.neighbours))
+    return [max(same, key=lambda row: (not row.consistent, row.value)) for same in ways.values()]
+
+
+def _attributes(rows: list[AttributeRow]) -> list[AttributeRow]:
+    """Means over the seeds, by attribute and evidence."""
+    ways = grouped(rows, lambda row: (row.attribute, row.classes, row.evidence, row.tap, tuple(row.knowledge)))
+    return [
+        same[0].model_copy(
+            update={
+                "auc": _over_users([row.auc for row in same]),
+                "balanced_accuracy": _over_users([row.balanced_accuracy for row in same]),
+                "majority": float(np.mean([row.majority for row in same])),
+                "n_users": round(np.mean([row.n_users for row in same])),
+            }
+        )
+        for same in ways.values()
+    ]
 
 
 def _marked(cells: list[AttackCell]) -> list[AttackCell]:

@@ -2,7 +2,8 @@
 
 Each rule yields one sentence per offence. The ceiling that an epsilon puts on attacks (`attacks.ceilings`) is
 only ever compared with games whose membership was decided by a coin: members taken from the data as they are
-differ from non-members in popularity too, which no epsilon bounds.
+differ from non-members in popularity too, which no epsilon bounds. Of measured epsilons only a lower bound can deny a
+claim; an estimate may lie above the truth, and what it says is a caveat (`statements`).
 """
 
 import math
@@ -89,13 +90,11 @@ def _nonsense_epsilon(run: Run) -> Iterator[Contradiction]:
 def _beaten_ceiling(run: Run) -> Iterator[Contradiction]:
     """A coin-decided game won by more than the claim allows, intervals considered."""
     guarantee = run.guarantee
-    if not 0 <= guarantee.epsilon < math.inf:
-        return
-    epsilon, delta = interaction_level(guarantee)
-    ceiling = auc_ceiling(epsilon, delta)
     for row in run.attacks:
-        if row.membership != "randomised" or row.tap not in _COVERED.get(guarantee.trust, ()):
+        if not is_covered(row, guarantee):
             continue
+        epsilon, delta = interaction_level(guarantee)
+        ceiling = coin_auc_ceiling(guarantee)
         excesses = [
             f"TPR {words.share(point.tpr.lo)} at FPR {point.fpr:g}"
             for point in row.tpr_at_fpr
@@ -109,6 +108,24 @@ def _beaten_ceiling(run: Run) -> Iterator[Contradiction]:
             yield _offence(run, "beaten_ceiling", text)
 
 
+def _exceeded_claim(run: Run) -> Iterator[Contradiction]:
+    """A measured lower bound above what is claimed for the same unit."""
+    for row in run.empirical:
+        if row.kind == "lower bound" and (row.value > row.accounted or not row.consistent):
+            yield _offence(
+                run,
+                "exceeded_claim",
+                f"epsilon of {row.audited} is at least {words.epsilon(row.value)} with {100 * row.confidence:g} % "
+                f"confidence ({row.estimator}), and only {words.epsilon(row.accounted)} is claimed",
+            )
+
+
+def is_covered(row: AttackRow, guarantee: GuaranteeRow) -> bool:
+    """Whether a claim puts a ceiling on an attack: it is finite, a coin decided the game, and noise lies before it."""
+    finite = 0 <= guarantee.epsilon < math.inf
+    return finite and row.membership == "randomised" and row.tap in _COVERED.get(guarantee.trust, ())
+
+
 def interaction_level(guarantee: GuaranteeRow) -> tuple[float, float]:
     """(epsilon, delta) for adding or removing one interaction of a person.
 
@@ -118,6 +135,21 @@ def interaction_level(guarantee: GuaranteeRow) -> tuple[float, float]:
     """
     if guarantee.neighbours == "replace_one" or guarantee.unit == "interaction":
         return guarantee.epsilon, guarantee.delta
+    return _twice(guarantee)
+
+
+def coin_auc_ceiling(guarantee: GuaranteeRow) -> float:
+    """Highest AUC that a claim allows in the coin's game.
+
+    An AUC compares an interaction that the coin kept with one that it dropped, in one run: worlds in which they change
+    places differ in two interactions. A claim about one interaction is taken twice for that; one about a whole person
+    covers both, since each AUC is of one person's pairs.
+    """
+    return auc_ceiling(*(_twice(guarantee) if guarantee.unit == "interaction" else interaction_level(guarantee)))
+
+
+def _twice(guarantee: GuaranteeRow) -> tuple[float, float]:
+    """(epsilon, delta) of two steps from neighbour to neighbour."""
     return 2 * guarantee.epsilon, min(1.0, (1 + math.exp(min(guarantee.epsilon, 700.0))) * guarantee.delta)
 
 
@@ -177,6 +209,7 @@ _RULES = (
     _claim_without_mechanism,
     _nonsense_epsilon,
     _beaten_ceiling,
+    _exceeded_claim,
     _no_popularity_attack,
     _failed_positive_control,
 )

@@ -392,13 +392,20 @@ class LedgerLine(_Row):
     times: int
 
 
+class NotRun(_Row):
+    """Something that a reader may expect and that was not done, with the reason."""
+
+    what: str
+    why: str
+
+
 class Run(_Row):
     """One method under one setting with one seed.
 
     `wire` says how closely the wire was simulated, `lost_rounds` how many rounds were too small to be opened.
     `support` is null where no rows are sent behind a hidden sum and no history is public. `coins` counts the training
     interactions of audited users that a coin kept or dropped before training. `ledger` holds the events
-    that epsilon was computed from.
+    that epsilon was computed from, and `not_run` what could not be done to this run.
     """
 
     run_id: str
@@ -419,6 +426,7 @@ class Run(_Row):
     attributes: list[AttributeRow] = []
     coins: int = 0
     ledger: list[LedgerLine] = []
+    not_run: list[NotRun] = []
     comm: Traffic
     wall: Wall
     peak_rss_bytes: int
@@ -523,13 +531,6 @@ class Contradiction(_Row):
     text: str
     method: str | None = None
     setting: str | None = None
-
-
-class NotRun(_Row):
-    """Something that a reader may expect and that was not done, with the reason."""
-
-    what: str
-    why: str
 
 
 class SelfCheck(_Row):

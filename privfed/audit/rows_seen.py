@@ -42,7 +42,7 @@ class RowsSeen:
 
 def public_items(experiment: Experiment) -> Histories:
     """Training items of every user where they are public, else nothing."""
-    train = experiment.parts.train
+    train = experiment.trained.train
     if experiment.registered.public_target:
         return train
     return Histories(np.zeros(train.n_users + 1, np.int64), np.empty(0, np.int64), train.n_items)
@@ -50,7 +50,7 @@ def public_items(experiment: Experiment) -> Histories:
 
 def own_items(experiment: Experiment) -> Histories:
     """Items that are nobody else's business: examinations where training items are public, else training items."""
-    data = ClientData.from_split(experiment.parts, experiment.config.protocol.negatives)
+    data = ClientData.from_split(experiment.trained, experiment.config.protocol.negatives)
     return private_items(data, experiment.registered, experiment.config.settings())
 
 

@@ -8,8 +8,11 @@ from collections.abc import Mapping
 
 from privfed.audit.aggregates import SEEDS_FOR_AN_INTERVAL
 from privfed.audit.headline import (
+    attribute_guess,
+    coin_attack,
     main_attack,
     main_utility,
+    measured,
     popularity_utility,
     protected_cells,
     unprotected,
@@ -40,8 +43,8 @@ def make_statements(report: AuditReport) -> list[Statement]:
     for cell in protected_cells(report):
         about = {"method": cell.method, "setting": cell.setting.slug}
         said = {
-            "attack": _attack(main_attack(cell), main_attack(cell, single_round=True), cell.support),
-            "guarantee": _guarantee(cell.guarantee),
+            "attack": _attack(cell),
+            "guarantee": _guarantee(cell),
             "utility": _utility(report, cell),
         }
         if cell.support is not None:
@@ -60,12 +63,14 @@ def _tested(report: AuditReport) -> str:
     settings = words.listed(list(dict.fromkeys(words.setting(c.setting) for c in cells)))
     lengths = sorted({run.rounds for run in report.runs if run.method in {c.method for c in cells}})
     n_seeds = max((cell.n_seeds for cell in cells), default=0)
+    coins = max((run.coins for run in report.runs), default=0)
     return (
         f"{_number(card, 'interactions')} interactions of {_number(card, 'users')} people with "
         f"{_number(card, 'items')} items were divided so that each device holds only its own person's. "
         f"{methods} trained for {words.listed([str(n) for n in lengths])} rounds under: {settings}; "
         f"{words.count(n_seeds, 'seed')} each. The adversary is an honest but curious server: it follows "
         f"the protocol, keeps what it receives, and tries to tell which items each person used."
+        + (f" For {coins:,} interactions a coin decided whether they took part in training." if coins else "")
     ) + (" The data are synthetic: no number here is a measurement on people." if card.get("synthetic") else "")
 
 
@@ -87,18 +92,33 @@ def _seen(attack: AttackCell) -> str:
     return f"From one person's uploads in {len(attack.rounds)} rounds"
 
 
-def _attack(attack: AttackCell | None, single: AttackCell | None, leak: SupportLeak | None) -> tuple[str, str]:
+def _attack(cell: Cell) -> tuple[str, str]:
+    text, detail = _membership(main_attack(cell), main_attack(cell, single_round=True), cell.support)
+    return " ".join(filter(None, [text, _attributes(cell)])), detail
+
+
+def _attributes(cell: Cell) -> str:
+    """How well people's attributes are guessed behind the protection."""
+    guesses = []
+    for attribute in dict.fromkeys(row.attribute for row in cell.attributes):
+        seen, truth = attribute_guess(cell, attribute)
+        if seen is not None:
+            beside = f" (from the true history {words.share(truth.auc.value)})" if truth is not None else ""
+            guesses.append(f"{attribute} AUC {words.share(seen.auc.value)}{beside}")
+    return f"Guesses at who the person is: {', '.join(guesses)}; a coin gives 0.5." if guesses else ""
+
+
+def _membership(attack: AttackCell | None, single: AttackCell | None, leak: SupportLeak | None) -> tuple[str, str]:
     if attack is None and leak is not None:
         return (
-            "No attack of this release applies to what is seen behind the protection: this method uploads no row per "
-            "item, and the finished model is not attacked. What leaks there was not measured, and that is no evidence "
-            "of safety.",
+            "No attack applies to what is seen behind the protection: this method uploads no row per item. What leaks "
+            "there was not measured, and that is no evidence of safety.",
             "",
         )
     if attack is None:
         return (
-            "Neither an upload nor a sum was tapped behind the protection, and this release does not attack the "
-            "finished model, so what leaks there was not measured. That is no evidence of safety.",
+            "Nothing that passes behind the protection was attacked, so what leaks there was not measured. That is no "
+            "evidence of safety.",
             "",
         )
     times = words.in_hundred(attack.auc.mean)
@@ -132,7 +152,36 @@ def _support(leak: SupportLeak) -> tuple[str, str]:
     return f"{first} {bound}", " ".join([leak.claim.sentence, *others])
 
 
-def _guarantee(guarantee: GuaranteeRow) -> tuple[str, str]:
+def _guarantee(cell: Cell) -> tuple[str, str]:
+    text, detail = _claim(cell.guarantee)
+    return text, " ".join(filter(None, [detail, _measured(cell), _coin(cell)]))
+
+
+def _measured(cell: Cell) -> str:
+    """What measurements say of the same epsilon."""
+    bound, estimate = measured(cell, "lower bound"), measured(cell, "estimate")
+    said = []
+    if bound is not None:
+        sure = f"{100 * bound.confidence:g} %"
+        said.append(f"epsilon of {bound.audited} is at least {words.epsilon(bound.value)} ({sure} confidence)")
+    if estimate is not None:
+        text = f"the estimate for {estimate.audited} is {words.epsilon(estimate.value)}"
+        if estimate.placebo is not None and estimate.value <= estimate.placebo:
+            text += ", no more than canaries give that were never there"
+        said.append(text)
+    return f"Measured: {'; '.join(said)}." if said else ""
+
+
+def _coin(cell: Cell) -> str:
+    """How the strongest attack does in the game that a coin decided."""
+    attack = coin_attack(cell.attacks)
+    if attack is None:
+        return ""
+    text = f"Where a coin decided, the strongest attack ({attack.attack}) reaches AUC {words.share(attack.auc.mean)}"
+    return f"{text}; the claim allows at most {words.share(attack.ceiling.auc)}." if attack.ceiling else f"{text}."
+
+
+def _claim(guarantee: GuaranteeRow) -> tuple[str, str]:
     if not guarantee.finite:
         reason = guarantee.reason_if_inf or "no reason was recorded"
         return f"Nothing is guaranteed (epsilon = inf): {_sentence(_lowered(reason))}", ""
@@ -215,15 +264,19 @@ def _limits(report: AuditReport) -> list[str]:
         "A low attack score is not a guarantee: it says what these attacks found; another may find more.",
         "All parties ran in one process: this is a simulation, and the report measures that process.",
     ]
-    if any(row.membership == "natural" for run in report.runs for row in run.attacks):
+    kinds = {row.membership for run in report.runs for row in run.attacks}
+    if "natural" in kinds:
+        where = "In all games but the one that a coin decided, members" if "randomised" in kinds else "Members"
         limits.append(
-            "Members and non-members come from the data as they are, not from a coin, so scores mix leakage "
+            f"{where} and non-members come from the data as they are, not from a coin, so scores mix leakage "
             "with popularity and time. Read the gain over the popularity guess; these games say nothing "
             "about epsilon."
         )
+    limits += _of_measurements(report)
     limits += [
-        f"{run.method}, {words.setting(run.setting)}, seed {run.seed}: {run.lost_rounds} of {run.rounds} rounds had "
-        "too few clients to be opened; they trained nothing and cost nothing."
+        f"{words.named(words.METHODS, run.method)}, {words.setting(run.setting)}, seed {run.seed}: "
+        f"{run.lost_rounds} of {run.rounds} rounds had too few clients to be opened; they trained nothing and cost "
+        "nothing."
         for run in report.runs
         if run.lost_rounds
     ]
@@ -235,4 +288,28 @@ def _limits(report: AuditReport) -> list[str]:
             f"Fewer than {SEEDS_FOR_AN_INTERVAL} seeds ({n_seeds}): means come with their range over seeds, "
             "and no interval over seeds is given."
         )
+    return limits
+
+
+def _of_measurements(report: AuditReport) -> list[str]:
+    """What a measured epsilon does not say; every estimate above its claim is named."""
+    rows = [(cell, row) for cell in protected_cells(report) for row in cell.empirical]
+    limits = []
+    if any(row.kind == "lower bound" for _, row in rows):
+        limits.append(
+            "A measured lower bound of 0 is no evidence of privacy: it says that this measurement found nothing."
+        )
+    for cell, row in rows:
+        if row.kind != "lower bound" and row.value > row.accounted:
+            where = f"{words.named(words.METHODS, cell.method)}, {words.setting(cell.setting)}"
+            what = "an estimate may lie above the truth" if row.kind == "estimate" else "it holds under its prior only"
+            floor = (
+                f" Canaries that were never inserted give up to {words.epsilon(row.placebo)}."
+                if row.placebo is not None
+                else ""
+            )
+            limits.append(
+                f"{where}: the {row.kind} {words.epsilon(row.value)} of {row.estimator} for {row.audited} lies above "
+                f"the {words.epsilon(row.accounted)} claimed. That contradicts nothing: {what}.{floor}"
+            )
     return limits

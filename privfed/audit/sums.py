@@ -71,7 +71,7 @@ def sums_seen(
                 continue
             members = np.isin(users, seen.users[here].numpy())
             of_blocks = found.setdefault(names, SumSeen(_named(names) if len(names) < len(schema) else ""))
-            of_blocks.views.append(SumView(total, members))
+            of_blocks.views.append(SumView(total, members, clients))
             of_blocks.clients.append(clients)
     return sorted(found.values(), key=lambda one: one.blocks != "")
 

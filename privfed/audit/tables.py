@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 
 from privfed.audit.aggregates import rate_at
-from privfed.audit.headline import AFTER_PROTECTION
+from privfed.audit.headline import AFTER_PROTECTION, coin_attack, measured
 from privfed.audit.report import POPULARITY, AuditReport, ReportError, Run
 
 
@@ -14,8 +14,9 @@ def runs_table(report: AuditReport) -> pd.DataFrame:
 
     Ranking metrics are those of the test part. `auc_max` is the highest AUC of any attack but the popularity
     guess behind the protection, over all games and candidates; `attack`, `tap`, `game`, `scope` and
-    `attack_rounds` say which it was, and `tpr_1pct` and `auc_gain` belong to that same attack. An infinite
-    epsilon is the string "inf".
+    `attack_rounds` say which it was, and `tpr_1pct` and `auc_gain` belong to that same attack. `auc_coin` is the
+    highest where a coin decided and `auc_ceiling` what the claim allows there; `eps_lb` and `eps_hat` are the highest
+    measured lower bound and estimate of epsilon, for the unit beside them. An infinite epsilon is the string "inf".
     """
     metrics = list(
         dict.fromkeys(f"{row.name}@{row.k}" for run in report.runs for row in run.utility if row.part == "test")
@@ -38,17 +39,19 @@ def write_runs(report: AuditReport, path: Path) -> None:
 
 
 def _row(run: Run, dataset: str, metrics: list[str]) -> dict[str, object]:
-    measured = {f"{row.name}@{row.k}": row.value for row in run.utility if row.part == "test"}
+    utility = {f"{row.name}@{row.k}": row.value for row in run.utility if row.part == "test"}
     claim = run.guarantee
     rivals = [row for row in run.attacks if row.tap in AFTER_PROTECTION and row.attack != POPULARITY]
     worst = max(rivals, key=lambda row: row.auc.value, default=None)
+    coin = coin_attack(run.attacks)
+    bound, estimate = measured(run, "lower bound"), measured(run, "estimate")
     return {
         "method": run.method,
         "dataset": dataset,
         "setting": run.setting.slug,
         "seed": run.seed,
         "rounds": run.rounds,
-        **{name: measured.get(name) for name in metrics},
+        **{name: utility.get(name) for name in metrics},
         "eps": claim.epsilon if claim.finite else "inf",
         "delta": claim.delta,
         "unit": claim.unit,
@@ -63,6 +66,12 @@ def _row(run: Run, dataset: str, metrics: list[str]) -> dict[str, object]:
         "game": worst and worst.game,
         "scope": worst and worst.scope,
         "attack_rounds": worst and " ".join(map(str, worst.rounds)),
+        "auc_coin": coin and coin.auc.value,
+        "auc_ceiling": coin and coin.ceiling and coin.ceiling.auc,
+        "eps_lb": bound and bound.value,
+        "eps_lb_unit": bound and bound.unit,
+        "eps_hat": estimate and estimate.value,
+        "eps_hat_unit": estimate and estimate.unit,
         "up_bytes": run.comm.up_bytes_per_client_round,
         "down_bytes": run.comm.down_bytes_per_client_round,
         "train_s": run.wall.train_s,

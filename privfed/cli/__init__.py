@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from privfed import __version__
-from privfed.cli import attack, audit, budget, data, export, failures, methods, recommend, run
+from privfed.cli import attack, audit, budget, compare, data, export, failures, methods, recommend, report, run
 
 
 class _Commands(TyperGroup):
@@ -40,6 +40,8 @@ app = typer.Typer(
 )
 
 app.command("audit", epilog=audit.EXAMPLE)(audit.audit)
+app.command("report", epilog=report.EXAMPLE)(report.report)
+app.command("compare", epilog=compare.EXAMPLE)(compare.compare)
 app.command("run", epilog=run.EXAMPLE)(run.run)
 app.command("attack", epilog=attack.EXAMPLE)(attack.attack)
 app.command("recommend", epilog=recommend.EXAMPLE)(recommend.recommend)

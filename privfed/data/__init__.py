@@ -6,6 +6,7 @@ print(parts.describe())
 """
 
 from privfed.data import catalogue
+from privfed.data.attributes import ATTRIBUTES, Attribute, UserClasses, user_classes
 from privfed.data.catalogue import Dataset, Located, fetch, find, load, terms_once
 from privfed.data.errors import DataError
 from privfed.data.funnel import FunnelSpec, generate_funnel
@@ -17,6 +18,8 @@ from privfed.data.splits import PartRatings, Split, SplitSpec, split
 from privfed.data.synthetic import generate
 
 __all__ = [
+    "ATTRIBUTES",
+    "Attribute",
     "DataError",
     "Dataset",
     "DatasetCard",
@@ -28,6 +31,7 @@ __all__ = [
     "Split",
     "SplitSpec",
     "SyntheticSpec",
+    "UserClasses",
     "behaviours_from_ratings",
     "build",
     "catalogue",
@@ -38,4 +42,5 @@ __all__ = [
     "load",
     "split",
     "terms_once",
+    "user_classes",
 ]

@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import Annotated, Literal
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Bool, Float32, Int64
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -101,9 +102,12 @@ class Split:
         auxiliary: Behaviour -> what each user did besides the target in the training prefix, oldest first
             where time is known, without the user's training pairs; empty where there is one behaviour.
         ratings: What the target's rows were rated, part by part; None where the data set has no ratings.
+        attributes: One row per user (gender, age, age_group, occupation where known), or None. For audits only: no
+            server and no client is given it.
 
     Raises:
-        DataError: A part has another number of ratings than of items.
+        DataError: A part has another number of ratings than of items, or there are not as many rows of attributes as
+            users.
     """
 
     spec: SplitSpec
@@ -114,8 +118,14 @@ class Split:
     source: str = "the data set"
     auxiliary: Mapping[str, Histories] = field(default_factory=dict)
     ratings: PartRatings | None = None
+    attributes: pd.DataFrame | None = None
 
     def __post_init__(self) -> None:
+        if self.attributes is not None and len(self.attributes) != self.train.n_users:
+            raise DataError(
+                f"{self.source} has {self.train.n_users} users and attributes of {len(self.attributes)}: give one row "
+                "for each user, or attributes=None where users were left out"
+            )
         if self.ratings is None:
             return
         for part in ("train", "valid", "test"):
@@ -210,6 +220,7 @@ def split(interactions: Interactions, spec: SplitSpec) -> Split:
         source=interactions.name,
         auxiliary=_auxiliary(interactions, spec, rows, rows[~wanted[rows]], by_part[0]),
         ratings=None if rating is None else PartRatings(*(rating[rows_of] for rows_of in by_part)),
+        attributes=interactions.attributes,
     )
 
 

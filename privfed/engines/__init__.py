@@ -1,8 +1,10 @@
 """Engines run a federation; methods never know which one."""
 
 from privfed.engines.checkpoint import Checkpoint, CheckpointError
-from privfed.engines.simulation import Costs, MemoryLimitError, Simulation, TooFewClientsError, Wire
+from privfed.engines.simulation import Costs, MemoryLimitError, Simulation, TooFewClientsError, Wire, members
 from privfed.engines.transcript import (
+    ASK,
+    CLIP_NORM,
     HELD_BY,
     HOLDERS,
     HOLDS,
@@ -13,9 +15,12 @@ from privfed.engines.transcript import (
     Tap,
     Transcript,
     load_observations,
+    received,
 )
 
 __all__ = [
+    "ASK",
+    "CLIP_NORM",
     "HELD_BY",
     "HOLDERS",
     "HOLDS",
@@ -33,4 +38,6 @@ __all__ = [
     "Transcript",
     "Wire",
     "load_observations",
+    "members",
+    "received",
 ]

@@ -27,7 +27,7 @@ from torch import Tensor
 from privfed.data import Histories
 from privfed.engines.holdings import BlockGroup, Holdings
 from privfed.engines.shared_sums import SharedAsk, SharedSums
-from privfed.engines.transcript import Tap, Transcript
+from privfed.engines.transcript import Observation, Tap, Transcript
 from privfed.federation import (
     SERVER,
     Call,
@@ -43,6 +43,7 @@ from privfed.federation import (
     perform,
 )
 from privfed.privacy import ClientGuard, Ledger, PrivacyPlan, RingCode, SecureSum, ServerGuard, SharedSum
+from privfed.privacy.sampling import Sampling
 from privfed.updates import TILE, ClientUpdates, Schema, schema_digest, upload_bytes
 from secure_agg import parameters
 from secure_agg.inprocess import aggregate
@@ -126,6 +127,7 @@ class Simulation:
         self._members: Tensor = torch.empty(0, dtype=torch.int64)
         self._asks = 0
         self._holdings: Holdings | None = None
+        self._as_raw: Observation | None = None
         self._buffer: dict[str, Tensor] = {}
         self._shared: SharedSums | None = None
         if isinstance(plan.protection, SharedSum):
@@ -162,20 +164,8 @@ class Simulation:
         return self._cohort
 
     def members(self, round: int) -> Int64[Tensor, " members"]:
-        """Who takes part in `round`: each client's own coin (Poisson), or the server's choice (fixed, epoch)."""
-        sampling, everybody = self.plan.sampling, torch.arange(self.population)
-        if sampling.kind == "poisson":
-            coins = self._streams.uniform(Purpose.MEMBERSHIP, round, 0, everybody.tolist(), 1)[:, 0]
-            return (coins < sampling.rate).nonzero().squeeze(1)
-        if sampling.kind == "fixed":
-            keys = self._streams.uniform(Purpose.MEMBERSHIP, round, 0, [SERVER], self.population)[0]
-            return keys.argsort()[: sampling.size].sort().values
-        if sampling.kind == "epoch":
-            per_epoch = -(-self.population // sampling.size)
-            epoch, turn = divmod(round, per_epoch)
-            keys = self._streams.uniform(Purpose.EPOCH_ORDER, epoch, 0, [SERVER], self.population)[0]
-            return keys.argsort()[turn * sampling.size : (turn + 1) * sampling.size].sort().values
-        return everybody
+        """Who takes part in `round`."""
+        return members(self.plan.sampling, self._streams, self.population, round)
 
     def ask(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Total:
         """Sum the cohort's protected uploads; sums of real blocks accumulate in float64, ring words in their ring."""
@@ -374,6 +364,8 @@ class Simulation:
         self, step: str, ask: int, cohort: Cohort, message: Message, schema: Schema
     ) -> Iterator[tuple[Call, Message, ClientUpdates, int]]:
         clip_norm, noisy_steps = self.server_guard.clip_norm(step), self.plan.protection.noisy_steps
+        if self.transcript is not None:
+            self.transcript.record_message(cohort.round, step, ask, self._members, message, clip_norm)
         for users in torch.split(self._members, self.chunk_size(schema)):
             if len(users) == 0:
                 return
@@ -385,7 +377,10 @@ class Simulation:
             self.costs.seconds["clients"] += time.perf_counter() - started
             for observer in self.observers:
                 observer(self.clients, call, own, updates)
-            self._tap("raw", call, own, updates.materialise)
+            self._as_raw = None
+            raw = self._tap("raw", call, own, updates.materialise)
+            if self.plan.protection.clip is None and self.plan.protection.noise is None:
+                self._as_raw = raw
             if self._holdings is not None:
                 self._holdings.add(updates)
             started = time.perf_counter()
@@ -404,9 +399,14 @@ class Simulation:
         message: Message,
         uploads: Callable[[Tensor], Mapping[str, Tensor]],
         positions: Tensor | None = None,
-    ) -> None:
-        if self.transcript is not None:
-            self.transcript.record_uploads(tap, call, message, uploads, positions)
+    ) -> Observation | None:
+        """Show uploads to the transcript; what a plan without clip and noise puts on the wire was copied before."""
+        if self.transcript is None:
+            return None
+        if self._as_raw is not None:
+            self.transcript.repeat_uploads(tap, self._as_raw, call.step)
+            return self._as_raw
+        return self.transcript.record_uploads(tap, call, message, uploads, positions)
 
     def chunk_size(self, schema: Schema) -> int:
         """Clients per chunk: whole tiles, within the memory limit."""
@@ -415,6 +415,23 @@ class Simulation:
             fits = self._limit // (_COPIES_PER_CHUNK * max(upload_bytes(schema), 1))
             chunk = min(chunk, max(fits // TILE, 1) * TILE)
         return chunk
+
+
+def members(sampling: Sampling, streams: Streams, population: int, round: int) -> Int64[Tensor, " members"]:
+    """Who takes part in `round`: each client's own coin (Poisson), or the server's choice (fixed, epoch)."""
+    everybody = torch.arange(population)
+    if sampling.kind == "poisson":
+        coins = streams.uniform(Purpose.MEMBERSHIP, round, 0, everybody.tolist(), 1)[:, 0]
+        return (coins < sampling.rate).nonzero().squeeze(1)
+    if sampling.kind == "fixed":
+        keys = streams.uniform(Purpose.MEMBERSHIP, round, 0, [SERVER], population)[0]
+        return keys.argsort()[: sampling.size].sort().values
+    if sampling.kind == "epoch":
+        per_epoch = -(-population // sampling.size)
+        epoch, turn = divmod(round, per_epoch)
+        keys = streams.uniform(Purpose.EPOCH_ORDER, epoch, 0, [SERVER], population)[0]
+        return keys.argsort()[turn * sampling.size : (turn + 1) * sampling.size].sort().values
+    return everybody
 
 
 def _chosen(uploads: Mapping[str, Tensor]) -> Callable[[Tensor], Mapping[str, Tensor]]:

@@ -1,14 +1,15 @@
 """Taps: copies of what an adversary at each place would have seen, for the audited users only.
 
 `raw` is the update before any protection (an oracle, not an adversary), `wire` what leaves the device, `sum` the
-released total, `model` the parameters everybody receives. With no tap set nothing is copied.
+released total, `model` the parameters everybody receives, `message` what the audited users were sent before they
+trained, from which whoever sent it can repeat their training. With no tap set nothing is copied.
 
 Beside a sum stands who is in it, block by block: what an attack is measured by, not what the server sees.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -21,8 +22,8 @@ from torch import Tensor
 from privfed.engines.holdings import Holdings
 from privfed.federation import Call, Message
 
-Tap = Literal["raw", "wire", "sum", "model"]
-TAPS: tuple[Tap, ...] = ("raw", "wire", "sum", "model")
+Tap = Literal["raw", "wire", "sum", "model", "message"]
+TAPS: tuple[Tap, ...] = ("raw", "wire", "sum", "model", "message")
 PULL = "@pull"
 """Name of the server's own direction beside the blocks of an observation."""
 HOLDS = "@holds"
@@ -34,6 +35,12 @@ SENDERS = "@senders"
 HOLDERS = "@holders"
 """Name of which blocks have the same clients in a sum: equal numbers for equal clients, int64 `[blocks]`."""
 
+ASK = "@ask"
+"""Name of the running number of the ask that a message came with, int64, no dimension."""
+CLIP_NORM = "@clip_norm"
+"""Name of the clip norm that was announced with a message, float64, no dimension."""
+_SHARED, _PERSONAL, _CONFIG = "shared/", "personal/", "config/"
+
 NOBODY = torch.empty(0, dtype=torch.int64)
 
 
@@ -44,8 +51,10 @@ class Observation:
     Attributes:
         tap: where it was seen.
         round: of the exchange.
-        users: audited users it concerns, `[n]`; those who took part in a `sum`, none for `model`.
-        tensors: block name -> `[n, *shape]` (or `[*shape]` for `sum` and `model`).
+        users: audited users it concerns, `[n]`; those who took part in a `sum` or were sent a `message`, none for
+            `model`.
+        tensors: block name -> `[n, *shape]` (or `[*shape]` for `sum` and `model`); the parts of a `message` under names
+            that `received` reads.
     """
 
     tap: Tap
@@ -73,6 +82,38 @@ class Transcript:
     step: str | None = None
     observations: list[Observation] = field(default_factory=list)
 
+    def record_message(
+        self,
+        round: int,
+        step: str,
+        ask: int,
+        members: Int64[Tensor, " members"],
+        message: Message,
+        clip_norm: float | None,
+    ) -> None:
+        """Copy what the audited users among `members` are sent, if this exchange is wanted.
+
+        Args:
+            round: of the exchange.
+            step: that it asks for.
+            ask: running number within the draw.
+            members: everybody who is asked.
+            message: not yet addressed.
+            clip_norm: announced with it, or None.
+        """
+        if not self.wants("message", round, step):
+            return
+        here = members[torch.isin(members, self.audited)]
+        own = message.addressed_to(here)
+        tensors = {_SHARED + name: value.clone() for name, value in own.shared.items()}
+        tensors |= {_PERSONAL + name: value.clone() for name, value in own.personal.items()}
+        numbers = {_CONFIG + name: value for name, value in own.config.items()}
+        if clip_norm is not None:
+            numbers[CLIP_NORM] = clip_norm
+        tensors |= {name: torch.tensor(value, dtype=torch.float64) for name, value in numbers.items()}
+        tensors[ASK] = torch.tensor(ask)
+        self.observations.append(Observation("message", round, here, tensors))
+
     def wants(self, tap: Tap, round: int, step: str | None = None) -> bool:
         """Whether this exchange is to be copied; one with clients has a step."""
         mine = step is None or self.step in (None, step)
@@ -85,26 +126,33 @@ class Transcript:
         message: Message,
         uploads: Callable[[Int64[Tensor, " m"]], Mapping[str, Tensor]],
         positions: Int64[Tensor, " n"] | None = None,
-    ) -> None:
-        """Copy the uploads of audited users among the called clients, if this exchange is wanted.
+    ) -> Observation | None:
+        """Copy the uploads of audited users among the called clients, if this exchange is wanted; gives the copy.
 
         Args:
             tap: `raw` or `wire`.
             call: the exchange.
             message: as these clients received it.
-            uploads: positions (into `positions`, or into the call) -> blocks of those clients.
+            uploads: positions (into `positions`, or into the call) -> blocks of those clients, as tensors of their own.
             positions: which of the called clients `uploads` can show; None shows all.
         """
         if not self.wants(tap, call.round, call.step):
-            return
+            return None
         shown = torch.arange(len(call.clients)) if positions is None else positions
         at = torch.isin(call.clients[shown], self.audited).nonzero().squeeze(1)
         if len(at) == 0:
-            return
-        tensors = {name: value.clone() for name, value in uploads(at).items()}
+            return None
+        tensors = dict(uploads(at))
         if self.pull is not None:
-            tensors[PULL] = self.pull(message, shown[at]).clone()
-        self.observations.append(Observation(tap, call.round, call.clients[shown][at], tensors))
+            tensors[PULL] = self.pull(message, shown[at])
+        seen = Observation(tap, call.round, call.clients[shown][at], tensors)
+        self.observations.append(seen)
+        return seen
+
+    def repeat_uploads(self, tap: Tap, seen: Observation, step: str) -> None:
+        """Note at another tap what nothing has changed since it was copied, if it is wanted there."""
+        if self.wants(tap, seen.round, step):
+            self.observations.append(replace(seen, tap=tap))
 
     def record_public(self, round: int, tensors: Mapping[str, Tensor]) -> None:
         """Copy the model that everybody sees, if this round is wanted."""
@@ -149,13 +197,15 @@ class Transcript:
         out = []
         for round in sorted({o.round for o in self.observations if o.tap == tap}):
             chunks = [o for o in self.observations if o.tap == tap and o.round == round]
-            if tap in ("sum", "model"):
+            if tap in ("sum", "model", "message"):
                 out.extend(chunks)
                 continue
             users = torch.cat([o.users for o in chunks])
-            order = users.argsort()
-            tensors = {name: torch.cat([o.tensors[name] for o in chunks])[order] for name in chunks[0].tensors}
-            out.append(Observation(tap, round, users[order], tensors))
+            tensors = {name: torch.cat([o.tensors[name] for o in chunks]) for name in chunks[0].tensors}
+            if not (users.diff() > 0).all():
+                order = users.argsort()
+                users, tensors = users[order], {name: values[order] for name, values in tensors.items()}
+            out.append(Observation(tap, round, users, tensors))
         return out
 
     def save(self, folder: Path) -> None:
@@ -176,6 +226,16 @@ class Transcript:
     def load(self, folder: Path, *, before: int) -> None:
         """Take back what an earlier part of the run saved about rounds below `before`."""
         self.observations = [o for o in load_observations(folder) if o.round < before]
+
+
+def received(seen: Observation) -> Message:
+    """The message of an observation of tap `message`, as its users received it."""
+
+    def part(prefix: str) -> dict[str, Tensor]:
+        return {name.removeprefix(prefix): value for name, value in seen.tensors.items() if name.startswith(prefix)}
+
+    numbers = {name: float(value) for name, value in part(_CONFIG).items()}
+    return Message(part(_SHARED), part(_PERSONAL), numbers)
 
 
 def load_observations(folder: Path, taps: Iterable[Tap] = TAPS) -> list[Observation]:

@@ -55,6 +55,7 @@ class Streams:
     def __init__(self, root: bytes, *, simulated: bool) -> None:
         self._root, self.simulated = root, simulated
         self._contexts: dict[int, CipherContext] = {}
+        self._public: CipherContext | None = None
 
     @classmethod
     def from_seed(cls, seed: int) -> "Streams":
@@ -65,6 +66,19 @@ class Streams:
     def from_system(cls) -> "Streams":
         """Keys of a deployment, from the operating system; they cannot be derived again."""
         return cls(secrets.token_bytes(32), simulated=False)
+
+    @classmethod
+    def of_outsider(cls, known: "Streams", world: int) -> "Streams":
+        """Keys of somebody who knows of a run what everybody knows, its public key, and draws all else for itself.
+
+        Args:
+            known: keys of the run; only the public one is taken from them.
+            world: equal numbers give equal keys, none of which is a key of any run.
+        """
+        label = b"privfed outsider" + world.to_bytes(8, "little", signed=True)
+        own = cls(hashlib.sha256(label).digest(), simulated=True)
+        own._public = known._key_stream(PUBLIC)
+        return own
 
     def words(
         self, purpose: Purpose, round: int, ask: int, users: Sequence[int], count: int
@@ -112,6 +126,8 @@ class Streams:
         return torch.cat([radius * angle.cos(), radius * angle.sin()], 1)[:, :count].float()
 
     def _key_stream(self, user: int) -> CipherContext:
+        if user == PUBLIC and self._public is not None:
+            return self._public
         stream = self._contexts.get(user)
         if stream is None:
             label = b"user" + user.to_bytes(8, "little", signed=True)

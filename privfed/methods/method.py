@@ -115,6 +115,10 @@ class Method:
         task: settings -> what its scores are: to rank items by, or predicted ratings. A run is measured as such.
         pull: (message addressed to clients, positions) -> the direction the server itself put into each
             client's training, known to it; None where there is none.
+        sized: (clients, users, uploads `[n, *shape]` of theirs) -> puts clients that repeat these users' training into
+            the groups that the uploads show; None where all devices train alike, or it is public which trains how.
+        published: (settings, public parameters) -> parameters by the names of the blocks that change them; None where
+            they have these names anyway.
         interaction_level: whether every step of its clients can train as `Call.noisy_steps` says, with a bound and
             noise for single interactions.
         discloses: settings -> sentences about what the method itself shows beside uploads, whatever the plan: a group
@@ -146,6 +150,8 @@ class Method:
     input_block: str | None = None
     bias_block: str | None = None
     pull: Callable[[Message, Tensor], Tensor] | None = None
+    sized: Callable[[Any, Tensor, Mapping[str, Tensor]], None] | None = None
+    published: Callable[[Any, Mapping[str, Tensor]], Mapping[str, Tensor]] | None = None
     interaction_level: bool = False
     extra_asks: Callable[[Any], int] = lambda config: 0  # noqa: ARG005 (most methods have none, whatever their settings)
     task: Callable[[Any], Task] = lambda config: "ranking"  # noqa: ARG005 (most methods rank, whatever their settings)

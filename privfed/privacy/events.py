@@ -51,6 +51,15 @@ class Releases:
     count: int
     rate: float | None = None
 
+    def __str__(self) -> str:
+        fields = self.mechanism.model_dump(exclude={"kind"})
+        numbers = ", ".join(
+            f"{name.replace('_', ' ')} {value:.6g}" if isinstance(value, float) else f"{name.replace('_', ' ')} {value}"
+            for name, value in fields.items()
+        )
+        amplified = "" if self.rate is None else f"; amplified by Poisson sampling at rate {self.rate:g}"
+        return f"{self.mechanism.kind.replace('_', ' ')}: {numbers}{amplified}"
+
 
 @dataclass(frozen=True, slots=True)
 class Composition:

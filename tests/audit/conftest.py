@@ -8,11 +8,16 @@ import pytest
 from scipy import stats
 
 from privfed.audit.conclude import conclude
+from privfed.audit.contradictions import coin_auc_ceiling, interaction_level, is_covered
 from privfed.audit.report import (
     AttackRow,
+    AttributeRow,
     AuditReport,
+    CeilingRow,
+    EmpiricalRow,
     GuaranteeRow,
     Interval,
+    LedgerLine,
     NotRun,
     ProtocolUsed,
     RateAtFpr,
@@ -20,6 +25,7 @@ from privfed.audit.report import (
     Run,
     SelfCheck,
     Setting,
+    SliceRow,
     Traffic,
     UtilityRow,
     Wall,
@@ -251,14 +257,219 @@ def make_report(runs: list[Run], **changes: object) -> AuditReport:
     return conclude(AuditReport.model_validate(report | changes))
 
 
+SECRET = ("published_noise", "local_laplace", "central_gaussian")
+SETTINGS["central_gaussian"] = Setting(slug="central_gaussian", name="central Gaussian (z = 1.1, C = 1), poisson 0.1")
+PLANS["central_gaussian"] = {
+    "protection": {"kind": "central_gaussian", "clip_norm": 1.0, "noise_multiplier": 1.1},
+}
+CENTRAL = {
+    "epsilon": 7.94,
+    "reason_if_inf": None,
+    "trust": "central",
+    "neighbours": "add_or_remove_one",
+    "accountant": "PLD (dp-accounting)",
+    "accountant_version": "0.6.0",
+    "cross_check": {"PRV (Opacus)": 7.95, "RDP (dp-accounting)": 8.6},
+}
+STRENGTH = {"none": 1.0, "published_noise": 0.8, "local_laplace": 0.02, "central_gaussian": 0.25}
+"""How much of a leak is left under each setting, between none and all."""
+MODELS = {"fedmf": 0.02, "fedncf": 0.0, "pfedrec": 0.03, "gpfedrec": 0.035, "feddae": -0.02}
+
+
+def slices(auc: float) -> list[SliceRow]:
+    """Rare items are easier to tell where an attack works at all; quiet people too."""
+    rows = []
+    for by, slope in (("popularity", -0.25), ("activity", -0.12)):
+        for group in range(10):
+            value = min(0.999, 0.5 + (auc - 0.5) * (1 + slope * (group - 4.5) / 4.5))
+            rows.append(
+                SliceRow(
+                    by=by,
+                    group=group,
+                    lowest=2.0**group,
+                    highest=2.0 ** (group + 1) - 1,
+                    n_users=10 if by == "activity" else 100,
+                    n_members=1000,
+                    auc=Interval(value=value, lo=value - 0.02, hi=min(1.0, value + 0.02)),
+                    popularity_auc=0.55 if by == "popularity" else 0.84,
+                )
+            )
+    return rows
+
+
+def coin_rows(setting: str, claim: GuaranteeRow, tap: str) -> list[AttackRow]:
+    """The coin-decided game: popularity is a coin there, and a finite claim puts a ceiling on everything."""
+    rows = []
+    for name, strong in (("multi-round vote of rank-1 sign", 0.49), ("row norm", 0.2), ("popularity", 0.0)):
+        changes = {"game": "coin decided", "membership": "randomised", "popularity_auc": 0.5}
+        row = attack_row(name, 0.5 + strong * STRENGTH[setting], [10, 20, 30, 40], tap=tap, **changes)
+        if is_covered(row, claim):
+            epsilon, delta = interaction_level(claim)
+            ceiling = CeilingRow(epsilon=epsilon, delta=delta, auc=coin_auc_ceiling(claim), beaten=False)
+            row = row.model_copy(update={"ceiling": ceiling})
+        rows.append(row)
+    return rows
+
+
+def empirical_rows(setting: str, claim: GuaranteeRow, tap: str) -> list[EmpiricalRow]:
+    strength = STRENGTH[setting]
+    of_user = {"unit": "user", "neighbours": "add_or_remove_one", "delta": 1e-5, "confidence": 0.95}
+    rows = [
+        EmpiricalRow(
+            estimator="one run, f-DP",
+            kind="lower bound",
+            audited="single interactions",
+            tap=tap,
+            value=4.1 * strength,
+            confidence=0.95,
+            delta=1e-5,
+            unit="interaction",
+            neighbours="add_or_remove_one",
+            trials=4000,
+            accounted=claim.epsilon,
+            consistent=True,
+        ),
+        EmpiricalRow(
+            estimator="one-shot canaries",
+            kind="estimate",
+            audited="whole users",
+            tap=tap,
+            value=9.0 * strength + 0.6,
+            lo=7.5 * strength,
+            hi=10.0 * strength + 1.2,
+            trials=200,
+            accounted=claim.epsilon,
+            placebo=1.8,
+            assumes="cosines are normal",
+            consistent=True,
+            **of_user,
+        ),
+        EmpiricalRow(
+            estimator="one-shot canaries, exact null",
+            kind="lower bound",
+            audited="whole users",
+            tap=tap,
+            value=3.2 * strength,
+            trials=200,
+            accounted=claim.epsilon,
+            consistent=True,
+            **of_user,
+        ),
+    ]
+    if claim.trust == "local":
+        rows.append(
+            EmpiricalRow(
+                estimator="Clopper-Pearson",
+                kind="lower bound",
+                audited="one upload of the mechanism",
+                tap="wire",
+                value=0.93,
+                confidence=0.95,
+                delta=0.0,
+                unit="upload",
+                neighbours="replace_one",
+                trials=10_000,
+                accounted=1.0,
+                consistent=True,
+            )
+        )
+    return rows
+
+
+def attribute_rows(setting: str, tap: str) -> list[AttributeRow]:
+    rows = []
+    for attribute, classes, truth, majority in (
+        ("gender", "women and men", 0.80, 0.72),
+        ("age", "below and above 35", 0.74, 0.57),
+    ):
+        for evidence, at, value in (
+            ("true interactions", None, truth),
+            ("uploads of the item table", tap, 0.5 + (truth - 0.51) * STRENGTH[setting]),
+        ):
+            rows.append(
+                AttributeRow(
+                    attribute=attribute,
+                    classes=classes,
+                    evidence=evidence,
+                    tap=at,
+                    knowledge=["the attribute of half of the people"],
+                    auc=about(value, 0.03),
+                    balanced_accuracy=about(0.5 + (value - 0.5) * 0.7, 0.03),
+                    majority=majority,
+                    n_users=943,
+                )
+            )
+    return rows
+
+
+def full_run(method: str, setting: str, seed: int) -> Run:
+    """A run with everything that schema 2 can hold."""
+    central = setting == "central_gaussian"
+    seen = "local_laplace" if central else setting
+    claim = guarantee(seen, **(CENTRAL if central else {}))
+    tap = "sum" if central else "wire"
+    attacks = [row for row in attack_rows(seen, 0.0) if not central or row.tap == "raw"]
+    if central:
+        attacks += [
+            attack_row(name, value, [40], tap=tap)
+            for name, value in (("rank-1 sign", 0.71), ("row norm", 0.83), ("popularity", 0.842))
+        ]
+    attacks = [
+        row.model_copy(update={"slices": slices(row.auc.value)}) if row.attack != "popularity" else row
+        for row in attacks
+    ]
+    value = {"none": 0.40, "published_noise": 0.37, "local_laplace": 0.12, "central_gaussian": 0.31}[setting]
+    value += MODELS[method] + 0.003 * seed
+    return make_run(
+        method,
+        seen,
+        seed,
+        run_id=f"{method}-{setting}-{seed}",
+        setting=SETTINGS[setting],
+        plan=PLANS[setting] | {"sampling": {"kind": "all"}, "delta": 1e-5},
+        guarantee=claim,
+        attacks=attacks + coin_rows(setting, claim, tap),
+        empirical=empirical_rows(setting, claim, tap) if setting in SECRET else empirical_rows(setting, claim, tap)[:1],
+        attributes=attribute_rows(setting, tap),
+        coins=4000,
+        ledger=[LedgerLine(event="LaplaceDpEvent(noise_multiplier=1.0)", times=100)] if claim.finite else [],
+        utility=[
+            row.model_copy(update={"value": at, "lo": at - 0.02, "hi": at + 0.02})
+            for row, at in zip(utility_rows("none", 0.0), (value + 0.2, value), strict=True)
+        ],
+    )
+
+
+@pytest.fixture(scope="session")
+def full_report() -> AuditReport:
+    """One method with everything measured: attacks, coins, canaries, attributes, tenths."""
+    runs = [make_run("popularity", "none", 0)]
+    return make_report(
+        runs + [full_run("gpfedrec", setting, 0) for setting in STRENGTH if setting != "central_gaussian"]
+    )
+
+
+@pytest.fixture(scope="session")
+def large_report() -> AuditReport:
+    """Five methods under four settings."""
+    runs = [make_run("popularity", "none", 0)]
+    return make_report(runs + [full_run(method, setting, 0) for method in MODELS for setting in STRENGTH])
+
+
 @pytest.fixture(scope="session")
 def report() -> AuditReport:
     runs = [make_run("popularity", "none", seed) for seed in range(3)]
-    runs += [make_run("gpfedrec", setting, seed) for setting in SETTINGS for seed in range(3)]
+    runs += [
+        make_run("gpfedrec", setting, seed)
+        for setting in ("none", "published_noise", "local_laplace")
+        for seed in range(3)
+    ]
     return make_report(runs)
 
 
 @pytest.fixture(scope="session")
 def make() -> SimpleNamespace:
     """The builders above, for tests that change one thing."""
-    return SimpleNamespace(run=make_run, report=make_report, attack=attack_row, guarantee=guarantee)
+    return SimpleNamespace(
+        run=make_run, full=full_run, report=make_report, attack=attack_row, guarantee=guarantee, slices=slices
+    )

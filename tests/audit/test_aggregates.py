@@ -69,6 +69,60 @@ def test_the_guarantee_of_a_cell_is_the_weakest_of_its_seeds(make: SimpleNamespa
     assert aggregate(runs)[0].guarantee.epsilon == 7.5
 
 
+def test_what_a_guarantee_is_held_against_is_never_averaged(make: SimpleNamespace) -> None:
+    runs = [make.full("gpfedrec", "local_laplace", seed) for seed in range(3)]
+    values = {0: 0.2, 1: 0.9, 2: 0.5}
+    runs = [
+        run.model_copy(
+            update={"empirical": [row.model_copy(update={"value": values[run.seed]}) for row in run.empirical]}
+        )
+        for run in runs
+    ]
+    assert {row.value for row in aggregate(runs)[0].empirical} == {0.9}
+    denied = [row.model_copy(update={"consistent": False}) for row in runs[0].empirical]
+    cell = aggregate([runs[0].model_copy(update={"empirical": denied}), *runs[1:]])[0]
+    assert {(row.value, row.consistent) for row in cell.empirical} == {(0.2, False)}
+    assert len(cell.empirical) == len(runs[0].empirical)
+
+
+def test_tenths_and_attributes_are_means_over_seeds(make: SimpleNamespace) -> None:
+    runs = [
+        make.run("gpfedrec", "none", seed, attacks=[make.attack("row norm", 0.8, [1], slices=make.slices(auc))])
+        for seed, auc in enumerate([0.6, 0.8, 0.9])
+    ]
+    (attack,) = aggregate(runs)[0].attacks
+    naive = np.mean([[part.auc.value for part in run.attacks[0].slices] for run in runs], axis=0)
+    assert [part.auc.value for part in attack.slices] == pytest.approx(naive)
+    assert [(part.by, part.group) for part in attack.slices] == [
+        (by, group) for by in ("popularity", "activity") for group in range(10)
+    ]
+    full = [make.full("gpfedrec", "none", seed) for seed in range(2)]
+    moved = full[1].attributes[0].model_copy(update={"majority": 0.5})
+    full[1] = full[1].model_copy(update={"attributes": [moved, *full[1].attributes[1:]]})
+    cell = aggregate(full)[0]
+    assert len(cell.attributes) == len(full[0].attributes) == 4
+    assert cell.attributes[0].majority == pytest.approx((0.72 + 0.5) / 2)
+
+
+def test_the_ceiling_and_the_ledger_are_those_of_the_weakest_seed(make: SimpleNamespace) -> None:
+    runs = [make.full("gpfedrec", "local_laplace", seed) for seed in range(2)]
+    weak = make.guarantee("local_laplace", epsilon=99.0)
+    ledger = [line.model_copy(update={"times": 7}) for line in runs[1].ledger]
+    attacks = [
+        row.model_copy(update={"ceiling": row.ceiling.model_copy(update={"beaten": True, "auc": 0.9})})
+        if row.ceiling
+        else row
+        for row in runs[1].attacks
+    ]
+    runs[1] = runs[1].model_copy(update={"guarantee": weak, "ledger": ledger, "attacks": attacks})
+    (cell,) = aggregate(runs)
+    assert (cell.guarantee.epsilon, cell.ledger) == (99.0, ledger)
+    coins = [row for row in cell.attacks if row.membership == "randomised"]
+    assert len(coins) == 3
+    assert all(row.ceiling and row.ceiling.beaten and row.ceiling.auc > 0.9 for row in coins)
+    assert all(row.ceiling is None for row in cell.attacks if row.membership == "natural")
+
+
 def test_a_rate_that_was_not_resolved_is_none(make: SimpleNamespace) -> None:
     row = make.attack("rank-1 sign", 0.9, [1], tpr_at_fpr=[{"fpr": 0.01, "tpr": None, "false_positives": 0}])
     assert rate_at(row, 0.01) is None

@@ -102,6 +102,26 @@ def test_a_ceiling_holds_only_behind_the_noise(make: SimpleNamespace) -> None:
     assert rules(protected(make, guarantee=central, attacks=coin_rows(make, 0.99, tap="sum"))) != []
 
 
+@pytest.mark.parametrize(
+    ("kind", "value", "denied"),
+    [
+        ("lower bound", 0.93, False),
+        ("lower bound", 1.2, True),
+        ("estimate", 1.2, False),
+        ("credible bound", 1.2, False),
+    ],
+)
+def test_only_a_lower_bound_denies_a_claim(make: SimpleNamespace, kind: str, value: float, denied: bool) -> None:
+    measured = make.full("gpfedrec", "local_laplace", 0).empirical[-1]
+    row = measured.model_copy(update={"kind": kind, "value": value, "consistent": value <= measured.accounted})
+    report = protected(make, empirical=[row])
+    assert rules(report) == (["exceeded_claim"] if denied else [])
+    if denied:
+        assert "is at least 1.2 with 95 % confidence (Clopper-Pearson), and only 1 is claimed" in (
+            report.contradictions[0].text
+        )
+
+
 @given(st.floats(0.0, 12.0), st.floats(0.0, 0.5))
 @settings(max_examples=50, deadline=None)
 def test_the_auc_ceiling_is_the_area_under_the_roc_ceiling(epsilon: float, delta: float) -> None:

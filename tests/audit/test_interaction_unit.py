@@ -3,9 +3,10 @@
 import math
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-from privfed.audit.contradictions import interaction_level
+from privfed.audit.contradictions import auc_ceiling, coin_auc_ceiling, interaction_level
 from privfed.audit.page import words
 
 PLAN = {"protection": {"kind": "interaction_dpsgd", "clip_norm": 1.0, "noise_multiplier": 1.0}}
@@ -57,3 +58,18 @@ def test_the_headline_speaks_of_an_interaction(make: SimpleNamespace) -> None:
     assert len(said) == 1
     assert "about one interaction of one person by more than a factor of 20.1" in said[0].text
     assert "for one interaction of one person" in said[0].detail
+
+
+def test_an_auc_over_pairs_of_interactions_is_held_against_two_of_them(make: SimpleNamespace) -> None:
+    single = make.guarantee("local_laplace", **CLAIM)
+    assert coin_auc_ceiling(single) == auc_ceiling(6.0, min(1.0, (1 + math.exp(3.0)) * 1e-5))
+    person = make.guarantee("local_laplace", **CLAIM | {"unit": "user", "neighbours": "replace_one"})
+    assert coin_auc_ceiling(person) == auc_ceiling(3.0, 1e-5)
+
+
+def test_the_sound_mechanism_that_beats_the_ceiling_of_one_interaction_stays_below_that_of_two() -> None:
+    rng, n = np.random.default_rng(0), 20_000
+    kept, dropped = np.ones(n), np.zeros(n)
+    difference = kept - dropped + rng.laplace(scale=1.0, size=n)
+    auc = (difference > 0).mean()
+    assert auc_ceiling(1.0, 0.0) < auc < auc_ceiling(2.0, 0.0)

@@ -56,9 +56,7 @@ def test_a_strong_attack_and_one_that_fails(report: AuditReport) -> None:
 def test_the_tap_before_protection_never_speaks_for_a_setting(make: SimpleNamespace) -> None:
     raw = [make.attack(name, 0.99, [1], tap="raw") for name in ("rank-1 sign", "popularity")]
     report = make.report([make.run("gpfedrec", "local_laplace", 0, attacks=raw)])
-    assert (
-        "Neither an upload nor a sum was tapped behind the protection" in said(report, "attack", "local_laplace").text
-    )
+    assert "Nothing that passes behind the protection was attacked" in said(report, "attack", "local_laplace").text
 
 
 def test_the_worst_sum_speaks_where_only_sums_are_seen_and_says_which(make: SimpleNamespace) -> None:
@@ -130,6 +128,41 @@ def test_whom_a_guarantee_leaves_out_is_said_in_its_headline(make: SimpleNamespa
         claim = make.guarantee("local_laplace", trust=trust)
         report = make.report([make.run("gpfedrec", "local_laplace", 0, guarantee=claim)])
         assert phrase in said(report, "guarantee", "local_laplace").text
+
+
+def test_measured_epsilons_and_coins_stand_beside_the_guarantee(full_report: AuditReport) -> None:
+    closed = said(full_report, "guarantee", "local_laplace").detail
+    assert "epsilon of whole users is at least 0.064 (95 % confidence)" in closed
+    assert "the estimate for whole users is 0.78, no more than canaries give that were never there" in closed
+    assert "reaches AUC 0.510; the claim allows at most 1.000" in closed
+    opened = said(full_report, "guarantee", "published_noise").detail
+    assert "the estimate for whole users is 7.8." in opened
+    assert "the claim allows" not in opened
+    assert "4,000 interactions a coin decided" in said(full_report, "tested").text
+
+
+def test_guesses_at_attributes_stand_with_what_the_server_learns(full_report: AuditReport) -> None:
+    text = said(full_report, "attack", "none").text
+    assert "gender AUC 0.790 (from the true history 0.800), age AUC 0.730 (from the true history 0.740)" in text
+
+
+def test_an_estimate_above_its_claim_is_a_caveat(make: SimpleNamespace) -> None:
+    run = make.full("gpfedrec", "local_laplace", 0)
+    high = [row.model_copy(update={"value": 90.0}) if row.kind == "estimate" else row for row in run.empirical]
+    report = make.report([make.run("popularity", "none", 0), run.model_copy(update={"empirical": high})])
+    assert report.contradictions == []
+    limits = " ".join(s.text for s in report.statements if s.topic == "limit")
+    assert "the estimate 90 of one-shot canaries for whole users lies above the 68.3 claimed" in limits
+    assert "That contradicts nothing: an estimate may lie above the truth." in limits
+    assert "Canaries that were never inserted give up to 1.8" in limits
+
+
+def test_only_natural_games_are_said_to_be_silent_about_epsilon(full_report: AuditReport, report: AuditReport) -> None:
+    both, natural = (" ".join(s.text for s in one.statements if s.topic == "limit") for one in (full_report, report))
+    assert "In all games but the one that a coin decided, members" in both
+    assert "In all games" not in natural
+    assert "A measured lower bound of 0 is no evidence of privacy" in both
+    assert "lower bound" not in natural
 
 
 def test_lost_rounds_and_the_wire_are_limits(make: SimpleNamespace) -> None:

@@ -33,6 +33,17 @@ def test_the_worst_attack_of_a_run_is_taken_behind_its_protection(report: AuditR
     assert row["auc_max"] == max(a.auc.value for a in run.attacks if a.tap == "wire" and a.attack != "popularity")
 
 
+def test_measurements_have_columns_of_their_own(full_report: AuditReport, report: AuditReport) -> None:
+    table = runs_table(full_report).set_index("setting")
+    row = table.loc["local_laplace"]
+    assert (row["eps_lb"], row["eps_lb_unit"]) == (pytest.approx(0.064), "user")
+    assert row["eps_hat"] == pytest.approx(0.78)
+    assert row["auc_coin"] == pytest.approx(0.5098)
+    assert 0.99 < row["auc_ceiling"] <= 1
+    assert table.loc["none"]["eps_lb_unit"].tolist()[-1] == "interaction"
+    assert runs_table(report)["eps_lb"].isna().all()
+
+
 def test_a_metric_that_one_run_lacks_is_empty(make: SimpleNamespace) -> None:
     one, other = make.run("gpfedrec", "none", 0), make.run("gpfedrec", "none", 1)
     other = other.model_copy(update={"utility": other.utility[:1]})

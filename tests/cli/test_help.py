@@ -11,6 +11,8 @@ import privfed
 
 COMMANDS = (
     ("audit",),
+    ("report",),
+    ("compare",),
     ("run",),
     ("attack",),
     ("recommend",),

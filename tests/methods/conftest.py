@@ -48,7 +48,8 @@ def few(funnel: Any) -> Any:
     """Its first 24 users."""
     users = np.arange(24)
     parts = {part: getattr(funnel, part).subset(users) for part in ("train", "valid", "test")}
-    return replace(funnel, **parts, auxiliary={name: rows.subset(users) for name, rows in funnel.auxiliary.items()})
+    auxiliary = {name: rows.subset(users) for name, rows in funnel.auxiliary.items()}
+    return replace(funnel, **parts, auxiliary=auxiliary, attributes=funnel.attributes.iloc[users])
 
 
 @pytest.fixture(scope="session")

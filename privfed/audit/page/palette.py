@@ -1,4 +1,4 @@
-"""One colour per setting, the same in every chart, chip and card.
+"""One colour per setting, the same in every chart, chip and card; settings that share no method may share a colour.
 
 The hues are Okabe and Ito's colour-blind-safe set (2008), darkened or lightened to stand out by 3:1 or more
 on either background. Warm hues are settings that guarantee nothing, cool hues settings with a finite epsilon.
@@ -6,7 +6,8 @@ Charts name a CSS variable, so that light, dark and print follow the page withou
 the light hues.
 """
 
-from itertools import cycle
+from collections import defaultdict
+from collections.abc import Sequence
 
 from privfed.audit.report import AuditReport
 
@@ -26,12 +27,20 @@ NEUTRAL = {
 
 
 def setting_colours(report: AuditReport) -> dict[str, tuple[str, str]]:
-    """(light, dark) colour of each setting's slug, in the order of the report."""
-    warm, cool = cycle(WARM), cycle(COOL)
-    colours: dict[str, tuple[str, str]] = {}
+    """(light, dark) colour of each setting's slug, in the order of the report.
+
+    The settings of one method differ in colour as far as the hues go; audits in which every method has protections of
+    its own have more settings than there are hues.
+    """
+    methods: dict[str, set[str]] = defaultdict(set)
+    hues: dict[str, Sequence[tuple[str, str]]] = {}
     for cell in report.aggregates:
-        if cell.setting.slug not in colours:
-            colours[cell.setting.slug] = next(cool if cell.guarantee.finite else warm)
+        methods[cell.setting.slug].add(cell.method)
+        hues.setdefault(cell.setting.slug, COOL if cell.guarantee.finite else WARM)
+    colours: dict[str, tuple[str, str]] = {}
+    for slug, own in hues.items():
+        used = [colours[other] for other in colours if methods[other] & methods[slug]]
+        colours[slug] = min(own, key=used.count)
     return colours
 
 
@@ -40,9 +49,11 @@ def variable(index: int) -> str:
     return f"--setting-{index}"
 
 
-def stylesheet(report: AuditReport) -> str:
-    """The colour variables, for light, dark and print."""
-    pairs = NEUTRAL | {variable(i): pair for i, pair in enumerate(setting_colours(report).values())}
+def stylesheet(report: AuditReport | None = None) -> str:
+    """The colour variables, for light, dark and print; without a report, those that no setting has."""
+    pairs = dict(NEUTRAL)
+    if report is not None:
+        pairs |= {variable(i): pair for i, pair in enumerate(setting_colours(report).values())}
     light = "".join(f"{name}:{pair[0]};" for name, pair in pairs.items())
     dark = "".join(f"{name}:{pair[1]};" for name, pair in pairs.items())
     return f":root{{color-scheme:light dark;{light}}}@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}"

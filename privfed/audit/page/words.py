@@ -20,6 +20,8 @@ METHODS = {
     "feddae": "FedDAE",
     "multvae": "Mult-VAE",
     "light_gpfedrec": "Light GPFedRec",
+    "hetefedrec": "HeteFedRec",
+    "fair": "FAIR",
 }
 TAPS = {
     "raw": "on the device, before protection",
@@ -42,9 +44,9 @@ UNITS = {
     "interaction": "one interaction of one person",
 }
 NEIGHBOURS = {
-    "replace_one": "one person's data replaced by any other",
-    "add_or_remove_one": "one person present or absent",
-    "zero_out_one": "one person's data replaced by zeros",
+    "replace_one": "{data} replaced by any other",
+    "add_or_remove_one": "{whole} present or absent",
+    "zero_out_one": "{data} replaced by zeros",
 }
 METRICS = {"hr": "HR", "ndcg": "NDCG", "recall": "Recall", "mrr": "MRR"}
 STATES = {"private": "the model on each person's device", "received": "the model as the server sends it"}
@@ -64,9 +66,8 @@ def named(names: dict[str, str], slug: str) -> str:
 
 def compared(neighbours: str, unit: str) -> str:
     """The two worlds of a guarantee: what comes and goes is a person, or less where the unit is less."""
-    if (neighbours, unit) == ("add_or_remove_one", "interaction"):
-        return "one interaction of one person present or absent"
-    return named(NEIGHBOURS, neighbours)
+    less = {"interaction": "one interaction of one person", "upload": "one upload"}.get(unit)
+    return named(NEIGHBOURS, neighbours).format(data=less or "one person's data", whole=less or "one person")
 
 
 def setting(one: Setting) -> str:
@@ -123,6 +124,12 @@ def signed(value: float) -> str:
     if text in {"0.000", "n/a"}:
         return text
     return ("−" if value < 0 else "+") + text  # noqa: RUF001 - a real minus sign
+
+
+def percent(change: float) -> str:
+    """A relative change with its sign, a real minus where it is one."""
+    sign = "−" if change < 0 else "+"  # noqa: RUF001 - a real minus sign
+    return f"{sign}{abs(change):.0%}".replace("%", " %")
 
 
 def epsilon(value: float) -> str:

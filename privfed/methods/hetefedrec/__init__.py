@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from privfed.methods.hetefedrec.clients import HeteFedRecClients
 from privfed.methods.hetefedrec.config import HeteFedRecConfig
-from privfed.methods.hetefedrec.layout import item_rows
+from privfed.methods.hetefedrec.layout import item_rows, published
 from privfed.methods.hetefedrec.server import HeteFedRecServer
 from privfed.methods.method import Method
 
@@ -61,6 +61,8 @@ METHOD = Method(
     chunk=256,
     item_block="items.0:*",
     item_rows=item_rows,
+    sized=HeteFedRecClients.size_as_sent,
+    published=published,
     discloses=discloses,
     entangles=entangles,
 )

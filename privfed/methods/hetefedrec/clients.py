@@ -1,6 +1,6 @@
 """The private half of HeteFedRec and its baselines: user vectors, local training, scores."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -67,6 +67,18 @@ class HeteFedRecClients(PrivateHalves):
             return self._alone(scorer, clients, message, candidates)
         state = self.private.of(clients) if updates is None else self.private.staged(clients)
         return scorer.received(clients, self.model[clients], state["user"], updates, candidates)
+
+    def size_as_sent(self, users: Int64[Tensor, " n"], uploads: Mapping[str, Tensor]) -> None:
+        """Give users the size that their uploads show: that of the widest segment which is not zero.
+
+        Args:
+            users: whose.
+            uploads: theirs, block name -> `[n, *shape]`.
+        """
+        for model in range(len(self.layout.models)):
+            widest = self.layout.held(model)[-1].block
+            self.model[users[uploads[widest].flatten(1).any(1)]] = model
+        self._sends[users] = True
 
     def _alone(
         self, scorer: Scorer, clients: Tensor, message: Message, candidates: Tensor | None

@@ -222,5 +222,19 @@ def item_rows(config: HeteFedRecConfig, schema: Schema, blocks: Mapping[str, Ten
     return torch.cat([blocks[name] for name in names], -1)
 
 
+def published(config: HeteFedRecConfig, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Public parameters by the names of blocks: columns of a segment are those of the widest table that has it.
+
+    Args:
+        config: settings.
+        parameters: tables, heads and biases by their own names.
+    """
+    layout = Layout.of(config)
+    columns = {
+        s.block: parameters[f"items.{layout.models[s.holders[-1]].name}"][:, s.start : s.stop] for s in layout.segments
+    }
+    return dict(parameters) | columns
+
+
 def _count(shape: tuple[int, ...]) -> Block:
     return Block(shape, kind="integer", bound=1, counts=True)

@@ -1,0 +1,145 @@
+"""The cards of the page: what was found under a setting, and what is guaranteed there."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from privfed.audit.aggregates import grouped
+from privfed.audit.headline import main_attack, main_utility, protected_cells, unprotected
+from privfed.audit.page import words
+from privfed.audit.page.charts import colour_of, method_shapes
+from privfed.audit.report import AttackCell, AuditReport, Cell, GuaranteeRow
+from privfed.audit.statements import shared_caveats
+from privfed.privacy.statements import WEAK_EPSILON, odds
+
+SAID = {
+    "attack": "What the server learns",
+    "support": "What the rows sent give away",
+    "guarantee": "What is guaranteed",
+    "utility": "What it costs",
+}
+
+
+def findings(report: AuditReport) -> list[dict[str, Any]]:
+    """Cards of what was found, by method; the method is named only where there are several."""
+    cells = protected_cells(report)
+    several = len({cell.method for cell in cells}) > 1
+    return [
+        {"method": words.named(words.METHODS, method) if several else "", "cards": [_card(report, c) for c in same]}
+        for method, same in grouped(cells, lambda cell: cell.method).items()
+    ]
+
+
+def guarantees(report: AuditReport) -> list[dict[str, Any]]:
+    """One card per setting, or several where methods differ in what they are guaranteed."""
+    claims = grouped(protected_cells(report), lambda cell: (cell.setting.slug, cell.guarantee.model_dump_json()))
+    several = len(method_shapes(report)) > 1
+    cards = []
+    for same in claims.values():
+        claim = same[0].guarantee
+        cards.append(
+            {
+                "setting": words.capital(words.setting(same[0].setting)),
+                "colour": colour_of(report, same[0]),
+                "holds_for": words.listed([words.named(words.METHODS, c.method) for c in same]) if several else "",
+                "epsilon": words.epsilon(claim.epsilon),
+                "epsilon_note": _epsilon_note(claim),
+                "facts": _claim_facts(claim),
+                "notes": _notes(claim, shared_caveats(report)),
+            }
+        )
+    return cards
+
+
+def glossary(cells: Sequence[Cell]) -> list[tuple[str, str]]:
+    """The three terms that the findings cannot do without."""
+    aucs = [attack.auc.mean for cell in cells if (attack := main_attack(cell))]
+    example = max(aucs, default=0.75)
+    return [
+        (
+            f"AUC {words.floor2(example)}",
+            f"means: shown one item the person did use and one they did not, the attack names the right one "
+            f"{words.in_hundred(example)}. 0.5 is a coin, 1 is certainty.",
+        ),
+        (
+            "Epsilon (ε)",
+            "bounds what any attack can do: the odds of a guess about one person cannot grow by more than a factor of "
+            f"e to the power ε. That is {odds(1)} at 1, {odds(8)} at 8, and no bound at all at ∞.",
+        ),
+        (
+            "NDCG and HR",
+            "say how often, and how high, the item a person really took next appears in their list. 0 is never, 1 is "
+            "always on top.",
+        ),
+    ]
+
+
+def _card(report: AuditReport, cell: Cell) -> dict[str, Any]:
+    said = {s.topic: s for s in report.statements if (s.method, s.setting) == (cell.method, cell.setting.slug)}
+    return {
+        "setting": words.capital(words.setting(cell.setting)),
+        "colour": colour_of(report, cell),
+        "said": [(title, said[topic]) for topic, title in SAID.items() if topic in said],
+        "epsilon": words.epsilon(cell.guarantee.epsilon),
+        "epsilon_note": _epsilon_note(cell.guarantee),
+        "quality": _quality(report, cell),
+        **_hits(main_attack(cell)),
+    }
+
+
+def _quality(report: AuditReport, cell: Cell) -> tuple[str, str]:
+    """The main metric, and how it changed against the same method without protection."""
+    utility = main_utility(cell)
+    if utility is None:
+        return "not measured", ""
+    value = f"{words.metric(utility.name, utility.k)} {words.share(utility.seeds.mean)}"
+    plain = unprotected(report, cell.method)
+    reference = main_utility(plain) if plain is not None and plain is not cell else None
+    if reference is None or reference.seeds.mean <= 0:
+        return value, ""
+    return value, words.percent(utility.seeds.mean / reference.seeds.mean - 1)
+
+
+def _hits(attack: AttackCell | None) -> dict[str, Any]:
+    if attack is None:
+        return {"hits": None}
+    auc = attack.auc.mean
+    said = words.in_hundred(auc)
+    return {
+        "hits": round(100 * auc) if auc == 1 else min(99, round(100 * auc)),
+        "hits_words": f"The strongest attack is right {said}",
+        "hits_numeral": said.removesuffix(" times in 100").replace("more than ", ">"),
+        "hits_note": f"guesses right. A coin: 50. Popularity: {round(100 * attack.popularity_auc)}.",
+    }
+
+
+def _notes(claim: GuaranteeRow, said_elsewhere: list[str]) -> list[str]:
+    """Assumptions and statements, less what stands under "Why" and among the limits."""
+    why = claim.reason_if_inf
+    notes = [text for text in claim.statements if text not in said_elsewhere and not (why and why in text)]
+    return [*claim.assumptions, *notes]
+
+
+def _epsilon_note(claim: GuaranteeRow) -> str:
+    if not claim.finite:
+        return "no guarantee"
+    return "weak or vacuous" if claim.epsilon > WEAK_EPSILON else "a formal guarantee"
+
+
+def _claim_facts(claim: GuaranteeRow) -> list[tuple[str, str]]:
+    facts = [("Why", words.capital(claim.reason_if_inf))] if claim.reason_if_inf else []
+    facts.append(("Must be trusted", words.named(words.TRUST, claim.trust)))
+    if not claim.finite:
+        return facts
+    facts += [
+        ("Protects", words.named(words.UNITS, claim.unit)),
+        ("Compared worlds", words.compared(claim.neighbours, claim.unit)),
+        ("Delta", words.delta(claim.delta)),
+        ("Counted", f"{words.count(claim.rounds_counted, 'round')} per {claim.per}"),
+        ("Accountant", f"{claim.accountant} {claim.accountant_version}".strip()),
+    ]
+    if claim.cross_check:
+        checks = [f"{name}: {words.epsilon(value)}" for name, value in claim.cross_check.items()]
+        facts.append(("Checked by", words.listed(checks)))
+    if claim.basic_epsilon is not None:
+        facts.append(("Plain addition", f"epsilon = {words.epsilon(claim.basic_epsilon)} with delta = 0"))
+    return facts

@@ -1,0 +1,198 @@
+"""ROC curves on logarithmic axes: what attacks find at few false alarms, and what a claim allows them to find.
+
+Where a coin decided who is a member, the curve of an attack must stay below the ceiling of (epsilon, delta). Audits of
+many cells get one chart per method with the strongest attack of every setting, small ones a chart per setting with all
+attacks.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import altair as alt
+import numpy as np
+from jaxtyping import Float64
+
+from attacks.ceilings import tpr_ceiling
+from privfed.audit.aggregates import grouped
+from privfed.audit.headline import coin_attack, is_large, main_attack, protected_cells
+from privfed.audit.page import words
+from privfed.audit.page.charts.drawing import (
+    INK,
+    SOFT,
+    Chart,
+    Row,
+    colour_of,
+    data,
+    finished,
+    named,
+    setting_colour,
+)
+from privfed.audit.report import POPULARITY, AttackCell, AttackRow, AuditReport, CeilingRow, Cell, Roc
+
+ROC_GRID: Float64[np.ndarray, " points"] = np.logspace(-3, 0, 46)
+_HEIGHT = 230
+_KINDS = ("strongest", "other", "popularity", "ceiling")
+
+
+def roc_charts(report: AuditReport) -> list[Chart]:
+    """Curves of the main game behind the protection."""
+    return _charts(report, main_attack, "roc")
+
+
+def coin_charts(report: AuditReport) -> list[Chart]:
+    """Curves of the game that a coin decided, each with the ceiling of its claim."""
+    return _charts(report, lambda cell: coin_attack(cell.attacks), "coin")
+
+
+def _charts(report: AuditReport, strongest: Callable[[Cell], AttackCell | None], slug: str) -> list[Chart]:
+    pairs = [(cell, best) for cell in protected_cells(report) if (best := strongest(cell)) is not None]
+    if not is_large(report):
+        return [_of_cell(report, cell, best, slug) for cell, best in pairs]
+    methods = grouped(pairs, lambda pair: pair[0].method)
+    return [_of_method(report, method, same, slug) for method, same in methods.items()]
+
+
+def _of_cell(report: AuditReport, cell: Cell, best: AttackCell, slug: str) -> Chart:
+    """All attacks of one cell on the view of the strongest."""
+    curves: list[Row] = []
+    for (attack, rounds), rows in grouped(_beside(report, cell, best), _attack_key).items():
+        kind = "popularity" if attack == POPULARITY else "other"
+        if (attack, list(rounds)) == (best.attack, best.rounds):
+            kind = "strongest"
+        name = f"{words.capital(attack)}, {words.rounds_short(list(rounds))}"
+        curves += _curve(_mean(rows), {"curve": name, "kind": kind})
+    if best.ceiling is not None:
+        curves += _curve(_ceiling(best.ceiling), {"curve": f"ceiling of {_claim(best.ceiling)}", "kind": "ceiling"})
+    colour = colour_of(report, cell)
+    scale = alt.Scale(domain=list(_KINDS), range=[colour, colour, INK, SOFT])
+    name = f"{words.named(words.METHODS, cell.method)}, {words.setting(cell.setting)}"
+    return finished(
+        alt.layer(_diagonal(), _lines(curves, alt.Color("kind:N", scale=scale, legend=None))).properties(
+            height=_HEIGHT
+        ),
+        f"{slug}_{cell.method}_{cell.setting.slug}",
+        name,
+        f"ROC on logarithmic axes: {name}. {_found(best)}",
+        key="thick: strongest attack; thin: others; dashed: popularity guess; dotted: coin; long dashes: ceiling",
+    )
+
+
+def _of_method(report: AuditReport, method: str, pairs: Sequence[tuple[Cell, AttackCell]], slug: str) -> Chart:
+    """The strongest attack of every setting of one method."""
+    curves: list[Row] = []
+    for cell, best in pairs:
+        setting = named(cell)
+        for (attack, rounds), rows in grouped(_beside(report, cell, best), _attack_key).items():
+            if (attack, list(rounds)) == (best.attack, best.rounds):
+                curves += _curve(_mean(rows), setting | {"curve": words.capital(attack), "kind": "strongest"})
+        if best.ceiling is not None:
+            told = {"curve": f"ceiling of {_claim(best.ceiling)}", "kind": "ceiling"}
+            curves += _curve(_ceiling(best.ceiling), setting | told)
+    popular = [row for row in _beside(report, *pairs[0]) if row.attack == POPULARITY]
+    guess = _curve(_mean(popular), {"curve": "Popularity", "kind": "popularity"}) if popular else []
+    name = words.named(words.METHODS, method)
+    found = " ".join(f"{words.capital(words.setting(cell.setting))}: {_found(best)}" for cell, best in pairs)
+    return finished(
+        alt.layer(
+            _diagonal(),
+            *([_lines(guess, alt.value(INK))] if guess else []),
+            _lines(curves, setting_colour(report, [cell for cell, _ in pairs])),
+        ).properties(height=_HEIGHT),
+        f"{slug}_{method}",
+        name,
+        f"ROC on logarithmic axes: {name}, the strongest attack of each setting. {found}",
+        key="lines: strongest attack of each setting; dashed: popularity guess; dotted: coin; long dashes: ceiling",
+    )
+
+
+def _beside(report: AuditReport, cell: Cell, best: AttackCell) -> list[AttackRow]:
+    """The rows of all seeds on the view of one attack."""
+    view = (best.tap, best.game, best.scope, best.membership)
+    return [
+        row
+        for run in report.runs
+        if (run.method, run.setting.slug) == (cell.method, cell.setting.slug)
+        for row in run.attacks
+        if (row.tap, row.game, row.scope, row.membership) == view
+    ]
+
+
+def _attack_key(row: AttackRow) -> tuple[str, tuple[int, ...]]:
+    return row.attack, tuple(row.rounds)
+
+
+def _mean(rows: Sequence[AttackRow]) -> Float64[np.ndarray, " points"]:
+    return np.asarray(np.mean([_on_grid(row.roc) for row in rows], axis=0))
+
+
+def _on_grid(roc: Roc) -> Float64[np.ndarray, " points"]:
+    return np.asarray(np.interp(ROC_GRID, roc.fpr, roc.tpr))
+
+
+def _ceiling(ceiling: CeilingRow) -> Float64[np.ndarray, " points"]:
+    return np.asarray([tpr_ceiling(float(fpr), ceiling.epsilon, ceiling.delta) for fpr in ROC_GRID])
+
+
+def _claim(ceiling: CeilingRow) -> str:
+    return f"epsilon {words.epsilon(ceiling.epsilon)}"
+
+
+def _curve(tpr: Float64[np.ndarray, " points"], about: Row) -> list[Row]:
+    return [
+        {"fpr": float(f"{f:.3g}"), "tpr": float(f"{t:.3g}")} | about
+        for f, t in zip(ROC_GRID, np.maximum(tpr, ROC_GRID[0]), strict=True)
+    ]
+
+
+def _axes() -> dict[str, Any]:
+    def axis(title: str) -> alt.Axis:
+        return alt.Axis(title=title, values=[0.001, 0.01, 0.1, 1], format=".1~%", grid=True)
+
+    scale = alt.Scale(type="log", domain=[ROC_GRID[0], 1.0], nice=False, clamp=True)
+    return {
+        "x": alt.X("fpr:Q", scale=scale, axis=axis("false alarms")),
+        "y": alt.Y("tpr:Q", scale=scale, axis=axis("items found")),
+    }
+
+
+def _diagonal() -> alt.Chart:
+    ends = alt.Chart(data([{"fpr": 0.001, "tpr": 0.001}, {"fpr": 1.0, "tpr": 1.0}]))
+    line: alt.Chart = ends.mark_line(color=SOFT, strokeWidth=1, strokeDash=[1, 3]).encode(**_axes())
+    return line
+
+
+def _lines(curves: list[Row], colour: Any) -> alt.Chart:
+    kinds = list(_KINDS)
+    detail = ["curve:N", "setting:N"] if curves and "setting" in curves[0] else ["curve:N"]
+    lines: alt.Chart = (
+        alt.Chart(data(curves))
+        .mark_line(interpolate="monotone")
+        .encode(
+            **_axes(),
+            detail=detail,
+            color=colour,
+            opacity=alt.Opacity("kind:O", scale=alt.Scale(domain=kinds, range=[1, 0.5, 0.9, 0.9]), legend=None),
+            strokeWidth=alt.StrokeWidth(
+                "kind:O", scale=alt.Scale(domain=kinds, range=[2.8, 1.1, 1.6, 1.8]), legend=None
+            ),
+            strokeDash=alt.StrokeDash(
+                "kind:O", scale=alt.Scale(domain=kinds, range=[[1, 0], [1, 0], [5, 4], [10, 3]]), legend=None
+            ),
+            tooltip=[
+                alt.Tooltip("curve:N"),
+                *([alt.Tooltip("setting:N")] if len(detail) > 1 else []),
+                alt.Tooltip("fpr:Q", title="false alarms", format=".2%"),
+                alt.Tooltip("tpr:Q", title="items found", format=".1%"),
+            ],
+        )
+    )
+    return lines
+
+
+def _found(best: AttackCell) -> str:
+    rate = f"{best.tpr_at_1pct.mean:.1%}" if best.tpr_at_1pct else "an unresolved share"
+    text = f"The strongest attack, {best.attack}, finds {rate} of the used items at 1 % false alarms; a coin finds 1 %."
+    if best.ceiling is not None:
+        most = tpr_ceiling(0.01, best.ceiling.epsilon, best.ceiling.delta)
+        text += f" The claim allows at most {most:.1%}."
+    return text

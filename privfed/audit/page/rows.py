@@ -1,0 +1,244 @@
+"""The tables of the page, line by line, with their small print.
+
+Simple tables are lists of cells, each a value with notes below it; the tables of utility and of attacks keep their
+numbers and are laid out by their templates.
+"""
+
+from typing import Any
+
+from attacks.ceilings import tpr_ceiling
+from privfed.audit.headline import coin_attack, main_utility, metrics_on_test, protected_cells
+from privfed.audit.page import words
+from privfed.audit.page.charts import colour_of
+from privfed.audit.report import (
+    POPULARITY,
+    AttackCell,
+    AuditReport,
+    Cell,
+    EmpiricalRow,
+    GuaranteeRow,
+    Interval,
+    UtilityCell,
+)
+from privfed.audit.support_words import columns as leak_columns
+
+Line = dict[str, Any]
+Said = tuple[str, ...]
+"""A value, and the notes below it."""
+
+COST = ("Sent", "Received", "Training", "Privacy layer", "Attacks", "Processor", "Memory", "Uploads clipped")
+MEASURED = ("What", "How", "Measured", "Claimed", "Verdict")
+COIN = ("Attack", "Sees", "AUC", "Highest possible", "TPR at 1 %", "Highest there", "Verdict")
+ATTRIBUTES = ("Attribute", "Guessed from", "AUC", "Balanced accuracy", "Largest class")
+
+
+def title(report: AuditReport, cell: Cell) -> Line:
+    """What every line starts with."""
+    method = words.named(words.METHODS, cell.method)
+    yardstick = cell.method == POPULARITY
+    return {
+        "name": f"{method} (no personal model)" if yardstick else f"{method}, {words.setting(cell.setting)}",
+        "colour": None if yardstick else colour_of(report, cell),
+        "yardstick": yardstick,
+    }
+
+
+def utility(report: AuditReport) -> list[Line]:
+    """Every test metric of every cell, a line for each state of the model."""
+    rows = []
+    for cell in report.aggregates:
+        test = [row for row in cell.utility if row.part == "test"]
+        for state in dict.fromkeys(row.state for row in test):
+            values: dict[tuple[str, int], UtilityCell] = {(r.name, r.k): r for r in test if r.state == state}
+            rows.append(
+                title(report, cell)
+                | {
+                    "state": "one list for all" if cell.method == POPULARITY else words.named(words.STATES, state),
+                    "values": [values.get(metric) for metric in metrics_on_test(report)],
+                }
+            )
+    return rows
+
+
+def attack(report: AuditReport, cell: Cell, row: AttackCell) -> Line:
+    """One attack on one cell."""
+    return title(report, cell) | {
+        "yardstick": row.attack == POPULARITY,
+        "attack": words.capital(row.attack),
+        "rounds": words.rounds(row.rounds),
+        "tap": words.TAPS[row.tap],
+        "game": row.game,
+        "scope": row.scope,
+        "auc": row.auc,
+        "users": row.users,
+        "tpr": words.share(row.tpr_at_1pct.mean) if row.tpr_at_1pct else "n/a",
+        "gain": row.gain,
+    }
+
+
+def explained(report: AuditReport) -> list[tuple[str, str]]:
+    """What each attack does, by its name."""
+    found: dict[str, str] = {}
+    for run in report.runs:
+        for row in run.attacks:
+            knows = f" Knows beforehand: {words.listed(row.knowledge)}." if row.knowledge else ""
+            found.setdefault(row.attack, f"{row.explains} Seen by the {row.adversary}.{knows} {row.note}".strip())
+    return [(words.capital(name), text) for name, text in found.items()]
+
+
+def leaks(report: AuditReport) -> list[Line]:
+    """Utility and what the rows sent give away, for every cell that sends rows or has public histories."""
+    rows = []
+    for cell in report.aggregates:
+        if cell.support is not None:
+            best = main_utility(cell)
+            quality = ("not measured", "")
+            if best is not None:
+                quality = words.share(best.seeds.mean), words.metric(best.name, best.k)
+            said = {"Quality": quality} | leak_columns(cell.support, cell.attacks)
+            rows.append(title(report, cell) | {"heads": list(said), "cells": list(said.values())})
+    return rows
+
+
+def measured(report: AuditReport) -> list[Line]:
+    """Every measured epsilon beside its claim."""
+    return [
+        title(report, cell)
+        | {
+            "cells": [
+                (words.capital(row.audited), words.compared(row.neighbours, row.unit)),
+                (words.capital(row.estimator), f"{row.kind}, seen at: {words.TAPS[row.tap]}"),
+                (_at_least(row), *_beside(row)),
+                (words.epsilon(row.accounted),),
+                (_verdict(row, cell.guarantee),),
+            ]
+        }
+        for cell in protected_cells(report)
+        for row in cell.empirical
+    ]
+
+
+def _at_least(row: EmpiricalRow) -> str:
+    return ("≥ " if row.kind != "estimate" else "") + words.epsilon(row.value)
+
+
+def _beside(row: EmpiricalRow) -> Said:
+    notes = [f"{100 * row.confidence:g} %, {words.count(row.trials, 'trial')}"]
+    if row.lo is not None and row.hi is not None:
+        notes.insert(0, f"{words.epsilon(row.lo)} – {words.epsilon(row.hi)}")  # noqa: RUF001 - a range
+    if row.placebo is not None:
+        notes.append(f"placebo floor {words.epsilon(row.placebo)}")
+    return tuple(notes)
+
+
+def _verdict(row: EmpiricalRow, claim: GuaranteeRow) -> str:
+    if row.accounted == float("inf"):
+        return "outside the claim" if claim.finite else "nothing is claimed"
+    if row.value <= row.accounted:
+        return "within the claim"
+    return "contradicts the claim" if row.kind == "lower bound" else "above the claim; proves nothing"
+
+
+def coins(report: AuditReport) -> list[Line]:
+    """The strongest attack of each cell where a coin decided, beside what its claim allows."""
+    rows = []
+    for cell in protected_cells(report):
+        best = coin_attack(cell.attacks)
+        if best is None:
+            continue
+        rate = best.tpr_at_1pct
+        most, most_rate, verdict = "1.000", "1.000", "nothing is claimed"
+        if best.ceiling is not None:
+            most = words.share(best.ceiling.auc)
+            most_rate = words.share(tpr_ceiling(0.01, best.ceiling.epsilon, best.ceiling.delta))
+            verdict = "beats the ceiling" if best.ceiling.beaten else "below the ceiling"
+        elif cell.guarantee.finite:
+            verdict = "outside the claim"
+        rows.append(
+            title(report, cell)
+            | {
+                "cells": [
+                    (words.capital(best.attack), words.rounds(best.rounds)),
+                    (words.TAPS[best.tap],),
+                    (words.share(best.auc.mean), _range(best.users)),
+                    (most,),
+                    (words.share(rate.mean) if rate else "n/a",),
+                    (most_rate,),
+                    (verdict,),
+                ]
+            }
+        )
+    return rows
+
+
+def attributes(report: AuditReport) -> list[Line]:
+    """Every guess at an attribute; true histories, which no adversary sees, are a yardstick and stand once."""
+    rows, yardsticks = [], set[tuple[str, str]]()
+    for cell in protected_cells(report):
+        for row in cell.attributes:
+            if row.tap is None and (row.attribute, row.evidence) in yardsticks:
+                continue
+            start = title(report, cell)
+            if row.tap is None:
+                yardsticks.add((row.attribute, row.evidence))
+                start |= {"name": "Yardstick, seen by nobody", "colour": None, "yardstick": True}
+            rows.append(
+                start
+                | {
+                    "cells": [
+                        (words.capital(row.attribute), row.classes),
+                        (words.capital(row.evidence), words.TAPS[row.tap] if row.tap else ""),
+                        (words.share(row.auc.value), _range(row.auc)),
+                        (words.share(row.balanced_accuracy.value), _range(row.balanced_accuracy)),
+                        (words.share(row.majority), words.count(row.n_users, "person", "people")),
+                    ]
+                }
+            )
+    return sorted(rows, key=lambda line: (line["cells"][0], not line["yardstick"]))
+
+
+def costs(report: AuditReport) -> list[Line]:
+    """Bytes, seconds and memory of every cell."""
+    rows = []
+    for cell in report.aggregates:
+        cost = cell.cost
+        clipped = "none" if cost.clipped_fraction is None else f"{cost.clipped_fraction:.0%}"
+        values = [
+            words.volume(cost.up_bytes_per_client_round),
+            words.volume(cost.down_bytes_per_client_round),
+            *(words.seconds(s) for s in (cost.train_s, cost.privacy_s, cost.attack_s, cost.cpu_s)),
+            words.volume(cost.peak_rss_bytes),
+            clipped,
+        ]
+        rows.append(title(report, cell) | {"cells": [(value,) for value in values]})
+    return rows
+
+
+def ledger(report: AuditReport) -> list[Line]:
+    """The events that each epsilon was computed from."""
+    return [
+        title(report, cell) | {"cells": [(line.event,), (words.count(line.times, "time"),)]}
+        for cell in protected_cells(report)
+        for line in cell.ledger
+    ]
+
+
+def facts(report: AuditReport) -> list[tuple[str, str]]:
+    """What it takes to repeat the audit, in short."""
+    runs = [run for run in report.runs if run.method != POPULARITY]
+    card = report.dataset
+    return [
+        ("Data set", f"{card.get('name')}" + (f", sha256 {card['sha256']}" if card.get("sha256") else "")),
+        ("Seeds", ", ".join(str(seed) for seed in sorted({run.seed for run in runs}))),
+        ("Rounds", ", ".join(str(n) for n in sorted({run.rounds for run in runs}))),
+        (
+            "Clients per round",
+            ", ".join(dict.fromkeys(f"{run.clients_per_round:g} ({run.sampling})" for run in runs)),
+        ),
+        ("Configuration", f"sha256 {report.config_sha256}"),
+        ("privfed", report.privfed_version),
+    ]
+
+
+def _range(interval: Interval) -> str:
+    return f"{words.share(interval.lo)} – {words.share(interval.hi)}"  # noqa: RUF001 - a range

@@ -1,0 +1,60 @@
+"""Shadow trainings: the same experiment with other coins and other randomness, for attacks that compare with them.
+
+An adversary with shadows knows the method, its settings and the data but for the interactions that were put to a coin
+(`attacks.shadow`), which is what differential privacy grants it. In each shadow the same interactions are put to new
+coins, and nothing of the run's own randomness comes back: keys, initial private halves and sampling follow from another
+seed. What is compared is what devices show their users.
+"""
+
+import numpy as np
+import torch
+from jaxtyping import Float32
+
+from attacks import MANY_SHADOWS, SHADOWED, ShadowAttack, ShadowView
+from attacks.shadow import Output
+from privfed.coins import Coins
+from privfed.experiment import Experiment, TapConfig
+
+MANY = 8
+"""Shadows from which on attacks run that want both worlds of each interaction."""
+
+_SEEDS_APART = 1_000_003
+"""Between the seeds of a run's shadows, so that no shadow is another run of the same audit."""
+
+
+def shadow_view(experiment: Experiment, target: Float32[np.ndarray, "users items"]) -> ShadowView:
+    """Train the shadows of a run and let the audited users' devices score.
+
+    Args:
+        experiment: trained, with coins.
+        target: scores of its audited users' devices.
+
+    Raises:
+        ValueError: the run has no coins to throw anew.
+    """
+    coins = experiment.coins
+    if coins is None:
+        raise ValueError("shadows throw a run's coins anew, and this one has none: set taps.coins, such as 0.2")
+    users, settings = torch.from_numpy(coins.users), experiment.config.settings()
+    scores, worlds = [], []
+    for number in range(1, experiment.config.taps.shadows + 1):
+        seed = number * _SEEDS_APART + experiment.config.seed
+        shadow = shadow_of(experiment, coins.again(seed), seed)
+        shadow.run(parts=())
+        scores.append(shadow.shown(users, shadow.config.rounds).numpy())
+        worlds.append(shadow.trained.train.mask(coins.users))
+    # Cross-entropy on sampled negatives makes a score a logit; a softmax over the catalogue, or pairs, only a rank.
+    output: Output = "sigmoid" if hasattr(settings, "negatives") else "softmax"
+    return ShadowView(target, np.stack(scores), np.stack(worlds), output)
+
+
+def shadow_of(experiment: Experiment, coins: Coins, seed: int) -> Experiment:
+    """The same experiment under other coins and another seed, with nothing tapped."""
+    config = experiment.config
+    changes = {"seed": seed, "taps": TapConfig(places=(), users=config.taps.users), "evaluate_every": config.rounds}
+    return Experiment(config.model_copy(update=changes), coins.applied_to(experiment.parts))
+
+
+def applicable(shadows: int) -> tuple[ShadowAttack, ...]:
+    """The attacks that make something of so many shadows."""
+    return SHADOWED + (MANY_SHADOWS if shadows >= MANY else ())

@@ -1,0 +1,80 @@
+"""`privfed report`: the page, charts and tables of an audit again, from its report.json."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from privfed.cli import options
+from privfed.cli.failures import CONTRADICTED, CommandError
+from privfed.cli.screen import Screen
+
+EXAMPLE = "Example: privfed report audits/gpfedrec"
+
+
+def report(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A folder with the report.json of an audit.", show_default=False)
+    ],
+    *,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+    device: options.Device = "cpu",
+) -> None:
+    """Write index.html, runs.csv, charts/ and tables/ of a finished audit again, from its report.json alone.
+
+    All of them are written, or none. What follows from the runs (means, contradictions, sentences) is worked out anew;
+    report.json stays as it is. The exit code is 1 when the numbers contradict a claim.
+    """
+    del device
+    from privfed.audit.conclude import conclude
+    from privfed.audit.publish import publish
+    from privfed.audit.report import read_report
+
+    screen = Screen(as_json, quiet)
+    found = read_report(report_of(directory))
+    with screen.working("Drawing"):
+        concluded = conclude(found)
+        page = publish(concluded, directory)
+    files = sorted(str(path) for folder in ("charts", "tables") for path in (directory / folder).iterdir())
+    if concluded.contradictions != found.contradictions:
+        screen.explain("This version of privfed draws other conclusions from these runs than report.json holds.")
+    for contradiction in concluded.contradictions:
+        screen.result(f"Contradicted: {contradiction.text}")
+    screen.explain(
+        f"Charts: {directory / 'charts'} (SVG and PDF). Tables: {directory / 'tables'} (CSV and LaTeX). "
+        f"Runs: {directory / 'runs.csv'}."
+    )
+    screen.result(f"The page: {page}")
+    screen.document(
+        {
+            "directory": str(directory),
+            "page": str(page),
+            "runs": str(directory / "runs.csv"),
+            "files": files,
+            "synthetic": bool(concluded.dataset.get("synthetic")),
+            "contradictions": [c.model_dump(mode="json") for c in concluded.contradictions],
+        }
+    )
+    if concluded.contradictions:
+        raise typer.Exit(CONTRADICTED)
+
+
+def report_of(directory: Path) -> Path:
+    """The report.json of an audit's folder.
+
+    Raises:
+        CommandError: there is none.
+    """
+    from privfed.cli.directory import RECORD, Record
+
+    file = directory / "report.json"
+    if directory.is_file():
+        raise CommandError(f"{directory} is a file: give the folder that holds the report.json of an audit")
+    if not file.exists():
+        if (directory / RECORD).exists():
+            Record.read(directory, "audit")
+            raise CommandError(f"the audit in {directory} is not finished: give its command again to go on")
+        missing = "holds no report.json" if directory.is_dir() else "is not there"
+        raise CommandError(f"{directory} {missing}: give the --out folder of 'privfed audit'")
+    return file

@@ -1,0 +1,82 @@
+"""Putting training interactions to a coin before anybody trains, so that an epsilon can be held against attacks.
+
+Which of a person's real items an attack finds says nothing about epsilon: members differ from non-members in taste,
+popularity and time. Where a fair coin keeps or drops an interaction, and nothing else, only training can tell the two
+apart, and that is what epsilon bounds (Steinke, Nasr & Jagielski, NeurIPS 2023). Dropped interactions are taken out of
+training as if they had never happened; candidates of the evaluation and popularity stay those of before.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Bool, Int64
+
+from privfed.data import Histories, Split
+
+_TOSS, _AGAIN = 7, 8
+"""Set the seeds of these draws apart from others that start from the same number."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Coins:
+    """Interactions of some users that a fair coin decided.
+
+    Attributes:
+        users: Whose, ascending.
+        kept: Left in training.
+        dropped: Taken out of it.
+    """
+
+    users: Int64[np.ndarray, "users"]
+    kept: Bool[np.ndarray, "users items"]
+    dropped: Bool[np.ndarray, "users items"]
+
+    @classmethod
+    def toss(cls, split: Split, users: Int64[np.ndarray, "users"], share: float, seed: int) -> "Coins":
+        """Toss for a share of each user's training items, drawn at random and rounded down.
+
+        Items that a user also has in a held-out part are left alone.
+
+        Args:
+            split: Before any coin.
+            users: Whose items, ascending.
+            share: Of each user's items, below 1, so that everybody keeps something to train on.
+            seed: Of the draw and of the coins.
+        """
+        rng = np.random.default_rng([_TOSS, seed])
+        at_stake = split.train.mask(users) & ~split.valid.mask(users) & ~split.test.mask(users)
+        order = np.where(at_stake, rng.random(at_stake.shape), 2.0).argsort(axis=1).argsort(axis=1)
+        chosen = order < np.floor(share * at_stake.sum(axis=1))[:, None]
+        heads = rng.random(chosen.shape) < 0.5
+        return cls(users, chosen & heads, chosen & ~heads)
+
+    @property
+    def decided(self) -> Bool[np.ndarray, "users items"]:
+        """All interactions that were put to the coin."""
+        decided: Bool[np.ndarray, "users items"] = self.kept | self.dropped
+        return decided
+
+    def __len__(self) -> int:
+        return int(self.decided.sum())
+
+    def without(self, users: Bool[np.ndarray, "users"]) -> "Coins":
+        """Those of the other users."""
+        return Coins(self.users, self.kept & ~users[:, None], self.dropped & ~users[:, None])
+
+    def again(self, seed: int) -> "Coins":
+        """The same interactions, put to other coins."""
+        heads = np.random.default_rng([_AGAIN, seed]).random(self.kept.shape) < 0.5
+        return Coins(self.users, self.decided & heads, self.decided & ~heads)
+
+    def applied_to(self, split: Split) -> Split:
+        """The split without the dropped interactions, their ratings gone with them."""
+        train = split.train
+        place = np.full(train.n_users, -1)
+        place[self.users] = np.arange(len(self.users))
+        row = place[train.owners]
+        stays = (row < 0) | ~self.dropped[row, train.items]
+        left = Histories.from_pairs(train.owners[stays], train.items[stays], train.n_users, train.n_items)
+        ratings = split.ratings
+        return replace(
+            split, train=left, ratings=None if ratings is None else replace(ratings, train=ratings.train[stays])
+        )
