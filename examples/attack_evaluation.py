@@ -23,7 +23,7 @@ from privfed.audit.grid import Arm, AuditConfig, run_audit
 from privfed.cli.show import audit_table, statement_lines
 from privfed.data import SplitSpec, behaviours_from_ratings, load
 from privfed.evaluation import Protocol
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import AuditTapConfig, Experiment, ExperimentConfig
 from privfed.privacy import PrivacyPlan, plan_for_target
 
 TARGET = SplitSpec(target="buy")
@@ -59,7 +59,8 @@ def main() -> None:
         seeds=tuple(range(options.seeds)),
         protocol=Protocol(state="received"),
         evaluate_every=options.rounds,
-        taps=TapConfig(places=("raw", "wire", "sum", "model"), users=options.users),
+        taps=AuditTapConfig(users=options.users),
+        attributes=interactions.attributes is not None,
         wire="law",
     )
     with Progress(console=console, transient=True) as bar:

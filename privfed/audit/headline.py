@@ -124,7 +124,7 @@ def sliced_attack(cell: Cell) -> AttackCell | None:
 
 
 def measured(of: Run | Cell, kind: str) -> EmpiricalRow | None:
-    """The highest measured epsilon of a kind behind the protection, for the unit of the claim where that was measured."""
+    """The highest measured epsilon of a kind behind the protection, for the unit of the claim where there is one."""
     rows = [row for row in of.empirical if row.kind == kind and row.tap in AFTER_PROTECTION]
     same_unit = [row for row in rows if row.unit == of.guarantee.unit]
     whole_run = [row for row in rows if row.unit != "upload"]
