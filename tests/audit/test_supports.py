@@ -276,7 +276,7 @@ def test_the_report_page_and_words(make: Callable, uniform: Ran, randomised: Ran
     attacked = {s.setting: s.text for s in report.statements if s.topic == "attack"}
     assert "which rows a person's device sends, an aggregator tells" in attacked[uniform[1].setting.slug]
     assert "examined" in attacked[uniform[1].setting.slug]
-    assert "No attack of this release applies" in attacked[every_row.setting.slug]
+    assert "No attack applies to what is seen" in attacked[every_row.setting.slug]
     page = render(report)
     assert page.count('aria-label="Table of rows sent"') == 1
     assert "uniform fakes" in page

@@ -1,0 +1,84 @@
+"""One cell of the grid: what a run is put through beside its training, and what its record says of it."""
+
+from typing import Any
+
+import pytest
+
+from privfed.audit.grid import AuditConfig, Further, as_run, not_run, run_id
+from privfed.audit.report import Run
+from privfed.data import load
+from privfed.experiment import AuditTapConfig, Experiment
+from privfed.privacy import PrivacyPlan
+
+NOISED = "central-gaussian:noise_multiplier=2,clip_norm=1"
+
+
+def audited(words: str, more: Further, **taps: Any) -> Run:
+    """The record of two rounds of FedMF."""
+    config = AuditConfig(
+        data="synthetic-small",
+        methods=({"name": "fedmf"},),
+        plans=(PrivacyPlan.parse(words),),
+        rounds=2,
+        taps=AuditTapConfig(users=30, **taps),
+    )
+    experiment = Experiment.on(config.cells()[1], load("synthetic-small"))
+    return as_run(experiment, experiment.run(parts=("test",)), "cell", more)
+
+
+@pytest.fixture(scope="module")
+def noised() -> Run:
+    return audited(NOISED, Further(attributes=True, canaries=10))
+
+
+def test_the_record_holds_the_events_that_epsilon_was_computed_from(noised: Run) -> None:
+    (line,) = noised.ledger
+    assert line.times == 2
+    assert line.event == "gaussian: noise multiplier 2"
+    plain = audited("none", Further(), coins=0.0)
+    assert [line.event for line in plain.ledger] == [f"no bound: {plain.guarantee.reason_if_inf}"]
+
+
+def test_epsilon_is_measured_from_coins_the_mechanism_and_canaries(noised: Run) -> None:
+    units = {row.unit for row in noised.empirical}
+    assert units == {"interaction", "upload", "user"}
+    (upload,) = [row for row in noised.empirical if row.unit == "upload"]
+    assert 0.7 * upload.accounted < upload.value <= upload.accounted
+    assert all(row.consistent for row in noised.empirical if row.kind == "lower bound")
+    assert noised.coins > 0
+
+
+def test_attributes_are_guessed_where_somebody_sees_uploads(noised: Run) -> None:
+    assert {row.tap for row in noised.attributes} == {None, "raw"}
+    assert {row.attribute for row in noised.attributes} >= {"gender"}
+
+
+def test_what_could_not_be_done_is_said() -> None:
+    single = audited("local-laplace:epsilon0=8,clip_norm=1", Further(canaries=10), coins=0.0)
+    (reason,) = single.not_run
+    assert reason.what.startswith("canaries for fedmf")
+    assert "user" not in {row.unit for row in single.empirical}
+
+
+def test_every_tap_has_the_coin_decided_game_and_only_covered_ones_a_ceiling(noised: Run) -> None:
+    by_coin = [row for row in noised.attacks if row.membership == "randomised"]
+    assert {row.tap for row in by_coin} == {"raw", "sum", "model", "scores"}
+    assert all((row.ceiling is not None) == (row.tap in ("sum", "model")) for row in by_coin)
+
+
+def test_an_audit_says_what_it_leaves_out_and_nothing_that_it_does() -> None:
+    little = AuditConfig.for_method("fedmf")
+    much = AuditConfig.for_method("fedmf", attributes=True, canaries=10, taps=AuditTapConfig(recipes=True, shadows=2))
+    left_out = {reason.what for reason in not_run(little)} - {reason.what for reason in not_run(much)}
+    assert left_out == {
+        "attacks that repeat local training",
+        "shadow-model attacks (RMIA, LiRA)",
+        "attribute inference",
+        "the epsilon of whole people, by canaries",
+    }
+
+
+def test_a_cell_is_kept_only_for_the_same_further_work() -> None:
+    cell = AuditConfig.for_method("fedmf").cells()[1]
+    assert run_id(cell, "data") == run_id(cell, "data", Further())
+    assert run_id(cell, "data") != run_id(cell, "data", Further(canaries=10))
