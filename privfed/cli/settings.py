@@ -160,7 +160,9 @@ def audit_config(file: Layer, flags: Layer, settings: Sequence[Layer]) -> tuple[
 def _fill_grid(fields: Layer) -> None:
     """Methods and plans with their tables; what is missing is the default grid."""
     fields["methods"] = [_named(m) for m in _several(fields.get("methods", ["gpfedrec"]), "methods")]
-    first = str(fields["methods"][0].get("name", "")) if fields["methods"] else ""
+    if not fields["methods"]:
+        raise PlanError("methods = [] is not allowed: name at least one method")
+    first = str(fields["methods"][0].get("name", ""))
     if "plans" in fields:
         fields["plans"] = [_plan(p) for p in _several(fields["plans"], "plans")]
     else:
