@@ -56,18 +56,23 @@ def make_statements(report: AuditReport) -> list[Statement]:
     return statements + [Statement(topic="limit", text=text) for text in _limits(report)]
 
 
+_NAMED = 6
+"""Protections that are named in the first sentence; more are counted, and their cards name them."""
+
+
 def _tested(report: AuditReport) -> str:
     cells = protected_cells(report)
     card = report.dataset
     methods = words.listed([words.named(words.METHODS, name) for name in dict.fromkeys(c.method for c in cells)])
-    settings = words.listed(list(dict.fromkeys(words.setting(c.setting) for c in cells)))
+    names = list(dict.fromkeys(words.setting(c.setting) for c in cells))
+    settings = words.listed(names) if len(names) <= _NAMED else words.count(len(names), "protection")
     lengths = sorted({run.rounds for run in report.runs if run.method in {c.method for c in cells}})
     n_seeds = max((cell.n_seeds for cell in cells), default=0)
     coins = max((run.coins for run in report.runs), default=0)
     return (
         f"{_number(card, 'interactions')} interactions of {_number(card, 'users')} people with "
         f"{_number(card, 'items')} items were divided so that each device holds only its own person's. "
-        f"{methods} trained for {words.listed([str(n) for n in lengths])} rounds under: {settings}; "
+        f"{methods} trained for {words.listed([str(n) for n in lengths])} rounds under {settings}; "
         f"{words.count(n_seeds, 'seed')} each. The adversary is an honest but curious server: it follows "
         f"the protocol, keeps what it receives, and tries to tell which items each person used."
         + (f" For {coins:,} interactions a coin decided whether they took part in training." if coins else "")

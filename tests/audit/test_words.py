@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privfed.audit.page import words
+from privfed.audit.report import Setting
 
 
 @pytest.mark.parametrize(
@@ -73,3 +74,15 @@ def test_lists_rounds_and_slugs() -> None:
     assert [words.listed(list("abc")[:n]) for n in range(4)] == ["", "a", "a and b", "a, b and c"]
     assert [words.rounds(r) for r in ([], [4], [4, 9])] == ["no round", "round 4", "2 rounds, 4 to 9"]
     assert words.slug("Trained vs held-out (user)") == "trained_vs_held_out_user"
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("none", "no protection"),
+        ("distributed Skellam (z = 3.4000540378, C = 0.1)", "distributed Skellam (z = 3.4, C = 0.1)"),
+        ("local Laplace (C = 0.25), delta 0.00053774", "local Laplace (C = 0.25), delta 0.0005377"),
+    ],
+)
+def test_long_decimals_in_the_name_of_a_setting_are_rounded_for_reading(name: str, read: str) -> None:
+    assert words.setting(Setting(slug="some", name=name)) == read

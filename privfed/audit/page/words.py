@@ -71,8 +71,10 @@ def compared(neighbours: str, unit: str) -> str:
 
 
 def setting(one: Setting) -> str:
-    """A setting's name; the plan that calls itself "none" is no protection."""
-    return "no protection" if one.name == "none" else one.name
+    """A setting's name, long decimals rounded for reading; the plan that calls itself "none" is no protection."""
+    if one.name == "none":
+        return "no protection"
+    return re.sub(r"\d+\.\d{4,}", lambda number: f"{float(number[0]):.4g}", one.name)
 
 
 def capital(text: str) -> str:
