@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from privfed.federation.noisy_steps import NoisySteps
+from privfed.federation.noisy_sums import NoisySums
 from privfed.lazily import lazily
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ __all__ = [
     "Individual",
     "Message",
     "NoisySteps",
+    "NoisySums",
     "PrivateHalves",
     "PrivateState",
     "Purpose",

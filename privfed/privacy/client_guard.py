@@ -3,6 +3,7 @@
 It reads the same `PrivacyPlan` from which the `Guarantee` is derived, so code and claim cannot drift apart.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ from privfed.privacy.errors import PrivacyError
 from privfed.privacy.plan import PrivacyPlan
 from privfed.privacy.ring_code import KEY_WORDS, RingCode
 from privfed.privacy.secure import DistributedGaussian, SecureSum, ring_bytes
-from privfed.updates import ClientUpdates, upload_bytes
+from privfed.updates import ClientUpdates, share_of, upload_bytes
 from secure_agg.prg import Words
 
 BLOCKS_PER_ASK = 65_536
@@ -70,7 +71,7 @@ class ClientGuard:
             )
 
     def clip_(self, updates: ClientUpdates, clip_norm: float | None = None) -> int:
-        """Scale every client's real blocks, in place, to a joint norm of at most the clip norm.
+        """Scale every client's real blocks, in place, to a joint norm within the clip norm, or the ask's share of it.
 
         Args:
             updates: of the clients that this process hosts.
@@ -83,11 +84,12 @@ class ClientGuard:
         if clip is None:
             return len(updates)
         if clip.per_block is None:
-            norms, bound = updates.norms(clip.order), torch.tensor(clip_norm or clip.norm, dtype=torch.float64)
+            norms, bounds = updates.norms(clip.order), [clip_norm or clip.norm]
         else:
             norms = updates.norm_powers(2).sqrt()
             real = [name for name, block in updates.schema.items() if block.kind == "real"]
-            bound = torch.tensor(clip.bounds(real), dtype=torch.float64)
+            bounds = clip.bounds(real)
+        bound = torch.tensor(bounds, dtype=torch.float64).mul_(math.sqrt(share_of(updates.schema)))
         updates.scale_(shrink_factors(norms, bound))
         over = norms > bound
         clipped = int((over if over.dim() == 1 else over.any(1)).sum())

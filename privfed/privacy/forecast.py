@@ -14,7 +14,17 @@ from privfed.privacy.epsilon import Epsilon
 from privfed.privacy.errors import PlanError
 from privfed.privacy.events import Composition, Releases
 from privfed.privacy.guarantee import Guarantee, guarantee_for
-from privfed.privacy.mechanisms import Empty, Exact, Gaussian, SchemaSummary, Unbounded, fuse, mechanism_for, reason_of
+from privfed.privacy.mechanisms import (
+    Bounded,
+    Empty,
+    Exact,
+    Gaussian,
+    SchemaSummary,
+    Unbounded,
+    fuse,
+    mechanism_for,
+    reason_of,
+)
 from privfed.privacy.plan import PrivacyPlan
 from privfed.privacy.sampling import Poisson
 from privfed.privacy.secure import DistributedGaussian, SecureSum, SharedSum, ring_bytes
@@ -102,17 +112,15 @@ def forecast(
     up_bytes = sum(_upload_bytes(plan, ask, touched_rows or {}) for ask in asks) * asks_per_round
     one_time = upload_bytes(down) * len(asks) if isinstance(down, Mapping) else down
     down_bytes = float(one_time * asks_per_round)
-    asks_per_round *= len(asks)
-    blocks = {name: block for ask in asks for name, block in ask.items()} if len(asks) > 1 else asks[0]
     return Forecast(
         rounds=rounds,
         population=population,
         participants_per_round=per_round,
-        uploads_bound=bound * asks_per_round + extra_asks,
-        uploads_likely=likely * asks_per_round + extra_asks,
-        guarantee=guarantee_for(plan, planned(plan, blocks, population, bound, asks_per_round, extra_asks), population),
+        uploads_bound=bound * asks_per_round * len(asks) + extra_asks,
+        uploads_likely=likely * asks_per_round * len(asks) + extra_asks,
+        guarantee=guarantee_for(plan, planned(plan, asks, population, bound, asks_per_round, extra_asks), population),
         epsilon_likely=guarantee_for(
-            plan, planned(plan, blocks, population, likely, asks_per_round, extra_asks), population
+            plan, planned(plan, asks, population, likely, asks_per_round, extra_asks), population
         ).epsilon,
         up_bytes_per_client_round=up_bytes,
         down_bytes_per_client_round=down_bytes,
@@ -134,22 +142,43 @@ def _lost_share(plan: PrivacyPlan, population: int) -> float:
 
 
 def planned(
-    plan: PrivacyPlan, up: Schema, population: int, rounds: int, asks_per_round: int = 1, extra_asks: int = 0
+    plan: PrivacyPlan,
+    asks: Sequence[Schema],
+    population: int,
+    rounds: int,
+    asks_per_round: int = 1,
+    extra_asks: int = 0,
 ) -> Composition:
-    """The composition of a user who takes part in `rounds` rounds (who might, where participation is secret)."""
-    mechanism = mechanism_for(plan, SchemaSummary.of(up), population)
-    uploads = rounds * asks_per_round + extra_asks * (rounds > 0)
-    if isinstance(mechanism, Empty) or uploads == 0:
+    """The composition of a user who takes part in `rounds` rounds (who might, where participation is secret).
+
+    Args:
+        plan: the run's privacy plan.
+        asks: blocks of each ask, one after the other.
+        population: number of users.
+        rounds: rounds that the user takes part in.
+        asks_per_round: times that these asks come in a round.
+        extra_asks: asks of the first round besides, each like the first of `asks`.
+    """
+    mechanisms = [mechanism_for(plan, SchemaSummary.of(ask), population) for ask in asks]
+    spending = [m for m in mechanisms if not isinstance(m, Empty)]
+    if not spending or rounds == 0:
         return Composition()
-    if isinstance(mechanism, Exact | Unbounded):
-        return Composition(reasons=(reason_of(mechanism),), uploads=uploads, rounds=rounds)
-    if isinstance(mechanism, Gaussian) and isinstance(plan.sampling, Poisson) and plan.amplifies:
-        draws = Counter({asks_per_round: rounds - (extra_asks > 0)}) + Counter(
-            {asks_per_round + extra_asks: extra_asks > 0}
-        )
-        releases = tuple(Releases(fuse([mechanism] * asks), n, plan.sampling.rate) for asks, n in draws.items())
+    uploads = rounds * asks_per_round * len(spending) + extra_asks
+    bounded = [m for m in spending if not isinstance(m, Exact | Unbounded)]
+    if reasons := dict.fromkeys(reason_of(m) for m in spending if isinstance(m, Exact | Unbounded)):
+        return Composition(reasons=tuple(reasons), uploads=uploads, rounds=rounds)
+    gaussians = [m for m in bounded if isinstance(m, Gaussian)]
+    if len(gaussians) == len(bounded) and isinstance(plan.sampling, Poisson) and plan.amplifies:
+        usual = gaussians * asks_per_round
+        draws = Counter({fuse(usual): rounds - (extra_asks > 0)})
+        draws += Counter({fuse(usual + gaussians[:1] * extra_asks): int(extra_asks > 0)})
+        releases = tuple(Releases(mechanism, count, plan.sampling.rate) for mechanism, count in draws.items())
         return Composition(releases, uploads=uploads, rounds=rounds)
-    return Composition((Releases(mechanism, uploads),), uploads=uploads, rounds=rounds)
+    counts = Counter[Bounded]()
+    for mechanism in bounded:
+        counts[mechanism] += rounds * asks_per_round
+    counts[bounded[0]] += extra_asks
+    return Composition(tuple(Releases(m, count) for m, count in counts.items()), uploads=uploads, rounds=rounds)
 
 
 def _upload_bytes(plan: PrivacyPlan, up: Schema, touched_rows: Mapping[str, float]) -> float:

@@ -165,6 +165,15 @@ class CentralGaussian(ClippedL2):
             return self.noise_multiplier
         return self.adaptive.sum_multiplier(self.noise_multiplier)
 
+    def multiplier_of(self, share: float) -> float:
+        """The noise multiplier of an ask that may use this share of the squared clip norm, an adaptive count included.
+
+        The count of an adaptive clip costs the same whatever the share.
+        """
+        if self.adaptive is None or share == 1:
+            return self.noise_multiplier / math.sqrt(share)
+        return 1 / math.sqrt(share * self.total_deviation**-2 + (2 * self.adaptive.count_noise) ** -2)
+
     @property
     def neighbours(self) -> Neighbours:
         """With a user, or without."""

@@ -54,6 +54,7 @@ class Entry(BaseModel):
         index: number of the ask within its draw.
         mechanism: what the ask did to each participant's data.
         participants: ranges of user numbers that took part; None where participation is hidden.
+        share: of the squared clip norm that the ask may use.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -63,6 +64,7 @@ class Entry(BaseModel):
     index: int = Field(ge=0)
     mechanism: Mechanism
     participants: str | None
+    share: float = Field(default=1.0, gt=0, le=1)
 
     @property
     def address(self) -> Address:
@@ -203,6 +205,7 @@ class Ledger:
             index=index,
             mechanism=mechanism_for(self.plan, schema, self.population),
             participants=self._participants(participants),
+            share=schema.share,
         )
         earlier = self._addresses.get(entry.address)
         if earlier is not None:
@@ -333,7 +336,7 @@ class Ledger:
         if not isinstance(entry.mechanism, Bounded):
             return
         coordinates = entry.mechanism.coordinates if isinstance(entry.mechanism, Shares) else 1
-        own = mechanism_for(self.plan, SchemaSummary(("any",), (), coordinates), self.population)
+        own = mechanism_for(self.plan, SchemaSummary(("any",), (), coordinates, entry.share), self.population)
         if entry.mechanism != own:
             raise LedgerError(
                 f"draw {entry.draw} is charged as {entry.mechanism!r} where the plan makes it {own!r}: the "

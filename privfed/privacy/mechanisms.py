@@ -16,7 +16,7 @@ from privfed.privacy.interaction import InteractionDPSGD
 from privfed.privacy.plan import PrivacyPlan
 from privfed.privacy.protections import LocalLaplace
 from privfed.privacy.secure import DistributedGaussian, noise_code
-from privfed.updates import Schema
+from privfed.updates import Schema, share_of
 from secure_agg.noise import Law, NoiseEvent
 
 
@@ -145,11 +145,13 @@ class SchemaSummary:
     Attributes:
         real, integer: names.
         coordinates: numbers in all real blocks together; rounding to a ring depends on it.
+        share: of the squared clip norm that the real blocks may use together.
     """
 
     real: tuple[str, ...] = ()
     integer: tuple[str, ...] = ()
     coordinates: int = 1
+    share: float = 1.0
 
     @classmethod
     def of(cls, schema: Schema) -> "SchemaSummary":
@@ -158,6 +160,7 @@ class SchemaSummary:
             real=tuple(name for name, block in schema.items() if block.kind == "real"),
             integer=tuple(name for name, block in schema.items() if block.kind == "integer"),
             coordinates=sum(block.size for block in schema.values() if block.kind == "real") or 1,
+            share=share_of(schema),
         )
 
 
@@ -172,7 +175,7 @@ def mechanism_for(plan: PrivacyPlan, schema: SchemaSummary, population: int) -> 
 
     Args:
         plan: the run's privacy plan.
-        schema: names of the blocks that the ask declares.
+        schema: names of the blocks that the ask declares, and the share of the clip norm that it may use.
         population: number of users, for whose sum a ring must have room.
 
     Returns:
@@ -190,20 +193,20 @@ def mechanism_for(plan: PrivacyPlan, schema: SchemaSummary, population: int) -> 
 
 def _noise_of(plan: PrivacyPlan, schema: SchemaSummary, population: int) -> Mechanism:
     """The noise of a plan that bounds something, over its sensitivity."""
-    protection = plan.protection
+    protection, reach = plan.protection, math.sqrt(schema.share)
     match protection:
         case LocalLaplace() if protection.noise is not None:
-            return Laplace(scale_over_sensitivity=protection.noise.scale / protection.sensitivity)
+            return Laplace(scale_over_sensitivity=protection.noise.scale / (protection.sensitivity * reach))
         case LocalGaussian() if protection.noise is not None:
-            return Gaussian(noise_multiplier=protection.noise.scale / protection.sensitivity)
+            return Gaussian(noise_multiplier=protection.noise.scale / (protection.sensitivity * reach))
         case InteractionDPSGD():
             return SampledGaussian(
                 noise_multiplier=protection.noise_multiplier, rate=protection.local_rate, steps=protection.local_steps
             )
         case CentralGaussian():
-            return Gaussian(noise_multiplier=protection.noise_multiplier)
+            return Gaussian(noise_multiplier=protection.multiplier_of(schema.share))
         case DistributedGaussian():
-            code = noise_code(protection, schema.coordinates, plan.sampling.most(population))
+            code = noise_code(protection, schema.coordinates, plan.sampling.most(population), schema.share)
             return Shares.of(code.event())
     return Unbounded(reason=f"no accounting is known for the protection {protection.kind}")
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, Field, model_validator
 
+from privfed.federation import NoisySums
 from privfed.privacy.errors import PlanError, configure, nearest
 from privfed.privacy.gaussian import CentralGaussian, LocalGaussian
 from privfed.privacy.interaction import InteractionDPSGD
@@ -155,6 +156,21 @@ class PrivacyPlan(BaseModel):
         p = self.protection
         noisy = p.noise is not None or p.total_deviation is not None or isinstance(p, DistributedGaussian)
         return noisy or self.sampling.kind == "poisson"
+
+    def noisy_sums(self, population: int) -> NoisySums:
+        """What may be told to a server about the sums of a round: it follows from the plan alone, no data enter it."""
+        protection, clients = self.protection, self.sampling.expected(population)
+        clip_norm = None if protection.clip is None else protection.clip.norm
+        deviation = 0.0
+        if protection.noise is not None:
+            spread = math.sqrt(2) if protection.noise.law == "laplace" else 1.0
+            deviation = protection.noise.scale * spread * math.sqrt(clients)
+        elif clip_norm is not None and protection.total_deviation is not None:
+            deviation = protection.total_deviation * clip_norm
+        elif isinstance(protection, DistributedGaussian):
+            surplus = max(clients / protection.n_min_honest, 1.0)
+            deviation = protection.noise_multiplier * protection.clip_norm * math.sqrt(surplus)
+        return NoisySums(clients, clip_norm, deviation)
 
     def check(self, population: int) -> None:
         """Refuse a population that sampling or protection does not fit.

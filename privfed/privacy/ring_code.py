@@ -16,7 +16,7 @@ from torch import Tensor
 
 from privfed.privacy.secure import DistributedGaussian, SecureSum, noise_code
 from privfed.privacy.share_code import CLIP_SLACK, integer_code
-from privfed.updates import ClientUpdates, Schema
+from privfed.updates import ClientUpdates, Schema, share_of
 from secure_agg.encoding import FixedPoint, Ring
 from secure_agg.noise import DistributedMechanism
 from secure_agg.prg import Words
@@ -43,13 +43,14 @@ class RingCode:
         self.real = [name for name, block in schema.items() if block.kind == "real"]
         self.integer = [name for name, block in schema.items() if block.kind == "integer"]
         self.coordinates = sum(schema[name].size for name in self.real)
-        self._clip_norm = protection.clip_norm
+        share = share_of(schema)
+        self._clip_norm = protection.clip_norm * math.sqrt(share)
         self.mechanism: DistributedMechanism | None = None
         self._fixed: FixedPoint | None = None
         if self.coordinates and isinstance(protection, DistributedGaussian):
-            self.mechanism = noise_code(protection, self.coordinates, most)
+            self.mechanism = noise_code(protection, self.coordinates, most, share)
         elif self.coordinates:
-            bound = protection.clip_norm * (1 + CLIP_SLACK)
+            bound = self._clip_norm * (1 + CLIP_SLACK)
             self._fixed = FixedPoint.for_sum(self.ring, bound=bound, clients=most)
         self._codes = {name: integer_code(self.ring, name, schema[name], most) for name in self.integer}
 

@@ -9,6 +9,7 @@ Liu and Steinke 2021).
 Who takes part in a secure sum is visible, so sampling amplifies nothing here.
 """
 
+import math
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import ClassVar, Literal
@@ -211,18 +212,26 @@ def ring_bytes(protection: SecureSum | DistributedGaussian, schema: Schema) -> i
 
 
 @lru_cache(maxsize=64)
-def noise_code(protection: DistributedGaussian, coordinates: int, most: int) -> DistributedMechanism:
+def noise_code(
+    protection: DistributedGaussian, coordinates: int, most: int, share: float = 1.0
+) -> DistributedMechanism:
     """Rounding and noise of `protection` for vectors of so many coordinates and rounds of at most `most` clients.
+
+    Args:
+        protection: noise multiplier, clip norm, law and ring.
+        coordinates: numbers in an upload.
+        most: clients that a round can have.
+        share: of the squared clip norm that the upload may use; the noise is the same for all.
 
     Raises:
         HeadroomError: the sum does not fit the ring.
     """
     return fit_to_ring(
         Ring(protection.bits),
-        protection.noise_multiplier,
+        protection.noise_multiplier / math.sqrt(share),
         clients=most,
         min_honest=protection.n_min_honest,
         dimension=coordinates,
-        clip=protection.clip_norm,
+        clip=protection.clip_norm * math.sqrt(share),
         law=protection.law,
     )

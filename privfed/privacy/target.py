@@ -6,6 +6,7 @@ several asks of one draw are one release with the noise of all.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from privfed.privacy.accounting import account
@@ -19,7 +20,7 @@ from privfed.privacy.plan import PrivacyPlan
 from privfed.privacy.protections import LocalLaplace
 from privfed.privacy.sampling import Poisson
 from privfed.privacy.secure import DistributedGaussian
-from privfed.updates import Block, Schema
+from privfed.updates import Block, Schema, share_of
 
 _TOLERANCE = 1e-4
 _SMALLEST_STEP = 1.0 + 1e-3
@@ -35,6 +36,7 @@ def plan_for_target(
     *,
     extra_asks: int = 0,
     coordinates: int | None = None,
+    program: Sequence[Schema] | None = None,
 ) -> PrivacyPlan:
     """`plan` with its noise sized so that no user exceeds `epsilon` in the whole run.
 
@@ -46,6 +48,8 @@ def plan_for_target(
         asks_per_round: uploads that one round asks of each participant.
         extra_asks: asks of the first round besides.
         coordinates: numbers in one upload, which rounding depends on; needed for distributed noise only.
+        program: blocks of each ask, where the asks of a round are several and use shares of the clip norm or differ in
+            length; `asks_per_round` is how often they come.
 
     Raises:
         PlanError: the plan's protection has no finite epsilon, or a value is out of range.
@@ -56,28 +60,34 @@ def plan_for_target(
     if rounds < 1 or asks_per_round < 1:
         raise PlanError(f"rounds = {rounds} and asks_per_round = {asks_per_round} must both be at least 1")
     plan.check(population)
-    uploads = plan.sampling.worst(rounds, population) * asks_per_round + extra_asks
+    asks: Sequence[Schema] = [{"upload": Block((coordinates or 1,))}] if program is None else program
+    shares = [share_of(ask) for ask in asks]
+    worst = plan.sampling.worst(rounds, population) * asks_per_round
+    uploads, whole = worst * len(asks) + extra_asks, worst * math.fsum(shares) + extra_asks * shares[0]
     match protection:
         case LocalLaplace():
             return _with(plan, epsilon0=solve_laplace(epsilon, uploads, plan.delta).budget.epsilon0)
-        case LocalGaussian():
-            multiplier = _multiplier(epsilon, uploads, 1.0, plan.delta)
-            return _with(plan, noise_multiplier=multiplier * protection.sensitivity / protection.clip_norm)
         case InteractionDPSGD():
             multiplier = _multiplier(epsilon, uploads * protection.local_steps, protection.local_rate, plan.delta)
             return _with(plan, noise_multiplier=multiplier)
         case CentralGaussian() if isinstance(plan.sampling, Poisson) and plan.amplifies:
-            start = _multiplier(epsilon, rounds, plan.sampling.rate, plan.delta) * math.sqrt(asks_per_round)
-        case CentralGaussian():
-            return _with(plan, noise_multiplier=_multiplier(epsilon, uploads, 1.0, plan.delta))
-        case DistributedGaussian() if coordinates is None:
+            start = _multiplier(epsilon, rounds, plan.sampling.rate, plan.delta)
+            start *= math.sqrt(asks_per_round * math.fsum(shares))
+        case DistributedGaussian() if coordinates is None and program is None:
             raise PlanError("coordinates is missing: rounding depends on how many numbers an upload has, so give it")
-        case DistributedGaussian():
-            start = _multiplier(epsilon, uploads, 1.0, plan.delta)
+        case LocalGaussian() | CentralGaussian() | DistributedGaussian():
+            start = (
+                _multiplier(epsilon, uploads, 1.0, plan.delta)
+                if program is None
+                else _multiplier(epsilon, 1, 1.0, plan.delta) * math.sqrt(whole)
+            )
+            if isinstance(protection, LocalGaussian):
+                start *= protection.sensitivity / protection.clip_norm
+            if program is None and not isinstance(protection, DistributedGaussian):
+                return _with(plan, noise_multiplier=start)
         case _:
             raise PlanError(f"the plan '{plan.name}' cannot reach epsilon = {epsilon:g}: its noise cannot be sized")
-    upload: Schema = {"upload": Block((coordinates or 1,))}
-    return _enough(plan, epsilon, start, upload, population, rounds, asks_per_round, extra_asks)
+    return _enough(plan, epsilon, start, asks, population, rounds, asks_per_round, extra_asks)
 
 
 def _multiplier(epsilon: float, releases: int, rate: float, delta: float) -> float:
@@ -88,7 +98,7 @@ def _enough(
     plan: PrivacyPlan,
     epsilon: float,
     start: float,
-    upload: Schema,
+    asks: Sequence[Schema],
     population: int,
     rounds: int,
     asks_per_round: int,
@@ -98,7 +108,7 @@ def _enough(
 
     def total(multiplier: float) -> float:
         sized = _with(plan, noise_multiplier=multiplier)
-        composition = planned(sized, upload, population, rounds, asks_per_round, extra_asks)
+        composition = planned(sized, asks, population, rounds, asks_per_round, extra_asks)
         return account(composition.event(), plan.delta).epsilon
 
     enough = less = start

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from privfed.lazily import lazily
-from privfed.updates.schema import Block, Schema, UpdateError, schema_digest, upload_bytes
+from privfed.updates.schema import Block, Schema, UpdateError, schema_digest, share_of, upload_bytes
 from privfed.updates.tiles import TILE, padded, tiles
 
 if TYPE_CHECKING:
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from privfed.updates.code_products import CodeProducts
     from privfed.updates.low_rank import LowRank
     from privfed.updates.parts import Dense, Part, RowPattern, Rows, add_rows_
+    from privfed.updates.symmetric import Symmetric, packed_size, unpacked
 
 __all__ = [
     "TILE",
@@ -23,11 +24,15 @@ __all__ = [
     "RowPattern",
     "Rows",
     "Schema",
+    "Symmetric",
     "UpdateError",
     "add_rows_",
+    "packed_size",
     "padded",
     "schema_digest",
+    "share_of",
     "tiles",
+    "unpacked",
     "upload_bytes",
 ]
 
@@ -42,5 +47,8 @@ __getattr__ = lazily(
         "RowPattern": "parts",
         "Rows": "parts",
         "add_rows_": "parts",
+        "Symmetric": "symmetric",
+        "packed_size": "symmetric",
+        "unpacked": "symmetric",
     },
 )

@@ -30,6 +30,9 @@ class Block:
             a number of clients. It depends on data, so plans that guarantee anything refuse it.
         counts: an integer block that counts clients: who touched a row, who is in a tier. Such counts are released
             exactly and means divide by them, so plans that guarantee anything refuse it too.
+        share: of the squared clip norm. An ask whose real blocks have shares that add up to s < 1 is clipped to sqrt(s)
+            clip norms while the noise stays as it is, so it costs s of what a whole ask costs: asks of a run whose
+            shares add up to 1 cost one release together.
     """
 
     shape: tuple[int, ...]
@@ -38,12 +41,15 @@ class Block:
     bound: int | None = None
     divides: bool = False
     counts: bool = False
+    share: float = 1.0
 
     def __post_init__(self) -> None:
         if any(side < 1 for side in self.shape):
             raise UpdateError(f"a block has shape {self.shape}; every side must be at least 1")
         if not 0 < self.weight < math.inf:
             raise UpdateError(f"a block has weight {self.weight}; it must be a finite number above 0")
+        if not 0 < self.share <= 1:
+            raise UpdateError(f"a block has a share of {self.share} of the clip norm; it must be above 0 and at most 1")
         if self.counts and self.kind != "integer":
             raise UpdateError(
                 f"a block that counts clients was declared as {self.kind}; counts travel exactly, so declare it as "
@@ -59,9 +65,16 @@ class Block:
 Schema = Mapping[str, Block]
 
 
+def share_of(schema: Schema) -> float:
+    """The part of the squared clip norm that an ask of these blocks may use, at most 1; see `Block.share`."""
+    return min(1.0, math.fsum(block.share for block in schema.values() if block.kind == "real") or 1.0)
+
+
 def schema_digest(schema: Schema) -> str:
     """SHA-256 over names and everything declared of them, in order: both sides of a wire compare it."""
-    layout = [[name, list(b.shape), b.kind, b.weight, b.bound, b.divides, b.counts] for name, b in schema.items()]
+    layout = [
+        [name, list(b.shape), b.kind, b.weight, b.bound, b.divides, b.counts, b.share] for name, b in schema.items()
+    ]
     return hashlib.sha256(json.dumps(layout).encode()).hexdigest()
 
 

@@ -1,0 +1,19 @@
+"""What a plan tells a server about the sums that it will get: public numbers, so that it can allow for the noise."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class NoisySums:
+    """The sums of a round of which all is expected to go well.
+
+    Attributes:
+        clients: expected number of clients in a sum.
+        clip_norm: the largest L2 norm of an upload that may use a whole clip norm; None where nothing is clipped.
+        deviation: standard deviation of the noise on every weighted coordinate of a sum, in the units of the uploads;
+            0 where sums are exact.
+    """
+
+    clients: float
+    clip_norm: float | None = None
+    deviation: float = 0.0
