@@ -287,7 +287,9 @@ class Experiment:
         public = data.positives if self.registered.public_target else None
         covered = under_cover(data, self.config.privacy, self.registered, settings)
         self.support = covered.support
-        self.server = self.registered.server(settings, Facts(data.n_users, data.n_items, public), self.streams)
+        sums = self.config.privacy.noisy_sums(data.n_users)
+        facts = Facts(data.n_users, data.n_items, public, sums, self.parts.item_info)
+        self.server = self.registered.server(settings, facts, self.streams)
         for ask in self.registered.program(self.server):
             refuse_uncovered(self.config.privacy, ask.schema)
         self.clients = self.registered.clients(settings, covered.data, self.streams)

@@ -104,6 +104,7 @@ class Split:
         ratings: What the target's rows were rated, part by part; None where the data set has no ratings.
         attributes: One row per user (gender, age, age_group, occupation where known), or None. For audits only: no
             server and no client is given it.
+        item_info: Public descriptions of the items, one row per item code; None where the data set has none.
 
     Raises:
         DataError: A part has another number of ratings than of items, or there are not as many rows of attributes as
@@ -119,6 +120,7 @@ class Split:
     auxiliary: Mapping[str, Histories] = field(default_factory=dict)
     ratings: PartRatings | None = None
     attributes: pd.DataFrame | None = None
+    item_info: pd.DataFrame | None = None
 
     def __post_init__(self) -> None:
         if self.attributes is not None and len(self.attributes) != self.train.n_users:
@@ -221,6 +223,7 @@ def split(interactions: Interactions, spec: SplitSpec) -> Split:
         auxiliary=_auxiliary(interactions, spec, rows, rows[~wanted[rows]], by_part[0]),
         ratings=None if rating is None else PartRatings(*(rating[rows_of] for rows_of in by_part)),
         attributes=interactions.attributes,
+        item_info=interactions.item_info,
     )
 
 

@@ -7,12 +7,13 @@ from functools import partial
 from importlib.metadata import entry_points
 from typing import Any, Literal
 
+import pandas as pd
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from privfed.data import Histories
 from privfed.evaluation import Task
-from privfed.federation import Clients, Message, ReleaseKind, Server, Streams
+from privfed.federation import Clients, Message, NoisySums, ReleaseKind, Server, Streams
 from privfed.methods.client_data import ClientData
 from privfed.updates import Schema
 
@@ -32,11 +33,16 @@ class Facts:
         n_items: size of the catalogue.
         public: training items of every user, where the problem declares them public (`Method.public_target`); None
             everywhere else.
+        sums: what the plan tells about released sums: how many clients, how long uploads, how much noise.
+        item_info: public descriptions of the items (`title`, `genres`, ... as far as the source has them), one row per
+            item; None where there are none.
     """
 
     n_users: int
     n_items: int
     public: Histories | None = None
+    sums: NoisySums | None = None
+    item_info: pd.DataFrame | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,91 @@
+"""The private half of `private-gram`: unit vectors of the own history go up, recommendations are made on the device.
+
+With x the 0/1 row of own items on the head, |x| of them, pi the head's noisy popularity and D its damping:
+
+    y = D^-a (x - min(1, |x| pi)),  what the history has beyond what popularity expects of so long a one.
+
+The Gram matrix gets y y^T / |y|^2, of norm 1; without its diagonal, y_i y_j times the smaller of 1 over the norm of
+what is left and 1.5 / |y|^2. Scores are max(1, |x|) pi + D^a W y on the head, and the rest of the catalogue follows in
+the order of popularity; so does everything on a device without items on the head.
+"""
+
+import torch
+from jaxtyping import Float, Float64, Int64
+from torch import Tensor
+
+from privfed.federation import Call, Message, PrivateHalves, PrivateState, Streams
+from privfed.methods.client_data import ClientData
+from privfed.methods.private_gram.config import PrivateGramConfig
+from privfed.methods.private_gram.server import GRAM, HEAD, ORDER, POPULARITY, SCALE, SHARES, WEIGHTS
+from privfed.methods.vae_clients import UserRows
+from privfed.updates import ClientUpdates, Rows, Symmetric
+from privfed.updates.symmetric import squared_norms
+
+_WITHIN = 1 - 2.0**-22
+"""A few units in the last place below 1, so that a vector of this norm is within its clip norm after rounding too."""
+_MOST_LIFTED = 1.5
+
+
+class PrivateGramClients(PrivateHalves):
+    """Each user's items, and no parameters."""
+
+    def __init__(self, config: PrivateGramConfig, data: ClientData, streams: Streams) -> None:  # noqa: ARG002
+        self.rows = UserRows(data.positives)
+        self.diagonal = config.histories == "long"
+        self.private = PrivateState({})
+
+    def popularity(self, call: Call, message: Message) -> ClientUpdates:  # noqa: ARG002
+        """The unit vector along the own items: 1 over the root of how many there are, for each."""
+        mine = self.rows.of(call.clients)
+        values = (_WITHIN / mine.counts.double().sqrt())[mine.owner].float().unsqueeze(1)
+        return ClientUpdates(call.clients, call.schema, [Rows(POPULARITY, mine.owner, mine.items, values)])
+
+    def gram(self, call: Call, message: Message) -> ClientUpdates:
+        """The outer product of the centred history, of norm 1; nothing of a device whose history says nothing."""
+        centred = self._centred(call.clients, message)[0]
+        part = Symmetric(GRAM, torch.arange(len(centred)), self._weights(centred), centred, self.diagonal)
+        return ClientUpdates(call.clients, call.schema, [part])
+
+    def score(
+        self,
+        clients: Int64[Tensor, " clients"],
+        message: Message,
+        updates: ClientUpdates | None,  # noqa: ARG002
+        candidates: Int64[Tensor, "clients c"] | None,
+    ) -> Float[Tensor, "clients c"]:
+        """Predictions from the own whole history on the head, popularity below it."""
+        shared = message.shared
+        order = shared[ORDER].expand(len(clients), -1)
+        if not len(shared[HEAD]):
+            return order if candidates is None else torch.gather(order, 1, candidates)
+        centred, owned = self._centred(clients, message)
+        owned = owned.unsqueeze(1)
+        head = owned.clamp(min=1) * shared[SHARES] + (centred @ shared[WEIGHTS].T) / shared[SCALE]
+        scores = head.amin(1, keepdim=True) - 2 + order
+        scores[:, shared[HEAD]] = head
+        scores = torch.where(owned > 0, scores, order)
+        return scores if candidates is None else torch.gather(scores, 1, candidates)
+
+    def _centred(
+        self, clients: Int64[Tensor, " clients"], message: Message
+    ) -> tuple[Float[Tensor, "clients side"], Float[Tensor, " clients"]]:
+        """The vector y of every client, and how many of its items are on the head."""
+        head, shares, scale = (message.shared[name] for name in (HEAD, SHARES, SCALE))
+        mine = self.rows.of(clients)
+        place = torch.full((mine.n_items,), -1)
+        place[head] = torch.arange(len(head))
+        at = place[mine.items]
+        on_head = at >= 0
+        own = torch.zeros(len(clients), len(head))
+        own[mine.owner[on_head], at[on_head]] = 1
+        owned = torch.bincount(mine.owner[on_head], minlength=len(clients)).float()
+        return (own - (owned.unsqueeze(1) * shares).clamp(max=1)).mul_(scale), owned
+
+    def _weights(self, centred: Float[Tensor, "clients side"]) -> Float64[Tensor, " clients"]:
+        """What y y^T is multiplied by for a norm of 1 (or less); 0 for y = 0."""
+        whole = squared_norms(centred).sqrt()
+        weights = _WITHIN / whole
+        if not self.diagonal:
+            left = squared_norms(centred, diagonal=False).sqrt()
+            weights = torch.minimum(_WITHIN / left, _MOST_LIFTED / whole)
+        return torch.where(whole > 0, weights, 0.0)

@@ -1,0 +1,54 @@
+"""Kernels between items from public features: shared genres and nearness in years.
+
+Kg is the cosine of genre flags, Ky = exp(-(difference in years)^2 / (2 l^2)). Their product, which is large for items
+alike in both, is a kernel too, and where both are known counts twice in the mean.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float64, Int64
+
+from privfed.data.item_features import ItemFeatures
+
+_BOTH, _ONE = (0.5, 0.25, 0.25), (1.0,)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Content:
+    """Kernels over some items.
+
+    Attributes:
+        kernels: positive semidefinite, with a diagonal of 1 (0 in a genre kernel for an item without genres): the
+            product, genres and years where both are known, else the one there is.
+        shares: of each kernel in the mean.
+    """
+
+    kernels: tuple[Float64[np.ndarray, "k k"], ...]
+    shares: tuple[float, ...]
+
+    @classmethod
+    def of(cls, features: ItemFeatures, items: Int64[np.ndarray, " k"], year_scale: float) -> "Content":
+        """Kernels over `items`; `year_scale` is l."""
+        genres = None if features.genres is None else _cosines(features.genres[items])
+        if features.years is None:
+            return cls(() if genres is None else (genres,), _ONE)
+        years = features.years[items]
+        near = np.exp(-np.square(np.subtract.outer(years, years)) / (2 * year_scale**2))
+        return cls((near,), _ONE) if genres is None else cls((genres * near, genres, near), _BOTH)
+
+    @property
+    def mean(self) -> Float64[np.ndarray, "k k"]:
+        """The weighted mean of the kernels."""
+        total: np.ndarray = sum(
+            (share * kernel for share, kernel in zip(self.shares, self.kernels, strict=True)),
+            start=np.zeros_like(self.kernels[0]),
+        )
+        return total
+
+
+def _cosines(flags: Float64[np.ndarray, "k genres"]) -> Float64[np.ndarray, "k k"]:
+    lengths = np.linalg.norm(flags, axis=1, keepdims=True)
+    directions = flags / np.maximum(lengths, 1)
+    cosines: np.ndarray = directions @ directions.T
+    return cosines

@@ -1,0 +1,57 @@
+"""Eigenpairs of a low-rank matrix under symmetric noise: which to believe, how large they were, how far they turned.
+
+A B x B symmetric matrix of independent noise of standard deviation t off the diagonal has its largest eigenvalue near
+the edge 2 t sqrt(B). Of a signal with eigenvalue theta > t sqrt(B), what is seen is lambda = theta + t^2 B / theta and
+an eigenvector whose squared cosine with the true one is s = 1 - t^2 B / theta^2 (Benaych-Georges and Nadakuditi,
+Advances in Mathematics 227, 2011, for the Wigner matrix). Without noise the edge is 0, theta = lambda and s = 1.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float64
+from scipy.linalg import eigh
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spikes:
+    """Eigenpairs above the edge of the noise, largest first.
+
+    Attributes:
+        strengths: theta, what the eigenvalues were without noise.
+        trust: s, squared cosines between what is seen and what was there, in (0, 1].
+        directions: unit eigenvectors as seen, one per column.
+    """
+
+    strengths: Float64[np.ndarray, " d"]
+    trust: Float64[np.ndarray, " d"]
+    directions: Float64[np.ndarray, "side d"]
+
+    @classmethod
+    def of(cls, matrix: Float64[np.ndarray, "side side"], deviation: float, most: int) -> "Spikes":
+        """At most `most` spikes of `matrix`, whose off-diagonal noise has standard deviation `deviation`."""
+        side = len(matrix)
+        if most == 0:
+            return cls(np.empty(0), np.empty(0), np.empty((side, 0)))
+        values, vectors = eigh(matrix, subset_by_index=(max(side - most, 0), side - 1), check_finite=False)
+        above = np.flatnonzero(values > 2 * deviation * math.sqrt(side))[::-1]
+        values, vectors = values[above], vectors[:, above]
+        strengths = (values + np.sqrt(values**2 - 4 * deviation**2 * side)) / 2
+        return cls(strengths, 1 - deviation**2 * side / strengths**2, vectors)
+
+    def smoothed(self, kernel: Float64[np.ndarray, "side side"] | None) -> Float64[np.ndarray, "side d"]:
+        """Directions scaled by sqrt(s), so that each weighs what is believed of it; smoothed along a kernel.
+
+        With entries of a direction a priori Gaussian with the kernel K as their correlations, what is expected of the
+        true one is s K (s K + (1 - s) I)^-1 v / sqrt(s), which is sqrt(s) v for K = I.
+        """
+        roots = np.sqrt(self.trust)
+        if kernel is None or not len(roots):
+            trusted: np.ndarray = self.directions * roots
+            return trusted
+        scales, basis = eigh(kernel, check_finite=False, overwrite_a=True)
+        scales = np.maximum(scales, 0)[:, None]
+        kept = roots * scales / (self.trust * scales + (1 - self.trust) + np.finfo(np.float64).tiny)
+        turned: np.ndarray = basis @ (kept * (basis.T @ self.directions))
+        return turned
