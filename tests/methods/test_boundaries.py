@@ -19,7 +19,8 @@ FORBIDDEN = (
     Histories, ClientData, Split, PrivateHalves, PrivateState, NegativeSampler, Streams, Simulation,
 )  # fmt: skip
 LEAVES = (torch.Tensor, np.ndarray, str, bytes, int, float, bool, type(None), type, types.ModuleType)
-NAMES = ["popularity", "fedmf", "fedncf", "pfedrec", "gpfedrec", "fedvae", "feddae", "multvae", "hetefedrec", "fair"]
+NAMES = ["popularity", "fedmf", "fedncf", "pfedrec", "gpfedrec", "fedvae", "feddae", "multvae", "hetefedrec", "fair",
+         "private-gram", "puresvd", "ials", "ease"]  # fmt: skip
 
 
 def reachable(root):
@@ -74,7 +75,7 @@ def test_a_server_holds_no_reference_to_data_clients_or_keys(world, name):
 def test_a_server_is_built_from_settings_two_numbers_and_what_is_public(name):
     registered = method(name)
     server = registered.server(registered.config(), Facts(5, 9), Streams.from_seed(0))
-    assert set(Facts.__dataclass_fields__) == {"n_users", "n_items", "public"}
+    assert set(Facts.__dataclass_fields__) == {"n_users", "n_items", "public", "sums", "item_info"}
     assert all("data" not in p for p in inspect.signature(registered.server).parameters)
     assert {type(t) for t in server.state().values()} == {torch.Tensor}
 

@@ -22,6 +22,10 @@ METHODS = {
     "light_gpfedrec": "Light GPFedRec",
     "hetefedrec": "HeteFedRec",
     "fair": "FAIR",
+    "private-gram": "Private Gram",
+    "puresvd": "PureSVD",
+    "ials": "iALS",
+    "ease": "EASE",
 }
 TAPS = {
     "raw": "on the device, before protection",
