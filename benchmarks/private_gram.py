@@ -11,7 +11,8 @@ together and ranks the test items (of JD on training items alone, as the study t
 ranking, all items that the user has not trained on. No setting is tried: everything that is not a row's name follows
 from the method's rule. Noise is central Gaussian, sized for a whole user (add or remove one) at delta = users^-1.1,
 both releases together; intervals are 95 % over users (bootstrap, 1,000), the noise seeds averaged per user. Beside
-every row stand the share of held-out items that are on the head, and of users with fewer than two items on it.
+every row stand what the method decided inside the budget, the share of held-out items that are on the head, of users
+with fewer than two items on it, how many different items the lists of 20 hold, and NDCG by length of history.
 References without privacy: `benchmarks/references.py`.
 
 `wire` compares the central noise with shares of integer noise in a secure sum, where every client rounds and adds its
@@ -26,6 +27,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +48,7 @@ K = 20
 PROTOCOL = Protocol(k=(K,), state="received")
 EPSILONS = (1.0, 2.0, 4.0, 8.0)
 METRICS = ("ndcg", "recall", "hr")
+GROUPS = (30, 75, 200)
 PUBLISHED, BY_TIME = SplitSpec(kind="published"), SplitSpec(kind="leave_one_out")
 SPLITS = {
     "ml-1m": PUBLISHED,
@@ -64,12 +67,15 @@ _SCORED_AT_ONCE = 256
 
 def rows(epsilons: list[float], described: bool) -> Iterator[tuple[str, dict[str, Any], float | None]]:
     """Label, method and epsilon (None: no protection) of every row."""
-    variants = {
-        "whole Gram matrix": {"metadata": False},
-        "off-diagonal, pairs": {"metadata": False, "histories": "short"},
+    fixed = {"metadata": False, "select": False, "least_items": 0}
+    variants: dict[str, dict[str, Any]] = {
+        "without metadata": {"metadata": False},
+        "nothing chosen, long": {**fixed, "histories": "long"},
+        "nothing chosen, short": {**fixed, "histories": "short"},
     }
     if described:
-        variants = {"with metadata": {}, "metadata only": {"rank": 0}} | variants
+        reaching = {"with metadata": {}, "with metadata, beyond the head": {"beyond_head": "content"}}
+        variants = reaching | {"metadata only": {"rank": 0, "select": False}} | variants
     yield "popularity", {"name": "popularity"}, None
     for name, settings in variants.items():
         yield f"{name}, no noise", {**GRAM, **settings}, None
@@ -137,12 +143,29 @@ class Fitted:
         self.guarantee, self.up_bytes = ledger.guarantee(), simulation.costs.up_bytes / e.n_users
 
     def by_user(self, on: Part) -> dict[str, np.ndarray]:
-        """Every metric of every user with a held-out item."""
+        """Every metric of every user with a held-out item; counts in `recommended` how often each item is listed."""
         e = self.experiment
         evaluator, message = Evaluator(e.parts, PROTOCOL, on), e.server.public()
+        self.users, self.recommended = evaluator.users, np.zeros(e.parts.train.n_items, dtype=np.int64)
         for users in torch.split(torch.from_numpy(evaluator.users), _SCORED_AT_ONCE):
-            evaluator.add(users.numpy(), e.clients.score(users, message.addressed_to(users), None, None).numpy())
+            scores = e.clients.score(users, message.addressed_to(users), None, None)
+            evaluator.add(users.numpy(), scores.numpy())
+            unseen = scores.clone()
+            rows = torch.repeat_interleave(torch.arange(len(users)), torch.from_numpy(e.parts.train.counts[users]))
+            unseen[
+                rows, torch.from_numpy(np.concatenate([e.parts.train.of(user) for user in users.tolist()]))
+            ] = -torch.inf
+            self.recommended += np.bincount(unseen.topk(K).indices.flatten().numpy(), minlength=len(self.recommended))
         return {name: evaluator.by_user(name, K) for name in METRICS}
+
+    def groups(self, ndcg: np.ndarray) -> dict[str, float]:
+        """NDCG of users by how many items they have."""
+        lengths = self.experiment.parts.train.counts[self.users]
+        edges = [0, *GROUPS, np.inf]
+        members = {
+            f"under {b:g}" if a == 0 else f"{a:g} and more": (lengths >= a) & (lengths < b) for a, b in pairwise(edges)
+        }
+        return {name: round(float(ndcg[inside].mean()), 4) for name, inside in members.items() if inside.any()}
 
     def head(self, on: Part) -> dict[str, float]:
         """How far the head reaches: held-out items on it, and users with fewer than two training items on it."""
@@ -187,6 +210,9 @@ def measured(label: str, configs: list[ExperimentConfig], parts: Split, on: Part
         "constants": {} if constants is None else {n: getattr(constants, n) for n in constants.__dataclass_fields__},
         "metrics": {name: interval(np.mean([f[name] for f in found], 0)) for name in METRICS},
         "by_seed": {name: [round(float(f[name].mean()), 5) for f in found] for name in METRICS},
+        "decisions": runs[0].experiment.server.decisions if hasattr(server, "decisions") else {},
+        "items_listed": round(float(np.mean([np.count_nonzero(run.recommended) for run in runs]))),
+        "ndcg_by_length": runs[0].groups(np.mean([f["ndcg"] for f in found], 0)),
         "head": {name: round(float(np.mean([h[name] for h in heads])), 4) for name in heads[0]},
         "up_bytes": runs[0].up_bytes,
         "server_cpu_s": [round(run.server_seconds, 3) for run in runs],
@@ -320,7 +346,8 @@ def show(row: Mapping[str, Any]) -> None:
     found = "  ".join(f"{n}@{K} {v:.4f} [{lo:.4f}, {hi:.4f}]" for n, (v, lo, hi) in row["metrics"].items())
     head = " ".join(f"{name} {value:.3f}" for name, value in row["head"].items())
     epsilon, b = row["guarantee"]["epsilon"], row["constants"].get("head", "")
-    print(f"{row['on']} {row['label']:34} {found}  epsilon {epsilon} head {b} {head}", flush=True)
+    listed = f"{row['items_listed']} items listed"
+    print(f"{row['on']} {row['label']:44} {found}  epsilon {epsilon} head {b} {head} {listed}", flush=True)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -207,6 +207,11 @@ class RunResult:
     wall_seconds: float
 
     @property
+    def decisions(self) -> dict[str, float]:
+        """What the method decided by what had been released to it, so that no privacy was spent on choosing."""
+        return dict(getattr(self.server, "decisions", {}))
+
+    @property
     def selected(self) -> Evaluated:
         """The round the protocol reports: the last, or the best on validation by `merit` (the later of equals)."""
         if self.config.protocol.select == "last":
@@ -232,7 +237,7 @@ class Experiment:
         parts: train, validation and test, before any coin: what is evaluated, and what an adversary may know of
             popularity.
         registered: the method.
-        streams: keys of all parties.
+        streams: keys of all parties; from the seed, unless `keys` gives others (a process of a deployment has its own).
         coins: training items of audited users that a coin decided; None where none were put to one.
         trained: `parts` without what the coin dropped: what clients hold.
         server, clients: both halves.
@@ -244,6 +249,7 @@ class Experiment:
 
     config: ExperimentConfig
     parts: Split
+    keys: InitVar[Streams | None] = None
     registered: Method = field(init=False)
     streams: Streams = field(init=False)
     coins: Coins | None = field(init=False)
@@ -252,7 +258,7 @@ class Experiment:
     clients: Clients = field(init=False)
     support: Histories | None = field(init=False)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, keys: Streams | None) -> None:
         self.registered = self.config.registered()
         settings = self.config.settings()
         if self.registered.release == "individual" and self.config.privacy.protection.release == "total":
@@ -280,7 +286,7 @@ class Experiment:
                 f"{self.registered.name} {does}, and protocol.task is {self.config.protocol.task}: set "
                 f"protocol.task={task}, or choose a method or a task of the method that fits"
             )
-        self.streams = Streams.from_seed(self.config.seed)
+        self.streams = keys or Streams.from_seed(self.config.seed)
         self.coins = self._tossed()
         self.trained = self.parts if self.coins is None else self.coins.applied_to(self.parts)
         data = ClientData.from_split(self.trained, self.config.protocol.negatives)

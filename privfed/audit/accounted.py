@@ -6,6 +6,7 @@ one upload, without the amplification that sampling may add over a run.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 from attacks.empirical import EpsilonEstimate, LowerBound, MeasuredEpsilon
@@ -18,25 +19,27 @@ from privfed.privacy.mechanisms import Empty, Exact, Unbounded, mechanism_for, r
 from privfed.updates import Schema
 
 
-def of_one_upload(plan: PrivacyPlan, schema: Schema, population: int) -> float:
-    """Epsilon, at the plan's delta, of one upload of `schema` (or of one sum that it is in), participation known.
+def of_one_draw(plan: PrivacyPlan, asks: Sequence[Schema], population: int) -> float:
+    """Epsilon, at the plan's delta, of one upload to each of these asks (or of the sums it is in), participation known.
 
     Args:
         plan: the privacy plan.
-        schema: blocks of the ask.
-        population: number of users, for whose sum a ring must have room.
+        asks: blocks of every ask, one after the other.
+        population: number of users, for whose sums a ring must have room.
 
     Raises:
         AccountingError: accountants disagree.
     """
-    mechanism = mechanism_for(plan, SchemaSummary.of(schema), population)
-    match mechanism:
-        case Empty():
-            composition = Composition()
-        case Exact() | Unbounded():
-            composition = Composition(reasons=(reason_of(mechanism),), uploads=1, rounds=1)
-        case _:
-            composition = Composition((Releases(mechanism, 1),), uploads=1, rounds=1)
+    mechanisms = [mechanism_for(plan, SchemaSummary.of(ask), population) for ask in asks]
+    spending = [mechanism for mechanism in mechanisms if not isinstance(mechanism, Empty)]
+    reasons = [reason_of(mechanism) for mechanism in spending if isinstance(mechanism, Exact | Unbounded)]
+    bounded = [Releases(mechanism, 1) for mechanism in spending if not isinstance(mechanism, Exact | Unbounded)]
+    if not spending:
+        composition = Composition()
+    elif reasons:
+        composition = Composition(reasons=tuple(dict.fromkeys(reasons)), uploads=len(spending), rounds=1)
+    else:
+        composition = Composition(tuple(bounded), uploads=len(spending), rounds=1)
     return guarantee_for(plan, composition, population).epsilon
 
 

@@ -46,6 +46,7 @@ from attacks import (
 )
 from attacks import Observation as Said
 from privfed.audit.coins import CoinGame, fixed_attack
+from privfed.audit.known_others import filtered
 from privfed.audit.models import SEEN_BY, Published, model_changes, why_no_rows
 from privfed.audit.replaying import Replays, replays
 from privfed.audit.report import POPULARITY, AttackRow, EmpiricalRow, GuaranteeRow, SupportLeak, Tap
@@ -273,6 +274,12 @@ def attack_summed(asked: Inquiry, observations: Sequence[Observation], blocks: I
     return found
 
 
+def attack_filtered(experiment: Experiment, asked: Inquiry, observations: Sequence[Observation]) -> Found:
+    """The coin's game on sums by whoever knows everything else, where uploads have no rows and asks share a clip."""
+    said = filtered(experiment, observations, asked.knowledge) if asked.coin is not None else None
+    return Found() if said is None else Found(replace(asked, games=()).rows(said, "sum", (ALL_ITEMS,), [1]))
+
+
 def attack_models(experiment: Experiment, asked: Inquiry, observations: Sequence[Observation]) -> Found:
     """Every attack that applies on the changes between published models, against everybody who took part in them."""
     blocks, schema = experiment.item_blocks, experiment.server.schema
@@ -356,6 +363,8 @@ def look_at(
         found.add(on_wire.rows, on_wire.empirical)
         summed = attack_summed(asked, tapped("sum"), blocks, experiment.server.schema)
         found.add(summed.rows, summed.empirical)
+    else:
+        found.add(attack_filtered(experiment, asked, tapped("sum")).rows)
     for more in (attack_models(experiment, asked, tapped("model")), attack_shown(experiment, asked, t)):
         found.add(more.rows, more.empirical)
     return found

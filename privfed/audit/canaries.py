@@ -18,6 +18,10 @@ A direction is uniform in the weighted coordinates that clip and noise act on, a
 function of releases alone (and of other people's uploads). So the cosine of a direction that was never inserted has the
 law of `attacks.one_shot` exactly, whichever method and plan: d coordinates, no fit. As many such placebos are read.
 
+A method without a training step whose asks use shares of one clip norm (`Block.share`) is read over all of them: the
+coordinates of a direction lie in every ask, so many that its parts are as long as the shares are, and the clip makes
+them exactly so.
+
 Directions follow from seeds and are made again whenever they are needed, a few clients at a time.
 """
 
@@ -49,6 +53,7 @@ FAR = 1e3
 """Length of a canary's update, in clip norms."""
 
 SMALLEST = 1e-300
+FEWEST_DIMENSIONS = 2
 _READ_AT_ONCE = 64
 _MEMORY = 2**29
 _COPIES = 4
@@ -62,19 +67,26 @@ class CanaryError(ValueError):
 class Directions:
     """Random unit vectors over the real blocks of a schema, in the weighted coordinates that clip and noise act on.
 
+    Where blocks have shares of the clip norm, a direction lies on the first coordinates of each, as many of all as the
+    block has of the clip norm, squared; where they have none, on every coordinate.
+
     Args:
-        schema: of the training step.
+        schema: of the training step, or of all asks of a draw together.
         seed: of all directions.
     """
 
     def __init__(self, schema: Schema, seed: int) -> None:
         self.blocks = {name: block for name, block in schema.items() if block.kind == "real"}
+        self.kept = {name: block.size for name, block in self.blocks.items()}
+        if any(block.share < 1 for block in self.blocks.values()):
+            most = min(block.size / block.share for block in self.blocks.values())
+            self.kept = {name: max(int(most * block.share), 1) for name, block in self.blocks.items()}
         self.seed = seed
 
     @property
     def dimensions(self) -> int:
         """Coordinates of a direction."""
-        return sum(block.size for block in self.blocks.values())
+        return sum(self.kept.values())
 
     def draw(self, numbers: Sequence[int]) -> Float[Tensor, "n dimensions"]:
         """The directions with these numbers."""
@@ -86,15 +98,19 @@ class Directions:
 
     def split(self, flat: Float[Tensor, "n dimensions"]) -> dict[str, Tensor]:
         """Values `[n, *shape]` of every block: without their weights, as clients send them."""
-        pieces = torch.split(flat, [block.size for block in self.blocks.values()], dim=1)
-        return {
-            name: (piece / block.weight).view(-1, *block.shape)
-            for (name, block), piece in zip(self.blocks.items(), pieces, strict=True)
-        }
+        found = {}
+        for (name, block), piece in zip(
+            self.blocks.items(), torch.split(flat, list(self.kept.values()), dim=1), strict=True
+        ):
+            whole = torch.nn.functional.pad(piece / block.weight, (0, block.size - self.kept[name]))
+            found[name] = whole.view(-1, *block.shape)
+        return found
 
     def join(self, values: Mapping[str, Tensor]) -> Float64[Tensor, " dimensions"]:
         """Weighted coordinates of one value `[*shape]` per block."""
-        return torch.cat([values[name].double().flatten() * block.weight for name, block in self.blocks.items()])
+        return torch.cat(
+            [values[name].double().flatten()[: self.kept[name]] * block.weight for name, block in self.blocks.items()]
+        )
 
     def find(self, public: Mapping[str, Tensor]) -> Float64[Tensor, " dimensions"] | None:
         """Weighted coordinates of public parameters; None where they do not go by the names of the blocks."""
@@ -120,11 +136,13 @@ class CanaryClients:
         real: the method's own clients.
         n_users: how many of them there are.
         plan: whose clip decides how long a direction is.
-        step: the training step.
+        step: the training step; None where every step asks for blocks of a direction.
         directions: number j belongs to user `n_users + j`.
     """
 
-    def __init__(self, real: Clients, n_users: int, plan: PrivacyPlan, step: str, directions: Directions) -> None:
+    def __init__(
+        self, real: Clients, n_users: int, plan: PrivacyPlan, step: str | None, directions: Directions
+    ) -> None:
         self.real, self.n_users, self.plan, self.step, self.directions = real, n_users, plan, step, directions
 
     def __getattr__(self, name: str) -> Any:
@@ -141,11 +159,12 @@ class CanaryClients:
         # Members come in ascending order, so canaries are the last of a chunk.
         people, canaries = call.clients[~mine], mine.nonzero().squeeze(1)
         parts = [*perform(self.real, replace(call, clients=people), message).parts] if len(people) else []
-        if step == self.step:
+        if self.step in (None, step):
             values = self.directions.draw((call.clients[canaries] - self.n_users).tolist())
             parts += [
                 Dense(name, canaries, block)
                 for name, block in self.directions.split(values * self.length(call)).items()
+                if name in call.schema
             ]
         return ClientUpdates(call.clients, call.schema, parts)
 
@@ -188,19 +207,19 @@ class OtherUploads:
     Attributes:
         guard: clips like everybody's.
         n_users: users from here on are canaries.
-        step: the training step.
+        step: the training step; None reads every step.
         sums: of every ask since they were last cleared.
     """
 
     guard: ClientGuard
     n_users: int
-    step: str
+    step: str | None
     sums: dict[int, dict[str, Tensor]] = field(default_factory=dict)
 
     def __call__(self, clients: Clients, call: Call, message: Message, updates: ClientUpdates) -> None:
         """See one chunk between training and guard."""
         del clients, message
-        if call.step != self.step:
+        if self.step not in (None, call.step):
             return
         known = copy.deepcopy(updates)
         self.guard.clip_(known, call.clip_norm)
@@ -301,14 +320,17 @@ def run_canaries(
         raise CanaryError(f"{k} canaries cannot show a law: use at least {FEWEST}, better some hundreds")
     experiment = Experiment(config, parts)
     server, registered, plan = experiment.server, experiment.registered, config.privacy
-    directions = Directions(server.schema, seed)
-    if registered.step is None or directions.dimensions < 2:
+    step, schema = registered.step, server.schema
+    if step is None and any(block.share < 1 for block in schema.values()):
+        schema = {name: block for ask in registered.program(server) for name, block in ask.schema.items()}
+    directions = Directions(schema, seed)
+    if (step is None and schema is server.schema) or directions.dimensions < FEWEST_DIMENSIONS:
         raise CanaryError(f"{registered.name} trains no real numbers that a canary could send: audit another method")
     population = experiment.n_users + k
     ledger = Ledger(plan, population)
-    transcript = Transcript(NOBODY, frozenset({"sum"}), step=registered.step)
+    transcript = Transcript(NOBODY, frozenset({"sum"}), step=step)
     simulation = Simulation(
-        CanaryClients(experiment.clients, experiment.n_users, plan, registered.step, directions),
+        CanaryClients(experiment.clients, experiment.n_users, plan, step, directions),
         plan,
         population,
         experiment.streams,
@@ -317,20 +339,20 @@ def run_canaries(
         wire=config.wire,
         transcript=transcript,
     )
-    others = OtherUploads(ClientGuard(plan, experiment.streams), experiment.n_users, registered.step)
+    others = OtherUploads(ClientGuard(plan, experiment.streams), experiment.n_users, step)
     simulation.observers.append(others)
     before = directions.find(server.public().shared)
     filtered, rest = torch.zeros(2, directions.dimensions, dtype=torch.float64)
     opened = 0
     for t in range(config.rounds):
         simulation.run(server, t)
-        for seen in transcript.observations:
-            released = directions.join(seen.tensors)
+        for tensors in _releases([seen.tensors for seen in transcript.observations], step):
+            released = directions.join(tensors)
             filtered.add_(released, alpha=1 / max(float(released @ released), SMALLEST))
             rest.add_(released)
-        for known in others.sums.values():
+            opened += 1
+        for known in _releases(list(others.sums.values()), step):
             rest.sub_(directions.join(known))
-        opened += len(transcript.observations)
         transcript.observations.clear()
         others.sums.clear()
         if progress is not None:
@@ -351,6 +373,11 @@ def run_canaries(
         [Read(audited, tap, found[:k], found[k:]) for (audited, tap, _), found in zip(observed, cosines, strict=True)],
         _noise_left(plan, population, opened),
     )
+
+
+def _releases(asks: Sequence[Mapping[str, Tensor]], step: str | None) -> Sequence[Mapping[str, Tensor]]:
+    """Sums of a round as releases: one for every ask of the training step; without one all asks are one release."""
+    return asks if step is not None or not asks else [{name: sums for ask in asks for name, sums in ask.items()}]
 
 
 def refuse_untestable(plan: PrivacyPlan) -> None:

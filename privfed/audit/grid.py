@@ -340,7 +340,10 @@ def as_run(experiment: Experiment, result: RunResult, name: str, more: Further =
     started = time.perf_counter()
     found = look_at(experiment, result.transcript.joined, config.rounds, result.guarantee)
     by_support, support = attack_supports(experiment, config.rounds, result.costs)
-    empirical = found.empirical + audit_mechanism(config.privacy, experiment.server.schema, experiment.n_users)
+    program = [ask.schema for ask in experiment.registered.program(experiment.server)]
+    empirical = found.empirical + audit_mechanism(
+        config.privacy, experiment.server.schema, experiment.n_users, program=program
+    )
     attributes, undone = [], list[NotRun]()
     if more.attributes and config.method_name != POPULARITY:
         inferred = attack_attributes(experiment, result.transcript.joined)
@@ -364,6 +367,7 @@ def as_run(experiment: Experiment, result: RunResult, name: str, more: Further =
         sampling=config.privacy.sampling.label,
         wire=config.wire,
         lost_rounds=costs.lost_rounds,
+        decisions=result.decisions,
         utility=[
             UtilityRow(part=part, round=selected.round + 1, state=state if trained else "received", **m.model_dump())
             for part, evaluated in selected.results.items()

@@ -19,6 +19,9 @@ below the claim; half the noise, a forgotten clip or a factor of 2 in the sensit
 the claim is measured once more with fresh draws, and the second measurement counts: an audit of many plans must not
 accuse one of them by chance, and a bound that is chosen so still holds with its confidence.
 
+Asks of one draw that use shares of one clip norm (`Block.share`) are tested together: the input lies in all of them, in
+each as far out as its share lets it be, and the claim is that of all.
+
 Noise is the same on every coordinate, so short blocks do, under the names and weights of the method's own. The seed is
 the audit's own: the same plan gives the same row.
 """
@@ -35,7 +38,7 @@ from torch import Tensor
 
 from attacks import clopper_pearson_epsilon, gdp_epsilon
 from attacks.empirical import CONFIDENCE, LowerBound
-from privfed.audit.accounted import beside, of_one_upload
+from privfed.audit.accounted import beside, of_one_draw
 from privfed.audit.report import EmpiricalRow, Tap
 from privfed.data import Histories
 from privfed.federation import Call, Cohort, Streams
@@ -54,7 +57,7 @@ from privfed.privacy import (
     SharedSum,
     draw_cover,
 )
-from privfed.updates import Block, ClientUpdates, Dense, Schema
+from privfed.updates import Block, ClientUpdates, Dense, Schema, share_of
 
 DRAWS = 20_000
 """Draws of each of the two worlds, for each direction."""
@@ -119,6 +122,7 @@ def audit_mechanism(
     schema: Schema,
     population: int,
     *,
+    program: Sequence[Schema] = (),
     draws: int | None = None,
     confidence: float = CONFIDENCE,
     seed: int = 0,
@@ -129,6 +133,8 @@ def audit_mechanism(
         plan: the privacy plan, whose guards are run.
         schema: blocks of the method's training step.
         population: number of users of the run, for whose sums a ring must have room.
+        program: blocks of all asks of a draw; where several use shares of one clip norm, these are tested together,
+            and not `schema`.
         draws: of each world and direction; None takes `DRAWS`, or `SHARE_DRAWS` for noise in shares.
         confidence: probability with which the bound stays below the truth.
         seed: of the randomness.
@@ -137,14 +143,16 @@ def audit_mechanism(
         One row; none where the plan claims nothing about one upload, or (noise inside local training, which no guard
         adds) nothing that can be tested here.
     """
-    rows = _audit(plan, schema, population, draws, confidence, seed)
+    shared = [ask for ask in program if share_of(ask) < 1]
+    asks = shared if len(shared) > 1 else [schema]
+    rows = _audit(plan, asks, population, draws, confidence, seed)
     if all(row.consistent for row in rows):
         return rows
-    return _audit(plan, schema, population, draws, confidence, seed + 1)
+    return _audit(plan, asks, population, draws, confidence, seed + 1)
 
 
 def _audit(
-    plan: PrivacyPlan, schema: Schema, population: int, draws: int | None, confidence: float, seed: int
+    plan: PrivacyPlan, asks: Sequence[Schema], population: int, draws: int | None, confidence: float, seed: int
 ) -> list[EmpiricalRow]:
     """One measurement."""
     protection = plan.protection
@@ -163,48 +171,62 @@ def _audit(
             run, size, audited = _sums_of_shares, 2 * users, "one upload in a sum with noise in shares"
         case _:
             return []
-    if math.isinf(of_one_upload(plan, schema, population)):
+    if math.isinf(of_one_draw(plan, asks, population)):
         return []
-    short = _shortened(plan, schema, size)
-    directions = _directions(plan, short)
+    short = [_shortened(plan, schema, size) for schema in asks]
+    directions = [_everywhere(plan, short)] if len(short) > 1 else [[found] for found in _directions(plan, short[0])]
     if isinstance(protection, DistributedGaussian):
         directions, draws = directions[-1:], draws or SHARE_DRAWS
     streams, alone = Streams.from_seed(seed), 1 - (1 - confidence) / len(directions)
     bounds = []
-    for number, direction in enumerate(directions):
-        blocks = {name: short[name] for name in direction}
-        rig = _Rig(plan, blocks, population, streams, draws or DRAWS, number, direction)
-        bounds.append(_bound(run, rig, alone))
+    for first, direction in zip(range(0, len(directions) * len(short), len(short)), directions, strict=True):
+        rigs = [
+            _Rig(plan, {name: schema[name] for name in part}, population, streams, draws or DRAWS, number, part)
+            for number, (schema, part) in enumerate(zip(short, direction, strict=True), first)
+        ]
+        bounds.append(_bound(run, rigs, alone))
     best = max(bounds, key=lambda bound: bound.epsilon)
     if isinstance(protection, DistributedGaussian):
         best = replace(best, assumes=IN_SHARES)
     tap: Tap = "wire" if size == 1 else "sum"
-    claimed = of_one_upload(plan, short, population)
+    claimed = of_one_draw(plan, short, population)
+    if len(short) > 1:
+        audited = f"{audited}, in each of {len(short)} asks of a draw"
     return [beside(claimed, best, confidence, audited, tap, "upload", plan.neighbours)]
 
 
-def _bound(run: Callable[[_Rig], Worlds], rig: _Rig, confidence: float) -> LowerBound:
-    """Of one direction, by the estimator that fits the law of the noise."""
-    here, there = run(rig)
-    delta, length = rig.plan.delta, math.hypot(*rig.direction.values())
-    if isinstance(rig.plan.protection, LocalLaplace):
+def _bound(run: Callable[[_Rig], Worlds], rigs: Sequence[_Rig], confidence: float) -> LowerBound:
+    """Of one direction through every ask, by the estimator that fits the law of the noise."""
+    plan, seen = rigs[0].plan, [(rig.direction, *run(rig)) for rig in rigs]
+    worlds = [[(both[i][name], at) for at_of, *both in seen for name, at in at_of.items()] for i in range(2)]
+    length = math.hypot(*(at for _, at in worlds[0]))
+    if isinstance(plan.protection, LocalLaplace):
         # Where every coordinate lies beyond that of the input, both densities stand in the ratio e^epsilon0.
-        scores = [np.min([world[name] - at for name, at in rig.direction.items()], axis=0) for world in (here, there)]
-        return clopper_pearson_epsilon(*scores, delta=delta, threshold=0.0, confidence=confidence)
-    scores = [sum(world[name] * (at / length) for name, at in rig.direction.items()) for world in (here, there)]
-    middle = length / 2 if rig.plan.protection.release == "total" else 0.0
-    return gdp_epsilon(*scores, delta=delta, threshold=middle, confidence=confidence)
+        scores = [np.min([values - at for values, at in world], axis=0) for world in worlds]
+        return clopper_pearson_epsilon(*scores, delta=plan.delta, threshold=0.0, confidence=confidence)
+    scores = [sum(values * (at / length) for values, at in world) for world in worlds]
+    middle = length / 2 if plan.protection.release == "total" else 0.0
+    return gdp_epsilon(*scores, delta=plan.delta, threshold=middle, confidence=confidence)
 
 
 def _shortened(plan: PrivacyPlan, schema: Schema, size: int) -> dict[str, Block]:
-    """Blocks of `size` coordinates: all of them under a clip per block, else the last and the first of each weight."""
+    """Blocks of `size` coordinates: all of them where each has a clip or share, else last and first of each weight."""
     real = {name: block for name, block in schema.items() if block.kind == "real"}
     clip = plan.protection.clip
-    if clip is None or clip.per_block is None:
+    shared = any(block.share < 1 for block in real.values())
+    if not shared and (clip is None or clip.per_block is None):
         first = {block.weight: name for name, block in reversed(real.items())}
         kept = {*first.values(), list(real)[-1]}
         real = {name: block for name, block in real.items() if name in kept}
     return {name: replace(block, shape=(size,)) for name, block in real.items()}
+
+
+def _everywhere(plan: PrivacyPlan, asks: Sequence[Schema]) -> list[Direction]:
+    """For every ask its part of one direction through all of them: as long as its share of the clip norm."""
+    return [
+        {name: at * math.sqrt(share_of(schema)) for name, at in _directions(plan, schema)[-1].items()}
+        for schema in asks
+    ]
 
 
 def _directions(plan: PrivacyPlan, schema: Schema) -> list[Direction]:

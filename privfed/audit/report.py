@@ -405,7 +405,8 @@ class Run(_Row):
     `wire` says how closely the wire was simulated, `lost_rounds` how many rounds were too small to be opened.
     `support` is null where no rows are sent behind a hidden sum and no history is public. `coins` counts the training
     interactions of audited users that a coin kept or dropped before training. `ledger` holds the events
-    that epsilon was computed from, and `not_run` what could not be done to this run.
+    that epsilon was computed from, and `not_run` what could not be done to this run. `decisions` are choices that the
+    method made by what had been released to it already.
     """
 
     run_id: str
@@ -431,6 +432,7 @@ class Run(_Row):
     wall: Wall
     peak_rss_bytes: int
     clipped_fraction: Number | None = None
+    decisions: dict[str, Number] = {}
 
 
 class Spread(_Row):

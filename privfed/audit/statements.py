@@ -285,6 +285,13 @@ def _limits(report: AuditReport) -> list[str]:
         for run in report.runs
         if run.lost_rounds
     ]
+    limits += [
+        f"{words.named(words.METHODS, run.method)}, {words.setting(run.setting)}, seed {run.seed}, chose by what had been "
+        "released to it already, which costs no further privacy: "
+        f"{', '.join(f'{name} {value:.3g}' for name, value in run.decisions.items())}."
+        for run in report.runs
+        if run.decisions
+    ]
     wires = sorted({run.wire for run in report.runs})
     limits.append(f"The wire was simulated as: {', '.join(f'{wire} ({_WIRES[wire]})' for wire in wires)}.")
     limits += shared_caveats(report)

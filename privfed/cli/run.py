@@ -135,6 +135,9 @@ def run(
     )
     if lost := result.costs.lost_rounds:
         screen.result(f"Warning: {lost} of {chosen.rounds} rounds had too few clients and were not opened.")
+    if decided := result.decisions:
+        said = ", ".join(f"{name} {value:.4g}" for name, value in decided.items())
+        screen.explain(f"Decided by what had been released already, at no further cost of privacy: {said}.")
     if result.test.warning:
         screen.result(f"Warning: {result.test.warning}")
     files = training.files(out)
@@ -158,6 +161,7 @@ def run(
             "wire": chosen.wire,
             "lost_rounds": result.costs.lost_rounds,
             "clipped_fraction": result.clipped_fraction,
+            "decisions": result.decisions,
             "cpu_seconds": result.cpu_seconds,
             "up_bytes": result.costs.up_bytes,
             "down_bytes": result.costs.down_bytes,

@@ -1,5 +1,6 @@
 """What a plan tells a server about the sums that it will get: public numbers, so that it can allow for the noise."""
 
+import math
 from dataclasses import dataclass
 
 
@@ -17,3 +18,13 @@ class NoisySums:
     clients: float
     clip_norm: float | None = None
     deviation: float = 0.0
+
+    @property
+    def unit(self) -> float:
+        """The norm that unit vectors are sent with, so that no clip touches them: the clip norm, 1 without one."""
+        return 1.0 if self.clip_norm is None else self.clip_norm
+
+    @property
+    def mu(self) -> float:
+        """The length of a whole upload over the noise on a sum; inf where sums are exact."""
+        return math.inf if self.deviation == 0 else self.unit / self.deviation

@@ -37,6 +37,7 @@ class Purpose(IntEnum):
     SHARE = 8
     RUN = 9
     COVER = 10
+    THINNING = 11
 
 
 _WORDS_PER_BLOCK, _SLACK, _CACHED_CONTEXTS = 4, 15, 100_000
@@ -78,6 +79,18 @@ class Streams:
         label = b"privfed outsider" + world.to_bytes(8, "little", signed=True)
         own = cls(hashlib.sha256(label).digest(), simulated=True)
         own._public = known._key_stream(PUBLIC)
+        return own
+
+    @classmethod
+    def of_party(cls, root: bytes, public: bytes) -> "Streams":
+        """Keys of one party of a deployment: its own from a secret root, and the public one that all parties share.
+
+        Args:
+            root: 32 secret bytes from the operating system.
+            public: 32 bytes that every party knows.
+        """
+        own = cls(root, simulated=False)
+        own._public = cls(public, simulated=False)._key_stream(PUBLIC)
         return own
 
     def words(

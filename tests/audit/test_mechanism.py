@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privfed.audit import mechanism
-from privfed.audit.accounted import of_a_run, of_one_upload
+from privfed.audit.accounted import of_a_run, of_one_draw
 from privfed.audit.mechanism import audit_mechanism
 from privfed.audit.report import GuaranteeRow
 from privfed.privacy import ClientGuard, PrivacyPlan, RandomisedResponse, RingCode, ServerGuard
@@ -250,5 +250,5 @@ def test_replacing_a_history_by_another_takes_two_steps():
 
 
 def test_an_upload_of_nothing_costs_nothing():
-    assert of_one_upload(PrivacyPlan.parse(CENTRAL), {}, USERS) == 0
-    assert of_one_upload(PrivacyPlan.parse("none"), REAL, USERS) == math.inf
+    assert of_one_draw(PrivacyPlan.parse(CENTRAL), [{}], USERS) == 0
+    assert of_one_draw(PrivacyPlan.parse("none"), [REAL], USERS) == math.inf

@@ -16,15 +16,17 @@ from privfed.evaluation import Protocol
 from privfed.experiment import Experiment, ExperimentConfig, TapConfig
 from privfed.federation import Call, NoisySums, Streams
 from privfed.methods import Facts, method
-from privfed.methods.private_gram import Constants, PrivateGramConfig
+from privfed.methods.private_gram import Constants, NoFeaturesError, PrivateGramConfig, Shown
 from privfed.models.gram.content import Content
-from privfed.models.gram.estimate import Estimator
+from privfed.models.gram.estimate import Evidence, Recipe
 from privfed.privacy import ClientGuard, PlanError, PrivacyPlan, forecast, plan_for_target
 from privfed.updates import ClientUpdates, packed_size, unpacked
 
 HEAD = 40
 CENTRAL = "central-gaussian:clip_norm=1,noise_multiplier=2,delta=0.001"
 VARIANTS = {"long": True, "short": False}
+PLAIN = {"head": HEAD, "histories": "long", "least_items": 0, "select": False}
+"""A head that small populations would not get, and nothing decided by what was released."""
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +40,7 @@ def described(small_split):
 
 def experiment(split, plan="none:release=total", wire="exact", seed=4, rounds=1, chunk=None, **settings):
     config = ExperimentConfig(
-        data="synthetic-tests", method={"name": "private-gram", "head": HEAD, **settings},
+        data="synthetic-tests", method={"name": "private-gram", **PLAIN, **settings},
         privacy=PrivacyPlan.parse(plan), protocol=Protocol(k=(5,), state="received"), rounds=rounds, seed=seed,
         taps=TapConfig(places=("sum",)), wire=wire, chunk=chunk, checkpoint_every=1, evaluate_every=1,
     )  # fmt: skip
@@ -233,7 +235,8 @@ def test_the_ledger_charges_two_multipliers_of_one_draw_and_reads_them_back(smal
     e.run(tmp_path)
     header, *entries = [json.loads(line) for line in (tmp_path / "ledger.jsonl").read_text().splitlines()]
     asks = [(entry["draw"], entry["step"], entry["share"]) for entry in entries]
-    assert asks == [(0, "popularity", 0.1), (0, "gram", 0.9)]
+    share = e.server.constants.share
+    assert asks == [(0, "popularity", share), (0, "gram", 1 - share)]
     assert header["plan"]["protection"]["noise_multiplier"] == 2
     multipliers = [entry["mechanism"]["noise_multiplier"] for entry in entries]
     assert multipliers == pytest.approx([2 / math.sqrt(0.1), 2 / math.sqrt(0.9)])
@@ -300,11 +303,11 @@ def test_the_ring_path_is_the_float_path_up_to_quantisation(described, histories
         torch.testing.assert_close(run.sums[step].double(), exact(run.e, step), rtol=0, atol=1e-5)
     direct = run.e.server
     diagonal = VARIANTS[histories]
-    estimator = Estimator(45, 0.0, diagonal, smoothing=0.6, threshold=None if diagonal else 0.6)
     head = direct.state()["head"].numpy()
     popularity = np.maximum(exact(run.e, "popularity")[:, 0].numpy(), 0.5)[head]
     gram = unpacked(exact(run.e), HEAD, diagonal=diagonal).numpy()
-    wanted = estimator.weights(gram, popularity, Content.of(direct.features, head, 6.0))
+    evidence = Evidence(gram, popularity, 45, 0.0, Content.of(direct.features, head, 6.0), diagonal)
+    wanted = evidence.weights(Recipe(smoothing=0.6, threshold=None if diagonal else 0.6))
     np.testing.assert_allclose(direct.state()["weights"].numpy(), wanted, rtol=0, atol=5e-3)
 
 
@@ -351,10 +354,10 @@ def test_without_metadata_histories_are_damped_from_epsilon_4(users):
 
 
 @pytest.mark.parametrize(("shape", "ends"), [((1372, 7957), (0.29, 0.12)), ((1892, 17632), (0.37, 0.16))])
-def test_short_histories_give_large_catalogues_more_popularity(shape, ends):
-    found = [constants(shape, e, content=False, histories="short").share for e in (1, 8)]
+def test_large_catalogues_give_popularity_more(shape, ends):
+    found = [constants(shape, e, content=False).share for e in (1, 8)]
     assert found == pytest.approx(ends, abs=0.006)
-    assert constants(ML_1M, 8, content=False, histories="short").share == 0.1
+    assert constants(ML_1M, 8, content=False).share == 0.1
 
 
 def test_settings_overrule_the_rule_and_shares_add_up_to_one():
@@ -469,6 +472,94 @@ def test_it_beats_popularity_without_noise(small_split):
 
 
 # ---- rounds and checkpoints
+
+
+# ---- what is decided inside the budget
+
+
+def test_histories_are_short_where_their_mean_root_length_is_small(small_split):
+    for deviation, margin in ((0.0, 1e-4), (2.0, 4 * 2 * math.sqrt(70) / 45)):
+        plan = "none:release=total" if deviation == 0 else CENTRAL
+        server = ran(small_split, plan, wire="law", histories="auto").server
+        lengths = np.sqrt(small_split.train.counts)
+        assert server.decisions["mean root of history lengths"] == pytest.approx(lengths.mean(), abs=4 * margin)
+    assert Shown(4.9, 100).short(PrivateGramConfig())
+    assert not Shown(5.1, 100).short(PrivateGramConfig())
+    assert Shown(5.1, 100).short(PrivateGramConfig(histories="short"))
+
+
+def test_the_second_ask_has_a_diagonal_only_where_histories_are_long(small_split):
+    for histories in ("auto", "long"):
+        run = ran(small_split, CENTRAL, wire="law", histories=histories)
+        long = histories == "long" or run.server.decisions["mean root of history lengths"] >= 5
+        assert len(run.sums["gram"]) == packed_size(HEAD, diagonal=long)
+        assert run.result.guarantee.epsilon == pytest.approx(
+            ran(small_split, CENTRAL, wire="law").result.guarantee.epsilon
+        )
+
+
+def test_items_stand_out_of_noise_or_do_not():
+    noise = torch.from_numpy(np.random.default_rng(0).normal(size=20_000) * 3)
+    assert abs(Shown.of(noise, 1000, 3.0).standing_out) < 25
+    noise[:60] += 30
+    assert abs(Shown.of(noise, 1000, 3.0).standing_out - 60) < 25
+    assert Shown.of(torch.tensor([0.0, 0.5, 2.0]), 10, 0.0).standing_out == 2
+
+
+@pytest.mark.parametrize("wire", ["law", "exact"])
+def test_a_head_that_noise_hides_makes_popularity_more_exact_instead(small_split, wire):
+    run = ran(small_split, CENTRAL, wire=wire, least_items=71)
+    assert "gram" not in run.sums
+    assert not len(run.server.state()["head"])
+    first, second = (o.tensors["popularity"][:, 0].double() for o in run.result.transcript.joined("sum"))
+    share = run.server.constants.share
+    order = (share * first + (1 - share) * second).argsort(descending=True)
+    scores = run.clients.score(torch.arange(3), run.server.public(), None, None)
+    assert all(row.argsort(descending=True).equal(order) for row in scores)
+    assert run.result.guarantee.epsilon == pytest.approx(ran(small_split, CENTRAL, wire=wire).result.guarantee.epsilon)
+    noise = (share * first + (1 - share) * second - exact(run.e, "popularity")[:, 0]).numpy()
+    assert noise.std() == pytest.approx(2, rel=4 / math.sqrt(2 * 70))
+
+
+def test_the_choice_changes_nothing_that_was_asked_and_is_reported(described):
+    settled, chosen = (ran(described, CENTRAL, wire="law", select=select) for select in (False, True))
+    assert settled.sums["gram"].equal(chosen.sums["gram"])
+    assert settled.result.guarantee.epsilon == chosen.result.guarantee.epsilon
+    assert chosen.server.decisions["recipes compared"] >= 7
+    assert chosen.result.decisions == chosen.server.decisions
+    again = ran(described, CENTRAL, wire="law", select=True)
+    assert again.server.state()["weights"].equal(chosen.server.state()["weights"])
+
+
+def test_without_noise_there_is_nothing_to_judge_with(described):
+    assert "recipes compared" not in ran(described, select=True).server.decisions
+
+
+# ---- beyond the head
+
+
+def test_items_outside_the_head_are_ranked_by_content(described):
+    run = ran(described, CENTRAL, wire="law", beyond_head="content")
+    plain = ran(described, CENTRAL, wire="law")
+    state = run.server.state()
+    assert sorted([*state["head"].tolist(), *state["beyond"].tolist()]) == list(range(70))
+    users = torch.arange(45)
+    found, behind = (r.clients.score(users, r.server.public(), None, None) for r in (run, plain))
+    head, beyond = state["head"], state["beyond"]
+    assert found[:, head].equal(behind[:, head])
+    y = torch.from_numpy(naive_centred(described.train, run.server))
+    owned = torch.tensor([sum(int(i) in set(described.train.of(u).tolist()) for i in head) for u in range(45)])
+    wanted = owned.clamp(min=1)[:, None] * state["beyond_shares"] + y @ state["beyond_weights"].double().T
+    torch.testing.assert_close(found[:, beyond].double()[owned > 0], wanted[owned > 0], rtol=1e-4, atol=1e-4)
+    assert (behind[:, beyond].amax(1) < behind[:, head].amin(1)).all()
+
+
+def test_content_outside_the_head_needs_features(small_split):
+    with pytest.raises(NoFeaturesError, match="beyond_head"):
+        experiment(replace(small_split, item_info=None), CENTRAL, beyond_head="content")
+
+
+# ---- rounds
 
 
 def test_later_rounds_ask_for_nothing(small_split):

@@ -14,8 +14,8 @@ shrinkage of eigenpairs.
 
 from privfed.methods.method import Method
 from privfed.methods.private_gram.clients import PrivateGramClients
-from privfed.methods.private_gram.config import Constants, PrivateGramConfig
-from privfed.methods.private_gram.server import PrivateGramServer
+from privfed.methods.private_gram.config import Constants, PrivateGramConfig, Shown
+from privfed.methods.private_gram.server import NoFeaturesError, PrivateGramServer
 
 METHOD = Method(
     name="private-gram",
@@ -34,4 +34,12 @@ METHOD = Method(
     item_block=None,
 )
 
-__all__ = ["METHOD", "Constants", "PrivateGramClients", "PrivateGramConfig", "PrivateGramServer"]
+__all__ = [
+    "METHOD",
+    "Constants",
+    "NoFeaturesError",
+    "PrivateGramClients",
+    "PrivateGramConfig",
+    "PrivateGramServer",
+    "Shown",
+]

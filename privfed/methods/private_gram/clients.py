@@ -15,14 +15,13 @@ from torch import Tensor
 
 from privfed.federation import Call, Message, PrivateHalves, PrivateState, Streams
 from privfed.methods.client_data import ClientData
+from privfed.methods.popular_head import HEAD, ORDER, WITHIN, on_head, over_catalogue, unit_histories
 from privfed.methods.private_gram.config import PrivateGramConfig
-from privfed.methods.private_gram.server import GRAM, HEAD, ORDER, POPULARITY, SCALE, SHARES, WEIGHTS
+from privfed.methods.private_gram.server import BEYOND, BEYOND_SHARES, BEYOND_WEIGHTS, GRAM, SCALE, SHARES, WEIGHTS
 from privfed.methods.vae_clients import UserRows
-from privfed.updates import ClientUpdates, Rows, Symmetric
+from privfed.updates import ClientUpdates, Symmetric, packed_size
 from privfed.updates.symmetric import squared_norms
 
-_WITHIN = 1 - 2.0**-22
-"""A few units in the last place below 1, so that a vector of this norm is within its clip norm after rounding too."""
 _MOST_LIFTED = 1.5
 
 
@@ -31,19 +30,20 @@ class PrivateGramClients(PrivateHalves):
 
     def __init__(self, config: PrivateGramConfig, data: ClientData, streams: Streams) -> None:  # noqa: ARG002
         self.rows = UserRows(data.positives)
-        self.diagonal = config.histories == "long"
         self.private = PrivateState({})
 
     def popularity(self, call: Call, message: Message) -> ClientUpdates:  # noqa: ARG002
         """The unit vector along the own items: 1 over the root of how many there are, for each."""
-        mine = self.rows.of(call.clients)
-        values = (_WITHIN / mine.counts.double().sqrt())[mine.owner].float().unsqueeze(1)
-        return ClientUpdates(call.clients, call.schema, [Rows(POPULARITY, mine.owner, mine.items, values)])
+        return unit_histories(self.rows.of(call.clients), call)
 
     def gram(self, call: Call, message: Message) -> ClientUpdates:
-        """The outer product of the centred history, of norm 1; nothing of a device whose history says nothing."""
+        """The outer product of the centred history, of norm 1; nothing of a device whose history says nothing.
+
+        Whether the diagonal is part of it shows in the size of the block.
+        """
         centred = self._centred(call.clients, message)[0]
-        part = Symmetric(GRAM, torch.arange(len(centred)), self._weights(centred), centred, self.diagonal)
+        diagonal = call.schema[GRAM].size == packed_size(centred.shape[1])
+        part = Symmetric(GRAM, torch.arange(len(centred)), _weights(centred, diagonal=diagonal), centred, diagonal)
         return ClientUpdates(call.clients, call.schema, [part])
 
     def score(
@@ -55,37 +55,35 @@ class PrivateGramClients(PrivateHalves):
     ) -> Float[Tensor, "clients c"]:
         """Predictions from the own whole history on the head, popularity below it."""
         shared = message.shared
-        order = shared[ORDER].expand(len(clients), -1)
         if not len(shared[HEAD]):
+            order = shared[ORDER].expand(len(clients), -1)
             return order if candidates is None else torch.gather(order, 1, candidates)
         centred, owned = self._centred(clients, message)
-        owned = owned.unsqueeze(1)
-        head = owned.clamp(min=1) * shared[SHARES] + (centred @ shared[WEIGHTS].T) / shared[SCALE]
-        scores = head.amin(1, keepdim=True) - 2 + order
-        scores[:, shared[HEAD]] = head
-        scores = torch.where(owned > 0, scores, order)
+        known = owned.clamp(min=1).unsqueeze(1)
+        head = known * shared[SHARES] + (centred @ shared[WEIGHTS].T) / shared[SCALE]
+        scores = over_catalogue(head, owned, shared[HEAD], shared[ORDER])
+        if len(shared[BEYOND]):
+            beyond = known * shared[BEYOND_SHARES] + centred @ shared[BEYOND_WEIGHTS].T
+            scores[:, shared[BEYOND]] = torch.where(owned.unsqueeze(1) > 0, beyond, scores[:, shared[BEYOND]])
         return scores if candidates is None else torch.gather(scores, 1, candidates)
 
     def _centred(
         self, clients: Int64[Tensor, " clients"], message: Message
-    ) -> tuple[Float[Tensor, "clients side"], Float[Tensor, " clients"]]:
+    ) -> tuple[Float[Tensor, "clients side"], Int64[Tensor, " clients"]]:
         """The vector y of every client, and how many of its items are on the head."""
         head, shares, scale = (message.shared[name] for name in (HEAD, SHARES, SCALE))
-        mine = self.rows.of(clients)
-        place = torch.full((mine.n_items,), -1)
-        place[head] = torch.arange(len(head))
-        at = place[mine.items]
-        on_head = at >= 0
+        mine = on_head(self.rows.of(clients), head)
         own = torch.zeros(len(clients), len(head))
-        own[mine.owner[on_head], at[on_head]] = 1
-        owned = torch.bincount(mine.owner[on_head], minlength=len(clients)).float()
+        own[mine.owner, mine.items] = 1
+        owned = mine.counts
         return (own - (owned.unsqueeze(1) * shares).clamp(max=1)).mul_(scale), owned
 
-    def _weights(self, centred: Float[Tensor, "clients side"]) -> Float64[Tensor, " clients"]:
-        """What y y^T is multiplied by for a norm of 1 (or less); 0 for y = 0."""
-        whole = squared_norms(centred).sqrt()
-        weights = _WITHIN / whole
-        if not self.diagonal:
-            left = squared_norms(centred, diagonal=False).sqrt()
-            weights = torch.minimum(_WITHIN / left, _MOST_LIFTED / whole)
-        return torch.where(whole > 0, weights, 0.0)
+
+def _weights(centred: Float[Tensor, "clients side"], *, diagonal: bool) -> Float64[Tensor, " clients"]:
+    """What y y^T is multiplied by for a norm of 1 (or less); 0 for y = 0."""
+    whole = squared_norms(centred).sqrt()
+    weights = WITHIN / whole
+    if not diagonal:
+        left = squared_norms(centred, diagonal=False).sqrt()
+        weights = torch.minimum(WITHIN / left, _MOST_LIFTED / whole)
+    return torch.where(whole > 0, weights, 0.0)

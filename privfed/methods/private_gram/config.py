@@ -1,16 +1,20 @@
 """Settings of `private-gram`, and the rule that turns public numbers into everything that is not set.
 
-No constant is chosen by looking at the data of the run. They follow from n (clients in a sum), m (items) and mu, the
-inverse noise multiplier of the whole run: two data sets that differ in one user are told apart as two unit Gaussians at
-distance mu are. The rule was fixed on the validation part of MovieLens-1M (long histories) and, for
-short ones, on those of five data sets; that choice is outside epsilon.
+No constant is chosen by looking at the data of the run outside the budget. They follow from n (clients in a sum),
+m (items) and mu, the inverse noise multiplier of the whole run: two data sets that differ in one user are told apart as
+two unit Gaussians at distance mu are. What depends on the data is decided by what was released already: whether
+histories are long or short, and whether the head is known well enough, by the popularity of items; how weights are made
+by two halves of the Gram matrix (`models/gram/choosing`). The rule itself was fixed on the validation parts of
+MovieLens-1M and five other data sets; that choice is outside epsilon.
 """
 
 import math
 from dataclasses import dataclass
 from typing import Literal
 
+from jaxtyping import Float
 from pydantic import Field
+from torch import Tensor
 
 from privfed.federation import NoisySums
 from privfed.methods.method import MethodConfig
@@ -20,21 +24,41 @@ _HEAD_WITH_CONTENT, _HEAD_ALONE = 10.0, 7.0
 _DAMPING, _DAMPED_FROM = 0.25, 0.75
 _SMOOTHING = 0.6
 _SHARE, _LARGEST_SHARE = 0.1, 0.5
+_SHORT = 5.0
+"""Mean root of the number of items in a history below which histories are short: about 25 items."""
+_STANDS_OUT, _BY_CHANCE = 3.0, 0.00135
+"""Standard deviations above zero, and how many of noise alone are there."""
 
 
 class PrivateGramConfig(MethodConfig):
     """Settings; null follows the rule."""
 
-    histories: Literal["long", "short"] = Field(
-        "long",
-        description="long: the whole outer product of a unit history; short: its off-diagonal part, more budget for "
-        "the popularity of large catalogues, and single pairs that stand out",
+    histories: Literal["auto", "long", "short"] = Field(
+        "auto",
+        description="long: the whole outer product of a unit history; short: its off-diagonal part, and single pairs "
+        "that stand out; auto: by the mean length of histories that the released popularity shows",
     )
     metadata: bool = Field(
         default=True, description="use public genres and years of the items where the data have them"
     )
     popularity_share: float | None = Field(
         None, gt=0, le=1, description="share of mu^2 for the popularity of items; 1 asks for nothing else"
+    )
+    least_items: int = Field(
+        40,
+        ge=0,
+        description="items that must stand out of the noise on popularity; with fewer, the rest of the budget makes "
+        "popularity more exact and there is no Gram matrix",
+    )
+    select: bool = Field(
+        default=True,
+        description="choose content, smoothing, pairs and how much of the head is used by how well weights from one "
+        "half of the release predict the other; false: as set or by the rule",
+    )
+    beyond_head: Literal["popularity", "content"] = Field(
+        "popularity",
+        description="how items outside the head are ranked: behind it, by popularity; or among it, by content alone, "
+        "which makes the download larger (features are needed)",
     )
     head: int | None = Field(None, ge=2, description="most popular items whose Gram matrix is asked for")
     largest_head: int = Field(2048, ge=2, description="what the head may not exceed, however little noise there is")
@@ -55,17 +79,13 @@ class Constants:
         share: of mu^2 that popularity gets, and the Gram matrix what is left; 1 where there is no Gram matrix.
         head: B, items of the Gram matrix; 0 where there is none.
         damping: a.
-        smoothing: rho.
-        diagonal: whether the diagonal is sent.
-        threshold: of single pairs; None adds none.
+        smoothing: rho, where it is not chosen.
     """
 
     share: float
     head: int
     damping: float
     smoothing: float
-    diagonal: bool
-    threshold: float | None
 
     @classmethod
     def of(cls, config: PrivateGramConfig, sums: NoisySums, items: int, *, content: bool) -> "Constants":
@@ -77,13 +97,10 @@ class Constants:
             items: m.
             content: whether public features are used.
         """
-        mu = mu_of(sums)
-        reach = sums.clients * mu
-        long = config.histories == "long"
+        mu, reach = sums.mu, sums.clients * sums.mu
         share = config.popularity_share
         if share is None:
-            wanted = _SHARE if long else _SHARE * math.sqrt(items / (2 * reach))
-            share = min(max(wanted, _SHARE), _LARGEST_SHARE)
+            share = min(max(_SHARE * math.sqrt(items / (2 * reach)), _SHARE), _LARGEST_SHARE)
         factor = _HEAD_WITH_CONTENT if content else _HEAD_ALONE
         wide = config.largest_head if math.isinf(mu) else max(_SMALLEST_HEAD, round(factor * math.sqrt(reach)))
         head = min(wide, config.largest_head) if config.head is None else config.head
@@ -93,16 +110,28 @@ class Constants:
             head=0 if share == 1 else max(min(head, items - 1), 1),
             damping=(_DAMPING if damped else 0.0) if config.damping is None else config.damping,
             smoothing=(_SMOOTHING if content else 0.0) if config.smoothing is None else config.smoothing,
-            diagonal=long,
-            threshold=None if long else config.threshold,
         )
 
 
-def mu_of(sums: NoisySums) -> float:
-    """1 / (noise on a sum over the length of a whole upload); inf where sums are exact."""
-    return math.inf if sums.deviation == 0 else unit_of(sums) / sums.deviation
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What the released popularity shows of a run, privacy already paid.
 
+    Attributes:
+        root_length: mean over users of the root of how many items they have.
+        standing_out: items that are more popular than noise can make them.
+    """
 
-def unit_of(sums: NoisySums) -> float:
-    """The norm that a unit vector is sent with, so that no clip has to touch it: the clip norm; 1 without a clip."""
-    return 1.0 if sums.clip_norm is None else sums.clip_norm
+    root_length: float
+    standing_out: int
+
+    @classmethod
+    def of(cls, popularity: Float[Tensor, " items"], clients: float, deviation: float) -> "Shown":
+        """Read the noisy sum of unit histories of so many clients."""
+        above = int((popularity > _STANDS_OUT * deviation).sum())
+        by_chance = _BY_CHANCE * len(popularity) if deviation else 0.0
+        return cls(float(popularity.sum()) / max(clients, 1.0), round(above - by_chance))
+
+    def short(self, config: PrivateGramConfig) -> bool:
+        """Whether histories are short."""
+        return config.histories == "short" or (config.histories == "auto" and self.root_length < _SHORT)

@@ -4,25 +4,33 @@ Each block's weight makes a unit vector as long as its share of the clip norm le
 of unit vectors, with noise of standard deviation 1 / (mu sqrt(share)).
 """
 
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from privfed.data.item_features import item_features
-from privfed.federation import Cohort, Federation, Message, NoisySums, Streams
+from privfed.federation import SERVER, Cohort, Federation, Message, NoisySums, Purpose, Streams
 from privfed.methods.method import Facts, PlannedAsk
-from privfed.methods.private_gram.config import Constants, PrivateGramConfig, unit_of
+from privfed.methods.popular_head import HEAD, ORDER, POPULARITY, PopularHead, unit_block
+from privfed.methods.private_gram.config import Constants, PrivateGramConfig, Shown
+from privfed.models.gram.choosing import Choice, choose
 from privfed.models.gram.content import Content
-from privfed.models.gram.estimate import Estimator
+from privfed.models.gram.estimate import Evidence, Recipe
 from privfed.updates import Block, Schema, packed_size, unpacked
 
-POPULARITY, GRAM = "popularity", "gram"
-HEAD, SHARES, SCALE, WEIGHTS, ORDER = "head", "shares", "scale", "weights", "order"
+GRAM = "gram"
+SHARES, SCALE, WEIGHTS = "shares", "scale", "weights"
+BEYOND, BEYOND_SHARES, BEYOND_WEIGHTS = "beyond", "beyond_shares", "beyond_weights"
 _FLOOR = 0.5
+_CONTENT_ALONE = 0.5
+"""How far content is believed of items about which histories say nothing."""
+
+
+class NoFeaturesError(ValueError):
+    """Items outside the head were to be ranked by content, and there is none."""
 
 
 class PrivateGramServer:
@@ -30,26 +38,39 @@ class PrivateGramServer:
 
     Attributes:
         constants: of the run.
-        schemas: of the two asks, one after the other; without a Gram matrix there is only the first.
+        schemas: of the two asks, one after the other, the second as large as it can be; without a Gram matrix there is
+            only the first.
         schema: of the last ask.
-        tensors: all that devices download: head, popularity on the head, damping, weights, and the order of all items.
+        tensors: all that devices download: head, popularity on the head, damping, weights, and the order of all items;
+            for items outside the head, where content ranks them, which those are, their popularity and weights.
+        decisions: what was decided by what had been released; empty before the round.
+
+    Raises:
+        NoFeaturesError: content is to rank items outside the head, and no feature of an item is known.
     """
 
-    def __init__(self, config: PrivateGramConfig, facts: Facts, streams: Streams) -> None:  # noqa: ARG002
-        self.config, self.items = config, facts.n_items
+    def __init__(self, config: PrivateGramConfig, facts: Facts, streams: Streams) -> None:
+        self.config, self.items, self.streams = config, facts.n_items, streams
         self.sums = facts.sums or NoisySums(facts.n_users)
         self.features = item_features(facts.item_info) if config.metadata else None
+        if config.beyond_head == "content" and self.features is None:
+            raise NoFeaturesError(
+                "private-gram is to rank items outside the head by content, and the data name no genre or year of any "
+                "item: set beyond_head to popularity, or describe the items"
+            )
         self.constants = Constants.of(config, self.sums, facts.n_items, content=self.features is not None)
         self.schemas = self._schemas()
         self.schema = self.schemas[-1]
         side = self.constants.head
         self.asked = torch.tensor(False)  # noqa: FBT003 (a tensor's value)
+        self.decisions: dict[str, float] = {}
         self.tensors = {
             HEAD: torch.arange(side),
             SHARES: torch.full((side,), 1 / max(side, 1)),
             SCALE: torch.ones(side),
             WEIGHTS: torch.zeros(side, side),
             ORDER: torch.zeros(facts.n_items),
+            **_nothing_beyond(side),
         }
 
     def round(self, federation: Federation, t: int) -> None:
@@ -57,14 +78,20 @@ class PrivateGramServer:
         if self.asked:
             return
         cohort = federation.draw(t)
-        release = federation.ask("popularity", cohort, Message({}), self.schemas[0])
-        popularity = self._rank(release.sums[POPULARITY][:, 0].double())
-        if self.constants.head:
-            self._relate(federation, cohort, popularity)
+        popularity = self._popularity(federation, cohort, self.schemas[0])
+        shown = Shown.of(popularity, cohort.expected, self._deviation(self.schemas[0][POPULARITY]))
+        self.decisions = {"mean root of history lengths": shown.root_length, "items above noise": shown.standing_out}
+        if len(self.schemas) == 1:
+            self._rank(popularity, 0)
+        elif shown.standing_out < self.config.least_items:
+            self._rank(self._more_exact(federation, cohort, popularity), 0)
+        else:
+            self._relate(federation, cohort, popularity, short=shown.short(self.config))
+        self.decisions["items on the head"] = len(self.tensors[HEAD])
         self.asked = torch.tensor(True)  # noqa: FBT003 (a tensor's value)
 
     def program(self) -> Sequence[PlannedAsk]:
-        """Both asks, the second with what it sends down."""
+        """Both asks, the second as large as it can be and with what it sends down."""
         down = (0, self._relation().bytes_per_client())
         return [PlannedAsk(schema, size) for schema, size in zip(self.schemas, down, strict=False)]
 
@@ -73,12 +100,16 @@ class PrivateGramServer:
         return Message(self.tensors)
 
     def state(self) -> dict[str, Tensor]:
-        """What devices download, and whether it was asked for."""
-        return {**self.tensors, "asked": self.asked}
+        """What devices download, whether it was asked for, and what was decided."""
+        decided = {f"decided.{name}": torch.tensor(float(value)) for name, value in self.decisions.items()}
+        return {**self.tensors, "asked": self.asked, **decided}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Continue from `state()`."""
-        self.tensors = {name: value for name, value in state.items() if name != "asked"}
+        self.tensors = {name: state[name] for name in self.tensors}
+        self.decisions = {
+            name.removeprefix("decided."): float(v) for name, v in state.items() if name.startswith("decided.")
+        }
         self.asked = state["asked"]
 
     def _schemas(self) -> list[Schema]:
@@ -86,46 +117,130 @@ class PrivateGramServer:
         popularity: Schema = {POPULARITY: self._block((self.items, 1), share)}
         if not side:
             return [popularity]
-        size = packed_size(side, diagonal=self.constants.diagonal)
-        return [popularity, {GRAM: self._block((size,), 1 - share)}]
+        return [popularity, self._gram_schema(diagonal=self.config.histories != "short")]
+
+    def _gram_schema(self, *, diagonal: bool) -> Schema:
+        size = packed_size(self.constants.head, diagonal=diagonal)
+        return {GRAM: self._block((size,), 1 - self.constants.share)}
 
     def _block(self, shape: tuple[int, ...], share: float) -> Block:
-        return Block(shape, weight=unit_of(self.sums) * math.sqrt(share), share=share)
+        return unit_block(shape, self.sums.unit, share)
 
     def _deviation(self, block: Block) -> float:
         """Standard deviation of the noise on a released sum of this block."""
         return self.sums.deviation / block.weight
 
-    def _rank(self, sums: Float[Tensor, " items"]) -> Float[Tensor, " items"]:
-        """Order all items by noisy popularity and cut the head; returns popularity, floored where noise drowns it."""
-        best = sums.argsort(descending=True, stable=True)
-        order = torch.empty(self.items)
-        order[best] = torch.arange(self.items, 0, -1, dtype=torch.float32) / self.items
-        popularity = sums.clamp(min=max(_FLOOR, self._deviation(self.schemas[0][POPULARITY]) / 2))
-        head = best[: self.constants.head]
-        shares = popularity[head] / popularity[head].sum()
-        scale = (shares / shares.mean()).pow(-self.constants.damping)
-        self.tensors |= {ORDER: order, HEAD: head, SHARES: shares.float(), SCALE: scale.float()}
-        return popularity
+    def _popularity(self, federation: Federation, cohort: Cohort, schema: Schema) -> Float64[Tensor, " items"]:
+        return federation.ask(POPULARITY, cohort, Message({}), schema).sums[POPULARITY][:, 0].double()
+
+    def _more_exact(
+        self, federation: Federation, cohort: Cohort, popularity: Float64[Tensor, " items"]
+    ) -> Float64[Tensor, " items"]:
+        """Popularity from all of the budget: the mean of two sums by their shares, which are inverse variances."""
+        share = self.constants.share
+        again = self._popularity(federation, cohort, {POPULARITY: self._block((self.items, 1), 1 - share)})
+        return share * popularity + (1 - share) * again
+
+    def _rank(self, sums: Float64[Tensor, " items"], side: int) -> PopularHead:
+        """Order all items by noisy popularity and cut the head."""
+        head = PopularHead.of(sums, self._deviation(self.schemas[0][POPULARITY]), side)
+        shares = head.popularity / head.popularity.sum()
+        self.tensors |= {
+            ORDER: head.order,
+            HEAD: head.items,
+            SHARES: shares.float(),
+            SCALE: _damped(shares, shares, self.constants.damping).float(),
+            WEIGHTS: torch.zeros(side, side),
+            **_nothing_beyond(side),
+        }
+        return head
 
     def _relation(self) -> Message:
         """What a device needs to form its part of the Gram matrix."""
         return Message({name: self.tensors[name] for name in (HEAD, SHARES, SCALE)})
 
-    def _relate(self, federation: Federation, cohort: Cohort, popularity: Float[Tensor, " items"]) -> None:
+    def _relate(
+        self, federation: Federation, cohort: Cohort, popularity: Float64[Tensor, " items"], *, short: bool
+    ) -> None:
         """Ask for the Gram matrix and learn the weights from it."""
-        side, diagonal, block = self.constants.head, self.constants.diagonal, self.schema[GRAM]
-        release = federation.ask("gram", cohort, self._relation(), self.schema)
-        head: Int64[np.ndarray, " side"] = self.tensors[HEAD].numpy()
-        content = None if self.features is None else Content.of(self.features, head, self.config.year_scale)
-        estimator = Estimator(
+        side = self.constants.head
+        head = self._rank(popularity, side)
+        schema = self._gram_schema(diagonal=not short)
+        release = federation.ask("gram", cohort, self._relation(), schema)
+        codes, scale = _codes(head.items), self.config.year_scale
+        evidence = Evidence(
+            gram=unpacked(release.sums[GRAM], side, diagonal=not short).numpy(),
+            popularity=head.popularity.numpy(),
             clients=cohort.expected,
-            deviation=self._deviation(block),
-            diagonal=diagonal,
-            rank=self.config.rank,
-            smoothing=self.constants.smoothing,
-            threshold=self.constants.threshold,
+            deviation=self._deviation(schema[GRAM]),
+            content=None if self.features is None else Content.of(self.features, codes, scale),
+            diagonal=not short,
+            most=self.config.rank,
         )
-        gram = unpacked(release.sums[GRAM], side, diagonal=diagonal).numpy()
-        weights = estimator.weights(gram, popularity[head].numpy(), content)
-        self.tensors |= {WEIGHTS: torch.from_numpy(weights).float()}
+        recipe = self._recipe(cohort, evidence, short=short)
+        self.tensors[WEIGHTS] = torch.from_numpy(evidence.weights(recipe)).float()
+        if self.config.beyond_head == "content":
+            self._reach(evidence, recipe, head, popularity)
+
+    def _recipe(self, cohort: Cohort, evidence: Evidence, *, short: bool) -> Recipe:
+        """How weights are made: as set, or as one half of the release says of the other."""
+        described, pairs = evidence.content is not None, self.config.threshold if short else None
+        recipe = Recipe(described, self.constants.smoothing if described else 0.0, self.config.rank)
+        if not self.config.select or evidence.deviation == 0:
+            return Recipe(described, recipe.smoothing, recipe.rank, threshold=pairs)
+        choice = choose(evidence, recipe, self._fresh_noise(cohort, evidence), pairs=pairs)
+        self.decisions |= _words(choice)
+        return choice.recipe
+
+    def _fresh_noise(self, cohort: Cohort, evidence: Evidence) -> Float64[np.ndarray, "side side"]:
+        """Noise distributed as that of the release, from the server's own key."""
+        side = len(evidence.gram)
+        size = packed_size(side, diagonal=evidence.diagonal)
+        unit = self.streams.normal(Purpose.THINNING, cohort.round, 0, [SERVER], size)[0]
+        noise: np.ndarray = unpacked(unit * evidence.deviation, side, diagonal=evidence.diagonal).numpy()
+        return noise
+
+    def _reach(
+        self, evidence: Evidence, recipe: Recipe, head: PopularHead, popularity: Float64[Tensor, " items"]
+    ) -> None:
+        """Weights of the items outside the head, from content."""
+        if self.features is None:
+            return
+        beyond = head.order.argsort(descending=True, stable=True)[len(head.items) :]
+        across = Content.between(self.features, _codes(beyond), _codes(head.items), self.config.year_scale)
+        least = float(head.popularity.min())
+        shares = popularity[beyond].clamp(_FLOOR, max(least, _FLOOR)) / head.popularity.sum()
+        scale = _damped(shares, self.tensors[SHARES].double(), self.constants.damping)
+        weights = torch.from_numpy(evidence.reaching(recipe, across)) * _CONTENT_ALONE / scale.unsqueeze(1)
+        self.tensors |= {BEYOND: beyond, BEYOND_SHARES: shares.float(), BEYOND_WEIGHTS: weights.float()}
+
+
+def _damped(shares: Float64[Tensor, " k"], head: Float64[Tensor, " side"], damping: float) -> Float64[Tensor, " k"]:
+    """What an item counts in a history: (its popularity over the head's mean)^-damping."""
+    return (shares / head.mean()).pow(-damping)
+
+
+def _nothing_beyond(side: int) -> dict[str, Tensor]:
+    return {
+        BEYOND: torch.empty(0, dtype=torch.int64),
+        BEYOND_SHARES: torch.empty(0),
+        BEYOND_WEIGHTS: torch.empty(0, side),
+    }
+
+
+def _codes(items: Int64[Tensor, " k"]) -> Int64[np.ndarray, " k"]:
+    codes: np.ndarray = items.numpy()
+    return codes
+
+
+def _words(choice: Choice) -> dict[str, float]:
+    """A choice in the words of a report."""
+    recipe = choice.recipe
+    return {
+        "recipes compared": choice.tried,
+        "content is used": float(recipe.content),
+        "smoothing": recipe.smoothing,
+        "share of the head that is used": recipe.kept,
+        "threshold of single pairs": recipe.threshold or 0.0,
+        "predicted share of histories beyond popularity": choice.gain,
+    }

@@ -16,7 +16,7 @@ _BOTH, _ONE = (0.5, 0.25, 0.25), (1.0,)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Content:
-    """Kernels over some items.
+    """Kernels over some items, or between some and others.
 
     Attributes:
         kernels: positive semidefinite, with a diagonal of 1 (0 in a genre kernel for an item without genres): the
@@ -24,21 +24,40 @@ class Content:
         shares: of each kernel in the mean.
     """
 
-    kernels: tuple[Float64[np.ndarray, "k k"], ...]
+    kernels: tuple[Float64[np.ndarray, "j k"], ...]
     shares: tuple[float, ...]
 
     @classmethod
     def of(cls, features: ItemFeatures, items: Int64[np.ndarray, " k"], year_scale: float) -> "Content":
         """Kernels over `items`; `year_scale` is l."""
-        genres = None if features.genres is None else _cosines(features.genres[items])
+        return cls.between(features, items, items, year_scale)
+
+    @classmethod
+    def between(
+        cls,
+        features: ItemFeatures,
+        rows: Int64[np.ndarray, " j"],
+        items: Int64[np.ndarray, " k"],
+        year_scale: float,
+    ) -> "Content":
+        """Kernels between some items and others, `[j, k]`."""
+        genres = None if features.genres is None else _cosines(features.genres[rows], features.genres[items])
         if features.years is None:
             return cls(() if genres is None else (genres,), _ONE)
-        years = features.years[items]
-        near = np.exp(-np.square(np.subtract.outer(years, years)) / (2 * year_scale**2))
+        apart = np.subtract.outer(features.years[rows], features.years[items])
+        near = np.exp(-np.square(apart) / (2 * year_scale**2))
         return cls((near,), _ONE) if genres is None else cls((genres * near, genres, near), _BOTH)
 
+    def first(self, count: int) -> "Content":
+        """Kernels over the first items alone."""
+        return Content(tuple(kernel[:count, :count] for kernel in self.kernels), self.shares)
+
+    def of_first(self, count: int) -> "Content":
+        """Kernels between all rows and the first items alone."""
+        return Content(tuple(kernel[:, :count] for kernel in self.kernels), self.shares)
+
     @property
-    def mean(self) -> Float64[np.ndarray, "k k"]:
+    def mean(self) -> Float64[np.ndarray, "j k"]:
         """The weighted mean of the kernels."""
         total: np.ndarray = sum(
             (share * kernel for share, kernel in zip(self.shares, self.kernels, strict=True)),
@@ -47,8 +66,13 @@ class Content:
         return total
 
 
-def _cosines(flags: Float64[np.ndarray, "k genres"]) -> Float64[np.ndarray, "k k"]:
-    lengths = np.linalg.norm(flags, axis=1, keepdims=True)
-    directions = flags / np.maximum(lengths, 1)
-    cosines: np.ndarray = directions @ directions.T
+def _cosines(
+    rows: Float64[np.ndarray, "j genres"], flags: Float64[np.ndarray, "k genres"]
+) -> Float64[np.ndarray, "j k"]:
+    cosines: np.ndarray = _directions(rows) @ _directions(flags).T
     return cosines
+
+
+def _directions(flags: Float64[np.ndarray, "k genres"]) -> Float64[np.ndarray, "k genres"]:
+    directions: np.ndarray = flags / np.maximum(np.linalg.norm(flags, axis=1, keepdims=True), 1)
+    return directions

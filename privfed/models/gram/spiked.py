@@ -15,6 +15,29 @@ from scipy.linalg import eigh
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Prior:
+    """How the entries of a direction go together a priori: the eigenpairs of their matrix of correlations.
+
+    Attributes:
+        scales: eigenvalues, from 0 up.
+        basis: eigenvectors, one per column.
+    """
+
+    scales: Float64[np.ndarray, " side"]
+    basis: Float64[np.ndarray, "side side"]
+
+    @classmethod
+    def of(cls, kernel: Float64[np.ndarray, "side side"]) -> "Prior":
+        """The prior whose correlations are `kernel`, positive semidefinite."""
+        scales, basis = eigh(kernel, check_finite=False)
+        return cls(np.maximum(scales, 0), basis)
+
+    def mixed(self, share: float) -> "Prior":
+        """So much of this prior, the rest without any correlation."""
+        return Prior((1 - share) + share * self.scales, self.basis)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Spikes:
     """Eigenpairs above the edge of the noise, largest first.
 
@@ -40,18 +63,29 @@ class Spikes:
         strengths = (values + np.sqrt(values**2 - 4 * deviation**2 * side)) / 2
         return cls(strengths, 1 - deviation**2 * side / strengths**2, vectors)
 
-    def smoothed(self, kernel: Float64[np.ndarray, "side side"] | None) -> Float64[np.ndarray, "side d"]:
-        """Directions scaled by sqrt(s), so that each weighs what is believed of it; smoothed along a kernel.
+    def strongest(self, most: int) -> "Spikes":
+        """The first `most` of them."""
+        return Spikes(self.strengths[:most], self.trust[:most], self.directions[:, :most])
 
-        With entries of a direction a priori Gaussian with the kernel K as their correlations, what is expected of the
-        true one is s K (s K + (1 - s) I)^-1 v / sqrt(s), which is sqrt(s) v for K = I.
+    def smoothed(self, prior: Prior | None) -> Float64[np.ndarray, "side d"]:
+        """Directions scaled by sqrt(s), so that each weighs what is believed of it; smoothed along a prior.
+
+        With entries of a direction a priori Gaussian with correlations K, what is expected of the true one is
+        s K (s K + (1 - s) I)^-1 v / sqrt(s), which is sqrt(s) v for K = I.
         """
-        roots = np.sqrt(self.trust)
-        if kernel is None or not len(roots):
-            trusted: np.ndarray = self.directions * roots
+        if prior is None or not len(self.trust):
+            trusted: np.ndarray = self.directions * np.sqrt(self.trust)
             return trusted
-        scales, basis = eigh(kernel, check_finite=False, overwrite_a=True)
-        scales = np.maximum(scales, 0)[:, None]
-        kept = roots * scales / (self.trust * scales + (1 - self.trust) + np.finfo(np.float64).tiny)
-        turned: np.ndarray = basis @ (kept * (basis.T @ self.directions))
+        turned: np.ndarray = prior.basis @ (prior.scales[:, None] * self._in(prior))
         return turned
+
+    def carried(self, across: Float64[np.ndarray, "j side"], prior: Prior) -> Float64[np.ndarray, "j d"]:
+        """The same of items outside, whose correlations with those inside are `across`."""
+        carried: np.ndarray = across @ (prior.basis @ self._in(prior))
+        return carried
+
+    def _in(self, prior: Prior) -> Float64[np.ndarray, "side d"]:
+        """(s K + (1 - s) I)^-1 v sqrt(s) in the basis of K."""
+        left = self.trust * prior.scales[:, None] + (1 - self.trust) + np.finfo(np.float64).tiny
+        inside: np.ndarray = np.sqrt(self.trust) * (prior.basis.T @ self.directions) / left
+        return inside

@@ -1,0 +1,143 @@
+"""The matched filter on released sums: an adversary who knows every upload but for what coins decided.
+
+Differential privacy promises to hold against somebody who knows everybody else's data, and the rest of a person's own.
+Where a method's asks use shares of one clip norm, what such an adversary does is known: take from the sums what all
+known histories would have sent, and ask of each interaction that a coin decided how much better the sums fit with it
+than without. With d the change that the interaction makes to a person's uploads, and R what is left of the sums, that
+is <R, d> - |d|^2 / 2 in the coordinates in which noise is the same everywhere: the logarithm of the likelihood ratio,
+were the noise Gaussian and nothing else open.
+
+Uploads are those of the method's own clients, on histories that are guessed, clipped as in the run; nothing is trained.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64, Int64
+from torch import Tensor
+
+from attacks import Scores
+from attacks.evaluate import Observation as Said
+from attacks.evaluate import Scored, observe_scores
+from attacks.view import Knowledge, ScoreView
+from privfed.coins import Coins
+from privfed.data import Histories
+from privfed.engines import Observation
+from privfed.experiment import Experiment
+from privfed.federation import Call, Clients, perform
+from privfed.methods import ClientData
+from privfed.privacy import ClientGuard
+from privfed.updates import ClientUpdates, Schema, share_of
+
+_NUMBERS_AT_ONCE = 2**25
+"""Numbers of dense uploads in memory."""
+
+
+@dataclass(frozen=True)
+class MatchedFilter:
+    """What it says of itself in a report."""
+
+    name: ClassVar[str] = "matched filter"
+    observable: ClassVar[str] = "the released sums"
+    adversary: ClassVar[str] = "whoever knows every history but for what the coins decided"
+    knowledge: ClassVar[tuple[str, ...]] = ("everybody's histories but for what the coins decided",)
+    unit: ClassVar[str] = "interaction"
+    cost: ClassVar[str] = "one upload per interaction"
+    explains: ClassVar[str] = (
+        "Takes from the sums what all known histories sent, and asks of each interaction whether the rest fits better "
+        "with it or without."
+    )
+
+
+def filtered(experiment: Experiment, observations: Sequence[Observation], knowledge: Knowledge) -> Said | None:
+    """What popularity and the filter say of the coins; None where there are none, or sums that it cannot read.
+
+    Args:
+        experiment: after its run.
+        observations: of tap `sum`.
+        knowledge: of the audited users' items; the filter needs no more of it than popularity.
+    """
+    asks = [ask.schema for ask in experiment.registered.program(experiment.server)]
+    sums = {name: values for seen in observations for name, values in seen.tensors.items()}
+    shared = len(asks) > 1 and all(share_of(schema) < 1 for schema in asks)
+    readable = shared and experiment.registered.step is None and all(schema.keys() <= sums.keys() for schema in asks)
+    if not readable or experiment.coins is None or not len(experiment.coins):
+        return None
+    scores = _Filter(experiment, asks).scores(experiment.coins, sums)
+    everybody = np.ones(len(scores), dtype=bool)
+    popularity = observe_scores(ScoreView(0, scores.astype(np.float32)), knowledge).scored[0]
+    return Said((popularity, Scored(MatchedFilter(), scores, everybody, 1, 0.0)), None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Filter:
+    """Uploads on guessed histories.
+
+    Attributes:
+        experiment: whose method, settings and public tensors are used.
+        asks: schemas of the draw; each is asked for by a step of the name of its one block.
+    """
+
+    experiment: Experiment
+    asks: Sequence[Schema]
+
+    def scores(self, coins: Coins, sums: Mapping[str, Tensor]) -> Scores:
+        """Of every interaction that a coin decided; 0 elsewhere."""
+        known = Coins(coins.users, np.zeros_like(coins.kept), coins.decided).applied_to(self.experiment.parts).train
+        audited, (who, items) = known.subset(coins.users), np.nonzero(coins.decided)
+        guessed, found = _with_one_more(audited, who, items), np.zeros(coins.kept.shape)
+        for index, schema in enumerate(self.asks):
+            left = self._left(index, schema, known, sums)
+            without = torch.cat([uploads for _, uploads in self._uploads(index, schema, audited)])
+            for at, uploads in self._uploads(index, schema, guessed):
+                change = (uploads - without[who[at]]).double()
+                found[who[at], items[at]] += (change @ left - change.square().sum(1) / 2).numpy()
+        return found
+
+    def _left(
+        self, index: int, schema: Schema, known: Histories, sums: Mapping[str, Tensor]
+    ) -> Float64[Tensor, " size"]:
+        """A released sum less what known histories would have sent."""
+        (name, block), clients = next(iter(schema.items())), self._clients(known)
+        rest = torch.zeros(block.shape, dtype=torch.float64)
+        for users in torch.split(torch.arange(known.n_users), self._at_once(schema)):
+            self._sent(clients, index, schema, users).add_to({name: rest})
+        return (sums[name].double() - rest).flatten() * block.weight
+
+    def _uploads(
+        self, index: int, schema: Schema, histories: Histories
+    ) -> Iterator[tuple[Int64[np.ndarray, " n"], Float[Tensor, "n size"]]]:
+        """Dense weighted uploads on histories, some at a time, with their numbers."""
+        (name, block), clients = next(iter(schema.items())), self._clients(histories)
+        for users in torch.split(torch.arange(histories.n_users), self._at_once(schema)):
+            sent = self._sent(clients, index, schema, users).materialise(torch.arange(len(users)))[name]
+            yield users.numpy(), sent.flatten(1) * block.weight
+
+    def _sent(self, clients: Clients, index: int, schema: Schema, users: Int64[Tensor, " n"]) -> ClientUpdates:
+        """What these users would have sent, clipped."""
+        e = self.experiment
+        call = Call(0, 0, next(iter(schema)), index, users, e.streams, schema)
+        sent = perform(clients, call, e.server.public())
+        ClientGuard(e.config.privacy, e.streams).clip_(sent)
+        return sent
+
+    def _clients(self, histories: Histories) -> Clients:
+        e = self.experiment
+        return e.registered.clients(e.config.settings(), ClientData(histories, histories), e.streams)
+
+    def _at_once(self, schema: Schema) -> int:
+        return max(_NUMBERS_AT_ONCE // sum(block.size for block in schema.values()), 1)
+
+
+def _with_one_more(
+    histories: Histories, who: Int64[np.ndarray, " pairs"], items: Int64[np.ndarray, " pairs"]
+) -> Histories:
+    """One history for every pair: that of the person, and the item."""
+    counts = histories.counts[who]
+    first = np.repeat(histories.indptr[who] - (np.cumsum(counts) - counts), counts)
+    own = histories.items[first + np.arange(counts.sum())]
+    owners = np.concatenate([np.repeat(np.arange(len(who)), counts), np.arange(len(who))])
+    return Histories.from_pairs(owners, np.concatenate([own, items]), len(who), histories.n_items)
