@@ -35,7 +35,7 @@ SPLITS = {
 }
 POPULARITY = {"name": "popularity"}
 PASSES = 16
-TEST = {
+TEST: dict[str, list[dict[str, Any]]] = {
     "ml-1m": [
         POPULARITY,
         {"name": "puresvd", "dim": 32},

@@ -23,6 +23,8 @@ METHODS = {
     "hetefedrec": "HeteFedRec",
     "fair": "FAIR",
     "private-gram": "Private Gram",
+    "dpals": "DPALS",
+    "private-autoencoder": "Private autoencoder",
     "puresvd": "PureSVD",
     "ials": "iALS",
     "ease": "EASE",

@@ -1,0 +1,38 @@
+"""`dpals`: matrix factorisation by alternating least squares, of which only noisy sums ever leave the devices.
+
+Chien, Jain, Krichene, Rendle, Song, Thakurta and Zhang, "Private Alternating Least Squares: Practical Private Matrix
+Completion with Tighter Rates", ICML 2021: item factors are public and private, user factors stay on the devices (joint
+differential privacy). All asks of a run are of one draw and divide one clip norm: popularity, which chooses the head,
+and then, pass after pass, sums over users who have solved for their own vectors.
+
+Differences from the paper, each a setting or said here. Vectors of users are unit vectors, not clipped ones. Instead of
+sampling at most so many items per user, a user's weights have norm 1, and popular items weigh less among them (as in
+Krichene, Jain, Song, Sundararajan, Thakurta and Zhang, "Multi-Task Differential Privacy Under Distribution Skew", ICML
+2023). By default no Gram matrix per item is asked for (`item_gram_share`), because its noise costs more than it tells,
+and the sums that items are solved from are shrunk by what noise adds to their singular values; both chosen on
+validation items.
+"""
+
+from privfed.methods.dpals.clients import DPALSClients
+from privfed.methods.dpals.config import Constants, DPALSConfig
+from privfed.methods.dpals.server import DPALSServer
+from privfed.methods.method import Method
+
+METHOD = Method(
+    name="dpals",
+    title="alternating least squares from noisy sums, user vectors on the devices",
+    source="DPALS, Chien et al., ICML 2021",
+    config=DPALSConfig,
+    release="total",
+    upload="rows",
+    server=DPALSServer,
+    clients=DPALSClients,
+    reads="sums over everybody: of unit histories, and of unit user vectors, by item and squared",
+    step=None,
+    uploads_once=True,
+    program=DPALSServer.program,
+    chunk=256,
+    item_block=None,
+)
+
+__all__ = ["METHOD", "Constants", "DPALSClients", "DPALSConfig", "DPALSServer"]

@@ -1,0 +1,39 @@
+"""`private-autoencoder`: a one-layer autoencoder of the most popular items, trained by noisy sums of unit updates.
+
+DP-FedAvg (McMahan, Ramage, Talwar and Zhang, ICLR 2018) of softmax(b + D tanh(E^T x / |x|)), the autoencoder of
+Sedhain et al. (AutoRec, WWW 2015) with Mult-VAE's likelihood (Liang et al., WWW 2018), with three choices that a small
+budget rewards: the output bias b is noisy popularity and stays fixed, only the most popular items have weights, and
+every user's update is brought to exactly the clip norm, since noise does not care whether it was shorter. One gradient
+step per user and ask; the server steps with Adam along the sum. All asks of a run are of one draw and divide one clip
+norm.
+"""
+
+from privfed.methods.method import Method
+from privfed.methods.private_autoencoder.clients import PrivateAutoencoderClients
+from privfed.methods.private_autoencoder.config import Constants, PrivateAutoencoderConfig
+from privfed.methods.private_autoencoder.server import PrivateAutoencoderServer
+
+METHOD = Method(
+    name="private-autoencoder",
+    title="one-layer autoencoder with a fixed popularity bias, trained by noisy sums of unit updates",
+    source="DP-FedAvg, McMahan et al., ICLR 2018, of an AutoRec, Sedhain et al., WWW 2015",
+    config=PrivateAutoencoderConfig,
+    release="total",
+    upload="dense",
+    server=PrivateAutoencoderServer,
+    clients=PrivateAutoencoderClients,
+    reads="sums over everybody: of unit histories, and of unit updates of an autoencoder",
+    step=None,
+    uploads_once=True,
+    program=PrivateAutoencoderServer.program,
+    chunk=256,
+    item_block=None,
+)
+
+__all__ = [
+    "METHOD",
+    "Constants",
+    "PrivateAutoencoderClients",
+    "PrivateAutoencoderConfig",
+    "PrivateAutoencoderServer",
+]

@@ -1,0 +1,96 @@
+"""The public half of `private-autoencoder`: popularity, then steps of Adam along sums of unit updates, in one draw."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from privfed.federation import PUBLIC, Federation, Message, NoisySums, Purpose, Streams
+from privfed.methods.method import Facts, PlannedAsk
+from privfed.methods.popular_head import HEAD, ORDER, POPULARITY, PopularHead, unit_block
+from privfed.methods.private_autoencoder.config import Constants, PrivateAutoencoderConfig
+from privfed.updates import Schema
+
+ENCODER, DECODER, BIAS = "encoder", "decoder", "bias"
+_WEIGHTS = (ENCODER, DECODER)
+
+
+class PrivateAutoencoderServer:
+    """Asks in the first round that is opened: once for popularity, and once for every gradient step.
+
+    Attributes:
+        constants: of the run.
+        schemas: of the asks, one after the other.
+        schema: of a gradient step: both layers `[head, dim]` in one vector of norm 1.
+        tensors: all that devices download: head, weights, output bias, and the order of all items.
+    """
+
+    def __init__(self, config: PrivateAutoencoderConfig, facts: Facts, streams: Streams) -> None:
+        self.config = config
+        self.sums = facts.sums or NoisySums(facts.n_users)
+        self.constants = Constants.of(config, self.sums, facts.n_items)
+        shape, unit = (self.constants.head, config.dim), self.sums.unit
+        each = (1 - config.popularity_share) / config.steps
+        self.schema: Schema = _joint(shape, unit, each)
+        popularity = unit_block((facts.n_items, 1), unit, config.popularity_share)
+        self.schemas: list[Schema] = [{POPULARITY: popularity}, *[self.schema] * config.steps]
+        self.asked = torch.tensor(False)  # noqa: FBT003 (a tensor's value)
+        drawn = streams.normal(Purpose.INITIALISE, 0, 0, [PUBLIC], 2 * shape[0] * shape[1])[0]
+        weights = (drawn * config.initial_scale).view(2, *shape)
+        self.tensors = {
+            HEAD: torch.arange(shape[0]),
+            ENCODER: weights[0].clone(),
+            DECODER: weights[1].clone(),
+            BIAS: torch.zeros(shape[0]),
+            ORDER: torch.zeros(facts.n_items),
+        }
+
+    def round(self, federation: Federation, t: int) -> None:
+        """All asks; later rounds have nothing left to ask."""
+        if self.asked:
+            return
+        cohort = federation.draw(t)
+        release = federation.ask("popularity", cohort, Message({}), self.schemas[0])
+        self._start(release.sums[POPULARITY][:, 0])
+        optimiser = self.config.optimiser()
+        for _ in range(self.config.steps):
+            found = federation.ask("train", cohort, self._downloaded(), self.schema)
+            weights = {name: self.tensors[name] for name in _WEIGHTS}
+            self.tensors |= optimiser.step(weights, {name: found.sums[name] / cohort.expected for name in _WEIGHTS})
+        self.asked = torch.tensor(True)  # noqa: FBT003 (a tensor's value)
+
+    def program(self) -> Sequence[PlannedAsk]:
+        """All asks of the run, with what they send down."""
+        down = (0, *[self._downloaded().bytes_per_client()] * self.config.steps)
+        return [PlannedAsk(schema, size) for schema, size in zip(self.schemas, down, strict=True)]
+
+    def public(self) -> Message:
+        """All that a device needs to recommend."""
+        return Message(self.tensors)
+
+    def state(self) -> dict[str, Tensor]:
+        """What devices download, and whether it was asked for."""
+        return {**self.tensors, "asked": self.asked}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Continue from `state()`."""
+        self.tensors = {name: value for name, value in state.items() if name != "asked"}
+        self.asked = state["asked"]
+
+    def _downloaded(self) -> Message:
+        """What a device needs for a gradient step."""
+        return Message({name: self.tensors[name] for name in (HEAD, *_WEIGHTS, BIAS)})
+
+    def _start(self, sums: Tensor) -> None:
+        """Cut the head, and fix the output bias at the logarithm of its popularity."""
+        deviation = self.sums.deviation / self.schemas[0][POPULARITY].weight
+        head = PopularHead.of(sums, deviation, self.constants.head)
+        bias = (head.popularity / head.popularity.sum()).log()
+        self.tensors |= {HEAD: head.items, ORDER: head.order, BIAS: bias.float()}
+
+
+def _joint(shape: tuple[int, int], unit: float, share: float) -> Schema:
+    """Both layers, so that their joint norm uses the whole of the ask's share when it is 1."""
+    whole = unit_block(shape, unit, share)
+    return {name: replace(whole, share=share / len(_WEIGHTS)) for name in _WEIGHTS}
