@@ -160,6 +160,7 @@ class CanaryClients:
         people, canaries = call.clients[~mine], mine.nonzero().squeeze(1)
         parts = [*perform(self.real, replace(call, clients=people), message).parts] if len(people) else []
         if self.step in (None, step):
+            self._refuse_another_shape(call.schema)
             values = self.directions.draw((call.clients[canaries] - self.n_users).tolist())
             parts += [
                 Dense(name, canaries, block)
@@ -167,6 +168,19 @@ class CanaryClients:
                 if name in call.schema
             ]
         return ClientUpdates(call.clients, call.schema, parts)
+
+    def _refuse_another_shape(self, schema: Schema) -> None:
+        """Refuse an ask for a block of another shape than a direction has.
+
+        Raises:
+            CanaryError: it is one.
+        """
+        for name, block in self.directions.blocks.items():
+            if name in schema and schema[name].shape != block.shape:
+                raise CanaryError(
+                    f"the run asked for block {name!r} of shape {schema[name].shape} and had planned {block.shape}, so "
+                    f"canaries cannot be read from it: set what the method decides by what was released to it"
+                )
 
     def length(self, call: Call) -> float:
         """Norm of a direction before the clip; 1 where nothing is clipped."""
@@ -347,6 +361,8 @@ def run_canaries(
     for t in range(config.rounds):
         simulation.run(server, t)
         for tensors in _releases([seen.tensors for seen in transcript.observations], step):
+            if missing := directions.blocks.keys() - tensors.keys():
+                raise CanaryError(f"the run never asked for block {min(missing)!r}, so canaries cannot be read from it")
             released = directions.join(tensors)
             filtered.add_(released, alpha=1 / max(float(released @ released), SMALLEST))
             rest.add_(released)
