@@ -239,7 +239,7 @@ def test_the_ledger_charges_two_multipliers_of_one_draw_and_reads_them_back(smal
     assert asks == [(0, "popularity", share), (0, "gram", 1 - share)]
     assert header["plan"]["protection"]["noise_multiplier"] == 2
     multipliers = [entry["mechanism"]["noise_multiplier"] for entry in entries]
-    assert multipliers == pytest.approx([2 / math.sqrt(0.1), 2 / math.sqrt(0.9)])
+    assert multipliers == pytest.approx([2 / math.sqrt(share), 2 / math.sqrt(1 - share)])
     assert sum(m**-2 for m in multipliers) == pytest.approx(2.0**-2)
 
 

@@ -25,6 +25,7 @@ GRAM = "gram"
 SHARES, SCALE, WEIGHTS = "shares", "scale", "weights"
 BEYOND, BEYOND_SHARES, BEYOND_WEIGHTS = "beyond", "beyond_shares", "beyond_weights"
 _FLOOR = 0.5
+_SEED_WORDS = 4
 _CONTENT_ALONE = 0.5
 """How far content is believed of items about which histories say nothing."""
 
@@ -50,7 +51,8 @@ class PrivateGramServer:
     """
 
     def __init__(self, config: PrivateGramConfig, facts: Facts, streams: Streams) -> None:
-        self.config, self.items, self.streams = config, facts.n_items, streams
+        self.config, self.items = config, facts.n_items
+        self._seed = streams.words(Purpose.THINNING, 0, 0, [SERVER], _SEED_WORDS)[0].tolist()
         self.sums = facts.sums or NoisySums(facts.n_users)
         self.features = item_features(facts.item_info) if config.metadata else None
         if config.beyond_head == "content" and self.features is None:
@@ -177,27 +179,26 @@ class PrivateGramServer:
             diagonal=not short,
             most=self.config.rank,
         )
-        recipe = self._recipe(cohort, evidence, short=short)
+        recipe = self._recipe(evidence, short=short)
         self.tensors[WEIGHTS] = torch.from_numpy(evidence.weights(recipe)).float()
         if self.config.beyond_head == "content":
             self._reach(evidence, recipe, head, popularity)
 
-    def _recipe(self, cohort: Cohort, evidence: Evidence, *, short: bool) -> Recipe:
+    def _recipe(self, evidence: Evidence, *, short: bool) -> Recipe:
         """How weights are made: as set, or as one half of the release says of the other."""
         described, pairs = evidence.content is not None, self.config.threshold if short else None
         recipe = Recipe(described, self.constants.smoothing if described else 0.0, self.config.rank)
         if not self.config.select or evidence.deviation == 0:
             return Recipe(described, recipe.smoothing, recipe.rank, threshold=pairs)
-        choice = choose(evidence, recipe, self._fresh_noise(cohort, evidence), pairs=pairs)
+        choice = choose(evidence, recipe, self._fresh_noise(evidence), pairs=pairs)
         self.decisions |= _words(choice)
         return choice.recipe
 
-    def _fresh_noise(self, cohort: Cohort, evidence: Evidence) -> Float64[np.ndarray, "side side"]:
-        """Noise distributed as that of the release, from the server's own key."""
-        side = len(evidence.gram)
-        size = packed_size(side, diagonal=evidence.diagonal)
-        unit = self.streams.normal(Purpose.THINNING, cohort.round, 0, [SERVER], size)[0]
-        noise: np.ndarray = unpacked(unit * evidence.deviation, side, diagonal=evidence.diagonal).numpy()
+    def _fresh_noise(self, evidence: Evidence) -> Float64[np.ndarray, "side side"]:
+        """Noise distributed as that of the release; it need not be secret, as the release is none."""
+        side, diagonal = len(evidence.gram), evidence.diagonal
+        unit = np.random.default_rng(self._seed).normal(size=packed_size(side, diagonal=diagonal))
+        noise: np.ndarray = unpacked(torch.from_numpy(unit * evidence.deviation), side, diagonal=diagonal).numpy()
         return noise
 
     def _reach(
