@@ -1,0 +1,305 @@
+"""Federations over processes: losses at volume, servers that are killed, nodes that lie, and what a round costs.
+
+    python benchmarks/nodes.py losses   10 nodes, 500 rounds; in one of three, 1 to 3 nodes are lost at random stages
+    python benchmarks/nodes.py kills    a server that is killed with SIGKILL at 10 random moments of one run
+    python benchmarks/nodes.py corpus   every lie of the hostile corpus, by the test that draws from it
+    python benchmarks/nodes.py costs    exchanges, bytes and seconds of a round with 3, 5 and 10 nodes
+
+Every node is a process of its own with a folder of its own. Sums are checked against counts made by hand from the users
+whom the ledger says are in them, and models against a run that nothing happened to. Data are synthetic.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from privfed.data import SplitSpec, SyntheticSpec, generate, split
+from privfed.engines.nodes.halves import Announcement
+from privfed.engines.nodes.loopback import Fault, Loopback
+from privfed.engines.nodes.node_data import NodeData
+from privfed.engines.nodes.remote import RemoteFederation
+from privfed.engines.nodes.run import train
+from privfed.experiment import Experiment, ExperimentConfig
+from privfed.federation import Message
+from privfed.methods.vae_server import COUNTS
+from privfed.privacy import Ledger, PrivacyPlan
+from privfed.privacy.ledger import from_ranges
+from privfed.privacy.server_guard import ServerGuard
+from privfed.updates import Block
+
+RESULTS = Path(__file__).parent / "results" / "nodes.json"
+POLICY = '[policy]\nallow_simulation = true\nprotections = ["secure_sum"]\n'
+STAGES = ("train.share", "train.input", "train.reveal")
+USERS, ITEMS = 120, 200
+
+
+def world() -> Any:
+    """Synthetic data of 120 users."""
+    spec = SyntheticSpec(
+        name="synthetic-nodes", n_users=USERS, n_items=ITEMS, mean_per_user=20, least_per_user=6, rank=4, seed=1
+    )
+    return split(generate(spec), SplitSpec())
+
+
+def experiment(method: str, rounds: int, **changes: Any) -> ExperimentConfig:
+    """Of a masked sum whose clip bites nobody."""
+    plan = PrivacyPlan.parse("secure-sum:clip_norm=20.0")
+    return ExperimentConfig(method={"name": method}, privacy=plan, rounds=rounds, chunk=16, seed=3, **changes)
+
+
+def folders(place: Path, parts: Any, nodes: int) -> dict[int, Path]:
+    """A folder for every node, with its policy and its users."""
+    found = {}
+    for number in range(nodes):
+        found[number] = place / f"node{number}"
+        found[number].mkdir(exist_ok=True)
+        (found[number] / "node.toml").write_text(POLICY)
+        if not (found[number] / "users.pfn").exists():
+            NodeData.of(parts, np.arange(USERS)[number::nodes]).save(found[number])
+    return found
+
+
+def note(name: str, result: dict[str, Any]) -> None:
+    """Print a result and keep it."""
+    print(name, json.dumps(result, indent=1))
+    kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    RESULTS.write_text(json.dumps({**kept, name: result}, indent=1) + "\n")
+
+
+class Losses:
+    """Which node is lost when: every third round on average, 1 to `most` of them, from a random stage on."""
+
+    def __init__(self, seed: int, nodes: int, most: int) -> None:
+        self.rng, self.nodes, self.most = np.random.default_rng(seed), nodes, most
+        self.gone: dict[int, tuple[str, Fault]] = {}
+        self.down: dict[int, float] = {}
+        self.recovered: list[float] = []
+        self.rounds_hit = 0
+        self.counts: dict[str, int] = {}
+
+    def next_round(self) -> None:
+        """Toss for the round."""
+        self.gone = {}
+        if self.rng.random() < 1 / 3:
+            self.rounds_hit += 1
+            faults: tuple[Fault, ...] = ("drop", "kill_before", "kill_after", "late")
+            for node in self.rng.choice(self.nodes, self.rng.integers(1, self.most + 1), replace=False):
+                self.gone[int(node)] = (STAGES[self.rng.integers(3)], faults[self.rng.integers(4)])
+
+    def __call__(self, node: int, stage: str) -> Fault | None:
+        """What goes wrong with this request."""
+        begins, fault = self.gone.get(node, ("", None))
+        if fault is None or stage not in STAGES or STAGES.index(stage) < STAGES.index(begins):
+            if node in self.down and stage == "train.input":
+                self.recovered.append(time.monotonic() - self.down.pop(node))
+            return None
+        if stage == begins:
+            name = f"{fault} at {stage}"
+            self.counts[name] = self.counts.get(name, 0) + 1
+            self.down[node] = time.monotonic()
+            return fault
+        return "drop"
+
+
+@contextmanager
+def counting(nodes: int, losses: Losses | None = None) -> Iterator[tuple[Any, RemoteFederation, Loopback, Path]]:
+    """A federation that is asked for counts of items."""
+    parts, config = world(), experiment("feddae", 1000)
+    with tempfile.TemporaryDirectory() as made:
+        place, data = Path(made), NodeData.of_server(parts)
+        faults: dict[str, Any] = {} if losses is None else {"faults": losses}
+        with Loopback(folders(place, parts, nodes), method="forkserver", **faults) as transport:
+            announced = Announcement.of(config, data, seeded=True)
+            half = announced.half(data, bytes(32))
+            ledger = Ledger(config.privacy, USERS, place / "ledger.jsonl")
+            federation = RemoteFederation(
+                transport, announced, ServerGuard(config.privacy, ledger, half.streams), half.streams, timeout=120
+            )
+            yield parts, federation, transport, place
+
+
+class Counting:
+    """A server that asks who has which item."""
+
+    def __init__(self) -> None:
+        self.schema = {COUNTS: Block((ITEMS,))}
+        self.latest = torch.zeros(ITEMS)
+
+    def round(self, federation: Any, t: int) -> None:
+        """One ask."""
+        self.latest = federation.ask("count", federation.draw(t), Message({}), self.schema).sums[COUNTS]
+
+    def public(self) -> Message:
+        """Nothing to download."""
+        return Message({})
+
+    def state(self) -> dict[str, Any]:
+        """Nothing to keep."""
+        return {}
+
+    def load(self, state: Any) -> None:
+        """Nothing to continue from."""
+
+
+def counted(parts: Any, users: np.ndarray) -> torch.Tensor:
+    """Counts by hand."""
+    held = np.zeros(ITEMS)
+    np.add.at(held, parts.train.subset(users).items, 1)
+    return torch.from_numpy(held).float()
+
+
+def entries_in(path: Path) -> list[dict[str, Any]]:
+    """Charges in a ledger's file."""
+    return [json.loads(line) for line in path.read_text().splitlines()[1:]]
+
+
+def losses(rounds: int, nodes: int = 10) -> None:
+    """Rounds with losses: wrong sums, lost charges, recovery."""
+    toss, wrong, opened = Losses(7, nodes, 3), 0, []
+    started = time.monotonic()
+    with counting(nodes, toss) as (parts, federation, transport, place):
+        server = Counting()
+        for t in range(rounds):
+            toss.next_round()
+            if federation.run(server, t):
+                opened.append(t)
+                users = federation.guard.ledger.entries[-1].members()
+                wrong += not torch.equal(server.latest, counted(parts, users))
+            if (t + 1) % 50 == 0:
+                print(f"round {t + 1}: {wrong} wrong, {federation.traffic.lost_rounds} lost", flush=True)
+        charged = entries_in(place / "ledger.jsonl")
+        lost = len(opened) - len(charged) + sum(e["round"] != t for e, t in zip(charged, opened, strict=False))
+        for number in range(nodes):
+            [path] = (place / f"node{number}").glob("ledger-*.jsonl")
+            own = {entry["draw"] for entry in entries_in(path)}
+            mine = np.arange(USERS)[number::nodes]
+            lost += sum(
+                entry["draw"] not in own for entry in charged if np.isin(mine, from_ranges(entry["participants"])).any()
+            )
+        spent = sorted(toss.recovered)
+        note(
+            "losses",
+            {
+                "nodes": nodes, "rounds": rounds, "rounds_hit": toss.rounds_hit, "opened": len(opened),
+                "lost_rounds": federation.traffic.lost_rounds, "wrong_sums": wrong, "lost_charges": lost,
+                "faults": dict(sorted(toss.counts.items())), "restarts": transport.restarts,
+                "recovery_seconds": {
+                    "median": round(float(np.median(spent)), 2), "p95": round(float(np.quantile(spent, 0.95)), 2),
+                    "most": round(spent[-1], 2), "times": len(spent),
+                },
+                "seconds": round(time.monotonic() - started, 1), "load": os.getloadavg()[1],
+            },
+        )  # fmt: skip
+
+
+def serve(place: Path, rounds: int) -> None:
+    """A server that may be killed: continues where the folder's run stopped."""
+    parts, config = world(), experiment("hetefedrec", rounds, checkpoint_every=3)
+    with Loopback(folders(place, parts, 3), method="forkserver") as transport:
+        print("begun", flush=True)
+        trained = train(config, NodeData.of_server(parts), transport, place / "server", seeded=True, timeout=300)
+    torch.save(trained.server.state(), place / "model.pt")
+
+
+def kills(times: int, rounds: int) -> None:
+    """One run, killed again and again, against the simulation in one process."""
+    rng, parts = np.random.default_rng(11), world()
+    config = experiment("hetefedrec", rounds, checkpoint_every=3)
+    reference = Experiment(config, parts)
+    reference.run(parts=())
+    moments, resumed, finished = [], 0, False
+    with tempfile.TemporaryDirectory() as made:
+        place = Path(made)
+        while not finished:
+            command = [sys.executable, __file__, "serve", "--folder", str(place), "--rounds", str(rounds)]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+                assert process.stdout is not None
+                process.stdout.readline()
+                if len(moments) < times:
+                    moment = float(rng.uniform(0, 12))
+                    try:
+                        process.wait(moment)
+                    except subprocess.TimeoutExpired:
+                        os.kill(process.pid, signal.SIGKILL)
+                        moments.append(round(moment, 2))
+                        charges = place / "server" / "ledger.jsonl"
+                        done = len(entries_in(charges)) if charges.exists() else 0
+                        print(f"killed {len(moments)} times, {done} charges", flush=True)
+                finished = process.wait() == 0
+            resumed += 1
+        model = torch.load(place / "model.pt", weights_only=True)
+        same = all(torch.equal(model[name], value) for name, value in reference.server.state().items())
+        charges = entries_in(place / "server" / "ledger.jsonl")
+        note(
+            "kills",
+            {
+                "kills": len(moments), "moments": moments, "rounds": rounds, "same_model": same,
+                "charges": len(charges), "charges_in_order": [e["round"] for e in charges] == list(range(rounds)),
+            },
+        )  # fmt: skip
+
+
+def corpus() -> None:
+    """Every lie of the corpus."""
+    tests = Path(__file__).parents[1] / "tests" / "engines" / "nodes" / "test_hostile.py"
+    command = [sys.executable, "-m", "pytest", str(tests), "-q", "-p", "no:cacheprovider", "-k", "lying or lies"]
+    subprocess.run(command, check=True, env={**os.environ, "PRIVFED_WHOLE_CORPUS": "1"})
+
+
+def costs(rounds: int) -> None:
+    """Exchanges, bytes and seconds of a steady round."""
+    found = {}
+    for nodes in (3, 5, 10):
+        with counting(nodes) as (_, federation, _, _):
+            server = Counting()
+            federation.run(server, 0)
+            before, started = federation.traffic.exchanges, time.monotonic()
+            up, down = federation.traffic.up_bytes, federation.traffic.down_bytes
+            for t in range(1, rounds + 1):
+                federation.run(server, t)
+            taken = federation.traffic
+            found[str(nodes)] = {
+                "exchanges": (taken.exchanges - before) / rounds,
+                "up_bytes": round((taken.up_bytes - up) / rounds),
+                "down_bytes": round((taken.down_bytes - down) / rounds),
+                "seconds": round((time.monotonic() - started) / rounds, 3),
+            }
+    note("costs", {"words": ITEMS, "per_round": found, "load": os.getloadavg()[0]})
+
+
+def main() -> None:
+    """Run one of them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("losses", "kills", "corpus", "costs", "serve"))
+    parser.add_argument("--rounds", type=int, default=None)
+    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--folder", type=Path)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    match given.what:
+        case "losses":
+            losses(given.rounds or 500)
+        case "kills":
+            kills(given.kills, given.rounds or 24)
+        case "corpus":
+            corpus()
+        case "costs":
+            costs(given.rounds or 20)
+        case _:
+            serve(given.folder, given.rounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,284 @@
+"""Messages between server and nodes as bytes: a header of JSON, then numbers as they lie in memory.
+
+    magic "PFN1"   4 bytes
+    header size    4, little-endian
+    header         JSON, {"fields": {name: value}, "arrays": [[name, dtype, shape], ...]}
+    arrays         one after another, little-endian, C order
+
+A request carries an `Address` (run, node, serial, stage, round, draw, ask, schema) and a reply the SHA-256 of the
+request that it answers, so every word is bound to all of these: a reply to another request, of another run, node or
+stage, does not match, and a request whose serial does not rise is an old one.
+
+Decoding executes nothing and believes nothing: sizes are compared with what there is before anything is made, dtypes
+come from a list, shapes must multiply out, names may not repeat, and floating-point numbers must be finite. A decoded
+array is a read-only view.
+"""
+
+import hashlib
+import json
+import math
+import struct
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privfed.engines.nodes.errors import MessageError
+
+MAX_BYTES = 2**30
+MAX_HEADER = 2**22
+
+_MAGIC = b"PFN1"
+_PREFIX = struct.Struct("<4sI")
+_DTYPES = {
+    name: np.dtype(name).newbyteorder("<")
+    for name in ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float32", "float64")
+}
+_MOST_ARRAYS, _MOST_AXES, _LONGEST_NAME = 4096, 8, 200
+
+Array = NDArray[Any]
+Arrays = Mapping[str, Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """One message.
+
+    Attributes:
+        fields: small values, as JSON has them.
+        arrays: numbers by name.
+    """
+
+    fields: Mapping[str, Any]
+    arrays: Arrays = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        """As bytes."""
+        listed, pieces = [], []
+        for name, array in self.arrays.items():
+            kept = np.ascontiguousarray(array).reshape(np.shape(array))
+            listed.append([name, kept.dtype.name, list(kept.shape)])
+            pieces.append(kept.astype(_DTYPES[kept.dtype.name], copy=False).tobytes())
+        header = json.dumps(
+            {"fields": dict(self.fields), "arrays": listed}, separators=(",", ":"), allow_nan=False
+        ).encode()
+        return b"".join([_PREFIX.pack(_MAGIC, len(header)), header, *pieces])
+
+    @classmethod
+    def decode(cls, data: bytes, most: int = MAX_BYTES) -> "Packet":
+        """Read one.
+
+        Args:
+            data: one whole message.
+            most: bytes that are looked at at all.
+
+        Raises:
+            MessageError: the bytes are anything else, in one sentence that quotes no payload.
+        """
+        if len(data) > most:
+            raise MessageError(f"a message of {len(data)} bytes was given and {most} are accepted; send less at once")
+        if len(data) < _PREFIX.size:
+            raise MessageError(f"a message of {len(data)} bytes was given; the shortest has {_PREFIX.size}, so drop it")
+        magic, size = _PREFIX.unpack_from(data)
+        if magic != _MAGIC:
+            raise MessageError("the bytes do not begin as a message of this protocol; check the sender's version")
+        start = _PREFIX.size + size
+        if size > MAX_HEADER or start > len(data):
+            raise MessageError(f"the header claims {size} bytes of {len(data)}; the message was cut or forged, drop it")
+        return cls(*_read(_header(data[_PREFIX.size : start]), memoryview(data)[start:]))
+
+    def __getitem__(self, name: str) -> Any:
+        """A field.
+
+        Raises:
+            MessageError: there is none of that name.
+        """
+        if name not in self.fields:
+            raise MessageError(f"the message lacks the field {name!r}; its sender speaks another version")
+        return self.fields[name]
+
+    def whole(self, name: str, least: int = 0, most: int = 2**63 - 1) -> int:
+        """A field that must be a whole number.
+
+        Raises:
+            MessageError: it is not, or out of range.
+        """
+        value = self[name]
+        if type(value) is not int or not least <= value <= most:
+            raise MessageError(f"field {name!r} is no whole number from {least} to {most}; drop the message")
+        return value
+
+    def text(self, name: str, longest: int = MAX_HEADER) -> str:
+        """A field that must be text.
+
+        Raises:
+            MessageError: it is not, or too long.
+        """
+        value = self[name]
+        if not isinstance(value, str) or len(value) > longest:
+            raise MessageError(f"field {name!r} is no text of at most {longest} characters; drop the message")
+        return value
+
+    def array(self, name: str, dtype: str, shape: tuple[int | None, ...]) -> Array:
+        """An array that must have this dtype and shape; None leaves a side open.
+
+        Raises:
+            MessageError: it is missing or another one.
+        """
+        found = self.arrays.get(name)
+        if found is None:
+            raise MessageError(f"the message lacks the array {name!r}; its sender speaks another version")
+        fits = len(found.shape) == len(shape) and all(
+            side is None or side == have for side, have in zip(shape, found.shape, strict=True)
+        )
+        if found.dtype.name != dtype or not fits:
+            raise MessageError(
+                f"array {name!r} is {found.dtype.name} of shape {found.shape}; {dtype} of "
+                f"{tuple('any' if side is None else side for side in shape)} was expected, so drop the message"
+            )
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """What a request is bound to.
+
+    Attributes:
+        run: hexadecimal name of the run.
+        node: whom it is for.
+        serial: rises with every request of a node, over restarts too.
+        stage: as the transport names it.
+        round, draw, ask: of the ask it serves; -1 where it serves none.
+        schema: SHA-256 of the declared blocks; empty where nothing is declared.
+    """
+
+    run: str
+    node: int
+    serial: int
+    stage: str
+    round: int = -1
+    draw: int = -1
+    ask: int = -1
+    schema: str = ""
+
+
+def request(address: Address, values: Mapping[str, Any] | None = None, arrays: Arrays | None = None) -> bytes:
+    """A request as bytes."""
+    return Packet({"address": asdict(address), **(values or {})}, arrays or {}).encode()
+
+
+def address_of(packet: Packet) -> Address:
+    """The address in a request.
+
+    Raises:
+        MessageError: there is none, or it is not well formed.
+    """
+    given = packet["address"]
+    names = {one.name for one in fields(Address)}
+    if not isinstance(given, dict) or set(given) != names:
+        raise MessageError("the address of a request is not complete; its sender speaks another version")
+    for name, value in given.items():
+        text = name in ("run", "stage", "schema")
+        if not (_short_text(value) if text else _whole(value)):
+            raise MessageError(f"the address of a request has a bad {name}; drop the message")
+    return Address(**given)
+
+
+def digest(data: bytes) -> str:
+    """SHA-256 of a request, which its reply carries."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def reply(to: bytes, values: Mapping[str, Any] | None = None, arrays: Arrays | None = None) -> bytes:
+    """A reply to the request `to` as bytes."""
+    return Packet({"of": digest(to), "refused": None, **(values or {})}, arrays or {}).encode()
+
+
+def refusal(to: bytes, reason: str, values: Mapping[str, Any] | None = None) -> bytes:
+    """A reply that says no, and why."""
+    return Packet({"of": digest(to), "refused": reason, **(values or {})}).encode()
+
+
+def answer(data: bytes, to: bytes, most: int = MAX_BYTES) -> Packet:
+    """The reply in these bytes, if it is one to the request `to`.
+
+    Raises:
+        MessageError: malformed, or a reply to another request.
+    """
+    packet = Packet.decode(data, most)
+    if packet["of"] != digest(to):
+        raise MessageError("the reply is to another request: it is stale or replayed, so it is dropped")
+    refused = packet["refused"]
+    if refused is not None and not isinstance(refused, str):
+        raise MessageError("the reply neither answers nor refuses; its sender speaks another version")
+    return packet
+
+
+def _short_text(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= _LONGEST_NAME
+
+
+def _whole(value: Any) -> bool:
+    return type(value) is int and -1 <= value < 2**63
+
+
+def _header(data: bytes) -> Mapping[str, Any]:
+    try:
+        header = json.loads(data.decode("utf-8"), parse_constant=_no_constant, object_pairs_hook=_once)
+    except (ValueError, RecursionError) as error:
+        raise MessageError(
+            f"the header is no JSON of this protocol ({type(error).__name__}); drop the message"
+        ) from None
+    if not isinstance(header, dict) or set(header) != {"fields", "arrays"}:
+        raise MessageError("the header does not list fields and arrays; its sender speaks another version")
+    if not isinstance(header["fields"], dict) or not isinstance(header["arrays"], list):
+        raise MessageError("the header does not list fields and arrays as such; its sender speaks another version")
+    return header
+
+
+def _no_constant(word: str) -> float:
+    raise ValueError(word)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise ValueError("a name is given twice")
+    return made
+
+
+def _read(header: Mapping[str, Any], body: memoryview) -> tuple[Mapping[str, Any], Arrays]:
+    listed = header["arrays"]
+    if len(listed) > _MOST_ARRAYS:
+        raise MessageError(f"{len(listed)} arrays are listed and {_MOST_ARRAYS} accepted; drop the message")
+    arrays: dict[str, Array] = {}
+    at = 0
+    for entry in listed:
+        name, dtype, shape = _listed(entry)
+        size = math.prod(shape) * dtype.itemsize
+        if name in arrays or at + size > len(body):
+            raise MessageError("an array is listed twice or is longer than the message; drop the message")
+        array: Array = np.frombuffer(body[at : at + size], dtype).reshape(shape)
+        if dtype.kind == "f" and not np.isfinite(array).all():
+            raise MessageError(f"array {name!r} holds NaN or infinity, which no sum may meet; drop the message")
+        if dtype.kind == "b" and (array.view(np.uint8) > 1).any():
+            raise MessageError(f"array {name!r} holds bytes that are no truth values; drop the message")
+        arrays[name] = array
+        at += size
+    if at != len(body):
+        raise MessageError(f"the message ends {len(body) - at} bytes after its last array; drop it")
+    return header["fields"], arrays
+
+
+def _listed(entry: Any) -> tuple[str, np.dtype[Any], tuple[int, ...]]:
+    if not (isinstance(entry, list) and len(entry) == 3):
+        raise MessageError("an array is not listed by name, dtype and shape; drop the message")
+    name, dtype, shape = entry
+    if not isinstance(name, str) or len(name) > _LONGEST_NAME or not isinstance(dtype, str) or dtype not in _DTYPES:
+        raise MessageError("an array has a name or a dtype that this protocol does not know; drop the message")
+    sides = isinstance(shape, list) and len(shape) <= _MOST_AXES
+    if not sides or not all(type(side) is int and 0 <= side <= 2**40 for side in shape):
+        raise MessageError(f"array {name!r} has no shape of at most {_MOST_AXES} sides; drop the message")
+    return name, _DTYPES[dtype], tuple(shape)

@@ -1,0 +1,71 @@
+"""Files that are there whole or not at all, whatever moment a process dies in."""
+
+import os
+import secrets
+from pathlib import Path
+
+from privfed.engines.nodes.errors import StateError
+
+
+def write_file(path: Path, data: bytes, *, secret: bool = False) -> None:
+    """Replace `path` by `data`; returns once the disk has both the bytes and the name.
+
+    Args:
+        path: whose folder exists.
+        data: all of it.
+        secret: whether only the owner may read it.
+
+    Raises:
+        StateError: the disk is full, or the folder cannot be written.
+    """
+    new = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
+    try:
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if secret else 0o644)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(path)
+        except BaseException:
+            new.unlink(missing_ok=True)
+            raise
+        sync_folder(path.parent)
+    except OSError as error:
+        raise StateError(
+            f"{path} cannot be written ({error.strerror}); make room or mend the folder, then go on"
+        ) from error
+
+
+def read_file(path: Path) -> bytes:
+    """All bytes of a file.
+
+    Raises:
+        StateError: it cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise StateError(f"{path} cannot be read ({error.strerror}); mend the folder, then go on") from error
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder for its owner alone, unless it is there.
+
+    Raises:
+        StateError: it cannot be made.
+    """
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StateError(f"{path} cannot be made ({error.strerror}); mend the folder, then go on") from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Make names in a folder survive a power cut, where the system offers it."""
+    if hasattr(os, "O_DIRECTORY"):
+        descriptor = os.open(folder, os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

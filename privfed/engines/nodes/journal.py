@@ -1,0 +1,118 @@
+"""Releases since the last checkpoint, on the server's disk: what was opened once is never asked for again.
+
+A release is written down before the method sees it. A server that is killed and started again repeats the rounds after
+its last checkpoint from here, without a node; a round that was lost is written down too and stays lost.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Int64
+from torch import Tensor
+
+from privfed.engines.nodes.codec import Packet
+from privfed.engines.nodes.errors import MessageError, StateError
+from privfed.engines.nodes.files import make_folder, read_file, write_file
+from privfed.privacy.ledger import from_ranges, to_ranges
+from privfed.updates import Schema, schema_digest
+
+_LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Release:
+    """One opened ask.
+
+    Attributes:
+        step: of the clients.
+        schema: SHA-256 of the blocks.
+        nodes: whose users are in it.
+        members: these users, ascending.
+        blocks: sums, or single uploads in the order of the members.
+        clip_norms: of every step after it, where the plan adapts them.
+    """
+
+    step: str
+    schema: str
+    nodes: tuple[int, ...]
+    members: Int64[np.ndarray, " members"]
+    blocks: Mapping[str, Tensor]
+    clip_norms: Mapping[str, float]
+
+
+class Journal:
+    """Releases by draw and ask.
+
+    Args:
+        folder: its own; None keeps nothing, for runs that are not resumed.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        if folder is not None:
+            make_folder(folder)
+
+    def write(self, draw: int, ask: int, release: Release) -> None:
+        """Write a release down; only then may a method see it.
+
+        Raises:
+            StateError: it cannot be written.
+        """
+        if self._folder is None:
+            return
+        fields = {
+            "step": release.step,
+            "schema": release.schema,
+            "nodes": list(release.nodes),
+            "members": to_ranges(release.members),
+            "clip_norms": dict(release.clip_norms),
+        }
+        arrays = {name: values.numpy() for name, values in release.blocks.items()}
+        write_file(self._folder / f"{draw}-{ask}.pfn", Packet(fields, arrays).encode(), secret=True)
+
+    def find(self, draw: int, ask: int, step: str, schema: Schema) -> Release | None:
+        """The release of an ask, where it was opened before.
+
+        Raises:
+            StateError: it is damaged, or is of another ask.
+        """
+        path = None if self._folder is None else self._folder / f"{draw}-{ask}.pfn"
+        if path is None or not path.exists():
+            return None
+        try:
+            packet = Packet.decode(read_file(path), 2**40)
+            release = Release(
+                packet.text("step"),
+                packet.text("schema"),
+                tuple(packet["nodes"]),
+                from_ranges(packet.text("members")),
+                {name: torch.tensor(values) for name, values in packet.arrays.items()},
+                packet["clip_norms"],
+            )
+        except (MessageError, TypeError) as error:
+            raise StateError(f"{path} is damaged ({error}); begin the run again in another folder") from error
+        if (release.step, release.schema) != (step, schema_digest(schema)):
+            raise StateError(f"{path} is the release of another ask; begin the run again in another folder")
+        return release
+
+    def lose(self, draw: int) -> None:
+        """Write down that a draw's round was lost.
+
+        Raises:
+            StateError: it cannot be written.
+        """
+        if self._folder is not None:
+            write_file(self._folder / f"{draw}.{_LOST}", b"")
+
+    def lost(self, draw: int) -> bool:
+        """Whether a draw's round was lost."""
+        return self._folder is not None and (self._folder / f"{draw}.{_LOST}").exists()
+
+    def clear(self) -> None:
+        """Forget everything: a checkpoint holds it now."""
+        if self._folder is not None:
+            for path in self._folder.iterdir():
+                path.unlink()

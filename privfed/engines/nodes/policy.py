@@ -1,0 +1,194 @@
+"""A node's own policy: what it takes part in, in a file of its own that no server can weaken.
+
+    [policy]                        # node.toml, all keys optional
+    min_nodes = 3                   # fewest nodes in a masked sum
+    min_threshold = 2               # fewest nodes that together rebuild a mask
+    max_rounds = 1000               # rounds of all runs together
+    max_epsilon = 8.0               # of all runs together, at a delta of at most max_delta; leave out for no bound
+    max_delta = 1e-5
+    max_clip_norm = 10.0
+    min_noise_multiplier = 0.5
+    methods = ["feddae", "private-gram"]
+    protections = ["secure_sum", "distributed_gaussian"]
+
+The server announces an experiment; a node compares it with this before it makes anything, compares every ask with what
+was announced, and counts rounds and epsilon in a ledger of its own.
+"""
+
+import tomllib
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from privfed.engines.nodes.errors import PolicyRefused, StateError
+from privfed.engines.nodes.files import read_file
+from privfed.privacy import CentralGaussian, DistributedGaussian, PrivacyPlan, SecureSum, configure
+from secure_agg.masking import Floor
+
+FILE = "node.toml"
+
+ProtectionKind = Literal[
+    "nothing", "clip_only", "unclipped_noise", "local_laplace", "local_gaussian", "interaction_dpsgd",
+    "central_gaussian", "secure_sum", "distributed_gaussian",
+]  # fmt: skip
+
+
+class Policy(BaseModel):
+    """What a node insists on.
+
+    Attributes:
+        min_nodes: fewest nodes whose masked inputs are added.
+        min_threshold: fewest nodes that rebuild a mask together; up to one less may work for the server.
+        min_users: fewest users that a run announces per round.
+        max_rounds: rounds, over all runs, in which anything leaves.
+        max_epsilon: privacy loss of one of its users over all runs; null sets no bound, and then plans that guarantee
+            nothing are a matter of `protections`.
+        max_delta: largest delta at which a run may report epsilon.
+        max_clip_norm: largest clip norm; a plan without a clip is refused where this is set.
+        min_noise_multiplier: least noise over the clip norm; a plan without noise is refused where this is set.
+        methods: names of methods; null allows all that are installed here.
+        protections: kinds of protection.
+        own_noise_suffices: whether noise that is added in shares must be enough with the shares of this node's own
+            users that take part; the number of others in a sum is the server's word.
+        allow_simulation: whether keys of users may follow from the server's seed, which protects nobody: for trials.
+        evaluate: whether sums of metrics over its users may leave, exactly and outside the ledger.
+        max_message_mib: largest message it reads.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    min_nodes: int = Field(3, ge=3, description="fewest nodes in a masked sum")
+    min_threshold: int = Field(2, ge=2, description="fewest nodes that together rebuild a mask")
+    min_users: int = Field(0, ge=0, description="fewest users that are expected in a round")
+    max_rounds: int = Field(1000, ge=1, description="rounds of all runs together")
+    max_epsilon: float | None = Field(None, gt=0, description="of one of its users, over all runs together")
+    max_delta: float = Field(1e-5, gt=0, lt=1, description="largest delta at which epsilon may be reported")
+    max_clip_norm: float | None = Field(None, gt=0, description="largest clip norm of an upload")
+    min_noise_multiplier: float | None = Field(None, gt=0, description="least noise over the clip norm")
+    methods: tuple[str, ...] | None = Field(None, description="names of methods it trains; null for all")
+    protections: tuple[ProtectionKind, ...] = Field(
+        ("secure_sum", "distributed_gaussian"), description="kinds of protection it sends anything under"
+    )
+    own_noise_suffices: bool = Field(
+        default=False, description="ask that the noise shares of the node's own users be enough by themselves"
+    )
+    allow_simulation: bool = Field(default=False, description="let keys follow from the server's seed: for trials")
+    evaluate: bool = Field(default=False, description="let exact sums of metrics over its users leave")
+    max_message_mib: int = Field(1024, ge=1, description="largest message it reads, in MiB")
+
+    @model_validator(mode="after")
+    def _threshold_fits(self) -> Self:
+        if self.min_threshold >= self.min_nodes:
+            raise ValueError(
+                f"min_threshold = {self.min_threshold} of other nodes needs more than {self.min_nodes} nodes: raise "
+                f"min_nodes or lower min_threshold"
+            )
+        return self
+
+    @classmethod
+    def read(cls, path: Path) -> "Policy":
+        """The policy in a TOML file, under `[policy]`.
+
+        Raises:
+            StateError: the file is missing or no TOML.
+            PlanError: an unknown key or a bad value, in one sentence.
+        """
+        try:
+            table = tomllib.loads(read_file(path).decode())
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise StateError(f"{path} is no TOML ({error}); mend the file") from error
+        return configure(cls, table.get("policy", {}))
+
+    @property
+    def floor(self) -> Floor:
+        """What it insists on in a masked sum."""
+        return Floor(clients=self.min_nodes, threshold=self.min_threshold)
+
+    def accept_plan(self, method: str, plan: PrivacyPlan, rounds: int, population: int, *, seeded: bool) -> None:
+        """Return quietly where the announced run is allowed.
+
+        Raises:
+            PolicyRefused: it is not; the sentence says which line of the policy forbids it.
+        """
+        protection = plan.protection
+        if seeded and not self.allow_simulation:
+            raise PolicyRefused(
+                "the run takes users' keys from a seed that the server knows; this node's policy has "
+                "allow_simulation = false"
+            )
+        if self.methods is not None and method not in self.methods:
+            raise PolicyRefused(f"the run trains {method}; this node's policy allows {', '.join(self.methods)}")
+        if protection.kind not in self.protections:
+            raise PolicyRefused(
+                f"the run's plan is {protection.kind}; this node's policy allows {', '.join(self.protections)}"
+            )
+        if rounds > self.max_rounds:
+            raise PolicyRefused(f"the run has {rounds} rounds; this node's policy allows {self.max_rounds} in all")
+        if (expected := plan.sampling.expected(population)) < self.min_users:
+            raise PolicyRefused(
+                f"a round of the run expects {expected:g} users; this node's policy asks for {self.min_users}"
+            )
+        self._accept_clip(plan)
+        self._accept_noise(plan)
+
+    def accept_clip_norm(self, plan: PrivacyPlan, announced: float | None) -> None:
+        """Return quietly where the clip norm that came with an ask is one that the plan adapts, and allowed.
+
+        Raises:
+            PolicyRefused: it would replace the plan's own, or is above the policy's.
+        """
+        if announced is None:
+            return
+        if not isinstance(plan.protection, CentralGaussian) or plan.protection.adaptive is None:
+            raise PolicyRefused("the server announces a clip norm where the plan fixes it; only the plan's own holds")
+        if self.max_clip_norm is not None and announced > self.max_clip_norm:
+            raise PolicyRefused(
+                f"the server announces a clip norm of {announced:g}; this node's policy allows {self.max_clip_norm:g}"
+            )
+
+    def accept_share(self, plan: PrivacyPlan, taking: int) -> None:
+        """Return quietly where so many own users in a round are enough.
+
+        Raises:
+            PolicyRefused: noise in shares would rest on users of other nodes.
+        """
+        protection = plan.protection
+        if not self.own_noise_suffices or not isinstance(protection, DistributedGaussian):
+            return
+        if taking < protection.n_min_honest:
+            raise PolicyRefused(
+                f"the plan's noise needs shares of {protection.n_min_honest} users and {taking} of this node's take "
+                "part; its policy has own_noise_suffices = true"
+            )
+
+    def _accept_clip(self, plan: PrivacyPlan) -> None:
+        clip = plan.protection.clip
+        if self.max_clip_norm is None:
+            return
+        if clip is None or clip.norm > self.max_clip_norm:
+            given = "no clip" if clip is None else f"a clip norm of {clip.norm:g}"
+            raise PolicyRefused(f"the plan has {given}; this node's policy allows at most {self.max_clip_norm:g}")
+
+    def _accept_noise(self, plan: PrivacyPlan) -> None:
+        protection, least = plan.protection, self.min_noise_multiplier
+        if plan.protection.unbounded_reason is None and plan.delta > self.max_delta:
+            raise PolicyRefused(f"the plan has delta {plan.delta:g}; this node's policy allows {self.max_delta:g}")
+        if self.max_epsilon is not None and protection.unbounded_reason is not None:
+            raise PolicyRefused(
+                f"the plan guarantees nothing and this node's policy bounds epsilon by {self.max_epsilon:g}: "
+                f"{protection.unbounded_reason}"
+            )
+        if least is None:
+            return
+        noise = getattr(protection, "noise_multiplier", None)
+        if noise is None and protection.noise is not None and protection.clip is not None:
+            noise = protection.noise.scale / protection.clip.norm
+        if noise is None or noise < least:
+            given = "no noise" if noise is None else f"a noise multiplier of {noise:g}"
+            raise PolicyRefused(f"the plan has {given}; this node's policy asks for at least {least:g}")
+
+
+def masked(plan: PrivacyPlan) -> bool:
+    """Whether uploads of a plan travel as ring words that only a masked sum opens."""
+    return isinstance(plan.protection, SecureSum | DistributedGaussian)

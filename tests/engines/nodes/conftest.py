@@ -1,0 +1,148 @@
+"""A small federation over nodes: four of them in this process, each behind bytes and with a folder of its own."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from privfed.engines.nodes.halves import Announcement
+from privfed.engines.nodes.journal import Journal
+from privfed.engines.nodes.loopback import InProcess
+from privfed.engines.nodes.node import Node
+from privfed.engines.nodes.node_data import NodeData
+from privfed.engines.nodes.policy import Policy
+from privfed.engines.nodes.remote import RemoteFederation
+from privfed.engines.nodes.run import train
+from privfed.experiment import Experiment, ExperimentConfig
+from privfed.federation import Message
+from privfed.methods.vae_server import COUNTS
+from privfed.privacy import Ledger, PrivacyPlan
+from privfed.privacy.server_guard import ServerGuard
+from privfed.updates import Block
+
+KINDS = ("nothing", "clip_only", "local_laplace", "central_gaussian", "secure_sum", "distributed_gaussian")
+OPEN = Policy(allow_simulation=True, protections=KINDS, evaluate=True)
+
+
+class CountServer:
+    """A server that asks every round who has which item: its sums can be checked by hand."""
+
+    def __init__(self, items: int) -> None:
+        self.schema = {COUNTS: Block((items,))}
+        self.sums: list[Any] = []
+
+    def round(self, federation: Any, t: int) -> None:
+        total = federation.ask("count", federation.draw(t), Message({}), self.schema)
+        self.sums.append((t, total.sums[COUNTS].clone()))
+
+    def public(self) -> Message:
+        return Message({})
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def load(self, state: Any) -> None:
+        del state
+
+
+@dataclass
+class Federation:
+    """Everything that one run over nodes needs."""
+
+    folder: Path
+    parts: Any
+    config: ExperimentConfig
+    shards: list[np.ndarray]
+    policy: Policy = OPEN
+    seeded: bool = True
+    nodes: dict[int, Any] = field(default_factory=dict)
+    data: dict[int, NodeData] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for place, users in enumerate(self.shards):
+            number = 100 + place
+            self.data[number] = NodeData.of(self.parts, users, public=self.public)
+            self.nodes[number] = Node(self.folder / f"node{number}", self.policy, self.data[number])
+
+    @property
+    def public(self) -> bool:
+        return self.config.registered().public_target
+
+    @property
+    def server_data(self) -> NodeData:
+        return NodeData.of_server(self.parts, public=self.public)
+
+    def fresh(self) -> dict[int, Callable[[], Node]]:
+        """A new process for every message, as far as memory goes."""
+        return {n: lambda n=n: Node(self.folder / f"node{n}", self.policy, self.data[n]) for n in self.nodes}
+
+    def simulated(self) -> tuple[Experiment, list[str]]:
+        """The same experiment in one process, and the lines of its ledger."""
+        folder = self.folder / "simulation"
+        folder.mkdir(exist_ok=True)
+        experiment = Experiment(self.config, self.parts)
+        experiment.run(folder, parts=())
+        return experiment, (folder / "ledger.jsonl").read_text().splitlines()
+
+    def train(self, transport: Any = None, name: str = "server", **changes: Any) -> Any:
+        transport = transport or InProcess(self.nodes)
+        return train(self.config, self.server_data, transport, self.folder / name, seeded=self.seeded, **changes)
+
+    def ledger_lines(self, name: str = "server") -> list[str]:
+        return (self.folder / name / "ledger.jsonl").read_text().splitlines()
+
+    def remote(self, transport: Any = None, *, journal: Journal | None = None) -> RemoteFederation:
+        """The federation alone, for asks that no method makes."""
+        announced = Announcement.of(self.config, self.server_data, seeded=self.seeded)
+        half = announced.half(self.server_data, bytes(32))
+        ledger = Ledger(self.config.privacy, self.parts.train.n_users)
+        guard = ServerGuard(self.config.privacy, ledger, half.streams)
+        return RemoteFederation(
+            transport or InProcess(self.nodes), announced, guard, half.streams, journal=journal, timeout=60
+        )
+
+    def counts(self, users: np.ndarray) -> torch.Tensor:
+        """Who has which item, added up over some users."""
+        held = np.zeros(self.parts.train.n_items)
+        np.add.at(held, self.parts.train.subset(users).items, 1)
+        return torch.from_numpy(held).float()
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing here survives a power cut, so nothing waits until the disk has it."""
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+
+
+@pytest.fixture
+def federation(small_split: Any, tmp_path: Path) -> Callable[..., Federation]:
+    """Build one: `federation("feddae", "secure-sum:clip_norm=1.0", rounds=3)`."""
+
+    def build(
+        method: str = "feddae", plan: str = "secure-sum:clip_norm=10.0", *, settings: Any = None, nodes: int = 4,
+        policy: Policy = OPEN, seeded: bool = True, mixed: bool = False, **changes: Any,
+    ) -> Federation:  # fmt: skip
+        fields = {"rounds": 2, "chunk": 16, "seed": 3} | changes
+        config = ExperimentConfig(
+            method={"name": method, **(settings or {})}, privacy=PrivacyPlan.parse(plan), **fields
+        )
+        everybody = np.arange(45)
+        if mixed:
+            shards = [everybody[place::nodes] for place in range(nodes)]
+        elif nodes == 3:
+            shards = [everybody[:16], everybody[16:32], everybody[32:]]
+        else:
+            shards = [np.sort(some) for some in np.array_split(everybody, nodes)]
+        return Federation(tmp_path, small_split, config, shards, policy, seeded)
+
+    return build
+
+
+@pytest.fixture
+def count_server(small_split: Any) -> Callable[[], CountServer]:
+    """Makes servers whose sums are counts of items."""
+    return lambda: CountServer(small_split.train.n_items)

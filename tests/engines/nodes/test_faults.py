@@ -1,0 +1,300 @@
+"""Nodes that fall silent at any stage, and servers and nodes that die between any two messages."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from privfed.engines import Simulation, TooFewClientsError
+from privfed.engines.nodes.errors import NodesError
+from privfed.engines.nodes.halves import Announcement
+from privfed.engines.nodes.loopback import Fault, InProcess, Loopback
+from privfed.engines.nodes.policy import Policy
+from privfed.engines.nodes.run import train
+from privfed.experiment import Experiment
+from privfed.privacy import Ledger
+from privfed.privacy.ledger import from_ranges
+
+SECURE = "secure-sum:clip_norm=1.0"
+STAGES = ("train.invite", "train.share", "train.input", "train.reveal")
+
+
+class Died(BaseException):
+    """A server that was killed: nothing after it runs."""
+
+
+class Deadly:
+    """A transport whose server dies at a chosen exchange, before it sends or after the nodes have answered."""
+
+    def __init__(self, inner: Any, at: int, *, before: bool) -> None:
+        self.inner, self.at, self.before, self.done = inner, at, before, 0
+
+    def nodes(self) -> Any:
+        return self.inner.nodes()
+
+    def exchange(self, stage: str, requests: Any, timeout: float) -> Any:
+        self.done += 1
+        if self.done == self.at and self.before:
+            raise Died
+        replies = self.inner.exchange(stage, requests, timeout)
+        if self.done == self.at:
+            raise Died
+        return replies
+
+
+class Replayed(Simulation):
+    """The simulation in one process with the cohorts that a federation with dropouts had."""
+
+    cohorts: dict[int, np.ndarray]
+
+    def members(self, round: int) -> Any:
+        return torch.from_numpy(self.cohorts.get(round, np.empty(0, np.int64)))
+
+
+def replayed(f: Any, lines: list[str]) -> Experiment:
+    """What training comes to when exactly those take part whom the ledger says were in each sum."""
+    import json
+
+    experiment = Experiment(f.config, f.parts)
+    simulation = Replayed(
+        experiment.clients, f.config.privacy, 45, experiment.streams, Ledger(f.config.privacy, 45), chunk=16
+    )
+    simulation.cohorts = {entry["round"]: from_ranges(entry["participants"]) for entry in map(json.loads, lines[1:])}
+    for t in range(f.config.rounds):
+        simulation.run(experiment.server, t)
+    return experiment
+
+
+def equal(one: Any, other: Any) -> bool:
+    mine, theirs = one.state(), other.state()
+    return mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in mine)
+
+
+def silent_sometimes(seed: int, nodes: int, most: int, *, late: bool = True) -> Callable[[int, str], Fault | None]:
+    """In one round of three, 1 to `most` nodes fall silent, each from a random stage on until the round is over."""
+    rng = np.random.default_rng(seed)
+    state: dict[str, Any] = {"gone": {}}
+
+    def fault(node: int, stage: str) -> Fault | None:
+        if stage == "train.share" and state.get("stage") != "train.share":
+            state["gone"] = {}
+            if rng.random() < 1 / 3:
+                chosen = rng.choice(nodes, rng.integers(1, most + 1), replace=False)
+                state["gone"] = {100 + int(n): STAGES[rng.integers(1, 4)] for n in chosen}
+        state["stage"] = stage
+        begins = state["gone"].get(node)
+        if begins is None or stage not in STAGES or STAGES.index(stage) < STAGES.index(begins):
+            return None
+        return "late" if late and rng.random() < 0.5 else "drop"
+
+    return fault
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("fault", ["drop", "late"])
+def test_one_of_four_falls_silent_at_any_stage(
+    federation: Callable[..., Any], count_server: Any, stage: str, fault: Fault
+) -> None:
+    f, server = federation(), count_server()
+    remote = f.remote(InProcess(f.nodes, faults=lambda node, at: fault if (node, at) == (101, stage) else None))
+    for t in range(3):
+        remote.run(server, t)
+    assert remote.traffic.lost_rounds == 0 or stage == "train.reveal"
+    entries = remote.guard.ledger.entries
+    assert len(server.sums) == 3 == len(entries)
+    for (_, total), entry in zip(server.sums, entries, strict=True):
+        assert torch.equal(total, f.counts(entry.members()))
+        present = np.isin(f.shards[1], entry.members())
+        assert present.all() if stage == "train.reveal" else not present.any() or stage == "train.invite"
+
+
+def test_too_few_nodes_lose_the_round_and_nothing_else(federation: Callable[..., Any], count_server: Any) -> None:
+    f, server = federation(), count_server()
+    gone = {"now": False}
+    remote = f.remote(
+        InProcess(f.nodes, faults=lambda n, s: "drop" if gone["now"] and n > 101 and s == "train.input" else None)
+    )
+    assert remote.run(server, 0)
+    gone["now"] = True
+    assert not remote.run(server, 1)
+    gone["now"] = False
+    assert remote.run(server, 2)
+    assert [t for t, _ in server.sums] == [0, 2]
+    assert [entry.round for entry in remote.guard.ledger.entries] == [0, 2]
+    assert remote.traffic.lost_rounds == 1
+    # Those whose masked input had left have charged it, whether it was opened or not.
+    assert [len(f.nodes[n].ledger.entries) for n in (100, 103)] == [3, 2]
+
+
+def test_twenty_rounds_of_ten_nodes_with_losses_add_up(federation: Callable[..., Any], count_server: Any) -> None:
+    f, server = federation(nodes=10), count_server()
+    remote = f.remote(InProcess(f.nodes, faults=silent_sometimes(5, 10, 3)))
+    opened = [remote.run(server, t) for t in range(20)]
+    entries = remote.guard.ledger.entries
+    assert (
+        [entry.round for entry in entries] == [t for t, was in enumerate(opened) if was] == [t for t, _ in server.sums]
+    )
+    assert remote.traffic.missing > 5
+    for (_, total), entry in zip(server.sums, entries, strict=True):
+        assert torch.equal(total, f.counts(entry.members()))
+    own = {n: {entry.draw for entry in node.ledger.entries} for n, node in f.nodes.items()}
+    for entry in entries:
+        assert all(entry.draw in own[100 + n] for n in range(10) if np.isin(f.shards[n], entry.members()).any())
+
+
+def test_training_with_losses_is_right_to_the_bit(federation: Callable[..., Any]) -> None:
+    f = federation("pfedrec", SECURE, nodes=5, mixed=True, rounds=6)
+    trained = f.train(InProcess(f.nodes, faults=silent_sometimes(1, 5, 1)))
+    lines = f.ledger_lines()
+    assert len(lines) == 1 + 6 - trained.traffic.lost_rounds
+    assert trained.traffic.missing
+    assert equal(trained.server, replayed(f, lines).server)
+
+
+def test_a_server_may_die_at_any_moment(federation: Callable[..., Any]) -> None:
+    f = federation("pfedrec", "secure-sum:clip_norm=1.0", nodes=3, rounds=2, checkpoint_every=2)
+    simulated, charges = f.simulated()
+    whole = Deadly(InProcess(f.nodes), -1, before=True)
+    f.train(whole, name="whole")
+    assert whole.done == 9
+    for at in range(1, whole.done + 1):
+        name, before = f"server-{at}", at % 2 == 0
+        with pytest.raises(Died):
+            f.train(Deadly(InProcess(f.nodes), at, before=before), name=name)
+        trained = f.train(name=name)
+        assert equal(trained.server, simulated.server), (at, before)
+        assert f.ledger_lines(name) == charges
+        assert trained.traffic.lost_rounds == 0
+
+
+def test_a_server_may_die_between_a_sum_and_the_journal(
+    federation: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from privfed.engines.nodes.journal import Journal
+
+    f = federation("pfedrec", SECURE, nodes=3, checkpoint_every=5)
+    simulated, charges = f.simulated()
+
+    def die(*_: Any) -> None:
+        raise Died
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "write", die)
+        with pytest.raises(Died):
+            f.train()
+    trained = f.train()
+    assert equal(trained.server, simulated.server)
+    assert f.ledger_lines() == charges
+
+
+def test_with_keys_of_their_own_nodes_open_an_ask_once(
+    federation: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from privfed.engines.nodes.journal import Journal
+
+    f = federation("feddae", SECURE, nodes=3, checkpoint_every=5, rounds=3, seeded=False)
+
+    def die(*_: Any) -> None:
+        raise Died
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "write", die)
+        with pytest.raises(Died):
+            f.train()
+    trained = f.train()
+    assert trained.traffic.lost_rounds == 1
+    assert [entry.round for entry in trained.ledger.entries] == [0, 1, 2]
+
+
+def test_nodes_that_missed_an_ask_sit_out_the_draw(federation: Callable[..., Any]) -> None:
+    f = federation("feddae", SECURE, settings={"popularity_prior": True}, rounds=1)
+    seen: list[tuple[int, str]] = []
+
+    def fault(node: int, stage: str) -> Fault | None:
+        seen.append((node, stage))
+        return "drop" if node == 102 and [s for n, s in seen if n == 102].count("train.input") == 1 else None
+
+    trained = f.train(InProcess(f.nodes, faults=fault))
+    first, second = (entry.members() for entry in trained.ledger.entries)
+    assert np.array_equal(first, second)
+    assert not np.isin(f.shards[2], first).any()
+
+
+def test_a_folder_keeps_to_its_run(federation: Callable[..., Any]) -> None:
+    f = federation("feddae", SECURE, nodes=3)
+    f.train()
+    with pytest.raises(NodesError, match="other settings"):
+        train(f.config.model_copy(update={"rounds": 9}), f.server_data, InProcess(f.nodes), f.folder / "server")
+
+
+def test_a_lost_round_stays_lost(federation: Callable[..., Any]) -> None:
+    f = federation("pfedrec", SECURE, nodes=3, rounds=3, checkpoint_every=3)
+    losing = InProcess(f.nodes, faults=lambda n, s: "drop" if s == "train.input" and n == 100 else None)
+    with pytest.raises(Died):
+        f.train(Deadly(losing, 4, before=False))
+    again = f.train()
+    assert again.traffic.lost_rounds in (0, 1)
+    assert equal(again.server, replayed(f, f.ledger_lines()).server)
+
+
+def test_two_nodes_cannot_claim_one_user(federation: Callable[..., Any], count_server: Any) -> None:
+    f = federation()
+    f.nodes[104] = type(f.nodes[100])(f.folder / "thief", f.policy, f.data[100])
+    remote, server = f.remote(), count_server()
+    assert remote.run(server, 0)
+    assert [i.node for i in remote.incidents] == [104]
+    assert torch.equal(server.sums[0][1], f.counts(np.arange(45)))
+
+
+def test_processes_share_nothing_and_may_be_killed(federation: Callable[..., Any]) -> None:
+    f = federation("pfedrec", SECURE, nodes=4, rounds=3)
+    for number, data in f.data.items():
+        folder = f.folder / f"node{number}"
+        folder.mkdir(exist_ok=True)
+        data.save(folder)
+        kinds = ", ".join(f'"{kind}"' for kind in f.policy.protections)
+        (folder / "node.toml").write_text(f"[policy]\nallow_simulation = true\nprotections = [{kinds}]\n")
+    killed: list[str] = []
+
+    def fault(node: int, stage: str) -> Fault | None:
+        if node == 102 and stage not in killed and stage in ("train.input", "train.reveal"):
+            killed.append(stage)
+            return "kill_before" if stage == "train.input" else "kill_after"
+        return None
+
+    folders = {n: f.folder / f"node{n}" for n in f.nodes}
+    with Loopback(folders, method="forkserver", faults=fault) as transport:
+        trained = f.train(transport, timeout=120.0)
+        assert transport.restarts == 2
+    assert killed == ["train.input", "train.reveal"]
+    assert equal(trained.server, replayed(f, f.ledger_lines()).server)
+
+
+def test_policy_and_announcement_are_read_from_files(tmp_path: Path, federation: Callable[..., Any]) -> None:
+    f = federation("feddae", SECURE)
+    f.data[101].save(tmp_path)
+    again = type(f.data[101]).load(tmp_path)
+    assert np.array_equal(again.users, f.data[101].users)
+    for part in ("train", "valid", "test"):
+        one, other = getattr(again.parts, part), getattr(f.data[101].parts, part)
+        assert np.array_equal(one.items, other.items)
+        assert np.array_equal(one.indptr, other.indptr)
+    (tmp_path / "node.toml").write_text("[policy]\nmin_nodes = 5\nmax_epsilon = 2.0\n")
+    assert Policy.read(tmp_path / "node.toml").min_nodes == 5
+    announced = Announcement.of(f.config, f.server_data, seeded=True)
+    assert Announcement.model_validate_json(announced.model_dump_json()) == announced
+    remote = f.remote(InProcess({100: f.nodes[100]}))
+    cohort = remote.draw(0)
+    with pytest.raises(TooFewClientsError, match="fewer than 3"):
+        remote.ask("count", cohort, *_nothing(f))
+
+
+def _nothing(f: Any) -> Any:
+    from privfed.federation import Message
+    from privfed.methods.vae_server import COUNTS
+    from privfed.updates import Block
+
+    return Message({}), {COUNTS: Block((f.parts.train.n_items,))}
