@@ -1,10 +1,11 @@
 # make audit: set everything up and run the main job. make test: set everything up and pass the tests.
+# make federation: a SuperLink and three nodes on this machine, over TLS, train a private recommender.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: audit test check bench clean
+.PHONY: audit test check bench federation clean
 
 audit: $(READY)
 	$(BIN)/privfed audit --method gpfedrec --rounds 40 --seeds 1 --out audit
@@ -20,6 +21,10 @@ check: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/rounds.py
+
+federation: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[flower]"
+	$(BIN)/python examples/flower/federation.py
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -286,8 +286,8 @@ def _limits(report: AuditReport) -> list[str]:
         if run.lost_rounds
     ]
     limits += [
-        f"{words.named(words.METHODS, run.method)}, {words.setting(run.setting)}, seed {run.seed}, chose by what had been "
-        "released to it already, which costs no further privacy: "
+        f"{words.named(words.METHODS, run.method)}, {words.setting(run.setting)}, seed {run.seed}, chose by what "
+        "had been released to it already, which costs no further privacy: "
         f"{', '.join(f'{name} {value:.3g}' for name, value in run.decisions.items())}."
         for run in report.runs
         if run.decisions

@@ -133,13 +133,8 @@ def run(
         *([f"Protocol: {chosen.protocol.sentence()}"] if quiet else []),
         guarantee_box(result.guarantee),
     )
-    if lost := result.costs.lost_rounds:
-        screen.result(f"Warning: {lost} of {chosen.rounds} rounds had too few clients and were not opened.")
-    if decided := result.decisions:
-        said = ", ".join(f"{name} {value:.4g}" for name, value in decided.items())
-        screen.explain(f"Decided by what had been released already, at no further cost of privacy: {said}.")
-    if result.test.warning:
-        screen.result(f"Warning: {result.test.warning}")
+    screen.result(*training.warnings(result))
+    screen.explain(*training.decisions(result))
     files = training.files(out)
     up, down = words.volume(result.costs.up_bytes), words.volume(result.costs.down_bytes)
     screen.explain(f"Traffic as counted: {up} up and {down} down in the whole run.")

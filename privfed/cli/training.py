@@ -95,6 +95,21 @@ def _examined(experiment: Experiment) -> Histories | None:
     return settings.learned(examined, data.positives) if isinstance(settings, DFMRConfig) else examined
 
 
+def warnings(result: RunResult) -> list[str]:
+    """What a reader of the result must not miss."""
+    lost = result.costs.lost_rounds
+    said = (
+        [f"Warning: {lost} of {result.config.rounds} rounds had too few clients and were not opened."] if lost else []
+    )
+    return [*said, f"Warning: {result.test.warning}"] if result.test.warning else said
+
+
+def decisions(result: RunResult) -> list[str]:
+    """What the method decided by what had been released to it."""
+    said = ", ".join(f"{name} {value:.4g}" for name, value in result.decisions.items())
+    return [f"Decided by what had been released already, at no further cost of privacy: {said}."] if said else []
+
+
 def remarks(experiment: Experiment) -> list[str]:
     """What somebody should know about this method on these data before it trains."""
     examined, settings = _examined(experiment), experiment.config.settings().model_dump()

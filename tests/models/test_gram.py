@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privfed.data.item_features import ItemFeatures, item_features
-from privfed.models.gram.content import Content
 from privfed.models.gram.choosing import choose, predicted_risk
+from privfed.models.gram.content import Content
 from privfed.models.gram.estimate import Evidence, Recipe
 from privfed.models.gram.spiked import Prior, Spikes
 

@@ -1,0 +1,121 @@
+"""The same experiment and seed in one process and on Flower: are the public tensors and the ledgers equal to the bit?
+
+    python benchmarks/flower_parity.py --methods private-gram feddae hetefedrec fair dfmr
+
+A SuperLink and three nodes on this machine, over TLS, with node authentication, secure sums and, where the plan has it,
+the nodes' own shares of noise; the other side is the simulation (`Experiment.run`). Keys of users follow from the seed,
+which is what a comparison needs and what a deployment must not do. The data set is synthetic-small.
+
+Results go to `benchmarks/results/flower_parity.json` after every method.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+
+from privfed.data import load, split
+from privfed.engines.flower import FederationConfig, Trial, share_out
+from privfed.evaluation import Protocol
+from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.privacy import PrivacyPlan
+
+RESULTS = Path(__file__).parent / "results" / "flower_parity.json"
+APP = Path(__file__).parents[1] / "examples" / "flower"
+NAMES = ("alpha", "beta", "gamma")
+POLICY = """[policy]
+allow_simulation = true
+"""
+SECURE = "secure-sum:clip_norm=1.0"
+SHARES = "distributed-gaussian:noise_multiplier=1.0,clip_norm=1.0,n_min_honest=80"
+CASES: dict[str, tuple[str, dict[str, Any], bool]] = {
+    "private-gram": (SHARES, {"head": 32}, False),
+    "feddae": (SECURE, {}, False),
+    "hetefedrec": (SHARES, {}, False),
+    "fair": (SECURE, {}, False),
+    "dfmr": ("secure-sum:clip_norm=1.0,bits=64", {"d": 2}, True),
+    "popularity": (SHARES, {}, False),
+}
+
+
+def main() -> None:
+    """Compare method by method, over the same nodes."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--methods", nargs="+", default=list(CASES), choices=list(CASES))
+    parser.add_argument("--rounds", type=int, default=1)
+    options = parser.parse_args()
+    public = {CASES[name][2] for name in options.methods}
+    for shared in sorted(public):
+        methods = [name for name in options.methods if CASES[name][2] == shared]
+        with tempfile.TemporaryDirectory() as folder:
+            compare(methods, options.rounds, Path(folder), public=shared)
+
+
+def compare(methods: list[str], rounds: int, folder: Path, *, public: bool) -> None:
+    """Some methods, whose nodes know the same."""
+    parts = split(load("synthetic-small"), ExperimentConfig().split)
+    share_out(parts, POLICY, folder / "nodes", NAMES, public=public)
+    with Trial(folder / "trial", NAMES) as trial:
+        for name in NAMES:
+            trial.start_node(name, folder / "nodes" / name)
+        trial.start_superlink()
+        trial.start_supernodes()
+        trial.wait_for_nodes()
+        for name in methods:
+            plan, settings, _ = CASES[name]
+            config = ExperimentConfig(
+                data="synthetic-small",
+                method={"name": name, **settings},
+                privacy=PrivacyPlan.parse(plan),
+                protocol=Protocol(state="received"),
+                rounds=rounds,
+                taps=TapConfig(places=()),
+            )
+            place = folder / name
+            federation = FederationConfig(
+                experiment=config, data=folder / "nodes" / "server", folder=place / "flower", seeded=True
+            )
+            (place / "simulation").mkdir(parents=True)
+            Experiment(config, parts).run(place / "simulation", parts=())
+            (place / "federation.json").write_text(json.dumps({"federation": federation.model_dump(mode="json")}))
+            given = f'federation="{place / "federation.json"}"'
+            started = time.monotonic()
+            trial.flwr("run", str(APP), "trial", "--run-config", given, "--stream", timeout=7200)
+            wall = time.monotonic() - started
+            write(name, {"plan": plan, "rounds": rounds, **equal(place), "wall_seconds": round(wall)})
+
+
+def equal(place: Path) -> dict[str, Any]:
+    """Whether public tensors and ledgers of both are the same."""
+    ours, theirs = (
+        safetensors.torch.load_file(place / side / "checkpoint" / "server.safetensors")
+        for side in ("flower", "simulation")
+    )
+    same = ours.keys() == theirs.keys() and all(ours[name].equal(theirs[name]) for name in ours)
+    ledgers = [(place / side / "ledger.jsonl").read_text() for side in ("flower", "simulation")]
+    result = json.loads((place / "flower" / "result.json").read_text())
+    return {
+        "tensors_equal": same,
+        "ledgers_equal": ledgers[0] == ledgers[1],
+        "numbers": sum(values.numel() for values in ours.values()),
+        "epsilon": result["guarantee"]["epsilon"],
+        "lost_rounds": result["lost_rounds"],
+        "exchanges": result["exchanges"],
+        "bytes_per_node": round((result["up_bytes"] + result["down_bytes"]) / len(NAMES)),
+    }
+
+
+def write(name: str, found: dict[str, Any]) -> None:
+    """Add to the results and print."""
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    results[name] = found
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    print(name, found, flush=True)
+
+
+if __name__ == "__main__":
+    main()

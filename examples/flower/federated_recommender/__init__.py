@@ -1,0 +1,1 @@
+"""A Flower app that wires the privfed that is installed on either side, and holds nothing else."""

@@ -1,0 +1,113 @@
+"""Three organisations on this machine: a SuperLink, three nodes, TLS, node authentication, and one private recommender.
+
+    python examples/flower/federation.py                               # synthetic data, about two minutes
+    python examples/flower/federation.py --data ml-100k --epsilon 4 --folder my-federation
+
+Every organisation keeps a third of the users in a process of its own and sends only masked sums with its share of the
+noise. Noise is sized for the whole run, backwards from epsilon, for any one user, and so that it is enough without one
+of the three, which may work for the server. Keys come from the operating system; nothing here follows from a seed.
+
+What runs is what a deployment runs (docs/deploying.md); that all of it is on one machine protects nobody. Everything
+that was started is stopped again, and the folder keeps logs, keys, ledgers and the trained model where --folder names
+one.
+"""
+
+import argparse
+import contextlib
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from privfed.data import load, split
+from privfed.engines.flower import FederationConfig, Trial, share_out
+from privfed.evaluation import Protocol
+from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.privacy import PrivacyPlan, plan_for_target
+
+HERE = Path(__file__).parent
+NAMES = ("alpha", "beta", "gamma")
+K, LARGEST_DELTA = 20, 1e-3
+
+
+def main() -> None:
+    """Prepare, start, train, print, stop."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", default="synthetic", help="name of a data set, or a path")
+    parser.add_argument("--epsilon", type=float, default=4.0, help="of the whole run, for any one user")
+    parser.add_argument("--folder", type=Path, help="new or empty; a temporary one where it is not given")
+    options = parser.parse_args()
+    with contextlib.ExitStack() as stack:
+        folder = options.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        started = time.monotonic()
+        federation = prepare(options.data, options.epsilon, folder)
+        with Trial(folder / "trial", NAMES) as trial:
+            for name in NAMES:
+                trial.start_node(name, folder.resolve() / "nodes" / name)
+            trial.start_superlink()
+            trial.start_supernodes()
+            trial.wait_for_nodes()
+            print(f"SuperLink and {len(NAMES)} nodes run after {time.monotonic() - started:.0f} s", flush=True)
+            said = json.dumps(str(folder.resolve() / "federation.json"))
+            run = ("run", str(HERE), "trial", "--run-config", f"federation={said}", "--stream")
+            trial.flwr(*run, timeout=3600, show=True)
+        result = federation.folder / "result.json"
+        if not result.exists():
+            sys.exit("the run ended without a result: the lines above say why")
+        report(json.loads(result.read_text()))
+
+
+def prepare(data, epsilon, folder):
+    """Write the nodes' folders and the server's file; returns what the file says."""
+    config = ExperimentConfig(
+        data=data,
+        method={"name": "private-gram"},
+        protocol=Protocol(k=(K,), state="received"),
+        rounds=1,
+        taps=TapConfig(places=()),
+    )
+    parts = split(load(data), config.split)
+    users = parts.train.n_users
+    delta = min(users**-1.1, LARGEST_DELTA)
+    central = PrivacyPlan.named("central-gaussian", clip_norm=1.0, noise_multiplier=1.0, delta=delta)
+    central = plan_for_target(central, epsilon, config.rounds, users)
+    rehearsal = Experiment(config.model_copy(update={"privacy": central}), parts)
+    plan = PrivacyPlan.named(
+        "distributed-gaussian", clip_norm=1.0, noise_multiplier=1.0, delta=delta, n_min_honest=2 * users // 3
+    )
+    program = [ask.schema for ask in rehearsal.registered.program(rehearsal.server)]
+    plan = plan_for_target(plan, epsilon, config.rounds, users, program=program)
+    share_out(parts, (HERE / "node.toml").read_text(), folder / "nodes", NAMES)
+    federation = FederationConfig(
+        experiment=config.model_copy(update={"privacy": plan}),
+        data=folder.resolve() / "nodes" / "server",
+        folder=folder.resolve() / "run",
+        nodes=len(NAMES),
+        parts=("test",),
+    )
+    (folder / "federation.json").write_text(json.dumps({"federation": federation.model_dump(mode="json")}))
+    return federation
+
+
+def report(result):
+    """Utility, guarantee and bytes."""
+    for measured in result["quality"]:
+        for metric in measured["test"]["metrics"]:
+            name = f"{metric['name']}@{metric['k']}"
+            print(f"utility:   {name} {metric['value']:.4f} [{metric['lo']:.4f}, {metric['hi']:.4f}]")
+    claim = result["guarantee"]
+    print(
+        f"guarantee: epsilon {claim['epsilon']:.3f} at delta {claim['delta']:.2g} for one {claim['unit']}, "
+        f"{claim['trust']} trust"
+    )
+    up, down = (result[key] / len(result["nodes"]) / 1e6 for key in ("up_bytes", "down_bytes"))
+    seconds = sum(result["seconds"].values())
+    print(f"bytes:     {up:.2f} MB up and {down:.2f} MB down per node")
+    print(f"exchanges: {result['exchanges']}, {seconds:.0f} s of which the nodes' training is part")
+    for node, stage, reason in result["incidents"]:
+        print(f"refused:   node {node} in {stage}: {reason}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+"""The server half of the app that Flower ships: it trains the experiment of a file that lies on the server.
+
+    flwr run app --run-config 'federation="/srv/federation.toml"'
+
+    [federation]                                # federation.toml
+    folder = "/srv/run"                         # ledger, checkpoints, result; a run that was cut off goes on from here
+    data = "/srv/catalogue"                     # what the server knows (NodeData.of_server)
+    nodes = 3                                   # waits for so many before it begins
+    [federation.experiment]
+    method = { name = "private-gram" }
+    privacy = { ... }
+
+The result is `result.json` in the run's folder: quality, guarantee, bytes and seconds. The trained public tensors are
+in `checkpoint/server.safetensors`.
+"""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+from pydantic import BaseModel, ConfigDict, Field
+
+from privfed.engines.flower.transport import FlowerTransport
+from privfed.engines.nodes.node_data import NodeData
+from privfed.engines.nodes.run import Trained, train
+from privfed.experiment import Evaluated, ExperimentConfig
+from privfed.privacy import configure
+
+RESULT = "result.json"
+
+
+class FederationConfigError(ValueError):
+    """The file of a federation is missing or says something else than a federation."""
+
+
+class TooFewNodesError(RuntimeError):
+    """Not enough nodes connected in time."""
+
+
+class FederationConfig(BaseModel):
+    """What a server is told about a run.
+
+    Attributes:
+        experiment: method, plan, rounds, protocol.
+        data: folder of what the server knows of the population.
+        folder: of the run.
+        nodes: how many it waits for before it begins.
+        wait: seconds it waits for them.
+        timeout: seconds in which nodes answer a stage.
+        min_nodes: fewest nodes whose sum is opened.
+        corrupt, dropout: shares of nodes that the threshold of masked sums allows for.
+        seeded: keys of all users follow from the experiment's seed: a simulation over processes, which protects nobody.
+        parts: held-out parts to measure, as far as nodes let sums of metrics leave.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    experiment: ExperimentConfig
+    data: Path
+    folder: Path
+    nodes: int = Field(3, ge=3, description="how many nodes to wait for")
+    wait: float = Field(600.0, gt=0, description="seconds to wait for them")
+    timeout: float = Field(600.0, gt=0, description="seconds in which nodes answer a stage")
+    min_nodes: int = Field(3, ge=3, description="fewest nodes whose sum is opened")
+    corrupt: float = Field(0.1, ge=0, lt=1, description="share of nodes that may work for the server")
+    dropout: float = Field(0.1, ge=0, lt=1, description="share of nodes that may drop out")
+    seeded: bool = Field(default=False, description="all keys follow from the seed: for trials")
+    parts: tuple[Literal["valid", "test"], ...] = Field((), description="held-out parts to measure")
+
+    @classmethod
+    def read(cls, path: Path) -> "FederationConfig":
+        """The federation in a TOML or JSON file, under `federation`; relative paths start at the file.
+
+        Raises:
+            FederationConfigError: there is no such file, or it is neither.
+            PlanError: an unknown key or a bad value, in one sentence.
+        """
+        try:
+            read = json.loads if path.suffix == ".json" else tomllib.loads
+            table: dict[str, Any] = read(path.read_text())["federation"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise FederationConfigError(f"{path} says nothing of a federation ({error!r}): mend it") from error
+        paths = {key: path.parent / table[key] for key in ("data", "folder") if isinstance(table.get(key), str)}
+        return configure(cls, table | paths)
+
+
+def server_app(federation: FederationConfig | None = None) -> ServerApp:
+    """The ServerApp of a federation.
+
+    Args:
+        federation: what to train; None reads the file that the run's configuration names under `federation`.
+    """
+    app = ServerApp()
+
+    def main(grid: Grid, context: Context) -> None:
+        train_over(grid, federation or _named(context))
+
+    app.main()(main)
+    return app
+
+
+def train_over(grid: Grid, federation: FederationConfig) -> Trained:
+    """Train over Flower's Grid and write the result.
+
+    Raises:
+        TooFewNodesError: fewer nodes connected than the federation waits for, or too few took part in every round.
+        NodesError, LedgerError: as `privfed.engines.nodes.run.train` says.
+    """
+    transport = FlowerTransport(grid)
+    connected = transport.wait_for(federation.nodes, federation.wait)
+    if len(connected) < federation.nodes:
+        raise TooFewNodesError(
+            f"{len(connected)} of {federation.nodes} nodes connected within {federation.wait:.0f} s: start the others, "
+            f"register their keys, or wait for fewer"
+        )
+
+    def tell(t: int, evaluated: Evaluated | None) -> None:
+        quality = f": {_quality(evaluated)}" if evaluated is not None and evaluated.results else ""
+        _say(f"round {t + 1} of {federation.experiment.rounds}{quality}")
+
+    _say(f"{len(connected)} nodes are connected; {federation.experiment.method_name} begins")
+    trained = train(
+        federation.experiment,
+        NodeData.load(federation.data),
+        transport,
+        federation.folder,
+        seeded=federation.seeded,
+        timeout=federation.timeout,
+        min_nodes=federation.min_nodes,
+        corrupt=federation.corrupt,
+        dropout=federation.dropout,
+        parts=federation.parts,
+        progress=tell,
+    )
+    (federation.folder / RESULT).write_text(json.dumps(_result(trained, connected), indent=1))
+    if trained.traffic.lost_rounds == federation.experiment.rounds:
+        said = "; ".join(sorted({f"node {i.node}: {i.reason}" for i in trained.incidents})) or "no node said why"
+        raise TooFewNodesError(f"every round was lost, so nothing was trained: {said}")
+    _say(f"done: epsilon {trained.guarantee.epsilon:.3f} at delta {trained.guarantee.delta:g}")
+    return trained
+
+
+def _named(context: Context) -> FederationConfig:
+    path = context.run_config.get("federation")
+    if not isinstance(path, str) or not path:
+        raise FederationConfigError(
+            "the run names no federation: add --run-config 'federation=\"/path/federation.toml\"' to flwr run"
+        )
+    return FederationConfig.read(Path(path))
+
+
+def _say(line: str) -> None:
+    """To whoever follows the run with `flwr log`."""
+    print(line, flush=True)
+
+
+def _quality(evaluated: Evaluated) -> str:
+    return "; ".join(
+        f"{part} " + ", ".join(f"{m.name}@{m.k} {m.value:.4f}" for m in result.metrics)
+        for part, result in evaluated.results.items()
+    )
+
+
+def _result(trained: Trained, connected: Any) -> dict[str, Any]:
+    """Everything that a report needs, as JSON."""
+    traffic = trained.traffic
+    return {
+        "run": trained.announced.run,
+        "nodes": list(connected),
+        "guarantee": trained.guarantee.model_dump(mode="json"),
+        "quality": [
+            {"round": e.round, **{part: r.model_dump(mode="json") for part, r in e.results.items()}}
+            for e in trained.history
+        ],
+        "exchanges": traffic.exchanges,
+        "up_bytes": traffic.up_bytes,
+        "down_bytes": traffic.down_bytes,
+        "seconds": traffic.seconds,
+        "lost_rounds": traffic.lost_rounds,
+        "missing": traffic.missing,
+        "incidents": [[i.node, i.stage, i.reason] for i in trained.incidents],
+    }
