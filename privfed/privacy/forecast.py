@@ -165,8 +165,11 @@ def planned(
         return Composition()
     uploads = rounds * asks_per_round * len(spending) + extra_asks
     bounded = [m for m in spending if not isinstance(m, Exact | Unbounded)]
-    if reasons := dict.fromkeys(reason_of(m) for m in spending if isinstance(m, Exact | Unbounded)):
-        return Composition(reasons=tuple(reasons), uploads=uploads, rounds=rounds)
+    exact = tuple(dict.fromkeys(name for m in spending if isinstance(m, Exact) for name in m.blocks))
+    endless: list[Exact | Unbounded] = [Exact(blocks=exact)] if exact else []
+    endless += [m for m in spending if isinstance(m, Unbounded)]
+    if reasons := tuple(dict.fromkeys(reason_of(m) for m in endless)):
+        return Composition(reasons=reasons, uploads=uploads, rounds=rounds)
     gaussians = [m for m in bounded if isinstance(m, Gaussian)]
     if len(gaussians) == len(bounded) and isinstance(plan.sampling, Poisson) and plan.amplifies:
         usual = gaussians * asks_per_round
