@@ -347,10 +347,16 @@ def test_heads_follow_from_users_and_noise(shape, content, heads):
     assert [constants(shape, e, content).head for e in (1, 2, 4, 8)] == heads
 
 
-@pytest.mark.parametrize("users", [943, 1372, 1892, 6040, 10690, 11376, 29858])
+@pytest.mark.parametrize("users", [943, 1372, 1892, 6040])
 def test_without_metadata_histories_are_damped_from_epsilon_4(users):
     assert [constants((users, 10**5), e, content=False).damping for e in (1, 2, 4, 8)] == [0, 0, 0.25, 0.25]
     assert [constants((users, 10**5), e, content=True).damping for e in (1, 8)] == [0.25, 0.25]
+
+
+@pytest.mark.parametrize(("users", "damped", "plain"), [(10_690, 2, 1), (29_858, 1, 0.25)])
+def test_large_populations_damp_at_less(users, damped, plain):
+    assert constants((users, 10**5), damped, content=False).damping == 0.25
+    assert constants((users, 10**5), plain, content=False).damping == 0
 
 
 @pytest.mark.parametrize(("shape", "ends"), [((1372, 7957), (0.29, 0.12)), ((1892, 17632), (0.37, 0.16))])

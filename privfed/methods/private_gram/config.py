@@ -21,7 +21,8 @@ from privfed.methods.method import MethodConfig
 
 _SMALLEST_HEAD = 50
 _HEAD_WITH_CONTENT, _HEAD_ALONE = 10.0, 7.0
-_DAMPING, _DAMPED_FROM = 0.25, 0.75
+_DAMPING, _DAMPED_FROM, _DAMPED_REACH = 0.25, 0.75, 3_500
+"""Without content popular items are damped from this mu on, or from this n mu."""
 _SMOOTHING = 0.6
 _SHARE, _LARGEST_SHARE = 0.1, 0.5
 _SHORT = 5.0
@@ -104,7 +105,7 @@ class Constants:
         factor = _HEAD_WITH_CONTENT if content else _HEAD_ALONE
         wide = config.largest_head if math.isinf(mu) else max(_SMALLEST_HEAD, round(factor * math.sqrt(reach)))
         head = min(wide, config.largest_head) if config.head is None else config.head
-        damped = content or mu >= _DAMPED_FROM
+        damped = content or mu >= _DAMPED_FROM or reach >= _DAMPED_REACH
         return cls(
             share=share,
             head=0 if share == 1 else max(min(head, items - 1), 1),
