@@ -129,7 +129,8 @@ def _served(path: Path) -> bool:
 
 def _send(connection: socket.socket, content: bytes) -> None:
     connection.sendall(_LENGTH.pack(len(content)))
-    connection.sendall(content)
+    if content:  # the other side knows an empty one by its length, and may have answered and gone
+        connection.sendall(content)
 
 
 def _receive(connection: socket.socket, most: int) -> bytes:
