@@ -15,7 +15,7 @@ NAMES = set(methods.methods())
 
 
 def named(cell: str) -> set[str]:
-    return set(re.findall(r"\w+", cell)) & NAMES
+    return set(re.findall(r"[\w-]+", cell)) & NAMES
 
 
 @pytest.mark.parametrize("line", re.findall(r"^\| (`none`.*|`secure.*|`central.*|`inter.*) \|$", PAGE, re.MULTILINE))
