@@ -15,6 +15,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import torch
+from jaxtyping import Int64
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 from torch import Tensor
 
@@ -22,6 +23,8 @@ from privfed.coins import Coins
 from privfed.covered import under_cover
 from privfed.data import Histories, Interactions, Split, SplitSpec, split
 from privfed.engines.checkpoint import Checkpoint
+from privfed.engines.hosted_clients import HostedClients
+from privfed.engines.processes import ALONE, Processes
 from privfed.engines.simulation import Costs, Simulation, Wire
 from privfed.engines.transcript import Tap, Transcript
 from privfed.evaluation import EvaluationResult, Evaluator, Protocol
@@ -238,6 +241,8 @@ class Experiment:
             popularity.
         registered: the method.
         streams: keys of all parties; from the seed, unless `keys` gives others (a process of a deployment has its own).
+        processes: processes that share the clients; this one hosts a range of them.
+        hosted: numbers of the users whose private halves are here, ascending; None where it is everybody.
         coins: training items of audited users that a coin decided; None where none were put to one.
         trained: `parts` without what the coin dropped: what clients hold.
         server, clients: both halves.
@@ -250,6 +255,8 @@ class Experiment:
     config: ExperimentConfig
     parts: Split
     keys: InitVar[Streams | None] = None
+    processes: Processes = ALONE
+    hosted: Int64[np.ndarray, " hosted"] | None = None
     registered: Method = field(init=False)
     streams: Streams = field(init=False)
     coins: Coins | None = field(init=False)
@@ -298,7 +305,16 @@ class Experiment:
         self.server = self.registered.server(settings, facts, self.streams)
         for ask in self.registered.program(self.server):
             refuse_uncovered(self.config.privacy, ask.schema)
-        self.clients = self.registered.clients(settings, covered.data, self.streams)
+        if self.hosted is None and self.processes.size > 1:
+            self.hosted = self.processes.hosted(self.n_users)
+        self.clients = self._halves(settings, covered.data)
+
+    def _halves(self, settings: MethodConfig, data: ClientData) -> Clients:
+        """Private halves of the users who are hosted here."""
+        make = self.registered.clients
+        if self.hosted is None:
+            return make(settings, data, self.streams)
+        return HostedClients(make(settings, data.hosting(self.hosted), self.streams.numbered(self.hosted)), self.hosted)
 
     @classmethod
     def on(cls, config: ExperimentConfig, interactions: Interactions) -> "Experiment":
@@ -345,14 +361,16 @@ class Experiment:
             progress: called after every round.
             parts: held-out parts to evaluate; none leaves evaluation out.
         """
-        config, reg = self.config, self.registered
+        config, reg, processes = self.config, self.registered, self.processes
         run, path = config.digest(), directory / "ledger.jsonl" if directory else None
-        resumed = resume and path is not None and path.exists()
+        (resumed, *_) = processes.every(resume and path is not None and path.exists())
         ledger = (
             Ledger.resume(config.privacy, self.n_users, path, run=run)
             if resumed and path is not None
-            else Ledger(config.privacy, self.n_users, path, run=run)
+            else Ledger(config.privacy, self.n_users, path if processes.first else None, run=run)
         )
+        if not processes.first:
+            ledger.path = None
         places, rounds = self._tapped_places(), config.tapped_rounds()
         transcript = Transcript(self.audited(), places, rounds, reg.pull, reg.step)
         evaluation = PrivateEvaluation(self, parts)
@@ -368,11 +386,13 @@ class Experiment:
             wire=config.wire,
             support=self.support,
             transcript=transcript,
+            processes=processes,
         )
         history: list[Evaluated] = []
         first, cpu, wall = 0, -time.process_time(), -time.perf_counter()
         if resumed and directory is not None and Checkpoint.exists(directory / "checkpoint"):
-            first = self._restore(Checkpoint.load(directory / "checkpoint"), simulation, ledger, history)
+            saved = Checkpoint.load(directory / "checkpoint", processes)
+            first = self._restore(saved, simulation, ledger, history)
             transcript.load(directory / "taps", before=first)
         for t in range(first, config.rounds):
             due = bool(parts) and config.evaluated(t)
@@ -383,7 +403,7 @@ class Experiment:
                 history.append(evaluated)
             if directory is not None and ((t + 1) % config.checkpoint_every == 0 or t + 1 == config.rounds):
                 transcript.save(directory / "taps")
-                self._checkpoint(t + 1, simulation, ledger, history).save(directory / "checkpoint")
+                self._checkpoint(t + 1, simulation, ledger, history).save(directory / "checkpoint", processes)
             if progress is not None:
                 progress(t, evaluated)
         return RunResult(
@@ -391,8 +411,8 @@ class Experiment:
             history,
             self._with_disclosures(ledger.guarantee()),
             ledger.composition(),
-            simulation.costs,
-            simulation.client_guard.counts.fraction,
+            simulation.total_costs(),
+            simulation.clip_counts().fraction,
             transcript,
             self.server,
             self.clients,
@@ -454,18 +474,12 @@ class Experiment:
     def _checkpoint(
         self, next_round: int, simulation: Simulation, ledger: Ledger, history: Sequence[Evaluated]
     ) -> Checkpoint:
-        counts = simulation.client_guard.counts
+        counts, costs = simulation.clip_counts(), simulation.total_costs()
         progress: dict[str, Any] = {
             "draws": simulation.draws,
             "ledger": ledger.state(),
             "clip": [counts.uploads, counts.clipped, simulation.server_guard.clip_norms],
-            "costs": [
-                simulation.costs.seconds,
-                simulation.costs.up_bytes,
-                simulation.costs.down_bytes,
-                simulation.costs.client_rounds,
-                simulation.costs.lost_rounds,
-            ],
+            "costs": [costs.seconds, costs.up_bytes, costs.down_bytes, costs.client_rounds, costs.lost_rounds],
             "history": [[e.round, {part: r.model_dump(mode="json") for part, r in e.results.items()}] for e in history],
         }
         return Checkpoint(next_round, self.server.state(), self.clients.state(), progress)
@@ -477,8 +491,11 @@ class Experiment:
         ledger.load(saved["ledger"])
         simulation.draws = saved["draws"]
         counts = simulation.client_guard.counts
-        counts.uploads, counts.clipped, simulation.server_guard.clip_norms = saved["clip"]
-        simulation.costs = Costs(*saved["costs"])
+        uploads, clipped, simulation.server_guard.clip_norms = saved["clip"]
+        costs = Costs(*saved["costs"])
+        if self.processes.first:
+            counts.uploads, counts.clipped, simulation.costs = uploads, clipped, costs
+        simulation.costs.lost_rounds = costs.lost_rounds
         history.extend(
             Evaluated(t, {part: EvaluationResult.model_validate(r) for part, r in results.items()})
             for t, results in saved["history"]
@@ -508,7 +525,8 @@ class PrivateEvaluation:
             simulation.observers.append(self._observe_chunk)
             return
         e = self.experiment
-        for users in torch.split(torch.arange(e.n_users), simulation.chunk_size(e.server.schema)):
+        hosted = torch.from_numpy(e.processes.hosted(e.n_users))
+        for users in torch.split(hosted, simulation.chunk_size(e.server.schema)):
             message, updates = e.rehearse(users, t, e.server.schema)
             self._score(users, message, updates)
             e.clients.discard()
@@ -520,15 +538,18 @@ class PrivateEvaluation:
             message = e.server.public()
             for users in torch.split(self._with_held_out(), _SCORED_AT_ONCE):
                 self._score(users, message.addressed_to(users), None)
+        for evaluator in self.evaluators.values():
+            for measured in e.processes.every(evaluator.measured):
+                evaluator.include(measured)
         results = {part: evaluator.result() for part, evaluator in self.evaluators.items()}
         for evaluator in self.evaluators.values():
             evaluator.reset()
         return Evaluated(t, results)
 
     def _with_held_out(self) -> Tensor:
-        """Users with a held-out item in any evaluated part, ascending."""
-        users = [evaluator.users for evaluator in self.evaluators.values()]
-        return torch.from_numpy(np.unique(np.concatenate(users)))
+        """Users of this process with a held-out item in any evaluated part, ascending."""
+        users = torch.from_numpy(np.unique(np.concatenate([one.users for one in self.evaluators.values()])))
+        return self.experiment.processes.own(users, self.experiment.n_users)
 
     def _observe_chunk(self, clients: Clients, call: Call, message: Message, updates: ClientUpdates) -> None:
         del clients

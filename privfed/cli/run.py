@@ -1,12 +1,17 @@
 """`privfed run`: train one method behind one plan, in a folder that a killed run can continue from."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from privfed.cli import options
 from privfed.cli.screen import Screen
+
+if TYPE_CHECKING:
+    from privfed.data import Interactions
+    from privfed.experiment import Experiment, RunResult
+    from privfed.privacy import Forecast
 
 EXAMPLE = (
     "Example: privfed run gpfedrec --data ml-100k --rounds 100 "
@@ -65,16 +70,16 @@ def run(
     popularity (where ratings are predicted, beside their means), and what is guaranteed.
     """
     del device
-    from privfed.audit.page import words
-    from privfed.audit.report import POPULARITY
     from privfed.cli import directory, training
     from privfed.cli import settings as read
     from privfed.cli.failures import CommandError
-    from privfed.cli.show import card_line, forecast_lines, guarantee_box, synthetic_mark, utility_table
+    from privfed.cli.show import card_line, forecast_lines, synthetic_mark
     from privfed.data import split
+    from privfed.engines.processes import Processes
     from privfed.experiment import Experiment
 
-    screen = Screen(as_json, quiet)
+    processes = Processes.launched()
+    screen = Screen(as_json and processes.first, quiet or not processes.first)
     flags: read.Layer = {
         "data": data,
         "rounds": rounds,
@@ -89,15 +94,18 @@ def run(
         {key: value for key, value in flags.items() if value is not None},
         *(read.read_setting(text) for text in settings or ()),
     ]
+    if processes.size > 1:
+        layers.insert(0, {"taps": {"places": []}})
     record = directory.Record.read(out, "run") if resume else None
     if record is not None:
         layers.insert(0, record.config | ({"columns": record.columns} if record.columns else {}))
     chosen, source = read.run_config(layers)
     if record is not None and (other := read.first_difference(record.config, chosen.model_dump(mode="json"))):
         raise CommandError(f"{out} was begun with {other}: resume it as it was, or choose another --out")
-    if record is None:
+    if record is None and processes.first:
         directory.refuse_foreign(out, "run")
-    interactions = read.load_data(source, screen)
+    with processes.in_turn():
+        interactions = read.load_data(source, screen)
     if record is None:
         chosen = chosen.model_copy(update={"data": chosen.data if source.chosen else interactions.name})
         record = directory.Record(
@@ -109,8 +117,12 @@ def run(
     record.check_data(interactions, out)
     parts = split(interactions, chosen.split)
     with screen.working(f"Setting {chosen.method_name} up: first parameters, and covers where the plan has some"):
-        experiment = Experiment(chosen, parts)
-    evaluated, forecast = training.held_out(experiment), training.predict(experiment)
+        experiment = Experiment(chosen, parts, processes=processes)
+    evaluated = training.held_out(experiment)
+    if not processes.first:
+        experiment.run(out, resume=resume, parts=evaluated)
+        return
+    forecast = training.predict(experiment)
     card, synthetic = interactions.card, interactions.card.synthetic
     directory.claim(out)
     screen.explain(
@@ -125,12 +137,30 @@ def run(
     record.write(out)
     mark = synthetic_mark(synthetic=synthetic)
     result = training.train(experiment, out, screen, resume=resume, parts=evaluated, mark=mark)
+    _tell(screen, out, experiment, interactions, result, forecast)
+
+
+def _tell(
+    screen: Screen,
+    out: Path,
+    experiment: "Experiment",
+    interactions: "Interactions",
+    result: "RunResult",
+    forecast: "Forecast",
+) -> None:
+    """How good the run is beside popularity, what is guaranteed, and which files there are."""
+    from privfed.audit.page import words
+    from privfed.audit.report import POPULARITY
+    from privfed.cli import training
+    from privfed.cli.show import guarantee_box, utility_table
+
+    chosen, synthetic = experiment.config, interactions.card.synthetic
     popular = training.popularity(chosen, interactions)
     beside = result.test.baselines if popular is None else {POPULARITY: popular.metrics}
     rounds_done = result.selected.round + 1
     screen.result(
         utility_table(chosen.method_name, result.test, beside, rounds=rounds_done, synthetic=synthetic),
-        *([f"Protocol: {chosen.protocol.sentence()}"] if quiet else []),
+        *([f"Protocol: {chosen.protocol.sentence()}"] if screen.quiet else []),
         guarantee_box(result.guarantee),
     )
     screen.result(*training.warnings(result))
@@ -143,9 +173,9 @@ def run(
         {
             "directory": str(out),
             "config": chosen.model_dump(mode="json"),
-            "data": card.model_dump(mode="json"),
+            "data": interactions.card.model_dump(mode="json"),
             "synthetic": synthetic,
-            "split": parts.describe(),
+            "split": experiment.parts.describe(),
             "protocol": chosen.protocol.sentence(),
             "plan": chosen.privacy.name,
             "forecast": forecast.model_dump(mode="json"),

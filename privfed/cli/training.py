@@ -113,11 +113,15 @@ def decisions(result: RunResult) -> list[str]:
 def remarks(experiment: Experiment) -> list[str]:
     """What somebody should know about this method on these data before it trains."""
     examined, settings = _examined(experiment), experiment.config.settings().model_dump()
+    said = []
+    if experiment.processes.size > 1:
+        said.append(f"Note: {experiment.processes.size} processes share the clients, so nothing is tapped for attacks.")
     if examined is None or len(examined) or settings["examinations"] == ():
-        return []
+        return said
     return [
+        *said,
         f"Note: the data hold no examinations (views, carts, ...) to learn from, so {experiment.config.method_name} "
-        f"learns from the target alone."
+        f"learns from the target alone.",
     ]
 
 

@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-_PARTS = ("server", "clients")
+from privfed.engines.processes import ALONE, Processes
+
+_SERVER = "server.safetensors"
 
 
 class CheckpointError(ValueError):
@@ -38,13 +41,26 @@ class Checkpoint:
     clients: Mapping[str, Tensor]
     progress: Mapping[str, Any]
 
-    def save(self, folder: Path) -> None:
-        """Replace `folder` by this checkpoint."""
+    def save(self, folder: Path, processes: Processes = ALONE) -> None:
+        """Replace `folder` by this checkpoint.
+
+        Args:
+            folder: of the checkpoint.
+            processes: processes that save at the same time, each the private tensors of its own users.
+        """
         new, old = folder.with_name(folder.name + ".new"), _old(folder)
-        shutil.rmtree(new, ignore_errors=True)
-        new.mkdir(parents=True)
-        for part, tensors in zip(_PARTS, (self.server, self.clients), strict=True):
-            save_file({k: v.contiguous() for k, v in tensors.items()}, new / f"{part}.safetensors")
+        if processes.first:
+            shutil.rmtree(new, ignore_errors=True)
+            new.mkdir(parents=True)
+        processes.wait()
+        _write(self.clients, new / _clients(processes.rank, processes.size))
+        processes.wait()
+        if processes.first:
+            _write(self.server, new / _SERVER)
+            self._swap_in(new, old, folder)
+        processes.wait()
+
+    def _swap_in(self, new: Path, old: Path, folder: Path) -> None:
         state = {"next_round": self.next_round, "progress": dict(self.progress)}
         (new / "progress.json").write_text(json.dumps(state))
         if folder.exists():
@@ -59,8 +75,12 @@ class Checkpoint:
         return folder.exists() or _old(folder).exists()
 
     @classmethod
-    def load(cls, folder: Path) -> "Checkpoint":
-        """Read the newest whole checkpoint at `folder`.
+    def load(cls, folder: Path, processes: Processes = ALONE) -> "Checkpoint":
+        """Read the newest whole checkpoint at `folder`, whatever number of processes saved it.
+
+        Args:
+            folder: of the checkpoint.
+            processes: processes that load it, each the private tensors of its own users.
 
         Raises:
             CheckpointError: there is none, or a file in it cannot be read.
@@ -71,7 +91,7 @@ class Checkpoint:
         try:
             state = json.loads((place / "progress.json").read_text())
             next_round, progress = state["next_round"], state["progress"]
-            server, clients = (load_file(place / f"{part}.safetensors") for part in _PARTS)
+            server, clients = load_file(place / _SERVER), _private(place, processes)
         except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
             raise CheckpointError(
                 f"the checkpoint in {place} is damaged ({error}); start again with another --out"
@@ -81,3 +101,25 @@ class Checkpoint:
 
 def _old(folder: Path) -> Path:
     return folder.with_name(folder.name + ".old")
+
+
+def _clients(rank: int, size: int) -> str:
+    """File of the private tensors of the users of one process."""
+    return "clients.safetensors" if size == 1 else f"clients-{rank + 1:05d}-of-{size:05d}.safetensors"
+
+
+def _write(tensors: Mapping[str, Tensor], path: Path) -> None:
+    save_file({name: values.contiguous() for name, values in tensors.items()}, path)
+
+
+def _private(place: Path, processes: Processes) -> dict[str, Tensor]:
+    """Private tensors of the users of this process, from the files of however many processes saved them."""
+    own = place / _clients(processes.rank, processes.size)
+    if own.exists():
+        return load_file(own)
+    files = sorted(place.glob("clients*.safetensors"))
+    if not files:
+        raise OSError(f"{own.name} is missing")
+    parts = [load_file(file) for file in files]
+    whole = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    return {name: values[processes.hosted(len(values))] for name, values in whole.items()}

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
+from privfed.engines.processes import Processes
 from privfed.updates import ClientUpdates, Schema
 
 
@@ -41,6 +42,10 @@ class Holdings:
     def add(self, updates: ClientUpdates) -> None:
         """Note the holdings of the next clients of the cohort."""
         self._chunks.append(updates.holds())
+
+    def gather(self, processes: Processes) -> None:
+        """Take in what clients hold who live in other processes."""
+        self._chunks = list(processes.every(self.held))
 
     @property
     def held(self) -> Bool[Tensor, "members blocks"]:

@@ -17,6 +17,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from privfed.data import Histories
+from privfed.engines.processes import Processes
 from privfed.federation import SERVER, Call, Cohort, FederationError, Purpose, Streams
 from privfed.privacy import EveryRow
 from privfed.privacy.secure import SharedSum
@@ -215,8 +216,13 @@ class SharedAsk:
         if whole:
             self._add_whole(whole, updates, call)
 
-    def close(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Sums of all blocks, float64 or int64, and for tables which rows were opened."""
+    def close(self, processes: Processes) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Sums of all blocks, float64 or int64, and for tables which rows were opened.
+
+        Args:
+            processes: processes that have added their clients' updates, each for itself.
+        """
+        self._add_up(processes)
         fewest, sums, opened = self._sums.protection.min_cohort, dict[str, Tensor](), dict[str, Tensor]()
         tables, at = self._tables or {}, 0
         whole = self._ring.sum(self._whole) if self._whole else self._ring.zeros(0)
@@ -228,6 +234,22 @@ class SharedAsk:
                 words, at = whole[at : at + block.size], at + block.size
             sums[name] = torch.from_numpy(self._code.decode(name, words)).view(block.shape)
         return sums, opened
+
+    def _add_up(self, processes: Processes) -> None:
+        """Sums over the clients of all processes; one whose clients were not asked has nothing to add."""
+        if processes.size == 1:
+            return
+        every = processes.every(None if self._tables is None else [*self._tables])
+        asked = [tables for tables in every if tables is not None]
+        if any(tables != asked[0] for tables in asked):
+            raise FederationError("blocks are sent as rows in one process and whole in another; send them alike")
+        if self._tables is None:
+            self._tables = {name: self._nothing(name) for name in (asked[0] if asked else ())}
+        for rows in self._tables.values():
+            processes.add_words_(rows[0].words)
+            processes.add_({"supporters": torch.from_numpy(rows[0].supporters)})
+        whole = sum(block.size for name, block in self._schema.items() if name not in self._tables)
+        self._whole = [processes.add_words_(share) for share in self._whole or [self._ring.zeros(whole)]]
 
     def _opened(self, held: Sequence[RowSums], fewest: int) -> tuple[Words, np.ndarray]:
         if self._sums.protocol:

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from privfed.data import Histories
 from privfed.engines.holdings import BlockGroup, Holdings
+from privfed.engines.processes import ALONE, Processes, ProcessesError
 from privfed.engines.shared_sums import SharedAsk, SharedSums
 from privfed.engines.transcript import Observation, Tap, Transcript
 from privfed.federation import (
@@ -43,6 +44,7 @@ from privfed.federation import (
     perform,
 )
 from privfed.privacy import ClientGuard, Ledger, PrivacyPlan, RingCode, SecureSum, ServerGuard, SharedSum
+from privfed.privacy.client_guard import ClipCounts
 from privfed.privacy.sampling import Sampling
 from privfed.updates import TILE, ClientUpdates, Schema, schema_digest, upload_bytes
 from secure_agg import parameters
@@ -96,9 +98,11 @@ class Simulation:
         support: rows that every user announced under the plan's cover; None where there is no drawn cover.
         transcript: what to tap; None taps nothing and costs nothing.
         observers: called per chunk between training and guard.
+        processes: processes that share the clients; `clients` are those who live in this one.
 
     Raises:
         MemoryLimitError: an individual release cannot fit.
+        ProcessesError: several processes were given something that needs all clients in one.
     """
 
     def __init__(
@@ -115,7 +119,11 @@ class Simulation:
         support: Histories | None = None,
         transcript: Transcript | None = None,
         observers: Sequence[Observer] = (),
+        processes: Processes = ALONE,
     ) -> None:
+        if processes.size > 1:
+            _refuse_shared(wire, transcript)
+        self.processes = processes
         self.clients, self.plan, self.population = clients, plan, population
         self.client_guard = ClientGuard(plan, streams)
         self.server_guard = ServerGuard(plan, ledger, streams)
@@ -132,7 +140,7 @@ class Simulation:
         self._shared: SharedSums | None = None
         if isinstance(plan.protection, SharedSum):
             self._shared = SharedSums(plan.protection, population, streams, support, protocol=wire == "protocol")
-            self.costs.up_bytes += float(self._shared.enrolment_bytes)
+            self.costs.up_bytes += float(self._shared.enrolment_bytes) if processes.first else 0.0
         self.draws = 0
 
     def run(self, server: Server, t: int) -> None:
@@ -165,7 +173,12 @@ class Simulation:
 
     def members(self, round: int) -> Int64[Tensor, " members"]:
         """Who takes part in `round`."""
-        return members(self.plan.sampling, self._streams, self.population, round)
+        sampling = self.plan.sampling
+        if sampling.kind == "poisson" and self.processes.size > 1:
+            hosted = torch.from_numpy(self.processes.hosted(self.population))
+            coins = self._streams.uniform(Purpose.MEMBERSHIP, round, 0, hosted.tolist(), 1)[:, 0]
+            return torch.cat(list(self.processes.every(hosted[coins < sampling.rate])))
+        return members(sampling, self._streams, self.population, round)
 
     def ask(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Total:
         """Sum the cohort's protected uploads; sums of real blocks accumulate in float64, ring words in their ring."""
@@ -181,6 +194,8 @@ class Simulation:
             sums = self._sum_words(code, step, ask, cohort, message, schema)
         else:
             sums = self._sum_numbers(code, step, ask, cohort, message, schema)
+        if self._holdings is not None:
+            self._holdings.gather(self.processes)
         for group in self._groups(opening=False):
             for name in group.blocks:
                 sums[name].zero_()
@@ -214,7 +229,7 @@ class Simulation:
             adding.add(call, updates)
             self.costs.seconds["sum"] += time.perf_counter() - started
         started = time.perf_counter()
-        sums, opened = adding.close()
+        sums, opened = adding.close(self.processes)
         self.costs.up_bytes += adding.up_bytes
         self.costs.seconds["sum"] += time.perf_counter() - started
         return sums, opened
@@ -242,12 +257,14 @@ class Simulation:
                 updates.add_to(sums)
             self.costs.seconds["sum"] += time.perf_counter() - started
         members, started = len(self._members), time.perf_counter()
+        clients_within = torch.tensor(float(within), dtype=torch.float64)
+        self.processes.add_({**sums, "clients within the clip norm": clients_within})
         if at_once and noise is not None:
             deviation = noise.scale * math.sqrt(members)
             self.server_guard.add_gaussian_(sums, cohort.round, ask, schema, deviation)
         if code is not None and code.mechanism is not None:
             self.server_guard.add_gaussian_(sums, cohort.round, ask, schema, code.law_deviation(members))
-        self.server_guard.add_noise_(sums, cohort, step, ask, schema, members=members, within=within)
+        self.server_guard.add_noise_(sums, cohort, step, ask, schema, members=members, within=int(clients_within))
         self.costs.seconds["privacy"] += time.perf_counter() - started
         return sums
 
@@ -286,7 +303,7 @@ class Simulation:
             started = time.perf_counter()
             total = self._masked(code, words, cohort, ask, schema)
             self.costs.seconds["sum"] += time.perf_counter() - started
-        return code.decode(total)
+        return code.decode(self.processes.add_words_(total))
 
     def _masked(self, code: RingCode, words: Mapping[int, Words], cohort: Cohort, ask: int, schema: Schema) -> Words:
         """The sum of the members' words as the protocol opens it: one vector, or one for every set of holders."""
@@ -327,7 +344,7 @@ class Simulation:
                 f"or use a smaller dimension"
             )
         uploads = self._release_buffer(schema, len(self._members))
-        first = 0
+        first = int((self._members < self.processes.first_user(self.population)).sum())
         for call, own, updates, _ in self._chunks(step, ask, cohort, message, schema):
             started = time.perf_counter()
             place = {name: values[first : first + len(updates)] for name, values in uploads.items()}
@@ -335,6 +352,7 @@ class Simulation:
             self._tap("wire", call, own, _chosen(place))
             first += len(updates)
             self.costs.seconds["privacy"] += time.perf_counter() - started
+        self.processes.spread_(uploads, self._members, self.population)
         self.clients.commit()
         return self.server_guard.individual(self._members, uploads)
 
@@ -366,19 +384,20 @@ class Simulation:
         clip_norm, noisy_steps = self.server_guard.clip_norm(step), self.plan.protection.noisy_steps
         if self.transcript is not None:
             self.transcript.record_message(cohort.round, step, ask, self._members, message, clip_norm)
-        for users in torch.split(self._members, self.chunk_size(schema)):
+        own = self.processes.own(self._members, self.population)
+        for users in torch.split(own, self.chunk_size(schema)):
             if len(users) == 0:
                 return
             started = time.perf_counter()
             call = Call(cohort.round, cohort.draw, step, ask, users, self._streams, schema, clip_norm, noisy_steps)
-            own = message.addressed_to(users)
-            updates = perform(self.clients, call, own)
+            received = message.addressed_to(users)
+            updates = perform(self.clients, call, received)
             self.client_guard.refuse_broken(updates, call)
             self.costs.seconds["clients"] += time.perf_counter() - started
             for observer in self.observers:
-                observer(self.clients, call, own, updates)
+                observer(self.clients, call, received, updates)
             self._as_raw = None
-            raw = self._tap("raw", call, own, updates.materialise)
+            raw = self._tap("raw", call, received, updates.materialise)
             if self.plan.protection.clip is None and self.plan.protection.noise is None:
                 self._as_raw = raw
             if self._holdings is not None:
@@ -389,8 +408,24 @@ class Simulation:
             self.costs.client_rounds += len(users) if ask == 0 else 0
             if self._shared is None:
                 self.costs.up_bytes += self.client_guard.upload_bytes(updates)
-            self.costs.down_bytes += own.bytes_per_client() * len(users)
-            yield call, own, updates, within
+            self.costs.down_bytes += received.bytes_per_client() * len(users)
+            yield call, received, updates, within
+
+    def total_costs(self) -> Costs:
+        """Costs of the clients of all processes; rounds that were lost were lost in all."""
+        every = self.processes.every(self.costs)
+        return Costs(
+            {stage: sum(one.seconds[stage] for one in every) for stage in self.costs.seconds},
+            sum(one.up_bytes for one in every),
+            sum(one.down_bytes for one in every),
+            sum(one.client_rounds for one in every),
+            self.costs.lost_rounds,
+        )
+
+    def clip_counts(self) -> ClipCounts:
+        """How often the clip bit in all processes."""
+        every = self.processes.every(self.client_guard.counts)
+        return ClipCounts(sum(one.uploads for one in every), sum(one.clipped for one in every))
 
     def _tap(
         self,
@@ -432,6 +467,23 @@ def members(sampling: Sampling, streams: Streams, population: int, round: int) -
         keys = streams.uniform(Purpose.EPOCH_ORDER, epoch, 0, [SERVER], population)[0]
         return keys.argsort()[turn * sampling.size : (turn + 1) * sampling.size].sort().values
     return everybody
+
+
+def _refuse_shared(wire: Wire, transcript: Transcript | None) -> None:
+    """What several processes cannot do, because no one of them has everybody's messages.
+
+    Raises:
+        ProcessesError: it was asked for.
+    """
+    if wire == "protocol":
+        raise ProcessesError(
+            "wire = 'protocol' runs every client's side of the masking protocol in one process: choose wire = 'exact', "
+            "whose sums are the same words, or start one process"
+        )
+    if transcript is not None and transcript.taps:
+        raise ProcessesError(
+            "taps copy what an adversary sees in one process: set taps.places = [], or start one process to attack"
+        )
 
 
 def _chosen(uploads: Mapping[str, Tensor]) -> Callable[[Tensor], Mapping[str, Tensor]]:

@@ -135,6 +135,15 @@ class Evaluator:
             chosen = None if items is None else items[kept]
             self._values[:, users[kept]] = self._task.measure(users[kept], chosen, scores[kept])
 
+    @property
+    def measured(self) -> Float64[np.ndarray, "statistics users"]:
+        """What was measured so far, NaN where a user was not added; for :meth:`include` of another evaluator."""
+        return self._values
+
+    def include(self, measured: Float64[np.ndarray, "statistics users"]) -> None:
+        """Take in what an evaluator of the same split, protocol and part measured elsewhere."""
+        self._values = np.where(np.isnan(self._values), measured, self._values)
+
     def result(self, bootstrap: int = 1000, *, seed: int = 0) -> EvaluationResult:
         """What was measured over the users added so far, with 95 % intervals.
 

@@ -20,7 +20,7 @@ import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import ECB
-from jaxtyping import Float, UInt32
+from jaxtyping import Float, Int64, UInt32
 from torch import Tensor
 
 
@@ -57,6 +57,7 @@ class Streams:
         self._root, self.simulated = root, simulated
         self._contexts: dict[int, CipherContext] = {}
         self._public: CipherContext | None = None
+        self._numbers: Int64[np.ndarray, " hosted"] | None = None
 
     @classmethod
     def from_seed(cls, seed: int) -> "Streams":
@@ -93,6 +94,12 @@ class Streams:
         own._public = cls(public, simulated=False)._key_stream(PUBLIC)
         return own
 
+    def numbered(self, users: Int64[np.ndarray, " hosted"]) -> "Streams":
+        """The same keys for somebody who hosts `users` only and numbers them from 0."""
+        hosted = Streams(self._root, simulated=self.simulated)
+        hosted._contexts, hosted._public, hosted._numbers = self._contexts, self._public, users
+        return hosted
+
     def words(
         self, purpose: Purpose, round: int, ask: int, users: Sequence[int], count: int
     ) -> UInt32[np.ndarray, "users count"]:
@@ -105,6 +112,8 @@ class Streams:
         counters[:, 0] = (purpose & 0xFF) | (round << 8)
         counters[:, 1], counters[:, 3] = ask, np.arange(blocks)
         plain = counters.data.cast("B")
+        if self._numbers is not None:
+            users = [int(self._numbers[user]) if user >= 0 else user for user in users]
         flat = np.empty(len(users) * width + _WORDS_PER_BLOCK, "<u4")
         out = flat.data.cast("B")
         for place, user in enumerate(users):

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float32, Int64
 
 from privfed.data import DataError, Histories, Split
 
@@ -16,8 +16,26 @@ class BehaviourError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Population:
+    """What a process that hosts some users knows of all of them.
+
+    Attributes:
+        users: numbers of its own users in the population, ascending.
+        positives: training items of everybody, own users or not.
+    """
+
+    users: Int64[np.ndarray, " hosted"]
+    positives: Histories
+
+    @property
+    def activity(self) -> Int64[np.ndarray, " population"]:
+        """Training items of every user of the population; private, so only a simulation looks at them."""
+        return self.positives.counts
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class ClientData:
-    """What the users that a process hosts know.
+    """What the users that a process hosts know, numbered from 0.
 
     Attributes:
         positives: training items of every user.
@@ -28,6 +46,7 @@ class ClientData:
         fakes: items whose rows a cover adds; None where there is none.
         ratings: what each user rated its training items, aligned with `positives.items`; None where the data have no
             ratings.
+        population: everybody, where the process hosts a part of a simulation's users only; None where it hosts all.
 
     Raises:
         DataError: there is not one rating for each training item.
@@ -39,6 +58,7 @@ class ClientData:
     answering: Histories | None = None
     fakes: Histories | None = None
     ratings: Float32[np.ndarray, "interactions"] | None = None
+    population: Population | None = None
 
     def __post_init__(self) -> None:
         if self.ratings is not None and len(self.ratings) != len(self.positives):
@@ -55,10 +75,34 @@ class ClientData:
             split.train, excluded, split.auxiliary, ratings=None if split.ratings is None else split.ratings.train
         )
 
+    def hosting(self, users: Int64[np.ndarray, " hosted"]) -> "ClientData":
+        """What a process knows that hosts `users` only, who are numbered from 0 in it.
+
+        Args:
+            users: ascending.
+        """
+        ratings = None
+        if self.ratings is not None:
+            ratings = self.ratings[np.isin(self.positives.owners, users)]
+        return ClientData(
+            self.positives.subset(users),
+            self.excluded.subset(users),
+            {name: histories.subset(users) for name, histories in self.auxiliary.items()},
+            None if self.answering is None else self.answering.subset(users),
+            None if self.fakes is None else self.fakes.subset(users),
+            ratings,
+            Population(users, self.positives),
+        )
+
     @property
     def n_users(self) -> int:
-        """Size of the population."""
+        """How many users the process hosts."""
         return self.positives.n_users
+
+    @property
+    def everybody(self) -> Population:
+        """The population that the users belong to."""
+        return self.population or Population(np.arange(self.n_users), self.positives)
 
     @property
     def n_items(self) -> int:

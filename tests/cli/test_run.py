@@ -2,6 +2,9 @@
 
 import json
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -142,3 +145,19 @@ def test_a_finished_run_resumes_to_itself(cli: Callable, tmp_path: Path) -> None
     assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
     assert again["utility"] == first["utility"]
     assert again["guarantee"] == first["guarantee"]
+
+
+def test_processes_of_torchrun_share_the_clients(cli: Callable, tmp_path: Path) -> None:
+    words = ("run", "fedmf", *DATA, "--rounds", "4", "--privacy", "secure-sum:clip_norm=1", "--out")
+    launch = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "-m", "privfed")
+    answer = subprocess.run(
+        [*launch, *words, str(tmp_path / "two")],
+        env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.count("What is guaranteed") == 1
+    assert "2 processes share the clients" in answer.stdout
+    cli(*words, tmp_path / "one", "--set", "taps.places=[]")
+    for name in ("config.json", "metrics.jsonl", "ledger.jsonl", "ledger.json", "guarantee.json"):
+        assert (tmp_path / "two" / name).read_bytes() == (tmp_path / "one" / name).read_bytes()
+    assert cli("recommend", tmp_path / "two", "--user", 3, "--json").document["items"]

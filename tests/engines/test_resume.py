@@ -174,10 +174,10 @@ def test_taps_that_are_ahead_of_the_checkpoint_are_recorded_once(small_split, un
     folder, save = tmp_path / "run", Checkpoint.save
     folder.mkdir()
 
-    def dying(self, place):
+    def dying(self, place, processes):
         if self.next_round == 4:
             raise KilledError
-        save(self, place)
+        save(self, place, processes)
 
     monkeypatch.setattr(Checkpoint, "save", dying)
     with pytest.raises(KilledError):

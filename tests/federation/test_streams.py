@@ -97,6 +97,18 @@ def test_a_users_words_do_not_depend_on_who_else_asks_or_how_many(users, count, 
         np.testing.assert_array_equal(row, alone[0, :count])
 
 
+def test_somebody_who_hosts_a_few_draws_their_words():
+    whole = Streams.from_seed(5)
+    few = whole.numbered(np.array([3, 8, 100_000]))
+    address = Purpose.NOISE, 2, 7
+    np.testing.assert_array_equal(few.words(*address, [0, 2, 1], 9), whole.words(*address, [3, 100_000, 8], 9))
+    for everybody_knows in (SERVER, PUBLIC):
+        np.testing.assert_array_equal(
+            few.words(*address, [everybody_knows], 9), whole.words(*address, [everybody_knows], 9)
+        )
+    assert few.simulated
+
+
 def test_nobody_asks_for_nothing():
     streams = Streams.from_seed(0)
     assert streams.words(Purpose.NOISE, 0, 0, [], 5).shape == (0, 5)

@@ -42,3 +42,19 @@ def test_one_rating_for_each_training_item():
     own = Histories.from_pairs(np.array([0, 0]), np.array([1, 2]), 1, 3)
     with pytest.raises(DataError, match="1 ratings stand beside 2 training items"):
         ClientData(own, own, ratings=np.ones(1, np.float32))
+
+
+@pytest.mark.parametrize("users", [[], [0], [2, 3, 11], list(range(40, 120))])
+def test_a_part_of_the_users_numbers_them_from_0(users):
+    parts = split(load("synthetic-small"), SplitSpec())
+    data, users = ClientData.from_split(parts, "all"), np.array(users, dtype=np.int64)
+    hosted, everything = data.hosting(users), ratings_by_pair(data)
+    assert hosted.n_users == len(users)
+    assert hosted.n_items == data.n_items
+    whose = {(users[owner], item): rating for (owner, item), rating in ratings_by_pair(hosted).items()}
+    assert whose == {pair: everything[pair] for pair in everything if pair[0] in users}
+    for place, user in enumerate(users):
+        assert hosted.excluded.of(place).tolist() == data.excluded.of(user).tolist()
+    assert hosted.everybody.users.tolist() == users.tolist()
+    assert hosted.everybody.activity.tolist() == data.positives.counts.tolist()
+    assert data.everybody.users.tolist() == list(range(data.n_users))

@@ -81,10 +81,11 @@ class Announcement(BaseModel):
             )
         self._refuse_unfit()
         if self.seeded:
-            return Experiment(self.config, data.parts)
+            return Experiment(self.config, data.parts, hosted=data.users)
         # Noise is addressed by round and ask, so two runs under one key would have the same: every run has its own.
         own = hmac.digest(root, bytes.fromhex(self.run), "sha256")
-        return Experiment(self.config, data.parts, Streams.of_party(own, bytes.fromhex(self.public)))
+        keys = Streams.of_party(own, bytes.fromhex(self.public))
+        return Experiment(self.config, data.parts, keys, hosted=data.users)
 
     def _refuse_unfit(self) -> None:
         config = self.config

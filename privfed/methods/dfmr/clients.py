@@ -86,8 +86,9 @@ class DFMRClients(PrivateHalves):
     """Stacked private halves of a population."""
 
     def __init__(self, config: DFMRConfig, data: ClientData, streams: Streams) -> None:
-        self.config, self.grid = config, config.grid(data.positives)
-        examined = config.learned(data.examined(config.examinations), data.positives)
+        everybody = data.everybody.positives
+        self.config, self.grid = config, config.grid(everybody)
+        examined = config.learned(data.examined(config.examinations), everybody)
         self.support = Support.of(data.positives, examined, data.fakes)
         self.weights = weights_of(self.grid, self.support)
         users = range(data.n_users)

@@ -39,7 +39,9 @@ class FairClients(PrivateHalves):
 
     def __init__(self, config: FairConfig, data: ClientData, streams: Streams) -> None:
         self.config, self.model, self.n_items = config, config.model, data.n_items
-        self.tiering = Tiers.of(config, data.n_users, data.n_items, data.positives.counts)
+        everybody = data.everybody
+        tiers = Tiers.of(config, len(everybody.activity), data.n_items, everybody.activity)
+        self.tiering = tiers.hosting(torch.from_numpy(everybody.users))
         self.training = LocalTraining(config, data)
         names = self.model.tables
         rows = streams.normal(Purpose.INITIALISE, 0, 0, range(data.n_users), config.dim * len(names))

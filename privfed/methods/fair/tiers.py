@@ -5,7 +5,7 @@ which, only how many of each there are.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -86,6 +86,10 @@ class Tiers:
             )
         of_user = torch.from_numpy(capacities.levels) if known else None
         return cls(config, n_items, n_users, levels, members, subspaces, spaces, of_user)
+
+    def hosting(self, users: Int64[Tensor, " hosted"]) -> "Tiers":
+        """The same tiers for a process that hosts `users` only and numbers them from 0."""
+        return replace(self, of_user=self.levels_of(users))
 
     @property
     def training(self) -> tuple[int, ...]:

@@ -32,7 +32,8 @@ class HeteFedRecClients(PrivateHalves):
 
     def __init__(self, config: HeteFedRecConfig, data: ClientData, streams: Streams) -> None:
         self.config, self.data, self.layout = config, data, Layout.of(config)
-        self.group = torch.from_numpy(assign_groups(config, data.positives.counts, streams))
+        everybody = data.everybody
+        self.group = torch.from_numpy(assign_groups(config, everybody.activity, streams, everybody.users))
         self.model = torch.tensor(self.layout.of_group)[self.group]
         self._sends = torch.isin(self.group, torch.tensor(self.layout.sending, dtype=torch.int64))
         self._streams = streams

@@ -15,22 +15,27 @@ _CAPACITY_ASK = 1
 
 
 def assign_groups(
-    config: HeteFedRecConfig, counts: Int64[np.ndarray, "users"], streams: Streams
+    config: HeteFedRecConfig,
+    counts: Int64[np.ndarray, "population"],
+    streams: Streams,
+    users: Int64[np.ndarray, "users"] | None = None,
 ) -> Int64[np.ndarray, "users"]:
-    """The group of every user, 0 the smallest.
+    """The group of every hosted user, 0 the smallest.
 
     Args:
         config: settings.
-        counts: training items of every user; looked at under `activity` alone.
-        streams: a device's own randomness, for `capacity`.
+        counts: training items of everybody; looked at under `activity` alone.
+        streams: a device's own randomness, for `capacity`; it numbers the hosted users from 0.
+        users: those who are hosted; None hosts everybody.
     """
+    users = np.arange(len(counts)) if users is None else users
     edges = np.cumsum(config.shares)[:-1]
     if config.groups == "activity":
-        return np.searchsorted(_thresholds(config, counts, edges), counts, side="right").astype(np.int64)
+        return np.searchsorted(_thresholds(config, counts, edges), counts[users], side="right").astype(np.int64)
     if config.groups == "capacity":
-        drawn = streams.uniform(Purpose.INITIALISE, 0, _CAPACITY_ASK, range(len(counts)), 1)[:, 0].numpy()
+        drawn = streams.uniform(Purpose.INITIALISE, 0, _CAPACITY_ASK, range(len(users)), 1)[:, 0].numpy()
         return np.searchsorted(edges, drawn, side="right").astype(np.int64)
-    order = np.random.default_rng(config.group_seed).permutation(len(counts))
+    order = np.random.default_rng(config.group_seed).permutation(len(counts))[users]
     return np.searchsorted(edges * len(counts), order, side="right").astype(np.int64)
 
 
