@@ -4,20 +4,23 @@
     python benchmarks/nodes.py kills    a server that is killed with SIGKILL at 10 random moments of one run
     python benchmarks/nodes.py corpus   every lie of the hostile corpus, by the test that draws from it
     python benchmarks/nodes.py costs    exchanges, bytes and seconds of a round with 3, 5 and 10 nodes
+    python benchmarks/nodes.py devices  bytes, CPU-seconds and memory of a device that is one user of MovieLens-100K
 
 Every node is a process of its own with a folder of its own. Sums are checked against counts made by hand from the users
-whom the ledger says are in them, and models against a run that nothing happened to. Data are synthetic.
+whom the ledger says are in them, and models against a run that nothing happened to. Data are synthetic, where no other
+set is named.
 """
 
 import argparse
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,12 +28,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from privfed.data import SplitSpec, SyntheticSpec, generate, split
+from privfed.data import SplitSpec, SyntheticSpec, generate, load, split
 from privfed.engines.nodes.halves import Announcement
 from privfed.engines.nodes.loopback import Fault, Loopback
 from privfed.engines.nodes.node_data import NodeData
 from privfed.engines.nodes.remote import RemoteFederation
 from privfed.engines.nodes.run import train
+from privfed.engines.nodes.transport import Transport
 from privfed.experiment import Experiment, ExperimentConfig
 from privfed.federation import Message
 from privfed.methods.vae_server import COUNTS
@@ -43,6 +47,24 @@ RESULTS = Path(__file__).parent / "results" / "nodes.json"
 POLICY = '[policy]\nallow_simulation = true\nprotections = ["secure_sum"]\n'
 STAGES = ("train.share", "train.input", "train.reveal")
 USERS, ITEMS = 120, 200
+SECURE, SHARES = "secure-sum:clip_norm=1.0", "distributed-gaussian:noise_multiplier=1.0,clip_norm=1.0,n_min_honest=3"
+DEVICE_POLICY = """[policy]
+allow_simulation = true
+protections = ["secure_sum", "distributed_gaussian", "local_laplace"]
+"""
+DEVICES: dict[str, tuple[str, dict[str, Any], int]] = {
+    "popularity": (SHARES, {}, 1),
+    "private-gram": (SHARES, {}, 1),
+    "fedmf": (SECURE, {}, 4),
+    "pfedrec": (SECURE, {}, 4),
+    "gpfedrec": ("local-laplace:epsilon0=5,clip_norm=1", {}, 4),
+    "fedvae": (SECURE, {}, 4),
+    "feddae": (SECURE, {}, 4),
+    "hetefedrec": (SHARES, {}, 4),
+    "fair": (SECURE, {}, 4),
+    "dfmr": ("secure-sum:clip_norm=1.0,bits=64", {}, 2),
+}
+"""Plan, settings and the most rounds that are measured."""
 
 
 def world() -> Any:
@@ -121,13 +143,17 @@ def counting(nodes: int, losses: Losses | None = None) -> Iterator[tuple[Any, Re
         place, data = Path(made), NodeData.of_server(parts)
         faults: dict[str, Any] = {} if losses is None else {"faults": losses}
         with Loopback(folders(place, parts, nodes), method="forkserver", **faults) as transport:
-            announced = Announcement.of(config, data, seeded=True)
-            half = announced.half(data, bytes(32))
-            ledger = Ledger(config.privacy, USERS, place / "ledger.jsonl")
-            federation = RemoteFederation(
-                transport, announced, ServerGuard(config.privacy, ledger, half.streams), half.streams, timeout=120
-            )
-            yield parts, federation, transport, place
+            yield parts, federation_over(transport, config, data, place / "ledger.jsonl"), transport, place
+
+
+def federation_over(
+    transport: Transport, config: ExperimentConfig, data: NodeData, ledger: Path, **options: Any
+) -> RemoteFederation:
+    """A federation without a method, for asks of its own."""
+    announced = Announcement.of(config, data, seeded=True)
+    half = announced.half(data, bytes(32))
+    guard = ServerGuard(config.privacy, Ledger(config.privacy, USERS, ledger), half.streams)
+    return RemoteFederation(transport, announced, guard, half.streams, **{"timeout": 120, **options})
 
 
 class Counting:
@@ -165,6 +191,18 @@ def entries_in(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()[1:]]
 
 
+def lost_charges(place: Path, nodes: int, opened: list[int]) -> int:
+    """How often a round that was opened is missing in the server's ledger or that of a node whose users are in it."""
+    charged = entries_in(place / "ledger.jsonl")
+    lost = len(opened) - len(charged) + sum(e["round"] != t for e, t in zip(charged, opened, strict=False))
+    for number in range(nodes):
+        [path] = (place / f"node{number}").glob("ledger-*.jsonl")
+        own = {entry["draw"] for entry in entries_in(path)}
+        mine = np.arange(USERS)[number::nodes]
+        lost += sum(e["draw"] not in own for e in charged if np.isin(mine, from_ranges(e["participants"])).any())
+    return lost
+
+
 def losses(rounds: int, nodes: int = 10) -> None:
     """Rounds with losses: wrong sums, lost charges, recovery."""
     toss, wrong, opened = Losses(7, nodes, 3), 0, []
@@ -179,15 +217,7 @@ def losses(rounds: int, nodes: int = 10) -> None:
                 wrong += not torch.equal(server.latest, counted(parts, users))
             if (t + 1) % 50 == 0:
                 print(f"round {t + 1}: {wrong} wrong, {federation.traffic.lost_rounds} lost", flush=True)
-        charged = entries_in(place / "ledger.jsonl")
-        lost = len(opened) - len(charged) + sum(e["round"] != t for e, t in zip(charged, opened, strict=False))
-        for number in range(nodes):
-            [path] = (place / f"node{number}").glob("ledger-*.jsonl")
-            own = {entry["draw"] for entry in entries_in(path)}
-            mine = np.arange(USERS)[number::nodes]
-            lost += sum(
-                entry["draw"] not in own for entry in charged if np.isin(mine, from_ranges(entry["participants"])).any()
-            )
+        lost = lost_charges(place, nodes, opened)
         spent = sorted(toss.recovered)
         note(
             "losses",
@@ -279,10 +309,96 @@ def costs(rounds: int) -> None:
     note("costs", {"words": ITEMS, "per_round": found, "load": os.getloadavg()[0]})
 
 
+class Metered:
+    """A transport that counts, round by round, what its nodes' processes take."""
+
+    def __init__(self, inner: Loopback, rounds: list[dict[str, float]]) -> None:
+        self.inner, self.rounds = inner, rounds
+        self.exchanges = self.up = self.down = 0
+        self.before = self.now()
+
+    def nodes(self) -> Any:
+        """All of them."""
+        return self.inner.nodes()
+
+    def exchange(self, stage: str, requests: Any, timeout: float) -> Any:
+        """Pass on and count."""
+        replies = self.inner.exchange(stage, requests, timeout)
+        self.exchanges += 1
+        self.down += sum(map(len, requests.values()))
+        self.up += sum(map(len, replies.values()))
+        return replies
+
+    def now(self) -> dict[str, float]:
+        """Since the beginning, over all nodes."""
+        ticks = sum(sum(map(int, fields[11:13])) for fields in map(stat, self.pids))
+        taken = {"exchanges": self.exchanges, "up_bytes": self.up, "down_bytes": self.down}
+        return {**taken, "cpu_seconds": ticks / os.sysconf("SC_CLK_TCK")}
+
+    @property
+    def pids(self) -> list[int]:
+        """Processes of the nodes."""
+        return [child.pid for child in multiprocessing.active_children() if child.pid is not None]
+
+    def memory(self, name: str) -> float:
+        """MB of the largest node: `VmRSS` now, `VmHWM` at its most."""
+        found = [Path(f"/proc/{pid}/status").read_text().split(f"{name}:")[1].split()[0] for pid in self.pids]
+        return max(map(int, found)) / 1e3
+
+    def round(self, t: int, evaluated: object) -> None:
+        """A round is over."""
+        del t, evaluated
+        now = self.now()
+        self.rounds.append({key: now[key] - self.before[key] for key in now})
+        self.before = now
+
+
+def stat(pid: int) -> list[str]:
+    """Fields of /proc/PID/stat from the state on."""
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+
+
+def devices(methods: Sequence[str], rounds: int) -> None:
+    """One user per node, the most usual ones, at the catalogue and the settings that the methods come with."""
+    parts = split(load("ml-100k"), SplitSpec())
+    usual = np.sort(np.argsort(parts.train.counts, kind="stable")[len(parts.train.counts) // 2 :][:3])
+    for method in methods:
+        plan, settings, asked = DEVICES[method]
+        public = method == "dfmr"
+        config = ExperimentConfig(
+            method={"name": method, **settings}, privacy=PrivacyPlan.parse(plan), rounds=min(rounds, asked), seed=3
+        )
+        with tempfile.TemporaryDirectory() as made:
+            place = Path(made)
+            for number, user in enumerate(usual):
+                (place / f"node{number}").mkdir()
+                (place / f"node{number}" / "node.toml").write_text(DEVICE_POLICY)
+                NodeData.of(parts, np.array([user]), public=public).save(place / f"node{number}")
+            found: list[dict[str, float]] = []
+            with Loopback({n: place / f"node{n}" for n in range(3)}, method="forkserver") as transport:
+                time.sleep(1)
+                meter = Metered(transport, found)
+                idle = meter.memory("VmRSS")
+                data = NodeData.of_server(parts, public=public)
+                trained = train(config, data, meter, place / "server", seeded=True, progress=meter.round)
+                peak = meter.memory("VmHWM")
+        steady = found[1:] or found
+        cost = {key: float(np.mean([one[key] for one in steady])) for key in steady[0]}
+        kept = json.loads(RESULTS.read_text()).get("devices", {}) if RESULTS.exists() else {}
+        kept[method] = {
+            "plan": plan, "rounds": config.rounds, "lost_rounds": trained.traffic.lost_rounds,
+            "exchanges": cost.pop("exchanges"),
+            **{key: round(value / 3, 4) for key, value in cost.items()},
+            "peak_mb": round(peak), "mb_over_idle": round(peak - idle), "load": round(os.getloadavg()[0], 1),
+        }  # fmt: skip
+        note("devices", kept)
+
+
 def main() -> None:
     """Run one of them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("losses", "kills", "corpus", "costs", "serve"))
+    parser.add_argument("what", choices=("losses", "kills", "corpus", "costs", "devices", "serve"))
+    parser.add_argument("--methods", nargs="+", default=list(DEVICES), choices=list(DEVICES), help="of devices")
     parser.add_argument("--rounds", type=int, default=None)
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--folder", type=Path)
@@ -297,6 +413,8 @@ def main() -> None:
             corpus()
         case "costs":
             costs(given.rounds or 20)
+        case "devices":
+            devices(given.methods, given.rounds or 4)
         case _:
             serve(given.folder, given.rounds)
 

@@ -15,6 +15,9 @@ from torch import Tensor
 
 Parameters = dict[str, Tensor]
 
+_NARROW = 16
+"""Matrix libraries are slow at products with fewer columns than this, unless they are told as rows."""
+
 
 @dataclass(frozen=True, slots=True)
 class LinearHead:
@@ -104,16 +107,16 @@ class NeuralHead:
         *h, z = self.activations(p, q)
         g = bce_gradient(z.squeeze(2), y, weight).unsqueeze(2)
         for j in range(self.layers - 1, 0, -1):
-            g_in = torch.bmm(g, p[f"W{j}"].transpose(1, 2)).mul_(h[j - 1] > 0)
-            p[f"W{j}"].baddbmm_(h[j - 1].transpose(1, 2), g, alpha=-lr)
+            g_in = _through_relu(torch.bmm(g, p[f"W{j}"].transpose(1, 2)), h[j - 1])
+            _descend_(p[f"W{j}"], h[j - 1], g, lr)
             p[f"b{j}"].sub_(g.sum(1), alpha=lr)
             g = g_in
         w_user, w_item = p["W0"][:, : self.dim], p["W0"][:, self.dim :]
         summed = g.sum(1)
         dq = torch.bmm(g, w_item.transpose(1, 2))
         d_user = torch.bmm(summed.unsqueeze(1), w_user.transpose(1, 2)).squeeze(1)
-        w_item.baddbmm_(q.transpose(1, 2), g, alpha=-lr)
-        w_user.baddbmm_(p["user"].unsqueeze(2), summed.unsqueeze(1), alpha=-lr)
+        _descend_(w_item, q, g, lr)
+        w_user.sub_(p["user"].unsqueeze(2) * summed.unsqueeze(1), alpha=lr)
         p["b0"].sub_(summed, alpha=lr)
         p["user"].sub_(d_user, alpha=lr_user)
         return dq
@@ -127,6 +130,25 @@ class NeuralHead:
             h[-1].relu_()
             h.append(torch.baddbmm(p[f"b{j}"].unsqueeze(1), h[-1], p[f"W{j}"]))
         return h
+
+
+def _descend_(
+    weight: Float[Tensor, "n fan_in fan_out"],
+    x: Float[Tensor, "n b fan_in"],
+    g: Float[Tensor, "n b fan_out"],
+    lr: float,
+) -> None:
+    """One SGD step on the weight of an affine layer with input x and output gradient g."""
+    if g.shape[2] < _NARROW:
+        weight.sub_(torch.bmm(g.transpose(1, 2), x).transpose(1, 2), alpha=lr)
+    else:
+        weight.sub_(torch.bmm(x.transpose(1, 2), g), alpha=lr)
+
+
+def _through_relu(gradient: Float[Tensor, "n b width"], h: Float[Tensor, "n b width"]) -> Float[Tensor, "n b width"]:
+    """The gradient where the rectified output h is above zero, zero elsewhere, in one pass."""
+    passed: Tensor = torch.ops.aten.threshold_backward(gradient, h, 0)
+    return passed
 
 
 def bce_gradient(

@@ -2,6 +2,7 @@
 
 A node is named by the SuperNode's own `--node-config`, which no run can change: `socket` is where the node's process
 serves (`privfed.engines.flower.service`), `folder` is the node's folder, for nodes that load in the client's process.
+`patience` is how many seconds a node behind a socket is given to be started again, 20 where nothing is said.
 What the node does with a request is settled by its own installation and its own policy.
 """
 
@@ -12,7 +13,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from privfed.engines.flower.payload import message_type, packed, unpacked
-from privfed.engines.flower.service import ask_service
+from privfed.engines.flower.service import PATIENCE, ask_service
 from privfed.engines.nodes.transport import Handler
 
 
@@ -38,14 +39,16 @@ def client_app() -> ClientApp:
 
 def _answer(context: Context, stage: str, request: bytes, left: float) -> bytes:
     where = {key: context.node_config[key] for key in ("socket", "folder") if key in context.node_config}
-    if len(where) != 1:
+    patience = context.node_config.get("patience", PATIENCE)
+    if len(where) != 1 or not isinstance(patience, int | float):
         raise NodeConfigError(
             f"the SuperNode's --node-config holds {sorted(context.node_config)}, and must name the node by exactly one "
-            f"of socket and folder: start it with --node-config 'socket=\"/path/node.sock\"'"
+            f"of socket and folder, and patience, if at all, in seconds: start it with --node-config "
+            f"'socket=\"/path/node.sock\" patience=20'"
         )
     ((kind, place),) = where.items()
     if kind == "socket":
-        return ask_service(Path(str(place)), stage, request, max(left, 1.0))
+        return ask_service(Path(str(place)), stage, request, max(left, 1.0), float(patience))
     return node_at(Path(str(place))).handle(stage, request)
 
 

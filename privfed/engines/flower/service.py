@@ -15,6 +15,7 @@ import os
 import socket
 import struct
 import threading
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -24,8 +25,11 @@ from privfed.engines.nodes.transport import Handler
 LARGEST = 2**31
 """Bytes that one request or reply may have."""
 
+PATIENCE = 20.0
+"""Seconds that a node's process is given to be started again: longer than its start takes."""
+
 _LENGTH = struct.Struct("<Q")
-_STAGE_BYTES, _PATH_BYTES, _PATIENCE = 256, 100, 60.0
+_STAGE_BYTES, _PATH_BYTES, _SLOWEST, _AGAIN = 256, 100, 60.0, 0.2
 _log = logging.getLogger(__name__)
 
 
@@ -87,7 +91,7 @@ class NodeService:
         self.close()
 
     def _answer(self, connection: socket.socket) -> None:
-        connection.settimeout(_PATIENCE)
+        connection.settimeout(_SLOWEST)
         try:
             stage = _receive(connection, _STAGE_BYTES).decode("ascii")
             request = _receive(connection, LARGEST)
@@ -98,24 +102,40 @@ class NodeService:
             _log.exception("the node failed")
 
 
-def ask_service(path: Path, stage: str, request: bytes, timeout: float) -> bytes:
+def ask_service(path: Path, stage: str, request: bytes, timeout: float, patience: float = 0.0) -> bytes:
     """Ask the node that serves at `path`.
+
+    Args:
+        path: of the socket.
+        stage: of the request.
+        request: bytes of the server.
+        timeout: seconds in which the node must have answered.
+        patience: seconds that a node which is down, or dies over the request, is given to be started again. It then
+            gets the same request: had it done its work, it would refuse to do it twice.
 
     Raises:
         ServiceError: nobody serves there, or it went away or was too slow to answer.
     """
-    try:
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(timeout)
-            connection.connect(os.fspath(path))
-            _send(connection, stage.encode("ascii"))
-            _send(connection, request)
-            return _receive(connection, LARGEST)
-    except OSError as error:
-        raise ServiceError(
-            f"the node at {path} did not answer ({type(error).__name__}): start it with "
-            f"'python -m privfed.engines.flower node' and see its log"
-        ) from error
+    end, enough = time.monotonic() + timeout, time.monotonic() + min(patience, timeout)
+    while True:
+        try:
+            return _asked(path, stage, request, end - time.monotonic())
+        except OSError as error:
+            if isinstance(error, TimeoutError) or time.monotonic() >= enough:
+                raise ServiceError(
+                    f"the node at {path} did not answer ({type(error).__name__}): start it with "
+                    f"'python -m privfed.engines.flower node' and see its log"
+                ) from error
+            time.sleep(_AGAIN)
+
+
+def _asked(path: Path, stage: str, request: bytes, timeout: float) -> bytes:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(max(timeout, _AGAIN))
+        connection.connect(os.fspath(path))
+        _send(connection, stage.encode("ascii"))
+        _send(connection, request)
+        return _receive(connection, LARGEST)
 
 
 def _served(path: Path) -> bool:

@@ -3,7 +3,7 @@
 A node is known by its key. Flower numbers nodes afresh whenever a SuperLink starts without its database; a node's id
 here is the first 63 bits of the SHA-256 of the public key that it proves itself with, which stays.
 
-Flower's `send_and_receive` looks for replies every three seconds. Here it is ten times a second, for small groups of
+Flower's `send_and_receive` looks for replies every three seconds. Here it is five times a second, for small groups of
 nodes in turn, each in a thread of its own, because fetching a reply that a dying node never finished uploading can take
 Flower minutes. A reply counts only if it answers this very request, comes from the node that was asked and came in
 time; what comes later is not fetched. Requests expire together with the wait for them, so that a node which comes back
@@ -24,7 +24,7 @@ from privfed.engines.flower.payload import PayloadError, message_type, packed, u
 from privfed.engines.nodes.transport import NodeId
 
 _log = logging.getLogger(__name__)
-_POLL, _POLLERS = 0.1, 16
+_POLL, _POLLERS = 0.2, 16
 
 
 def node_id(public_key: bytes) -> NodeId:

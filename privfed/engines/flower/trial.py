@@ -1,10 +1,12 @@
 """A federation on this one machine, for trials and tests: a SuperLink and nodes, over TLS, with node authentication.
 
-Every process is started here, as a child of this one, and stopped by its own process number; nothing else is touched.
+Every process is started here, as a child of this one, and is stopped with all that it started itself; nothing else is
+touched. Should this process be killed, a minder ends them (`privfed.engines.flower.minder`).
 The commands are those of a deployment (`docs/deploying.md`), with addresses of this machine.
 """
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -23,12 +25,14 @@ import numpy as np
 
 from privfed.data import Split
 from privfed.engines.flower.keys import TrialKeys, make_keys
+from privfed.engines.flower.minder import Family, Minder, alive, family, kill
+from privfed.engines.flower.service import PATIENCE
 from privfed.engines.nodes.node_data import NodeData
 
 CONNECTION = "trial"
 """Name of the SuperLink in the trial's Flower configuration."""
 
-_STOPPING, _STARTING = 15.0, 120.0
+_STOPPING, _STARTING = 15.0, 300.0
 
 
 class TrialError(RuntimeError):
@@ -58,12 +62,14 @@ class Trial:
     processes: dict[str, subprocess.Popen[bytes]] = field(init=False, default_factory=dict)
     _logs: list[IO[bytes]] = field(init=False, default_factory=list)
     _sockets: tempfile.TemporaryDirectory[str] = field(init=False)
+    _minder: Minder = field(init=False)
 
     def __post_init__(self) -> None:
         self.folder = self.folder.resolve()
         self.keys = make_keys(self.folder / "keys", self.names)
         self.port = self.port or free_port()
         self._sockets = tempfile.TemporaryDirectory(prefix="privfed-")
+        self._minder = Minder()
 
     @property
     def address(self) -> str:
@@ -124,6 +130,7 @@ class Trial:
             folder: its own, with policy and users.
             command: what serves the node at the socket that is its last word; none is privfed's own.
         """
+        self.socket(name).unlink(missing_ok=True)
         own = [sys.executable, "-m", "privfed.engines.flower", "node", str(folder), "--socket"]
         self.start(f"node-{name}", [*(command or own), str(self.socket(name))])
 
@@ -138,12 +145,22 @@ class Trial:
                     raise TrialError(f"the node {name} does not serve after {_STARTING:.0f} s: see {self.log(process)}")
                 time.sleep(0.1)
 
-    def start_supernodes(self, superlink: str | None = None) -> None:
-        """Start the SuperNode of every node, at the node's socket."""
-        for name in self.names:
-            self.start_supernode(name, f'socket="{self.socket(name)}"', superlink)
+    def start_supernodes(self, superlink: str | None = None, *, patience: float = PATIENCE) -> None:
+        """Start the SuperNode of every node, at the node's socket.
 
-    def flwr(self, *arguments: str, timeout: float = 120.0, show: bool = False) -> None:
+        Args:
+            superlink: as for `start_supernode`.
+            patience: seconds that a node's process is given to be started again.
+        """
+        for name in self.names:
+            self.start_supernode(name, f'socket="{self.socket(name)}" patience={patience:.1f}', superlink)
+
+    def start_run(self, process: str, app: Path, federation: Path) -> None:
+        """Start `flwr run`, which ends with the run; `wait` waits for it."""
+        given = f"federation={json.dumps(str(federation))}"
+        self.start(process, ["flwr", "run", str(app), CONNECTION, "--run-config", given, "--stream"])
+
+    def flwr(self, *arguments: str, timeout: float = _STARTING, show: bool = False) -> None:
         """Run Flower's own command.
 
         Args:
@@ -185,24 +202,34 @@ class Trial:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+        self._minder.watch(self.processes[process].pid)
 
     def stop(self, process: str, *, kill: bool = False) -> None:
-        """Stop a process, or kill it outright as a power cut would."""
-        running = self.processes.pop(process)
-        if kill:
-            running.kill()
-        else:
-            running.send_signal(signal.SIGTERM)
-        try:
-            running.wait(_STOPPING)
-        except subprocess.TimeoutExpired:
-            running.kill()
-            running.wait()
+        """Stop a process and all that it started, or kill them outright as a power cut would."""
+        self._end([process], signal.SIGKILL if kill else signal.SIGTERM)
+
+    def wait(self, process: str, timeout: float) -> int:
+        """Wait until a process has ended by itself; returns its code, negative for the signal that killed it.
+
+        Raises:
+            TrialError: it still runs after `timeout` seconds.
+        """
+        end = time.monotonic() + timeout
+        while not self.ended(process):
+            if time.monotonic() > end:
+                raise TrialError(f"{process} still runs after {timeout:.0f} s: see {self.log(process)}")
+            time.sleep(0.05)
+        return self._reap(self.processes.pop(process))
+
+    def ended(self, process: str) -> bool:
+        """Whether a process that was started has ended by itself."""
+        return _ended(self.processes[process])
 
     def close(self) -> None:
-        """Stop everything that was started here, nodes first."""
-        for process in reversed(list(self.processes)):
-            self.stop(process)
+        """Stop everything that was started here: the SuperLink last, so that nodes can take their leave of it."""
+        self._end([process for process in self.processes if process != "superlink"], signal.SIGTERM)
+        self._end(list(self.processes), signal.SIGTERM)
+        self._minder.close()
         for log in self._logs:
             log.close()
         self._logs.clear()
@@ -216,12 +243,34 @@ class Trial:
     ) -> None:
         self.close()
 
+    def _end(self, processes: Sequence[str], number: int) -> None:
+        """Send a signal to all of these at once; whatever of theirs has not ended in time is killed."""
+        running = [self.processes.pop(process) for process in processes]
+        known = family(one.pid for one in running)
+        for one in running:
+            if one.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(one.pid, number)
+        end = time.monotonic() + (0.0 if number == signal.SIGKILL else _STOPPING)
+        while (alive(known) or not all(map(_ended, running))) and time.monotonic() < end:
+            time.sleep(0.05)
+        for one in running:
+            self._reap(one, known)
+
+    def _reap(self, running: subprocess.Popen[bytes], known: Family | None = None) -> int:
+        """Kill what is left of a process and of those that it started; returns its code."""
+        if running.returncode is None:
+            kill([running.pid], known or family([running.pid]))
+        code = running.wait()
+        self._minder.forget(running.pid)
+        return code
+
     def _tls(self) -> list[str]:
         files = {"ca-certfile": self.keys.authority, "certfile": self.keys.certificate, "keyfile": self.keys.key}
         return [word for name, file in files.items() for word in (f"--ssl-{name}", str(file))]
 
     def _environment(self) -> dict[str, str]:
-        quick = {"FLWR_HOME": str(self.folder / "flower"), "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2"}
+        quick = {"FLWR_HOME": str(self.folder / "flower"), "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5"}
         quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "PYTHONUNBUFFERED": "1"}
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
         return {**os.environ, "PATH": path, **quick, **quiet, **self.environment}
@@ -240,7 +289,8 @@ class Trial:
         return log
 
     def _check(self, process: str) -> None:
-        if (code := self.processes[process].poll()) is not None:
+        if _ended(self.processes[process]):
+            code = self._reap(self.processes.pop(process))
             raise TrialError(f"{process} ended with code {code}: see {self.log(process)}")
 
     def _wait_for_port(self, process: str, port: int | None) -> None:
@@ -284,3 +334,10 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def _ended(running: subprocess.Popen[bytes]) -> bool:
+    """Whether a process has ended. Its number, which is that of its group, stays taken until it is reaped."""
+    if running.returncode is not None:
+        return True
+    return os.waitid(os.P_PID, running.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None

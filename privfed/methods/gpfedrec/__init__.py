@@ -26,6 +26,7 @@ METHOD = Method(
     clients=GPFedRecClients,
     pull=personal_pull,
     reads="every client's whole item table, each round, under a stable pseudonym",
+    chunk=256,
 )
 
 __all__ = ["METHOD", "GPFedRecClients", "GPFedRecConfig", "GPFedRecServer"]

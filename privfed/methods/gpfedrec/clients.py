@@ -1,12 +1,12 @@
 """GPFedRec's private halves: a user vector and a perceptron each, and a local copy of the item table."""
 
-import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
 from privfed.federation import PUBLIC, Call, Message, PrivateHalves, PrivateState, Purpose, Streams
 from privfed.methods.client_data import ClientData
 from privfed.methods.gpfedrec.config import GPFedRecConfig
+from privfed.methods.gpfedrec.pulled import PulledTables
 from privfed.methods.local_training import (
     Decay,
     Parameters,
@@ -18,7 +18,7 @@ from privfed.methods.local_training import (
 )
 from privfed.models.heads import NeuralHead, initial_perceptron
 from privfed.models.samples import NegativeSampler, steps_taken, touched_rows
-from privfed.updates import ClientUpdates, Dense
+from privfed.updates import ClientUpdates
 
 
 class GPFedRecClients(PrivateHalves):
@@ -66,13 +66,16 @@ class GPFedRecClients(PrivateHalves):
             pull=pull,
         )
         self.private.stage(call.clients, new)
-        left = Decay(self.pull_strength, steps_taken(samples, c.batch_size)).untouched()
         base = message.shared["items"]
-        update = (message.personal["targets"] - base).mul_((1 - left).view(-1, 1, 1))
-        update.flatten(0, 1).index_copy_(
-            0, rows.owner * self.n_items + rows.ids, table.sub_(base.index_select(0, rows.ids))
+        update = PulledTables(
+            "items",
+            message.personal["targets"],
+            base,
+            1 - Decay(self.pull_strength, steps_taken(samples, c.batch_size)).untouched(),
+            rows.owner * self.n_items + rows.ids,
+            table.sub_(base.index_select(0, rows.ids)),
         )
-        return ClientUpdates(call.clients, call.schema, [Dense("items", torch.arange(len(call.clients)), update)])
+        return ClientUpdates(call.clients, call.schema, [update])
 
     def score(
         self,

@@ -1,8 +1,10 @@
 """Settings of GPFedRec."""
 
-from pydantic import Field
+from typing import Self
 
-from privfed.methods.gpfedrec.graph import Metric
+from pydantic import Field, model_validator
+
+from privfed.methods.gpfedrec.graph import Metric, Thinning
 from privfed.methods.method import MethodConfig
 
 
@@ -23,5 +25,23 @@ class GPFedRecConfig(MethodConfig):
     min_neighbours: int = Field(
         5, ge=0, description="fewest other users a personal table may average (k-anonymity); 0 as released"
     )
+    max_neighbours: int | None = Field(
+        None, ge=1, description="most other users a personal table averages (neighbour sampling); null for all of them"
+    )
+    thinning: Thinning = Field(
+        "random", description="which max_neighbours remain: a random draw at every refresh, or the nearest"
+    )
+    sketch: int | None = Field(
+        None, ge=16, description="numbers of a random projection that the graph is made from; null for the whole tables"
+    )
     refresh_every: int = Field(1, ge=1, description="rounds between graph refreshes (light variant: > 1)")
     initial_scale: float = Field(1.0, gt=0, description="standard deviation of initial user and item vectors")
+
+    @model_validator(mode="after")
+    def _thinning_leaves_enough(self) -> Self:
+        if self.max_neighbours is not None and self.max_neighbours < self.min_neighbours:
+            raise ValueError(
+                f"max_neighbours is {self.max_neighbours}, below min_neighbours {self.min_neighbours}, so thinning "
+                f"would undo the rule that no target averages fewer; raise the one or lower the other"
+            )
+        return self

@@ -2,16 +2,19 @@
 
 from collections.abc import Mapping
 
+import numpy as np
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
-from privfed.federation import Federation, Individual, Message, Streams
+from privfed.federation import SERVER, Federation, Individual, Message, Purpose, Streams
 from privfed.methods.gpfedrec.config import GPFedRecConfig
-from privfed.methods.gpfedrec.graph import cosines, neighbour_means, neighbourhoods
+from privfed.methods.gpfedrec.graph import cosines, neighbourhoods, scores, sketched_cosines, thinned
+from privfed.methods.gpfedrec.means import neighbour_means
 from privfed.methods.method import Facts
 from privfed.methods.table_server import initial_table
 from privfed.updates import Block, Schema
+
+_SEED_WORDS = 4
 
 
 class GPFedRecServer:
@@ -19,7 +22,8 @@ class GPFedRecServer:
 
     A cohort of at most `min_neighbours` clients changes nothing: no mean over it could hide anybody in enough others.
     A client that was absent from a round keeps its last target; one that never took part has the initial table.
-    The light variant reuses the graph for `refresh_every` rounds while the same clients take part.
+    The light variant reuses the graph for `refresh_every` rounds while the same clients take part. Uploads stay what
+    they are, differences from the global table: nothing of their size is made but the targets.
     """
 
     def __init__(self, config: GPFedRecConfig, facts: Facts, streams: Streams) -> None:
@@ -28,6 +32,7 @@ class GPFedRecServer:
         self.targets = self.items.expand(facts.n_users, -1, -1)
         self.near = torch.zeros(0, 0, dtype=torch.bool)
         self.participants = torch.zeros(0, dtype=torch.int64)
+        self._seed = streams.words(Purpose.INITIALISE, 0, 0, [SERVER], _SEED_WORDS)[0].tolist()
         self.schema: Schema = {"items": Block(tuple(self.items.shape))}
 
     def round(self, federation: Federation, t: int) -> None:
@@ -39,12 +44,18 @@ class GPFedRecServer:
             self.items = self.items + release.mean("items")
             self.targets = self.items.expand(len(self.targets), -1, -1)
             return
-        tables = release.uploads["items"].add_(self.items).flatten(1)
         stale = t % self.config.refresh_every == 0 or not self.participants.equal(release.pseudonyms)
         if stale:
-            self._rebuild_graph(tables, release)
-        means = self._personal_means(tables, release)
-        self.items = means.mean(0).view_as(self.items)
+            self._rebuild_graph(release, t)
+        if self.targets.stride(0) == 0:
+            self.targets = self.targets.clone()
+        self.items = neighbour_means(
+            self.near,
+            release.uploads["items"].flatten(1),
+            self.items.flatten(),
+            out=self.targets.flatten(1),
+            rows=release.pseudonyms,
+        ).view_as(self.items)
 
     def public(self) -> Message:
         """The global table for all, and a personal target for each pseudonym."""
@@ -64,18 +75,17 @@ class GPFedRecServer:
         self.items, self.targets = state["items"], state["targets"]
         self.near, self.participants = state["near"], state["participants"]
 
-    def _rebuild_graph(self, tables: Float[Tensor, "n size"], release: Individual) -> None:
-        c = self.config
-        if c.graph is not None:
-            self.near = neighbourhoods(cosines(tables), c.graph, c.gamma, c.min_neighbours)
-            self.participants = release.pseudonyms
-
-    def _personal_means(self, tables: Float[Tensor, "n size"], release: Individual) -> Float[Tensor, "n size"]:
-        if self.targets.stride(0) == 0:
-            self.targets = self.targets.clone()
-        flat = self.targets.flatten(1)
-        if len(release.pseudonyms) == len(flat):
-            return neighbour_means(self.near, tables, out=flat)
-        means = neighbour_means(self.near, tables, out=torch.empty_like(tables))
-        flat.index_copy_(0, release.pseudonyms, means)
-        return means
+    def _rebuild_graph(self, release: Individual, t: int) -> None:
+        c, updates, base = self.config, release.uploads["items"].flatten(1), self.items.flatten()
+        if c.graph is None:
+            return
+        draw = np.random.default_rng([*self._seed, t])
+        cosine = cosines(updates, base) if c.sketch is None else sketched_cosines(updates, base, c.sketch, draw)
+        near = neighbourhoods(cosine, c.graph, c.gamma, c.min_neighbours)
+        if c.max_neighbours is not None:
+            if c.thinning == "nearest":
+                rank = scores(cosine, c.graph)
+            else:
+                rank = torch.from_numpy(draw.random(near.shape, dtype=np.float32))
+            near = thinned(near, c.max_neighbours, rank)
+        self.near, self.participants = near, release.pseudonyms

@@ -60,10 +60,12 @@ def test_the_client_carries_bytes_to_the_node_and_back(in_a_run, socket_):
 
 def test_nobody_behind_the_socket_is_an_error_that_flower_reports(in_a_run, tmp_path):
     with pytest.raises(ServiceError, match="start it with"):
-        client_app()(request(), context(socket=str(tmp_path / "nobody.sock")))
+        client_app()(request(), context(socket=str(tmp_path / "nobody.sock"), patience=0))
 
 
-@pytest.mark.parametrize("config", [{}, {"partition-id": 1}, {"socket": "a", "folder": "b"}])
+@pytest.mark.parametrize(
+    "config", [{}, {"partition-id": 1}, {"socket": "a", "folder": "b"}, {"socket": "a", "patience": "long"}]
+)
 def test_the_node_is_named_by_the_supernode_alone(in_a_run, config):
     with pytest.raises(NodeConfigError, match="exactly one of socket and folder"):
         client_app()(request(), context({"socket": "from-the-run"}, **config))

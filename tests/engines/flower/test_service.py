@@ -79,6 +79,38 @@ def test_nobody_there_is_said_in_a_sentence(tmp_path):
         ask_service(tmp_path / "nobody.sock", "train.share", b"", 1)
 
 
+def test_a_node_that_is_started_again_in_time_gets_the_same_request(tmp_path):
+    path, echo = tmp_path / "node.sock", Echo()
+    first = socket.create_server(str(path), family=socket.AF_UNIX)
+    answers = []
+    asking = threading.Thread(target=lambda: answers.append(ask_service(path, "train.input", b"x", 60, patience=50)))
+    asking.start()
+    caller, _ = first.accept()
+    caller.recv(1)
+    caller.close()
+    first.close()
+    path.unlink()
+    with NodeService(echo, path) as service:
+        serving = threading.Thread(target=service.serve)
+        serving.start()
+        asking.join(timeout=30)
+        service.close()
+        serving.join(timeout=10)
+    assert answers == [b"train.input|x"]
+    assert echo.stages == ["train.input"]
+
+
+def test_a_node_that_is_slow_is_not_asked_twice(tmp_path):
+    path = tmp_path / "node.sock"
+    with socket.create_server(str(path), family=socket.AF_UNIX) as slow:
+        slow.settimeout(0.5)
+        with pytest.raises(ServiceError, match="TimeoutError"):
+            ask_service(path, "train.input", b"x", 0.4, patience=30)
+        slow.accept()[0].close()
+        with pytest.raises(TimeoutError):
+            slow.accept()
+
+
 def test_a_socket_left_behind_is_taken_over_and_a_live_one_is_not(served, tmp_path):
     path, _ = served
     with pytest.raises(ServiceError, match="another process serves"):
