@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 
 from privfed.data import SplitSpec, load, split
 from privfed.engines import Checkpoint
+from privfed.engines.processes import Processes
 from privfed.experiment import Experiment, ExperimentConfig
 from privfed.models.codes import ItemCodes, pack
 
@@ -64,8 +65,8 @@ def test_a_run_that_was_broken_off_resumes_to_the_same_codes(
         "-q",
     )
 
-    def interrupted(self: Checkpoint, folder: Path) -> None:
-        save(self, folder)
+    def interrupted(self: Checkpoint, folder: Path, *processes: Processes) -> None:
+        save(self, folder, *processes)
         if self.next_round == 2:
             raise KeyboardInterrupt
 
