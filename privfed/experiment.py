@@ -25,7 +25,7 @@ from privfed.data import Histories, Interactions, Split, SplitSpec, split
 from privfed.engines.checkpoint import Checkpoint
 from privfed.engines.hosted_clients import HostedClients
 from privfed.engines.processes import ALONE, Processes
-from privfed.engines.simulation import Costs, Simulation, Wire
+from privfed.engines.simulation import Costs, Simulation, Wire, refuse_shared
 from privfed.engines.transcript import Tap, Transcript
 from privfed.evaluation import EvaluationResult, Evaluator, Protocol
 from privfed.federation import Call, Clients, Message, Server, Streams, perform
@@ -305,6 +305,7 @@ class Experiment:
         self.server = self.registered.server(settings, facts, self.streams)
         for ask in self.registered.program(self.server):
             refuse_uncovered(self.config.privacy, ask.schema)
+        refuse_shared(self.processes, self.config.wire, self._tapped_places())
         if self.hosted is None and self.processes.size > 1:
             self.hosted = self.processes.hosted(self.n_users)
         self.clients = self._halves(settings, covered.data)

@@ -27,7 +27,7 @@ from secure_agg.prg import Words
 T = TypeVar("T")
 
 
-class ProcessesError(RuntimeError):
+class ProcessesError(ValueError):
     """The processes of a run cannot work together."""
 
 
@@ -85,7 +85,8 @@ class Processes:
         for dtype in sorted({values.dtype for values in sums.values()}, key=str) if self.size > 1 else ():
             alike = [values for values in sums.values() if values.dtype == dtype]
             together = torch.cat([values.flatten() for values in alike])
-            distributed.all_reduce(together)
+            with _others():
+                distributed.all_reduce(together)
             parts = torch.split(together, [values.numel() for values in alike])
             for values, summed in zip(alike, parts, strict=True):
                 values.copy_(summed.view_as(values))
@@ -96,7 +97,8 @@ class Processes:
             # What all-reduce knows: 32 and 64 bits, signed, where the sum wraps around to the same bits.
             signed = np.dtype(f"<i{max(words.dtype.itemsize, 4)}")
             summed = torch.from_numpy(words.astype(signed))
-            distributed.all_reduce(summed)
+            with _others():
+                distributed.all_reduce(summed)
             words[...] = summed.numpy().astype(words.dtype)
         return words
 
@@ -105,13 +107,15 @@ class Processes:
         for rank in range(self.size) if self.size > 1 else ():
             place = slice(*self._places(members, population, rank))
             for values in uploads.values() if place.start < place.stop else ():
-                distributed.broadcast(values[place], src=rank)
+                with _others():
+                    distributed.broadcast(values[place], src=rank)
 
     def every(self, own: T) -> list[T]:
         """What each process has, in the order of ranks; small Python values."""
         found = [own] * self.size
         if self.size > 1:
-            distributed.all_gather_object(found, own)
+            with _others():
+                distributed.all_gather_object(found, own)
         return found
 
     @contextmanager
@@ -126,7 +130,8 @@ class Processes:
     def wait(self) -> None:
         """Go on once all processes are here."""
         if self.size > 1:
-            distributed.barrier()
+            with _others():
+                distributed.barrier()
 
     def _range(self, population: int) -> tuple[int, int]:
         return self.rank * population // self.size, (self.rank + 1) * population // self.size
@@ -136,6 +141,15 @@ class Processes:
         low, high = Processes(rank, self.size)._range(population)
         found = torch.searchsorted(members, torch.tensor([low, high]))
         return int(found[0]), int(found[1])
+
+
+@contextmanager
+def _others() -> Iterator[None]:
+    """An exchange with all other processes, which cannot be had once one of them is gone."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise ProcessesError("another process of this run has ended, so this one ends too; see what it said") from error
 
 
 ALONE = Processes()

@@ -15,7 +15,7 @@ How closely the wire is simulated is a choice (`Wire`), and every report names i
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -121,8 +121,7 @@ class Simulation:
         observers: Sequence[Observer] = (),
         processes: Processes = ALONE,
     ) -> None:
-        if processes.size > 1:
-            _refuse_shared(wire, transcript)
+        refuse_shared(processes, wire, transcript.taps if transcript else ())
         self.processes = processes
         self.clients, self.plan, self.population = clients, plan, population
         self.client_guard = ClientGuard(plan, streams)
@@ -469,18 +468,18 @@ def members(sampling: Sampling, streams: Streams, population: int, round: int) -
     return everybody
 
 
-def _refuse_shared(wire: Wire, transcript: Transcript | None) -> None:
+def refuse_shared(processes: Processes, wire: Wire, taps: Collection[Tap]) -> None:
     """What several processes cannot do, because no one of them has everybody's messages.
 
     Raises:
         ProcessesError: it was asked for.
     """
-    if wire == "protocol":
+    if processes.size > 1 and wire == "protocol":
         raise ProcessesError(
             "wire = 'protocol' runs every client's side of the masking protocol in one process: choose wire = 'exact', "
             "whose sums are the same words, or start one process"
         )
-    if transcript is not None and transcript.taps:
+    if processes.size > 1 and taps:
         raise ProcessesError(
             "taps copy what an adversary sees in one process: set taps.places = [], or start one process to attack"
         )
