@@ -63,6 +63,8 @@ def fedncf(rounds: int) -> dict[str, float]:
         wall.append(time.perf_counter())
 
     result = experiment.run(progress=note, parts=("test",))
+    popular = Experiment.on(config.model_copy(update={"method": {"name": "popularity"}, "rounds": 1}), load(DATA))
+    beside = popular.run(parts=("test",)).test
     spent = {
         name: [after - before for before, after in pairwise(clock)]
         for name, clock in (("cpu_s", cpu), ("wall_s", wall))
@@ -73,6 +75,8 @@ def fedncf(rounds: int) -> dict[str, float]:
         "clients": experiment.n_users,
         "hr": result.test.metric("hr", 10).value,
         "ndcg": result.test.metric("ndcg", 10).value,
+        "popularity_hr": beside.metric("hr", 10).value,
+        "popularity_ndcg": beside.metric("ndcg", 10).value,
         "trained": rounds,
     }
 

@@ -169,11 +169,14 @@ class Page:
             )
         yield (
             f"FedNCF on MovieLens-100K, {ours['clients']} clients, {ours['trained']} rounds of one local epoch, the "
-            "same sizes, rates, batches and protocol (full ranking, after local training); CPU-seconds are of all "
+            "same sizes, rates, batches and protocol (leave-one-out by time, full ranking of the test item, one seed "
+            "each, after local training, no protection); CPU-seconds are of all "
             "processes, without the first round and the evaluated last one. Seeds differ, so results can be equal "
             "only within noise. The peers run a client as one writes it in PyTorch (`benchmarks/peers_fedncf.py`)."
         )
         yield ""
+        if "popularity_hr" in ours:
+            rows.append(["popularity", *[""] * 4, f"{ours['popularity_hr']:.4f}", f"{ours['popularity_ndcg']:.4f}"])
         yield from table(["", "CPU-s a round", "a client-round", "beside ours", "wall, s", "HR@10", "NDCG@10"], rows)
         yield from self._picture("peers", peers_chart(bars), "CPU time of one client-round")
         yield from self._other_peers(found)
