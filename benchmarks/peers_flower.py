@@ -20,7 +20,6 @@ from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 from peers_fedncf import FedNCF, Marks, epoch, first_vector, rank, samples, world
 
-ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 5
 client, server = ClientApp(), ServerApp()
 
 
@@ -71,18 +70,22 @@ def main(grid: Grid, context: Context) -> None:
     """All rounds, then one line of JSON."""
     del context
     torch.manual_seed(0)
+    rounds = int(sys.argv[1])
     strategy = Marked()
     arrays = ArrayRecord(FedNCF(world().n_items).state_dict())
-    strategy.start(grid, arrays, num_rounds=ROUNDS, train_config=ConfigRecord({"rounds": ROUNDS}))
+    strategy.start(grid, arrays, num_rounds=rounds, train_config=ConfigRecord({"rounds": rounds}))
     share = float(strategy.found["ranked"])
     row = strategy.marks.rows(left_out=1) | {
         "clients": world().n_users,
         "hr": float(strategy.found["hit"]) / share,
         "ndcg": float(strategy.found["gain"]) / share,
-        "trained": ROUNDS,
+        "trained": rounds,
     }
     print(json.dumps(row), flush=True)
 
 
 if __name__ == "__main__":
-    run_simulation(server, client, world().n_users, backend_config={"client_resources": {"num_cpus": 1}})
+    import peers_flower  # Ray's processes find the apps by name, in a module that they can import
+
+    users = world().n_users
+    run_simulation(peers_flower.server, peers_flower.client, users, backend_config={"client_resources": {"num_cpus": 1}})

@@ -41,12 +41,12 @@ from attacks.one_shot import FEWEST, one_shot_epsilon, one_shot_lower_bound
 from privfed.audit.accounted import beside, of_a_run
 from privfed.audit.report import EmpiricalRow, GuaranteeRow, Tap
 from privfed.data import Split
-from privfed.engines.simulation import DEFAULT_CHUNK, Simulation
+from privfed.engines.simulation import Simulation
 from privfed.engines.transcript import NOBODY, Transcript
 from privfed.experiment import Experiment, ExperimentConfig
 from privfed.federation import Call, Clients, Message, perform
 from privfed.privacy import ClientGuard, DistributedGaussian, EveryRow, Guarantee, Ledger, PrivacyPlan, SharedSum
-from privfed.updates import TILE, ClientUpdates, Dense, Schema, upload_bytes
+from privfed.updates import TILE, Chunk, ClientUpdates, Dense, Schema, clients_at_once, upload_bytes
 
 CANARIES = 200
 FAR = 1e3
@@ -349,7 +349,7 @@ def run_canaries(
         population,
         experiment.streams,
         ledger,
-        chunk=_chunk(config.chunk or registered.chunk or DEFAULT_CHUNK, server.schema, config.memory_limit_gib),
+        chunk=_chunk(config.chunk or registered.chunk, server.schema, config.memory_limit_gib),
         wire=config.wire,
         transcript=transcript,
     )
@@ -419,10 +419,10 @@ def refuse_untestable(plan: PrivacyPlan) -> None:
         )
 
 
-def _chunk(wanted: int, schema: Schema, memory_limit_gib: float | None) -> int:
+def _chunk(wanted: Chunk | None, schema: Schema, memory_limit_gib: float | None) -> int:
     """Clients of a chunk: as many as wanted, or the whole tiles whose dense updates fit the memory."""
     memory = _MEMORY if memory_limit_gib is None else int(memory_limit_gib * 2**30)
-    return min(wanted, max(memory // (_COPIES * upload_bytes(schema)) // TILE, 1) * TILE)
+    return min(clients_at_once(wanted, schema), max(memory // (_COPIES * upload_bytes(schema)) // TILE, 1) * TILE)
 
 
 def _noise_left(plan: PrivacyPlan, population: int, rounds: int) -> float | None:

@@ -46,7 +46,7 @@ from privfed.federation import (
 from privfed.privacy import ClientGuard, Ledger, PrivacyPlan, RingCode, SecureSum, ServerGuard, SharedSum
 from privfed.privacy.client_guard import ClipCounts
 from privfed.privacy.sampling import Sampling
-from privfed.updates import TILE, ClientUpdates, Schema, schema_digest, upload_bytes
+from privfed.updates import TILE, Chunk, ClientUpdates, Schema, clients_at_once, schema_digest, upload_bytes
 from secure_agg import parameters
 from secure_agg.inprocess import aggregate
 from secure_agg.masking import Terms
@@ -58,7 +58,6 @@ Wire = Literal["law", "exact", "protocol"]
 Observer = Callable[[Clients, Call, Message, ClientUpdates], None]
 """The experimenter's view between training and guard: (clients, call, message, raw updates)."""
 
-DEFAULT_CHUNK = 64
 _COPIES_PER_CHUNK = 4
 _RUN_WORDS = 4
 """32-bit words that name one masked sum."""
@@ -92,7 +91,7 @@ class Simulation:
         population: number of users.
         streams: keys of all parties (a simulation derives them from one seed).
         ledger: charged before anything is released.
-        chunk: clients per call; None chooses whole tiles from `memory_limit`.
+        chunk: clients per call; where no number is given, whole tiles within `memory_limit`.
         memory_limit: bytes that update buffers may take; None sets no bound.
         wire: how closely the wire is simulated.
         support: rows that every user announced under the plan's cover; None where there is no drawn cover.
@@ -113,7 +112,7 @@ class Simulation:
         streams: Streams,
         ledger: Ledger,
         *,
-        chunk: int | None = None,
+        chunk: Chunk | None = None,
         memory_limit: int | None = None,
         wire: Wire = "exact",
         support: Histories | None = None,
@@ -444,8 +443,8 @@ class Simulation:
 
     def chunk_size(self, schema: Schema) -> int:
         """Clients per chunk: whole tiles, within the memory limit."""
-        chunk = self._chunk or DEFAULT_CHUNK
-        if self._chunk is None and self._limit is not None:
+        chunk = clients_at_once(self._chunk, schema)
+        if not isinstance(self._chunk, int) and self._limit is not None:
             fits = self._limit // (_COPIES_PER_CHUNK * max(upload_bytes(schema), 1))
             chunk = min(chunk, max(fits // TILE, 1) * TILE)
         return chunk

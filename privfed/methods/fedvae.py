@@ -11,7 +11,7 @@ from privfed.federation import Call, Message, PrivateHalves, PrivateState, Strea
 from privfed.methods.client_data import ClientData
 from privfed.methods.method import Method
 from privfed.methods.vae_clients import LocalRound, UserRows, changes_in, counted, uploaded, whole
-from privfed.methods.vae_config import VAEConfig
+from privfed.methods.vae_config import VAEConfig, in_cache
 from privfed.methods.vae_server import VAEServer
 from privfed.models.vae import OneEncoder, SharedLayers, decode, encode, train
 from privfed.updates import ClientUpdates
@@ -66,5 +66,6 @@ METHOD = Method(
     item_block="decoder.*.weight",
     input_block="encoder.0.weight",
     bias_block="decoder.*.bias",
+    chunk=in_cache,
     extra_asks=lambda config: int(config.popularity_prior),
 )

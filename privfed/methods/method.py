@@ -15,7 +15,7 @@ from privfed.data import Histories
 from privfed.evaluation import Task
 from privfed.federation import Clients, Message, NoisySums, ReleaseKind, Server, Streams
 from privfed.methods.client_data import ClientData
-from privfed.updates import Schema
+from privfed.updates import Chunk, Schema
 
 
 class MethodConfig(BaseModel):
@@ -107,7 +107,8 @@ class Method:
             has them and only examinations are private.
         program: server -> all asks of a round, one after the other; by default its own schema, once.
         integers: whether all that is uploaded are whole numbers, which no clip or noise covers.
-        chunk: clients that are best trained together; None leaves it to the engine.
+        chunk: clients that are best trained together, by the blocks they are asked for where it depends on sizes; None
+            leaves it to the engine.
         item_block: the block of an upload with one row per item, which item attacks look at; on the way out of
             the model, where rows go in too. Here and below a `*` stands for anything and means the last block of
             the server's schema that fits: `decoder.*.weight` is the last layer, however deep the decoder. None where
@@ -150,7 +151,7 @@ class Method:
         PlannedAsk(server.schema, server.public().bytes_per_client())
     ]
     integers: bool = False
-    chunk: int | None = None
+    chunk: Chunk | None = None
     item_block: str | None = "items"
     item_rows: Callable[[Any, Schema, Mapping[str, Tensor]], Tensor] | None = None
     input_block: str | None = None

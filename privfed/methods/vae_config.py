@@ -11,6 +11,15 @@ from privfed.methods.method import MethodConfig
 from privfed.methods.server_optimiser import Kind, ServerOptimiser
 from privfed.models.vae import Architecture, Initialisation
 from privfed.models.vae_layers import step_coefficients
+from privfed.updates import TILE, Schema
+
+_VALUES_IN_CACHE = 2**20
+
+
+def in_cache(schema: Schema) -> int:
+    """Clients whose scores of the whole catalogue stay in the cache together: whole tiles."""
+    longest = max(max(block.shape) for block in schema.values())
+    return max(_VALUES_IN_CACHE // longest // TILE, 1) * TILE
 
 
 class VAEConfig(MethodConfig):

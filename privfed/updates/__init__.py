@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from privfed.lazily import lazily
 from privfed.updates.schema import Block, Schema, UpdateError, schema_digest, share_of, upload_bytes
-from privfed.updates.tiles import TILE, padded, tiles
+from privfed.updates.tiles import DEFAULT_CHUNK, TILE, Chunk, clients_at_once, padded, tiles
 
 if TYPE_CHECKING:
     from privfed.updates.client_updates import ClientUpdates
@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from privfed.updates.symmetric import Symmetric, packed_size, unpacked
 
 __all__ = [
+    "DEFAULT_CHUNK",
     "TILE",
     "Block",
+    "Chunk",
     "ClientUpdates",
     "CodeProducts",
     "Dense",
@@ -27,6 +29,7 @@ __all__ = [
     "Symmetric",
     "UpdateError",
     "add_rows_",
+    "clients_at_once",
     "packed_size",
     "padded",
     "schema_digest",

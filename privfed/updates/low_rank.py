@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from privfed.updates.parts import cached, check_owner, check_unique, places
+from privfed.updates.parts import cached, check_owner, check_unique, largest, places
 from privfed.updates.schema import Block, UpdateError
 
 _MATERIALISED_AT_ONCE = 4
@@ -53,8 +53,8 @@ class LowRank:
 
     def finite(self) -> bool:
         """Whether both factors are finite and so small that no coordinate of a product can overflow."""
-        largest = _largest(self.left) * _largest(self.right) * max(self.left.shape[1], 1)
-        return math.isfinite(largest) and largest <= torch.finfo(self.left.dtype).max
+        reach = largest(self.left) * largest(self.right) * max(self.left.shape[1], 1)
+        return math.isfinite(reach) and reach <= torch.finfo(self.left.dtype).max
 
     def norm_power(self, order: int, clients: int) -> Float[Tensor, " clients"]:
         """Sum of |value|^order per client in float64: order 2 from Gram matrices, order 1 a few clients at a time."""
@@ -125,10 +125,6 @@ def _squared_norms(left: Float[Tensor, "h steps rows"], right: Float[Tensor, "h 
 def _gram(factor: Float[Tensor, "h steps size"]) -> Float[Tensor, "h steps steps"]:
     exact = factor.double()
     return torch.bmm(exact, exact.transpose(1, 2))
-
-
-def _largest(factor: Tensor) -> float:
-    return float(torch.linalg.vector_norm(factor, math.inf)) if factor.numel() else 0.0
 
 
 def _slices(size: int, step: int) -> list[slice]:

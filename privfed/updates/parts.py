@@ -281,6 +281,14 @@ def cached(rows: int, width: int) -> list[slice]:
     return [slice(first, first + step) for first in range(0, rows, step)]
 
 
+def largest(values: Tensor) -> float:
+    """The largest magnitude, NaN where a value is; 0 of nothing."""
+    if not values.numel():
+        return 0.0
+    low, high = values.aminmax()
+    return float(torch.maximum(-low, high))
+
+
 def _squares(flat: Float[Tensor, "h d"]) -> Float[Tensor, " h"]:
     squares = torch.empty(len(flat), dtype=torch.float64)
     for some in cached(*flat.shape):

@@ -19,7 +19,7 @@ from jaxtyping import Float, Float32, Float64, Int64
 from torch import Tensor
 
 from privfed.compiled import compiled
-from privfed.updates.parts import cached, check_owner, check_unique
+from privfed.updates.parts import cached, check_owner, check_unique, largest
 from privfed.updates.schema import Block, UpdateError
 
 _ROOT = math.sqrt(2)
@@ -97,8 +97,8 @@ class Symmetric:
         """Whether everything is finite and so small that no product can overflow."""
         if not self.vectors.numel():
             return True
-        largest = float(torch.linalg.vector_norm(self.vectors, math.inf)) ** 2 * _ROOT * float(self.weights.abs().max())
-        return math.isfinite(largest) and largest <= torch.finfo(self.vectors.dtype).max
+        reach = largest(self.vectors) ** 2 * _ROOT * largest(self.weights)
+        return math.isfinite(reach) and reach <= torch.finfo(self.vectors.dtype).max
 
     def norm_power(self, order: int, clients: int) -> Float[Tensor, " clients"]:
         """Sum of |packed value|^order per client in float64, from the vectors alone."""

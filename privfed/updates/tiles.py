@@ -4,15 +4,28 @@ BLAS and vectorised kernels round differently for ragged batches and short tails
 exactly `TILE` clients always rounds the same (docs/architecture.md, "Bit parity").
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+
+from privfed.updates.schema import Schema
 
 TILE = 16
+DEFAULT_CHUNK = 64
+
+Chunk = int | Callable[[Schema], int]
+"""Clients that are trained together, or how many by the blocks they are asked for."""
 
 
 def tiles(clients: int, per_tile: int = TILE) -> Iterator[slice]:
     """Slices `[0, per_tile), ...` that cover a multiple of `per_tile` clients; pad to `padded(clients)` first."""
     for start in range(0, padded(clients, per_tile), per_tile):
         yield slice(start, start + per_tile)
+
+
+def clients_at_once(chunk: Chunk | None, schema: Schema) -> int:
+    """Clients of one call; `DEFAULT_CHUNK` where nothing is chosen."""
+    if chunk is None:
+        return DEFAULT_CHUNK
+    return chunk if isinstance(chunk, int) else chunk(schema)
 
 
 def padded(size: int, multiple: int = TILE) -> int:

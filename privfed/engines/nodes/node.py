@@ -42,14 +42,13 @@ from privfed.engines.nodes.node_data import NodeData
 from privfed.engines.nodes.policy import FILE as POLICY
 from privfed.engines.nodes.policy import Policy, masked
 from privfed.engines.nodes.record import Place, Record, load_tensors, save_call, save_tensors
-from privfed.engines.simulation import DEFAULT_CHUNK
 from privfed.experiment import Experiment
 from privfed.federation import Call, FederationError, Message, Purpose, perform
 from privfed.privacy import ClientGuard, Ledger, LedgerError, PrivacyError, SchemaSummary, explain
 from privfed.privacy.ledger import to_ranges
 from privfed.privacy.ring_code import RingCode
 from privfed.privacy.server_guard import refuse_uncovered
-from privfed.updates import TILE, Schema, UpdateError, schema_digest
+from privfed.updates import TILE, Schema, UpdateError, clients_at_once, schema_digest
 from secure_agg.encoding import Ring
 from secure_agg.errors import RoundAborted, SecureAggregationError
 from secure_agg.masking import MaskingClient, Stage, Terms
@@ -483,7 +482,8 @@ class Node:
         """What every chunk of users is told."""
         everybody = taking if asked.members is not None else self.data.users
         noisy_steps = half.config.privacy.protection.noisy_steps
-        for users in torch.split(torch.from_numpy(taking), half.config.chunk or half.registered.chunk or DEFAULT_CHUNK):
+        at_once = clients_at_once(half.config.chunk or half.registered.chunk, asked.schema)
+        for users in torch.split(torch.from_numpy(taking), at_once):
             if len(users):
                 call = Call(
                     asked.round, asked.draw, asked.step, asked.ask, users, half.streams, asked.schema, asked.clip_norm,

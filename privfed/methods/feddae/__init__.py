@@ -4,6 +4,7 @@ from privfed.methods.feddae.clients import FedDAEClients
 from privfed.methods.feddae.config import FedDAEConfig
 from privfed.methods.feddae.server import FedDAEServer
 from privfed.methods.method import Method
+from privfed.methods.vae_config import in_cache
 
 __all__ = ["METHOD", "FedDAEClients", "FedDAEConfig", "FedDAEServer"]
 
@@ -20,5 +21,6 @@ METHOD = Method(
     item_block="decoder.*.weight",
     input_block="encoder.0.weight",
     bias_block="decoder.*.bias",
+    chunk=in_cache,
     extra_asks=lambda config: int(config.popularity_prior),
 )
