@@ -5,22 +5,39 @@ A compiled function takes numpy arrays and plain numbers, touches nothing else, 
 
 import inspect
 from collections.abc import Callable
-from typing import TypeVar, cast
+from functools import partial
+from typing import TypeVar, cast, overload
 
 from numba import njit
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
 
-def compiled(function: Function) -> Function:
+@overload
+def compiled(function: Function) -> Function: ...
+
+
+@overload
+def compiled(*, reassociate: bool) -> Callable[[Function], Function]: ...
+
+
+def compiled(
+    function: Function | None = None, *, reassociate: bool = False
+) -> Function | Callable[[Function], Function]:
     """`function` as machine code; runs on one thread and without the interpreter.
+
+    With `reassociate` sums of floating point may be taken in any order, so that vector units can take them; the order
+    depends on nothing but the machine.
 
     It is compiled when it is first called and kept on disk for the next process: beside its source, or else in the
     user's cache or in `NUMBA_CACHE_DIR`. Where none of them can be written, every process compiles anew.
     """
+    if function is None:
+        return partial(compiled, reassociate=reassociate)
     # Signature checks wrap functions where they run, in tests; what is compiled is the function itself.
     plain = inspect.unwrap(function)
+    fast = {"reassoc", "nsz", "contract"} if reassociate else False
     try:
-        return cast(Function, njit(cache=True, nogil=True)(plain))
+        return cast(Function, njit(cache=True, nogil=True, fastmath=fast)(plain))
     except RuntimeError:
-        return cast(Function, njit(nogil=True)(plain))
+        return cast(Function, njit(nogil=True, fastmath=fast)(plain))

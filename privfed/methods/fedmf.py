@@ -6,12 +6,10 @@ way to sum, not part of the model.
 """
 
 from pydantic import Field
-from torch import Tensor
 
 from privfed.federation import PrivateState, Purpose, Streams
 from privfed.methods.client_data import ClientData
 from privfed.methods.linear_clients import LinearClients
-from privfed.methods.local_training import Parameters
 from privfed.methods.method import Method, MethodConfig
 from privfed.methods.table_server import TableServer
 from privfed.models.heads import LinearHead
@@ -30,19 +28,14 @@ class FedMFConfig(MethodConfig):
 
 
 class FedMFClients(LinearClients):
-    """Private halves: one vector per user, drawn by the user's own key."""
+    """Private halves: one vector per user, drawn by the user's own key; vector and items step together."""
 
     def __init__(self, config: FedMFConfig, data: ClientData, streams: Streams) -> None:
         vectors = streams.normal(Purpose.INITIALISE, 0, 0, range(data.n_users), config.dim)
         private = PrivateState({"w": vectors.mul_(config.initial_scale)})
-        super().__init__(config, data, LinearHead(config.dim, bias=False), private)
+        head, lr_user = LinearHead(config.dim, bias=False), config.lr * config.user_lr_factor
+        super().__init__(config, data, head, private, lr_head=lr_user, together=True)
         self.config = config
-
-    def head_step(self, p: Parameters, q: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-        """User vector and items step together, both from the old values."""
-        dq = self.head.item_gradient(p, q, y, weight)
-        self.head.step_head_(p, q, y, weight, self.config.lr * self.config.user_lr_factor)
-        return dq
 
 
 METHOD = Method(

@@ -1,6 +1,5 @@
 """The private half of methods with a linear private head on one shared item table (FedMF, PFedRec)."""
 
-from abc import ABC, abstractmethod
 from typing import Protocol
 
 from jaxtyping import Float, Int64
@@ -8,14 +7,9 @@ from torch import Tensor
 
 from privfed.federation import Call, Message, PrivateHalves, PrivateState
 from privfed.methods.client_data import ClientData
-from privfed.methods.local_training import (
-    Parameters,
-    draw_samples,
-    local_epoch,
-    local_tables,
-    whole_catalogue,
-)
+from privfed.methods.local_training import draw_samples, local_tables, whole_catalogue
 from privfed.models.heads import LinearHead
+from privfed.models.linear_epoch import LinearRates, linear_epoch
 from privfed.models.samples import NegativeSampler, touched_rows
 from privfed.updates import ClientUpdates, Rows
 
@@ -40,25 +34,32 @@ class LocalTableConfig(Protocol):
         """Samples per step."""
 
 
-class LinearClients(PrivateHalves, ABC):
-    """One linear head per user; a subclass says how head and items step.
+class LinearClients(PrivateHalves):
+    """One linear head per user.
 
     Args:
         config: settings of local training.
         data: what the hosted users know.
         head: the head, stacked over clients.
         private: its parameters for every user.
+        lr_head: learning rate of the head.
+        together: whether items step by the head as it was, together with it, or by the one that has stepped.
     """
 
-    def __init__(self, config: LocalTableConfig, data: ClientData, head: LinearHead, private: PrivateState) -> None:
+    def __init__(
+        self,
+        config: LocalTableConfig,
+        data: ClientData,
+        head: LinearHead,
+        private: PrivateState,
+        *,
+        lr_head: float,
+        together: bool,
+    ) -> None:
         self.head, self.private, self.n_items = head, private, data.n_items
         self.sampler = NegativeSampler(data.positives, data.excluded, config.negatives)
+        self.rates = LinearRates(lr_head, config.lr * config.item_lr_factor * data.n_items, together)
         self._batch_size = config.batch_size
-        self._lr_items = config.lr * config.item_lr_factor * data.n_items
-
-    @abstractmethod
-    def head_step(self, p: Parameters, q: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-        """One gradient step on the head, in place; returns dL/dq `[n, batch, dim]`."""
 
     def train(self, call: Call, message: Message) -> ClientUpdates:
         """One local epoch on the head and the touched item rows."""
@@ -66,15 +67,7 @@ class LinearClients(PrivateHalves, ABC):
         rows = touched_rows(samples, self.n_items)
         start = message.rows("items", rows.owner, rows.ids)
         table = start.clone()
-        heads = local_epoch(
-            samples,
-            rows,
-            table,
-            self.private.of(call.clients),
-            self.head_step,
-            batch_size=self._batch_size,
-            lr_items=self._lr_items,
-        )
+        heads = linear_epoch(samples, rows, table, self.private.of(call.clients), self._batch_size, self.rates)
         self.private.stage(call.clients, heads)
         update = Rows("items", rows.owner, rows.ids, table.sub_(start))
         return ClientUpdates(call.clients, call.schema, [update])

@@ -7,13 +7,11 @@ averages the item tables. The released code also uploads the head's bias, which 
 from functools import partial
 
 from pydantic import Field
-from torch import Tensor
 
 from privfed.federation import PUBLIC, Call, Message, PrivateState, Purpose, Streams
 from privfed.methods.client_data import ClientData
 from privfed.methods.interaction_dp import InteractionTrainer
 from privfed.methods.linear_clients import LinearClients
-from privfed.methods.local_training import Parameters
 from privfed.methods.method import Method, MethodConfig
 from privfed.methods.table_server import TableServer
 from privfed.models.heads import LinearHead, kaiming_uniform
@@ -33,7 +31,7 @@ class PFedRecConfig(MethodConfig):
 
 
 class PFedRecClients(LinearClients):
-    """Private halves: one linear head per user; all start from one public copy."""
+    """Private halves: one linear head per user, all from one public copy; heads step first, items see the new ones."""
 
     noisy = frozenset({"train"})
 
@@ -43,7 +41,8 @@ class PFedRecClients(LinearClients):
             "w": kaiming_uniform((config.dim,), config.dim, unit[:-1]).repeat(data.n_users, 1),
             "b": kaiming_uniform((1,), config.dim, unit[-1:]).repeat(data.n_users),
         }
-        super().__init__(config, data, LinearHead(config.dim), PrivateState(start))
+        private = PrivateState(start)
+        super().__init__(config, data, LinearHead(config.dim), private, lr_head=config.lr, together=False)
         self.config = config
         rates = {"w": config.lr, "b": config.lr, "items": config.lr * config.item_lr_factor * data.n_items}
         gradients = partial(clipped_linear, self.head)
@@ -57,11 +56,6 @@ class PFedRecClients(LinearClients):
         self.private.stage(call.clients, heads)
         everyone = call.clients.new_tensor(range(len(call.clients)))
         return ClientUpdates(call.clients, call.schema, [Dense("items", everyone, changes)])
-
-    def head_step(self, p: Parameters, q: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-        """The head first; the items then see the new head."""
-        self.head.step_head_(p, q, y, weight, self.config.lr)
-        return self.head.item_gradient(p, q, y, weight)
 
 
 METHOD = Method(

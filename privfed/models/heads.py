@@ -9,11 +9,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 Parameters = dict[str, Tensor]
+
+SATURATED = np.float32(1e-12)
+"""Slopes of the sigmoid below this count as none."""
 
 _NARROW = 16
 """Matrix libraries are slow at products with fewer columns than this, unless they are told as rows."""
@@ -157,7 +161,7 @@ def bce_gradient(
     """d/dz of weight * BCE(sigma(z), y), zero where the sigmoid is saturated."""
     p = torch.sigmoid(logits)
     slope = p * (1 - p)
-    return (p - y).mul_(weight).mul_(slope / slope.clamp(min=1e-12))
+    return (p - y).mul_(weight).mul_(slope / slope.clamp(min=float(SATURATED)))
 
 
 def initial_perceptron(head: NeuralHead, unit: Float[Tensor, " size"]) -> Parameters:

@@ -10,10 +10,12 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int64, Num
 from torch import Tensor
 
+from privfed.compiled import compiled
 from privfed.updates.schema import Block, UpdateError
 
 _DOUBLES_AT_ONCE = 2**16
@@ -230,13 +232,8 @@ class Rows:
         self.values.mul_(factors[self.owner].unsqueeze(1).to(self.values.dtype))
 
     def add_to(self, total: Tensor) -> None:
-        """Sum rows of equal id, in the dtype of the values within one call; whole numbers exactly."""
-        if self.values.is_floating_point():
-            total.add_(sum_rows(self.values, self.ids, len(total)))
-        else:
-            columns = total.view(-1, self.values.shape[1])
-            for column in range(self.values.shape[1]):
-                columns[:, column].index_add_(0, self.ids, self.values[:, column])
+        """Add rows of equal id one after the other, in the dtype of `total`; whole numbers exactly."""
+        _add_rows(total.numpy(), self.ids.numpy(), self.values.numpy())
 
     def fills(self, slots: Int64[Tensor, " clients"], rows: int) -> bool:  # noqa: ARG002
         """Rows are sparse: never assumed."""
@@ -269,10 +266,15 @@ def add_rows_(table: Float[Tensor, "rows width"], ids: Int64[Tensor, " k"], valu
     table.scatter_add_(0, ids.unsqueeze(1).expand_as(values), values.to(table.dtype))
 
 
-def sum_rows(values: Float[Tensor, "k width"], ids: Int64[Tensor, " k"], rows: int) -> Float[Tensor, "rows width"]:
-    """Sum of the values of every id: the gradient of an embedding look-up."""
-    total: Tensor = torch.ops.aten.embedding_dense_backward(values, ids, rows, -1, False)  # noqa: FBT003 (an aten operator)
-    return total
+@compiled
+def _add_rows(
+    total: Num[np.ndarray, "rows width"], ids: Int64[np.ndarray, " k"], values: Num[np.ndarray, "k width"]
+) -> None:
+    """total[ids[j]] += values[j], in order."""
+    for j in range(len(ids)):
+        row = total[ids[j]]
+        for column in range(len(row)):
+            row[column] += values[j, column]
 
 
 def cached(rows: int, width: int) -> list[slice]:
