@@ -88,4 +88,5 @@ if __name__ == "__main__":
     import peers_flower  # Ray's processes find the apps by name, in a module that they can import
 
     users = world().n_users
-    run_simulation(peers_flower.server, peers_flower.client, users, backend_config={"client_resources": {"num_cpus": 1}})
+    one_core = {"client_resources": {"num_cpus": 1}}
+    run_simulation(peers_flower.server, peers_flower.client, users, backend_config=one_core)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32, Int64
+from jaxtyping import Float32, Int64
 from torch import Tensor
 
 from privfed.compiled import compiled
@@ -132,4 +132,5 @@ def _slope(logit: np.float32, label: np.float32) -> np.float32:
     """d/dz of the binary cross-entropy, zero where the sigmoid is saturated."""
     p = np.float32(1) / (np.float32(1) + np.exp(-logit))
     spread = p * (np.float32(1) - p)
-    return (p - label) * (spread / max(spread, SATURATED))
+    share: np.float32 = spread / max(spread, SATURATED)
+    return (p - label) * share
