@@ -132,5 +132,5 @@ def _slope(logit: np.float32, label: np.float32) -> np.float32:
     """d/dz of the binary cross-entropy, zero where the sigmoid is saturated."""
     p = np.float32(1) / (np.float32(1) + np.exp(-logit))
     spread = p * (np.float32(1) - p)
-    share: np.float32 = spread / max(spread, SATURATED)
-    return (p - label) * share
+    slope: np.float32 = (p - label) * (spread / max(spread, SATURATED))
+    return slope
