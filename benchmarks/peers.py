@@ -25,6 +25,8 @@ WANTED = {
 }
 ROUNDS = 10
 """Enough for the results to be compared; the first and the last are not timed."""
+SEEDS = {"privfed": 5, "pfl": 5, "flower": 2}
+"""Starts of each; from the same seed pfl and Flower have the same start and the same samples."""
 ENVIRONMENT = {
     "PEER_DATA": str(Path(tempfile.gettempdir()) / f"privfed-peers-{os.getuid()}.npz"),
     "PEER_MARK": str(os.getpid()),
@@ -59,14 +61,16 @@ def script(python: str | Path, name: str, *arguments: str) -> list[str]:
 def commands(folder: Path | str | None) -> dict[str, list[str]]:
     """Name -> command of everything that can be measured here, ours first; each prints one line of JSON."""
     found = {
-        "fedncf, privfed": script(sys.executable, "peers_ours.py", "fedncf", str(ROUNDS)),
-        "clipping, privfed and Opacus": script(sys.executable, "peers_opacus.py"),
+        f"fedncf, privfed, seed {seed}": script(sys.executable, "peers_ours.py", "fedncf", str(ROUNDS), str(seed))
+        for seed in range(SEEDS["privfed"])
     }
+    found["clipping, privfed and Opacus"] = script(sys.executable, "peers_opacus.py")
     for name in WANTED if folder is not None else ():
         python = Path(folder or "") / name / "bin" / "python"
         if not python.exists():
             continue
-        found[f"fedncf, {name}"] = script(python, f"peers_{name}.py", str(ROUNDS))
+        for seed in range(SEEDS[name]):
+            found[f"fedncf, {name}, seed {seed}"] = script(python, f"peers_{name}.py", str(ROUNDS), str(seed))
         if name == "flower":
             found["masking, privfed and Flower"] = script(python, "peers_secagg.py")
     return found

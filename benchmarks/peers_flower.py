@@ -1,6 +1,6 @@
 """FedNCF in Flower's simulation: one ClientApp per user, FedAvg over everybody, the user's vector in its context.
 
-    PEER_DATA=... PEER_MARK=... python benchmarks/peers_flower.py ROUNDS
+    PEER_DATA=... PEER_MARK=... python benchmarks/peers_flower.py ROUNDS SEED
 
 runs where Flower is installed and prints one line of JSON: CPU-seconds of a round over all processes of the simulation
 (the first round, in which they start, and the last, which is evaluated, left out), and HR@10 and NDCG@10 of the models
@@ -40,7 +40,7 @@ def train(message: Message, context: Context) -> Message:
     kept = context.state.get("vector")
     vector = first_vector(user) if kept is None else kept.to_torch_state_dict()["vector"]
     vector.requires_grad_()
-    epoch(model, vector, *samples(user, np.random.default_rng([2, number, user])))
+    epoch(model, vector, *samples(user, np.random.default_rng([2, int(config["seed"]), number, user])))
     context.state["vector"] = ArrayRecord({"vector": vector.detach()})
     metrics: dict[str, float] = {"clients": 1}
     found = rank(model, user, vector) if number == int(config["rounds"]) else None
@@ -69,11 +69,11 @@ class Marked(FedAvg):
 def main(grid: Grid, context: Context) -> None:
     """All rounds, then one line of JSON."""
     del context
-    torch.manual_seed(0)
-    rounds = int(sys.argv[1])
+    rounds, seed = map(int, sys.argv[1:])
+    torch.manual_seed(seed)
     strategy = Marked()
     arrays = ArrayRecord(FedNCF(world().n_items).state_dict())
-    strategy.start(grid, arrays, num_rounds=rounds, train_config=ConfigRecord({"rounds": rounds}))
+    strategy.start(grid, arrays, num_rounds=rounds, train_config=ConfigRecord({"rounds": rounds, "seed": seed}))
     share = float(strategy.found["ranked"])
     row = strategy.marks.rows(left_out=1) | {
         "clients": world().n_users,

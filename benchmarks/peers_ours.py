@@ -42,7 +42,7 @@ def write(file: str) -> None:
     print("{}")
 
 
-def fedncf(rounds: int) -> dict[str, float]:
+def fedncf(rounds: int, seed: int) -> dict[str, float]:
     """Train; the last round is evaluated and not timed."""
     torch.set_num_threads(1)
     config = ExperimentConfig(
@@ -51,6 +51,7 @@ def fedncf(rounds: int) -> dict[str, float]:
         privacy=PrivacyPlan.named("none", release="total"),
         protocol=Protocol(k=(10,)),
         rounds=rounds,
+        seed=seed,
         evaluate_every=rounds,
         taps=TapConfig(places=()),
     )
@@ -83,11 +84,11 @@ def fedncf(rounds: int) -> dict[str, float]:
 
 def main() -> None:
     """Do one of the two."""
-    what, argument = sys.argv[1:]
+    what, *arguments = sys.argv[1:]
     if what == "write":
-        write(argument)
+        write(*arguments)
     else:
-        print(json.dumps(fedncf(int(argument))))
+        print(json.dumps(fedncf(*map(int, arguments))))
 
 
 if __name__ == "__main__":

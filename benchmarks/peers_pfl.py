@@ -1,6 +1,6 @@
 """FedNCF in pfl: federated averaging over everybody in one process, user after user, vectors kept beside the model.
 
-    PEER_DATA=... PEER_MARK=... python benchmarks/peers_pfl.py ROUNDS
+    PEER_DATA=... PEER_MARK=... python benchmarks/peers_pfl.py ROUNDS SEED
 
 runs where pfl is installed and prints one line of JSON, as `peers_flower.py` does.
 """
@@ -22,7 +22,7 @@ from pfl.hyperparam.base import NNEvalHyperParams, NNTrainHyperParams
 from pfl.metrics import Metrics, Weighted
 from pfl.model.pytorch import PyTorchModel
 
-ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+ROUNDS, SEED = map(int, sys.argv[1:])
 
 
 class Module(FedNCF):
@@ -84,12 +84,12 @@ class Noting(TrainingProcessCallback):
 def main() -> None:
     """All rounds, then one line of JSON."""
     torch.set_num_threads(1)
-    torch.manual_seed(0)
+    torch.manual_seed(SEED)
     model = Model(Module())
     noting, users = Noting(model), list(range(world().n_users))
 
     def dataset(user: int) -> Dataset:
-        draw = np.random.default_rng([2, model.round, user])
+        draw = np.random.default_rng([2, SEED, model.round, user])
         return Dataset(raw_data=list(samples(user, draw)), user_id=str(user))
 
     data = FederatedDataset(dataset, get_user_sampler("minimize_reuse", users))

@@ -7,6 +7,7 @@ All that stands between the markers is replaced; everything else on the page sta
 
 import json
 import math
+import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -32,6 +33,12 @@ def size(count: float) -> str:
         if count >= scale:
             return f"{count / scale:,.1f} {unit}"
     return f"{count:.0f} B"
+
+
+def spread(values: Sequence[float]) -> str:
+    """Mean, least and most."""
+    mean = f"{statistics.fmean(values):.4f}"
+    return mean if len(values) == 1 else f"{mean} ({min(values):.4f} to {max(values):.4f})"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -144,40 +151,46 @@ class Page:
 
     def _peers(self) -> Iterator[str]:
         found = {name: row for name, row in self.kept.get("peers", {}).items() if "failed" not in row}
-        ours = found.get("fedncf, privfed")
-        if ours is None:
+        everybody: dict[str, list[Row]] = {}
+        for name, row in found.items():
+            what, _, who = name.partition(", ")
+            if what == "fedncf":
+                everybody.setdefault(who.partition(",")[0], []).append(row)
+        if "privfed" not in everybody:
             return
         yield "### Peers"
         yield ""
+        ours = everybody["privfed"][0]
+        least = statistics.fmean(row["cpu_s"] for row in everybody["privfed"])
         rows, bars = [], []
-        for name, row in found.items():
-            what, _, who = name.partition(", ")
-            if what != "fedncf":
-                continue
-            each = row["cpu_s"] / row["clients"]
-            bars.append((who, 1e3 * each))
+        for who, runs in everybody.items():
+            spent = statistics.fmean(row["cpu_s"] for row in runs)
+            bars.append((who, 1e3 * spent / ours["clients"]))
             rows.append(
                 [
                     who,
-                    seconds(row["cpu_s"]),
-                    f"{1e3 * each:.2f} ms",
-                    f"{row['cpu_s'] / ours['cpu_s']:.0f} x",
-                    seconds(row["wall_s"]),
-                    f"{row['hr']:.4f}",
-                    f"{row['ndcg']:.4f}",
+                    seconds(spent),
+                    f"{bars[-1][1]:.2f} ms",
+                    f"{spent / least:.1f} x",
+                    seconds(statistics.fmean(row["wall_s"] for row in runs)),
+                    str(len(runs)),
+                    *(spread([row[metric] for row in runs]) for metric in ("hr", "ndcg")),
                 ]
             )
         yield (
             f"FedNCF on MovieLens-100K, {ours['clients']} clients, {ours['trained']} rounds of one local epoch, the "
-            "same sizes, rates, batches and protocol (leave-one-out by time, full ranking of the test item, one seed "
-            "each, after local training, no protection); CPU-seconds are of all "
-            "processes, without the first round and the evaluated last one. Seeds differ, so results can be equal "
-            "only within noise. The peers run a client as one writes it in PyTorch (`benchmarks/peers_fedncf.py`)."
+            "same sizes, rates, batches and protocol (leave-one-out by time, full ranking of the test item after "
+            "local training, no protection); CPU-seconds are of all processes, without the first round and the "
+            "evaluated last one, and the mean over seeds. From one seed pfl and Flower have the same start and the "
+            "same samples, and ours others, so ours can equal theirs only within what seeds do: mean, least and most "
+            "stand beside each other. The peers run a client as one writes it in PyTorch "
+            "(`benchmarks/peers_fedncf.py`)."
         )
         yield ""
         if "popularity_hr" in ours:
-            rows.append(["popularity", *[""] * 4, f"{ours['popularity_hr']:.4f}", f"{ours['popularity_ndcg']:.4f}"])
-        yield from table(["", "CPU-s a round", "a client-round", "beside ours", "wall, s", "HR@10", "NDCG@10"], rows)
+            rows.append(["popularity", *[""] * 5, f"{ours['popularity_hr']:.4f}", f"{ours['popularity_ndcg']:.4f}"])
+        head = ["", "CPU-s a round", "a client-round", "beside ours", "wall, s", "seeds", "HR@10", "NDCG@10"]
+        yield from table(head, rows)
         yield from self._picture("peers", peers_chart(bars), "CPU time of one client-round")
         yield from self._other_peers(found)
         failed = {n: r["failed"] for n, r in self.kept["peers"].items() if "failed" in r}

@@ -35,7 +35,6 @@ from typing import ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float32, Float64
-from scipy.stats import rankdata
 
 from attacks.membership.attack import UploadAttack
 from attacks.membership.scale import over_own_rms
@@ -130,8 +129,9 @@ def _minority_evidence(projections: Float64[np.ndarray, "users items"]) -> PerUs
 def _popularity_evidence(
     projections: Float64[np.ndarray, "users items"], popularity: Float64[np.ndarray, "items"]
 ) -> PerUser:
-    """Covariance of the projections with the popularity rank, centred."""
-    rank = rankdata(popularity)
+    """Covariance of the projections with the popularity rank, centred; equals share the middle of their ranks."""
+    _, level, equals = np.unique(popularity, return_inverse=True, return_counts=True)
+    rank = (equals.cumsum() - (equals - 1) / 2)[level]
     covariance: PerUser = projections @ (rank - rank.mean())
     return covariance
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtrit
 
 from privfed.audit.report import (
     POPULARITY,
@@ -42,7 +42,7 @@ def spread(values: Sequence[float]) -> Spread:
     mean, n = float(sample.mean()), len(sample)
     half = None
     if n >= SEEDS_FOR_AN_INTERVAL:
-        half = float(stats.t.ppf(0.975, n - 1) * sample.std(ddof=1) / np.sqrt(n))
+        half = float(stdtrit(n - 1, 0.975) * sample.std(ddof=1) / np.sqrt(n))
     return Spread(
         mean=mean,
         minimum=float(sample.min()),
