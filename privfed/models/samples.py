@@ -15,6 +15,9 @@ from torch import Tensor
 from privfed.data import Histories
 from privfed.updates.tiles import padded, tiles
 
+_FLAGS_PER_SAMPLE = 12
+"""Clearing more flags than this takes longer than sorting the samples."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Samples:
@@ -137,9 +140,12 @@ class NegativeSampler:
 
 
 def touched_rows(samples: Samples, n_items: int) -> TouchedRows:
-    """The distinct pairs of `samples`; memory is one flag and one 32-bit number per (client, item)."""
+    """The distinct pairs of `samples`, by a flag for every (client, item) or, where these are many, by sorting."""
     pairs = len(samples.counts) * n_items
     key = samples.owner * n_items + samples.items
+    if pairs > _FLAGS_PER_SAMPLE * len(key):
+        rows, of_sample = key.unique(return_inverse=True)
+        return TouchedRows(rows // n_items, rows % n_items, of_sample)
     flag: Bool[Tensor, " pairs"] = torch.zeros(pairs, dtype=torch.bool)
     flag[key] = True
     rows = flag.nonzero().squeeze(1)

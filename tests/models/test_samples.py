@@ -207,3 +207,15 @@ def test_batches_take_every_sample_once_in_order_with_the_weight_of_a_mean(seed,
         assert [batch.step for batch in batches] == list(range(max((steps[c] for c in clients if c >= 0), default=0)))
     assert sorted(met) == list(range(n_clients))
     assert len(widths) <= 1
+
+
+@pytest.mark.parametrize("n_items", [3, 40, 5_000])
+def test_touched_rows_are_the_distinct_pairs_however_large_the_catalogue(n_items):
+    rng = np.random.default_rng(n_items)
+    counts = torch.tensor([30, 0, 7, 1])
+    owner = torch.arange(4).repeat_interleave(counts)
+    items = torch.from_numpy(rng.integers(0, n_items, len(owner)))
+    rows = touched_rows(Samples(counts, owner, items, torch.zeros(len(owner))), n_items)
+    pairs = list(zip(owner.tolist(), items.tolist(), strict=True))
+    assert list(zip(rows.owner.tolist(), rows.ids.tolist(), strict=True)) == sorted(set(pairs))
+    assert [sorted(set(pairs))[place] for place in rows.of_sample.tolist()] == pairs
