@@ -37,6 +37,7 @@ from privfed.methods.gpfedrec.means import Chain
 
 CASES: dict[str, dict[str, object]] = {
     "whole tables": {},
+    "bfloat16": {"precision": "bfloat16"},
     "sketch 4096": {"sketch": 4096},
     "sketch 1024": {"sketch": 1024},
     "graph every 10 rounds": {"refresh_every": 10},
@@ -160,10 +161,15 @@ class Watched:
             draw = np.random.default_rng(self.t)
             cosine = sketched_cosines(updates, base, width, draw)
             found = neighbourhoods(cosine, c.graph, c.gamma, c.min_neighbours)
-            self.rows.append(
-                {"round": self.t + 1, "width": width, "edges_differ": float((found ^ exact).float().mean())}
-            )
+            self.rows.append(self.compared(f"sketch {width}", found, exact))
+        coarse = neighbourhoods(cosines(updates, base, "bfloat16"), c.graph, c.gamma, c.min_neighbours)
+        self.rows.append(self.compared("bfloat16", coarse, exact))
         return release
+
+    def compared(self, case: str, found: torch.Tensor, exact: torch.Tensor) -> dict[str, object]:
+        """Shares of directed edges in two graphs of this round, and of pairs on which they differ."""
+        edges, differ = float(exact.float().mean()), float((found ^ exact).float().mean())
+        return {"round": self.t + 1, "graph": case, "edges": edges, "edges_differ": differ}
 
     def public(self) -> Message:
         """As the server's."""

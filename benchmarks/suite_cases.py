@@ -22,6 +22,10 @@ PUBLISHED = {"hidden": [768, 512], "latent": 256, "local_steps": 10, "local_lr":
 EXTRA: dict[str, tuple[tuple[str, ...], Case]] = {
     "gpfedrec, no graph": (("ml-100k",), {"method": "gpfedrec", "settings": {"graph": None}}),
     "gpfedrec, sketch of 4096": (("ml-100k", "ml-1m"), {"method": "gpfedrec", "settings": {"sketch": 4096}}),
+    "gpfedrec, graph in bfloat16": (
+        ("ml-100k", "ml-1m"),
+        {"method": "gpfedrec", "settings": {"precision": "bfloat16"}},
+    ),
     "fedvae, published widths": (("ml-100k", "ml-1m"), {"method": "fedvae", "settings": PUBLISHED}),
     "feddae, published widths": (("ml-100k", "ml-1m"), {"method": "feddae", "settings": PUBLISHED}),
     "hetefedrec, 256 clients": (
@@ -69,6 +73,8 @@ TARGETS: dict[tuple[str, str], float] = {
     ("fedvae", "ml-100k"): 0.03,
     ("dfmr", "jd-dfmr"): 0.1,
     ("gpfedrec", "ml-1m"): 40.0,
+    ("gpfedrec, graph in bfloat16", "ml-1m"): 40.0,
+    ("gpfedrec, sketch of 4096", "ml-1m"): 40.0,
     ("feddae, published widths", "ml-1m"): 30.0,
     ("hetefedrec, 256 clients", "ml-1m"): 8 / 24,
 }

@@ -111,8 +111,10 @@ def _fedncf(settings: Any, train: Histories, server: Any) -> list[Phase]:
     return [draw, Phase("train", flops=6 * samples * passed), Phase("updates", moved=moved)]
 
 
-def _gpfedrec(settings: Any, train: Histories, server: Any) -> list[Phase]:
+def _gpfedrec(settings: Any, train: Histories, server: Any) -> list[Phase] | None:
     del server
+    if settings.precision != "float32":
+        return None
     samples, _, draw = _samples(settings, train)
     passed, _ = _perceptron(settings)
     n, table = train.n_users, train.n_items * settings.dim

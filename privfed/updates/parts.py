@@ -97,7 +97,7 @@ class Dense:
     def norm_power(self, order: int, clients: int) -> Float[Tensor, " clients"]:
         """Sum of |value|^order per client, in float64."""
         flat = self.values.flatten(1) if self.values.dim() > 1 else self.values.unsqueeze(1)
-        own = flat.abs().sum(1, dtype=torch.float64) if order == 1 else _squares(flat)
+        own = _powers(flat, order)
         return torch.zeros(clients, dtype=torch.float64).index_add_(0, self.owner, own)
 
     def scale_(self, factors: Float[Tensor, " clients"]) -> None:
@@ -224,7 +224,7 @@ class Rows:
 
     def norm_power(self, order: int, clients: int) -> Float[Tensor, " clients"]:
         """Sum of |value|^order per client, in float64."""
-        own = self.values.abs().sum(1, dtype=torch.float64) if order == 1 else _squares(self.values)
+        own = _powers(self.values, order)
         return torch.zeros(clients, dtype=torch.float64).index_add_(0, self.owner, own)
 
     def scale_(self, factors: Float[Tensor, " clients"]) -> None:
@@ -291,11 +291,12 @@ def largest(values: Tensor) -> float:
     return float(torch.maximum(-low, high))
 
 
-def _squares(flat: Float[Tensor, "h d"]) -> Float[Tensor, " h"]:
-    squares = torch.empty(len(flat), dtype=torch.float64)
+def _powers(flat: Float[Tensor, "h d"], order: int) -> Float[Tensor, " h"]:
+    """Sum of |value|^order of every row, in float64."""
+    norms = torch.empty(len(flat), dtype=torch.float64)
     for some in cached(*flat.shape):
-        torch.linalg.vector_norm(flat[some], dim=1, dtype=torch.float64, out=squares[some])
-    return squares.square_()
+        torch.linalg.vector_norm(flat[some], order, dim=1, dtype=torch.float64, out=norms[some])
+    return norms.pow_(order)
 
 
 def places(owners: Int64[Tensor, " h"], wanted: Int64[Tensor, " k"]) -> Int64[Tensor, " k"]:

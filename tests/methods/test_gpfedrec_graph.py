@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privfed.methods.gpfedrec import GPFedRecConfig
+from privfed.methods.gpfedrec import GPFedRecConfig, graph
 from privfed.methods.gpfedrec.graph import cosines, neighbourhoods, scores, sketched_cosines, thinned
 from privfed.methods.gpfedrec.means import neighbour_means
 
@@ -87,6 +87,31 @@ def test_a_sketch_leaves_nearly_all_edges_where_they_are():
     found = neighbourhoods(sketched_cosines(updates, base, 750, draws(0)), "similarity", 1.0, 5)
     assert (found ^ exact).float().mean() < 0.03
     assert found.equal(neighbourhoods(sketched_cosines(updates, base, 750, draws(0)), "similarity", 1.0, 5))
+
+
+@quick
+@given(st.integers(0, 10**6), st.integers(1, 600), st.integers(1, 40), st.sampled_from([7, 64, 8192]))
+def test_bfloat16_errs_by_less_than_its_bound(seed, n, size, columns):
+    updates, base = uploads_of(seed, n, size)
+    updates += 0.01
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(graph, "_COLUMNS", columns)
+        found = cosines(updates, base, "bfloat16")
+    own, whole = updates.norm(dim=1), (updates + base).norm(dim=1)
+    bound = 2.0**-7 * (own / whole).outer(own / whole) * max(1, size / columns) ** 0.5
+    assert ((found - cosines(updates, base)).abs() <= bound + 2e-5).all()
+
+
+def test_bfloat16_leaves_nearly_all_edges_where_they_are():
+    updates, base = uploads_of(6, 600, 3000)
+    exact = neighbourhoods(cosines(updates, base), "similarity", 1.0, 5)
+    found = neighbourhoods(cosines(updates, base, "bfloat16"), "similarity", 1.0, 5)
+    assert (found ^ exact).float().mean() < 0.001
+
+
+def test_a_sketch_in_bfloat16_is_refused():
+    with pytest.raises(ValueError, match="sketch = 64 and precision = bfloat16 are two ways"):
+        GPFedRecConfig(sketch=64, precision="bfloat16")
 
 
 metrics, gammas, floors = st.sampled_from(["similarity", "distance"]), st.floats(0, 3), st.integers(0, 12)
@@ -292,6 +317,7 @@ def test_a_round_without_members_changes_nothing(world):
 
 VARIANTS = [
     {"sketch": 64},
+    {"precision": "bfloat16"},
     {"max_neighbours": 7},
     {"max_neighbours": 6, "thinning": "nearest"},
     {"sketch": 64, "max_neighbours": 5, "graph": "distance"},

@@ -4,7 +4,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from privfed.methods.gpfedrec.graph import Metric, Thinning
+from privfed.methods.gpfedrec.graph import Metric, Precision, Thinning
 from privfed.methods.method import MethodConfig
 
 
@@ -34,8 +34,20 @@ class GPFedRecConfig(MethodConfig):
     sketch: int | None = Field(
         None, ge=16, description="numbers of a random projection that the graph is made from; null for the whole tables"
     )
+    precision: Precision = Field(
+        "float32", description="of the products that the graph is made from; bfloat16 where the processor has it"
+    )
     refresh_every: int = Field(1, ge=1, description="rounds between graph refreshes (light variant: > 1)")
     initial_scale: float = Field(1.0, gt=0, description="standard deviation of initial user and item vectors")
+
+    @model_validator(mode="after")
+    def _one_saving(self) -> Self:
+        if self.sketch is not None and self.precision != "float32":
+            raise ValueError(
+                f"sketch = {self.sketch} and precision = {self.precision} are two ways to make the graph cheaper: "
+                "choose one of them"
+            )
+        return self
 
     @model_validator(mode="after")
     def _thinning_leaves_enough(self) -> Self:

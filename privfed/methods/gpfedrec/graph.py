@@ -17,6 +17,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+_COLUMNS, _ROWS = 8192, 256
+"""Coordinates that are cut to bfloat16 together, and users whose products are taken together."""
+
 _CACHED = 8
 """Users whose uploads are read three times in a row while they are in the cache."""
 
@@ -25,17 +28,45 @@ _SMALLEST = 1e-6
 
 Metric = Literal["similarity", "distance"]
 Thinning = Literal["random", "nearest"]
+Precision = Literal["float32", "bfloat16"]
 
 
-def cosines(updates: Float[Tensor, "n size"], base: Float[Tensor, " size"]) -> Float[Tensor, "n n"]:
+def cosines(
+    updates: Float[Tensor, "n size"], base: Float[Tensor, " size"], precision: Precision = "float32"
+) -> Float[Tensor, "n n"]:
     """Cosine similarity of all pairs of tables base + updates[i].
 
     One symmetric rank-k product of the uploads (n^2 size FLOPs, half of a general one); three rank-one terms do the
     rest.
+
+    Args:
+        updates: one upload per user.
+        base: what all tables share.
+        precision: of u_i u_j for i != j. bfloat16 keeps 8 bits of every factor and of the sum over `_COLUMNS`
+            coordinates, an error of at most 2^-7 |u_i| |u_j|; norms and the terms with the base stay exact. On
+            processors and devices that multiply in it the product takes a third to a quarter of the time, on others
+            more than in float32.
     """
+    if precision == "bfloat16":
+        own = torch.linalg.vector_norm(updates, dim=1).double().square_()
+        return _of_tables(_coarse_gram(updates), own, (updates @ base).double(), base)
     flat = updates.numpy()
     gram = torch.from_numpy(flat @ flat.T)
     return _of_tables(gram, gram.diagonal().double(), (updates @ base).double(), base)
+
+
+def _coarse_gram(updates: Float[Tensor, "n size"]) -> Float[Tensor, "n n"]:
+    """Inner products of all pairs, multiplied in bfloat16 and summed in float32: one half, which is then mirrored."""
+    n = len(updates)
+    gram = updates.new_zeros(n, n)
+    strips = [slice(first, first + _ROWS) for first in range(0, n, _ROWS)]
+    for columns in torch.split(updates, _COLUMNS, 1):
+        short = columns.bfloat16()
+        for strip in strips:
+            gram[strip, strip.start :].add_(short[strip] @ short[strip.start :].T)
+    for strip in strips:
+        gram[strip.stop :, strip] = gram[strip, strip.stop :].T
+    return gram
 
 
 def sketched_cosines(

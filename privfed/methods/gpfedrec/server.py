@@ -80,7 +80,10 @@ class GPFedRecServer:
         if c.graph is None:
             return
         draw = np.random.default_rng([*self._seed, t])
-        cosine = cosines(updates, base) if c.sketch is None else sketched_cosines(updates, base, c.sketch, draw)
+        if c.sketch is None:
+            cosine = cosines(updates, base, c.precision)
+        else:
+            cosine = sketched_cosines(updates, base, c.sketch, draw)
         near = neighbourhoods(cosine, c.graph, c.gamma, c.min_neighbours)
         if c.max_neighbours is not None:
             if c.thinning == "nearest":
