@@ -144,7 +144,7 @@ def touched_rows(samples: Samples, n_items: int) -> TouchedRows:
     pairs = len(samples.counts) * n_items
     key = samples.owner * n_items + samples.items
     if pairs > _FLAGS_PER_SAMPLE * len(key):
-        rows, of_sample = key.unique(return_inverse=True)
+        rows, of_sample = torch.unique(key, return_inverse=True)
         return TouchedRows(rows // n_items, rows % n_items, of_sample)
     flag: Bool[Tensor, " pairs"] = torch.zeros(pairs, dtype=torch.bool)
     flag[key] = True

@@ -16,12 +16,12 @@ CONSTANT = [
     ("fedvae", None, {"latent": 8, "hidden": [16], "local_steps": 3}),
     ("fedvae", "central-gaussian:clip_norm=1,noise_multiplier=1", {"latent": 8}),
     ("feddae", None, {"latent": 8}),
+    ("fedmf", None, {"dim": 8}),
+    ("pfedrec", None, {"dim": 8}),
     ("dfmr", None, {"d": 8}),
 ]
 """Train a whole chunk at once."""
 BY_TILE = [
-    ("fedmf", {"dim": 8}, 90),
-    ("pfedrec", {"dim": 8}, 110),
     ("fedncf", {"dim": 8, "hidden": [8, 4]}, 200),
     ("gpfedrec", {"dim": 8, "hidden": [8, 4], "graph": None}, 300),
 ]

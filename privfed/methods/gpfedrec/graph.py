@@ -43,7 +43,7 @@ def cosines(
         updates: one upload per user.
         base: what all tables share.
         precision: of u_i u_j for i != j. bfloat16 keeps 8 bits of every factor and of the sum over `_COLUMNS`
-            coordinates, an error of at most 2^-7 |u_i| |u_j|; norms and the terms with the base stay exact. On
+            coordinates, an error of at most 0.012 |u_i| |u_j|; norms and the terms with the base stay exact. On
             processors and devices that multiply in it the product takes a third to a quarter of the time, on others
             more than in float32.
     """
