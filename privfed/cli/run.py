@@ -100,7 +100,8 @@ def run(
     if record is not None:
         layers.insert(0, record.config | ({"columns": record.columns} if record.columns else {}))
     chosen, source = read.run_config(layers)
-    if record is not None and (other := read.first_difference(record.config, chosen.model_dump(mode="json"))):
+    begun = None if record is None else record.experiment().model_dump(mode="json")
+    if begun is not None and (other := read.first_difference(begun, chosen.model_dump(mode="json"))):
         raise CommandError(f"{out} was begun with {other}: resume it as it was, or choose another --out")
     if record is None and processes.first:
         directory.refuse_foreign(out, "run")

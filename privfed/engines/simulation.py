@@ -25,6 +25,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from privfed.data import Histories
+from privfed.devices import placed
 from privfed.engines.holdings import BlockGroup, Holdings
 from privfed.engines.processes import ALONE, Processes, ProcessesError
 from privfed.engines.shared_sums import SharedAsk, SharedSums
@@ -174,7 +175,7 @@ class Simulation:
         """Who takes part in `round`."""
         sampling = self.plan.sampling
         if sampling.kind == "poisson" and self.processes.size > 1:
-            hosted = torch.from_numpy(self.processes.hosted(self.population))
+            hosted = placed(self.processes.hosted(self.population))
             coins = self._streams.uniform(Purpose.MEMBERSHIP, round, 0, hosted.tolist(), 1)[:, 0]
             return torch.cat(list(self.processes.every(hosted[coins < sampling.rate])))
         return members(sampling, self._streams, self.population, round)

@@ -27,6 +27,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from privfed.data import Histories
+from privfed.devices import placed
 from privfed.federation import Call, FederationError, NoisySteps, Purpose
 from privfed.methods.local_training import Parameters
 from privfed.models.record_gradients import RecordGradients, with_negatives
@@ -81,9 +82,9 @@ class InteractionTrainer:
             )
         self.n_items, self.negatives, self.gradients = positives.n_items, negatives, gradients
         self.rates, self.scales = rates, {name: math.sqrt(rate / base_rate) for name, rate in rates.items()}
-        self._start = torch.from_numpy(positives.indptr[:-1].copy())
-        self._counts = torch.from_numpy(positives.counts.copy())
-        self._items = torch.from_numpy(positives.items)
+        self._start = placed(positives.indptr[:-1].copy())
+        self._counts = placed(positives.counts.copy())
+        self._items = placed(positives.items)
 
     def train(
         self, call: Call, parameters: Parameters, items: Float[Tensor, "items dim"]
@@ -169,7 +170,7 @@ class InteractionTrainer:
         positives[owner, place] = self._items[self._start[users][owner] + rank]
         drawn[owner, place] = True
         words = call.streams.words(Purpose.SAMPLES, call.round, slot + 1, who, width * self.negatives)
-        own = torch.from_numpy(words.astype(np.int64)).view(len(who), width, self.negatives)
+        own = placed(words.astype(np.int64)).view(len(who), width, self.negatives)
         return Records(with_negatives(positives, own, self.n_items), drawn)
 
     def _descend_(

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from privfed.devices import placed
 from privfed.federation import Call, Message, Purpose
 from privfed.models.samples import NegativeSampler, Samples, TouchedRows, steps_taken, tile_batches
 from privfed.updates import ClientUpdates, add_rows_
@@ -33,7 +34,7 @@ def draw_samples(sampler: NegativeSampler, call: Call) -> Samples:
     """This round's samples of the called clients, from their own addressed words."""
     count = sampler.words_needed(call.clients)
     words = call.streams.words(Purpose.SAMPLES, call.round, call.ask, call.clients.tolist(), count)
-    return sampler.draw(call.clients, torch.from_numpy(words.astype(np.int64)))
+    return sampler.draw(call.clients, placed(words.astype(np.int64)))
 
 
 def local_epoch(

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from privfed.data import Histories
+from privfed.devices import placed
 from privfed.updates.tiles import padded, tiles
 
 
@@ -83,14 +84,14 @@ class NegativeSampler:
                 f"user {user} has only {int(room[user])} items left to draw {negatives} distinct negatives from; "
                 f"use fewer negatives or a larger catalogue"
             )
-        self.room = torch.from_numpy(room)
+        self.room = placed(room)
         rank = np.arange(len(pairs)) - start[owners]
         self._stride = stride
-        self._gaps = torch.from_numpy(owners * stride + barred - rank)
-        self._excluded_start = torch.from_numpy(start)
-        self._start = torch.from_numpy(positives.indptr[:-1].copy())
-        self._items = torch.from_numpy(positives.items)
-        self.positive_counts = torch.from_numpy(positives.counts)
+        self._gaps = placed(owners * stride + barred - rank)
+        self._excluded_start = placed(start)
+        self._start = placed(positives.indptr[:-1].copy())
+        self._items = placed(positives.items)
+        self.positive_counts = placed(positives.counts)
 
     def words_needed(self, users: Int64[Tensor, " n"]) -> int:
         """Random words per user: k per positive for the negatives, then k + 1 per positive for the shuffle."""

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from privfed.devices import on_host, placed
 from privfed.privacy.secure import DistributedGaussian, SecureSum, noise_code
 from privfed.privacy.share_code import CLIP_SLACK, integer_code
 from privfed.updates import ClientUpdates, Schema, share_of
@@ -70,9 +71,9 @@ class RingCode:
 
     def encode(self, uploads: Mapping[str, Tensor], position: int, key: bytes) -> Words:
         """Words `[length]` of one client of dense uploads `[n, *shape]`; `key` seeds its rounding and noise."""
-        pieces = [code.encode(uploads[name][position].numpy().reshape(-1)) for name, code in self._codes.items()]
+        pieces = [code.encode(on_host(uploads[name][position]).reshape(-1)) for name, code in self._codes.items()]
         if self.coordinates:
-            flat = torch.cat([uploads[n][position].reshape(-1) * self.schema[n].weight for n in self.real]).numpy()
+            flat = on_host(torch.cat([uploads[n][position].reshape(-1) * self.schema[n].weight for n in self.real]))
             # Materialising rounds: what the clip left exactly at its norm may come out a little longer.
             excess = max(float(np.linalg.norm(flat.astype(np.float64))) / self._clip_norm, 1.0)
             if self.mechanism is not None:
@@ -101,7 +102,7 @@ class RingCode:
             sums |= self._split(self._fixed.decode(total[:at]))
         for name, code in self._codes.items():
             block = self.schema[name]
-            sums[name] = torch.from_numpy(code.decode(total[at : at + block.size])).view(block.shape)
+            sums[name] = placed(code.decode(total[at : at + block.size])).view(block.shape)
             at += block.size
         return {name: sums[name] for name in self.schema}
 
@@ -115,6 +116,6 @@ class RingCode:
         out, at = {}, 0
         for name in self.real:
             block = self.schema[name]
-            out[name] = torch.from_numpy(flat[at : at + block.size] / block.weight).view(block.shape)
+            out[name] = placed(flat[at : at + block.size] / block.weight).view(block.shape)
             at += block.size
         return out

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float, Int8, Int32, Int64
 from torch import Tensor
 
+from privfed.devices import on_host
 from privfed.models.subspaces import Columns, LowRank, Subspace, lift
 
 
@@ -106,13 +107,13 @@ class Hashed:
         """Of the whole table, for a simulation; a device hashes what it needs when it needs it."""
         if self.subspace.level == 0:
             return None
-        slots: np.ndarray = self.subspace.slots(self._elements()).int().numpy()
+        slots: np.ndarray = on_host(self.subspace.slots(self._elements()).int())
         return slots
 
     def signs(self) -> Int8[np.ndarray, " elements"] | None:
         """Likewise."""
         signs = self.subspace.signs(self._elements())
-        return None if signs is None else signs.to(torch.int8).numpy()
+        return None if signs is None else on_host(signs.to(torch.int8))
 
     def _elements(self) -> Int64[Tensor, " elements"]:
         return torch.arange(self.subspace.rows * self.subspace.width)

@@ -17,6 +17,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from privfed.devices import on_host, placed
+
 _CACHED = 8
 """Users whose uploads are read three times in a row while they are in the cache."""
 
@@ -33,8 +35,8 @@ def cosines(updates: Float[Tensor, "n size"], base: Float[Tensor, " size"]) -> F
     One symmetric rank-k product of the uploads (n^2 size FLOPs, half of a general one); three rank-one terms do the
     rest.
     """
-    flat = updates.numpy()
-    gram = torch.from_numpy(flat @ flat.T)
+    flat = on_host(updates)
+    gram = placed(flat @ flat.T)
     return _of_tables(gram, gram.diagonal().double(), (updates @ base).double(), base)
 
 
@@ -55,7 +57,7 @@ def sketched_cosines(
         draw: source of the signs; who can foretell them can make two unlike uploads look alike.
     """
     n, size = updates.shape
-    signs = torch.from_numpy(draw.integers(0, 2, size, dtype=np.int8)).float().mul_(2).sub_(1)
+    signs = placed(draw.integers(0, 2, size, dtype=np.int8)).float().mul_(2).sub_(1)
     folded, own, with_base = updates.new_zeros(n, width), torch.empty(n), torch.empty(n)
     for some in (slice(first, first + _CACHED) for first in range(0, n, _CACHED)):
         tables = updates[some]
@@ -63,8 +65,8 @@ def sketched_cosines(
         torch.mv(tables, base, out=with_base[some])
         for columns, weight in zip(torch.split(tables, width, 1), torch.split(signs, width), strict=True):
             folded[some, : columns.shape[1]].addcmul_(columns, weight)
-    flat = folded.numpy()
-    gram = torch.from_numpy(flat @ flat.T)
+    flat = on_host(folded)
+    gram = placed(flat @ flat.T)
     return _of_tables(gram, own.double().square_(), with_base.double(), base)
 
 

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
+from privfed.devices import on_host
 from privfed.methods.hetefedrec.sampling import DistinctSamples
 from privfed.updates import TILE, padded, tiles
 
@@ -64,7 +65,7 @@ def sample_tiles(samples: DistinctSamples, model: Int64[Tensor, " n"], n_items: 
     rung = torch.searchsorted(rungs, samples.counts)
     start = samples.counts.cumsum(0) - samples.counts
     key = torch.where(samples.counts > 0, model * len(rungs) + rung, -1)
-    for kind in np.unique(key[key >= 0].numpy()).tolist():
+    for kind in np.unique(on_host(key[key >= 0])).tolist():
         which, width = kind // len(rungs), int(rungs[kind % len(rungs)])
         members, per_tile = (key == kind).nonzero().squeeze(1), clients_per_tile(width)
         column = torch.arange(width)
