@@ -67,9 +67,9 @@ def computing_on(device: torch.device, *, deterministic: bool = True) -> Iterato
         torch.use_deterministic_algorithms(former[0], warn_only=former[1])
 
 
-def on_accelerator() -> bool:
-    """Whether tensors are made elsewhere than in the host's memory."""
-    return _device.get() is not HOST
+def here() -> torch.device:
+    """Where tensors are made."""
+    return _device.get()
 
 
 def placed(array: np.ndarray[Any, Any]) -> Tensor:

@@ -130,13 +130,13 @@ class LocalTraining:
         reduced = {name: space.reduce(tables[name]) for name, space in spaces.items()}
         sizes = [space.size for space in spaces.values()]
         slots, signs = self._layout(tuple(spaces.values()))
-        values = on_host(torch.cat([stored for stored, _ in reduced.values()]))
+        values = torch.cat([stored for stored, _ in reduced.values()])
         factors = [factor for _, factor in reduced.values() if factor is not None]
         dim = self.config.dim
         return Received(
-            kernel.Stored(values, np.cumsum([0, *sizes]), slots, signs),
+            kernel.Stored(on_host(values), np.cumsum([0, *sizes]), slots, signs),
             np.array([space.kept for space in spaces.values()]),
-            torch.stack(factors) if factors else torch.empty(len(spaces), 0, dim, dtype=placed(values).dtype),
+            torch.stack(factors) if factors else torch.empty(len(spaces), 0, dim, dtype=values.dtype),
         )
 
     def _layout(self, spaces: tuple[TableSpace, ...]) -> tuple[np.ndarray, np.ndarray]:

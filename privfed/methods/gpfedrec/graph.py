@@ -35,8 +35,7 @@ def cosines(updates: Float[Tensor, "n size"], base: Float[Tensor, " size"]) -> F
     One symmetric rank-k product of the uploads (n^2 size FLOPs, half of a general one); three rank-one terms do the
     rest.
     """
-    flat = on_host(updates)
-    gram = placed(flat @ flat.T)
+    gram = _gram(updates)
     return _of_tables(gram, gram.diagonal().double(), (updates @ base).double(), base)
 
 
@@ -65,9 +64,15 @@ def sketched_cosines(
         torch.mv(tables, base, out=with_base[some])
         for columns, weight in zip(torch.split(tables, width, 1), torch.split(signs, width), strict=True):
             folded[some, : columns.shape[1]].addcmul_(columns, weight)
-    flat = on_host(folded)
-    gram = placed(flat @ flat.T)
-    return _of_tables(gram, own.double().square_(), with_base.double(), base)
+    return _of_tables(_gram(folded), own.double().square_(), with_base.double(), base)
+
+
+def _gram(rows: Float[Tensor, "n width"]) -> Float[Tensor, "n n"]:
+    """Inner products of all pairs; numpy sees that they are symmetric, which halves the work of the processor."""
+    if not rows.is_cpu:
+        return rows @ rows.T
+    flat = on_host(rows)
+    return placed(flat @ flat.T)
 
 
 def _of_tables(
