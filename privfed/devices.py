@@ -58,7 +58,7 @@ def computing_on(device: torch.device, *, deterministic: bool = True) -> Iterato
     if deterministic and device != HOST:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", _FIXED_WORKSPACE)
         torch.use_deterministic_algorithms(True)  # noqa: FBT003 (torch takes no keyword here)
-    entered = _device.set(device)
+    entered = _device.set(HOST if device == HOST else device)
     try:
         with device:
             yield

@@ -121,7 +121,7 @@ class ExperimentConfig(BaseModel):
         memory_limit_gib: bound on update buffers; null sets none.
         wire: how closely the wire is simulated: `law` draws all Gaussian noise at once, `exact` every client's
             own, `protocol` runs the real masking protocol too.
-        device: where tensors live and are computed with: `cpu`, `cuda`, `cuda:1`, ... (docs/performance.md, "On a GPU").
+        device: where tensors live: `cpu`, `cuda`, `cuda:1`, ... (docs/performance.md, "On a GPU").
         deterministic: on a GPU, take only kernels that give the same bits every time; the CPU's always do.
     """
 
@@ -148,10 +148,13 @@ class ExperimentConfig(BaseModel):
         """The method's registered name."""
         return str(self.method.get("name", ""))
 
+    def decides(self) -> dict[str, JsonValue]:
+        """Everything that decides the result; the processor is no choice, an accelerator's arithmetic is another."""
+        return self.model_dump(mode="json", exclude={"device", "deterministic"} if self.device == "cpu" else None)
+
     def digest(self) -> str:
         """SHA-256 of everything that decides the result: the ledger's name for this run's noise."""
-        decides = self.model_dump(mode="json", exclude={"device", "deterministic"} if self.device == "cpu" else None)
-        canonical = json.dumps(decides, sort_keys=True)
+        canonical = json.dumps(self.decides(), sort_keys=True)
         return hashlib.sha256(canonical.encode()).hexdigest()
 
     def computing(self) -> AbstractContextManager[None]:
@@ -465,6 +468,18 @@ class Experiment:
         checkpoint = Checkpoint.load(directory / "checkpoint")
         self._continue_from(checkpoint.server, checkpoint.clients)
         return checkpoint.next_round
+
+    def on_host(self) -> "Experiment":
+        """The same experiment, trained so far, on the processor: for whoever reads its tensors, as attacks do."""
+        if self.config.device == "cpu":
+            return self
+        same = Experiment(
+            self.config.model_copy(update={"device": "cpu"}), self.parts, None, self.processes, self.hosted
+        )
+        with self.config.computing():
+            public, private = self.server.state(), self.clients.state()
+        same._continue_from(*({name: value.cpu() for name, value in state.items()} for state in (public, private)))
+        return same
 
     def _continue_from(self, server: Mapping[str, Tensor], clients: Mapping[str, Tensor]) -> None:
         with self.config.computing():

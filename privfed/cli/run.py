@@ -62,14 +62,13 @@ def run(
     behaviour_column: options.BehaviourColumn = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
-    device: options.Device = "cpu",
+    device: options.TrainingDevice = None,
 ) -> None:
     """Train METHOD behind a privacy plan; write metrics, ledger, guarantee, checkpoint and taps to --out.
 
     Before training it says what the run will cost in privacy, bytes and time; at the end how good it is beside
     popularity (where ratings are predicted, beside their means), and what is guaranteed.
     """
-    del device
     from privfed.cli import directory, training
     from privfed.cli import settings as read
     from privfed.cli.failures import CommandError
@@ -86,6 +85,7 @@ def run(
         "seed": seed,
         "privacy": privacy,
         "protocol": protocol,
+        "device": device,
         "columns": options.columns(user_column, item_column, time_column, rating_column, behaviour_column),
         "method": None if method is None else {"name": method},
     }

@@ -32,7 +32,7 @@ from privfed.federation import Call, FederationError, NoisySteps, Purpose
 from privfed.methods.local_training import Parameters
 from privfed.models.record_gradients import RecordGradients, with_negatives
 from privfed.models.samples import tile_order
-from privfed.updates import TILE, add_rows_, padded, tiles
+from privfed.updates import add_rows_, padded, tile_size, tiles
 
 SLOTS_PER_ASK = 65_536
 _RECORDS_AT_ONCE = 16
@@ -112,7 +112,7 @@ class InteractionTrainer:
             )
         new = {name: torch.empty_like(values) for name, values in parameters.items()}
         changes = torch.empty(len(call.clients), *items.shape)
-        for tile in torch.split(tile_order(self._counts[call.clients]), TILE):
+        for tile in torch.split(tile_order(self._counts[call.clients]), tile_size()):
             real = tile[tile >= 0]
             p = {name: values.index_select(0, tile.clamp(min=0)) for name, values in parameters.items()}
             table = self._steps(call, how, tile, p, items)

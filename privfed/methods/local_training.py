@@ -70,6 +70,7 @@ def local_epoch(
     decay = Decay(pull.strength, steps_taken(samples, batch_size)) if pull else None
     if pull:
         table.sub_(pull.target)
+    left = len(samples.counts)
     for clients, batches in tile_batches(samples, batch_size):
         tile = {name: values.index_select(0, clients.clamp(min=0)) for name, values in parameters.items()}
         scale = 1.0
@@ -83,7 +84,8 @@ def local_epoch(
             if decay:
                 scale = decay.next_scale_(scale, table, rows, clients, batch.step)
             add_rows_(table, at, dq.view(len(at), -1).mul_(-lr_items / scale))
-        real = int((clients >= 0).sum())
+        real = min(len(clients), left)
+        left -= real
         for name, values in tile.items():
             new[name].index_copy_(0, clients[:real], values[:real])
     if pull and decay:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from privfed.data import Histories
 from privfed.devices import placed
-from privfed.updates.tiles import padded, tiles
+from privfed.updates.tiles import padded, tile_size, tiles
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,23 +152,24 @@ def touched_rows(samples: Samples, n_items: int) -> TouchedRows:
 def tile_order(counts: Int64[Tensor, " n"]) -> Int64[Tensor, " padded"]:
     """Clients by falling size, padded with -1 to whole tiles, so that a tile's clients need alike many steps."""
     order = counts.argsort(descending=True, stable=True)
-    return torch.nn.functional.pad(order, (0, padded(len(order)) - len(order)), value=-1)
+    return torch.nn.functional.pad(order, (0, padded(len(order), tile_size()) - len(order)), value=-1)
 
 
 def tile_batches(samples: Samples, batch_size: int) -> Iterator[tuple[Int64[Tensor, " tile"], list[Batch]]]:
-    """Tiles of exactly `TILE` clients (positions, -1 for padding) with their steps.
+    """Tiles of exactly `tile_size()` clients (positions, -1 for padding) with their steps.
 
     Every batch is padded to one canonical width, so a client's arithmetic does not depend on its neighbours.
     """
     width = padded(batch_size)
     start = samples.counts.cumsum(0) - samples.counts
     order, column = tile_order(samples.counts), torch.arange(width)
-    for span in tiles(len(samples.counts)):
+    longest = samples.counts[order[:: tile_size()]].tolist()
+    for span, most in zip(tiles(len(samples.counts), tile_size()), longest, strict=True):
         clients = order[span]
         real = clients >= 0
         count = torch.where(real, samples.counts[clients], 0)
         batches = []
-        for step in range(-(-int(count.max()) // batch_size) if len(count) else 0):
+        for step in range(-(-most // batch_size)):
             length = (count - step * batch_size).clamp(0, batch_size)
             inside = column < length.unsqueeze(1)
             first = start[clients].unsqueeze(1) + step * batch_size

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from privfed.devices import on_host, placed
@@ -82,6 +82,29 @@ class RingCode:
                 words = self._fixed.encode(flat / excess)
             pieces.insert(0, words)
         return np.concatenate(pieces) if len(pieces) > 1 else pieces[0]
+
+    def summed_steps(self, uploads: Mapping[str, Tensor]) -> Int64[Tensor, " length"]:
+        """The sum of several clients' words before they are reduced to the ring, without noise, where the uploads are.
+
+        Whole numbers are added modulo 2^64, in any order, so reduced to the ring it is what the clients' words from
+        `encode` add up to.
+
+        Args:
+            uploads: dense blocks `[n, *shape]`.
+
+        Raises:
+            ConfigurationError: a value over its block's bound.
+        """
+        pieces = [uploads[name].flatten(1) for name in self.integer]
+        for name, piece in zip(self.integer, pieces, strict=True):
+            self._codes[name].encode(on_host(torch.stack(piece.aminmax())))
+        if self._fixed is not None:
+            flat = torch.cat([uploads[n].flatten(1) * self.schema[n].weight for n in self.real], 1)
+            excess = (torch.linalg.vector_norm(flat, dim=1, dtype=torch.float64) / self._clip_norm).clamp_(min=1)
+            flat = flat / excess.to(flat.dtype).unsqueeze(1)
+            self._fixed.encode(on_host(torch.stack(flat.aminmax())))
+            pieces.insert(0, flat.double().mul_(self._fixed.scale).round_().long())
+        return torch.cat(pieces, 1).sum(0)
 
     def accepts(self, updates: ClientUpdates) -> None:
         """Refuse whole numbers over their block's bound, as `encode` would.

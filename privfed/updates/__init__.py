@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from privfed.lazily import lazily
 from privfed.updates.schema import Block, Schema, UpdateError, schema_digest, share_of, upload_bytes
-from privfed.updates.tiles import TILE, padded, tiles
+from privfed.updates.tiles import TILE, padded, tile_size, tiles
 
 if TYPE_CHECKING:
     from privfed.updates.client_updates import ClientUpdates
@@ -31,6 +31,7 @@ __all__ = [
     "padded",
     "schema_digest",
     "share_of",
+    "tile_size",
     "tiles",
     "unpacked",
     "upload_bytes",

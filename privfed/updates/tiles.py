@@ -1,12 +1,20 @@
 """Client tiles of one fixed size, so that floating point does not move with the chunk size.
 
 BLAS and vectorised kernels round differently for ragged batches and short tails; the same client in a batch of
-exactly `TILE` clients always rounds the same (docs/architecture.md, "Bit parity").
+exactly `TILE` clients always rounds the same (docs/architecture.md, "Bit parity"). An accelerator rounds by itself
+anyhow and starves on so few, so its tiles are larger.
 """
 
 from collections.abc import Iterator
 
-TILE = 16
+from privfed.devices import HOST, here
+
+TILE, ACCELERATED_TILE = 16, 128
+
+
+def tile_size() -> int:
+    """Clients of a tile where tensors are made now."""
+    return TILE if here() == HOST else ACCELERATED_TILE
 
 
 def tiles(clients: int, per_tile: int = TILE) -> Iterator[slice]:

@@ -258,5 +258,4 @@ def from_block(block: Float[Tensor, "*batch rows dim"], tier: Subspace) -> Float
 
 @lru_cache(maxsize=32)
 def _counts(subspace: Subspace, device: torch.device) -> Int64[Tensor, " size"]:
-    with device:
-        return subspace.counts()
+    return subspace.counts(device)

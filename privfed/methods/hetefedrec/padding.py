@@ -15,7 +15,7 @@ from torch import Tensor
 
 from privfed.devices import on_host
 from privfed.methods.hetefedrec.sampling import DistinctSamples
-from privfed.updates import TILE, padded, tiles
+from privfed.updates import TILE, padded, tile_size, tiles
 
 _RATIO = 1.25
 _ROWS_PER_TILE = 16384
@@ -54,9 +54,9 @@ def ladder(most: int) -> Int64[Tensor, " rungs"]:
 
 
 def clients_per_tile(width: int) -> int:
-    """How many clients of a width train together: a power of two, at most `TILE`."""
-    fits = max(_ROWS_PER_TILE // width, 1)
-    return min(TILE, 1 << (fits.bit_length() - 1))
+    """How many clients of a width train together: a power of two, at most `tile_size()`."""
+    fits = max(_ROWS_PER_TILE * tile_size() // (TILE * width), 1)
+    return min(tile_size(), 1 << (fits.bit_length() - 1))
 
 
 def sample_tiles(samples: DistinctSamples, model: Int64[Tensor, " n"], n_items: int) -> Iterator[tuple[int, Tile]]:
