@@ -473,9 +473,8 @@ class Experiment:
         """The same experiment, trained so far, on the processor: for whoever reads its tensors, as attacks do."""
         if self.config.device == "cpu":
             return self
-        same = Experiment(
-            self.config.model_copy(update={"device": "cpu"}), self.parts, None, self.processes, self.hosted
-        )
+        config = self.config.model_copy(update={"device": "cpu"})
+        same = Experiment(config, self.parts, self.streams, self.processes, self.hosted)
         with self.config.computing():
             public, private = self.server.state(), self.clients.state()
         same._continue_from(*({name: value.cpu() for name, value in state.items()} for state in (public, private)))
