@@ -38,11 +38,11 @@ from privfed.privacy.events import Composition
 from privfed.privacy.interaction import NO_RECORDS
 from privfed.privacy.protections import NO_INTEGERS
 from privfed.privacy.server_guard import refuse_uncovered
-from privfed.updates import ClientUpdates, Schema
+from privfed.updates import ClientUpdates, Schema, tile_size
 
 Part = Literal["valid", "test"]
 Place = Literal["raw", "wire", "sum", "model"]
-_SCORED_AT_ONCE = 32
+_TILES_SCORED_AT_ONCE = 2
 
 
 def _gpfedrec() -> dict[str, JsonValue]:
@@ -505,7 +505,7 @@ class Experiment:
         """Scores `[users, items]` on the devices of `users`, as `recommend` gives those of one."""
         scores = []
         with self.config.computing():
-            for some in torch.split(moved(users), _SCORED_AT_ONCE):
+            for some in torch.split(moved(users), _TILES_SCORED_AT_ONCE * tile_size()):
                 message, updates = self.rehearse(some, t, self.server.schema)
                 scores.append(self.clients.score(some, message, updates, None))
                 self.clients.discard()
@@ -575,7 +575,7 @@ class PrivateEvaluation:
         e = self.experiment
         if not self.private:
             message = e.server.public()
-            for users in torch.split(self._with_held_out(), _SCORED_AT_ONCE):
+            for users in torch.split(self._with_held_out(), _TILES_SCORED_AT_ONCE * tile_size()):
                 self._score(users, message.addressed_to(users), None)
         for evaluator in self.evaluators.values():
             for measured in e.processes.every(evaluator.measured):

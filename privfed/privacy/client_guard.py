@@ -148,7 +148,7 @@ class ClientGuard:
         protection = self.plan.protection
         if isinstance(protection, SecureSum) and protection.blocks == "held":
             sizes = torch.tensor([ring_bytes(protection, {name: block}) for name, block in updates.schema.items()])
-            return int(updates.holds().sum(0) @ sizes)
+            return int((updates.holds().sum(0) * sizes).sum())
         if isinstance(protection, SecureSum | DistributedGaussian):
             return ring_bytes(protection, updates.schema) * len(updates)
         noise = protection.noise

@@ -14,9 +14,10 @@ import torch
 from jaxtyping import Float, Int64, Num
 from torch import Tensor
 
+from privfed.devices import HOST, here
 from privfed.updates.schema import Block, UpdateError
 
-_DOUBLES_AT_ONCE = 2**16
+_DOUBLES_AT_ONCE, _ACCELERATED_AT_ONCE = 2**16, 2**25
 
 
 class Part(Protocol):
@@ -276,8 +277,8 @@ def sum_rows(values: Float[Tensor, "k width"], ids: Int64[Tensor, " k"], rows: i
 
 
 def cached(rows: int, width: int) -> list[slice]:
-    """Slices of `rows` rows of `width` values each, so short that their float64 copy stays in the cache."""
-    step = max(1, _DOUBLES_AT_ONCE // max(width, 1))
+    """Slices of `rows` rows of `width` values each, so short that their float64 copy stays in a processor's cache."""
+    step = max(1, (_DOUBLES_AT_ONCE if here() == HOST else _ACCELERATED_AT_ONCE) // max(width, 1))
     return [slice(first, first + step) for first in range(0, rows, step)]
 
 

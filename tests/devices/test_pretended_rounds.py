@@ -2,10 +2,8 @@
 
 from collections.abc import Callable
 from importlib import import_module
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
