@@ -88,6 +88,11 @@ def all_moved(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: moved(tensor) for name, tensor in tensors.items()}
 
 
+def all_on_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Every tensor in the host's memory; on the processor they are themselves."""
+    return {name: tensor.cpu() for name, tensor in tensors.items()}
+
+
 def on_host(tensor: Tensor) -> np.ndarray[Any, Any]:
     """The tensor as an array: the same memory on the processor, else a copy that waits for the accelerator."""
     array: np.ndarray[Any, Any] = tensor.cpu().numpy()

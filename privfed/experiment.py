@@ -23,7 +23,7 @@ from torch import Tensor
 from privfed.coins import Coins
 from privfed.covered import under_cover
 from privfed.data import Histories, Interactions, Split, SplitSpec, split
-from privfed.devices import all_moved, computing_on, moved, on_host, placed, usable
+from privfed.devices import DeviceError, all_moved, all_on_host, computing_on, moved, on_host, placed, usable
 from privfed.engines.checkpoint import Checkpoint
 from privfed.engines.hosted_clients import HostedClients
 from privfed.engines.processes import ALONE, Processes
@@ -323,6 +323,11 @@ class Experiment:
         for ask in self.registered.program(self.server):
             refuse_uncovered(self.config.privacy, ask.schema)
         refuse_shared(self.processes, self.config.wire, self._tapped_places())
+        if self.processes.size > 1 and self.config.device != "cpu":
+            raise DeviceError(
+                f"{self.processes.size} processes share the clients on the processor only, and device = "
+                f"{self.config.device!r}: set device = 'cpu', or start one process"
+            )
         if self.hosted is None and self.processes.size > 1:
             self.hosted = self.processes.hosted(self.n_users)
         self.clients = self._halves(settings, covered.data)
@@ -405,7 +410,7 @@ class Experiment:
             self.n_users,
             self.streams,
             ledger,
-            chunk=config.chunk or reg.chunk,
+            chunk=config.chunk or reg.chunk_here(),
             memory_limit=limit,
             wire=config.wire,
             support=self.support,
@@ -476,8 +481,8 @@ class Experiment:
         config = self.config.model_copy(update={"device": "cpu"})
         same = Experiment(config, self.parts, self.streams, self.processes, self.hosted)
         with self.config.computing():
-            public, private = self.server.state(), self.clients.state()
-        same._continue_from(*({name: value.cpu() for name, value in state.items()} for state in (public, private)))
+            states = all_on_host(self.server.state()), all_on_host(self.clients.state())
+        same._continue_from(*states)
         return same
 
     def _continue_from(self, server: Mapping[str, Tensor], clients: Mapping[str, Tensor]) -> None:
@@ -522,7 +527,7 @@ class Experiment:
             "costs": [costs.seconds, costs.up_bytes, costs.down_bytes, costs.client_rounds, costs.lost_rounds],
             "history": [[e.round, {part: r.model_dump(mode="json") for part, r in e.results.items()}] for e in history],
         }
-        return Checkpoint(next_round, self.server.state(), self.clients.state(), progress)
+        return Checkpoint(next_round, all_on_host(self.server.state()), all_on_host(self.clients.state()), progress)
 
     def _restore(self, checkpoint: Checkpoint, simulation: Simulation, ledger: Ledger, history: list[Evaluated]) -> int:
         self._continue_from(checkpoint.server, checkpoint.clients)

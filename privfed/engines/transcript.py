@@ -19,6 +19,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from privfed.devices import all_on_host
 from privfed.engines.holdings import Holdings
 from privfed.federation import Call, Message
 
@@ -192,7 +193,7 @@ class Transcript:
 
     def _keep(self, tap: Tap, round: int, users: Int64[Tensor, " n"], tensors: Mapping[str, Tensor]) -> Observation:
         """Attacks read their copies on the host, wherever the run computes."""
-        seen = Observation(tap, round, users.cpu(), {name: value.cpu() for name, value in tensors.items()})
+        seen = Observation(tap, round, users.cpu(), all_on_host(tensors))
         self.observations.append(seen)
         return seen
 

@@ -14,7 +14,7 @@ from the processor's, and time.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -177,8 +177,3 @@ def pretended() -> Iterator[Callable[[], Any]]:
             torch._C._set_only_lift_cpu_tensors(False)
 
     return device
-
-
-def equal_bits(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
-    """Whether two states hold the same numbers."""
-    return one.keys() == other.keys() and all(torch.equal(value.cpu(), other[name]) for name, value in one.items())

@@ -112,5 +112,6 @@ METHOD = Method(
     reads="every user's whole interaction list",
     step=None,
     uploads_once=True,
+    host_work="the Gram matrix of the sparse lists",
     item_block=HISTORY,
 )

@@ -56,5 +56,6 @@ METHOD = Method(
     reads="every user's whole interaction list",
     step=None,
     uploads_once=True,
+    host_work="the decomposition of the sparse matrix",
     item_block=HISTORY,
 )
