@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from privfed.audit.attacking import attack_run
 from privfed.data import SyntheticSpec, generate
 from privfed.experiment import Experiment, ExperimentConfig, RunResult, TapConfig
-from privfed.methods import methods
+from privfed.methods import TorchConfig, methods, torch_method
 from privfed.privacy import PrivacyPlan
 
 PLANS = {
@@ -148,6 +149,36 @@ def test_other_ways_through_the_code(pretended: Callable, few_users: Any, case: 
 def test_wires(pretended: Callable, few_users: Any, wire: str) -> None:
     plan = "distributed-gaussian:clip_norm=1,noise_multiplier=1,n_min_honest=10"
     assert_as_on_the_processor(pretended, few_users, {"name": "fedvae"}, plan, wire=wire)
+
+
+class Bilinear(nn.Module):
+    """A module with a private vector, a table read by row, one number per item, and a buffer."""
+
+    def __init__(self, n_items: int) -> None:
+        super().__init__()
+        self.user = nn.Parameter(0.1 * torch.randn(6))
+        self.items = nn.Embedding(n_items, 6)
+        self.bias = nn.Parameter(torch.zeros(n_items))
+        self.register_buffer("tone", torch.randn(6))
+
+    def forward(self, items: torch.Tensor) -> torch.Tensor:
+        """Logits of items."""
+        return self.items(items) @ (self.user * self.tone) + self.bias[items]
+
+
+@pytest.mark.usefixtures("same_tiles")
+def test_a_module_of_ones_own(pretended: Callable, few_users: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = torch_method(
+        name="bilinear",
+        title="a test",
+        source="nobody",
+        config=TorchConfig,
+        module=lambda config, n_items: Bilinear(n_items),
+        private=["user"],
+        per_user_start=True,
+    )
+    monkeypatch.setattr("privfed.experiment.method", lambda name: mine)
+    assert_as_on_the_processor(pretended, few_users, {"name": "bilinear"}, PLANS["laplace"])
 
 
 @pytest.mark.parametrize("method", ["fedncf", "gpfedrec", "hetefedrec"])
