@@ -114,7 +114,9 @@ def run_cases(part: str, cases: dict[str, suite_cases.Case], options: argparse.N
         if options.only not in key or (results.has(part, key) and not options.again):
             continue
         bounds = {"memory": int(options.memory * 2**30), "limit": math.ceil(options.limit)}
-        spec = case | {"threads": options.threads} | bounds
+        if options.device != "cpu":
+            bounds = {"limit": bounds["limit"]}
+        spec = case | {"threads": options.threads, "device": options.device} | bounds
         command = [sys.executable, str(HERE / "suite_rounds.py"), json.dumps(spec)]
         measured = child(command, options.threads, options.limit)
         chosen = {name: case[name] for name in ("label", "method", "axis", "size", "privacy", "wire") if name in case}
@@ -143,6 +145,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="cases whose name contains this")
     parser.add_argument("--again", action="store_true", help="measure cases that are there already")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--device", default="cpu", help="of `rounds`; kept as a part of its own where it is no cpu")
     parser.add_argument("--limit", type=float, default=600.0, help="CPU-seconds a case may take")
     parser.add_argument("--peer-limit", type=float, default=3600.0, help="seconds of wall a peer may take")
     parser.add_argument("--memory", type=float, default=16.0, help="GiB of data a case may hold")
@@ -157,7 +160,8 @@ def main() -> None:
         rates = child([sys.executable, str(HERE / "suite_rates.py")], 1, options.limit)
         results.keep("rates", "one thread", rates)
     if "rounds" in parts:
-        run_cases("rounds", suite_cases.rounds(tuple(options.data)), options, results)
+        part = "rounds" if options.device == "cpu" else f"rounds on {options.device}"
+        run_cases(part, suite_cases.rounds(tuple(options.data)), options, results)
     if "peers" in parts:
         run_peers(options, results)
     if "growth" in parts:

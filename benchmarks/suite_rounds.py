@@ -85,6 +85,7 @@ def configured(case: dict[str, Any]) -> ExperimentConfig:
         taps=TapConfig(places=()),
         wire=case.get("wire", "exact"),
         chunk=case.get("chunk"),
+        device=case.get("device", "cpu"),
     )
 
 
@@ -93,13 +94,15 @@ class Running:
 
     def __init__(self, config: ExperimentConfig, parts: Split) -> None:
         self.experiment = e = Experiment(config, parts)
+        with config.computing():
+            chunk = e.registered.chunk_here()
         self.simulation = Simulation(
             e.clients,
             config.privacy,
             e.n_users,
             e.streams,
             Ledger(config.privacy, e.n_users),
-            chunk=config.chunk or e.registered.chunk,
+            chunk=config.chunk or chunk,
             wire=config.wire,
             support=e.support,
         )
@@ -110,7 +113,10 @@ class Running:
         costs = self.simulation.costs
         before = (costs.client_rounds, costs.up_bytes, costs.down_bytes, *costs.seconds.values())
         cpu, wall = time.process_time(), time.perf_counter()
-        self.simulation.run(self.experiment.server, self.done)
+        with self.experiment.config.computing():
+            self.simulation.run(self.experiment.server, self.done)
+        if self.experiment.config.device != "cpu":
+            torch.accelerator.synchronize(self.experiment.config.device)
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
         self.done += 1
         after = (costs.client_rounds, costs.up_bytes, costs.down_bytes, *costs.seconds.values())

@@ -8,7 +8,8 @@ which a killed run continues to the same bits.
 import hashlib
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import InitVar, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -22,6 +23,7 @@ from torch import Tensor
 from privfed.coins import Coins
 from privfed.covered import under_cover
 from privfed.data import Histories, Interactions, Split, SplitSpec, split
+from privfed.devices import DeviceError, all_moved, all_on_host, computing_on, moved, on_host, placed, usable
 from privfed.engines.checkpoint import Checkpoint
 from privfed.engines.hosted_clients import HostedClients
 from privfed.engines.processes import ALONE, Processes
@@ -36,11 +38,11 @@ from privfed.privacy.events import Composition
 from privfed.privacy.interaction import NO_RECORDS
 from privfed.privacy.protections import NO_INTEGERS
 from privfed.privacy.server_guard import refuse_uncovered
-from privfed.updates import ClientUpdates, Schema
+from privfed.updates import ClientUpdates, Schema, tile_size
 
 Part = Literal["valid", "test"]
 Place = Literal["raw", "wire", "sum", "model"]
-_SCORED_AT_ONCE = 32
+_TILES_SCORED_AT_ONCE = 2
 
 
 def _gpfedrec() -> dict[str, JsonValue]:
@@ -119,7 +121,8 @@ class ExperimentConfig(BaseModel):
         memory_limit_gib: bound on update buffers; null sets none.
         wire: how closely the wire is simulated: `law` draws all Gaussian noise at once, `exact` every client's
             own, `protocol` runs the real masking protocol too.
-        device: where tensors live; `cpu` is the tested one.
+        device: where tensors live: `cpu`, `cuda`, `cuda:1`, ... (docs/performance.md, "On a GPU").
+        deterministic: on a GPU, take only kernels that give the same bits every time; the CPU's always do.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -137,16 +140,26 @@ class ExperimentConfig(BaseModel):
     chunk: int | None = Field(None, ge=1)
     memory_limit_gib: float | None = Field(None, gt=0)
     wire: Wire = "exact"
+    device: str = "cpu"
+    deterministic: bool = True
 
     @property
     def method_name(self) -> str:
         """The method's registered name."""
         return str(self.method.get("name", ""))
 
+    def decides(self) -> dict[str, JsonValue]:
+        """Everything that decides the result; the processor is no choice, an accelerator's arithmetic is another."""
+        return self.model_dump(mode="json", exclude={"device", "deterministic"} if self.device == "cpu" else None)
+
     def digest(self) -> str:
         """SHA-256 of everything that decides the result: the ledger's name for this run's noise."""
-        canonical = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        canonical = json.dumps(self.decides(), sort_keys=True)
         return hashlib.sha256(canonical.encode()).hexdigest()
+
+    def computing(self) -> AbstractContextManager[None]:
+        """Make tensors on the run's device. Raises DeviceError where it cannot be used."""
+        return computing_on(usable(self.device), deterministic=self.deterministic)
 
     def registered(self) -> Method:
         """The method. Raises UnknownMethodError when there is none of that name."""
@@ -266,6 +279,10 @@ class Experiment:
     support: Histories | None = field(init=False)
 
     def __post_init__(self, keys: Streams | None) -> None:
+        with self.config.computing():
+            self._set_up(keys)
+
+    def _set_up(self, keys: Streams | None) -> None:
         self.registered = self.config.registered()
         settings = self.config.settings()
         if self.registered.release == "individual" and self.config.privacy.protection.release == "total":
@@ -306,6 +323,11 @@ class Experiment:
         for ask in self.registered.program(self.server):
             refuse_uncovered(self.config.privacy, ask.schema)
         refuse_shared(self.processes, self.config.wire, self._tapped_places())
+        if self.processes.size > 1 and self.config.device != "cpu":
+            raise DeviceError(
+                f"{self.processes.size} processes share the clients on the processor only, and device = "
+                f"{self.config.device!r}: set device = 'cpu', or start one process"
+            )
         if self.hosted is None and self.processes.size > 1:
             self.hosted = self.processes.hosted(self.n_users)
         self.clients = self._halves(settings, covered.data)
@@ -337,14 +359,14 @@ class Experiment:
         active = np.flatnonzero(self.parts.train.counts)
         count = min(self.config.taps.users, len(active))
         chosen = np.random.default_rng(self.config.seed).choice(active, count, replace=False)
-        return torch.from_numpy(np.sort(chosen))
+        return placed(np.sort(chosen))
 
     def _tossed(self) -> Coins | None:
         """Coins on the audited users' training items, where they are private: what is public is no secret to find."""
         share = self.config.taps.coins
         if not share or self.registered.public_target:
             return None
-        return Coins.toss(self.parts, self.audited().numpy(), share, self.config.seed)
+        return Coins.toss(self.parts, on_host(self.audited()), share, self.config.seed)
 
     def run(
         self,
@@ -362,6 +384,12 @@ class Experiment:
             progress: called after every round.
             parts: held-out parts to evaluate; none leaves evaluation out.
         """
+        with self.config.computing():
+            return self._run(directory, progress, parts, resume=resume)
+
+    def _run(
+        self, directory: Path | None, progress: Progress | None, parts: Sequence[Part], *, resume: bool
+    ) -> RunResult:
         config, reg, processes = self.config, self.registered, self.processes
         run, path = config.digest(), directory / "ledger.jsonl" if directory else None
         (resumed, *_) = processes.every(resume and path is not None and path.exists())
@@ -382,7 +410,7 @@ class Experiment:
             self.n_users,
             self.streams,
             ledger,
-            chunk=config.chunk or reg.chunk,
+            chunk=config.chunk or reg.chunk_here(),
             memory_limit=limit,
             wire=config.wire,
             support=self.support,
@@ -443,9 +471,24 @@ class Experiment:
     def restore(self, directory: Path) -> int:
         """Load the public and private tensors of a run directory's checkpoint; returns the next round."""
         checkpoint = Checkpoint.load(directory / "checkpoint")
-        self.server.load(checkpoint.server)
-        self.clients.load(checkpoint.clients)
+        self._continue_from(checkpoint.server, checkpoint.clients)
         return checkpoint.next_round
+
+    def on_host(self) -> "Experiment":
+        """The same experiment, trained so far, on the processor: for whoever reads its tensors, as attacks do."""
+        if self.config.device == "cpu":
+            return self
+        config = self.config.model_copy(update={"device": "cpu"})
+        same = Experiment(config, self.parts, self.streams, self.processes, self.hosted)
+        with self.config.computing():
+            states = all_on_host(self.server.state()), all_on_host(self.clients.state())
+        same._continue_from(*states)
+        return same
+
+    def _continue_from(self, server: Mapping[str, Tensor], clients: Mapping[str, Tensor]) -> None:
+        with self.config.computing():
+            self.server.load(all_moved(server))
+            self.clients.load(all_moved(clients))
 
     def rehearse(self, users: Tensor, t: int, schema: Schema) -> tuple[Message, ClientUpdates | None]:
         """Let `users` download and train alone, as a device does before it recommends; nothing is sent.
@@ -466,11 +509,12 @@ class Experiment:
     def shown(self, users: Tensor, t: int) -> Tensor:
         """Scores `[users, items]` on the devices of `users`, as `recommend` gives those of one."""
         scores = []
-        for some in torch.split(users, _SCORED_AT_ONCE):
-            message, updates = self.rehearse(some, t, self.server.schema)
-            scores.append(self.clients.score(some, message, updates, None))
-            self.clients.discard()
-        return torch.cat(scores)
+        with self.config.computing():
+            for some in torch.split(moved(users), _TILES_SCORED_AT_ONCE * tile_size()):
+                message, updates = self.rehearse(some, t, self.server.schema)
+                scores.append(self.clients.score(some, message, updates, None))
+                self.clients.discard()
+        return torch.cat(scores).cpu()
 
     def _checkpoint(
         self, next_round: int, simulation: Simulation, ledger: Ledger, history: Sequence[Evaluated]
@@ -483,11 +527,10 @@ class Experiment:
             "costs": [costs.seconds, costs.up_bytes, costs.down_bytes, costs.client_rounds, costs.lost_rounds],
             "history": [[e.round, {part: r.model_dump(mode="json") for part, r in e.results.items()}] for e in history],
         }
-        return Checkpoint(next_round, self.server.state(), self.clients.state(), progress)
+        return Checkpoint(next_round, all_on_host(self.server.state()), all_on_host(self.clients.state()), progress)
 
     def _restore(self, checkpoint: Checkpoint, simulation: Simulation, ledger: Ledger, history: list[Evaluated]) -> int:
-        self.server.load(checkpoint.server)
-        self.clients.load(checkpoint.clients)
+        self._continue_from(checkpoint.server, checkpoint.clients)
         saved = checkpoint.progress
         ledger.load(saved["ledger"])
         simulation.draws = saved["draws"]
@@ -526,7 +569,7 @@ class PrivateEvaluation:
             simulation.observers.append(self._observe_chunk)
             return
         e = self.experiment
-        hosted = torch.from_numpy(e.processes.hosted(e.n_users))
+        hosted = placed(e.processes.hosted(e.n_users))
         for users in torch.split(hosted, simulation.chunk_size(e.server.schema)):
             message, updates = e.rehearse(users, t, e.server.schema)
             self._score(users, message, updates)
@@ -537,7 +580,7 @@ class PrivateEvaluation:
         e = self.experiment
         if not self.private:
             message = e.server.public()
-            for users in torch.split(self._with_held_out(), _SCORED_AT_ONCE):
+            for users in torch.split(self._with_held_out(), _TILES_SCORED_AT_ONCE * tile_size()):
                 self._score(users, message.addressed_to(users), None)
         for evaluator in self.evaluators.values():
             for measured in e.processes.every(evaluator.measured):
@@ -549,7 +592,7 @@ class PrivateEvaluation:
 
     def _with_held_out(self) -> Tensor:
         """Users of this process with a held-out item in any evaluated part, ascending."""
-        users = torch.from_numpy(np.unique(np.concatenate([one.users for one in self.evaluators.values()])))
+        users = placed(np.unique(np.concatenate([one.users for one in self.evaluators.values()])))
         return self.experiment.processes.own(users, self.experiment.n_users)
 
     def _observe_chunk(self, clients: Clients, call: Call, message: Message, updates: ClientUpdates) -> None:
@@ -558,11 +601,11 @@ class PrivateEvaluation:
             self._score(call.clients, message, updates)
 
     def _score(self, users: Tensor, message: Message, updates: ClientUpdates | None) -> None:
-        who, whole = users.numpy(), None
+        who, whole = on_host(users), None
         for evaluator in self.evaluators.values():
             candidates = evaluator.candidates(who)
             if candidates is not None:
-                evaluator.add(who, self._scores(users, message, updates, torch.from_numpy(candidates)))
+                evaluator.add(who, self._scores(users, message, updates, placed(candidates)))
                 continue
             if whole is None:
                 whole = self._scores(users, message, updates, None)
@@ -573,4 +616,4 @@ class PrivateEvaluation:
     ) -> np.ndarray:
         scores = self.experiment.clients.score(users, message, updates, candidates)
         squashed = self.experiment.config.protocol.scores == "probability"
-        return (scores.sigmoid() if squashed else scores).numpy()
+        return on_host(scores.sigmoid() if squashed else scores)

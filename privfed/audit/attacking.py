@@ -391,7 +391,7 @@ def attack_run(directory: Path, config: ExperimentConfig, split: Split) -> Attac
     Raises:
         ValueError: nothing was tapped there although the plan lets the server see single uploads.
     """
-    experiment = Experiment(config, split)
+    experiment = Experiment(config.model_copy(update={"device": "cpu"}), split)
     seen = {tap: load_observations(directory / "taps", (tap,)) for tap in ATTACKED_TAPS}
     has_rows = experiment.item_blocks is not None
     if has_rows and not any(seen[tap] for tap in UPLOAD_TAPS) and config.privacy.protection.release == "individual":

@@ -98,6 +98,7 @@ class AuditConfig(BaseModel):
         canaries: clients of a second training of every noised run, from which the epsilon of a whole person is
             estimated; 0 trains none. 1,000 give it within some 15 %.
         memory_limit_gib: bound on the update buffers of one run.
+        device: where runs train; attacks read copies on the processor.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -116,6 +117,7 @@ class AuditConfig(BaseModel):
     canaries: int = Field(0, ge=0)
     memory_limit_gib: float | None = Field(None, gt=0)
     wire: Wire = "exact"
+    device: str = "cpu"
 
     @classmethod
     def for_method(
@@ -187,6 +189,7 @@ class AuditConfig(BaseModel):
                 taps=self.taps.of_run() if rounds > 1 else self.taps.of_run(rounds=(0,)),
                 memory_limit_gib=self.memory_limit_gib,
                 wire=self.wire,
+                device=self.device,
             )
             for seed in self.seeds
             for method, plan, rounds in grid
@@ -328,7 +331,8 @@ def _cell_to_file(
         queue.put((name, f"round {t + 1} of {cell.rounds}"))
 
     experiment = Experiment(cell, parts)
-    run = as_run(experiment, experiment.run(progress=report), file.stem, more)
+    result = experiment.run(progress=report)
+    run = as_run(experiment.on_host(), result, file.stem, more)
     partial = file.with_suffix(".partial")
     partial.write_text(run.model_dump_json(), encoding="utf-8")
     partial.replace(file)
@@ -417,7 +421,7 @@ def _once(reasons: Sequence[NotRun]) -> list[NotRun]:
 
 def run_id(cell: ExperimentConfig, data: str, more: Further = Further()) -> str:
     """Readable and unique: method, plan, seed, and a digest of configuration, data and version."""
-    decides = {"cell": cell.model_dump(mode="json"), "data": data, "privfed": privfed.__version__} | asdict(more)
+    decides = {"cell": cell.decides(), "data": data, "privfed": privfed.__version__} | asdict(more)
     digest = config_sha256(decides)[:12]
     return f"{cell.method_name}-{cell.privacy.slug}-seed{cell.seed}-{digest}"
 

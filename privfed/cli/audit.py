@@ -62,15 +62,14 @@ def audit(
     behaviour_column: options.BehaviourColumn = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
-    device: options.Device = "cpu",
+    device: options.TrainingDevice = None,
 ) -> None:
     """Train every method behind every plan, attack what the server saw, and write one report.
 
     Writes report.json, runs.csv, index.html and charts/ to --out. The exit code is 1 when the numbers
     contradict a claim. An audit that was stopped continues when the same command is given again.
     """
-    del device
-    from privfed.audit.grid import AuditProgress, run_audit
+    from privfed.audit.grid import AuditConfig, AuditProgress, run_audit
     from privfed.cli import directory
     from privfed.cli import settings as read
     from privfed.cli.failures import CommandError
@@ -78,6 +77,7 @@ def audit(
     from privfed.cli.training import held_out, predict
     from privfed.data import split
     from privfed.experiment import Experiment
+    from privfed.privacy import configure
 
     screen = Screen(as_json, quiet)
     flags: read.Layer = {
@@ -85,6 +85,7 @@ def audit(
         "rounds": rounds,
         "seeds": seeds,
         "protocol": protocol,
+        "device": device,
         "methods": method,
         "plans": privacy,
         "columns": options.columns(user_column, item_column, time_column, rating_column, behaviour_column),
@@ -105,7 +106,8 @@ def audit(
     )
     if (out / directory.RECORD).exists():
         former = directory.Record.read(out, "audit")
-        if other := read.first_difference(former.model_dump(mode="json"), record.model_dump(mode="json")):
+        begun = former.model_copy(update={"config": configure(AuditConfig, former.config).model_dump(mode="json")})
+        if other := read.first_difference(begun.model_dump(mode="json"), record.model_dump(mode="json")):
             raise CommandError(f"{out} holds an audit with {other}: choose another --out")
     else:
         directory.refuse_foreign(out, "audit")

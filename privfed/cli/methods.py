@@ -41,6 +41,7 @@ def methods(
                 "source": found.source,
                 "server_reads": found.reads,
                 "release": found.release,
+                "host_work": found.host_work,
                 "settings": {
                     key: {"default": default, "description": told} for key, (default, told) in settings[m].items()
                 },
@@ -94,5 +95,11 @@ def methods(
     for reason, behind in reasons.items():
         who = dict.fromkeys(m for some in behind.values() for m in some)
         refused.append(f"- {', '.join(who)} behind {', '.join(behind)}: {reason}.")
+    stays = [f"- {m}: {found.host_work}." for m, found in chosen.items() if found.host_work]
     unbounded = [f"- {words}: {p.unbounded_reason}." for words, p in EXAMPLES.items() if p.unbounded_reason]
-    screen.explain(*(["Not possible:", *refused] if refused else []), "Why epsilon is inf:", *unbounded)
+    screen.explain(
+        *(["Not possible:", *refused] if refused else []),
+        *(["On a GPU the processor still does, between two copies:", *stays] if stays else []),
+        "Why epsilon is inf:",
+        *unbounded,
+    )

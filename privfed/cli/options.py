@@ -10,7 +10,15 @@ from privfed.cli.failures import CommandError
 
 def _only_the_processor(device: str) -> str:
     if device != "cpu":
-        raise CommandError(f"--device {device} is not available: this release computes on cpu only")
+        raise CommandError(f"--device {device} is not available: this command computes on cpu only")
+    return device
+
+
+def _usable(device: str | None) -> str | None:
+    if device not in (None, "cpu"):
+        from privfed.devices import usable
+
+        usable(device)
     return device
 
 
@@ -23,7 +31,13 @@ Quiet = Annotated[
 ]
 Device = Annotated[
     str,
-    typer.Option("--device", callback=_only_the_processor, help="Where to compute; this release knows cpu only."),
+    typer.Option("--device", callback=_only_the_processor, help="Where to compute; this command knows cpu only."),
+]
+TrainingDevice = Annotated[
+    str | None,
+    typer.Option(
+        "--device", metavar="NAME", callback=_usable, help="Where to train: cpu, cuda, cuda:1, ...", show_default="cpu"
+    ),
 ]
 Data = Annotated[
     str | None,

@@ -21,7 +21,7 @@ def recommend(
     k: Annotated[int, typer.Option("-k", metavar="K", min=1, help="How many items.")] = 10,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
-    device: options.Device = "cpu",
+    device: options.TrainingDevice = None,
 ) -> None:
     """Recommend items to user U as that user's device would: download, train locally, rank.
 
@@ -29,12 +29,11 @@ def recommend(
     did touch them, and training never saw it. Equal scores, of which there are many where a method compares codes
     bit by bit, stand in the order of item ids.
     """
-    del device
     from privfed.cli.recommending import best, item_codes, trained, user_code
     from privfed.cli.show import card_line, plain_table, synthetic_mark
 
     screen = Screen(as_json, quiet)
-    experiment, interactions, next_round = trained(directory, screen)
+    experiment, interactions, next_round = trained(directory, screen, device or "cpu")
     method, code = experiment.config.method_name, user_code(interactions, user)
     items = best(experiment, interactions, code, k, next_round)
     if not items:

@@ -15,6 +15,7 @@ from privfed.cli.failures import CommandError
 from privfed.cli.screen import Screen
 from privfed.cli.settings import Source, load_data
 from privfed.data import Histories, Interactions
+from privfed.devices import on_host
 from privfed.experiment import Experiment
 from privfed.federation import Message
 from privfed.models.codes import ItemCodes, pack
@@ -37,14 +38,14 @@ class Recommended:
     held_out: Literal["validation", "test"] | None
 
 
-def trained(directory: Path, screen: Screen) -> tuple[Experiment, Interactions, int]:
+def trained(directory: Path, screen: Screen, device: str = "cpu") -> tuple[Experiment, Interactions, int]:
     """A run as its folder holds it, the data it was trained on, and after how many rounds.
 
     Raises:
         CommandError: there is no such run, it has reached no checkpoint, or its data are not the same any more.
     """
     record = Record.read(directory, "run")
-    config = record.experiment()
+    config = record.experiment().model_copy(update={"device": device})
     interactions = load_data(Source(config.data, record.columns, chosen=True), screen)
     record.check_data(interactions, directory)
     checkpointed(directory)
@@ -82,7 +83,7 @@ def item_codes(experiment: Experiment, interactions: Interactions) -> ItemCodes 
         return None
     bits = int(experiment.config.settings().model_dump()["d"])
     ids = tuple(str(item) for item in interactions.item_ids)
-    return ItemCodes(experiment.server.public().shared["codes"].numpy(), bits, ids)
+    return ItemCodes(on_host(experiment.server.public().shared["codes"]), bits, ids)
 
 
 def best(experiment: Experiment, interactions: Interactions, user: int, k: int, next_round: int) -> list[Recommended]:
@@ -94,9 +95,10 @@ def best(experiment: Experiment, interactions: Interactions, user: int, k: int, 
     parts, k = experiment.parts, min(k, interactions.n_items)
     codes, clients = item_codes(experiment, interactions), experiment.clients
     if codes is not None and isinstance(clients, HoldsCodes):
-        users = torch.tensor([user])
-        mine = clients.ready_codes(users, experiment.server.public().addressed_to(users))
-        items, scores = _by_codes(mine, codes, parts.train.subset(users.numpy()), k)
+        with experiment.config.computing():
+            users = torch.tensor([user])
+            mine = clients.ready_codes(users, experiment.server.public().addressed_to(users))
+        items, scores = _by_codes(mine, codes, parts.train.subset(np.array([user])), k)
     else:
         items, scores = _by_scores(experiment.recommend(user, next_round), parts.train.of(user), k)
     valid, test = set(parts.valid.of(user).tolist()), set(parts.test.of(user).tolist())

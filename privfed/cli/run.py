@@ -62,14 +62,13 @@ def run(
     behaviour_column: options.BehaviourColumn = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
-    device: options.Device = "cpu",
+    device: options.TrainingDevice = None,
 ) -> None:
     """Train METHOD behind a privacy plan; write metrics, ledger, guarantee, checkpoint and taps to --out.
 
     Before training it says what the run will cost in privacy, bytes and time; at the end how good it is beside
     popularity (where ratings are predicted, beside their means), and what is guaranteed.
     """
-    del device
     from privfed.cli import directory, training
     from privfed.cli import settings as read
     from privfed.cli.failures import CommandError
@@ -86,6 +85,7 @@ def run(
         "seed": seed,
         "privacy": privacy,
         "protocol": protocol,
+        "device": device,
         "columns": options.columns(user_column, item_column, time_column, rating_column, behaviour_column),
         "method": None if method is None else {"name": method},
     }
@@ -100,7 +100,8 @@ def run(
     if record is not None:
         layers.insert(0, record.config | ({"columns": record.columns} if record.columns else {}))
     chosen, source = read.run_config(layers)
-    if record is not None and (other := read.first_difference(record.config, chosen.model_dump(mode="json"))):
+    begun = None if record is None else record.experiment().model_dump(mode="json")
+    if begun is not None and (other := read.first_difference(begun, chosen.model_dump(mode="json"))):
         raise CommandError(f"{out} was begun with {other}: resume it as it was, or choose another --out")
     if record is None and processes.first:
         directory.refuse_foreign(out, "run")

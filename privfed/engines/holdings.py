@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
+from privfed.devices import on_host
 from privfed.engines.processes import Processes
 from privfed.updates import ClientUpdates, Schema
 
@@ -56,7 +57,7 @@ class Holdings:
         """Blocks by their holders, in the order in which they first come in the schema."""
         held, groups = self.held, dict[bytes, list[int]]()
         for place in range(len(self.blocks)):
-            groups.setdefault(held[:, place].numpy().tobytes(), []).append(place)
+            groups.setdefault(on_host(held[:, place]).tobytes(), []).append(place)
         return [
             BlockGroup(tuple(self.blocks[place] for place in places), held[:, places[0]].nonzero().squeeze(1))
             for places in groups.values()

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from privfed.devices import placed
 from privfed.federation import Call, Clients, FederationError, Message, Streams
 from privfed.updates import ClientUpdates
 
@@ -27,7 +28,7 @@ class HostedClients:
 
     def __init__(self, clients: Clients, users: Int64[np.ndarray, " hosted"]) -> None:
         self.clients, self.users = clients, users
-        self._users = torch.from_numpy(np.ascontiguousarray(users))
+        self._users = placed(np.ascontiguousarray(users))
         self._known: tuple[Streams, Streams] | None = None
 
     def __getattr__(self, name: str) -> Any:

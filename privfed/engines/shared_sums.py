@@ -17,6 +17,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from privfed.data import Histories
+from privfed.devices import on_host, placed
 from privfed.engines.processes import Processes
 from privfed.federation import SERVER, Call, Cohort, FederationError, Purpose, Streams
 from privfed.privacy import EveryRow
@@ -109,8 +110,8 @@ class Announced:
         whose = int(clients[0]), len(clients)
         known = self._patterns.get(whose) or self._earlier.get(whose)
         if known is None or not torch.equal(known[0], clients):
-            mine = support.subset(clients.numpy())
-            keys = torch.from_numpy(mine.owners * rows + mine.items).sort().values
+            mine = support.subset(on_host(clients))
+            keys = placed(mine.owners * rows + mine.items).sort().values
             known = clients.clone(), RowPattern(len(clients), rows, keys // rows, keys % rows)
         self._patterns[whose] = known
         return known[1]
@@ -229,10 +230,10 @@ class SharedAsk:
         for name, block in self._schema.items():
             if name in tables:
                 words, wide_enough = self._opened(tables[name], fewest)
-                opened[name] = torch.from_numpy(wide_enough)
+                opened[name] = placed(wide_enough)
             else:
                 words, at = whole[at : at + block.size], at + block.size
-            sums[name] = torch.from_numpy(self._code.decode(name, words)).view(block.shape)
+            sums[name] = placed(self._code.decode(name, words)).view(block.shape)
         return sums, opened
 
     def _add_up(self, processes: Processes) -> None:
@@ -247,7 +248,7 @@ class SharedAsk:
             self._tables = {name: self._nothing(name) for name in (asked[0] if asked else ())}
         for rows in self._tables.values():
             processes.add_words_(rows[0].words)
-            processes.add_({"supporters": torch.from_numpy(rows[0].supporters)})
+            processes.add_({"supporters": placed(rows[0].supporters)})
         whole = sum(block.size for name, block in self._schema.items() if name not in self._tables)
         self._whole = [processes.add_words_(share) for share in self._whole or [self._ring.zeros(whole)]]
 
@@ -277,12 +278,12 @@ class SharedAsk:
         return [RowSums.empty(self._ring, rows, width) for _ in range(self._sums.protection.aggregators)]
 
     def _add_rows(self, name: str, part: Rows, call: Call) -> None:
-        held, ids, clients = (self._tables or {})[name], part.ids.numpy(), call.clients.numpy()
-        words = self._code.encode(name, part.values.numpy()).reshape(-1)
+        held, ids, clients = (self._tables or {})[name], on_host(part.ids), on_host(call.clients)
+        words = self._code.encode(name, on_host(part.values)).reshape(-1)
         if not self._sums.protocol:
             held[0].add(clients, ids, words)
             return
-        counts = np.bincount(part.owner.numpy(), minlength=len(clients)) * part.values.shape[1]
+        counts = np.bincount(on_host(part.owner), minlength=len(clients)) * part.values.shape[1]
         lane = 1 + list(self._schema).index(name)
         for sums, share in zip(
             held, self._sums.split(lane, (self._draw, call.ask), clients, counts, words), strict=True
@@ -299,7 +300,7 @@ class SharedAsk:
             words = np.concatenate([self._code.encode(name, block) for name, block in blocks.items()], axis=1)
             counts = np.full(len(some), words.shape[1])
             shares = self._sums.split(
-                _WHOLE, (self._draw, call.ask), call.clients[some].numpy(), counts, words.reshape(-1)
+                _WHOLE, (self._draw, call.ask), on_host(call.clients[some]), counts, words.reshape(-1)
             )
             self._keep([share.reshape(words.shape).sum(0, dtype=share.dtype) for share in shares])
 
@@ -314,7 +315,7 @@ class SharedAsk:
         for part in updates.parts:
             if part.block == name:
                 part.add_to(total)
-        return total.numpy().astype(dtype).reshape(-1)
+        return on_host(total).astype(dtype).reshape(-1)
 
     def _some_clients(self, names: Sequence[str], updates: ClientUpdates) -> Sequence[Tensor]:
         """Positions of clients whose blocks are made together, in whole tiles."""
@@ -329,7 +330,7 @@ class SharedAsk:
             out[name] = torch.empty(
                 (len(some), *block.shape), dtype=torch.float32 if block.kind == "real" else torch.int64
             )
-        return {name: values.reshape(len(some), -1).numpy() for name, values in updates.materialise(some, out).items()}
+        return {name: on_host(values.reshape(len(some), -1)) for name, values in updates.materialise(some, out).items()}
 
     def _keep(self, shares: Sequence[Words]) -> None:
         held = self._whole or [self._ring.zeros(len(share)) for share in shares]

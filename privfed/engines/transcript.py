@@ -19,6 +19,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from privfed.devices import all_on_host
 from privfed.engines.holdings import Holdings
 from privfed.federation import Call, Message
 
@@ -112,7 +113,7 @@ class Transcript:
             numbers[CLIP_NORM] = clip_norm
         tensors |= {name: torch.tensor(value, dtype=torch.float64) for name, value in numbers.items()}
         tensors[ASK] = torch.tensor(ask)
-        self.observations.append(Observation("message", round, here, tensors))
+        self._keep("message", round, here, tensors)
 
     def wants(self, tap: Tap, round: int, step: str | None = None) -> bool:
         """Whether this exchange is to be copied; one with clients has a step."""
@@ -145,9 +146,7 @@ class Transcript:
         tensors = dict(uploads(at))
         if self.pull is not None:
             tensors[PULL] = self.pull(message, shown[at])
-        seen = Observation(tap, call.round, call.clients[shown][at], tensors)
-        self.observations.append(seen)
-        return seen
+        return self._keep(tap, call.round, call.clients[shown][at], tensors)
 
     def repeat_uploads(self, tap: Tap, seen: Observation, step: str) -> None:
         """Note at another tap what nothing has changed since it was copied, if it is wanted there."""
@@ -158,7 +157,7 @@ class Transcript:
         """Copy the model that everybody sees, if this round is wanted."""
         if self.wants("model", round):
             copies = {name: value.clone() for name, value in tensors.items()}
-            self.observations.append(Observation("model", round, NOBODY, copies))
+            self._keep("model", round, NOBODY, copies)
 
     def record_sum(
         self,
@@ -190,7 +189,13 @@ class Transcript:
         copies[HELD_BY] = held.sum(0)[columns]
         copies[SENDERS] = held.any(1).sum()
         copies[HOLDERS] = torch.tensor([number[name] for name in names])
-        self.observations.append(Observation("sum", round, members[here], copies))
+        self._keep("sum", round, members[here], copies)
+
+    def _keep(self, tap: Tap, round: int, users: Int64[Tensor, " n"], tensors: Mapping[str, Tensor]) -> Observation:
+        """Attacks read their copies on the host, wherever the run computes."""
+        seen = Observation(tap, round, users.cpu(), all_on_host(tensors))
+        self.observations.append(seen)
+        return seen
 
     def joined(self, tap: Tap) -> list[Observation]:
         """One observation per tapped round, users ascending."""

@@ -23,6 +23,8 @@ from cryptography.hazmat.primitives.ciphers.modes import ECB
 from jaxtyping import Float, Int64, UInt32
 from torch import Tensor
 
+from privfed.devices import placed
+
 
 class Purpose(IntEnum):
     """What a random word is for; two uses in one step must not share one."""
@@ -125,16 +127,16 @@ class Streams:
         self, purpose: Purpose, round: int, ask: int, users: Sequence[int], count: int
     ) -> Float[Tensor, "users count"]:
         """Uniform numbers in (0, 1): the middles of 2^53 cells, float64."""
-        return torch.from_numpy(_unit(self.words(purpose, round, ask, users, 2 * count)))
+        return placed(_unit(self.words(purpose, round, ask, users, 2 * count)))
 
     def laplace(
         self, purpose: Purpose, round: int, ask: int, users: Sequence[int], count: int
     ) -> Float[Tensor, "users count"]:
         """Laplace draws of scale 1: a fair sign times -log(uniform), float32."""
         words = _wide(self.words(purpose, round, ask, users, 2 * count))
-        magnitude = torch.from_numpy((words >> np.uint64(11)).astype(np.float32) + np.float32(0.5))
+        magnitude = placed((words >> np.uint64(11)).astype(np.float32) + np.float32(0.5))
         magnitude.mul_(2.0**-53).log_()
-        sign = torch.from_numpy((words & np.uint64(1)).astype(np.float32)).mul_(2).sub_(1)
+        sign = placed((words & np.uint64(1)).astype(np.float32)).mul_(2).sub_(1)
         return magnitude.mul_(sign)
 
     def normal(

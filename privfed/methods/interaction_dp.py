@@ -27,11 +27,12 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from privfed.data import Histories
+from privfed.devices import placed
 from privfed.federation import Call, FederationError, NoisySteps, Purpose
 from privfed.methods.local_training import Parameters
 from privfed.models.record_gradients import RecordGradients, with_negatives
 from privfed.models.samples import tile_order
-from privfed.updates import TILE, add_rows_, padded, tiles
+from privfed.updates import add_rows_, padded, tile_size, tiles
 
 SLOTS_PER_ASK = 65_536
 _RECORDS_AT_ONCE = 16
@@ -81,9 +82,9 @@ class InteractionTrainer:
             )
         self.n_items, self.negatives, self.gradients = positives.n_items, negatives, gradients
         self.rates, self.scales = rates, {name: math.sqrt(rate / base_rate) for name, rate in rates.items()}
-        self._start = torch.from_numpy(positives.indptr[:-1].copy())
-        self._counts = torch.from_numpy(positives.counts.copy())
-        self._items = torch.from_numpy(positives.items)
+        self._start = placed(positives.indptr[:-1].copy())
+        self._counts = placed(positives.counts.copy())
+        self._items = placed(positives.items)
 
     def train(
         self, call: Call, parameters: Parameters, items: Float[Tensor, "items dim"]
@@ -111,7 +112,7 @@ class InteractionTrainer:
             )
         new = {name: torch.empty_like(values) for name, values in parameters.items()}
         changes = torch.empty(len(call.clients), *items.shape)
-        for tile in torch.split(tile_order(self._counts[call.clients]), TILE):
+        for tile in torch.split(tile_order(self._counts[call.clients]), tile_size()):
             real = tile[tile >= 0]
             p = {name: values.index_select(0, tile.clamp(min=0)) for name, values in parameters.items()}
             table = self._steps(call, how, tile, p, items)
@@ -169,7 +170,7 @@ class InteractionTrainer:
         positives[owner, place] = self._items[self._start[users][owner] + rank]
         drawn[owner, place] = True
         words = call.streams.words(Purpose.SAMPLES, call.round, slot + 1, who, width * self.negatives)
-        own = torch.from_numpy(words.astype(np.int64)).view(len(who), width, self.negatives)
+        own = placed(words.astype(np.int64)).view(len(who), width, self.negatives)
         return Records(with_negatives(positives, own, self.n_items), drawn)
 
     def _descend_(

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from privfed.federation import Call, Message, PrivateHalves, PrivateState
 from privfed.methods.client_data import ClientData
-from privfed.methods.local_training import draw_samples, local_tables, whole_catalogue
+from privfed.methods.local_training import Parameters, draw_samples, local_epoch, local_tables, whole_catalogue
 from privfed.models.heads import LinearHead
 from privfed.models.linear_epoch import LinearRates, linear_epoch
 from privfed.models.samples import NegativeSampler, touched_rows
@@ -67,10 +67,24 @@ class LinearClients(PrivateHalves):
         rows = touched_rows(samples, self.n_items)
         start = message.rows("items", rows.owner, rows.ids)
         table = start.clone()
-        heads = linear_epoch(samples, rows, table, self.private.of(call.clients), self._batch_size, self.rates)
+        heads = self.private.of(call.clients)
+        if compiled_for(table):
+            heads = linear_epoch(samples, rows, table, heads, self._batch_size, self.rates)
+        else:
+            lr, batch = self.rates.items, self._batch_size
+            heads = local_epoch(samples, rows, table, heads, self._step, batch_size=batch, lr_items=lr)
         self.private.stage(call.clients, heads)
         update = Rows("items", rows.owner, rows.ids, table.sub_(start))
         return ClientUpdates(call.clients, call.schema, [update])
+
+    def _step(self, p: Parameters, q: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+        """A step of a tile of heads, in place, off the processor; returns dL/dq `[n, batch, dim]`."""
+        if self.rates.together:
+            dq = self.head.item_gradient(p, q, y, weight)
+            self.head.step_head_(p, q, y, weight, self.rates.head)
+            return dq
+        self.head.step_head_(p, q, y, weight, self.rates.head)
+        return self.head.item_gradient(p, q, y, weight)
 
     def score(
         self,
@@ -84,3 +98,8 @@ class LinearClients(PrivateHalves):
             candidates = whole_catalogue(len(clients), self.n_items)
         heads = self.private.of(clients) if updates is None else self.private.staged(clients)
         return self.head.logits(heads, local_tables(message, updates, candidates))
+
+
+def compiled_for(table: Tensor) -> bool:
+    """Whether a whole epoch on the table runs as machine code of the processor, and not step by step."""
+    return table.is_cpu

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from privfed.devices import placed
 from privfed.federation import Call, Message, Purpose
 from privfed.models.samples import NegativeSampler, Samples, TouchedRows, steps_taken, tile_batches
 from privfed.updates import ClientUpdates, add_rows_
@@ -33,7 +34,7 @@ def draw_samples(sampler: NegativeSampler, call: Call) -> Samples:
     """This round's samples of the called clients, from their own addressed words."""
     count = sampler.words_needed(call.clients)
     words = call.streams.words(Purpose.SAMPLES, call.round, call.ask, call.clients.tolist(), count)
-    return sampler.draw(call.clients, torch.from_numpy(words.astype(np.int64)))
+    return sampler.draw(call.clients, placed(words.astype(np.int64)))
 
 
 def local_epoch(
@@ -69,6 +70,7 @@ def local_epoch(
     decay = Decay(pull.strength, steps_taken(samples, batch_size)) if pull else None
     if pull:
         table.sub_(pull.target)
+    left = len(samples.counts)
     for clients, batches in tile_batches(samples, batch_size):
         tile = {name: values.index_select(0, clients.clamp(min=0)) for name, values in parameters.items()}
         scale = 1.0
@@ -82,7 +84,8 @@ def local_epoch(
             if decay:
                 scale = decay.next_scale_(scale, table, rows, clients, batch.step)
             add_rows_(table, at, dq.view(len(at), -1).mul_(-lr_items / scale))
-        real = int((clients >= 0).sum())
+        real = min(len(clients), left)
+        left -= real
         for name, values in tile.items():
             new[name].index_copy_(0, clients[:real], values[:real])
     if pull and decay:

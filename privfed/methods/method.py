@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from privfed.data import Histories
+from privfed.devices import HOST, here
 from privfed.evaluation import Task
 from privfed.federation import Clients, Message, NoisySums, ReleaseKind, Server, Streams
 from privfed.methods.client_data import ClientData
@@ -107,8 +108,10 @@ class Method:
             has them and only examinations are private.
         program: server -> all asks of a round, one after the other; by default its own schema, once.
         integers: whether all that is uploaded are whole numbers, which no clip or noise covers.
-        chunk: clients that are best trained together, by the blocks they are asked for where it depends on sizes; None
-            leaves it to the engine.
+        chunk: clients that are best trained together on the processor, by the blocks they are asked for where it
+            depends on sizes; None leaves it to the engine.
+        host_work: what the processor computes wherever tensors live, as compiled loops and sparse solvers do; None
+            where nothing heavy is, so that the method runs on an accelerator as a whole.
         item_block: the block of an upload with one row per item, which item attacks look at; on the way out of
             the model, where rows go in too. Here and below a `*` stands for anything and means the last block of
             the server's schema that fits: `decoder.*.weight` is the last layer, however deep the decoder. None where
@@ -152,6 +155,7 @@ class Method:
     ]
     integers: bool = False
     chunk: Chunk | None = None
+    host_work: str | None = None
     item_block: str | None = "items"
     item_rows: Callable[[Any, Schema, Mapping[str, Tensor]], Tensor] | None = None
     input_block: str | None = None
@@ -164,6 +168,10 @@ class Method:
     task: Callable[[Any], Task] = lambda config: "ranking"  # noqa: ARG005 (most methods rank, whatever their settings)
     discloses: Callable[[Any], Sequence[str]] = lambda config: ()  # noqa: ARG005 (most methods show nothing else)
     entangles: Callable[[Any], str | None] = lambda config: None  # noqa: ARG005 (most users train on their own data)
+
+    def chunk_here(self) -> Chunk | None:
+        """Clients that are best trained together where tensors are made now; None leaves it to the engine."""
+        return self.chunk if here() == HOST or self.host_work is not None else None
 
     @property
     def has_item_rows(self) -> bool:

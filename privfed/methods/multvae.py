@@ -18,6 +18,7 @@ from jaxtyping import Float, Int64
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
+from privfed.devices import placed
 from privfed.federation import (
     PUBLIC,
     SERVER,
@@ -124,7 +125,7 @@ class MultVAEServer:
             rows = self.rows[batch]
             noise = own.normal(Purpose.LATENT, t, number, [SERVER], len(batch) * width)[0].view(len(batch), width)
             words = own.words(Purpose.DROPOUT, t, number, [SERVER], int(rows.count_nonzero()))[0]
-            keep = torch.from_numpy(words >= np.uint32(self.config.dropout * 2**32))
+            keep = placed(words >= np.uint32(self.config.dropout * 2**32))
             self._step(rows, inputs(rows, keep / (1 - self.config.dropout)), noise, t)
 
     def _step(

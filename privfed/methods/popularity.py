@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from privfed.devices import on_host, placed
 from privfed.federation import Call, Federation, Message, PrivateHalves, PrivateState, Streams
 from privfed.methods.client_data import ClientData
 from privfed.methods.method import Facts, Method, MethodConfig
@@ -55,8 +56,8 @@ class PopularityClients(PrivateHalves):
 
     def count(self, call: Call, message: Message) -> ClientUpdates:  # noqa: ARG002
         """A one for every training item."""
-        mine = self.positives.subset(call.clients.numpy())
-        order = torch.from_numpy(mine.owners * mine.n_items + mine.items).sort().values
+        mine = self.positives.subset(on_host(call.clients))
+        order = placed(mine.owners * mine.n_items + mine.items).sort().values
         owner, ids = order // mine.n_items, order % mine.n_items
         return ClientUpdates(call.clients, call.schema, [Rows("counts", owner, ids, torch.ones(len(ids), 1))])
 

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from privfed.data import Histories
+from privfed.devices import on_host, placed
 from privfed.federation import Call, Purpose
 from privfed.methods.vae_config import VAEConfig
 from privfed.methods.vae_server import COUNTS
@@ -25,8 +26,8 @@ class UserRows:
         key = np.unique(positives.owners * positives.n_items + positives.items)
         owner, items = np.divmod(key, positives.n_items)
         self.n_items = positives.n_items
-        self.items = torch.from_numpy(items)
-        self.counts = torch.from_numpy(np.bincount(owner, minlength=positives.n_users))
+        self.items = placed(items)
+        self.counts = placed(np.bincount(owner, minlength=positives.n_users))
         self._first = self.counts.cumsum(0) - self.counts
 
     def entries(self, users: Int64[Tensor, " n"]) -> Int64[Tensor, " k"]:
@@ -86,7 +87,7 @@ def kept(rows: OwnRows, call: Call, steps: int, dropout: float) -> Bool[Tensor, 
     count = steps * int(rows.counts.max()) if len(rows.owner) else 0
     words = call.streams.words(Purpose.DROPOUT, call.round, call.ask, call.clients.tolist(), count)
     place = torch.arange(steps).unsqueeze(1) * rows.counts[rows.owner] + rows.place
-    return torch.from_numpy(words[rows.owner.numpy(), place.numpy()] >= np.uint32(dropout * 2**32))
+    return placed(words[on_host(rows.owner), on_host(place)] >= np.uint32(dropout * 2**32))
 
 
 def whole(rows: OwnRows, dtype: torch.dtype) -> Inputs:

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float64, Int64
 
 from privfed.data import Histories
+from privfed.devices import placed
 from privfed.models.incidence import incidence
 
 
@@ -35,9 +36,9 @@ def item_weights(
         tags: further rows, weighted; None where there are none.
     """
     own = incidence(histories)[:, items]
-    gram = torch.from_numpy((own.T @ own).toarray())
+    gram = placed((own.T @ own).toarray())
     if tags is not None:
-        described = torch.from_numpy(tags[:, items])
+        described = placed(tags[:, items])
         gram.addmm_(described.T, described)
     gram.diagonal().add_(regularisation)
     inverse = torch.cholesky_inverse(torch.linalg.cholesky(gram))

@@ -21,6 +21,7 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from privfed.data import Histories
+from privfed.devices import placed
 
 _ENTRIES_AT_ONCE = 1 << 15
 """Rows of factors gathered for one batch: 16 MiB at d = 64."""
@@ -47,12 +48,12 @@ class Objective:
             others: factors of the items, to solve for users; of the users, to solve for items.
             lists: of every row solved for, which of the others it has, each once.
         """
-        counts = torch.from_numpy(lists.counts)
+        counts = placed(lists.counts)
         dim, everybody = others.shape[1], self.unobserved * (others.T @ others)
         strength = self.regularisation * (counts.to(others.dtype) + self.unobserved * len(others)) ** self.exponent
         nobody = len(others)
         padded = torch.cat([others, others.new_zeros(1, dim)])
-        items, first = torch.from_numpy(lists.items), torch.from_numpy(lists.indptr[:-1])
+        items, first = placed(lists.items), placed(lists.indptr[:-1])
         solved = others.new_empty(lists.n_users, dim)
         for rows in _of_like_length(lists.counts, dim):
             place = torch.arange(int(counts[rows].max()))
@@ -76,4 +77,4 @@ def _of_like_length(counts: Int64[np.ndarray, "rows"], dim: int) -> Iterator[Int
     full = np.searchsorted(size, np.arange(0, counts.sum() + len(counts) * dim, _ENTRIES_AT_ONCE))
     ends = np.unique(np.concatenate([doublings, full, [0, len(order)]]))
     for begin, end in pairwise(ends.tolist()):
-        yield torch.from_numpy(order[begin:end])
+        yield placed(order[begin:end])

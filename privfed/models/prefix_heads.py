@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from privfed.devices import here
 from privfed.models.heads import NeuralHead
 
 Parameters = dict[str, Tensor]
@@ -115,7 +116,7 @@ class PrefixHeads:
 
     def reach(self) -> Float[Tensor, "width heads"]:
         """1 where a number of the vectors belongs to a head's prefix, else 0."""
-        return _reach(self.prefixes)
+        return _reach(self.prefixes, here())
 
     def forward(
         self, p: Mapping[str, Tensor], user: Float[Tensor, "clients width"], items: Float[Tensor, "clients width rows"]
@@ -209,5 +210,6 @@ class PrefixHeads:
 
 
 @lru_cache
-def _reach(prefixes: tuple[int, ...]) -> Tensor:
-    return (torch.arange(prefixes[-1]).unsqueeze(1) < torch.tensor(prefixes)).float()
+def _reach(prefixes: tuple[int, ...], device: torch.device) -> Tensor:
+    with device:
+        return (torch.arange(prefixes[-1]).unsqueeze(1) < torch.tensor(prefixes)).float()

@@ -13,7 +13,8 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from privfed.data import Histories
-from privfed.updates.tiles import padded, tiles
+from privfed.devices import placed
+from privfed.updates.tiles import padded, tile_size, tiles
 
 _FLAGS_PER_SAMPLE = 12
 """Clearing more flags than this takes longer than sorting the samples."""
@@ -86,14 +87,14 @@ class NegativeSampler:
                 f"user {user} has only {int(room[user])} items left to draw {negatives} distinct negatives from; "
                 f"use fewer negatives or a larger catalogue"
             )
-        self.room = torch.from_numpy(room)
+        self.room = placed(room)
         rank = np.arange(len(pairs)) - start[owners]
         self._stride = stride
-        self._gaps = torch.from_numpy(owners * stride + barred - rank)
-        self._excluded_start = torch.from_numpy(start)
-        self._start = torch.from_numpy(positives.indptr[:-1].copy())
-        self._items = torch.from_numpy(positives.items)
-        self.positive_counts = torch.from_numpy(positives.counts)
+        self._gaps = placed(owners * stride + barred - rank)
+        self._excluded_start = placed(start)
+        self._start = placed(positives.indptr[:-1].copy())
+        self._items = placed(positives.items)
+        self.positive_counts = placed(positives.counts)
 
     def words_needed(self, users: Int64[Tensor, " n"]) -> int:
         """Random words per user: k per positive for the negatives, then k + 1 per positive for the shuffle."""
@@ -157,23 +158,24 @@ def touched_rows(samples: Samples, n_items: int) -> TouchedRows:
 def tile_order(counts: Int64[Tensor, " n"]) -> Int64[Tensor, " padded"]:
     """Clients by falling size, padded with -1 to whole tiles, so that a tile's clients need alike many steps."""
     order = counts.argsort(descending=True, stable=True)
-    return torch.nn.functional.pad(order, (0, padded(len(order)) - len(order)), value=-1)
+    return torch.nn.functional.pad(order, (0, padded(len(order), tile_size()) - len(order)), value=-1)
 
 
 def tile_batches(samples: Samples, batch_size: int) -> Iterator[tuple[Int64[Tensor, " tile"], list[Batch]]]:
-    """Tiles of exactly `TILE` clients (positions, -1 for padding) with their steps.
+    """Tiles of exactly `tile_size()` clients (positions, -1 for padding) with their steps.
 
     Every batch is padded to one canonical width, so a client's arithmetic does not depend on its neighbours.
     """
     width = padded(batch_size)
     start = samples.counts.cumsum(0) - samples.counts
     order, column = tile_order(samples.counts), torch.arange(width)
-    for span in tiles(len(samples.counts)):
+    longest = samples.counts[order[:: tile_size()]].tolist()
+    for span, most in zip(tiles(len(samples.counts), tile_size()), longest, strict=True):
         clients = order[span]
         real = clients >= 0
         count = torch.where(real, samples.counts[clients], 0)
         batches = []
-        for step in range(-(-int(count.max()) // batch_size) if len(count) else 0):
+        for step in range(-(-most // batch_size)):
             length = (count - step * batch_size).clamp(0, batch_size)
             inside = column < length.unsqueeze(1)
             first = start[clients].unsqueeze(1) + step * batch_size

@@ -12,6 +12,8 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
+from privfed.devices import on_host, placed
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OwnRows:
@@ -59,7 +61,7 @@ class Inputs:
     ) -> Float[Tensor, "steps clients width"]:
         """Sum of value x `table[row]` over every client's entries: the first layer, for all steps at once."""
         steps, clients = len(self.values), len(self.rows.counts)
-        flat = torch.from_numpy(np.flatnonzero(self.values.numpy()))
+        flat = placed(np.flatnonzero(on_host(self.values)))
         step = flat // max(self.values.shape[1], 1)
         entry = flat - step * self.values.shape[1]
         sizes = torch.bincount(step * clients + self.rows.owner[entry], minlength=steps * clients)

@@ -16,12 +16,12 @@ from privfed.privacy.errors import PrivacyError
 from privfed.privacy.plan import PrivacyPlan
 from privfed.privacy.ring_code import KEY_WORDS, RingCode
 from privfed.privacy.secure import DistributedGaussian, SecureSum, ring_bytes
-from privfed.updates import ClientUpdates, share_of, upload_bytes
+from privfed.updates import TILE, ClientUpdates, share_of, tile_size, tiles, upload_bytes
 from secure_agg.prg import Words
 
 BLOCKS_PER_ASK = 65_536
 _NOISED_AT_ONCE = 4
-"""Clients whose noise is drawn together: the words of four item tables stay in the cache."""
+"""Of a tile of 16, clients whose noise is drawn together: the words of four item tables stay in the cache."""
 
 
 class BrokenUploadError(PrivacyError):
@@ -114,7 +114,7 @@ class ClientGuard:
             return uploads
         if len(call.schema) > BLOCKS_PER_ASK:
             raise PrivacyError(f"an ask has {len(call.schema)} blocks; noise has addresses for {BLOCKS_PER_ASK}")
-        users = call.clients[positions].tolist()
+        users, at_once = call.clients[positions].tolist(), _NOISED_AT_ONCE * tile_size() // TILE
         touched = updates.touched(positions) if noise.coordinates == "touched" else None
         draw = self._streams.laplace if noise.law == "laplace" else self._streams.normal
         for index, (name, block) in enumerate(call.schema.items()):
@@ -122,8 +122,7 @@ class ClientGuard:
                 continue
             address = call.ask * BLOCKS_PER_ASK + index
             flat = uploads[name].view(len(users), block.size)
-            for first in range(0, len(users), _NOISED_AT_ONCE):
-                some = slice(first, first + _NOISED_AT_ONCE)
+            for some in tiles(len(users), at_once):
                 z = draw(Purpose.NOISE, call.round, address, users[some], block.size)
                 z.mul_(noise.scale / block.weight)
                 if touched is not None:
@@ -140,7 +139,7 @@ class ClientGuard:
             call: the exchange.
             positions: of these clients in the call.
         """
-        users = call.clients[positions].tolist()
+        users, uploads = call.clients[positions].tolist(), {name: values.cpu() for name, values in uploads.items()}
         keys = self._streams.words(Purpose.SHARE, call.round, call.ask, users, KEY_WORDS)
         return [code.encode(uploads, place, keys[place].tobytes()) for place in range(len(users))]
 
@@ -149,7 +148,7 @@ class ClientGuard:
         protection = self.plan.protection
         if isinstance(protection, SecureSum) and protection.blocks == "held":
             sizes = torch.tensor([ring_bytes(protection, {name: block}) for name, block in updates.schema.items()])
-            return int(updates.holds().sum(0) @ sizes)
+            return int((updates.holds().sum(0) * sizes).sum())
         if isinstance(protection, SecureSum | DistributedGaussian):
             return ring_bytes(protection, updates.schema) * len(updates)
         noise = protection.noise

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor
 
+from privfed.devices import on_host, placed
 from privfed.privacy.secure import DistributedGaussian, SecureSum, noise_code
 from privfed.privacy.share_code import CLIP_SLACK, integer_code
 from privfed.updates import ClientUpdates, Schema, share_of
@@ -70,9 +71,9 @@ class RingCode:
 
     def encode(self, uploads: Mapping[str, Tensor], position: int, key: bytes) -> Words:
         """Words `[length]` of one client of dense uploads `[n, *shape]`; `key` seeds its rounding and noise."""
-        pieces = [code.encode(uploads[name][position].numpy().reshape(-1)) for name, code in self._codes.items()]
+        pieces = [code.encode(on_host(uploads[name][position]).reshape(-1)) for name, code in self._codes.items()]
         if self.coordinates:
-            flat = torch.cat([uploads[n][position].reshape(-1) * self.schema[n].weight for n in self.real]).numpy()
+            flat = on_host(torch.cat([uploads[n][position].reshape(-1) * self.schema[n].weight for n in self.real]))
             # Materialising rounds: what the clip left exactly at its norm may come out a little longer.
             excess = max(float(np.linalg.norm(flat.astype(np.float64))) / self._clip_norm, 1.0)
             if self.mechanism is not None:
@@ -81,6 +82,29 @@ class RingCode:
                 words = self._fixed.encode(flat / excess)
             pieces.insert(0, words)
         return np.concatenate(pieces) if len(pieces) > 1 else pieces[0]
+
+    def summed_steps(self, uploads: Mapping[str, Tensor]) -> Int64[Tensor, " length"]:
+        """The sum of several clients' words before they are reduced to the ring, without noise, where the uploads are.
+
+        Whole numbers are added modulo 2^64, in any order, so reduced to the ring it is what the clients' words from
+        `encode` add up to.
+
+        Args:
+            uploads: dense blocks `[n, *shape]`.
+
+        Raises:
+            ConfigurationError: a value over its block's bound.
+        """
+        pieces = [uploads[name].flatten(1) for name in self.integer]
+        for name, piece in zip(self.integer, pieces, strict=True):
+            self._codes[name].encode(on_host(torch.stack(piece.aminmax())))
+        if self._fixed is not None:
+            flat = torch.cat([uploads[n].flatten(1) * self.schema[n].weight for n in self.real], 1)
+            excess = (torch.linalg.vector_norm(flat, dim=1, dtype=torch.float64) / self._clip_norm).clamp_(min=1)
+            flat = flat / excess.to(flat.dtype).unsqueeze(1)
+            self._fixed.encode(on_host(torch.stack(flat.aminmax())))
+            pieces.insert(0, flat.double().mul_(self._fixed.scale).round_().long())
+        return torch.cat(pieces, 1).sum(0)
 
     def accepts(self, updates: ClientUpdates) -> None:
         """Refuse whole numbers over their block's bound, as `encode` would.
@@ -101,7 +125,7 @@ class RingCode:
             sums |= self._split(self._fixed.decode(total[:at]))
         for name, code in self._codes.items():
             block = self.schema[name]
-            sums[name] = torch.from_numpy(code.decode(total[at : at + block.size])).view(block.shape)
+            sums[name] = placed(code.decode(total[at : at + block.size])).view(block.shape)
             at += block.size
         return {name: sums[name] for name in self.schema}
 
@@ -115,6 +139,6 @@ class RingCode:
         out, at = {}, 0
         for name in self.real:
             block = self.schema[name]
-            out[name] = torch.from_numpy(flat[at : at + block.size] / block.weight).view(block.shape)
+            out[name] = placed(flat[at : at + block.size] / block.weight).view(block.shape)
             at += block.size
         return out

@@ -8,6 +8,7 @@ from typing import Any
 from jaxtyping import Int64
 from torch import Tensor
 
+from privfed.devices import on_host
 from privfed.federation import SERVER, Cohort, Individual, Purpose, Streams, Total
 from privfed.privacy.client_guard import BLOCKS_PER_ASK
 from privfed.privacy.errors import PlanError
@@ -74,7 +75,7 @@ class ServerGuard:
             step=step,
             index=ask,
             schema=SchemaSummary.of(schema),
-            participants=None if self.plan.amplifies else participants.numpy(),
+            participants=None if self.plan.amplifies else on_host(participants),
         )
 
     def clip_norm(self, step: str) -> float | None:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from privfed.lazily import lazily
 from privfed.updates.schema import Block, Schema, UpdateError, schema_digest, share_of, upload_bytes
-from privfed.updates.tiles import DEFAULT_CHUNK, TILE, Chunk, clients_at_once, padded, tiles
+from privfed.updates.tiles import TILE, Chunk, clients_at_once, padded, tile_size, tiles
 
 if TYPE_CHECKING:
     from privfed.updates.client_updates import ClientUpdates
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from privfed.updates.symmetric import Symmetric, packed_size, unpacked
 
 __all__ = [
-    "DEFAULT_CHUNK",
     "TILE",
     "Block",
     "Chunk",
@@ -34,6 +33,7 @@ __all__ = [
     "padded",
     "schema_digest",
     "share_of",
+    "tile_size",
     "tiles",
     "unpacked",
     "upload_bytes",

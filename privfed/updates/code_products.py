@@ -14,6 +14,7 @@ from jaxtyping import Float, Int8, Int64
 from torch import Tensor
 
 from privfed.compiled import compiled
+from privfed.devices import on_host, placed
 from privfed.updates.parts import check_owner, check_unique
 from privfed.updates.schema import Block, UpdateError
 
@@ -62,7 +63,7 @@ class CodeProducts:
 
     def add_to(self, total: Int64[Tensor, " pairs"]) -> None:
         """The upper triangle of X^T diag(k) X, exactly (modulo 2^64)."""
-        total.add_(torch.from_numpy(_weighted_products(self.codes.numpy(), self.weights.numpy())))
+        total.add_(placed(_weighted_products(on_host(self.codes), on_host(self.weights))))
 
     def fills(self, slots: Int64[Tensor, " clients"], rows: int) -> bool:
         """True where every row has an owner."""
@@ -72,7 +73,7 @@ class CodeProducts:
         """Multiply out the products of the chosen clients."""
         slot = slots[self.owner]
         chosen = slot >= 0
-        products = torch.from_numpy(_every_product(self.codes[chosen].numpy(), self.weights[chosen].numpy()))
+        products = placed(_every_product(on_host(self.codes[chosen]), on_host(self.weights[chosen])))
         out.index_copy_(0, slot[chosen], products.to(out.dtype))
 
     def rows_at(self, owner: Int64[Tensor, " k"], ids: Int64[Tensor, " k"]) -> Tensor:  # noqa: ARG002

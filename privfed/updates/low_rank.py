@@ -14,6 +14,7 @@ from torch import Tensor
 
 from privfed.updates.parts import cached, check_owner, check_unique, largest, places
 from privfed.updates.schema import Block, UpdateError
+from privfed.updates.tiles import TILE, tile_size
 
 _MATERIALISED_AT_ONCE = 4
 _ROWS_AT_ONCE = 4096
@@ -62,7 +63,7 @@ class LowRank:
             own = _squared_norms(self.left, self.right)
         else:
             own = torch.empty(len(self.owner), dtype=torch.float64)
-            for some in _slices(len(self.owner), _MATERIALISED_AT_ONCE):
+            for some in _slices(len(self.owner), _at_once()):
                 own[some] = self._dense(some).abs().sum((1, 2), dtype=torch.float64)
         return torch.zeros(clients, dtype=torch.float64).index_add_(0, self.owner, own)
 
@@ -83,7 +84,7 @@ class LowRank:
         """Multiply out the blocks of the chosen clients."""
         slot = slots[self.owner]
         chosen = (slot >= 0).nonzero().squeeze(1)
-        for some in torch.split(chosen, _MATERIALISED_AT_ONCE):
+        for some in torch.split(chosen, _at_once()):
             out.index_copy_(0, slot[some], self._dense(some).to(out.dtype))
 
     def rows_at(self, owner: Int64[Tensor, " k"], ids: Int64[Tensor, " k"]) -> Float[Tensor, "k cols"]:
@@ -125,6 +126,11 @@ def _squared_norms(left: Float[Tensor, "h steps rows"], right: Float[Tensor, "h 
 def _gram(factor: Float[Tensor, "h steps size"]) -> Float[Tensor, "h steps steps"]:
     exact = factor.double()
     return torch.bmm(exact, exact.transpose(1, 2))
+
+
+def _at_once() -> int:
+    """Clients whose products are written out together."""
+    return _MATERIALISED_AT_ONCE * tile_size() // TILE
 
 
 def _slices(size: int, step: int) -> list[slice]:

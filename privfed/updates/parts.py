@@ -16,9 +16,10 @@ from jaxtyping import Float, Int64, Num
 from torch import Tensor
 
 from privfed.compiled import compiled
+from privfed.devices import HOST, here
 from privfed.updates.schema import Block, UpdateError
 
-_DOUBLES_AT_ONCE = 2**16
+_DOUBLES_AT_ONCE, _ACCELERATED_AT_ONCE = 2**16, 2**25
 
 
 class Part(Protocol):
@@ -233,7 +234,10 @@ class Rows:
 
     def add_to(self, total: Tensor) -> None:
         """Add rows of equal id one after the other, in the dtype of `total`; whole numbers exactly."""
-        _add_rows(total.numpy(), self.ids.numpy(), self.values.numpy())
+        if total.is_cpu:
+            _add_rows(total.numpy(), self.ids.numpy(), self.values.numpy())
+        else:
+            add_rows_(total.view(-1, self.values.shape[1]), self.ids, self.values)
 
     def fills(self, slots: Int64[Tensor, " clients"], rows: int) -> bool:  # noqa: ARG002
         """Rows are sparse: never assumed."""
@@ -261,7 +265,7 @@ class Rows:
         out[slot[keep], self.ids[keep]] = True
 
 
-def add_rows_(table: Float[Tensor, "rows width"], ids: Int64[Tensor, " k"], values: Float[Tensor, "k width"]) -> None:
+def add_rows_(table: Num[Tensor, "rows width"], ids: Int64[Tensor, " k"], values: Num[Tensor, "k width"]) -> None:
     """table[ids[j]] += values[j], repeated ids included; several times faster here than `index_add_`."""
     table.scatter_add_(0, ids.unsqueeze(1).expand_as(values), values.to(table.dtype))
 
@@ -278,8 +282,8 @@ def _add_rows(
 
 
 def cached(rows: int, width: int) -> list[slice]:
-    """Slices of `rows` rows of `width` values each, so short that their float64 copy stays in the cache."""
-    step = max(1, _DOUBLES_AT_ONCE // max(width, 1))
+    """Slices of `rows` rows of `width` values each, so short that their float64 copy stays in a processor's cache."""
+    step = max(1, (_DOUBLES_AT_ONCE if here() == HOST else _ACCELERATED_AT_ONCE) // max(width, 1))
     return [slice(first, first + step) for first in range(0, rows, step)]
 
 

@@ -41,7 +41,12 @@ def unpacked(packed: Float[Tensor, " size"], side: int, *, diagonal: bool = True
             f"{len(packed)} numbers do not pack a symmetric matrix of {side} rows, which takes "
             f"{packed_size(side, diagonal=diagonal)}"
         )
-    return torch.from_numpy(_unpacked(packed.double().numpy(), side, diagonal))
+    if packed.is_cpu:
+        return torch.from_numpy(_unpacked(packed.double().numpy(), side, diagonal))
+    rows, columns, lengths = _triangle(side, diagonal=diagonal)
+    out = torch.zeros(side, side, dtype=torch.float64)
+    out[rows, columns] = out[columns, rows] = packed.double() / lengths
+    return out
 
 
 def squared_norms(vectors: Float[Tensor, "h side"], *, diagonal: bool = True) -> Float64[Tensor, " h"]:
@@ -118,7 +123,12 @@ class Symmetric:
     def add_to(self, total: Float[Tensor, " size"]) -> None:
         """One product over all clients, in the dtype of the vectors, added in that of `total`."""
         weighted = self.vectors * self.weights.to(self.vectors.dtype).unsqueeze(1)
-        _add_triangle((weighted.T @ self.vectors).numpy(), total.numpy(), self.diagonal)
+        matrix = weighted.T @ self.vectors
+        if total.is_cpu:
+            _add_triangle(matrix.numpy(), total.numpy(), self.diagonal)
+            return
+        rows, columns, lengths = _triangle(len(matrix), diagonal=self.diagonal)
+        total.add_(matrix[rows, columns] * lengths)
 
     def fills(self, slots: Int64[Tensor, " clients"], rows: int) -> bool:
         """True where every row has an owner."""
@@ -128,8 +138,13 @@ class Symmetric:
         """Multiply out the triangles of the chosen clients."""
         slot = slots[self.owner]
         chosen = slot >= 0
-        packed = _packed(self.vectors[chosen].float().numpy(), self.weights[chosen].numpy(), self.diagonal)
-        out.index_copy_(0, slot[chosen], torch.from_numpy(packed).to(out.dtype))
+        vectors, weights = self.vectors[chosen], self.weights[chosen]
+        if out.is_cpu:
+            packed = torch.from_numpy(_packed(vectors.float().numpy(), weights.numpy(), self.diagonal))
+        else:
+            rows, columns, lengths = _triangle(vectors.shape[1], diagonal=self.diagonal)
+            packed = weights.unsqueeze(1) * vectors[:, rows] * lengths * vectors[:, columns]
+        out.index_copy_(0, slot[chosen], packed.to(out.dtype))
 
     def rows_at(self, owner: Int64[Tensor, " k"], ids: Int64[Tensor, " k"]) -> Tensor:  # noqa: ARG002
         """A packed triangle has no rows.
@@ -147,6 +162,14 @@ class Symmetric:
     @property
     def _size(self) -> int:
         return packed_size(self.vectors.shape[1], diagonal=self.diagonal)
+
+
+def _triangle(
+    side: int, *, diagonal: bool
+) -> tuple[Int64[Tensor, " size"], Int64[Tensor, " size"], Float64[Tensor, " size"]]:
+    """Row and column of every packed number, and what it is multiplied by."""
+    rows, columns = torch.triu_indices(side, side, offset=0 if diagonal else 1)
+    return rows, columns, torch.full(rows.shape, _ROOT, dtype=torch.float64).masked_fill_(rows == columns, 1.0)
 
 
 @compiled

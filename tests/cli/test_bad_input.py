@@ -83,7 +83,7 @@ def test_a_path_below_the_data_folder_is_not_missing(
         (("--set", "=3"), "is not of the form key=value"),
         (("--protocol", "papre"), "protocol 'papre' is not known; did you mean 'paper'?"),
         (("--rounds", "0"), "rounds = 0 is not allowed"),
-        (("--device", "cuda"), "--device cuda is not available: this release computes on cpu only"),
+        (("--device", "cuda"), "choose cpu, or cuda (cuda:1, ...) where there is one"),
         (
             ("--privacy", "clip:clip_norm=1,sampling.kind=fixed,sampling.size=500"),
             "larger than the population",

@@ -23,6 +23,7 @@ EALS = Method(
     reads="every user's whole purchase list",
     step=None,
     uploads_once=True,
+    host_work="least squares, for items and for users",
     item_block=HISTORY,
 )
 
@@ -38,6 +39,7 @@ VALS = Method(
     reads="every user's whole purchase list and whole list of examinations",
     step=None,
     uploads_once=True,
+    host_work="least squares, for items and for users",
     item_block=HISTORY,
 )
 

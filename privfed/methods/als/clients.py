@@ -5,6 +5,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from privfed.devices import on_host, placed
 from privfed.federation import Call, Message, PrivateHalves, PrivateState, Streams
 from privfed.methods.als.config import EALSConfig
 from privfed.methods.als.server import HISTORY
@@ -21,13 +22,13 @@ class ALSClients(PrivateHalves):
 
     def reveal(self, call: Call, message: Message) -> ClientUpdates:  # noqa: ARG002
         """The whole row: 1 for every purchase, -1 for every examination."""
-        mine = self.feedback.subset(call.clients.numpy())
+        mine = self.feedback.subset(on_host(call.clients))
         owner = np.concatenate([mine.purchased.owners, mine.examined.owners])
         items = np.concatenate([mine.purchased.items, mine.examined.items])
         marks = np.repeat(np.array([1, -1], np.float32), [len(mine.purchased), len(mine.examined)])
         order = np.lexsort((items, owner))
-        ids, values = torch.from_numpy(items[order]), torch.from_numpy(marks[order]).unsqueeze(1)
-        return ClientUpdates(call.clients, call.schema, [Rows(HISTORY, torch.from_numpy(owner[order]), ids, values)])
+        ids, values = placed(items[order]), placed(marks[order]).unsqueeze(1)
+        return ClientUpdates(call.clients, call.schema, [Rows(HISTORY, placed(owner[order]), ids, values)])
 
     def score(
         self,
@@ -37,7 +38,7 @@ class ALSClients(PrivateHalves):
         candidates: Int64[Tensor, "clients c"] | None,
     ) -> Float[Tensor, "clients c"]:
         """Inner products with the factors that minimise the user's own part of the objective, given the items'."""
-        items, mine = message.shared["items"], self.feedback.subset(clients.numpy())
-        users = self.config.objective(message.shared).users(items.double().numpy(), mine)
-        scores = torch.from_numpy(users).float() @ items.T
+        items, mine = message.shared["items"], self.feedback.subset(on_host(clients))
+        users = self.config.objective(message.shared).users(on_host(items.double()), mine)
+        scores = placed(users).float() @ items.T
         return scores if candidates is None else torch.gather(scores, 1, candidates)

@@ -12,6 +12,7 @@ from jaxtyping import Float64
 from pydantic import Field
 from torch import Tensor
 
+from privfed.devices import on_host
 from privfed.methods.client_data import ClientData
 from privfed.methods.method import MethodConfig
 from privfed.models.als import Feedback, Objective, popularity_weights
@@ -39,7 +40,7 @@ class EALSConfig(MethodConfig):
 
     def objective(self, weights: Mapping[str, Tensor]) -> Objective:
         """The objective under these weights: purchases only."""
-        missing = weights["missing"].double().numpy()
+        missing = on_host(weights["missing"].double())
         return Objective(missing, np.zeros_like(missing), 0.0, 0.0, (0.0, 0.0), self.reg)
 
 
@@ -71,6 +72,6 @@ class VALSConfig(EALSConfig):
 
     def objective(self, weights: Mapping[str, Tensor]) -> Objective:
         """The objective under these weights: purchases, examinations and the margins between them."""
-        missing, pairs = (weights[name].double().numpy() for name in ("missing", "pairs"))
+        missing, pairs = (on_host(weights[name].double()) for name in ("missing", "pairs"))
         margins = (self.gamma1, self.gamma2)
         return Objective(missing, pairs, self.examined_weight, self.examined_target, margins, self.reg)

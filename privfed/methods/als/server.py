@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from privfed.data import Histories
+from privfed.devices import on_host, placed
 from privfed.federation import PUBLIC, Federation, Message, Purpose, Streams
 from privfed.methods.als.config import EALSConfig
 from privfed.methods.method import Facts
@@ -36,9 +37,9 @@ class ALSServer:
             release = federation.ask_each("reveal", federation.draw(t), self.public(), self.schema)
             self._learn(revealed(release.uploads[HISTORY][:, :, 0], examines=self.config.examines))
         if len(self.feedback.purchased):
-            objective, items = self.config.objective(self.weights), self.items.double().numpy()
+            objective, items = self.config.objective(self.weights), on_host(self.items.double())
             users = objective.users(items, self.feedback)
-            self.items = torch.from_numpy(objective.items(users, items, self.feedback)).float()
+            self.items = placed(objective.items(users, items, self.feedback)).float()
 
     def public(self) -> Message:
         """The items' factors and weights, from which a device solves for its own; never the lists."""
@@ -50,20 +51,20 @@ class ALSServer:
         for name in _LISTS:
             lists = getattr(self.feedback, name)
             tensors |= {
-                f"{name}.offsets": torch.from_numpy(lists.indptr),
-                f"{name}.items": torch.from_numpy(lists.items),
+                f"{name}.offsets": placed(lists.indptr),
+                f"{name}.items": placed(lists.items),
             }
         return tensors
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Continue from `state()`."""
         self.items = state["items"]
-        offsets_and_items = ((state[f"{name}.offsets"].numpy(), state[f"{name}.items"].numpy()) for name in _LISTS)
+        offsets_and_items = ((on_host(state[f"{name}.offsets"]), on_host(state[f"{name}.items"])) for name in _LISTS)
         self._learn(Feedback(*(Histories(offsets, items, len(self.items)) for offsets, items in offsets_and_items)))
 
     def _learn(self, feedback: Feedback) -> None:
         self.feedback = feedback
-        self.weights = {name: torch.from_numpy(w).float() for name, w in self.config.weights(feedback).items()}
+        self.weights = {name: placed(w).float() for name, w in self.config.weights(feedback).items()}
 
 
 def revealed(rows: Float[Tensor, "clients items"], *, examines: bool) -> Feedback:
@@ -80,5 +81,5 @@ def revealed(rows: Float[Tensor, "clients items"], *, examines: bool) -> Feedbac
     half = torch.maximum(high, -low) / 2
     bought = (rows > half).nonzero()
     seen = (rows < -half).nonzero() if examines else bought[:0]
-    columns = (found.T.contiguous().numpy() for found in (bought, seen))
+    columns = (on_host(found.T.contiguous()) for found in (bought, seen))
     return Feedback(*(Histories.from_pairs(user, item, *rows.shape) for user, item in columns))

@@ -39,6 +39,7 @@ def _method(name: str, title: str, source: str, config: type[MethodConfig]) -> M
         integers=True,
         program=DFMRServer.program,
         chunk=_EVERYBODY,
+        host_work="every step on codes",
         item_block=None,
     )
 

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from jaxtyping import Float64, Int8, Int64
 from torch import Tensor
 
+from privfed.devices import on_host, placed
 from privfed.models.discrete import Grid, inverse_root
 
 NULL_SHARE = 1e-9
@@ -63,11 +63,11 @@ class Balance:
     @classmethod
     def received(cls, shared: Mapping[str, Tensor]) -> "Balance | None":
         """What a message brought; None where the settings have no balance."""
-        return cls(shared["balance"].numpy(), shared["centre"].numpy()) if "balance" in shared else None
+        return cls(on_host(shared["balance"]), on_host(shared["centre"])) if "balance" in shared else None
 
     def shared(self) -> dict[str, Tensor]:
         """As it is sent to everybody, and kept in a checkpoint."""
-        return {"balance": torch.from_numpy(self.matrix), "centre": torch.from_numpy(self.centre)}
+        return {"balance": placed(self.matrix), "centre": placed(self.centre)}
 
     def on(self, codes: Int8[np.ndarray, "n d"]) -> Int64[np.ndarray, "n d"]:
         """4 d^2 K alpha X of these codes."""

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float, Int8, Int32, Int64
 from torch import Tensor
 
+from privfed.devices import on_host, placed
 from privfed.federation import Call, FederationError, Message, PrivateHalves, PrivateState, Purpose, Streams
 from privfed.methods.client_data import ClientData
 from privfed.methods.dfmr.balance import Balance
@@ -70,12 +71,12 @@ class _Received:
 
     @classmethod
     def of(cls, packed: Tensor, d: int) -> "_Received":
-        items = unpack(packed.numpy(), d)
+        items = unpack(on_host(packed), d)
         return cls(items, items.sum(0, dtype=np.int64), products_of(items), np.zeros(len(items), np.int8))
 
     def replace(self, bit: int, packed: Tensor) -> None:
         """Take over one column."""
-        decided = np.unpackbits(packed.numpy(), count=len(self.items), bitorder="little").view(np.int8)
+        decided = np.unpackbits(on_host(packed), count=len(self.items), bitorder="little").view(np.int8)
         column = decided * np.int8(2) - np.int8(1)
         self.bit, self.change = bit, column - self.items[:, bit]
         self.items[:, bit] = column
@@ -93,9 +94,9 @@ class DFMRClients(PrivateHalves):
         self.weights = weights_of(self.grid, self.support)
         users = range(data.n_users)
         coins = streams.words(Purpose.INITIALISE, 0, 0, users, config.d)
-        self.private = PrivateState({_CODES: torch.from_numpy((coins & 1).astype(np.int8) * np.int8(2) - np.int8(1))})
+        self.private = PrivateState({_CODES: placed((coins & 1).astype(np.int8) * np.int8(2) - np.int8(1))})
         self._inertia = inertia(self.grid, self.support, np.arange(data.n_users))
-        self._codes = self.private.current[_CODES].numpy().copy()
+        self._codes = on_host(self.private.current[_CODES]).copy()
         self._scores = self._blank_scores()
         self._received: _Received | None = None
         self._shown: tuple[Tensor, _Received] | None = None
@@ -109,30 +110,28 @@ class DFMRClients(PrivateHalves):
         """
         if self._first_of(call):
             self._received = _Received.of(message.shared["codes"], self.config.d)
-            self._codes = self.private.current[_CODES].numpy().copy()
-        users = call.clients.numpy()
+            self._codes = on_host(self.private.current[_CODES]).copy()
+        users = on_host(call.clients)
         if "start" in message.personal:
-            self._codes[users] = message.personal["start"].numpy()
+            self._codes[users] = on_host(message.personal["start"])
             pair_scores(self.grid, self.support, users, self._codes, self._current.items, self._scores)
         else:
             self._codes[users] = self._updated(users, self._codes, self._current, self._scores, message)
-        codes = torch.from_numpy(self._codes[users])
+        codes = placed(self._codes[users])
         self.private.stage(call.clients, {_CODES: codes})
         return self._statistics(call, users, codes)
 
     def bit(self, call: Call, message: Message) -> ClientUpdates:
         """Answer for one bit of all items, after the column that was decided last."""
-        received, users = self._after(call, message), call.clients.numpy()
+        received, users = self._after(call, message), on_host(call.clients)
         values, pull = self._terms(users, received, int(message.config["bit"]))
-        rows = self._pattern(call.clients).with_values(ITEMS, torch.from_numpy(values).unsqueeze(1))
+        rows = self._pattern(call.clients).with_values(ITEMS, placed(values).unsqueeze(1))
         everybody = torch.arange(len(users))
-        return ClientUpdates(
-            call.clients, call.schema, [rows, Dense(PULL, everybody, torch.from_numpy(pull).unsqueeze(1))]
-        )
+        return ClientUpdates(call.clients, call.schema, [rows, Dense(PULL, everybody, placed(pull).unsqueeze(1))])
 
     def weigh(self, call: Call, message: Message) -> ClientUpdates:
         """The own share of the objective after the last column."""
-        received, users = self._after(call, message), call.clients.numpy()
+        received, users = self._after(call, message), on_host(call.clients)
         if self._chunk == 0:
             received.products = products_of(received.items)
         self._terms(users, received, 0)
@@ -146,17 +145,17 @@ class DFMRClients(PrivateHalves):
         candidates: Int64[Tensor, "clients c"] | None,
     ) -> Float[Tensor, "clients c"]:
         """U_u . V_i by counting bits that differ, after the device has brought its code up to date with V."""
-        packed = message.shared["codes"].numpy()
+        packed = on_host(message.shared["codes"])
         mine = self.ready_codes(clients, message)
-        scores = torch.from_numpy(hamming_scores(pack(mine), packed, self.config.d)).float()
+        scores = placed(hamming_scores(pack(mine), packed, self.config.d)).float()
         return scores if candidates is None else torch.gather(scores, 1, candidates)
 
     def ready_codes(self, clients: Int64[Tensor, " clients"], message: Message) -> Int8[np.ndarray, "clients d"]:
         """User codes with which devices recommend: the committed ones after one more update, to the items received."""
-        packed, users = message.shared["codes"], clients.numpy()
+        packed, users = message.shared["codes"], on_host(clients)
         if self._shown is None or not torch.equal(self._shown[0], packed):
             self._shown = packed.clone(), _Received.of(packed, self.config.d)
-        codes = self.private.current[_CODES].numpy()
+        codes = on_host(self.private.current[_CODES])
         return self._updated(users, codes, self._shown[1], self._blank_scores(), message)
 
     def discard(self) -> None:
@@ -223,29 +222,29 @@ class DFMRClients(PrivateHalves):
 
     def _statistics(self, call: Call, users: Int64[np.ndarray, "n"], codes: Int8[Tensor, "n d"]) -> ClientUpdates:
         everybody, ones = torch.arange(len(users)), torch.ones(len(users), dtype=torch.int64)
-        kappa = torch.from_numpy(self.weights.kappa[users])
+        kappa = placed(self.weights.kappa[users])
         makers: dict[str, Callable[[], Part]] = {
-            FIELD: lambda: Dense(FIELD, everybody, torch.from_numpy(field(self._codes, self.weights, users))),
+            FIELD: lambda: Dense(FIELD, everybody, placed(field(self._codes, self.weights, users))),
             COUPLING: lambda: CodeProducts(COUPLING, everybody, kappa, codes),
             CLIENTS: lambda: Dense(CLIENTS, everybody, ones.unsqueeze(1)),
             TOTALS: lambda: Dense(TOTALS, everybody, codes.long()),
             PRODUCTS: lambda: CodeProducts(PRODUCTS, everybody, ones, codes),
             LOSS: lambda: self._loss(users, self._current),
-            INERTIA: lambda: Dense(INERTIA, everybody, torch.from_numpy(self._inertia[users]).unsqueeze(1)),
+            INERTIA: lambda: Dense(INERTIA, everybody, placed(self._inertia[users]).unsqueeze(1)),
         }
         return ClientUpdates(call.clients, call.schema, [makers[name]() for name in call.schema])
 
     def _loss(self, users: Int64[np.ndarray, "n"], received: _Received) -> Dense:
         exact = objective(self.grid, self.support, users, self._codes, self._scores, received.products, received.totals)
         steps = np.floor(np.ldexp(exact, -loss_shift(self.grid))).astype(np.int64)
-        return Dense(LOSS, torch.arange(len(users)), torch.from_numpy(steps).unsqueeze(1))
+        return Dense(LOSS, torch.arange(len(users)), placed(steps).unsqueeze(1))
 
     def _pattern(self, clients: Int64[Tensor, " clients"]) -> RowPattern:
         """Rows of the called clients' supports, made once for as long as a chunk stays the same."""
         known = self._patterns.get(self._chunk)
         if known is None or not torch.equal(known[0], clients):
-            owner, entry = self.support.of_users(clients.numpy())
-            ids = torch.from_numpy(self.support.items[entry])
-            pattern = RowPattern(len(clients), self.grid.n_items, torch.from_numpy(owner), ids)
+            owner, entry = self.support.of_users(on_host(clients))
+            ids = placed(self.support.items[entry])
+            pattern = RowPattern(len(clients), self.grid.n_items, placed(owner), ids)
             known = self._patterns[self._chunk] = clients.clone(), pattern
         return known[1]

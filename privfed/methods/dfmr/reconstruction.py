@@ -8,10 +8,10 @@ and sweep over its bits until they stay; what examinations really add to a code 
 from typing import Literal
 
 import numpy as np
-import torch
 from jaxtyping import Int8, Int64
 
 from privfed.data import Histories
+from privfed.devices import on_host, placed
 from privfed.federation import Call, Message, Streams
 from privfed.methods.client_data import ClientData
 from privfed.methods.dfmr.clients import DFMRClients
@@ -49,12 +49,12 @@ def rebuild_codes(
     streams = Streams.from_seed(seed)
     alone = config.model_copy(update={"examinations": ()})
     devices = DFMRClients(alone, ClientData(purchases, purchases), streams)
-    who, codes = torch.from_numpy(users), _first_guess(start, config.d, public, purchases.subset(users), seed)
+    who, codes = placed(users), _first_guess(start, config.d, public, purchases.subset(users), seed)
     for sweep in range(sweeps):
-        message = Message(public.shared, {"start": torch.from_numpy(codes)})
+        message = Message(public.shared, {"start": placed(codes)})
         devices.update(Call(0, -1, "update", sweep, who, streams, {}), message)
         devices.commit()
-        former, codes = codes, devices.state()["codes"].numpy()[users]
+        former, codes = codes, on_host(devices.state()["codes"])[users]
         if np.array_equal(former, codes):
             break
     return codes
@@ -64,7 +64,7 @@ def _first_guess(start: Start, d: int, public: Message, purchases: Histories, se
     if start == "random codes":
         coins = np.random.default_rng(seed).integers(0, 2, (purchases.n_users, d), dtype=np.int8)
         return coins * np.int8(2) - np.int8(1)
-    items = unpack(public.shared["codes"].numpy(), d)
+    items = unpack(on_host(public.shared["codes"]), d)
     running = np.concatenate([np.zeros((1, d), np.int64), items[purchases.items].cumsum(0, dtype=np.int64)])
     own = (running[purchases.indptr[1:]] - running[purchases.indptr[:-1]]) * len(items)
     usual = items.sum(0, dtype=np.int64) * purchases.counts[:, None]

@@ -22,6 +22,7 @@ from jaxtyping import Float64, Int8, Int64
 from torch import Tensor
 
 from privfed.data import Histories
+from privfed.devices import on_host, placed
 from privfed.federation import PUBLIC, Cohort, Federation, Message, Purpose, Streams
 from privfed.methods.dfmr.balance import Balance, unit
 from privfed.methods.dfmr.config import DFMRConfig
@@ -99,7 +100,7 @@ class DFMRServer:
         cohort = federation.draw(t)
         message = self.public()
         if self._users is not None and not self.begun:
-            message = Message(message.shared, {"start": torch.from_numpy(self._users)})
+            message = Message(message.shared, {"start": placed(self._users)})
         sums = federation.ask("update", cohort, message, self.schema).sums
         self.begun = True
         self._remember_moments(sums)
@@ -111,13 +112,13 @@ class DFMRServer:
 
     def public(self) -> Message:
         """Packed item codes, and what balances user codes."""
-        codes = {"codes": torch.from_numpy(pack(self.items))}
+        codes = {"codes": placed(pack(self.items))}
         return Message(codes | self.balance.shared() if self.config.alpha else codes)
 
     def state(self) -> dict[str, Tensor]:
         """Item codes, packed, the balance of user codes, and what happened so far."""
         return {
-            "codes": torch.from_numpy(pack(self.items)),
+            "codes": placed(pack(self.items)),
             **{name: value.clone() for name, value in self.balance.shared().items()},
             "begun": torch.tensor(self.begun),
             "repeated": torch.tensor(self.repeated),
@@ -125,8 +126,8 @@ class DFMRServer:
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Continue from `state()`."""
-        self.items = unpack(state["codes"].numpy(), self.config.d)
-        self.balance = Balance(state["balance"].numpy().copy(), state["centre"].numpy().copy())
+        self.items = unpack(on_host(state["codes"]), self.config.d)
+        self.balance = Balance(on_host(state["balance"]).copy(), on_host(state["centre"]).copy())
         self.begun, self.repeated = bool(state["begun"]), int(state["repeated"])
 
     def program(self) -> Sequence[PlannedAsk]:
@@ -144,10 +145,10 @@ class DFMRServer:
         because clients hold codes that were given up; then inertia holds items back, and an item that too few send
         stays as it is, so that nothing can rise.
         """
-        coupling, totals = symmetric(sums[COUPLING].numpy(), self.config.d), sums[FIELD]
+        coupling, totals = symmetric(on_host(sums[COUPLING]), self.config.d), sums[FIELD]
         inertia = int(sums[INERTIA]) if again else 0
         balance, schema = self._item_balance(self.items), bit_schema(self.grid)
-        news = {"codes": torch.from_numpy(pack(self.items))} if again else {}
+        news = {"codes": placed(pack(self.items))} if again else {}
         decided = -1
         for bit in range(self.config.d):
             for block in self._blocks:
@@ -155,16 +156,16 @@ class DFMRServer:
                 release = federation.ask("bit", cohort, message, schema)
                 old = self.items[block, bit]
                 star = server_field(int(totals[bit]), int(release.sums[PULL]), coupling, self.items[block], bit)
-                star += release.sums[ITEMS][:, 0].numpy()[block] + inertia * old.astype(np.int64)
+                star += on_host(release.sums[ITEMS][:, 0])[block] + inertia * old.astype(np.int64)
                 if balance is not None:
                     star += balance[block, bit]
                 if again and ITEMS in release.opened:
-                    star[~release.opened[ITEMS].numpy()[block]] = 0
+                    star[~on_host(release.opened[ITEMS])[block]] = 0
                 self.items[block, bit] = np.where(star == 0, old, np.sign(star))
                 news, decided = self._column(bit), bit
 
     def _column(self, bit: int) -> dict[str, Tensor]:
-        return {"column": torch.from_numpy(np.packbits(self.items[:, bit] > 0, bitorder="little"))}
+        return {"column": placed(np.packbits(self.items[:, bit] > 0, bitorder="little"))}
 
     def _rose(
         self, federation: Federation, cohort: Cohort, sums: Mapping[str, Tensor], before: Int8[np.ndarray, "m d"]
@@ -185,8 +186,8 @@ class DFMRServer:
         if not self.config.alpha or not int(sums[CLIENTS]):
             return
         clients = int(sums[CLIENTS])
-        products = symmetric(sums[PRODUCTS].numpy(), self.config.d, clients)
-        self.balance = Balance.of(self.grid, self.config.alpha, sums[TOTALS].numpy(), products, clients)
+        products = symmetric(on_host(sums[PRODUCTS]), self.config.d, clients)
+        self.balance = Balance.of(self.grid, self.config.alpha, on_host(sums[TOTALS]), products, clients)
 
     def _item_balance(self, items: Int8[np.ndarray, "m d"]) -> Int64[np.ndarray, "m d"] | None:
         """4 d^2 K beta Y of item codes in whole numbers; None where beta is 0."""
@@ -207,7 +208,7 @@ def _first_codes(
         return (coins & 1).astype(np.int8) * np.int8(2) - np.int8(1), None
     feedback = Feedback.of(purchases)
     items = _START_SCALE * streams.normal(Purpose.INITIALISE, 0, 0, [PUBLIC], n_items * d).double().view(n_items, d)
-    factors: Float64[np.ndarray, "m d"] = items.numpy()
+    factors: Float64[np.ndarray, "m d"] = on_host(items)
     missing = popularity_weights(purchases.popularity(), _START_C0, _START_EXPONENT)
     objective = Objective(missing, np.zeros_like(missing), 0.0, 0.0, (0.0, 0.0), _START_REG)
     users = objective.users(factors, feedback)

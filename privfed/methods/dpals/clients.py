@@ -15,6 +15,7 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from privfed.data import Histories
+from privfed.devices import on_host
 from privfed.federation import Call, Message, PrivateHalves, PrivateState, Streams
 from privfed.methods.client_data import ClientData
 from privfed.methods.dpals.config import DPALSConfig
@@ -69,8 +70,8 @@ class DPALSClients(PrivateHalves):
 
     def _vectors(self, mine: OwnRows, message: Message) -> Float64[Tensor, "clients dim"]:
         """The vectors that fit the own items on the head."""
-        offsets = np.concatenate([[0], mine.counts.cumsum(0).numpy()])
-        lists = Histories(offsets, mine.items.numpy(), mine.n_items)
+        offsets = np.concatenate([[0], on_host(mine.counts.cumsum(0))])
+        lists = Histories(offsets, on_host(mine.items), mine.n_items)
         return self.config.objective.solve(message.shared[ITEMS].double(), lists)
 
     def _weights(self, mine: OwnRows, message: Message) -> Float64[Tensor, " k"]:

@@ -130,6 +130,7 @@ METHOD = Method(
     reads="sums of item-table and layer updates, over the cohort or over each tier of devices",
     program=FairServer.program,
     chunk=16,
+    host_work="local training",
     item_block=None,
     item_rows=item_rows,
     discloses=discloses,

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from privfed.devices import on_host, placed
 from privfed.federation import Call, Message, PrivateHalves, PrivateState, Purpose, Streams
 from privfed.methods.client_data import ClientData
 from privfed.methods.fair.config import FairConfig
@@ -41,7 +42,7 @@ class FairClients(PrivateHalves):
         self.config, self.model, self.n_items = config, config.model, data.n_items
         everybody = data.everybody
         tiers = Tiers.of(config, len(everybody.activity), data.n_items, everybody.activity)
-        self.tiering = tiers.hosting(torch.from_numpy(everybody.users))
+        self.tiering = tiers.hosting(placed(everybody.users))
         self.training = LocalTraining(config, data)
         names = self.model.tables
         rows = streams.normal(Purpose.INITIALISE, 0, 0, range(data.n_users), config.dim * len(names))
@@ -66,7 +67,7 @@ class FairClients(PrivateHalves):
         groups: dict[str, list[Group]] = {}
         for place in self._places(users, message):
             received = self._receive(place.level, message)
-            who = users[place.positions].numpy()
+            who = on_host(users[place.positions])
             # A round trains once, whichever ask that is: the same samples with and without an ask for tiers before it.
             words = call.streams.words(Purpose.SAMPLES, call.round, 0, who.tolist(), self.training.words_needed(who))
             outcome = self.training.train(who, received, layers, rows[place.positions], words)
@@ -185,7 +186,7 @@ class FairClients(PrivateHalves):
 
     def _samples(self, users: Int64[Tensor, " n"]) -> Int64[Tensor, " n"]:
         """The weight of every client where weights are samples."""
-        return torch.from_numpy(self.training.counts)[users].clamp(max=self.n_items)
+        return placed(self.training.counts)[users].clamp(max=self.n_items)
 
     def _one_hot(self, levels: Int64[Tensor, " n"]) -> Int64[Tensor, "n tiers"]:
         return (levels.unsqueeze(1) == torch.tensor(self.tiering.levels)).long()
@@ -201,7 +202,7 @@ class FairClients(PrivateHalves):
         if not isinstance(space, Factors):
             return entries
         stored = received.stored
-        start = torch.from_numpy(stored.values[stored.offset[t] : stored.offset[t + 1]]).view(space.shape)
+        start = placed(stored.values[stored.offset[t] : stored.offset[t + 1]]).view(space.shape)
         factors = outcome.factors[:, t]
         return Products(entries, start, factors, factors - received.factors[t])
 

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float, Int8, Int32, Int64
 from torch import Tensor
 
+from privfed.devices import here, on_host
 from privfed.models.subspaces import Columns, LowRank, Subspace, lift
 
 
@@ -100,19 +101,19 @@ class Hashed:
 
     def counts(self) -> Int64[Tensor, " size"]:
         """Elements in every slot."""
-        return _counts(self.subspace)
+        return _counts(self.subspace, here())
 
     def slots(self) -> Int32[np.ndarray, " elements"] | None:
         """Of the whole table, for a simulation; a device hashes what it needs when it needs it."""
         if self.subspace.level == 0:
             return None
-        slots: np.ndarray = self.subspace.slots(self._elements()).int().numpy()
+        slots: np.ndarray = on_host(self.subspace.slots(self._elements()).int())
         return slots
 
     def signs(self) -> Int8[np.ndarray, " elements"] | None:
         """Likewise."""
         signs = self.subspace.signs(self._elements())
-        return None if signs is None else signs.to(torch.int8).numpy()
+        return None if signs is None else on_host(signs.to(torch.int8))
 
     def _elements(self) -> Int64[Tensor, " elements"]:
         return torch.arange(self.subspace.rows * self.subspace.width)
@@ -241,7 +242,7 @@ class InTier:
     def counts(self) -> Int64[Tensor, " size"]:
         """Slots of the tier that take each value."""
         if self.tier.level == 0:
-            return _counts(self.subspace)
+            return _counts(self.subspace, here())
         return torch.full((self.size,), self.tier.size // self.subspace.size)
 
 
@@ -256,5 +257,5 @@ def from_block(block: Float[Tensor, "*batch rows dim"], tier: Subspace) -> Float
 
 
 @lru_cache(maxsize=32)
-def _counts(subspace: Subspace) -> Int64[Tensor, " size"]:
-    return subspace.counts()
+def _counts(subspace: Subspace, device: torch.device) -> Int64[Tensor, " size"]:
+    return subspace.counts(device)

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
+from privfed.devices import placed
 from privfed.methods.fair.config import DEEPEST, FairConfig
 from privfed.methods.fair.memory import working_bytes
 from privfed.methods.fair.spaces import Factors, FirstColumns, Hashed, TableSpace
@@ -84,7 +85,7 @@ class Tiers:
                 f"would keep {largest} values, but training numbers at most {MOST_SLOTS}: use a smaller dim or a "
                 f"scheme without 1x"
             )
-        of_user = torch.from_numpy(capacities.levels) if known else None
+        of_user = placed(capacities.levels) if known else None
         return cls(config, n_items, n_users, levels, members, subspaces, spaces, of_user)
 
     def hosting(self, users: Int64[Tensor, " hosted"]) -> "Tiers":

@@ -13,6 +13,7 @@ from jaxtyping import Float, Int32, Int64, UInt32
 from torch import Tensor
 
 from privfed.data import Histories
+from privfed.devices import on_host, placed
 from privfed.methods.client_data import ClientData
 from privfed.methods.fair import kernel
 from privfed.methods.fair.config import FairConfig
@@ -129,13 +130,13 @@ class LocalTraining:
         reduced = {name: space.reduce(tables[name]) for name, space in spaces.items()}
         sizes = [space.size for space in spaces.values()]
         slots, signs = self._layout(tuple(spaces.values()))
-        values = torch.cat([stored for stored, _ in reduced.values()]).numpy()
+        values = torch.cat([stored for stored, _ in reduced.values()])
         factors = [factor for _, factor in reduced.values() if factor is not None]
         dim = self.config.dim
         return Received(
-            kernel.Stored(values, np.cumsum([0, *sizes]), slots, signs),
+            kernel.Stored(on_host(values), np.cumsum([0, *sizes]), slots, signs),
             np.array([space.kept for space in spaces.values()]),
-            torch.stack(factors) if factors else torch.empty(len(spaces), 0, dim, dtype=torch.from_numpy(values).dtype),
+            torch.stack(factors) if factors else torch.empty(len(spaces), 0, dim, dtype=values.dtype),
         )
 
     def _layout(self, spaces: tuple[TableSpace, ...]) -> tuple[np.ndarray, np.ndarray]:
@@ -166,7 +167,7 @@ class LocalTraining:
         """
         n, dtype = len(users), received.stored.values.dtype
         factors = received.factors.flatten()
-        dense = torch.cat([rows.flatten(1), layers.expand(n, -1), factors.expand(n, -1)], 1).contiguous().numpy()
+        dense = on_host(torch.cat([rows.flatten(1), layers.expand(n, -1), factors.expand(n, -1)], 1).contiguous())
         net, stored = network(self.config, received.kept, factored=bool(received.factors.numel())), received.stored
         counts = self.counts[users]
         room = slots_needed(self.config, np.diff(stored.offset), received.kept, counts, self.n_items)
@@ -185,7 +186,7 @@ class LocalTraining:
         kernel.train(net, layout(net), known, stored, trained, scratch)
         tables, numbers = len(received.kept), self.model.size
         sizes = [tables * net.dim, numbers, dense.shape[1] - tables * net.dim - numbers]
-        own, shared, rest = torch.split(torch.from_numpy(dense), sizes, 1)
+        own, shared, rest = torch.split(placed(dense), sizes, 1)
         changes = {name: _change(stored, trained, t) for t, name in enumerate(self.model.tables)}
         own, rest = own.reshape(n, tables, net.dim), rest.reshape(n, *received.factors.shape)
         return Outcome(changes, own, shared, rest)
@@ -286,7 +287,7 @@ def _change(stored: kernel.Stored, trained: kernel.Trained, table: int) -> Chang
     kernel.count_changes(stored, trained, table, counts)
     slots, values = np.empty(counts.sum(), np.int32), np.empty(counts.sum(), stored.values.dtype)
     kernel.take_changes(stored, trained, table, slots, values)
-    return Change(torch.from_numpy(counts), torch.from_numpy(slots), torch.from_numpy(values))
+    return Change(placed(counts), placed(slots), placed(values))
 
 
 def _stacked(arrays: Sequence[np.ndarray | None], dtype: type) -> np.ndarray:

@@ -17,6 +17,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from privfed.devices import on_host, placed
+
 _COLUMNS, _ROWS = 8192, 256
 """Coordinates that are cut to bfloat16 together, and users whose products are taken together."""
 
@@ -50,8 +52,7 @@ def cosines(
     if precision == "bfloat16":
         own = torch.linalg.vector_norm(updates, dim=1).double().square_()
         return _of_tables(_coarse_gram(updates), own, (updates @ base).double(), base)
-    flat = updates.numpy()
-    gram = torch.from_numpy(flat @ flat.T)
+    gram = _gram(updates)
     return _of_tables(gram, gram.diagonal().double(), (updates @ base).double(), base)
 
 
@@ -86,7 +87,7 @@ def sketched_cosines(
         draw: source of the signs; who can foretell them can make two unlike uploads look alike.
     """
     n, size = updates.shape
-    signs = torch.from_numpy(draw.integers(0, 2, size, dtype=np.int8)).float().mul_(2).sub_(1)
+    signs = placed(draw.integers(0, 2, size, dtype=np.int8)).float().mul_(2).sub_(1)
     folded, own, with_base = updates.new_zeros(n, width), torch.empty(n), torch.empty(n)
     for some in (slice(first, first + _CACHED) for first in range(0, n, _CACHED)):
         tables = updates[some]
@@ -94,9 +95,15 @@ def sketched_cosines(
         torch.mv(tables, base, out=with_base[some])
         for columns, weight in zip(torch.split(tables, width, 1), torch.split(signs, width), strict=True):
             folded[some, : columns.shape[1]].addcmul_(columns, weight)
-    flat = folded.numpy()
-    gram = torch.from_numpy(flat @ flat.T)
-    return _of_tables(gram, own.double().square_(), with_base.double(), base)
+    return _of_tables(_gram(folded), own.double().square_(), with_base.double(), base)
+
+
+def _gram(rows: Float[Tensor, "n width"]) -> Float[Tensor, "n n"]:
+    """Inner products of all pairs; numpy sees that they are symmetric, which halves the work of the processor."""
+    if not rows.is_cpu:
+        return rows @ rows.T
+    flat = on_host(rows)
+    return placed(flat @ flat.T)
 
 
 def _of_tables(

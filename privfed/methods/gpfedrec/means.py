@@ -66,7 +66,7 @@ def neighbour_means(
     """Mean of the tables base + updates[j] over every neighbourhood j, and the mean of these means.
 
     Sums are kept in float64, so a table that came and went leaves nothing behind, whatever its size; exact up to
-    rounding. Where neighbourhoods share little, the plain product is used.
+    rounding. Where neighbourhoods share little, or off the processor, the plain product is used.
 
     Args:
         near: neighbourhoods, none of them empty.
@@ -78,8 +78,8 @@ def neighbour_means(
     Returns:
         The mean over the neighbourhoods.
     """
-    chain, mean = Chain.of(near), torch.empty_like(base)
-    if len(chain.tables) > _WORTH_A_CHAIN * near.numel():
+    chain, mean = Chain.of(near) if near.is_cpu else None, torch.empty_like(base)
+    if chain is None or len(chain.tables) > _WORTH_A_CHAIN * near.numel():
         weights = near / near.sum(1, keepdim=True)
         for columns in (slice(first, first + _AT_ONCE) for first in range(0, len(base), _AT_ONCE)):
             means = torch.addmm(base[columns], weights, updates[:, columns])

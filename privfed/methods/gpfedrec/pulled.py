@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from privfed.updates import Block, Dense, UpdateError
+from privfed.updates import Block, Dense, UpdateError, tile_size
 
 _CACHED = 2
 
@@ -90,8 +90,8 @@ class PulledTables:
         """Write tables where they go; straight into `out` where it takes all of them in order."""
         slot = slots[: len(self.targets)]
         if len(slot) == len(out) and torch.equal(slot, self.owner):
-            for some in self._tiles():
-                self._table(some, out[some])
+            for some, mine in self._tiles():
+                self._table(some, mine, out[some])
             return
         for some, tables in self._tables():
             keep = slot[some] >= 0
@@ -116,24 +116,28 @@ class PulledTables:
         slot = slots[: len(self.targets)]
         out[slot[slot >= 0]] = True
 
-    def _tiles(self) -> Iterator[slice]:
-        for first in range(0, len(self.targets), _CACHED):
-            yield slice(first, min(first + _CACHED, len(self.targets)))
+    def _tiles(self) -> Iterator[tuple[slice, slice]]:
+        """A few clients at a time, and which trained rows are theirs."""
+        clients, step = len(self.targets), _CACHED if self.places.is_cpu else tile_size()
+        firsts = torch.arange(0, clients + step, step).clamp_(max=clients)
+        ends = torch.searchsorted(self.places, firsts * len(self.base)).tolist()
+        for first, *mine in zip(range(0, clients, step), ends[:-1], ends[1:], strict=True):
+            yield slice(first, min(first + step, clients)), slice(*mine)
 
     def _tables(self) -> Iterator[tuple[slice, Float[Tensor, "some items dim"]]]:
         """All tables, a few at a time, in a buffer that is used again."""
-        buffer = self.base.new_empty(_CACHED, *self.base.shape)
-        for some in self._tiles():
-            yield some, self._table(some, buffer[: some.stop - some.start])
+        buffer = self.base.new_empty(0)
+        for some, mine in self._tiles():
+            if not len(buffer):
+                buffer = self.base.new_empty(some.stop, *self.base.shape)
+            yield some, self._table(some, mine, buffer[: some.stop - some.start])
 
-    def _table(self, some: slice, out: Float[Tensor, "some items dim"]) -> Float[Tensor, "some items dim"]:
-        """The tables of clients `some`, written to `out`."""
+    def _table(self, some: slice, mine: slice, out: Float[Tensor, "some items dim"]) -> Float[Tensor, "some items dim"]:
+        """The tables of clients `some`, whose trained rows are `mine`, written to `out`."""
         torch.sub(self.targets[some], self.base, out=out)
         for factor in (self.share, *self._factors):
             out.mul_(factor[some].view(-1, 1, 1))
         items = len(self.base)
-        ends = torch.searchsorted(self.places, torch.tensor([some.start * items, some.stop * items])).tolist()
-        mine = slice(*ends)
         out.flatten(0, 1).index_copy_(0, self.places[mine] - some.start * items, self.values[mine])
         return out
 

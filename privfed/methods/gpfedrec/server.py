@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from privfed.devices import placed
 from privfed.federation import SERVER, Federation, Individual, Message, Purpose, Streams
 from privfed.methods.gpfedrec.config import GPFedRecConfig
 from privfed.methods.gpfedrec.graph import cosines, neighbourhoods, scores, sketched_cosines, thinned
@@ -89,6 +90,6 @@ class GPFedRecServer:
             if c.thinning == "nearest":
                 rank = scores(cosine, c.graph)
             else:
-                rank = torch.from_numpy(draw.random(near.shape, dtype=np.float32))
+                rank = placed(draw.random(near.shape, dtype=np.float32))
             near = thinned(near, c.max_neighbours, rank)
         self.near, self.participants = near, release.pseudonyms

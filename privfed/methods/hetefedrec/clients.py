@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from privfed.devices import on_host, placed
 from privfed.federation import Call, Message, PrivateHalves, PrivateState, Purpose, Streams
 from privfed.methods.client_data import ClientData
 from privfed.methods.hetefedrec.config import HeteFedRecConfig
@@ -33,7 +34,7 @@ class HeteFedRecClients(PrivateHalves):
     def __init__(self, config: HeteFedRecConfig, data: ClientData, streams: Streams) -> None:
         self.config, self.data, self.layout = config, data, Layout.of(config)
         everybody = data.everybody
-        self.group = torch.from_numpy(assign_groups(config, everybody.activity, streams, everybody.users))
+        self.group = placed(assign_groups(config, everybody.activity, streams, everybody.users))
         self.model = torch.tensor(self.layout.of_group)[self.group]
         self._sends = torch.isin(self.group, torch.tensor(self.layout.sending, dtype=torch.int64))
         self._streams = streams
@@ -126,4 +127,4 @@ class HeteFedRecClients(PrivateHalves):
         def words(users: Sequence[int], count: int) -> np.ndarray:
             return streams.words(Purpose.SAMPLES, round, ask, users, count)
 
-        return draw_distinct(self.data.positives, self.data.excluded, self.config.negatives, clients.numpy(), words)
+        return draw_distinct(self.data.positives, self.data.excluded, self.config.negatives, on_host(clients), words)

@@ -12,9 +12,10 @@ parameters enter, so it costs no privacy.
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
+
+from privfed.devices import placed
 
 _SHORTEST = 1e-12
 
@@ -35,4 +36,4 @@ def distillation_gradients(tables: Sequence[Float[Tensor, "k _"]]) -> list[Tenso
 def distilled_items(seed: Sequence[int], round: int, step: int, n_items: int, count: int) -> Int64[Tensor, " k"]:
     """The items of one step, drawn anew from the server's seed and the step's address; all where there are fewer."""
     rng = np.random.default_rng([*seed, round, step])
-    return torch.from_numpy(rng.choice(n_items, min(count, n_items), replace=False))
+    return placed(rng.choice(n_items, min(count, n_items), replace=False))

@@ -7,6 +7,7 @@ other two look at no data.
 import numpy as np
 from jaxtyping import Int64
 
+from privfed.devices import on_host
 from privfed.federation import Purpose, Streams
 from privfed.methods.hetefedrec.config import HeteFedRecConfig
 
@@ -33,7 +34,7 @@ def assign_groups(
     if config.groups == "activity":
         return np.searchsorted(_thresholds(config, counts, edges), counts[users], side="right").astype(np.int64)
     if config.groups == "capacity":
-        drawn = streams.uniform(Purpose.INITIALISE, 0, _CAPACITY_ASK, range(len(users)), 1)[:, 0].numpy()
+        drawn = on_host(streams.uniform(Purpose.INITIALISE, 0, _CAPACITY_ASK, range(len(users)), 1)[:, 0])
         return np.searchsorted(edges, drawn, side="right").astype(np.int64)
     order = np.random.default_rng(config.group_seed).permutation(len(counts))[users]
     return np.searchsorted(edges * len(counts), order, side="right").astype(np.int64)

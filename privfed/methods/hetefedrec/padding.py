@@ -13,8 +13,9 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
+from privfed.devices import on_host
 from privfed.methods.hetefedrec.sampling import DistinctSamples
-from privfed.updates import TILE, padded, tiles
+from privfed.updates import TILE, padded, tile_size, tiles
 
 _RATIO = 1.25
 _ROWS_PER_TILE = 16384
@@ -53,9 +54,9 @@ def ladder(most: int) -> Int64[Tensor, " rungs"]:
 
 
 def clients_per_tile(width: int) -> int:
-    """How many clients of a width train together: a power of two, at most `TILE`."""
-    fits = max(_ROWS_PER_TILE // width, 1)
-    return min(TILE, 1 << (fits.bit_length() - 1))
+    """How many clients of a width train together: a power of two, at most `tile_size()`."""
+    fits = max(_ROWS_PER_TILE * tile_size() // (TILE * width), 1)
+    return min(tile_size(), 1 << (fits.bit_length() - 1))
 
 
 def sample_tiles(samples: DistinctSamples, model: Int64[Tensor, " n"], n_items: int) -> Iterator[tuple[int, Tile]]:
@@ -64,7 +65,7 @@ def sample_tiles(samples: DistinctSamples, model: Int64[Tensor, " n"], n_items: 
     rung = torch.searchsorted(rungs, samples.counts)
     start = samples.counts.cumsum(0) - samples.counts
     key = torch.where(samples.counts > 0, model * len(rungs) + rung, -1)
-    for kind in np.unique(key[key >= 0].numpy()).tolist():
+    for kind in np.unique(on_host(key[key >= 0])).tolist():
         which, width = kind // len(rungs), int(rungs[kind % len(rungs)])
         members, per_tile = (key == kind).nonzero().squeeze(1), clients_per_tile(width)
         column = torch.arange(width)

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float, Int64, UInt32
 from torch import Tensor
 
 from privfed.data import Histories
+from privfed.devices import placed
 
 Words = Callable[[Sequence[int], int], UInt32[np.ndarray, "users count"]]
 """(users, count) -> that many words of each user; more words begin with the same ones."""
@@ -62,7 +62,7 @@ def draw_distinct(
     owner, items = np.divmod(at, n_items)
     labels = positive.reshape(-1)[at].astype(np.float32)
     counts = chosen.sum(1)
-    return DistinctSamples(*(torch.from_numpy(x) for x in (counts, owner, items, labels)))
+    return DistinctSamples(*(placed(x) for x in (counts, owner, items, labels)))
 
 
 def _distinct(

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from privfed.devices import on_host, placed
 from privfed.federation import Message
 from privfed.methods.client_data import ClientData
 from privfed.methods.hetefedrec.layout import Layout
@@ -129,7 +130,7 @@ class Scorer:
     ) -> Tensor:
         items = table.transpose(1, 2)
         if self.layout.config.base == "lightgcn":
-            positive = torch.from_numpy(self.data.positives.mask(users.numpy())).float()
+            positive = placed(self.data.positives.mask(on_host(users))).float()
             if self.layout.config.propagation == "centre":
                 vectors = gather(vectors, items, edges(positive))
             else:

@@ -31,6 +31,7 @@ METHOD = Method(
     uploads_once=True,
     program=PrivateGramServer.program,
     chunk=256,
+    host_work="the estimate of the weights from the released sums",
     item_block=None,
 )
 

@@ -12,6 +12,7 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from privfed.data.item_features import item_features
+from privfed.devices import on_host, placed
 from privfed.federation import SERVER, Cohort, Federation, Message, NoisySums, Purpose, Streams
 from privfed.methods.method import Facts, PlannedAsk
 from privfed.methods.popular_head import HEAD, ORDER, POPULARITY, PopularHead, unit_block
@@ -171,8 +172,8 @@ class PrivateGramServer:
         release = federation.ask("gram", cohort, self._relation(), schema)
         codes, scale = _codes(head.items), self.config.year_scale
         evidence = Evidence(
-            gram=unpacked(release.sums[GRAM], side, diagonal=not short).numpy(),
-            popularity=head.popularity.numpy(),
+            gram=on_host(unpacked(release.sums[GRAM], side, diagonal=not short)),
+            popularity=on_host(head.popularity),
             clients=cohort.expected,
             deviation=self._deviation(schema[GRAM]),
             content=None if self.features is None else Content.of(self.features, codes, scale),
@@ -180,7 +181,7 @@ class PrivateGramServer:
             most=self.config.rank,
         )
         recipe = self._recipe(evidence, short=short)
-        self.tensors[WEIGHTS] = torch.from_numpy(evidence.weights(recipe)).float()
+        self.tensors[WEIGHTS] = placed(evidence.weights(recipe)).float()
         if self.config.beyond_head == "content":
             self._reach(evidence, recipe, head, popularity)
 
@@ -198,7 +199,7 @@ class PrivateGramServer:
         """Noise distributed as that of the release; it need not be secret, as the release is none."""
         side, diagonal = len(evidence.gram), evidence.diagonal
         unit = np.random.default_rng(self._seed).normal(size=packed_size(side, diagonal=diagonal))
-        noise: np.ndarray = unpacked(torch.from_numpy(unit * evidence.deviation), side, diagonal=diagonal).numpy()
+        noise: np.ndarray = on_host(unpacked(placed(unit * evidence.deviation), side, diagonal=diagonal))
         return noise
 
     def _reach(
@@ -212,7 +213,7 @@ class PrivateGramServer:
         least = float(head.popularity.min())
         shares = popularity[beyond].clamp(_FLOOR, max(least, _FLOOR)) / head.popularity.sum()
         scale = _damped(shares, self.tensors[SHARES].double(), self.constants.damping)
-        weights = torch.from_numpy(evidence.reaching(recipe, across)) * _CONTENT_ALONE / scale.unsqueeze(1)
+        weights = placed(evidence.reaching(recipe, across)) * _CONTENT_ALONE / scale.unsqueeze(1)
         self.tensors |= {BEYOND: beyond, BEYOND_SHARES: shares.float(), BEYOND_WEIGHTS: weights.float()}
 
 
@@ -230,7 +231,7 @@ def _nothing_beyond(side: int) -> dict[str, Tensor]:
 
 
 def _codes(items: Int64[Tensor, " k"]) -> Int64[np.ndarray, " k"]:
-    codes: np.ndarray = items.numpy()
+    codes: np.ndarray = on_host(items)
     return codes
 
 

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from privfed.data import Histories
+from privfed.devices import placed
 from privfed.federation import Federation, Message
 from privfed.methods.als.server import revealed
 from privfed.updates import Block, Schema
@@ -61,5 +62,5 @@ class CollectingServer(ABC):
 
 def shares(lists: Histories) -> Float[Tensor, " items"]:
     """How many users have each item, as a share of the most popular one's."""
-    counts = torch.from_numpy(lists.popularity()).float()
+    counts = placed(lists.popularity()).float()
     return counts / counts.max().clamp(min=1)

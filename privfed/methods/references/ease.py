@@ -13,6 +13,7 @@ from torch import Tensor
 
 from privfed.data import Histories
 from privfed.data.item_features import ItemFeatures, item_features
+from privfed.devices import placed
 from privfed.federation import Streams
 from privfed.methods.method import Facts, Method, MethodConfig
 from privfed.methods.references.collecting import HISTORY, POPULARITY, CollectingServer
@@ -63,7 +64,7 @@ class EASEServer(CollectingServer):
         most = np.argsort(-lists.popularity(), kind="stable")[: self.config.learned(lists.n_items)]
         head = np.sort(most)
         weights = item_weights(lists, head, self.config.regularisation, self.tags)
-        return {"weights": weights.float(), "head": torch.from_numpy(head)}
+        return {"weights": weights.float(), "head": placed(head)}
 
 
 def tags(features: ItemFeatures | None) -> Float64[np.ndarray, "tags items"]:
@@ -111,5 +112,6 @@ METHOD = Method(
     reads="every user's whole interaction list",
     step=None,
     uploads_once=True,
+    host_work="the Gram matrix of the sparse lists",
     item_block=HISTORY,
 )

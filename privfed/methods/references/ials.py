@@ -13,6 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from privfed.data import Histories
+from privfed.devices import on_host, placed
 from privfed.federation import PUBLIC, Federation, Purpose, Streams
 from privfed.methods.client_data import ClientData
 from privfed.methods.method import Facts, Method, MethodConfig
@@ -61,8 +62,8 @@ class IALSServer(CollectingServer):
         """Collect every list in round 0; one pass over users and items."""
         if t == 0:
             lists = self.collect(federation, t)
-            self.lists = {_OFFSETS: torch.from_numpy(lists.indptr), _ITEMS: torch.from_numpy(lists.items)}
-        offsets, items = (self.lists[name].numpy() for name in (_OFFSETS, _ITEMS))
+            self.lists = {_OFFSETS: placed(lists.indptr), _ITEMS: placed(lists.items)}
+        offsets, items = (on_host(self.lists[name]) for name in (_OFFSETS, _ITEMS))
         self.learn(Histories(offsets, items, len(self.tensors["items"])))
 
     def fit(self, lists: Histories) -> dict[str, Tensor]:
@@ -91,8 +92,8 @@ class IALSClients(RevealingClients):
     def predict(self, mine: OwnRows, model: Mapping[str, Tensor]) -> Float[Tensor, "clients items"]:
         """Inner products with the factors that minimise the user's own part of the objective, given the items'."""
         items = model["items"]
-        offsets = np.concatenate([[0], mine.counts.cumsum(0).numpy()])
-        users = self.config.objective.solve(items.double(), Histories(offsets, mine.items.numpy(), mine.n_items))
+        offsets = np.concatenate([[0], on_host(mine.counts.cumsum(0))])
+        users = self.config.objective.solve(items.double(), Histories(offsets, on_host(mine.items), mine.n_items))
         return or_popular(users.float() @ items.T, model[POPULARITY])
 
 

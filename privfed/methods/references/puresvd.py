@@ -8,6 +8,7 @@ from pydantic import Field
 from torch import Tensor
 
 from privfed.data import Histories
+from privfed.devices import placed
 from privfed.federation import Streams
 from privfed.methods.method import Facts, Method, MethodConfig
 from privfed.methods.references.collecting import HISTORY, POPULARITY, CollectingServer
@@ -31,7 +32,7 @@ class PureSVDServer(CollectingServer):
 
     def fit(self, lists: Histories) -> dict[str, Tensor]:
         """The singular vectors of the lists."""
-        return {"items": torch.from_numpy(item_factors(lists, self.config.dim)).float()}
+        return {"items": placed(item_factors(lists, self.config.dim)).float()}
 
 
 class PureSVDClients(RevealingClients):
@@ -55,5 +56,6 @@ METHOD = Method(
     reads="every user's whole interaction list",
     step=None,
     uploads_once=True,
+    host_work="the decomposition of the sparse matrix",
     item_block=HISTORY,
 )

@@ -16,9 +16,8 @@ from privfed.methods.torch_method.anatomy import Anatomy
 from privfed.methods.torch_method.lanes import lane_batches
 from privfed.methods.torch_method.recipe import Recipe, TorchConfig, public_words
 from privfed.models.samples import NegativeSampler, Samples, TouchedRows, touched_rows
-from privfed.updates import TILE, ClientUpdates, Dense, Part, Rows, add_rows_, padded
+from privfed.updates import ClientUpdates, Dense, Part, Rows, add_rows_, padded, tile_size
 
-_NO_ROWS = TouchedRows(*(torch.empty(0, dtype=torch.int64) for _ in range(3)))
 _ITEMS_AT_ONCE = 2048
 """Items of each client that are scored together: bounds what a module may keep in memory at once."""
 
@@ -60,7 +59,7 @@ class TorchClients(PrivateHalves):
         samples, clients = draw_samples(self.sampler, call), len(call.clients)
         received = self._received(message, None, clients)
         new = self.private.of(call.clients) | {name: value.clone() for name, value in received.items()}
-        rows = touched_rows(samples, self.n_items) if self._row_shapes else _NO_ROWS
+        rows = touched_rows(samples, self.n_items) if self._row_shapes else _no_rows()
         start = {name: _flat(message.shared[name]).index_select(0, rows.ids) for name in self._row_shapes}
         tables = {name: table.clone() for name, table in start.items()}
         self._descend_(samples, call.clients, rows, new, tables)
@@ -118,7 +117,7 @@ class TorchClients(PrivateHalves):
         parameters |= self.private.of(clients) if updates is None else self.private.staged(clients)
         scores = torch.empty(candidates.shape)
         with torch.no_grad():
-            for some in torch.split(torch.arange(len(clients)), TILE):
+            for some in torch.split(torch.arange(len(clients)), tile_size()):
                 own = {name: values[some] for name, values in parameters.items()}
                 for columns in torch.split(torch.arange(candidates.shape[1]), _ITEMS_AT_ONCE):
                     items = candidates[some][:, columns]
@@ -149,3 +148,7 @@ class TorchClients(PrivateHalves):
 
 def _flat(table: Tensor) -> Float[Tensor, "items width"]:
     return table.reshape(len(table), -1)
+
+
+def _no_rows() -> TouchedRows:
+    return TouchedRows(*(torch.empty(0, dtype=torch.int64) for _ in range(3)))

@@ -15,6 +15,7 @@ from jaxtyping import UInt32
 from pydantic import Field
 from torch import Tensor, nn
 
+from privfed.devices import HOST, computing_on, here
 from privfed.federation import PUBLIC, Purpose, Streams
 from privfed.methods.method import MethodConfig
 from privfed.methods.server_optimiser import Kind
@@ -62,12 +63,12 @@ class Recipe:
     per_user_start: bool
 
     def build(self, config: TorchConfig, n_items: int, words: UInt32[np.ndarray, "two"]) -> nn.Module:
-        """The module, initialised by torch's generator seeded with two random words; global state is restored.
+        """The module, initialised by the processor's generator seeded with two random words; global state is restored.
 
         Raises:
             TorchMethodError: the factory fails or returns something else.
         """
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), computing_on(HOST):
             torch.default_generator.manual_seed(int(words[0]) << 32 | int(words[1]))
             try:
                 module = self.module(config, n_items)
@@ -75,7 +76,7 @@ class Recipe:
                 raise self.refusal(f"building its module for {n_items} items failed: {first_line(error)}") from error
         if not isinstance(module, nn.Module):
             raise self.refusal(f"module(config, n_items) returned a {type(module).__name__}; return a torch.nn.Module")
-        return module
+        return module.to(here())
 
     def rates(self, config: TorchConfig, n_items: int, names: list[str]) -> dict[str, float]:
         """The learning rate of every parameter: that of its longest prefix in `learning_rates`, else `config.lr`.

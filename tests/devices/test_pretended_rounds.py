@@ -1,0 +1,264 @@
+"""Every method on a device that is not the processor: the same numbers, under the same plans, and few round trips."""
+
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from privfed.audit.attacking import attack_run
+from privfed.data import SyntheticSpec, generate
+from privfed.experiment import Experiment, ExperimentConfig, RunResult, TapConfig
+from privfed.methods import TorchConfig, methods, torch_method
+from privfed.privacy import PrivacyPlan
+
+PLANS = {
+    "none": "none",
+    "central": "central-gaussian:clip_norm=1,noise_multiplier=1",
+    "laplace": "local-laplace:clip_norm=1,epsilon0=1",
+    "secure": "secure-sum:clip_norm=1",
+    "shared": "shared-sum:clip_norm=1",
+    "distributed": "distributed-gaussian:clip_norm=1,noise_multiplier=1,n_min_honest=10",
+}
+FEWER = {"private-autoencoder": {"steps": 5}}
+SPINE = ("fedmf", "pfedrec", "fedncf", "gpfedrec", "fedvae", "feddae")
+INDIVIDUAL = {"gpfedrec", "multvae", "eals", "vals", "puresvd", "ials", "ease"}
+"""Methods whose server needs single uploads."""
+INTEGERS = {"dfmr", "dcf", "lightfr"}
+"""Methods of whole numbers, whose sums do not fit a ring of 32 bits."""
+
+
+def run(
+    split: Any, method: dict[str, Any], plan: str, device: str, wire: Any = "exact"
+) -> tuple[Experiment, RunResult]:
+    """One round; every upload of a few users is tapped."""
+    config = ExperimentConfig(
+        method=method,
+        privacy=PrivacyPlan.parse(plan),
+        rounds=1,
+        device=device,
+        wire=wire,
+        taps=TapConfig(users=5, places=("raw", "wire", "sum", "model")),
+    )
+    experiment = Experiment(config, split)
+    return experiment, experiment.run()
+
+
+def tensors(experiment: Experiment) -> dict[str, torch.Tensor]:
+    """All public and private state."""
+    state = {f"server/{name}": value for name, value in experiment.server.state().items()}
+    return state | {f"clients/{name}": value for name, value in experiment.clients.state().items()}
+
+
+@pytest.fixture
+def same_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles as on the processor and linear heads step by step, so that kernels see the same shapes on both."""
+    tiles = import_module("privfed.updates.tiles")
+    monkeypatch.setattr(tiles, "ACCELERATED_TILE", tiles.TILE)
+    monkeypatch.setattr("privfed.methods.linear_clients.compiled_for", lambda table: False)
+
+
+def assert_as_on_the_processor(
+    pretended: Callable, split: Any, method: dict[str, Any], plan: str, wire: Any = "exact"
+) -> None:
+    """Parameters, private state, metrics and taps, all to the bit."""
+    here, known = run(split, method, plan, "cpu", wire)
+    with pretended():
+        there, found = run(split, method, plan, "pretend", wire)
+        state = {name: value.cpu() for name, value in tensors(there).items()}
+    expected = tensors(here)
+    assert state.keys() == expected.keys()
+    unlike = [name for name, value in state.items() if not torch.equal(value, expected[name])]
+    assert not unlike
+    assert [(m.slug, m.value) for m in found.test.metrics] == [(m.slug, m.value) for m in known.test.metrics]
+    for one, other in zip(found.transcript.observations, known.transcript.observations, strict=True):
+        assert all(torch.equal(values, other.tensors[name]) for name, values in one.tensors.items())
+
+
+def runs(method: str, plan: str) -> bool:
+    """Whether the method runs behind the plan."""
+    if method in INTEGERS:
+        return plan in {"none", "shared"}
+    return method not in INDIVIDUAL or plan in {"none", "laplace"}
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("method", SPINE)
+@pytest.mark.usefixtures("same_tiles")
+def test_equals_the_processor(pretended: Callable, few_users: Any, method: str, plan: str) -> None:
+    if not runs(method, plan):
+        pytest.skip("the method does not run behind the plan")
+    assert_as_on_the_processor(pretended, few_users, {"name": method}, PLANS[plan])
+
+
+@pytest.mark.parametrize("method", [name for name in methods() if name not in SPINE])
+@pytest.mark.usefixtures("same_tiles")
+def test_every_other_method_equals_the_processor(pretended: Callable, few_users: Any, method: str) -> None:
+    assert_as_on_the_processor(pretended, few_users, {"name": method, **FEWER.get(method, {})}, PLANS["none"])
+
+
+@pytest.mark.parametrize(
+    ("method", "plan"),
+    [
+        ("hetefedrec", "central"),
+        ("hetefedrec", "shared"),
+        ("fair", "secure"),
+        ("fair", "laplace"),
+        ("private-gram", "central"),
+        ("private-gram", "shared"),
+        ("dpals", "secure"),
+        ("popularity", "laplace"),
+    ],
+)
+@pytest.mark.usefixtures("same_tiles")
+def test_protected_uploads_of_other_kinds(pretended: Callable, few_users: Any, method: str, plan: str) -> None:
+    assert_as_on_the_processor(pretended, few_users, {"name": method}, PLANS[plan])
+
+
+@pytest.mark.parametrize("method", ["pfedrec", "fedncf"])
+@pytest.mark.usefixtures("same_tiles")
+def test_noisy_steps(pretended: Callable, few_users: Any, method: str) -> None:
+    plan = "interaction-dpsgd:clip_norm=1,noise_multiplier=1"
+    assert_as_on_the_processor(pretended, few_users, {"name": method}, plan)
+
+
+SETTINGS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "sketched graph": ("gpfedrec", {"sketch": 64}, "none"),
+    "released graph": ("gpfedrec", {"graph": "distance", "max_neighbours": 5}, "none"),
+    "ragged personal rows": ("feddae", {"local_encoder": "full"}, "none"),
+    "deep encoder, three steps": ("fedvae", {"hidden": [20, 10], "local_steps": 3}, "none"),
+    "held blocks": ("hetefedrec", {}, "secure-sum:clip_norm=1,blocks=held"),
+    "held blocks of tiers": ("fair", {}, "secure-sum:clip_norm=1,blocks=held"),
+    "whole numbers in a wide ring": ("dfmr", {}, "secure-sum:clip_norm=1,bits=64"),
+    "drawn covers": ("dfmr", {}, "shared-sum:cover.kind=randomised_response,cover.epsilon=2"),
+    "members by their own coins": ("pfedrec", {}, PLANS["central"] + ",sampling.kind=poisson,sampling.rate=0.5"),
+}
+
+
+@pytest.mark.parametrize("case", SETTINGS)
+@pytest.mark.usefixtures("same_tiles")
+def test_other_ways_through_the_code(pretended: Callable, few_users: Any, case: str) -> None:
+    method, settings, plan = SETTINGS[case]
+    assert_as_on_the_processor(pretended, few_users, {"name": method, **settings}, plan)
+
+
+@pytest.mark.parametrize("wire", ["law", "protocol"])
+@pytest.mark.usefixtures("same_tiles")
+def test_wires(pretended: Callable, few_users: Any, wire: str) -> None:
+    plan = "distributed-gaussian:clip_norm=1,noise_multiplier=1,n_min_honest=10"
+    assert_as_on_the_processor(pretended, few_users, {"name": "fedvae"}, plan, wire=wire)
+
+
+class Bilinear(nn.Module):
+    """A module with a private vector, a table read by row, one number per item, and a buffer."""
+
+    def __init__(self, n_items: int) -> None:
+        super().__init__()
+        self.user = nn.Parameter(0.1 * torch.randn(6))
+        self.items = nn.Embedding(n_items, 6)
+        self.bias = nn.Parameter(torch.zeros(n_items))
+        self.register_buffer("tone", torch.randn(6))
+
+    def forward(self, items: torch.Tensor) -> torch.Tensor:
+        """Logits of items."""
+        return self.items(items) @ (self.user * self.tone) + self.bias[items]
+
+
+@pytest.mark.usefixtures("same_tiles")
+def test_a_module_of_ones_own(pretended: Callable, few_users: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = torch_method(
+        name="bilinear",
+        title="a test",
+        source="nobody",
+        config=TorchConfig,
+        module=lambda config, n_items: Bilinear(n_items),
+        private=["user"],
+        per_user_start=True,
+    )
+    monkeypatch.setattr("privfed.experiment.method", lambda name: mine)
+    assert_as_on_the_processor(pretended, few_users, {"name": "bilinear"}, PLANS["laplace"])
+
+
+@pytest.mark.parametrize("method", ["fedncf", "gpfedrec", "hetefedrec"])
+def test_larger_tiles_change_rounding_only(pretended: Callable, small_split: Any, method: str) -> None:
+    here, _ = run(small_split, {"name": method}, PLANS["none"], "cpu")
+    with pretended():
+        there, _ = run(small_split, {"name": method}, PLANS["none"], "pretend")
+        state = {name: value.cpu() for name, value in tensors(there).items()}
+    for name, value in tensors(here).items():
+        torch.testing.assert_close(state[name], value, rtol=1e-4, atol=1e-5)
+
+
+def trips(pretended: Callable, users: int, method: str, plan: str) -> dict[str, int]:
+    """How often the host waits or copies in the second round of so many users, who fit one chunk."""
+    spec = SyntheticSpec(
+        name="synthetic-trips", n_users=users, n_items=200, mean_per_user=12, least_per_user=5, rank=4, seed=1
+    )
+    counts = []
+    with pretended() as device:
+        config = ExperimentConfig(
+            method={"name": method},
+            privacy=PrivacyPlan.parse(PLANS[plan]),
+            rounds=2,
+            device="pretend",
+            taps=TapConfig(places=()),
+        )
+        experiment = Experiment.on(config, generate(spec))
+        experiment.run(parts=(), progress=lambda t, _: counts.append(device.counts.copy()))
+    return {kind: counts[1][kind] - counts[0][kind] for kind in ("waits", "to_host", "to_device")}
+
+
+@pytest.mark.parametrize("plan", ["none", "secure"])
+@pytest.mark.parametrize("method", [*SPINE, "dfmr"])
+def test_round_trips_do_not_grow_with_clients(pretended: Callable, method: str, plan: str) -> None:
+    if not runs(method, plan):
+        pytest.skip("the method does not run behind the plan")
+    few, many = (trips(pretended, users, method, plan) for users in (30, 120))
+    assert few == many
+
+
+def test_a_resumed_run_is_the_unbroken_one(pretended: Callable, few_users: Any, tmp_path: Path) -> None:
+    config = ExperimentConfig(
+        method={"name": "feddae"},
+        privacy=PrivacyPlan.parse(PLANS["central"]),
+        rounds=3,
+        checkpoint_every=1,
+        device="pretend",
+        taps=TapConfig(users=5),
+    )
+    with pretended():
+        whole = Experiment(config, few_users)
+        whole.run()
+
+        def stop(t: int, evaluated: object) -> None:
+            del evaluated
+            if t == 1:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            Experiment(config, few_users).run(tmp_path, progress=stop)
+        resumed = Experiment(config, few_users)
+        resumed.run(tmp_path, resume=True)
+        state = {name: value.cpu() for name, value in tensors(resumed).items()}
+        assert all(torch.equal(state[name], value.cpu()) for name, value in tensors(whole).items())
+        shown = whole.recommend(2, 3)
+        on_host = whole.on_host()
+    assert torch.equal(on_host.recommend(2, 3), shown)
+    assert all(torch.equal(value, state[name]) for name, value in tensors(on_host).items())
+
+
+def test_a_run_of_a_device_is_attacked_on_the_processor(pretended: Callable, few_users: Any, tmp_path: Path) -> None:
+    config = ExperimentConfig(
+        method={"name": "pfedrec"}, rounds=2, device="pretend", taps=TapConfig(users=5, coins=0.3)
+    )
+    with pretended():
+        Experiment(config, few_users).run(tmp_path)
+    known_config, known_folder = config.model_copy(update={"device": "cpu"}), tmp_path / "cpu"
+    known_folder.mkdir()
+    Experiment(known_config, few_users).run(known_folder)
+    found, known = attack_run(tmp_path, config, few_users), attack_run(known_folder, known_config, few_users)
+    assert found.rows
+    assert [row.auc for row in found.rows] == [row.auc for row in known.rows]
