@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from privfed.privacy.secure import DistributedGaussian, SecureSum, noise_code
-from privfed.privacy.share_code import CLIP_SLACK, integer_code
+from privfed.privacy.secure import DistributedGaussian, SecureSum, fixed_code, noise_code
+from privfed.privacy.share_code import integer_code
 from privfed.updates import ClientUpdates, Schema, share_of
 from secure_agg.encoding import FixedPoint, Ring
 from secure_agg.noise import DistributedMechanism
@@ -49,9 +49,8 @@ class RingCode:
         self._fixed: FixedPoint | None = None
         if self.coordinates and isinstance(protection, DistributedGaussian):
             self.mechanism = noise_code(protection, self.coordinates, most, share)
-        elif self.coordinates:
-            bound = self._clip_norm * (1 + CLIP_SLACK)
-            self._fixed = FixedPoint.for_sum(self.ring, bound=bound, clients=most)
+        elif self.coordinates and isinstance(protection, SecureSum):
+            self._fixed = fixed_code(protection, most, share)
         self._codes = {name: integer_code(self.ring, name, schema[name], most) for name in self.integer}
 
     @property
@@ -78,7 +77,7 @@ class RingCode:
             if self.mechanism is not None:
                 words = self.ring.lift(self.mechanism.encode(flat[None] / excess, key)[0])
             elif self._fixed is not None:
-                words = self._fixed.encode(flat / excess)
+                words = self._fixed.encode(flat / excess, key)
             pieces.insert(0, words)
         return np.concatenate(pieces) if len(pieces) > 1 else pieces[0]
 

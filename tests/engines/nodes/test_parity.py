@@ -20,6 +20,8 @@ MASKED = [
     pytest.param("feddae", SECURE, {"popularity_prior": True}, id="feddae-two-asks"),
     pytest.param("hetefedrec", SHARES, {}, id="hetefedrec-shares"),
     pytest.param("fair", SECURE, {}, id="fair"),
+    pytest.param("feddae", SECURE + ",bits=20,rounding=stochastic", {}, id="feddae-20-bits"),
+    pytest.param("hetefedrec", SHARES + ",bits=19", {}, id="hetefedrec-shares-19-bits"),
     pytest.param("private-gram", SHARES, {}, id="private-gram"),
     pytest.param("dfmr", "secure-sum:clip_norm=1.0,bits=64", {"d": 4}, id="dfmr"),
 ]
