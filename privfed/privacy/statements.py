@@ -12,6 +12,7 @@ from privfed.privacy.gaussian import CentralGaussian, LocalGaussian
 from privfed.privacy.interaction import InteractionDPSGD
 from privfed.privacy.plan import PrivacyPlan
 from privfed.privacy.protections import LocalLaplace
+from privfed.privacy.quantising import UploadCode
 from privfed.privacy.secure import DistributedGaussian, SecureSum, SharedSum, fixed_code, fixed_point_error
 from secure_agg.errors import HeadroomError
 
@@ -37,7 +38,7 @@ def statements_for(
     else:
         said = _guaranteed(plan, account, composition)
         said += _limits(plan, account, composition, population)
-    return [*said, *_always(plan, seeded=seeded)]
+    return [*said, *_rounded(plan), *_always(plan, seeded=seeded)]
 
 
 def assumptions_for(plan: PrivacyPlan, account: Account) -> list[str]:
@@ -283,6 +284,22 @@ def _limits(plan: PrivacyPlan, account: Account, composition: Composition, popul
         unit = "The unit is a user's whole contribution. " if plan.protection.unit == "user" else ""
         said.append(f"{unit}What a user learns from the model, and what the user shows to others, is not covered.")
     return said
+
+
+def _rounded(plan: PrivacyPlan) -> list[str]:
+    """What rounding single uploads does."""
+    if plan.upload_bits is None:
+        return []
+    after = (
+        "saves bytes and hides nothing"
+        if plan.protection.noise is None and plan.protection.unbounded_reason is not None
+        else "comes after the noise, so it neither adds to what is guaranteed nor takes from it"
+    )
+    return [
+        f"Every number of an upload is rounded at random to {plan.upload_bits} bits, in steps of its block's own "
+        f"largest value over {UploadCode(plan.upload_bits).levels}: it errs by less than a step, with mean zero and a "
+        f"variance of at most a quarter of a squared step. Rounding {after}; the step shows that largest value."
+    ]
 
 
 def _always(plan: PrivacyPlan, *, seeded: bool) -> list[str]:
