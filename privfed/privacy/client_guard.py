@@ -170,7 +170,7 @@ class ClientGuard:
             positions: of these clients in the call.
         """
         users = call.clients[positions].tolist()
-        keys = self._streams.words(Purpose.SHARE, call.round, call.ask, users, KEY_WORDS)
+        keys = self._streams.words(Purpose.SHARE, call.round, call.ask, users, KEY_WORDS if code.takes_coins else 0)
         return [code.encode(uploads, place, keys[place].tobytes()) for place in range(len(users))]
 
     def upload_bytes(self, updates: ClientUpdates) -> int:

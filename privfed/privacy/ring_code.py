@@ -17,7 +17,7 @@ from torch import Tensor
 from privfed.privacy.secure import DistributedGaussian, SecureSum, fixed_code, noise_code
 from privfed.privacy.share_code import integer_code
 from privfed.updates import ClientUpdates, Schema, share_of
-from secure_agg.encoding import FixedPoint, Ring
+from secure_agg.encoding import FixedPoint, Ring, Rounding
 from secure_agg.noise import DistributedMechanism
 from secure_agg.prg import Words
 
@@ -54,6 +54,12 @@ class RingCode:
         self._codes = {name: integer_code(self.ring, name, schema[name], most) for name in self.integer}
 
     @property
+    def takes_coins(self) -> bool:
+        """Whether words follow from a client's own coins too: shares of noise, and stochastic rounding."""
+        stochastic = self._fixed is not None and self._fixed.rounding is Rounding.STOCHASTIC
+        return self.mechanism is not None or stochastic
+
+    @property
     def length(self) -> int:
         """Words of one upload."""
         return self.coordinates + sum(self.schema[name].size for name in self.integer)
@@ -68,7 +74,7 @@ class RingCode:
         return found
 
     def encode(self, uploads: Mapping[str, Tensor], position: int, key: bytes) -> Words:
-        """Words `[length]` of one client of dense uploads `[n, *shape]`; `key` seeds its rounding and noise."""
+        """Words `[length]` of one client of dense uploads `[n, *shape]`; `key` seeds what coins it takes."""
         pieces = [code.encode(uploads[name][position].numpy().reshape(-1)) for name, code in self._codes.items()]
         if self.coordinates:
             flat = torch.cat([uploads[n][position].reshape(-1) * self.schema[n].weight for n in self.real]).numpy()
