@@ -103,11 +103,15 @@ class AdditiveShare:
     def words(self) -> Words:
         """The share as ring words of `shape`, made from the seed at every access where the payload is one."""
         if isinstance(self.payload, bytes):
-            return random_words(math.prod(self.shape), self.ring.dtype, self.payload).reshape(self.shape)
+            made = random_words(math.prod(self.shape), self.ring.dtype, self.payload)
+            return self.ring.reduce_(made).reshape(self.shape)
         return self.payload
 
     def encode(self) -> bytes:
-        """The share as bytes: a header of 32, then 8 for each axis, then 32 of seed or the words; all little-endian."""
+        """The share as bytes: a header of 32, then 8 for each axis, then 32 of seed or the packed words.
+
+        All is little-endian; of every word as many bits travel as the ring has.
+        """
         seed = self.payload if isinstance(self.payload, bytes) else None
         header = _HEADER.pack(
             _MAGIC,
@@ -121,15 +125,15 @@ class AdditiveShare:
             self.tag.to_bytes(_TAG_BYTES, "little"),
         )
         axes = struct.pack(f"<{len(self.shape)}Q", *self.shape)
-        return header + axes + (self.words.tobytes() if seed is None else seed)
+        return header + axes + (self.ring.pack(self.words).tobytes() if seed is None else seed)
 
     @classmethod
     def decode(cls, data: bytes, *, ring: Ring, shape: tuple[int, ...]) -> "AdditiveShare":
         """The share that `encode` wrote, if it is of the ring and shape that the receiver expects.
 
         The receiver says what it expects, and the message is compared with that, never believed: nothing is allocated
-        because a message claims a size. Words are a read-only view of `data`. That nobody altered the bytes on their
-        way is for the channel to prove: a flipped bit of the words makes other words.
+        because a message claims a size. Words are read-only, a view of `data` where they fill machine words. That
+        nobody altered the bytes on their way is for the channel to prove: a flipped bit of the words makes other words.
 
         Args:
             data: one whole message.
@@ -155,33 +159,37 @@ class AdditiveShare:
                 "were expected, so drop it"
             )
         start = _HEADER.size + 8 * rank
-        expected = start + (_SEED_BYTES if follows == _SEED_FOLLOWS else math.prod(shape) * bits // 8)
+        count = math.prod(shape)
+        expected = start + (_SEED_BYTES if follows == _SEED_FOLLOWS else ring.packed_bytes(count))
         if len(data) != expected:
             raise MalformedMessage(f"a share of {len(data)} bytes was given; {expected} were expected, so drop it")
         claimed = struct.unpack_from(f"<{rank}Q", data, _HEADER.size)
         if claimed != shape:
             raise MalformedMessage(f"a share of shape {claimed} was given; {shape} was expected, so drop it")
-        payload = data[start:] if follows == _SEED_FOLLOWS else np.ndarray(shape, ring.dtype, data, start)
+        payload: bytes | Words = data[start:]
+        if follows == _WORDS_FOLLOW:
+            payload = ring.unpack(memoryview(data)[start:], count).reshape(shape)
         try:
             return cls(ring, shape, party, parties, contributors, int.from_bytes(tag, "little"), payload)
         except ShareError as refused:
             raise MalformedMessage(str(refused)) from refused
 
 
-def split(words: Words, parties: int, key: bytes | None = None) -> tuple[AdditiveShare, ...]:
+def split(words: Words, parties: int, key: bytes | None = None, ring: Ring | None = None) -> tuple[AdditiveShare, ...]:
     """One client's words as one share for each aggregator, in the order of their numbers.
 
     Args:
-        words: an array of a ring of 16, 32 or 64 bits, of up to 8 axes.
+        words: an array of ring words, of up to 8 axes.
         parties: how many aggregators, 2 or more.
         key: `None` draws seeds and tag from `secrets`; 32 bytes, used for nothing else, make the split a simulation
             that can be repeated and that hides nothing from whoever knows the key.
+        ring: of the words; None takes them as filling machine words.
 
     Raises:
         ShareError: fewer than 2 parties or more than 65535, or more than 8 axes.
         ConfigurationError: the words are of no ring, or the key is not 32 bytes long.
     """
-    ring = Ring(8 * words.dtype.itemsize)
+    ring = ring or Ring(8 * words.dtype.itemsize)
     ring.accept(words)
     _accept_parties(parties)
     needed = _TAG_BYTES + _SEED_BYTES * (parties - 1)
@@ -190,7 +198,7 @@ def split(words: Words, parties: int, key: bytes | None = None) -> tuple[Additiv
     seeds = [drawn[start : start + _SEED_BYTES] for start in range(_TAG_BYTES, needed, _SEED_BYTES)]
     remainder: Words = words.flatten()
     add_streams(remainder, plus=[], minus=seeds)
-    payloads: list[Words | bytes] = [remainder.reshape(words.shape), *seeds]
+    payloads: list[Words | bytes] = [ring.reduce_(remainder).reshape(words.shape), *seeds]
     return tuple(AdditiveShare(ring, words.shape, party, parties, 1, tag, own) for party, own in enumerate(payloads))
 
 
@@ -225,6 +233,7 @@ def add(shares: Iterable[AdditiveShare]) -> AdditiveShare:
         else:
             np.add(total, share.payload.reshape(-1), out=total)
     add_streams(total, plus=seeds)
+    first.ring.reduce_(total)
     tag = sum(tags) % _TAG_MODULUS
     return AdditiveShare(
         first.ring, first.shape, first.party, first.parties, contributors, tag, total.reshape(first.shape)

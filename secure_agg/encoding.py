@@ -1,9 +1,12 @@
 """Real and whole numbers as words of a ring, with proof that their sum cannot wrap.
 
-A masked or shared vector lives in the ring of integers modulo 2^b, which is what unsigned numpy arrays of b bits
-compute by wrapping around. A whole number v is written as v mod 2^b and read back as the centred residue in
-[-2^(b-1), 2^(b-1)). Adding words adds the numbers exactly as long as the true sum stays inside that interval, so
-every code here proves at set-up that
+A masked or shared vector lives in the ring of integers modulo 2^b. Unsigned machine words of w >= b bits compute in
+it by wrapping around, because 2^b divides 2^w: the lowest b bits of a sum are the sum of the lowest b bits. So words
+are added and masked whole, and b bits of each travel (`secure_agg.packing`). For the same reason the lowest b bits of a
+mask that is uniform over machine words are uniform modulo 2^b, and hide a word of the ring just as well.
+
+A whole number v is written as v mod 2^b and read back as the centred residue in [-2^(b-1), 2^(b-1)). Adding words adds
+the numbers exactly as long as the true sum stays inside that interval, so every code here proves at set-up that
 
     clients * ceil(bound * scale) + tail < 2^(b-1)
 
@@ -27,10 +30,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secure_agg.errors import ConfigurationError, HeadroomError
+from secure_agg.packing import Bytes, pack, packed_bytes, unpack, word_dtype
 from secure_agg.prg import Words, random_words
 
-RING_BITS = (16, 32, 64)
-"""Sizes of ring that unsigned numpy arrays compute in."""
+FEWEST_BITS, MOST_BITS = 2, 64
+"""Widths of rings: one bit would hold no positive number, and machine words end at 64."""
 
 CHUNK = 1 << 16
 """Values encoded at a time: the working arrays stay in cache, and their memory does not grow with the vector."""
@@ -44,8 +48,11 @@ _LARGEST_BOUND = Fraction(2**900)
 class Ring:
     """The integers modulo 2^bits, one element per word of an unsigned numpy array.
 
+    Arrays that a ring, its codes and protocols hand out hold words below 2^bits. Of those they are given, bits above
+    have no meaning.
+
     Attributes:
-        bits: 16, 32 or 64.
+        bits: 2 to 64. It is public and follows from the plan alone, never from data.
 
     Raises:
         ConfigurationError: another number of bits.
@@ -54,13 +61,15 @@ class Ring:
     bits: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.bits, int) or self.bits not in RING_BITS:
-            raise ConfigurationError(f"a ring of {self.bits!r} bits was asked for; give the int 16, 32 or 64")
+        if type(self.bits) is not int or not FEWEST_BITS <= self.bits <= MOST_BITS:
+            raise ConfigurationError(
+                f"a ring of {self.bits!r} bits was asked for; give an int from {FEWEST_BITS} to {MOST_BITS}"
+            )
 
     @property
     def dtype(self) -> np.dtype[np.unsignedinteger[Any]]:
-        """The unsigned little-endian dtype whose arithmetic is this ring's."""
-        return np.dtype(f"<u{self.bits // 8}")
+        """The unsigned little-endian dtype whose lowest bits compute in this ring."""
+        return word_dtype(self.bits)
 
     @property
     def modulus(self) -> int:
@@ -72,9 +81,41 @@ class Ring:
         """2^(bits-1): centred residues lie in [-half, half)."""
         return 1 << (self.bits - 1)
 
+    @property
+    def whole(self) -> bool:
+        """Whether its words fill machine words."""
+        return self.bits == 8 * self.dtype.itemsize
+
     def zeros(self, shape: int | tuple[int, ...]) -> Words:
         """Words that are all 0."""
         return np.zeros(shape, self.dtype)
+
+    def reduce_(self, words: Words) -> Words:
+        """The words modulo 2^bits, in place; nothing to do where they fill machine words."""
+        if not self.whole:
+            np.bitwise_and(words, self.dtype.type(self.modulus - 1), out=words)
+        return words
+
+    def packed_bytes(self, count: int) -> int:
+        """Bytes in which `count` words travel: `count` times `bits` bits, rounded up once."""
+        return packed_bytes(count, self.bits)
+
+    def pack(self, words: Words) -> Bytes:
+        """The words as they travel, `bits` bits each; the memory of `words` where they fill machine words.
+
+        Raises:
+            ConfigurationError: the words are of another ring.
+        """
+        self.accept(words)
+        return pack(words, self.bits)
+
+    def unpack(self, data: bytes | memoryview, count: int) -> Words:
+        """The `count` words that `pack` wrote; a read-only view of `data` where they fill machine words.
+
+        Raises:
+            MalformedMessage: another number of bytes, or bits set after the last word.
+        """
+        return unpack(data, self.bits, count)
 
     def accept(self, words: Words) -> None:
         """Return quietly when `words` is an array of this ring's dtype.
@@ -113,7 +154,7 @@ class Ring:
                     f"vectors of shapes {total.shape} and {vector.shape} cannot be added; give all of one shape"
                 )
             np.add(total, vector, out=total)
-        return total
+        return self.reduce_(total)
 
     def lift(self, integers: NDArray[np.integer[Any]]) -> Words:
         """Whole numbers as words: v becomes v mod 2^bits.
@@ -134,18 +175,32 @@ class Ring:
                 f"values from {least} to {largest} were given; a ring of {self.bits} bits holds "
                 f"{-self.half} to {self.half - 1}, so take more bits or smaller values"
             )
-        return integers.astype(self.dtype)
+        return self.reduce_(integers.astype(self.dtype))
 
     def centred(self, words: Words) -> NDArray[np.int64]:
         """The centred residues in [-half, half): each word read as two's complement, in the same shape.
 
-        Words of 64 bits are the same memory read as signed; narrower ones are widened into a new array.
+        Words of 64 bits are the same memory read as signed; others are widened into a new array.
+
+        Raises:
+            ConfigurationError: the words are of another ring.
+        """
+        return self.signed(words).astype(np.int64, copy=False)
+
+    def signed(self, words: Words) -> NDArray[np.signedinteger[Any]]:
+        """As `centred`, in the machine's width; the same memory where words fill machine words.
 
         Raises:
             ConfigurationError: the words are of another ring.
         """
         self.accept(words)
-        return _signed(words).astype(np.int64, copy=False)
+        if self.whole:
+            return _signed(words)
+        # The highest bit of the ring goes to the machine word's sign, which the shift back copies downwards.
+        spare = self.dtype.type(8 * words.itemsize - self.bits)
+        risen = _signed(np.left_shift(words, spare))
+        risen >>= risen.dtype.type(spare)
+        return risen
 
 
 def needed_bits(*, clients: int, bound: float, scale: float = 1, tail: int = 0) -> int:
@@ -176,7 +231,7 @@ def require_headroom(ring: Ring, *, clients: int, bound: float, scale: float = 1
     """
     needed = needed_bits(clients=clients, bound=bound, scale=scale, tail=tail)
     if needed > ring.bits:
-        wider = next((f"a ring of {bits} bits, " for bits in RING_BITS if bits >= needed), "")
+        wider = f"a ring of {needed} bits, " if needed <= MOST_BITS else ""
         raise HeadroomError(
             f"the sum of {clients} clients within {bound} at {scale} steps per unit and noise within {tail} steps "
             f"needs {needed} bits and the ring has {ring.bits}, {needed - ring.bits} too few; "
@@ -371,7 +426,7 @@ class FixedPoint:
             else:
                 np.rint(steps, out=steps)
             signed[start : start + CHUNK] = steps
-        return words
+        return self.ring.reduce_(words)
 
     def decode(self, words: Words, clients: int | None = None) -> NDArray[np.float64]:
         """The sum of the added vectors, in the same shape, within `error_bound` and the noise.
@@ -385,14 +440,14 @@ class FixedPoint:
             ConfigurationError: the words are of another ring, or `clients` is below 1.
             HeadroomError: `clients` is above the code's.
         """
-        self.ring.accept(words)
+        residues = self.ring.signed(words)
         if clients is not None and _whole("clients", clients, least=1) > self.clients:
             raise HeadroomError(
                 f"{clients} clients were added and the code has room for {self.clients}, so the sum may have wrapped "
                 "around; build the code for as many clients as can take part"
             )
         total: NDArray[np.float64] = np.empty(words.shape)
-        np.multiply(_signed(words), self.resolution, out=total, dtype=np.float64)
+        np.multiply(residues, self.resolution, out=total, dtype=np.float64)
         return total
 
     def _refuse_outside(self, values: NDArray[np.floating[Any]]) -> None:

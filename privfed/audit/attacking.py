@@ -421,8 +421,7 @@ def _on_sums(blocks: ItemBlocks) -> tuple[Attack | SingletonRows, ...]:
 
 def _bare(experiment: Experiment) -> bool:
     """Whether what leaves a device is what its training gave."""
-    protection = experiment.config.privacy.protection
-    return protection.clip is None and protection.noise is None
+    return experiment.config.privacy.bare
 
 
 def _as_raw(on_wire: Found) -> tuple[list[AttackRow], list[EmpiricalRow]]:

@@ -41,8 +41,8 @@ def run(
             metavar="WORDS",
             help="The privacy plan in words: none, clip, published-noise, local-laplace, local-gaussian, "
             "interaction-dpsgd, central-gaussian, secure-sum, shared-sum or distributed-gaussian, then a colon and its "
-            "fields between commas, as in the example below; delta, sampling.kind, sampling.rate and sampling.size "
-            "may stand there too.",
+            "fields between commas, as in the example below; delta, upload_bits, sampling.kind, sampling.rate and "
+            "sampling.size may stand there too.",
             show_default="none",
         ),
     ] = None,

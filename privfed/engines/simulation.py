@@ -242,13 +242,14 @@ class Simulation:
             for name, b in schema.items()
         }
         noise, within = self.plan.protection.noise, 0
-        at_once = noise is not None and self.wire == "law" and (noise.law, noise.coordinates) == ("gaussian", "all")
+        normal = noise is not None and (noise.law, noise.coordinates) == ("gaussian", "all")
+        at_once = normal and self.wire == "law" and self.plan.upload_bits is None
         for call, own, updates, inside in self._chunks(step, ask, cohort, message, schema):
             within += inside
             started = time.perf_counter()
             if code is not None:
                 code.accepts(updates)
-            if noise is not None and not at_once:
+            if self.client_guard.rewrites and not at_once:
                 started += self._add_noisy(sums, updates, call, own)
             else:
                 if self.plan.protection.release == "individual":
@@ -268,7 +269,7 @@ class Simulation:
         return sums
 
     def _add_noisy(self, sums: Mapping[str, Tensor], updates: ClientUpdates, call: Call, own: Message) -> float:
-        """Add every client's own noisy upload, tile by tile; returns the seconds that noise took."""
+        """Add every client's own noisy or rounded upload, tile by tile; returns the seconds that protecting took."""
         protecting = 0.0
         for tile in torch.split(torch.arange(len(updates)), tile_size()):
             protecting -= time.perf_counter()
@@ -289,7 +290,7 @@ class Simulation:
     ) -> dict[str, Tensor]:
         """Sums of uploads that travel as ring words."""
         total, words = code.ring.zeros(code.length), dict[int, Words]()
-        if here() != HOST and self.wire == "exact" and code.mechanism is None:
+        if here() != HOST and self.wire == "exact" and not code.takes_coins:
             return code.decode(
                 self.processes.add_words_(self._words_in_place(code, step, ask, cohort, message, schema))
             )
@@ -318,7 +319,7 @@ class Simulation:
             for tile in torch.split(torch.arange(len(updates)), tile_size()):
                 total += code.summed_steps(updates.materialise(tile))
             self.costs.seconds["privacy"] += time.perf_counter() - started
-        return on_host(total).astype(code.ring.dtype)
+        return code.ring.reduce_(on_host(total).astype(code.ring.dtype))
 
     def _masked(self, code: RingCode, words: Mapping[int, Words], cohort: Cohort, ask: int, schema: Schema) -> Words:
         """The sum of the members' words as the protocol opens it: one vector, or one for every set of holders."""
@@ -413,7 +414,7 @@ class Simulation:
                 observer(self.clients, call, received, updates)
             self._as_raw = None
             raw = self._tap("raw", call, received, updates.materialise)
-            if self.plan.protection.clip is None and self.plan.protection.noise is None:
+            if self.plan.bare:
                 self._as_raw = raw
             if self._holdings is not None:
                 self._holdings.add(updates)

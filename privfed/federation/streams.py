@@ -40,6 +40,7 @@ class Purpose(IntEnum):
     RUN = 9
     COVER = 10
     THINNING = 11
+    ROUNDING = 12
 
 
 _WORDS_PER_BLOCK, _SLACK, _CACHED_CONTEXTS = 4, 15, 100_000

@@ -14,6 +14,8 @@ from torch import Tensor
 from privfed.federation import Call, Purpose, Streams
 from privfed.privacy.errors import PrivacyError
 from privfed.privacy.plan import PrivacyPlan
+from privfed.privacy.protections import Noise
+from privfed.privacy.quantising import UploadCode, coded_upload_bytes
 from privfed.privacy.ring_code import KEY_WORDS, RingCode
 from privfed.privacy.secure import DistributedGaussian, SecureSum, ring_bytes
 from privfed.updates import TILE, ClientUpdates, share_of, tile_size, tiles, upload_bytes
@@ -52,11 +54,12 @@ class ClientGuard:
     def __init__(self, plan: PrivacyPlan, streams: Streams) -> None:
         self.plan, self._streams = plan, streams
         self.counts = ClipCounts()
+        self._code = None if plan.upload_bits is None else UploadCode(plan.upload_bits)
 
     @property
-    def adds_noise(self) -> bool:
-        """True where every upload gets its own noise, so it must be materialised."""
-        return self.plan.protection.noise is not None
+    def rewrites(self) -> bool:
+        """True where every upload gets its own noise or is rounded, so it must be materialised."""
+        return self.plan.protection.noise is not None or self._code is not None
 
     def refuse_broken(self, updates: ClientUpdates, call: Call) -> None:
         """Stop before an upload with NaN or infinity leaves: no clip bounds it and no noise hides it.
@@ -103,17 +106,27 @@ class ClientGuard:
         call: Call,
         positions: Int64[Tensor, " n"],
         out: dict[str, Tensor] | None = None,
+        steps: dict[str, Tensor] | None = None,
     ) -> dict[str, Tensor]:
-        """What the clients at `positions` put on the wire, dense `[n, *shape]`, noise included.
+        """What the clients at `positions` put on the wire, dense `[n, *shape]`, noise and rounding included.
 
-        With `out`, buffers of that shape, values are written there.
+        With `out`, buffers of that shape, values are written there. With `steps`, under a plan that rounds uploads, the
+        step of every real block `[n]` is put there.
         """
         uploads = updates.materialise(positions, out)
-        noise = self.plan.protection.noise
-        if noise is None:
-            return uploads
-        if len(call.schema) > BLOCKS_PER_ASK:
+        if self.rewrites and len(call.schema) > BLOCKS_PER_ASK:
             raise PrivacyError(f"an ask has {len(call.schema)} blocks; noise has addresses for {BLOCKS_PER_ASK}")
+        if self.plan.protection.noise is not None:
+            self._add_noise_(uploads, updates, call, positions, self.plan.protection.noise)
+        if self._code is not None:
+            steps = {} if steps is None else steps
+            steps |= self._round_(uploads, call, positions, self._code)
+        return uploads
+
+    def _add_noise_(
+        self, uploads: Mapping[str, Tensor], updates: ClientUpdates, call: Call, positions: Tensor, noise: Noise
+    ) -> None:
+        """Add every client's own noise, in place."""
         users, at_once = call.clients[positions].tolist(), _NOISED_AT_ONCE * tile_size() // TILE
         touched = updates.touched(positions) if noise.coordinates == "touched" else None
         draw = self._streams.laplace if noise.law == "laplace" else self._streams.normal
@@ -128,7 +141,23 @@ class ClientGuard:
                 if touched is not None:
                     z.mul_(touched[name][some].view(z.shape))
                 flat[some].add_(z)
-        return uploads
+
+    def _round_(
+        self, uploads: Mapping[str, Tensor], call: Call, positions: Tensor, code: UploadCode
+    ) -> dict[str, Tensor]:
+        """Round every client's real blocks to whole steps, in place, with its own coins; returns the steps `[n]`."""
+        users, found = call.clients[positions].tolist(), dict[str, Tensor]()
+        at_once = _NOISED_AT_ONCE * tile_size() // TILE
+        for index, (name, block) in enumerate(call.schema.items()):
+            if block.kind != "real":
+                continue
+            address = call.ask * BLOCKS_PER_ASK + index
+            flat = uploads[name].view(len(users), block.size)
+            found[name] = steps = code.steps_of(flat)
+            for some in tiles(len(users), at_once):
+                words = self._streams.words(Purpose.ROUNDING, call.round, address, users[some], block.size)
+                flat[some].copy_(code.whole(flat[some], steps[some], words)).mul_(steps[some].unsqueeze(1))
+        return found
 
     def words(self, code: RingCode, uploads: Mapping[str, Tensor], call: Call, positions: Tensor) -> list[Words]:
         """Ring words `[length]` of each of the clients at `positions`, rounded and noised under the client's own key.
@@ -140,19 +169,23 @@ class ClientGuard:
             positions: of these clients in the call.
         """
         users, uploads = call.clients[positions].tolist(), {name: values.cpu() for name, values in uploads.items()}
-        keys = self._streams.words(Purpose.SHARE, call.round, call.ask, users, KEY_WORDS)
+        keys = self._streams.words(Purpose.SHARE, call.round, call.ask, users, KEY_WORDS if code.takes_coins else 0)
         return [code.encode(uploads, place, keys[place].tobytes()) for place in range(len(users))]
 
     def upload_bytes(self, updates: ClientUpdates) -> int:
-        """Bytes these clients upload: dense where noise or a ring covers every coordinate, else as represented."""
+        """Bytes these clients upload: dense where noise or a ring covers every coordinate, else as represented.
+
+        Where the plan rounds uploads, `coded_upload_bytes`.
+        """
         protection = self.plan.protection
         if isinstance(protection, SecureSum) and protection.blocks == "held":
             sizes = torch.tensor([ring_bytes(protection, {name: block}) for name, block in updates.schema.items()])
             return int((updates.holds().sum(0) * sizes).sum())
         if isinstance(protection, SecureSum | DistributedGaussian):
             return ring_bytes(protection, updates.schema) * len(updates)
-        noise = protection.noise
-        if noise is not None and noise.coordinates == "all":
+        if self._code is not None:
+            return coded_upload_bytes(updates, self._code.bits, dense=protection.dense)
+        if protection.dense:
             return upload_bytes(updates.schema) * len(updates)
         return updates.nbytes
 

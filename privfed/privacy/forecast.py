@@ -26,9 +26,10 @@ from privfed.privacy.mechanisms import (
     reason_of,
 )
 from privfed.privacy.plan import PrivacyPlan
+from privfed.privacy.quantising import coded_bytes
 from privfed.privacy.sampling import Poisson
 from privfed.privacy.secure import DistributedGaussian, SecureSum, SharedSum, ring_bytes
-from privfed.updates import Schema, upload_bytes
+from privfed.updates import Block, Schema, upload_bytes
 
 _ROW_ID_BYTES = 4
 
@@ -190,6 +191,8 @@ def _upload_bytes(plan: PrivacyPlan, up: Schema, touched_rows: Mapping[str, floa
         return float(ring_bytes(plan.protection, up))
     if isinstance(plan.protection, SharedSum):
         return plan.protection.upload_bytes(up, touched_rows)
+    if plan.upload_bits is not None:
+        return sum(_coded_bytes(plan, block, plan.upload_bits, touched_rows.get(name)) for name, block in up.items())
     if plan.protection.dense:
         return float(upload_bytes(up))
     dense = upload_bytes({name: block for name, block in up.items() if name not in touched_rows})
@@ -198,3 +201,11 @@ def _upload_bytes(plan: PrivacyPlan, up: Schema, touched_rows: Mapping[str, floa
         for name, rows in touched_rows.items()
         if name in up
     )
+
+
+def _coded_bytes(plan: PrivacyPlan, block: Block, bits: int, rows: float | None) -> float:
+    """Bytes of one block of a rounded upload; integer blocks are not rounded."""
+    sparse = rows is not None and not plan.protection.dense
+    sent = min(rows, block.shape[0]) if rows is not None and sparse else 0.0
+    size = sent * block.size / block.shape[0] if sparse else block.size
+    return (8 * size if block.kind == "integer" else coded_bytes(size, bits)) + _ROW_ID_BYTES * sent

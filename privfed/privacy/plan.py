@@ -70,6 +70,8 @@ class PrivacyPlan(BaseModel):
         protection: what happens to an upload before it is released.
         sampling: who takes part in a round.
         delta: probability with which the epsilon statement may fail, at least `SMALLEST_DELTA`.
+        upload_bits: bits of each number of an upload, rounded at random after everything else; None sends 32. Only
+            where single uploads are released.
     """
 
     model_config = CONFIG
@@ -78,10 +80,28 @@ class PrivacyPlan(BaseModel):
     delta: float = Field(
         default=1e-5, ge=SMALLEST_DELTA, lt=1, description="the probability with which epsilon may fail"
     )
+    upload_bits: int | None = Field(
+        default=None, ge=2, le=16, description="bits of each number of a single upload, 2 to 16; null sends 32"
+    )
 
     @model_validator(mode="after")
     def _sampling_fits(self) -> Self:
         self.protection.refuse(self.sampling)
+        return self
+
+    @model_validator(mode="after")
+    def _only_single_uploads_are_rounded(self) -> Self:
+        if self.upload_bits is not None and self.protection.release == "total":
+            ring = isinstance(self.protection, SecureSum | SharedSum | DistributedGaussian)
+            why = "whose ring has a width of its own: set bits instead"
+            if not ring:
+                why = (
+                    "while rounding may lengthen an upload beyond the clip norm that a sum is bounded by: leave it out"
+                )
+            raise PlanError(
+                f"upload_bits rounds single uploads, and under the plan {self.protection.label!r} only their sum is "
+                f"released, {why}"
+            )
         return self
 
     @classmethod
@@ -91,8 +111,8 @@ class PrivacyPlan(BaseModel):
         Args:
             name: `none`, `clip`, `published-noise`, `local-laplace`, `local-gaussian`,
                 `interaction-dpsgd`, `central-gaussian`, `secure-sum`, `shared-sum` or `distributed-gaussian`.
-            **fields: fields of the protection; `delta` and `sampling` (a rule or its dictionary) go to the
-                plan.
+            **fields: fields of the protection; `delta`, `upload_bits` and `sampling` (a rule or its dictionary) go to
+                the plan.
 
         Raises:
             PlanError: unknown name, unknown field or bad value, in one sentence.
@@ -100,15 +120,15 @@ class PrivacyPlan(BaseModel):
         if name not in _PRESETS:
             raise PlanError(f"privacy plan {name!r} is not known{nearest(name, _PRESETS)}")
         kind, defaults = _PRESETS[name]
-        own: dict[str, Any] = {key: fields.pop(key) for key in ("delta", "sampling") if key in fields}
+        own: dict[str, Any] = {key: fields.pop(key) for key in ("delta", "sampling", "upload_bits") if key in fields}
         return cls.from_dict({"protection": {"kind": kind, **defaults, **fields}, **own})
 
     @classmethod
     def parse(cls, words: str) -> "PrivacyPlan":
         """A plan from its command-line form, `name:key=value,key=value`.
 
-        Keys are those of the protection, `delta`, and `sampling.kind`, `sampling.rate`, `sampling.size`; a dot leads
-        into a nested table, as in `adaptive.quantile`. For example
+        Keys are those of the protection, `delta`, `upload_bits`, and `sampling.kind`, `sampling.rate`,
+        `sampling.size`; a dot leads into a nested table, as in `adaptive.quantile`. For example
         `central-gaussian:clip_norm=1,noise_multiplier=5,sampling.kind=poisson,sampling.rate=0.1`.
 
         Raises:
@@ -144,6 +164,11 @@ class PrivacyPlan(BaseModel):
     def neighbours(self) -> Neighbours:
         """Which two worlds a guarantee compares."""
         return self.protection.neighbours
+
+    @property
+    def bare(self) -> bool:
+        """Whether what leaves a device is what its training gave: not clipped, not noised, not rounded."""
+        return self.protection.clip is None and self.protection.noise is None and self.upload_bits is None
 
     @property
     def amplifies(self) -> bool:
@@ -190,10 +215,11 @@ class PrivacyPlan(BaseModel):
 
     @property
     def name(self) -> str:
-        """Short name for tables; sampling and delta are named where they are not the defaults."""
+        """Short name for tables; sampling, delta and bits of uploads are named where they are not the defaults."""
         extras = [
             *([self.sampling.label] if self.sampling.kind != "all" else []),
             *([f"delta {number(self.delta)}"] if self.delta != type(self).model_fields["delta"].default else []),
+            *([f"{self.upload_bits}-bit uploads"] if self.upload_bits is not None else []),
         ]
         return ", ".join([self.protection.label, *extras])
 
@@ -206,6 +232,8 @@ class PrivacyPlan(BaseModel):
             parts.append(_slug(self.sampling))
         if self.delta != defaults["delta"].default:
             parts.append(f"delta-{number(self.delta)}")
+        if self.upload_bits is not None:
+            parts.append(f"upload-bits-{self.upload_bits}")
         return "-".join(parts).lower()
 
 

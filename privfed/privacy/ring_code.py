@@ -15,10 +15,10 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from privfed.devices import on_host, placed
-from privfed.privacy.secure import DistributedGaussian, SecureSum, noise_code
-from privfed.privacy.share_code import CLIP_SLACK, integer_code
+from privfed.privacy.secure import DistributedGaussian, SecureSum, fixed_code, noise_code
+from privfed.privacy.share_code import integer_code
 from privfed.updates import ClientUpdates, Schema, share_of
-from secure_agg.encoding import FixedPoint, Ring
+from secure_agg.encoding import FixedPoint, Ring, Rounding
 from secure_agg.noise import DistributedMechanism
 from secure_agg.prg import Words
 
@@ -50,10 +50,15 @@ class RingCode:
         self._fixed: FixedPoint | None = None
         if self.coordinates and isinstance(protection, DistributedGaussian):
             self.mechanism = noise_code(protection, self.coordinates, most, share)
-        elif self.coordinates:
-            bound = self._clip_norm * (1 + CLIP_SLACK)
-            self._fixed = FixedPoint.for_sum(self.ring, bound=bound, clients=most)
+        elif self.coordinates and isinstance(protection, SecureSum):
+            self._fixed = fixed_code(protection, most, share)
         self._codes = {name: integer_code(self.ring, name, schema[name], most) for name in self.integer}
+
+    @property
+    def takes_coins(self) -> bool:
+        """Whether words follow from a client's own coins too: shares of noise, and stochastic rounding."""
+        stochastic = self._fixed is not None and self._fixed.rounding is Rounding.STOCHASTIC
+        return self.mechanism is not None or stochastic
 
     @property
     def length(self) -> int:
@@ -70,7 +75,7 @@ class RingCode:
         return found
 
     def encode(self, uploads: Mapping[str, Tensor], position: int, key: bytes) -> Words:
-        """Words `[length]` of one client of dense uploads `[n, *shape]`; `key` seeds its rounding and noise."""
+        """Words `[length]` of one client of dense uploads `[n, *shape]`; `key` seeds what coins it takes."""
         pieces = [code.encode(on_host(uploads[name][position]).reshape(-1)) for name, code in self._codes.items()]
         if self.coordinates:
             flat = on_host(torch.cat([uploads[n][position].reshape(-1) * self.schema[n].weight for n in self.real]))
@@ -79,7 +84,7 @@ class RingCode:
             if self.mechanism is not None:
                 words = self.ring.lift(self.mechanism.encode(flat[None] / excess, key)[0])
             elif self._fixed is not None:
-                words = self._fixed.encode(flat / excess)
+                words = self._fixed.encode(flat / excess, key)
             pieces.insert(0, words)
         return np.concatenate(pieces) if len(pieces) > 1 else pieces[0]
 

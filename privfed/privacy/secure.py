@@ -11,26 +11,38 @@ Who takes part in a secure sum is visible, so sampling amplifies nothing here.
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from privfed.privacy.cover import Cover, EveryRow
 from privfed.privacy.errors import PlanError
 from privfed.privacy.gaussian import ClippedL2, L2ClipNorm, NoiseMultiplier
 from privfed.privacy.protections import Clip, Neighbours, ProtectionModel, Release, number
 from privfed.privacy.sampling import Trust
-from privfed.updates import Schema
-from secure_agg.encoding import Ring
+from privfed.updates import Schema, share_of
+from secure_agg.encoding import FEWEST_BITS, MOST_BITS, FixedPoint, Ring, Rounding
 from secure_agg.noise import DistributedMechanism, fit_to_ring
 from secure_agg.sparse import share_bytes
 
-RingBits = Literal[16, 32, 64]
+RingBits = Annotated[
+    int,
+    Field(
+        ge=FEWEST_BITS,
+        le=MOST_BITS,
+        description="width of a ring word, 2 to 64 bits, which is what every number of an upload takes on the wire; it "
+        "must have room for the sum of a round",
+    ),
+]
 Blocks = Literal["all", "held"]
 
 FEWEST_SUMMED = 3
 """A sum of one client is that client's upload, and each of two can subtract its own."""
+
+CLIP_SLACK = 1e-6
+"""What materialising in float32 may add to a clipped norm."""
 
 
 class SecureSum(ClippedL2):
@@ -43,12 +55,26 @@ class SecureSum(ClippedL2):
 
     release: ClassVar[Release] = "total"
     kind: Literal["secure_sum"] = "secure_sum"
-    bits: RingBits = Field(default=32, description="width of a ring word: 16, 32 or 64")
+    bits: RingBits = 32
+    rounding: Literal["nearest", "stochastic"] = Field(
+        default="nearest",
+        description="nearest: each number goes to the nearer step, so values below half a step vanish; stochastic: up "
+        "or down at random, right on average, which narrow rings need",
+    )
     blocks: Blocks = Field(
         default="all",
         description="all: every client sends words for every block, so the length of an upload says nothing; held: a "
         "client takes part only in the sums of the blocks that it holds, and the server sees which these are",
     )
+
+    @model_validator(mode="after")
+    def _held_blocks_take_whole_bytes(self) -> Self:
+        if self.blocks == "held" and self.bits % 8:
+            raise PlanError(
+                f"blocks = 'held' sums every block by itself, in whole bytes, and bits = {self.bits} is no multiple of "
+                f"8: use {self.bits + 8 - self.bits % 8}"
+            )
+        return self
 
     @property
     def covers_integers(self) -> bool:
@@ -62,9 +88,13 @@ class SecureSum(ClippedL2):
 
     @property
     def label(self) -> str:
-        """Names the clip, and that clients send held blocks only where they do."""
-        held = ", held blocks only" if self.blocks == "held" else ""
-        return f"secure sum (L2 <= {number(self.clip_norm)}{self.spread}, {self.bits}-bit ring{held})"
+        """Names the clip and the ring, and what differs from the defaults."""
+        extras = [
+            *(["stochastic rounding"] if self.rounding == "stochastic" else []),
+            *(["held blocks only"] if self.blocks == "held" else []),
+        ]
+        ring = ", ".join([f"{self.bits}-bit ring", *extras])
+        return f"secure sum (L2 <= {number(self.clip_norm)}{self.spread}, {ring})"
 
     @property
     def fewest(self) -> int:
@@ -163,7 +193,7 @@ class DistributedGaussian(ClippedL2):
         default=0, ge=0, description="clients of a round who may work for the server: their noise does not count"
     )
     law: Literal["skellam", "discrete_gaussian"] = Field(default="skellam", description="law of the integer noise")
-    bits: RingBits = Field(default=32, description="width of a ring word: 16, 32 or 64")
+    bits: RingBits = 32
 
     @property
     def neighbours(self) -> Neighbours:
@@ -207,8 +237,67 @@ class DistributedGaussian(ClippedL2):
 
 
 def ring_bytes(protection: SecureSum | DistributedGaussian, schema: Schema) -> int:
-    """Bytes of one client's masked upload of these blocks: a ring word per number."""
-    return sum(block.size for block in schema.values()) * (protection.bits // 8)
+    """Bytes of one client's masked upload of these blocks: a ring word of `bits` bits per number, rounded up once."""
+    return Ring(protection.bits).packed_bytes(sum(block.size for block in schema.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class SumError:
+    """What writing real numbers as ring words does to a coordinate of a sum; noise of a plan comes on top.
+
+    Values are weighted as the schema says, so a coordinate of weight w errs by a w-th of it.
+
+    Attributes:
+        step: width of a step of the grid.
+        largest: no coordinate of a sum of that many clients errs by more.
+        deviation: bound on the standard deviation of a coordinate's error, whose mean is zero; None where rounding is
+            not right on average, and `largest` is all that can be said.
+    """
+
+    step: float
+    largest: float
+    deviation: float | None
+
+
+def sum_error(protection: SecureSum | DistributedGaussian, schema: Schema, most: int) -> SumError:
+    """The error of sums of these blocks over rounds of at most `most` clients; it depends on no data.
+
+    Args:
+        protection: ring, clip norm and rounding.
+        schema: blocks of the ask.
+        most: clients that a round can have.
+
+    Raises:
+        HeadroomError: the sum does not fit the ring.
+    """
+    if isinstance(protection, SecureSum):
+        return fixed_point_error(fixed_code(protection, most, share_of(schema)))
+    coordinates = sum(block.size for block in schema.values() if block.kind == "real") or 1
+    grid = noise_code(protection, coordinates, most, share_of(schema)).grid
+    # Conditional rounding moves a coordinate by less than a step, and is not right on average.
+    return SumError(grid, most * grid, None)
+
+
+def fixed_point_error(code: FixedPoint) -> SumError:
+    """The error of a sum of as many clients as the code has room for: a stochastic step has variance 1/4 at most."""
+    stochastic = code.rounding is Rounding.STOCHASTIC
+    deviation = math.sqrt(code.clients) * code.resolution / 2 if stochastic else None
+    return SumError(code.resolution, code.error_bound(), deviation)
+
+
+def fixed_code(protection: SecureSum, most: int, share: float = 1.0) -> FixedPoint:
+    """Fixed point of a secure sum for rounds of at most `most` clients, on the finest grid that has room.
+
+    Args:
+        protection: clip norm, ring and rounding.
+        most: clients that a round can have.
+        share: of the squared clip norm that the upload may use.
+
+    Raises:
+        HeadroomError: the sum does not fit the ring.
+    """
+    bound = protection.clip_norm * math.sqrt(share) * (1 + CLIP_SLACK)
+    return FixedPoint.for_sum(Ring(protection.bits), bound=bound, clients=most, rounding=Rounding(protection.rounding))
 
 
 @lru_cache(maxsize=64)

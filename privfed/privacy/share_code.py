@@ -10,13 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privfed.privacy.errors import PlanError
-from privfed.privacy.secure import SharedSum
+from privfed.privacy.secure import CLIP_SLACK, SharedSum
 from privfed.updates import Block, Schema
 from secure_agg.encoding import FixedPoint, IntegerCode, Ring
 from secure_agg.prg import Words
-
-CLIP_SLACK = 1e-6
-"""What materialising in float32 may add to a clipped norm."""
 
 
 class ShareCode:

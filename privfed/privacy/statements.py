@@ -12,7 +12,9 @@ from privfed.privacy.gaussian import CentralGaussian, LocalGaussian
 from privfed.privacy.interaction import InteractionDPSGD
 from privfed.privacy.plan import PrivacyPlan
 from privfed.privacy.protections import LocalLaplace
-from privfed.privacy.secure import DistributedGaussian, SecureSum, SharedSum
+from privfed.privacy.quantising import UploadCode
+from privfed.privacy.secure import DistributedGaussian, SecureSum, SharedSum, fixed_code, fixed_point_error
+from secure_agg.errors import HeadroomError
 
 _COUNT = "The count behind the adaptive clip norm has noise of its own, which is paid for."
 
@@ -30,13 +32,13 @@ def statements_for(
 ) -> list[str]:
     """Everything that must be printed next to this guarantee, most important first."""
     if math.isinf(account.epsilon):
-        said = _nothing_guaranteed(plan, composition, seeded=seeded)
+        said = _nothing_guaranteed(plan, composition, population, seeded=seeded)
     elif not composition.releases:
         said = ["Nothing has been released yet, so nothing has been spent."]
     else:
         said = _guaranteed(plan, account, composition)
         said += _limits(plan, account, composition, population)
-    return [*said, *_always(plan, seeded=seeded)]
+    return [*said, *_rounded(plan), *_always(plan, seeded=seeded)]
 
 
 def assumptions_for(plan: PrivacyPlan, account: Account) -> list[str]:
@@ -125,7 +127,7 @@ def _of_the_mechanism(plan: PrivacyPlan) -> list[str]:
     return []
 
 
-def _nothing_guaranteed(plan: PrivacyPlan, composition: Composition, *, seeded: bool) -> list[str]:
+def _nothing_guaranteed(plan: PrivacyPlan, composition: Composition, population: int, *, seeded: bool) -> list[str]:
     reasons = "; ".join(composition.reasons) or plan.protection.unbounded_reason or "nothing bounds it"
     said = [f"No formal guarantee: epsilon is infinite, because {reasons}."]
     if isinstance(plan.protection, SecureSum):
@@ -136,11 +138,33 @@ def _nothing_guaranteed(plan: PrivacyPlan, composition: Composition, *, seeded: 
                 "block (a size, a tier, a group) and how many do. A block that fewer than "
                 f"{plan.protection.fewest} clients hold is not opened; a sum over few says more about each of them."
             )
+        said.append(_ring_words(plan.protection, plan.sampling.most(population)))
     if isinstance(plan.protection, SharedSum):
         said += _shared(plan.protection, seeded=seeded)
     if plan.protection.noise is not None:
         said.append("The noise may make some attacks harder; that one attack fails is no bound on what others find.")
     return said
+
+
+def _ring_words(protection: SecureSum, most: int) -> str:
+    """What the width of a ring word costs, and that it hides and shows nothing by itself."""
+    said = (
+        f"Every number of an upload takes {protection.bits} bits on the wire, whatever the data; masks are uniform in "
+        f"the ring of that width"
+    )
+    try:
+        error = fixed_point_error(fixed_code(protection, most))
+    except HeadroomError:
+        return f"{said}, which has no room for real numbers of rounds of {most:,} clients."
+    average = (
+        "and not right on average, since what is below half a step vanishes from every upload"
+        if error.deviation is None
+        else f"right on average, with a standard deviation of at most {error.deviation:.2g}"
+    )
+    return (
+        f"{said}. Real numbers are rounded to steps of {error.step:.2g}, so a coordinate of a sum of up to {most:,} "
+        f"clients errs by at most {error.largest:.2g}, {average}."
+    )
 
 
 def _shared(protection: SharedSum, *, seeded: bool) -> list[str]:
@@ -260,6 +284,22 @@ def _limits(plan: PrivacyPlan, account: Account, composition: Composition, popul
         unit = "The unit is a user's whole contribution. " if plan.protection.unit == "user" else ""
         said.append(f"{unit}What a user learns from the model, and what the user shows to others, is not covered.")
     return said
+
+
+def _rounded(plan: PrivacyPlan) -> list[str]:
+    """What rounding single uploads does."""
+    if plan.upload_bits is None:
+        return []
+    after = (
+        "saves bytes and hides nothing"
+        if plan.protection.noise is None and plan.protection.unbounded_reason is not None
+        else "comes after the noise, so it neither adds to what is guaranteed nor takes from it"
+    )
+    return [
+        f"Every number of an upload is rounded at random to {plan.upload_bits} bits, in steps of its block's own "
+        f"largest value over {UploadCode(plan.upload_bits).levels}: it errs by less than a step, with mean zero and a "
+        f"variance of at most a quarter of a squared step. Rounding {after}; the step shows that largest value."
+    ]
 
 
 def _always(plan: PrivacyPlan, *, seeded: bool) -> list[str]:

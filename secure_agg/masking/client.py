@@ -229,7 +229,7 @@ class MaskingClient:
 
         Args:
             delivery: the server's message.
-            vector: `terms.length` ring words.
+            vector: `terms.length` ring words; bits above the ring's do not travel.
 
         Raises:
             ConfigurationError: the vector has another dtype or length than the terms say; nothing changed.
@@ -274,7 +274,7 @@ class MaskingClient:
             add_streams(masked, plus, minus, terms.suite.stream, self._threads)
             state.forget_masks()
             then = Stage.SURVIVORS if terms.signed else Stage.REQUEST
-            return self._reply(Stage.MASKED_INPUT, masked.data.cast("B"), then=then)
+            return self._reply(Stage.MASKED_INPUT, terms.ring.pack(masked).data, then=then)
 
     def confirm(self, survivors: bytes) -> bytes:
         """Sign the list of survivors, so that no client reveals shares under another list.

@@ -6,6 +6,7 @@ server's message) and takes part only in rounds at least as strict.
 
 from dataclasses import dataclass
 
+from secure_agg.encoding import FEWEST_BITS
 from secure_agg.errors import ConfigurationError, RosterRefused, TermsRefused
 from secure_agg.masking.terms import Suite, Terms
 
@@ -27,7 +28,7 @@ class Floor:
     clients: int
     threshold: int
     neighbours: int = 2
-    bits: int = 16
+    bits: int = FEWEST_BITS
     signed: bool = False
     suites: frozenset[Suite] = frozenset(Suite)
 

@@ -9,7 +9,7 @@ length field can lie. Numbers are big-endian, ring words little-endian. Each bod
     roster        participants (4), their ids in rising order (4 each), advertisements of the receiver's neighbours
     shares        commitment to the self mask (32), one sealed pair of shares per neighbour (82 each)
     delivery      which neighbours shared (1 bit each), their sealed pairs
-    masked input  the words
+    masked input  the words, as many bits of each as the ring has, lowest bit first
     survivors     which participants' inputs arrived (1 bit each); signed terms only
     confirmation  a signature over the survivors; signed terms only
     request       which neighbours survived, which dropped out (1 bit each); where signed, who confirmed, and how
@@ -218,9 +218,9 @@ class Delivery:
 
 
 def decode_words(body: memoryview, terms: Terms) -> Words:
-    """The words of a masked input, without a copy."""
-    _exactly(body, terms.length * terms.ring.dtype.itemsize, Stage.MASKED_INPUT)
-    return np.frombuffer(body, terms.ring.dtype)
+    """The words of a masked input, without a copy where they fill machine words."""
+    _exactly(body, terms.ring.packed_bytes(terms.length), Stage.MASKED_INPUT)
+    return terms.ring.unpack(body, terms.length)
 
 
 @dataclass(frozen=True, slots=True)

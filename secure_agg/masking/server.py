@@ -316,7 +316,7 @@ class MaskingServer:
                     )  # fmt: skip
                     (minus if neighbour < client else plus).append(mask)
         add_streams(self._sum, plus, minus, terms.suite.stream, self._threads)
-        self._total = self._sum
+        self._total = terms.ring.reduce_(self._sum)
         self._end()
         return {}
 

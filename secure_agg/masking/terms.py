@@ -53,7 +53,7 @@ class Terms:
     Attributes:
         run: 16 bytes that no other run has.
         round: counts up within the run.
-        bits: width of a ring word, 16, 32 or 64.
+        bits: width of a ring word, 2 to 64; so many bits of each travel.
         length: words in every vector.
         threshold: shares that rebuild a secret; more than half of a client's neighbours, and more than two thirds of
             the roster where the terms are signed.

@@ -133,6 +133,9 @@ SETTINGS: dict[str, tuple[str, dict[str, Any], str]] = {
     "held blocks": ("hetefedrec", {}, "secure-sum:clip_norm=1,blocks=held"),
     "held blocks of tiers": ("fair", {}, "secure-sum:clip_norm=1,blocks=held"),
     "whole numbers in a wide ring": ("dfmr", {}, "secure-sum:clip_norm=1,bits=64"),
+    "a narrow ring": ("pfedrec", {}, "secure-sum:clip_norm=1,bits=20"),
+    "a narrow ring, rounded by coins": ("pfedrec", {}, "secure-sum:clip_norm=1,bits=20,rounding=stochastic"),
+    "rounded uploads": ("gpfedrec", {}, "none:upload_bits=8"),
     "drawn covers": ("dfmr", {}, "shared-sum:cover.kind=randomised_response,cover.epsilon=2"),
     "members by their own coins": ("pfedrec", {}, PLANS["central"] + ",sampling.kind=poisson,sampling.rate=0.5"),
 }

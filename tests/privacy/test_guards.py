@@ -125,7 +125,7 @@ def test_without_a_clip_nothing_is_counted_or_changed():
 @pytest.mark.parametrize("plan", ["none", "clip:clip_norm=1000000"])
 def test_without_noise_the_wire_carries_the_update(plan):
     g, u = guard(plan), updates(range(9))
-    assert not g.adds_noise
+    assert not g.rewrites
     positions = torch.tensor([4, 0, 7])
     sent, raw = g.wire(u, call(range(9)), positions), u.materialise(positions)
     assert all(sent[b].equal(raw[b]) for b in REAL)

@@ -161,9 +161,9 @@ def test_split_between_too_few_or_too_many(parties):
         split(Ring(32).zeros(2), parties)
 
 
-@pytest.mark.parametrize("dtype", ["u1", "i4", "f8", ">u4", "f2", "c16"])
+@pytest.mark.parametrize("dtype", ["i4", "f8", ">u4", "f2", "c16"])
 def test_split_of_what_is_no_ring(dtype):
-    with pytest.raises(ConfigurationError, match=r"the ring of|16, 32 or 64"):
+    with pytest.raises(ConfigurationError, match=r"the ring of|from 2 to 64"):
         split(np.zeros(2, dtype), 2)
 
 

@@ -16,7 +16,9 @@ from privfed.engines.nodes.errors import MessageError
 from privfed.federation import Message
 from privfed.privacy import LedgerError
 from privfed.privacy.ledger import from_ranges, to_ranges
+from privfed.privacy.quantising import UploadCode
 from privfed.updates import Block, Schema, UpdateError, schema_digest, upload_bytes
+from secure_agg.errors import MalformedMessage
 
 MEASURE = "measure"
 """The step that trains nothing and answers with sums of metrics."""
@@ -131,16 +133,59 @@ def tensors_of(packet: Packet, schema: Schema, sides: tuple[int, ...] = ()) -> d
     Raises:
         MessageError: a block is missing, there is another one, or its dtype or shape is not as declared.
     """
-    wanted = {f"block/{name}" for name in schema}
-    if {name for name in packet.arrays if name.startswith("block/")} != wanted:
-        raise MessageError(
-            "the reply does not hold the blocks that were asked for, no more and no fewer; it is dropped"
-        )
+    _require_blocks(packet, schema)
     found = {}
     for name, block in schema.items():
         dtype = "int64" if block.kind == "integer" else "float32" if sides else "float64"
         found[name] = torch.tensor(packet.array(f"block/{name}", dtype, (*sides, *block.shape)))
     return found
+
+
+def coded_arrays(
+    uploads: Mapping[str, Tensor], steps: Mapping[str, Tensor], schema: Schema, bits: int
+) -> dict[str, Array]:
+    """Rounded uploads `[n, *shape]` as they travel: packed numbers and the steps `[n]` of real blocks, others whole."""
+    code, arrays = UploadCode(bits), dict[str, Array]()
+    for name, block in schema.items():
+        values = uploads[name].numpy()
+        if block.kind == "real":
+            step, flat = steps[name].numpy(), values.reshape(-1, block.size)
+            packed = [code.pack(row, own) for row, own in zip(flat, step, strict=True)]
+            arrays[f"step/{name}"] = step
+            values = np.stack(packed) if packed else np.zeros((0, code.packed_bytes(block.size)), np.uint8)
+        arrays[f"block/{name}"] = values
+    return arrays
+
+
+def coded_tensors_of(packet: Packet, schema: Schema, users: int, bits: int) -> dict[str, Tensor]:
+    """Rounded uploads of so many users, `[users, *shape]`, to the bit as their devices had them.
+
+    Raises:
+        MessageError: as `tensors_of`, or numbers that no such upload has.
+    """
+    _require_blocks(packet, schema)
+    code, found = UploadCode(bits), dict[str, Tensor]()
+    for name, block in schema.items():
+        if block.kind == "integer":
+            found[name] = torch.tensor(packet.array(f"block/{name}", "int64", (users, *block.shape)))
+            continue
+        steps = packet.array(f"step/{name}", "float32", (users,))
+        packed = packet.array(f"block/{name}", "uint8", (users, code.packed_bytes(block.size)))
+        values = np.empty((users, block.size), np.float32)
+        for place, (row, step) in enumerate(zip(packed, steps, strict=True)):
+            try:
+                values[place] = code.unpack(row, step, block.size)
+            except MalformedMessage as refused:
+                raise MessageError(f"an upload of block {name!r} is none of {bits} bits: {refused}") from None
+        found[name] = torch.from_numpy(values).view(users, *block.shape)
+    return found
+
+
+def _require_blocks(packet: Packet, schema: Schema) -> None:
+    if {name for name in packet.arrays if name.startswith("block/")} != {f"block/{name}" for name in schema}:
+        raise MessageError(
+            "the reply does not hold the blocks that were asked for, no more and no fewer; it is dropped"
+        )
 
 
 def _schema(listed: Any, most: int) -> Schema:

@@ -31,7 +31,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from privfed.engines.nodes import codec
-from privfed.engines.nodes.asking import MEASURE, Asked, addressed
+from privfed.engines.nodes.asking import MEASURE, Asked, addressed, coded_arrays
 from privfed.engines.nodes.budget import Budget, spent_in
 from privfed.engines.nodes.codec import Address, Array, Packet
 from privfed.engines.nodes.errors import MessageError, NodeRefused, NodesError, StateError
@@ -299,7 +299,10 @@ class Node:
             raise NodeRefused("the run's plan opens nothing but masked sums; nothing leaves in the clear")
         if type(each) is not bool or (each and self._plan.protection.release == "total"):
             raise NodeRefused("the run's plan releases sums and no single uploads; ask for a sum")
-        sums, taking, within = self._uploads(asked) if each else self._sums(asked)
+        if each:
+            arrays, taking = self._uploads(asked)
+            return {"members": self._shown(taking), "within": 0}, arrays
+        sums, taking, within = self._sums(asked)
         arrays = {f"block/{name}": values.numpy() for name, values in sums.items()}
         return {"members": self._shown(taking), "within": within}, arrays
 
@@ -371,7 +374,7 @@ class Node:
         }
         for call, updates, inside in self._chunks(asked, taking, guard):
             within += inside
-            if not guard.adds_noise:
+            if not guard.rewrites:
                 updates.add_to(sums)
                 continue
             for tile in torch.split(torch.arange(len(updates)), TILE):
@@ -380,20 +383,26 @@ class Node:
         self._stage(asked)
         return sums, taking, within
 
-    def _uploads(self, asked: Asked) -> tuple[_Sums, Int64[np.ndarray, " taking"], int]:
-        """Every user's own protected upload."""
+    def _uploads(self, asked: Asked) -> tuple[dict[str, Array], Int64[np.ndarray, " taking"]]:
+        """Every user's own protected upload, as it travels."""
         taking = self._begin(asked)
-        guard, first = self._guard(), 0
+        guard, first, bits = self._guard(), 0, self._plan.upload_bits
+        steps = {n: torch.empty(len(taking)) for n, b in asked.schema.items() if b.kind == "real" and bits is not None}
         out = {
             name: torch.empty((len(taking), *b.shape), dtype=torch.float32 if b.kind == "real" else torch.int64)
             for name, b in asked.schema.items()
         }
         for call, updates, _ in self._chunks(asked, taking, guard):
             some = {name: values[first : first + len(updates)] for name, values in out.items()}
-            guard.wire(updates, call, torch.arange(len(updates)), out=some)
+            rounded = dict[str, Tensor]()
+            guard.wire(updates, call, torch.arange(len(updates)), out=some, steps=rounded)
+            for name, own in rounded.items():
+                steps[name][first : first + len(updates)] = own
             first += len(updates)
         self._stage(asked)
-        return out, taking, 0
+        if bits is not None:
+            return coded_arrays(out, steps, asked.schema, bits), taking
+        return {f"block/{name}": values.numpy() for name, values in out.items()}, taking
 
     def _measured(self, asked: Asked) -> _Sums:
         """Sums of metrics over the own users."""

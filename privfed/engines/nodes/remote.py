@@ -22,7 +22,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from privfed.engines.nodes import codec
-from privfed.engines.nodes.asking import MEASURE, Asked, tensors_of
+from privfed.engines.nodes.asking import MEASURE, Asked, coded_tensors_of, tensors_of
 from privfed.engines.nodes.codec import Address, Array, Packet
 from privfed.engines.nodes.errors import MessageError
 from privfed.engines.nodes.halves import Announcement
@@ -380,7 +380,10 @@ class RemoteFederation:
         for node, packet in replies.items():
             try:
                 mine = self._took_part(node, packet, asks[node])
-                blocks = tensors_of(packet, schema, (len(mine),) if each else ())
+                if each and (bits := self.guard.plan.upload_bits) is not None:
+                    blocks = coded_tensors_of(packet, schema, len(mine), bits)
+                else:
+                    blocks = tensors_of(packet, schema, (len(mine),) if each else ())
                 found[node] = mine, blocks, packet.whole("within", 0, len(mine))
             except MessageError as refused:
                 self._note(node, "train.clear", str(refused))

@@ -20,6 +20,8 @@ MASKED = [
     pytest.param("feddae", SECURE, {"popularity_prior": True}, id="feddae-two-asks"),
     pytest.param("hetefedrec", SHARES, {}, id="hetefedrec-shares"),
     pytest.param("fair", SECURE, {}, id="fair"),
+    pytest.param("feddae", SECURE + ",bits=20,rounding=stochastic", {}, id="feddae-20-bits"),
+    pytest.param("hetefedrec", SHARES + ",bits=19", {}, id="hetefedrec-shares-19-bits"),
     pytest.param("private-gram", SHARES, {}, id="private-gram"),
     pytest.param("dfmr", "secure-sum:clip_norm=1.0,bits=64", {"d": 4}, id="dfmr"),
 ]
@@ -56,8 +58,9 @@ def test_users_may_live_anywhere(federation: Callable[..., Any]) -> None:
     assert equal(f.simulated()[0].server, f.train().server)
 
 
-def test_single_uploads_with_noise_of_their_own(federation: Callable[..., Any]) -> None:
-    f = federation("gpfedrec", "local-laplace:epsilon0=5,clip_norm=1", nodes=3)
+@pytest.mark.parametrize("bits", ["", ",upload_bits=7"])
+def test_single_uploads_with_noise_of_their_own(federation: Callable[..., Any], bits: str) -> None:
+    f = federation("gpfedrec", f"local-laplace:epsilon0=5,clip_norm=1{bits}", nodes=3)
     simulated, charges = f.simulated()
     trained = f.train()
     for one, other in zip(simulated.server.state().values(), trained.server.state().values(), strict=True):
@@ -69,6 +72,7 @@ def test_single_uploads_with_noise_of_their_own(federation: Callable[..., Any]) 
     "plan",
     [
         "none",
+        "clip:clip_norm=1,upload_bits=8",
         "central-gaussian:clip_norm=1,noise_multiplier=1,sampling.kind=poisson,sampling.rate=0.5",
         SHARES.replace("=20", "=5") + ",sampling.kind=poisson,sampling.rate=0.5",
         SECURE + ",sampling.kind=fixed,sampling.size=20",

@@ -43,9 +43,9 @@ class Seen:
         self.seeds = {one: bytes(game.clients[one]._state.self_seed) for one in game.ids}
         self.neighbours = {one: game.clients[one]._state.neighbours for one in game.ids}
         game.answer_all(but=silent)
-        dtype = game.terms.ring.dtype
+        ring = game.terms.ring
         self.uploads = {
-            one: np.frombuffer(reply[HEADER:], dtype).copy() for one, reply in game.replies[Stage.MASKED_INPUT].items()
+            one: ring.unpack(reply[HEADER:], LENGTH).copy() for one, reply in game.replies[Stage.MASKED_INPUT].items()
         }
         self.survivors = sorted(self.uploads)
 
@@ -73,6 +73,22 @@ def test_the_upload_of_a_constant_vector_is_uniform(play, suite, bits):
     for upload in seen.uploads.values():
         assert looks_uniform(upload)
     assert not looks_uniform(seen.game.vectors[0])
+
+
+@pytest.mark.parametrize("bits", [3, 7, 12, 20, 33])
+def test_packed_words_are_uniform_in_their_own_ring(play, bits):
+    """Over the lowest and the highest bits of the words that the server unpacks; and their sum is the sum."""
+    seen = Seen(play, bits=bits)
+    ring = seen.game.terms.ring
+    for one in seen.survivors:
+        body = seen.game.replies[Stage.MASKED_INPUT][one][HEADER:]
+        assert len(body) == -(-LENGTH * bits // 8)
+        words = ring.unpack(body, LENGTH)
+        shown = min(bits, 8)
+        for eight in (words & ring.dtype.type(2**shown - 1), words >> ring.dtype.type(bits - shown)):
+            assert stats.chisquare(np.bincount(eight.astype(np.int64), minlength=2**shown)).pvalue > 1e-9
+    expected = sum(seen.game.vectors[one].astype(object) for one in seen.survivors) % ring.modulus
+    np.testing.assert_array_equal(seen.game.finish(), expected.astype(ring.dtype))
 
 
 def test_uploads_are_uniform_until_the_last_mask_is_off(play):
