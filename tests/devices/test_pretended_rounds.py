@@ -5,12 +5,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from privfed.audit.attacking import attack_run
 from privfed.data import SyntheticSpec, generate
+from privfed.devices import DeviceError
 from privfed.experiment import Experiment, ExperimentConfig, RunResult, TapConfig
 from privfed.methods import TorchConfig, methods, torch_method
 from privfed.privacy import PrivacyPlan
@@ -217,6 +219,12 @@ def test_round_trips_do_not_grow_with_clients(pretended: Callable, method: str, 
         pytest.skip("the method does not run behind the plan")
     few, many = (trips(pretended, users, method, plan) for users in (30, 120))
     assert few == many
+
+
+def test_a_part_of_the_users_is_hosted_on_the_processor_only(pretended: Callable, few_users: Any) -> None:
+    config = ExperimentConfig(method={"name": "pfedrec"}, device="pretend")
+    with pretended(), pytest.raises(DeviceError, match="start one process"):
+        Experiment(config, few_users, hosted=np.arange(5))
 
 
 def test_a_resumed_run_is_the_unbroken_one(pretended: Callable, few_users: Any, tmp_path: Path) -> None:
