@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from privfed.audit.attacking import attack_run
+from privfed.audit.grid import as_run
 from privfed.data import SyntheticSpec, generate
 from privfed.devices import DeviceError
 from privfed.experiment import Experiment, ExperimentConfig, RunResult, TapConfig
@@ -269,3 +270,15 @@ def test_a_run_of_a_device_is_attacked_on_the_processor(pretended: Callable, few
     found, known = attack_run(tmp_path, config, few_users), attack_run(known_folder, known_config, few_users)
     assert found.rows
     assert [row.auc for row in found.rows] == [row.auc for row in known.rows]
+
+
+@pytest.mark.usefixtures("same_tiles")
+def test_an_audit_reads_copies_on_the_processor(pretended: Callable, few_users: Any) -> None:
+    here, known = run(few_users, {"name": "fedvae"}, PLANS["laplace"], "cpu")
+    with pretended():
+        there, found = run(few_users, {"name": "fedvae"}, PLANS["laplace"], "pretend")
+        there = there.on_host()
+    ours, theirs = as_run(there, found, "one"), as_run(here, known, "one")
+    assert ours.attacks
+    assert ours.attacks == theirs.attacks
+    assert ours.utility == theirs.utility
