@@ -274,9 +274,9 @@ def test_a_run_of_a_device_is_attacked_on_the_processor(pretended: Callable, few
 
 @pytest.mark.usefixtures("same_tiles")
 def test_an_audit_reads_copies_on_the_processor(pretended: Callable, few_users: Any) -> None:
-    here, known = run(few_users, {"name": "fedvae"}, PLANS["laplace"], "cpu")
+    here, known = run(few_users, {"name": "fedvae"}, PLANS["none"], "cpu")
     with pretended():
-        there, found = run(few_users, {"name": "fedvae"}, PLANS["laplace"], "pretend")
+        there, found = run(few_users, {"name": "fedvae"}, PLANS["none"], "pretend")
         there = there.on_host()
     ours, theirs = as_run(there, found, "one"), as_run(here, known, "one")
     assert ours.attacks
