@@ -323,13 +323,13 @@ class Experiment:
         for ask in self.registered.program(self.server):
             refuse_uncovered(self.config.privacy, ask.schema)
         refuse_shared(self.processes, self.config.wire, self._tapped_places())
-        if self.processes.size > 1 and self.config.device != "cpu":
-            raise DeviceError(
-                f"{self.processes.size} processes share the clients on the processor only, and device = "
-                f"{self.config.device!r}: set device = 'cpu', or start one process"
-            )
         if self.hosted is None and self.processes.size > 1:
             self.hosted = self.processes.hosted(self.n_users)
+        if self.hosted is not None and self.config.device != "cpu":
+            raise DeviceError(
+                f"device = {self.config.device!r} needs all users in one process, and this one hosts a part of them: "
+                f"set device = 'cpu', or start one process"
+            )
         self.clients = self._halves(settings, covered.data)
 
     def _halves(self, settings: MethodConfig, data: ClientData) -> Clients:

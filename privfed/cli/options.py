@@ -36,7 +36,11 @@ Device = Annotated[
 TrainingDevice = Annotated[
     str | None,
     typer.Option(
-        "--device", metavar="NAME", callback=_usable, help="Where to train: cpu, cuda, cuda:1, ...", show_default="cpu"
+        "--device",
+        metavar="NAME",
+        callback=_usable,
+        help="Where to compute: cpu, cuda, cuda:1, ...",
+        show_default="cpu",
     ),
 ]
 Data = Annotated[

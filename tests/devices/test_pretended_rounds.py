@@ -5,12 +5,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from privfed.audit.attacking import attack_run
+from privfed.audit.grid import as_run
 from privfed.data import SyntheticSpec, generate
+from privfed.devices import DeviceError
 from privfed.experiment import Experiment, ExperimentConfig, RunResult, TapConfig
 from privfed.methods import TorchConfig, methods, torch_method
 from privfed.privacy import PrivacyPlan
@@ -223,6 +226,12 @@ def test_round_trips_do_not_grow_with_clients(pretended: Callable, method: str, 
     assert few == many
 
 
+def test_a_part_of_the_users_is_hosted_on_the_processor_only(pretended: Callable, few_users: Any) -> None:
+    config = ExperimentConfig(method={"name": "pfedrec"}, device="pretend")
+    with pretended(), pytest.raises(DeviceError, match="start one process"):
+        Experiment(config, few_users, hosted=np.arange(5))
+
+
 def test_a_resumed_run_is_the_unbroken_one(pretended: Callable, few_users: Any, tmp_path: Path) -> None:
     config = ExperimentConfig(
         method={"name": "feddae"},
@@ -265,3 +274,15 @@ def test_a_run_of_a_device_is_attacked_on_the_processor(pretended: Callable, few
     found, known = attack_run(tmp_path, config, few_users), attack_run(known_folder, known_config, few_users)
     assert found.rows
     assert [row.auc for row in found.rows] == [row.auc for row in known.rows]
+
+
+@pytest.mark.usefixtures("same_tiles")
+def test_an_audit_reads_copies_on_the_processor(pretended: Callable, few_users: Any) -> None:
+    here, known = run(few_users, {"name": "fedvae"}, PLANS["none"], "cpu")
+    with pretended():
+        there, found = run(few_users, {"name": "fedvae"}, PLANS["none"], "pretend")
+        there = there.on_host()
+    ours, theirs = as_run(there, found, "one"), as_run(here, known, "one")
+    assert ours.attacks
+    assert ours.attacks == theirs.attacks
+    assert ours.utility == theirs.utility
