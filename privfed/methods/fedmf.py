@@ -5,10 +5,11 @@ sampled negatives; u never leaves the device, item updates are averaged. The ori
 way to sum, not part of the model.
 """
 
+from jaxtyping import Int64
 from pydantic import Field
 from torch import Tensor
 
-from privfed.federation import PrivateState, Purpose, Streams
+from privfed.federation import Purpose, Streams
 from privfed.methods.client_data import ClientData
 from privfed.methods.linear_clients import LinearClients
 from privfed.methods.local_training import Parameters
@@ -33,9 +34,11 @@ class FedMFClients(LinearClients):
     """Private halves: one vector per user, drawn by the user's own key."""
 
     def __init__(self, config: FedMFConfig, data: ClientData, streams: Streams) -> None:
-        vectors = streams.normal(Purpose.INITIALISE, 0, 0, range(data.n_users), config.dim)
-        private = PrivateState({"w": vectors.mul_(config.initial_scale)})
-        super().__init__(config, data, LinearHead(config.dim, bias=False), private)
+        def start(users: Int64[Tensor, " n"]) -> dict[str, Tensor]:
+            vectors = streams.normal(Purpose.INITIALISE, 0, 0, users.tolist(), config.dim)
+            return {"w": vectors.mul_(config.initial_scale)}
+
+        super().__init__(config, data, LinearHead(config.dim, bias=False), data.private_state(start))
         self.config = config
 
     def head_step(self, p: Parameters, q: Tensor, y: Tensor, weight: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from functools import partial
 from pydantic import Field
 from torch import Tensor
 
-from privfed.federation import PUBLIC, Call, Message, PrivateState, Purpose, Streams
+from privfed.federation import PUBLIC, Call, Message, Purpose, Streams, alike
 from privfed.methods.client_data import ClientData
 from privfed.methods.interaction_dp import InteractionTrainer
 from privfed.methods.linear_clients import LinearClients
@@ -40,10 +40,10 @@ class PFedRecClients(LinearClients):
     def __init__(self, config: PFedRecConfig, data: ClientData, streams: Streams) -> None:
         unit = streams.uniform(Purpose.INITIALISE, 0, 1, [PUBLIC], config.dim + 1)[0]
         start = {
-            "w": kaiming_uniform((config.dim,), config.dim, unit[:-1]).repeat(data.n_users, 1),
-            "b": kaiming_uniform((1,), config.dim, unit[-1:]).repeat(data.n_users),
+            "w": kaiming_uniform((config.dim,), config.dim, unit[:-1]),
+            "b": kaiming_uniform((1,), config.dim, unit[-1:])[0],
         }
-        super().__init__(config, data, LinearHead(config.dim), PrivateState(start))
+        super().__init__(config, data, LinearHead(config.dim), data.private_state(alike(start)))
         self.config = config
         rates = {"w": config.lr, "b": config.lr, "items": config.lr * config.item_lr_factor * data.n_items}
         gradients = partial(clipped_linear, self.head)
