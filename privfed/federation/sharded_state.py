@@ -15,9 +15,10 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TextIO
+from weakref import WeakSet, finalize
 
 import numpy as np
 import torch
@@ -56,8 +57,8 @@ class ShardFolder:
 
     def __init__(self, path: Path, run: str, shard_bytes: int | None = None) -> None:
         self.path, self.run, self.shard_bytes = path, run, shard_bytes or SHARD_BYTES
-        self.states: list[ShardedState] = []
-        self._lock: Any = None
+        self.states: WeakSet[ShardedState] = WeakSet()
+        self._lock: TextIO | None = None
         self._refuse_foreign()
 
     def keep(self, name: str, count: int, start: Start) -> PrivateState:
@@ -65,7 +66,7 @@ class ShardFolder:
         state = ShardedState(self, name, count, start)
         if not state.names:
             return PrivateState({})
-        self.states.append(state)
+        self.states.add(state)
         self._refuse_full()
         if self._lock is not None:
             self._reserve([state])
@@ -84,6 +85,7 @@ class ShardFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             lock = (self.path / _OWNER).open("a+", encoding="utf-8")
+            finalize(self, lock.close)
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             lock.truncate(0)
             lock.write(json.dumps({"run": self.run}))
@@ -96,15 +98,19 @@ class ShardFolder:
             raise self._refused(error) from error
         for left in self.path.glob(_SHARDS):
             left.unlink()
-        self._reserve(self.states)
+        try:
+            self._reserve(self.states)
+        except ClientStateError:
+            lock.close()
+            raise
         self._lock = lock
 
     @property
     def nbytes(self) -> int:
         """Bytes of all shards."""
-        return sum(state.bytes_of(shard) for state in self.states for shard in range(state.shards))
+        return sum(state.nbytes for state in self.states)
 
-    def _reserve(self, states: Sequence["ShardedState"]) -> None:
+    def _reserve(self, states: Iterable["ShardedState"]) -> None:
         """Files whose every byte the disk has room for: writing to them through a mapping cannot fail later."""
         try:
             for state in states:
@@ -182,6 +188,11 @@ class ShardedState(PrivateState):
     def shards(self) -> int:
         """How many files there are."""
         return -(-self._count // self._per_shard)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all shards; the last one has what is left of the users."""
+        return (self.shards - 1) * self.bytes_of(0) + self.bytes_of(self.shards - 1) if self.shards else 0
 
     def path(self, shard: int) -> Path:
         """File of a shard."""
