@@ -106,6 +106,9 @@ class Storage(Protocol):
     def claim(self) -> None:
         """Make sure, before a run does anything, that all this can be kept."""
 
+    def remove(self) -> None:
+        """Forget it all, once a run is over: a checkpoint has what is committed."""
+
 
 class Memory:
     """Everything in memory, made at once."""
@@ -118,6 +121,9 @@ class Memory:
 
     def claim(self) -> None:
         """It is there already."""
+
+    def remove(self) -> None:
+        """It goes when nobody holds it."""
 
 
 MEMORY = Memory()

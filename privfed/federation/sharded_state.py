@@ -105,6 +105,17 @@ class ShardFolder:
             raise
         self._lock = lock
 
+    def remove(self) -> None:
+        """Delete the files of this process, and the folder where nothing else is in it."""
+        if self._lock is None:
+            return
+        for file in (*self.path.glob(_SHARDS), self.path / _OWNER):
+            file.unlink()
+        self._lock.close()
+        self._lock = None
+        if not any(self.path.iterdir()):
+            self.path.rmdir()
+
     @property
     def nbytes(self) -> int:
         """Bytes of all shards."""

@@ -1,4 +1,4 @@
-"""Private state in files does what private state in memory does, whatever the size of a shard, and leaves nothing half."""
+"""Private state in files does what private state in memory does, at any size of shard, and leaves nothing half."""
 
 import json
 import os
@@ -119,7 +119,7 @@ def test_first_values_are_drawn_some_users_at_a_time_and_only_when_somebody_need
     assert asked == [[], [0, 1, 2], [3, 4, 5], [6, 7]]
     state.of(users(9, 2, 7))
     state.state()
-    assert sum(asked, []) == list(range(USERS))
+    assert [user for some in asked for user in some] == list(range(USERS))
 
 
 def test_no_file_is_larger_than_a_shard_and_few_are_mapped(tmp_path):
@@ -171,6 +171,22 @@ def test_nothing_is_written_before_somebody_is_asked_for(folder):
     assert len(shards(folder)) == state.shards
 
 
+def test_what_is_over_is_removed(folder, tmp_path):
+    folder.remove()
+    state = folder.keep("users", USERS, start)
+    state.of(users(1))
+    folder.remove()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_of_others_are_left_alone(folder):
+    state = folder.keep("users", USERS, start)
+    state.of(users(1))
+    (folder.path / "letter").write_text("not ours")
+    folder.remove()
+    assert [path.name for path in folder.path.iterdir()] == ["letter"]
+
+
 class TestFoldersThatCannotBeUsed:
     def test_a_file(self, tmp_path):
         (tmp_path / "s").write_text("a letter")
@@ -204,7 +220,7 @@ class TestFoldersThatCannotBeUsed:
         state = folder.keep("users", USERS, start)
         folder.claim()
         twin = ShardFolder(folder.path, "a run")
-        with pytest.raises(ClientStateError, match="another run keeps client state in .* right now"):
+        with pytest.raises(ClientStateError, match=r"another run keeps client state in .* right now"):
             twin.claim()
         same(state.state(), start(torch.arange(USERS)))
 
