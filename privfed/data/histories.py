@@ -97,7 +97,7 @@ class Histories:
         Args:
             stride: more than any item code.
         """
-        keys = self.owners * stride
+        keys = np.repeat(np.arange(self.n_users) * stride, self.counts)
         keys += self.items
         if not (keys[1:] > keys[:-1]).all():
             keys.sort()

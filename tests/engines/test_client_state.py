@@ -1,11 +1,14 @@
 """Private state in files changes nothing of a run: tensors, metrics, ledger, checkpoint, killed or not, to the bit."""
 
 import gc
+from dataclasses import replace
 from errno import ENOSPC
 
+import numpy as np
 import pytest
 import torch
 
+from privfed.data import Histories
 from privfed.engines import Checkpoint
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment, ExperimentConfig, TapConfig
@@ -201,6 +204,19 @@ def test_files_that_were_damaged_between_two_runs_do_not_matter(small_split, ref
     for shard in (tmp_path / "state").glob("*.shard"):
         shard.write_bytes(b"?")
     same_run(experiment(small_split, run, tmp_path / "state").run(folder, resume=True), reference(run), folder)
+
+
+@pytest.mark.parametrize("run", ["pfedrec", "feddae, ragged rows", "fedvae, no private tensors"])
+def test_histories_may_lie_in_files_as_well(small_split, reference, tmp_path, run):
+    """Copy-on-write: nobody writes to them, and torch wants arrays that could be written to."""
+    parts = {}
+    for name in ("train", "valid", "test"):
+        h = getattr(small_split, name)
+        np.save(tmp_path / f"{name}.npy", h.items)
+        parts[name] = Histories(h.indptr, np.load(tmp_path / f"{name}.npy", mmap_mode="c"), h.n_items)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    same_run(experiment(replace(small_split, **parts), run, tmp_path / "state").run(folder), reference(run), folder)
 
 
 def test_building_a_run_writes_nothing(small_split, tmp_path):
