@@ -55,7 +55,8 @@ def made_up(users: int, items: int, each: int) -> Split:
     for first in range(0, users, 100_000):
         some = min(100_000, users - first)
         item = (np.power(items, rng.random((some, each + 2))) - 1).astype(np.int64)
-        keys.append(np.unique((np.arange(first, first + some)[:, None] * items + item).ravel()))
+        key = np.sort(np.arange(first, first + some)[:, None] * items + item, axis=1).ravel()
+        keys.append(key[np.append(True, key[1:] != key[:-1])])
     owner, item = np.divmod(np.concatenate(keys), items)
     rank = np.arange(len(owner)) - np.searchsorted(owner, owner)
     parts = {
@@ -92,8 +93,8 @@ def configured(case: dict[str, Any]) -> ExperimentConfig:
 class Running:
     """Both halves of a case and the simulation between them, timed round by round."""
 
-    def __init__(self, config: ExperimentConfig, parts: Split) -> None:
-        self.experiment = e = Experiment(config, parts)
+    def __init__(self, config: ExperimentConfig, parts: Split, client_state: Path | None = None) -> None:
+        self.experiment = e = Experiment(config, parts, client_state=client_state)
         with config.computing():
             chunk = e.registered.chunk_here()
         self.simulation = Simulation(

@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -30,7 +30,19 @@ from privfed.engines.processes import ALONE, Processes
 from privfed.engines.simulation import Costs, Simulation, Wire, refuse_shared
 from privfed.engines.transcript import Tap, Transcript
 from privfed.evaluation import EvaluationResult, Evaluator, Protocol
-from privfed.federation import Call, Clients, Message, Server, Streams, perform
+from privfed.federation import (
+    MEMORY,
+    Call,
+    Clients,
+    Message,
+    PrivateHalves,
+    Ranges,
+    Server,
+    ShardFolder,
+    Storage,
+    Streams,
+    perform,
+)
 from privfed.methods import ClientData, Facts, Method, MethodConfig, method
 from privfed.methods.method import ItemBlocks
 from privfed.privacy import Guarantee, Ledger, PlanError, PrivacyPlan, configure
@@ -256,10 +268,13 @@ class Experiment:
         streams: keys of all parties; from the seed, unless `keys` gives others (a process of a deployment has its own).
         processes: processes that share the clients; this one hosts a range of them.
         hosted: numbers of the users whose private halves are here, ascending; None where it is everybody.
+        client_state: folder whose files keep the private state of clients, which disk then bounds and not memory; None
+            keeps it in memory. It decides nothing of the result.
         coins: training items of audited users that a coin decided; None where none were put to one.
         trained: `parts` without what the coin dropped: what clients hold.
         server, clients: both halves.
         support: rows that every user announced under the plan's cover; None where there is no drawn cover.
+        storage: where private state is kept.
 
     Raises:
         ValueError: the configuration or data cannot be used, in one sentence.
@@ -270,6 +285,7 @@ class Experiment:
     keys: InitVar[Streams | None] = None
     processes: Processes = ALONE
     hosted: Int64[np.ndarray, " hosted"] | None = None
+    client_state: Path | None = None
     registered: Method = field(init=False)
     streams: Streams = field(init=False)
     coins: Coins | None = field(init=False)
@@ -277,6 +293,7 @@ class Experiment:
     server: Server = field(init=False)
     clients: Clients = field(init=False)
     support: Histories | None = field(init=False)
+    storage: Storage = field(init=False)
 
     def __post_init__(self, keys: Streams | None) -> None:
         with self.config.computing():
@@ -330,7 +347,21 @@ class Experiment:
                 f"device = {self.config.device!r} needs all users in one process, and this one hosts a part of them: "
                 f"set device = 'cpu', or start one process"
             )
-        self.clients = self._halves(settings, covered.data)
+        self.storage = self._stored()
+        self.clients = self._halves(settings, replace(covered.data, storage=self.storage))
+
+    def _stored(self) -> Storage:
+        """Memory, or a folder; every process has one of its own."""
+        if self.client_state is None:
+            return MEMORY
+        if self.config.device != "cpu":
+            raise DeviceError(
+                f"client state in {self.client_state} is read by the processor, and device is {self.config.device!r}: "
+                f"keep it in memory, or set device = 'cpu'"
+            )
+        rank, size = self.processes.rank, self.processes.size
+        own = self.client_state if size == 1 else self.client_state / f"{rank + 1:05d}-of-{size:05d}"
+        return ShardFolder(own, self.config.digest())
 
     def _halves(self, settings: MethodConfig, data: ClientData) -> Clients:
         """Private halves of the users who are hosted here."""
@@ -391,6 +422,7 @@ class Experiment:
         self, directory: Path | None, progress: Progress | None, parts: Sequence[Part], *, resume: bool
     ) -> RunResult:
         config, reg, processes = self.config, self.registered, self.processes
+        self.storage.claim()
         run, path = config.digest(), directory / "ledger.jsonl" if directory else None
         (resumed, *_) = processes.every(resume and path is not None and path.exists())
         ledger = (
@@ -420,7 +452,7 @@ class Experiment:
         history: list[Evaluated] = []
         first, cpu, wall = 0, -time.process_time(), -time.perf_counter()
         if resumed and directory is not None and Checkpoint.exists(directory / "checkpoint"):
-            saved = Checkpoint.load(directory / "checkpoint", processes)
+            saved = Checkpoint.load(directory / "checkpoint", processes, ranged=self.client_state is not None)
             first = self._restore(saved, simulation, ledger, history)
             transcript.load(directory / "taps", before=first)
         for t in range(first, config.rounds):
@@ -485,10 +517,10 @@ class Experiment:
         same._continue_from(*states)
         return same
 
-    def _continue_from(self, server: Mapping[str, Tensor], clients: Mapping[str, Tensor]) -> None:
+    def _continue_from(self, server: Mapping[str, Tensor], clients: Mapping[str, Ranges]) -> None:
         with self.config.computing():
             self.server.load(all_moved(server))
-            self.clients.load(all_moved(clients))
+            self.clients.load(clients)
 
     def rehearse(self, users: Tensor, t: int, schema: Schema) -> tuple[Message, ClientUpdates | None]:
         """Let `users` download and train alone, as a device does before it recommends; nothing is sent.
@@ -527,7 +559,13 @@ class Experiment:
             "costs": [costs.seconds, costs.up_bytes, costs.down_bytes, costs.client_rounds, costs.lost_rounds],
             "history": [[e.round, {part: r.model_dump(mode="json") for part, r in e.results.items()}] for e in history],
         }
-        return Checkpoint(next_round, all_on_host(self.server.state()), all_on_host(self.clients.state()), progress)
+        return Checkpoint(next_round, all_on_host(self.server.state()), self._private_state(), progress)
+
+    def _private_state(self) -> Mapping[str, Ranges]:
+        """Committed private tensors; where they live in files, they stay there until they are written."""
+        if self.client_state is not None and isinstance(self.clients, PrivateHalves | HostedClients):
+            return self.clients.ranges()
+        return all_on_host(self.clients.state())
 
     def _restore(self, checkpoint: Checkpoint, simulation: Simulation, ledger: Ledger, history: list[Evaluated]) -> int:
         self._continue_from(checkpoint.server, checkpoint.clients)

@@ -44,7 +44,7 @@ from privfed.data import Split
 from privfed.engines.simulation import Simulation
 from privfed.engines.transcript import NOBODY, Transcript
 from privfed.experiment import Experiment, ExperimentConfig
-from privfed.federation import Call, Clients, Message, perform
+from privfed.federation import Call, Clients, Message, Ranges, perform
 from privfed.privacy import ClientGuard, DistributedGaussian, EveryRow, Guarantee, Ledger, PrivacyPlan, SharedSum
 from privfed.updates import TILE, Chunk, ClientUpdates, Dense, Schema, clients_at_once, upload_bytes
 
@@ -209,7 +209,7 @@ class CanaryClients:
         """Of the real clients."""
         return self.real.state()
 
-    def load(self, state: Mapping[str, Tensor]) -> None:
+    def load(self, state: Mapping[str, Ranges]) -> None:
         """Into the real clients."""
         self.real.load(state)
 

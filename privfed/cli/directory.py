@@ -22,6 +22,7 @@ from privfed.privacy import configure
 FORMAT = 1
 RECORD = "config.json"
 CHECKPOINT = "checkpoint"
+CLIENT_STATE = "client-state"
 Kind = Literal["run", "audit"]
 _A: dict[Kind, str] = {"run": "a run", "audit": "an audit"}
 

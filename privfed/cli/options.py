@@ -101,6 +101,16 @@ Protocol = Annotated[
         show_default="honest",
     ),
 ]
+ClientState = Annotated[
+    str,
+    typer.Option(
+        "--client-state",
+        metavar="memory|disk|FOLDER",
+        help="Where the private state of clients is kept while the run goes on: in memory, in files under the --out "
+        "folder, or under a folder of your own. In files, disk bounds how many clients there are. The result is the "
+        "same to the bit.",
+    ),
+]
 RunDirectory = Annotated[
     Path, typer.Argument(metavar="RUN_DIR", help="The --out folder of 'privfed run'.", show_default=False)
 ]

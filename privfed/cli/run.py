@@ -63,6 +63,7 @@ def run(
     as_json: options.Json = False,
     quiet: options.Quiet = False,
     device: options.TrainingDevice = None,
+    client_state: options.ClientState = "memory",
 ) -> None:
     """Train METHOD behind a privacy plan; write metrics, ledger, guarantee, checkpoint and taps to --out.
 
@@ -118,10 +119,12 @@ def run(
     record.check_data(interactions, out)
     parts = split(interactions, chosen.split)
     with screen.working(f"Setting {chosen.method_name} up: first parameters, and covers where the plan has some"):
-        experiment = Experiment(chosen, parts, processes=processes)
+        kept = {"memory": None, "disk": out / directory.CLIENT_STATE}.get(client_state, Path(client_state))
+        experiment = Experiment(chosen, parts, processes=processes, client_state=kept)
     evaluated = training.held_out(experiment)
     if not processes.first:
         experiment.run(out, resume=resume, parts=evaluated)
+        experiment.storage.remove()
         return
     forecast = training.predict(experiment)
     card, synthetic = interactions.card, interactions.card.synthetic
@@ -138,6 +141,7 @@ def run(
     record.write(out)
     mark = synthetic_mark(synthetic=synthetic)
     result = training.train(experiment, out, screen, resume=resume, parts=evaluated, mark=mark)
+    experiment.storage.remove()
     _tell(screen, out, experiment, interactions, result, forecast)
 
 

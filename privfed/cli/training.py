@@ -200,7 +200,7 @@ def _begin(directory: Path, *, resume: bool) -> int:
     if not (resume and (directory / _CHARGES).exists() and Checkpoint.exists(saved)):
         write_text(directory / METRICS, "")
         return 0
-    checkpoint = Checkpoint.load(saved)
+    checkpoint = Checkpoint.load(saved, ranged=True)
     history = [
         Evaluated(t, {part: EvaluationResult.model_validate(result) for part, result in results.items()})
         for t, results in checkpoint.progress["history"]

@@ -1,24 +1,32 @@
 """Checkpoints: everything a killed run needs to continue to a bit-identical result.
 
 There is no generator state: randomness is addressed. A checkpoint is a folder that is swapped in whole, so a kill
-while writing leaves the previous one.
+while writing leaves the previous one. Private tensors are written, and where they live in files read again, range by
+range: a checkpoint looks the same wherever they live, and none of them has to fit into memory for it.
 """
 
 import json
+import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save, save_file
 from torch import Tensor
 
 from privfed.engines.processes import ALONE, Processes
+from privfed.federation import Ranges
 
 _SERVER = "server.safetensors"
+_HEADER_SIZE = 8
+"""Bytes before a safetensors header that say how long it is, little-endian."""
+_AT_ONCE = 16 * 2**20
+"""Bytes of private tensors that are copied at once."""
 
 
 class CheckpointError(ValueError):
@@ -38,7 +46,7 @@ class Checkpoint:
 
     next_round: int
     server: Mapping[str, Tensor]
-    clients: Mapping[str, Tensor]
+    clients: Mapping[str, Ranges]
     progress: Mapping[str, Any]
 
     def save(self, folder: Path, processes: Processes = ALONE) -> None:
@@ -53,10 +61,10 @@ class Checkpoint:
             shutil.rmtree(new, ignore_errors=True)
             new.mkdir(parents=True)
         processes.wait()
-        _write(self.clients, new / _clients(processes.rank, processes.size))
+        _stream(self.clients, new / _clients(processes.rank, processes.size))
         processes.wait()
         if processes.first:
-            _write(self.server, new / _SERVER)
+            save_file({name: values.contiguous() for name, values in self.server.items()}, new / _SERVER)
             self._swap_in(new, old, folder)
         processes.wait()
 
@@ -75,12 +83,13 @@ class Checkpoint:
         return folder.exists() or _old(folder).exists()
 
     @classmethod
-    def load(cls, folder: Path, processes: Processes = ALONE) -> "Checkpoint":
+    def load(cls, folder: Path, processes: Processes = ALONE, *, ranged: bool = False) -> "Checkpoint":
         """Read the newest whole checkpoint at `folder`, whatever number of processes saved it.
 
         Args:
             folder: of the checkpoint.
             processes: processes that load it, each the private tensors of its own users.
+            ranged: leave private tensors where they are, to be read range by range.
 
         Raises:
             CheckpointError: there is none, or a file in it cannot be read.
@@ -91,7 +100,8 @@ class Checkpoint:
         try:
             state = json.loads((place / "progress.json").read_text())
             next_round, progress = state["next_round"], state["progress"]
-            server, clients = load_file(place / _SERVER), _private(place, processes)
+            server = load_file(place / _SERVER)
+            clients = _ranged(place, processes) if ranged else _private(place, processes)
         except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
             raise CheckpointError(
                 f"the checkpoint in {place} is damaged ({error}); start again with another --out"
@@ -108,8 +118,71 @@ def _clients(rank: int, size: int) -> str:
     return "clients.safetensors" if size == 1 else f"clients-{rank + 1:05d}-of-{size:05d}.safetensors"
 
 
-def _write(tensors: Mapping[str, Tensor], path: Path) -> None:
-    save_file({name: values.contiguous() for name, values in tensors.items()}, path)
+def _stream(tensors: Mapping[str, Ranges], path: Path) -> None:
+    """Write a safetensors file: a header with the place of every tensor, then their bytes one after the other."""
+    kinds = {name: _kind(values) for name, values in tensors.items()}
+    told = save(kinds)
+    header, place = json.loads(told[_HEADER_SIZE : _HEADER_SIZE + int.from_bytes(told[:_HEADER_SIZE], "little")]), 0
+    for name, entry in header.items():
+        size = math.prod(tensors[name].shape) * kinds[name].element_size()
+        entry |= {"shape": list(tensors[name].shape), "data_offsets": [place, place := place + size]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % _HEADER_SIZE)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(_HEADER_SIZE, "little") + text)
+        for name in header:
+            for some in _pieces(tensors[name], kinds[name]):
+                file.write(some.contiguous().view(-1).view(torch.uint8).numpy().data)
+
+
+def _kind(values: Ranges) -> Tensor:
+    """None of the rows, which tell shape and dtype; a single number as it is."""
+    return values if isinstance(values, Tensor) and not values.dim() else values[:0]
+
+
+def _pieces(values: Ranges, kind: Tensor) -> Iterator[Tensor]:
+    """The rows of a tensor, some at a time."""
+    if not kind.dim():
+        yield kind
+        return
+    step = max(1, _AT_ONCE // max(1, math.prod(values.shape[1:]) * kind.element_size()))
+    for first in range(0, values.shape[0], step):
+        yield values[first : first + step]
+
+
+class _SavedRows:
+    """A range of the rows of one tensor that lies in several files, one behind the other."""
+
+    def __init__(self, parts: Sequence[Any], first: int, stop: int) -> None:
+        self._parts, self._first = parts, first
+        self._ends = list(accumulate(part.get_shape()[0] for part in parts))
+        self.shape = (stop - first, *parts[0].get_shape()[1:])
+
+    def __getitem__(self, rows: slice, /) -> Tensor:
+        low, high, _ = (self._first + end for end in rows.indices(self.shape[0]))
+        starts = [0, *self._ends]
+        found = [
+            torch.from_numpy(part[max(low - start, 0) : min(high, end) - start])
+            for part, start, end in zip(self._parts, starts, self._ends, strict=False)
+            if max(low, start) < min(high, end)
+        ]
+        return torch.cat(found) if len(found) > 1 else found[0]
+
+
+def _ranged(place: Path, processes: Processes) -> dict[str, Ranges]:
+    """Private tensors of the users of this process, left in the files of however many processes saved them."""
+    own = place / _clients(processes.rank, processes.size)
+    files = [own] if own.exists() else sorted(place.glob("clients*.safetensors"))
+    if not files:
+        raise OSError(f"{own.name} is missing")
+    opened: list[Any] = [safe_open(file, framework="numpy") for file in files]
+    found: dict[str, Ranges] = {}
+    for name in opened[0].keys():  # noqa: SIM118 (not a mapping)
+        parts = [file.get_slice(name) for file in opened]
+        total = sum(part.get_shape()[0] for part in parts)
+        hosted = range(total) if own.exists() else processes.hosted(total)
+        found[name] = _SavedRows(parts, int(hosted[0]), int(hosted[-1]) + 1)
+    return found
 
 
 def _private(place: Path, processes: Processes) -> dict[str, Tensor]:

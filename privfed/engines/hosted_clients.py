@@ -14,7 +14,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from privfed.devices import placed
-from privfed.federation import Call, Clients, FederationError, Message, Streams
+from privfed.federation import Call, Clients, FederationError, Message, PrivateHalves, Ranges, Streams
 from privfed.updates import ClientUpdates
 
 
@@ -58,7 +58,12 @@ class HostedClients:
         """Committed private tensors of the hosted users, `[hosted, ...]` each."""
         return self.clients.state()
 
-    def load(self, state: Mapping[str, Tensor]) -> None:
+    def ranges(self) -> Mapping[str, Ranges]:
+        """The same, to be written away range by range, where the hosted clients' state can be."""
+        found: Mapping[str, Ranges] = self.clients.ranges() if isinstance(self.clients, PrivateHalves) else self.state()
+        return found
+
+    def load(self, state: Mapping[str, Ranges]) -> None:
         """Continue from `state()`."""
         self.clients.load(state)
 

@@ -8,14 +8,17 @@ from privfed.lazily import lazily
 
 if TYPE_CHECKING:
     from privfed.federation.halves import Clients, Federation, FederationError, ReleaseKind, Server, perform
-    from privfed.federation.private_state import PrivateHalves, PrivateState
+    from privfed.federation.private_state import MEMORY, PrivateHalves, PrivateState, Ranges, Start, Storage, alike
+    from privfed.federation.sharded_state import ClientStateError, ShardFolder
     from privfed.federation.streams import PUBLIC, SERVER, Purpose, Streams
     from privfed.federation.wire import Call, Cohort, Individual, Message, Total
 
 __all__ = [
+    "MEMORY",
     "PUBLIC",
     "SERVER",
     "Call",
+    "ClientStateError",
     "Clients",
     "Cohort",
     "Federation",
@@ -27,10 +30,15 @@ __all__ = [
     "PrivateHalves",
     "PrivateState",
     "Purpose",
+    "Ranges",
     "ReleaseKind",
     "Server",
+    "ShardFolder",
+    "Start",
+    "Storage",
     "Streams",
     "Total",
+    "alike",
     "perform",
 ]
 
@@ -45,6 +53,13 @@ __getattr__ = lazily(
         "perform": "halves",
         "PrivateHalves": "private_state",
         "PrivateState": "private_state",
+        "MEMORY": "private_state",
+        "Ranges": "private_state",
+        "Start": "private_state",
+        "Storage": "private_state",
+        "alike": "private_state",
+        "ClientStateError": "sharded_state",
+        "ShardFolder": "sharded_state",
         "PUBLIC": "streams",
         "SERVER": "streams",
         "Purpose": "streams",

@@ -6,6 +6,7 @@ from typing import Literal, Protocol
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from privfed.federation.private_state import Ranges
 from privfed.federation.wire import Call, Cohort, Individual, Message, Total
 from privfed.updates import ClientUpdates, Schema
 
@@ -78,7 +79,7 @@ class Clients(Protocol):
     def state(self) -> dict[str, Tensor]:
         """Committed private tensors, for a simulation's checkpoint."""
 
-    def load(self, state: Mapping[str, Tensor]) -> None:
+    def load(self, state: Mapping[str, Ranges]) -> None:
         """Continue from `state()`."""
 
 

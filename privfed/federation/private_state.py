@@ -1,10 +1,34 @@
-"""Private tensors of the users that a process hosts: staged by a step, committed when a release is confirmed."""
+"""Private tensors of the users that a process hosts: staged by a step, committed when a release is confirmed.
 
-from collections.abc import Mapping
+They live in memory, or in files of a folder (`privfed.federation.sharded_state`), which changes nothing of a result. A
+method says how many users there are and where each starts, and a `Storage` makes the state:
+
+    self.private = data.private_state(lambda users: {"w": torch.zeros(len(users), dim)})
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Int64
 from torch import Tensor
+
+from privfed.devices import moved
+
+Start = Callable[[Int64[Tensor, " n"]], dict[str, Tensor]]
+"""First values `[n, *shape]` of some users, the same whoever is asked for beside them; of no users, only shapes."""
+
+
+@runtime_checkable
+class Ranges(Protocol):
+    """Rows that are read range by range: a tensor in memory, or one of a file that nobody wants whole."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of all rows together."""
+
+    def __getitem__(self, rows: slice, /) -> Tensor:
+        """Some rows."""
 
 
 class PrivateState:
@@ -16,6 +40,11 @@ class PrivateState:
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         self.current = dict(tensors)
         self._staged: list[tuple[Tensor, Mapping[str, Tensor]]] = []
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What a user has."""
+        return tuple(self.current)
 
     def of(self, users: Int64[Tensor, " n"]) -> dict[str, Tensor]:
         """Committed values of `users`, copies `[n, *shape]`."""
@@ -47,11 +76,64 @@ class PrivateState:
         """Committed tensors, as copies that the next commit leaves alone."""
         return {name: values.clone() for name, values in self.current.items()}
 
-    def load(self, state: Mapping[str, Tensor]) -> None:
+    def ranges(self) -> Mapping[str, Ranges]:
+        """Committed tensors as they are until the next commit, to be written away range by range."""
+        return dict(self.current)
+
+    def load(self, state: Mapping[str, Ranges]) -> None:
         """Replace committed tensors and forget staged ones."""
         self._staged.clear()
         for name, values in state.items():
-            self.current[name] = torch.clone(values)
+            self.current[name] = moved(values[:]).clone()
+
+
+class Storage(Protocol):
+    """Where private tensors are kept.
+
+    Attributes:
+        in_memory: whether they must fit there.
+    """
+
+    in_memory: bool
+
+    def keep(self, name: str, count: int, start: Start) -> PrivateState:
+        """The state of `count` users (or of whatever else there is one row each of).
+
+        Args:
+            name: of what there is a row each; different for every state of a process.
+            count: how many.
+            start: where they start.
+        """
+
+    def claim(self) -> None:
+        """Make sure, before a run does anything, that all this can be kept."""
+
+    def remove(self) -> None:
+        """Forget it all, once a run is over: a checkpoint has what is committed."""
+
+
+class Memory:
+    """Everything in memory, made at once."""
+
+    in_memory = True
+
+    def keep(self, name: str, count: int, start: Start) -> PrivateState:  # noqa: ARG002 (there is no file to name)
+        """The state of `count` users."""
+        return PrivateState(start(torch.arange(count)))
+
+    def claim(self) -> None:
+        """It is there already."""
+
+    def remove(self) -> None:
+        """It goes when nobody holds it."""
+
+
+MEMORY = Memory()
+
+
+def alike(values: Mapping[str, Tensor]) -> Start:
+    """Everybody starts from the same `values`."""
+    return lambda users: {name: value.expand(len(users), *value.shape).clone() for name, value in values.items()}
 
 
 class PrivateHalves:
@@ -71,6 +153,10 @@ class PrivateHalves:
         """Committed private tensors."""
         return self.private.state()
 
-    def load(self, state: Mapping[str, Tensor]) -> None:
+    def ranges(self) -> Mapping[str, Ranges]:
+        """Committed private tensors as they are until the next commit, to be written away range by range."""
+        return self.private.ranges()
+
+    def load(self, state: Mapping[str, Ranges]) -> None:
         """Continue from `state()`."""
         self.private.load(state)

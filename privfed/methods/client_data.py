@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Float32, Int64
 
 from privfed.data import DataError, Histories, Split
+from privfed.federation import MEMORY, PrivateState, Start, Storage
 
 VIEW = "view"
 
@@ -47,6 +48,7 @@ class ClientData:
         ratings: what each user rated its training items, aligned with `positives.items`; None where the data have no
             ratings.
         population: everybody, where the process hosts a part of a simulation's users only; None where it hosts all.
+        storage: where the users' private state is kept.
 
     Raises:
         DataError: there is not one rating for each training item.
@@ -59,6 +61,7 @@ class ClientData:
     fakes: Histories | None = None
     ratings: Float32[np.ndarray, "interactions"] | None = None
     population: Population | None = None
+    storage: Storage = MEMORY
 
     def __post_init__(self) -> None:
         if self.ratings is not None and len(self.ratings) != len(self.positives):
@@ -92,7 +95,12 @@ class ClientData:
             None if self.fakes is None else self.fakes.subset(users),
             ratings,
             Population(users, self.positives),
+            self.storage,
         )
+
+    def private_state(self, start: Start) -> PrivateState:
+        """Private tensors of every hosted user, kept where `storage` says."""
+        return self.storage.keep("users", self.n_users, start)
 
     @property
     def n_users(self) -> int:

@@ -5,9 +5,11 @@ sampled negatives; u never leaves the device, item updates are averaged. The ori
 way to sum, not part of the model.
 """
 
+from jaxtyping import Int64
 from pydantic import Field
+from torch import Tensor
 
-from privfed.federation import PrivateState, Purpose, Streams
+from privfed.federation import Purpose, Streams
 from privfed.methods.client_data import ClientData
 from privfed.methods.linear_clients import LinearClients
 from privfed.methods.method import Method, MethodConfig
@@ -31,10 +33,12 @@ class FedMFClients(LinearClients):
     """Private halves: one vector per user, drawn by the user's own key; vector and items step together."""
 
     def __init__(self, config: FedMFConfig, data: ClientData, streams: Streams) -> None:
-        vectors = streams.normal(Purpose.INITIALISE, 0, 0, range(data.n_users), config.dim)
-        private = PrivateState({"w": vectors.mul_(config.initial_scale)})
+        def start(users: Int64[Tensor, " n"]) -> dict[str, Tensor]:
+            vectors = streams.normal(Purpose.INITIALISE, 0, 0, users.tolist(), config.dim)
+            return {"w": vectors.mul_(config.initial_scale)}
+
         head, lr_user = LinearHead(config.dim, bias=False), config.lr * config.user_lr_factor
-        super().__init__(config, data, head, private, lr_head=lr_user, together=True)
+        super().__init__(config, data, head, data.private_state(start), lr_head=lr_user, together=True)
         self.config = config
 
 

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int64
 from pydantic import Field
 from torch import Tensor
 
-from privfed.federation import PUBLIC, Call, Federation, Message, PrivateHalves, PrivateState, Purpose, Streams
+from privfed.federation import PUBLIC, Call, Federation, Message, PrivateHalves, Purpose, Streams
 from privfed.methods.client_data import ClientData
 from privfed.methods.interaction_dp import InteractionTrainer
 from privfed.methods.local_training import (
@@ -83,8 +83,12 @@ class FedNCFClients(PrivateHalves):
         rates |= {"user": config.lr * config.user_lr_factor, "items": config.lr * config.item_lr_factor * data.n_items}
         gradients = partial(clipped_neural, self.head)
         self.noisily = InteractionTrainer(data.positives, config.negatives, gradients, rates, config.lr)
-        vectors = streams.normal(Purpose.INITIALISE, 0, 0, range(data.n_users), config.dim)
-        self.private = PrivateState({"user": vectors.mul_(config.initial_scale)})
+
+        def start(users: Int64[Tensor, " n"]) -> dict[str, Tensor]:
+            vectors = streams.normal(Purpose.INITIALISE, 0, 0, users.tolist(), config.dim)
+            return {"user": vectors.mul_(config.initial_scale)}
+
+        self.private = data.private_state(start)
 
     def train(self, call: Call, message: Message) -> ClientUpdates:
         """One local epoch of joint SGD on user vector, perceptron and touched item rows, or the plan's noisy steps."""

@@ -8,7 +8,7 @@ from functools import partial
 
 from pydantic import Field
 
-from privfed.federation import PUBLIC, Call, Message, PrivateState, Purpose, Streams
+from privfed.federation import PUBLIC, Call, Message, Purpose, Streams, alike
 from privfed.methods.client_data import ClientData
 from privfed.methods.interaction_dp import InteractionTrainer
 from privfed.methods.linear_clients import LinearClients
@@ -38,10 +38,10 @@ class PFedRecClients(LinearClients):
     def __init__(self, config: PFedRecConfig, data: ClientData, streams: Streams) -> None:
         unit = streams.uniform(Purpose.INITIALISE, 0, 1, [PUBLIC], config.dim + 1)[0]
         start = {
-            "w": kaiming_uniform((config.dim,), config.dim, unit[:-1]).repeat(data.n_users, 1),
-            "b": kaiming_uniform((1,), config.dim, unit[-1:]).repeat(data.n_users),
+            "w": kaiming_uniform((config.dim,), config.dim, unit[:-1]),
+            "b": kaiming_uniform((1,), config.dim, unit[-1:])[0],
         }
-        private = PrivateState(start)
+        private = data.private_state(alike(start))
         super().__init__(config, data, LinearHead(config.dim), private, lr_head=config.lr, together=False)
         self.config = config
         rates = {"w": config.lr, "b": config.lr, "items": config.lr * config.item_lr_factor * data.n_items}

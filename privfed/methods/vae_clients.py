@@ -23,8 +23,7 @@ class UserRows:
     """The training rows of all hosted users: distinct items, ascending within a user."""
 
     def __init__(self, positives: Histories) -> None:
-        key = np.unique(positives.owners * positives.n_items + positives.items)
-        owner, items = np.divmod(key, positives.n_items)
+        owner, items = np.divmod(positives.pairs(positives.n_items), positives.n_items)
         self.n_items = positives.n_items
         self.items = placed(items)
         self.counts = placed(np.bincount(owner, minlength=positives.n_users))

@@ -45,7 +45,7 @@ class Feedback:
     def of(cls, purchased: Histories, examined: Histories | None = None) -> "Feedback":
         """From any lists of the same users: what was purchased does not count as examined."""
         n_users, n_items = purchased.n_users, purchased.n_items
-        bought = np.unique(purchased.owners * n_items + purchased.items)
+        bought = purchased.pairs(n_items)
         seen = np.empty(0, dtype=np.int64)
         if examined is not None:
             seen = np.setdiff1d(examined.owners * n_items + examined.items, bought)

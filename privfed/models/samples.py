@@ -75,7 +75,7 @@ class NegativeSampler:
     def __init__(self, positives: Histories, excluded: Histories, negatives: int) -> None:
         self.positives, self.negatives = positives, negatives
         stride = positives.n_items + 1
-        pairs = np.unique(excluded.owners * stride + excluded.items)
+        pairs = excluded.pairs(stride)
         owners, barred = pairs // stride, pairs % stride
         counts = np.bincount(owners, minlength=excluded.n_users)
         start = np.cumsum(counts) - counts

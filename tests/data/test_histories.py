@@ -52,6 +52,14 @@ def test_subset_mask_and_popularity_agree_with_plain_lists(rows, data):
 
 
 @settings(max_examples=50, deadline=None)
+@given(rows_of_users(), st.booleans())
+def test_distinct_pairs_are_found_whatever_the_order_of_items(rows, ascending):
+    rows = [sorted(set(row)) for row in rows] if ascending else rows
+    wanted = sorted({10 * user + item for user, row in enumerate(rows) for item in row})
+    assert histories(rows).pairs(10).tolist() == wanted
+
+
+@settings(max_examples=50, deadline=None)
 @given(st.integers(1, 5).flatmap(lambda n: st.tuples(rows_of_users(n), rows_of_users(n))))
 def test_union_keeps_each_item_once_in_order_of_appearance(pair):
     ours, theirs = pair

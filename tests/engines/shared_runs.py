@@ -1,5 +1,6 @@
 """What the processes of `test_workers.py` do: every case of a file, and the first process keeps what came out."""
 
+import gc
 import sys
 from pathlib import Path
 from typing import Any
@@ -53,12 +54,14 @@ def outcome(case: dict[str, Any], folder: Path, processes: Processes) -> dict[st
         if t == KILLED_AFTER:
             raise KilledError
 
+    kept = folder / "client-state" if case.get("in files") else None
     if case.get("killed"):
         try:
-            Experiment(config(case), small(), processes=processes).run(folder, progress=die)
+            Experiment(config(case), small(), processes=processes, client_state=kept).run(folder, progress=die)
         except KilledError:
             processes.wait()
-    experiment = Experiment(config(case), small(), processes=processes)
+        gc.collect()
+    experiment = Experiment(config(case), small(), processes=processes, client_state=kept)
     result = experiment.run(folder, resume=bool(case.get("killed")))
     parts = processes.every(experiment.clients.state())
     return {

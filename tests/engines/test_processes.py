@@ -91,6 +91,12 @@ BEHIND_PLANS = {
         "plan": "secure-sum:clip_norm=1",
         "killed": True,
     },
+    "killed and resumed, clients in files": {
+        "method": {"name": "fedmf", "dim": 4},
+        "plan": "secure-sum:clip_norm=1",
+        "killed": True,
+        "in files": True,
+    },
 }
 CASES: dict[str, dict[str, Any]] = IN_THE_CLEAR | BEHIND_PLANS
 

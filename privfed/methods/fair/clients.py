@@ -8,7 +8,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from privfed.devices import on_host, placed
-from privfed.federation import Call, Message, PrivateHalves, PrivateState, Purpose, Streams
+from privfed.federation import Call, Message, PrivateHalves, Purpose, Streams
 from privfed.methods.client_data import ClientData
 from privfed.methods.fair.config import FairConfig
 from privfed.methods.fair.message import COUNTS, PLACES, SAMPLES
@@ -45,9 +45,14 @@ class FairClients(PrivateHalves):
         self.tiering = tiers.hosting(placed(everybody.users))
         self.training = LocalTraining(config, data)
         names = self.model.tables
-        rows = streams.normal(Purpose.INITIALISE, 0, 0, range(data.n_users), config.dim * len(names))
-        rows = rows.mul_(config.initial_scale).to(torch.get_default_dtype()).view(data.n_users, len(names), config.dim)
-        self.private = PrivateState({f"user.{name}": rows[:, t].clone() for t, name in enumerate(names)})
+
+        def start(users: Int64[Tensor, " n"]) -> dict[str, Tensor]:
+            rows = streams.normal(Purpose.INITIALISE, 0, 0, users.tolist(), config.dim * len(names))
+            rows = rows.mul_(config.initial_scale).to(torch.get_default_dtype())
+            rows = rows.view(len(users), len(names), config.dim)
+            return {f"user.{name}": rows[:, t].clone() for t, name in enumerate(names)}
+
+        self.private = data.private_state(start)
         self._received: tuple[Tensor, dict[int, Received]] | None = None
 
     def tiers(self, call: Call, message: Message) -> ClientUpdates:

@@ -108,7 +108,7 @@ class LocalTraining:
 
     def _bar(self, excluded: Histories) -> None:
         """Keep the items that are never negatives; they are the positives themselves where nothing else is barred."""
-        pairs = np.unique(excluded.owners * self.n_items + excluded.items)
+        pairs = excluded.pairs(self.n_items)
         owners, barred = pairs // self.n_items, (pairs % self.n_items).astype(np.int32)
         counts = np.bincount(owners, minlength=excluded.n_users)
         full = np.flatnonzero((self.counts > 0) & (counts >= self.n_items))

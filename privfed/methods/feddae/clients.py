@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from privfed.federation import PUBLIC, Call, Message, PrivateHalves, PrivateState, Purpose, Streams
+from privfed.federation import PUBLIC, Call, Message, PrivateHalves, Purpose, Ranges, Start, Streams, alike
 from privfed.methods.client_data import ClientData
 from privfed.methods.feddae.config import FedDAEConfig
 from privfed.methods.feddae.local_encoders import ROWS, LocalEncoding, Own, local_encoding
@@ -36,11 +36,14 @@ class FedDAEClients(PrivateHalves):
         self.config, self.architecture = config, config.architecture(data.n_items)
         self.rows = UserRows(data.positives)
         self.local: LocalEncoding = local_encoding(config, self.architecture)
-        self._refuse_what_does_not_fit()
-        start = initial_parameters(self.architecture, config, streams, ask=_START)
-        own = self.local.initial(self.rows, start)
-        self.ragged = PrivateState({ROWS: own.pop(ROWS)} if ROWS in own else {})
-        self.private = PrivateState(own | {"gate": self._initial_gate(streams)})
+        if data.storage.in_memory:
+            self._refuse_what_does_not_fit()
+        drawn = initial_parameters(self.architecture, config, streams, ask=_START)
+        gate = self._initial_gate(streams)
+        self.ragged = data.storage.keep(
+            "entries", len(self.rows.items), lambda entries: self.local.initial_rows(self.rows.items[entries], drawn)
+        )
+        self.private = data.private_state(lambda users: self.local.initial(len(users), drawn) | gate(users))
 
     def count(self, call: Call, message: Message) -> ClientUpdates:  # noqa: ARG002
         """Own items, for the popularity prior."""
@@ -98,13 +101,17 @@ class FedDAEClients(PrivateHalves):
         """Committed personal tensors."""
         return super().state() | self.ragged.state()
 
-    def load(self, state: Mapping[str, Tensor]) -> None:
+    def ranges(self) -> Mapping[str, Ranges]:
+        """Committed personal tensors, to be written away range by range."""
+        return {**super().ranges(), **self.ragged.ranges()}
+
+    def load(self, state: Mapping[str, Ranges]) -> None:
         """Continue from `state()`."""
         super().load({name: value for name, value in state.items() if name != ROWS})
         self.ragged.load({name: value for name, value in state.items() if name == ROWS})
 
     def _own(self, users: Int64[Tensor, " n"], *, staged: bool) -> Own:
-        entries = self.rows.entries(users) if self.ragged.current else users
+        entries = self.rows.entries(users) if self.ragged.names else users
         if staged:
             return self.private.staged(users) | self.ragged.staged(entries)
         return self.private.of(users) | self.ragged.of(entries)
@@ -114,15 +121,19 @@ class FedDAEClients(PrivateHalves):
         if ROWS in own:
             self.ragged.stage(self.rows.entries(users), {ROWS: own[ROWS]})
 
-    def _initial_gate(self, streams: Streams) -> Float[Tensor, "users encoders"]:
+    def _initial_gate(self, streams: Streams) -> Start:
         """Even trust; for the frozen random gate, the logits of a drawn linear layer as torch starts one."""
-        users, items = len(self.rows.counts), self.rows.n_items
+        items = self.rows.n_items
         if not self.config.frozen_random_gate:
-            return torch.zeros(users, 2)
+            return alike({"gate": torch.zeros(2)})
         unit = streams.uniform(Purpose.INITIALISE, 0, _GATE, [PUBLIC], 2 * (items + 1))[0]
         layer = unit.mul(2).sub(1).div(math.sqrt(items)).float().view(items + 1, 2)
-        everybody = self.rows.of(torch.arange(users))
-        return layer[-1].repeat(users, 1).index_add_(0, everybody.owner, layer[everybody.items])
+
+        def start(users: Int64[Tensor, " n"]) -> dict[str, Tensor]:
+            own = self.rows.of(users)
+            return {"gate": layer[-1].repeat(len(users), 1).index_add_(0, own.owner, layer[own.items])}
+
+        return start
 
     def _refuse_what_does_not_fit(self) -> None:
         shapes = self.local.shapes()

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from privfed.methods.feddae.config import FedDAEConfig
 from privfed.methods.feddae.server import SECOND
-from privfed.methods.vae_clients import LocalRound, UserRows
+from privfed.methods.vae_clients import LocalRound
 from privfed.models.vae import Architecture, Encoder, Encoders, SharedLayers, behind, encode
 from privfed.models.vae_inputs import Inputs
 from privfed.models.vae_layers import Change, Trunk
@@ -28,8 +28,11 @@ class LocalEncoding(Protocol):
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shape per user (per own item for `first.rows`) of everything a user keeps."""
 
-    def initial(self, rows: UserRows, start: Mapping[str, Tensor]) -> Own:
-        """The first state of all users; `start` is a public draw of a whole encoder."""
+    def initial(self, users: int, start: Mapping[str, Tensor]) -> Own:
+        """The first state of so many users, but for what they keep per item; `start` is a public draw of an encoder."""
+
+    def initial_rows(self, items: Int64[Tensor, " k"], start: Mapping[str, Tensor]) -> Own:
+        """The first state of what a user keeps for each own item, `first.rows`; nothing where there is none."""
 
     def training(self, shared: SharedLayers, own: Own, local: LocalRound, optimiser: LocalOptimiser) -> Encoders:
         """Both encoders for local training, which changes `own` in place."""
@@ -50,9 +53,13 @@ class Embedding:
         """One vector."""
         return {"vectors": (2 * self.architecture.latent,)}
 
-    def initial(self, rows: UserRows, start: Mapping[str, Tensor]) -> Own:  # noqa: ARG002 (nothing is drawn)
+    def initial(self, users: int, start: Mapping[str, Tensor]) -> Own:  # noqa: ARG002 (nothing is drawn)
         """Zeros: mean 0, variance 1."""
-        return {"vectors": torch.zeros(len(rows.counts), 2 * self.architecture.latent)}
+        return {"vectors": torch.zeros(users, 2 * self.architecture.latent)}
+
+    def initial_rows(self, items: Int64[Tensor, " k"], start: Mapping[str, Tensor]) -> Own:  # noqa: ARG002
+        """Nothing is kept per item."""
+        return {}
 
     def training(self, shared: SharedLayers, own: Own, local: LocalRound, optimiser: LocalOptimiser) -> Encoders:  # noqa: ARG002
         """The shared encoder beside the vectors."""
@@ -80,10 +87,13 @@ class SparseFirstLayer:
         width = self.architecture.encoder[1]
         return {ROWS: (width,), "first.bias": (width,)}
 
-    def initial(self, rows: UserRows, start: Mapping[str, Tensor]) -> Own:
+    def initial(self, users: int, start: Mapping[str, Tensor]) -> Own:
+        """Everybody's copy of the same drawn bias."""
+        return {"first.bias": start["encoder.0.bias"].expand(users, -1).clone()}
+
+    def initial_rows(self, items: Int64[Tensor, " k"], start: Mapping[str, Tensor]) -> Own:
         """Everybody's copy of the same drawn layer, less the rows nobody of them reads."""
-        bias = start["encoder.0.bias"].expand(len(rows.counts), -1).clone()
-        return {ROWS: start["encoder.0.weight"].index_select(0, rows.items), "first.bias": bias}
+        return {ROWS: start["encoder.0.weight"].index_select(0, items)}
 
     def training(self, shared: SharedLayers, own: Own, local: LocalRound, optimiser: LocalOptimiser) -> Encoders:
         """Shared and personal first layer in front of one trunk."""
@@ -128,11 +138,15 @@ class FullEncoder:
             shapes |= {f"own.{name}.weight": sides, f"own.{name}.bias": sides[1:]}
         return shapes
 
-    def initial(self, rows: UserRows, start: Mapping[str, Tensor]) -> Own:
+    def initial(self, users: int, start: Mapping[str, Tensor]) -> Own:
         """Everybody's copy of the same drawn encoder."""
         names = [f"{name}.{part}" for name in self.deeper for part in ("weight", "bias")]
-        copies = {f"own.{name}": start[name].expand(len(rows.counts), *start[name].shape).clone() for name in names}
-        return self.sparse.initial(rows, start) | copies
+        copies = {f"own.{name}": start[name].expand(users, *start[name].shape).clone() for name in names}
+        return self.sparse.initial(users, start) | copies
+
+    def initial_rows(self, items: Int64[Tensor, " k"], start: Mapping[str, Tensor]) -> Own:
+        """Rows of the first layer."""
+        return self.sparse.initial_rows(items, start)
 
     def training(self, shared: SharedLayers, own: Own, local: LocalRound, optimiser: LocalOptimiser) -> Encoders:
         """Two encoders that have nothing in common."""
@@ -167,7 +181,11 @@ class SecondShared:
         """Nothing is kept."""
         return {}
 
-    def initial(self, rows: UserRows, start: Mapping[str, Tensor]) -> Own:  # noqa: ARG002
+    def initial(self, users: int, start: Mapping[str, Tensor]) -> Own:  # noqa: ARG002
+        """Nothing is kept."""
+        return {}
+
+    def initial_rows(self, items: Int64[Tensor, " k"], start: Mapping[str, Tensor]) -> Own:  # noqa: ARG002
         """Nothing is kept."""
         return {}
 

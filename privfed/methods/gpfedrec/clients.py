@@ -3,7 +3,7 @@
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from privfed.federation import PUBLIC, Call, Message, PrivateHalves, PrivateState, Purpose, Streams
+from privfed.federation import PUBLIC, Call, Message, PrivateHalves, Purpose, Streams, alike
 from privfed.methods.client_data import ClientData
 from privfed.methods.gpfedrec.config import GPFedRecConfig
 from privfed.methods.gpfedrec.pulled import PulledTables
@@ -30,8 +30,7 @@ class GPFedRecClients(PrivateHalves):
         self.head = NeuralHead(config.dim, config.hidden)
         unit = streams.uniform(Purpose.INITIALISE, 0, 1, [PUBLIC], self.head.size)[0]
         user = streams.normal(Purpose.INITIALISE, 0, 2, [PUBLIC], config.dim)[0].mul_(config.initial_scale)
-        start = {"user": user, **initial_perceptron(self.head, unit)}
-        self.private = PrivateState({name: p.expand(data.n_users, *p.shape).clone() for name, p in start.items()})
+        self.private = data.private_state(alike({"user": user, **initial_perceptron(self.head, unit)}))
 
     @property
     def lr_items(self) -> float:

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from privfed.devices import on_host, placed
-from privfed.federation import Call, Message, PrivateHalves, PrivateState, Purpose, Streams
+from privfed.federation import Call, Message, PrivateHalves, Purpose, Streams
 from privfed.methods.client_data import ClientData
 from privfed.methods.hetefedrec.config import HeteFedRecConfig
 from privfed.methods.hetefedrec.groups import assign_groups
@@ -38,8 +38,12 @@ class HeteFedRecClients(PrivateHalves):
         self.model = torch.tensor(self.layout.of_group)[self.group]
         self._sends = torch.isin(self.group, torch.tensor(self.layout.sending, dtype=torch.int64))
         self._streams = streams
-        vectors = streams.normal(Purpose.INITIALISE, 0, 0, range(data.n_users), config.widths[-1])
-        self.private = PrivateState({"user": vectors.mul_(config.initial_user_scale)})
+
+        def start(users: Int64[Tensor, " n"]) -> dict[str, Tensor]:
+            vectors = streams.normal(Purpose.INITIALISE, 0, 0, users.tolist(), config.widths[-1])
+            return {"user": vectors.mul_(config.initial_user_scale)}
+
+        self.private = data.private_state(start)
 
     def train(self, call: Call, message: Message) -> ClientUpdates:
         """Local training; with `standalone` a device trains when it is asked for scores, and nothing is sent."""

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from privfed.federation import Call, Message, PrivateHalves, PrivateState, Purpose, Streams
+from privfed.federation import Call, Message, PrivateHalves, Purpose, Streams, alike
 from privfed.methods.client_data import ClientData
 from privfed.methods.local_training import Parameters, draw_samples, whole_catalogue
 from privfed.methods.torch_method.anatomy import Anatomy
@@ -45,14 +45,19 @@ class TorchClients(PrivateHalves):
         by_row = anatomy.tables if anatomy.by_row else ()
         self._row_shapes = {name: anatomy.shared[name].shape[1:] for name in by_row}
         self._whole = [name for name in anatomy.shared if name not in by_row]
-        own = {name: value.repeat(data.n_users, *[1] * value.dim()) for name, value in anatomy.private.items()}
-        if recipe.per_user_start and own:
-            words = streams.words(Purpose.INITIALISE, 0, 0, range(data.n_users), 2)
-            for user, key in enumerate(words):
-                start = dict(recipe.build(config, data.n_items, key).named_parameters())
-                for name, values in own.items():
-                    values[user] = start[name].detach()
-        self.private = PrivateState(own)
+        same = alike(anatomy.private)
+
+        def start(users: Int64[Tensor, " n"]) -> dict[str, Tensor]:
+            own = same(users)
+            if recipe.per_user_start and own:
+                words = streams.words(Purpose.INITIALISE, 0, 0, users.tolist(), 2)
+                for place, key in enumerate(words):
+                    drawn = dict(recipe.build(config, data.n_items, key).named_parameters())
+                    for name, values in own.items():
+                        values[place] = drawn[name].detach()
+            return own
+
+        self.private = data.private_state(start)
 
     def train(self, call: Call, message: Message) -> ClientUpdates:
         """Local SGD on private and shared parameters together, all from their old values."""
@@ -63,7 +68,7 @@ class TorchClients(PrivateHalves):
         start = {name: _flat(message.shared[name]).index_select(0, rows.ids) for name in self._row_shapes}
         tables = {name: table.clone() for name, table in start.items()}
         self._descend_(samples, call.clients, rows, new, tables)
-        self.private.stage(call.clients, {name: new[name] for name in self.private.current})
+        self.private.stage(call.clients, {name: new[name] for name in self.private.names})
         everyone = torch.arange(clients)
         parts: list[Part] = [Dense(name, everyone, new[name].sub_(value)) for name, value in received.items()]
         for name, table in tables.items():
