@@ -60,6 +60,7 @@ Observer = Callable[[Clients, Call, Message, ClientUpdates], None]
 """The experimenter's view between training and guard: (clients, call, message, raw updates)."""
 
 _COPIES_PER_CHUNK = 4
+_SMALLER = "sample fewer clients per round or use a smaller dimension"
 _RUN_WORDS = 4
 """32-bit words that name one masked sum."""
 
@@ -356,8 +357,7 @@ class Simulation:
         if self._limit is not None and needed > self._limit:
             raise MemoryLimitError(
                 f"an individual release of {len(self._members)} uploads needs {needed / 2**30:.2f} GiB but the "
-                f"memory limit is {self._limit / 2**30:.2f} GiB; raise the limit, sample fewer clients per round "
-                f"or use a smaller dimension"
+                f"memory limit is {self._limit / 2**30:.2f} GiB; raise the limit, {_SMALLER}"
             )
         uploads = self._release_buffer(schema, len(self._members))
         first = int((self._members < self.processes.first_user(self.population)).sum())
@@ -378,7 +378,13 @@ class Simulation:
             kept = self._buffer.get(name)
             if kept is None or kept.shape != shape:
                 dtype = torch.float32 if block.kind == "real" else torch.int64
-                self._buffer[name] = torch.empty(shape, dtype=dtype)
+                try:
+                    self._buffer[name] = torch.empty(shape, dtype=dtype)
+                except RuntimeError as error:
+                    raise MemoryLimitError(
+                        f"there is no memory for an individual release of {members} uploads, which needs "
+                        f"{upload_bytes(schema) * members / 2**30:.2f} GiB: {_SMALLER}"
+                    ) from error
         return {name: self._buffer[name] for name in schema}
 
     def _begin(self, step: str, cohort: Cohort, schema: Schema) -> int:
