@@ -27,11 +27,11 @@ RUNS = {
     "fedmf, poisson": ({"name": "fedmf", "dim": 4}, "published-noise:scale=0.01," + POISSON),
     "fedmf, some rounds lost": (
         {"name": "fedmf", "dim": 4},
-        "distributed-gaussian:clip_norm=1,noise_multiplier=1,n_min_honest=17," + POISSON,
+        "distributed-gaussian:clip_norm=1,noise_multiplier=1,n_min_honest=8," + POISSON,
     ),
     "fedncf, fixed cohorts": (
         {"name": "fedncf", "dim": 4, "hidden": [4]},
-        "none:sampling.kind=fixed,sampling.size=30",
+        "none:sampling.kind=fixed,sampling.size=10",
     ),
     "gpfedrec": ({"name": "gpfedrec", "dim": 4, "hidden": [4]}, "none"),
     "feddae": ({"name": "feddae", "latent": 4, "hidden": [8]}, "none"),
@@ -41,7 +41,7 @@ RUNS = {
     ),
     "feddae, random gate": (
         {"name": "feddae", "latent": 4, "local_encoder": "sparse_first_layer", "frozen_random_gate": True},
-        "none:sampling.kind=epoch,sampling.size=20",
+        "none:sampling.kind=epoch,sampling.size=7",
     ),
     "feddae, forgotten": ({"name": "feddae", "latent": 4, "forget_personal_state": True}, "none"),
     "hetefedrec": ({"name": "hetefedrec"}, "secure-sum:clip_norm=1"),
@@ -49,7 +49,7 @@ RUNS = {
     "dfmr, codes in memory": ({"name": "dfmr", "d": 4}, "none"),
     "fedvae, no private tensors": ({"name": "fedvae", "latent": 4}, "none"),
 }
-SMALL, LARGE = 2500, 2**20
+SMALL, LARGE = 1500, 2**20
 
 
 class KilledError(Exception):
@@ -99,11 +99,11 @@ def unbroken():
 
 
 @pytest.fixture
-def reference(unbroken, small_split, tmp_path_factory):
+def reference(unbroken, few_users, tmp_path_factory):
     def get(run):
         if run not in unbroken:
             folder = tmp_path_factory.mktemp("unbroken")
-            unbroken[run] = experiment(small_split, run).run(folder), *files(folder)
+            unbroken[run] = experiment(few_users, run).run(folder), *files(folder)
         return unbroken[run]
 
     return get
@@ -129,11 +129,11 @@ def same_run(found, wanted, folder):
 
 @pytest.mark.parametrize("shard", [SMALL, LARGE])
 @pytest.mark.parametrize("run", RUNS)
-def test_a_run_in_files_equals_one_in_memory(small_split, reference, tmp_path, monkeypatch, run, shard):
+def test_a_run_in_files_equals_one_in_memory(few_users, reference, tmp_path, monkeypatch, run, shard):
     wanted = reference(run)
     monkeypatch.setattr(sharded_state, "SHARD_BYTES", shard)
     (tmp_path / "run").mkdir()
-    found = experiment(small_split, run, tmp_path / "state").run(tmp_path / "run")
+    found = experiment(few_users, run, tmp_path / "state").run(tmp_path / "run")
     same_run(found, wanted, tmp_path / "run")
     kept = {path.name.split("-")[0] for path in (tmp_path / "state").glob("*.shard")}
     private = set(found.clients.state())
@@ -153,38 +153,38 @@ def test_some_rounds_are_lost_indeed(reference):
         ("feddae, ragged rows", 2), ("hetefedrec", 2), ("fair", 2),
     ],
 )  # fmt: skip
-def test_a_killed_run_goes_on_to_the_same_bits(small_split, reference, tmp_path, monkeypatch, run, killed_after):
+def test_a_killed_run_goes_on_to_the_same_bits(few_users, reference, tmp_path, monkeypatch, run, killed_after):
     """Before the first checkpoint, right behind one, and with a committed round that no checkpoint holds."""
     monkeypatch.setattr(sharded_state, "SHARD_BYTES", SMALL)
     folder, state = tmp_path / "run", tmp_path / "state"
     folder.mkdir()
-    killed(experiment(small_split, run, state), directory=folder, progress=kill_after(killed_after))
+    killed(experiment(few_users, run, state), directory=folder, progress=kill_after(killed_after))
     rounds = []
-    found = experiment(small_split, run, state).run(folder, resume=True, progress=lambda t, _: rounds.append(t))
+    found = experiment(few_users, run, state).run(folder, resume=True, progress=lambda t, _: rounds.append(t))
     assert rounds == list(range(2 if killed_after else 0, ROUNDS))
     same_run(found, reference(run), folder)
 
 
 @pytest.mark.parametrize("where", ["into files", "into memory", "into other files"])
-def test_a_run_goes_on_wherever_its_clients_are_kept(small_split, reference, tmp_path, where):
+def test_a_run_goes_on_wherever_its_clients_are_kept(few_users, reference, tmp_path, where):
     run, folder = "fedmf, poisson", tmp_path / "run"
     folder.mkdir()
     before = {"into files": None, "into memory": tmp_path / "a", "into other files": tmp_path / "a"}[where]
     after = {"into files": tmp_path / "b", "into memory": None, "into other files": tmp_path / "b"}[where]
-    killed(experiment(small_split, run, before), directory=folder, progress=kill_after(2))
-    same_run(experiment(small_split, run, after).run(folder, resume=True), reference(run), folder)
+    killed(experiment(few_users, run, before), directory=folder, progress=kill_after(2))
+    same_run(experiment(few_users, run, after).run(folder, resume=True), reference(run), folder)
 
 
-def test_a_kill_in_the_middle_of_a_round(small_split, reference, tmp_path, monkeypatch):
+def test_a_kill_in_the_middle_of_a_round(few_users, reference, tmp_path, monkeypatch):
     """Some clients have staged, in files that are there when the run goes on."""
     monkeypatch.setattr(sharded_state, "SHARD_BYTES", SMALL)
     run, folder = "pfedrec", tmp_path / "run"
     folder.mkdir()
-    broken = experiment(small_split, run, tmp_path / "state")
+    broken = experiment(few_users, run, tmp_path / "state")
     train = broken.clients.train
 
     def dying(call, message):
-        if call.draw == 3 and call.clients[-1] > 30:
+        if call.draw == 3 and call.clients[-1] > 15:
             raise KilledError
         return train(call, message)
 
@@ -193,45 +193,45 @@ def test_a_kill_in_the_middle_of_a_round(small_split, reference, tmp_path, monke
         broken.run(folder)
     del broken, train, dying
     gc.collect()
-    same_run(experiment(small_split, run, tmp_path / "state").run(folder, resume=True), reference(run), folder)
+    same_run(experiment(few_users, run, tmp_path / "state").run(folder, resume=True), reference(run), folder)
 
 
-def test_files_that_were_damaged_between_two_runs_do_not_matter(small_split, reference, tmp_path):
+def test_files_that_were_damaged_between_two_runs_do_not_matter(few_users, reference, tmp_path):
     """Nobody resumes from them."""
     run, folder = "pfedrec", tmp_path / "run"
     folder.mkdir()
-    killed(experiment(small_split, run, tmp_path / "state"), directory=folder, progress=kill_after(2))
+    killed(experiment(few_users, run, tmp_path / "state"), directory=folder, progress=kill_after(2))
     for shard in (tmp_path / "state").glob("*.shard"):
         shard.write_bytes(b"?")
-    same_run(experiment(small_split, run, tmp_path / "state").run(folder, resume=True), reference(run), folder)
+    same_run(experiment(few_users, run, tmp_path / "state").run(folder, resume=True), reference(run), folder)
 
 
 @pytest.mark.parametrize("run", ["pfedrec", "feddae, ragged rows", "fedvae, no private tensors"])
-def test_histories_may_lie_in_files_as_well(small_split, reference, tmp_path, run):
+def test_histories_may_lie_in_files_as_well(few_users, reference, tmp_path, run):
     """Copy-on-write: nobody writes to them, and torch wants arrays that could be written to."""
     parts = {}
     for name in ("train", "valid", "test"):
-        h = getattr(small_split, name)
+        h = getattr(few_users, name)
         np.save(tmp_path / f"{name}.npy", h.items)
         parts[name] = Histories(h.indptr, np.load(tmp_path / f"{name}.npy", mmap_mode="c"), h.n_items)
     folder = tmp_path / "run"
     folder.mkdir()
-    same_run(experiment(replace(small_split, **parts), run, tmp_path / "state").run(folder), reference(run), folder)
+    same_run(experiment(replace(few_users, **parts), run, tmp_path / "state").run(folder), reference(run), folder)
 
 
-def test_building_a_run_writes_nothing(small_split, tmp_path):
-    experiment(small_split, "pfedrec", tmp_path / "state")
+def test_building_a_run_writes_nothing(few_users, tmp_path):
+    experiment(few_users, "pfedrec", tmp_path / "state")
     assert not (tmp_path / "state").exists()
 
 
-def test_a_folder_of_another_run_is_refused_before_anything_is_built(small_split, tmp_path):
-    experiment(small_split, "pfedrec", tmp_path).run()
+def test_a_folder_of_another_run_is_refused_before_anything_is_built(few_users, tmp_path):
+    experiment(few_users, "pfedrec", tmp_path).run()
     gc.collect()
     with pytest.raises(ClientStateError, match="client state of another run"):
-        experiment(small_split, "fedmf, poisson", tmp_path)
+        experiment(few_users, "fedmf, poisson", tmp_path)
 
 
-def test_a_full_disk_is_said_before_anything_is_charged(small_split, tmp_path, monkeypatch):
+def test_a_full_disk_is_said_before_anything_is_charged(few_users, tmp_path, monkeypatch):
     def full(*_):
         raise OSError(ENOSPC, "No space left on device")
 
@@ -239,7 +239,7 @@ def test_a_full_disk_is_said_before_anything_is_charged(small_split, tmp_path, m
     folder = tmp_path / "run"
     folder.mkdir()
     with pytest.raises(ClientStateError, match="No space left on device"):
-        experiment(small_split, "pfedrec", tmp_path / "state").run(folder)
+        experiment(few_users, "pfedrec", tmp_path / "state").run(folder)
     assert list(folder.iterdir()) == []
     assert list((tmp_path / "state").glob("*.shard")) == []
 
