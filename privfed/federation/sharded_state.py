@@ -145,10 +145,11 @@ class ShardFolder:
             return
         if not self.path.is_dir():
             raise ClientStateError(f"{self.path} is a file: give a folder for client state")
-        if not any(self.path.iterdir()):
+        owner_file = self.path / _OWNER
+        if all(file == owner_file and not file.stat().st_size for file in self.path.iterdir()):
             return
         try:
-            owner = json.loads((self.path / _OWNER).read_text(encoding="utf-8"))["run"]
+            owner = json.loads(owner_file.read_text(encoding="utf-8"))["run"]
         except (OSError, ValueError, KeyError, TypeError):
             raise ClientStateError(
                 f"{self.path} is not empty and holds no client state: choose another folder for it"

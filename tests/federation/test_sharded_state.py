@@ -204,6 +204,11 @@ class TestFoldersThatCannotBeUsed:
             ShardFolder(tmp_path, "run")
         assert sorted(path.read_bytes() for path in tmp_path.iterdir()) == before
 
+    def test_a_kill_before_the_owner_was_written_does_no_harm(self, tmp_path):
+        (tmp_path / "owner.json").write_text("")
+        state = ShardFolder(tmp_path, "run").keep("users", USERS, start)
+        same(state.state(), start(torch.arange(USERS)))
+
     def test_of_another_run(self, tmp_path):
         ShardFolder(tmp_path, "one run").claim()
         with pytest.raises(ClientStateError, match="holds client state of another run"):
