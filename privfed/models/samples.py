@@ -14,7 +14,8 @@ from torch import Tensor
 
 from privfed.data import Histories
 from privfed.devices import placed
-from privfed.updates.tiles import padded, tile_size, tiles
+from privfed.updates.at_once import tile_size
+from privfed.updates.tiles import padded, tiles
 
 _FLAGS_PER_SAMPLE = 12
 """Clearing more flags than this takes longer than sorting the samples."""

@@ -26,9 +26,9 @@ from privfed.privacy.mechanisms import (
     reason_of,
 )
 from privfed.privacy.plan import PrivacyPlan
-from privfed.privacy.quantising import coded_bytes
 from privfed.privacy.sampling import Poisson
 from privfed.privacy.secure import DistributedGaussian, SecureSum, SharedSum, ring_bytes
+from privfed.privacy.upload_bits import coded_bytes
 from privfed.updates import Block, Schema, upload_bytes
 
 _ROW_ID_BYTES = 4

@@ -23,11 +23,12 @@ from jaxtyping import Float32, Float64, UInt8, UInt32
 from torch import Tensor
 
 from privfed.devices import placed
+from privfed.privacy.upload_bits import STEP_BYTES, coded_bytes, levels
 from privfed.updates import ClientUpdates, Rows
 from secure_agg.encoding import Ring
 from secure_agg.errors import MalformedMessage
 
-STEP_BYTES, _ROW_ID_BYTES = 4, 4
+_ROW_ID_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class UploadCode:
     @property
     def levels(self) -> int:
         """The largest whole number, L."""
-        return (1 << (self.bits - 1)) - 1
+        return levels(self.bits)
 
     def packed_bytes(self, count: int) -> int:
         """Bytes of so many packed numbers."""
@@ -88,12 +89,6 @@ class UploadCode:
         if not 0 < step <= most / self.levels or int(whole.min(initial=0)) < -self.levels:
             raise MalformedMessage(f"a step or a number is out of range for {self.bits} bits; drop the message")
         return whole.astype(np.float32) * step
-
-
-def coded_bytes(coordinates: float, bits: int) -> float:
-    """Bytes of a block's step and so many numbers: rounded up once, unless they are a mean and no whole number."""
-    whole = coordinates == int(coordinates)
-    return STEP_BYTES + (Ring(bits).packed_bytes(int(coordinates)) if whole else coordinates * bits / 8)
 
 
 def coded_upload_bytes(updates: ClientUpdates, bits: int, *, dense: bool) -> int:

@@ -12,8 +12,8 @@ from privfed.privacy.gaussian import CentralGaussian, LocalGaussian
 from privfed.privacy.interaction import InteractionDPSGD
 from privfed.privacy.plan import PrivacyPlan
 from privfed.privacy.protections import LocalLaplace
-from privfed.privacy.quantising import UploadCode
 from privfed.privacy.secure import DistributedGaussian, SecureSum, SharedSum, fixed_code, fixed_point_error
+from privfed.privacy.upload_bits import levels
 from secure_agg.errors import HeadroomError
 
 _COUNT = "The count behind the adaptive clip norm has noise of its own, which is paid for."
@@ -297,7 +297,7 @@ def _rounded(plan: PrivacyPlan) -> list[str]:
     )
     return [
         f"Every number of an upload is rounded at random to {plan.upload_bits} bits, in steps of its block's own "
-        f"largest value over {UploadCode(plan.upload_bits).levels}: it errs by less than a step, with mean zero and a "
+        f"largest value over {levels(plan.upload_bits)}: it errs by less than a step, with mean zero and a "
         f"variance of at most a quarter of a squared step. Rounding {after}; the step shows that largest value."
     ]
 

@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING
 
 from privfed.lazily import lazily
 from privfed.updates.schema import Block, Schema, UpdateError, schema_digest, share_of, upload_bytes
-from privfed.updates.tiles import TILE, Chunk, clients_at_once, padded, tile_size, tiles
+from privfed.updates.tiles import TILE, padded, tiles
 
 if TYPE_CHECKING:
+    from privfed.updates.at_once import Chunk, clients_at_once, tile_size
     from privfed.updates.client_updates import ClientUpdates
     from privfed.updates.code_products import CodeProducts
     from privfed.updates.low_rank import LowRank
@@ -42,6 +43,9 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     {
+        "Chunk": "at_once",
+        "clients_at_once": "at_once",
+        "tile_size": "at_once",
         "ClientUpdates": "client_updates",
         "CodeProducts": "code_products",
         "LowRank": "low_rank",
