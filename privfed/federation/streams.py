@@ -119,9 +119,11 @@ class Streams:
             users = [int(self._numbers[user]) if user >= 0 else user for user in users]
         flat = np.empty(len(users) * width + _WORDS_PER_BLOCK, "<u4")
         out = flat.data.cast("B")
+        known = self._contexts
         for place, user in enumerate(users):
             start = 4 * width * place
-            self._key_stream(user).update_into(plain, out[start : start + 4 * width + _SLACK])
+            stream = known.get(user) or self._key_stream(user)
+            stream.update_into(plain, out[start : start + 4 * width + _SLACK])
         return flat[: len(users) * width].reshape(len(users), width)[:, :count]
 
     def uniform(
