@@ -14,7 +14,7 @@ from privfed.models.vae_layers import step_coefficients
 from privfed.updates import TILE, Schema
 
 _VALUES_IN_CACHE = 5 * 2**17
-"""Scores of a chunk; four times as many cost more in pages that the system has to clear, a quarter more in calls."""
+"""Scores of a chunk: more of them cost pages that the system has to clear anew, fewer cost calls."""
 
 
 def in_cache(schema: Schema) -> int:
