@@ -94,8 +94,8 @@ WIDTH = {"pfedrec": "dim", "gpfedrec": "dim", "fedvae": "latent", "private-gram"
 """The setting that is a method's dimension; of private-gram it is the side of its matrix."""
 LARGEST = {("gpfedrec", "clients"): 10_000, ("gpfedrec", "items"): 10_000, ("private-gram", "clients"): 1_000_000}
 """Sizes beyond which a method is known to need more memory than is given: every client's whole table, three times."""
-FIXED = {"private-gram": {"head": 256}}
-"""What keeps a method's dimension when others grow."""
+FIXED = {"private-gram": {"head": 256}, "dfmr": {"bits": 26}}
+"""What keeps a method's dimension when others grow, and what has room for a million clients."""
 
 
 def methods() -> list[str]:

@@ -12,15 +12,19 @@ from privfed.methods.server_optimiser import Kind, ServerOptimiser
 from privfed.models.vae import Architecture, Initialisation
 from privfed.models.vae_layers import step_coefficients
 from privfed.updates import TILE, Schema
+from privfed.updates.at_once import DEFAULT_CHUNK
 
 _VALUES_IN_CACHE = 5 * 2**17
 """Scores of a chunk: more of them cost pages that the system has to clear anew, fewer cost calls."""
 
 
 def in_cache(schema: Schema) -> int:
-    """Clients whose scores of the whole catalogue stay in the cache together: whole tiles."""
+    """Clients whose scores of the whole catalogue stay in the cache together: whole tiles.
+
+    Of a large catalogue at least `DEFAULT_CHUNK`: each chunk costs a pass over the sums, however few clients it has.
+    """
     longest = max(max(block.shape) for block in schema.values())
-    return max(_VALUES_IN_CACHE // longest // TILE, 1) * TILE
+    return max(_VALUES_IN_CACHE // longest // TILE * TILE, DEFAULT_CHUNK)
 
 
 class VAEConfig(MethodConfig):
