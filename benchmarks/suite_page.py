@@ -161,17 +161,17 @@ class Page:
         yield "### Peers"
         yield ""
         ours = everybody["privfed"][0]
-        least = statistics.fmean(row["cpu_s"] for row in everybody["privfed"])
         rows, bars = [], []
-        for who, runs in everybody.items():
-            spent = statistics.fmean(row["cpu_s"] for row in runs)
+        spending = {who: statistics.fmean(row["cpu_s"] for row in runs) for who, runs in everybody.items()}
+        for who, spent in sorted(spending.items(), key=lambda pair: pair[1]):
+            runs = everybody[who]
             bars.append((who, 1e3 * spent / ours["clients"]))
             rows.append(
                 [
                     who,
                     seconds(spent),
                     f"{bars[-1][1]:.2f} ms",
-                    f"{spent / least:.1f} x",
+                    f"{spent / spending['privfed']:.1f} x",
                     seconds(statistics.fmean(row["wall_s"] for row in runs)),
                     str(len(runs)),
                     *(spread([row[metric] for row in runs]) for metric in ("hr", "ndcg")),
