@@ -229,7 +229,7 @@ class Page:
             f"CPU-seconds of a round on made-up lists of {cases.EACH} items per user; {cases.AT_CLIENTS:,} clients, "
             f"{cases.AT_ITEMS:,} items and default settings where they do not grow (private-gram: a head of 256 "
             "items). The slope is that of a line through the logarithms, by least squares: 1 is linear growth, less "
-            "is a part that does not grow, or a figure as small as the tick of the CPU clock (4 ms on many machines). A "
+            "is a part that does not grow, or a figure as small as a tick of the CPU clock (4 ms on many machines). A "
             "dash is a size that was not asked for; the user graph needs every "
             "client's whole table, and clients x clients x items x dimension operations."
         )
