@@ -1,7 +1,8 @@
 """Every method on a device that is not the processor: the same numbers, under the same plans, and few round trips."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -88,12 +89,14 @@ def runs(method: str, plan: str) -> bool:
     return method not in INDIVIDUAL or plan in {"none", "laplace"}
 
 
-@pytest.mark.parametrize("plan", PLANS)
-@pytest.mark.parametrize("method", SPINE)
+def together(some: Iterable[str], plans: Iterable[str]) -> list[tuple[str, str]]:
+    """Every method with every plan that it runs behind."""
+    return [(method, plan) for method, plan in product(some, plans) if runs(method, plan)]
+
+
+@pytest.mark.parametrize(("method", "plan"), together(SPINE, PLANS))
 @pytest.mark.usefixtures("same_tiles")
 def test_equals_the_processor(pretended: Callable, few_users: Any, method: str, plan: str) -> None:
-    if not runs(method, plan):
-        pytest.skip("the method does not run behind the plan")
     assert_as_on_the_processor(pretended, few_users, {"name": method}, PLANS[plan])
 
 
@@ -217,11 +220,8 @@ def trips(pretended: Callable, users: int, method: str, plan: str) -> dict[str, 
     return {kind: counts[1][kind] - counts[0][kind] for kind in ("waits", "to_host", "to_device")}
 
 
-@pytest.mark.parametrize("plan", ["none", "secure"])
-@pytest.mark.parametrize("method", [*SPINE, "dfmr"])
+@pytest.mark.parametrize(("method", "plan"), together([*SPINE, "dfmr"], ["none", "secure"]))
 def test_round_trips_do_not_grow_with_clients(pretended: Callable, method: str, plan: str) -> None:
-    if not runs(method, plan):
-        pytest.skip("the method does not run behind the plan")
     few, many = (trips(pretended, users, method, plan) for users in (30, 120))
     assert few == many
 
