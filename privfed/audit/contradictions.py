@@ -120,6 +120,13 @@ def _exceeded_claim(run: Run) -> Iterator[Contradiction]:
             )
 
 
+def _failed_check(run: Run) -> Iterator[Contradiction]:
+    """A check of the run against its claim that did not pass."""
+    for check in run.checks:
+        if not check.passed:
+            yield _offence(run, "failed_check", f"{check.name}: {check.detail.rstrip('.')}")
+
+
 def is_covered(row: AttackRow, guarantee: GuaranteeRow) -> bool:
     """Whether a claim puts a ceiling on an attack: it is finite, a coin decided the game, and noise lies before it."""
     finite = 0 <= guarantee.epsilon < math.inf
@@ -210,6 +217,7 @@ _RULES = (
     _nonsense_epsilon,
     _beaten_ceiling,
     _exceeded_claim,
+    _failed_check,
     _no_popularity_attack,
     _failed_positive_control,
 )

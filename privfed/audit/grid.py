@@ -28,6 +28,7 @@ from attacks import RankOneSign, ServerView, Targets, user_auc
 from privfed.audit.attacking import look_at
 from privfed.audit.attributes import attack_attributes
 from privfed.audit.canaries import CanaryError, audit_canaries
+from privfed.audit.checks import check_run
 from privfed.audit.conclude import conclude
 from privfed.audit.mechanism import audit_mechanism
 from privfed.audit.publish import publish
@@ -355,6 +356,7 @@ def as_run(experiment: Experiment, result: RunResult, name: str, more: Further =
     if more.canaries and config.privacy.protection.unbounded_reason is None:
         by_canaries, refused = _with_canaries(experiment, more.canaries)
         empirical, undone = empirical + by_canaries, undone + refused
+    checks = check_run(experiment, result)
     attack_s = time.perf_counter() - started
     trained = experiment.registered.step is not None
     costs, selected = result.costs, result.selected
@@ -381,6 +383,7 @@ def as_run(experiment: Experiment, result: RunResult, name: str, more: Further =
         attacks=found.rows + by_support,
         support=support,
         empirical=empirical,
+        checks=checks,
         attributes=attributes,
         ledger=_ledger(result),
         not_run=undone,

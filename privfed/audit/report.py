@@ -399,6 +399,20 @@ class NotRun(_Row):
     why: str
 
 
+class Check(_Row):
+    """One test of what ran against what is claimed for it.
+
+    Attributes:
+        name: of the test, in a few words.
+        passed: False denies the claim: the audit ends with a contradiction.
+        detail: one sentence: what was found, or what the test covered and what it cannot deny.
+    """
+
+    name: str
+    passed: bool
+    detail: str
+
+
 class Run(_Row):
     """One method under one setting with one seed.
 
@@ -425,6 +439,7 @@ class Run(_Row):
     support: SupportLeak | None = None
     empirical: list[EmpiricalRow] = []
     attributes: list[AttributeRow] = []
+    checks: list[Check] = []
     coins: int = 0
     ledger: list[LedgerLine] = []
     not_run: list[NotRun] = []

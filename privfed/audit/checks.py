@@ -1,0 +1,19 @@
+"""Tests of a finished run against its claim: what was sent, what was recorded, what the plan and the data say.
+
+A check reads the experiment and its result and yields rows; a row that did not pass is a contradiction. Checks need no
+attack to succeed: each compares two things that have to agree.
+"""
+
+from collections.abc import Callable, Iterable
+
+from privfed.audit.report import Check
+from privfed.experiment import Experiment, RunResult
+
+RunCheck = Callable[[Experiment, RunResult], Iterable[Check]]
+
+RUN_CHECKS: tuple[RunCheck, ...] = ()
+
+
+def check_run(experiment: Experiment, result: RunResult) -> list[Check]:
+    """Every check of one run, in order."""
+    return [row for check in RUN_CHECKS for row in check(experiment, result)]
