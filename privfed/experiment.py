@@ -169,6 +169,17 @@ class ExperimentConfig(BaseModel):
         canonical = json.dumps(self.decides(), sort_keys=True)
         return hashlib.sha256(canonical.encode()).hexdigest()
 
+    def streams(self) -> Streams:
+        """Keys of the simulation, from its seed; those of noise also from everything else that decides its releases.
+
+        How many rounds there are, how they are chunked, watched and evaluated decides no release. What an audit drops
+        by inclusion bits does.
+        """
+        released = self.model_dump(mode="json", include={"data", "split", "method", "privacy"})
+        released["negatives"] = self.protocol.model_dump(mode="json")["negatives"]
+        released["dropped"] = [self.taps.coins, self.taps.users] if self.taps.coins else None
+        return Streams.from_seed(self.seed, json.dumps(released, sort_keys=True))
+
     def computing(self) -> AbstractContextManager[None]:
         """Make tensors on the run's device. Raises DeviceError where it cannot be used."""
         return computing_on(usable(self.device), deterministic=self.deterministic)
@@ -327,7 +338,7 @@ class Experiment:
                 f"{self.registered.name} {does}, and protocol.task is {self.config.protocol.task}: set "
                 f"protocol.task={task}, or choose a method or a task of the method that fits"
             )
-        self.streams = keys or Streams.from_seed(self.config.seed)
+        self.streams = keys or self.config.streams()
         self.coins = self._tossed()
         self.trained = self.parts if self.coins is None else self.coins.applied_to(self.parts)
         data = ClientData.from_split(self.trained, self.config.protocol.negatives)

@@ -255,7 +255,7 @@ class Simulation:
             else:
                 if self.plan.protection.release == "individual":
                     self._tap("wire", call, own, self._wire_of(updates, call))
-                updates.add_to(sums)
+                updates.add_to(sums, precise=self.client_guard.sums_precisely)
             self.costs.seconds["sum"] += time.perf_counter() - started
         members, started = len(self._members), time.perf_counter()
         clients_within = torch.tensor(float(within), dtype=torch.float64)

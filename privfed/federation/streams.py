@@ -1,18 +1,20 @@
 """Addressed randomness: every random word has an address, so results do not depend on chunking, order or engine.
 
-Word i of (purpose, round, ask, user) is word i of the AES-128 counter-mode key stream (NIST SP 800-38A, 6.5)
-under that user's own key, with the counter block purpose(1) | round(3) | ask(4) | 0(4) | block(4), little-endian.
+Word i of (purpose, round, query, user) is word i of the AES-128 counter-mode key stream (NIST SP 800-38A, 6.5)
+under that user's own key, with the counter block purpose(1) | round(3) | query(4) | 0(4) | block(4), little-endian.
 There is no generator state to save.
 
-A simulation derives all keys from one seed, which makes its noise predictable to anyone who holds the seed. A
-deployment gives each device its own key from the operating system and never sends it.
+A simulation derives all keys from one seed, which makes its noise predictable to anyone who holds the seed. Keys of
+what hides data (`HIDING`) follow from the run too, so that two runs of one seed share initial values and samples and no
+word of noise: the difference of two releases with equal noise would be free of it. A deployment gives each device its
+own key from the operating system and never sends it.
 """
 
 import hashlib
 import hmac
 import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 
 import numpy as np
@@ -20,10 +22,11 @@ import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import ECB
-from jaxtyping import Float, Int64, UInt32
+from jaxtyping import Float, Float64, Int64, UInt32
 from torch import Tensor
 
 from privfed.devices import placed
+from privfed.federation.rounded_noise import further_bits, laplace_steps, normal_steps
 
 
 class Purpose(IntEnum):
@@ -41,7 +44,18 @@ class Purpose(IntEnum):
     COVER = 10
     THINNING = 11
     ROUNDING = 12
+    FURTHER_BITS = 13
 
+
+HIDING = frozenset({Purpose.NOISE, Purpose.SHARE, Purpose.RUN, Purpose.ROUNDING, Purpose.FURTHER_BITS})
+"""Purposes whose words hide data: noise, masks and rounding. No two runs share them."""
+
+_KEY_WORDS = 8
+
+Ratio = float | Float64[np.ndarray, "*#users count"]
+"""Scale of noise in steps of a grid: one for all draws, or one for each."""
+
+RoundedLaw = Callable[..., Float64[np.ndarray, " draws"]]
 
 _WORDS_PER_BLOCK, _SLACK, _CACHED_CONTEXTS = 4, 15, 100_000
 
@@ -56,16 +70,25 @@ class Streams:
         simulated: True when every key follows from one seed; a guarantee then says so.
     """
 
-    def __init__(self, root: bytes, *, simulated: bool) -> None:
-        self._root, self.simulated = root, simulated
+    def __init__(self, root: bytes, *, simulated: bool, hiding_root: bytes | None = None) -> None:
+        self._root, self._hiding_root, self.simulated = root, hiding_root or root, simulated
         self._contexts: dict[int, CipherContext] = {}
+        self._hiding: dict[int, CipherContext] = {} if hiding_root else self._contexts
         self._public: CipherContext | None = None
         self._numbers: Int64[np.ndarray, " hosted"] | None = None
 
     @classmethod
-    def from_seed(cls, seed: int) -> "Streams":
-        """Keys of a simulation, all derived from `seed`."""
-        return cls(hashlib.sha256(b"privfed simulation seed" + str(seed).encode()).digest(), simulated=True)
+    def from_seed(cls, seed: int, run: str = "") -> "Streams":
+        """Keys of a simulation, all derived from `seed`.
+
+        Args:
+            seed: of the simulation.
+            run: everything else that decides what is released, as a string; keys of noise follow from it too. An empty
+                one leaves all keys to the seed.
+        """
+        root = hashlib.sha256(b"privfed simulation seed" + str(seed).encode()).digest()
+        hiding_root = hmac.digest(root, b"noise of run" + run.encode(), "sha256") if run else None
+        return cls(root, simulated=True, hiding_root=hiding_root)
 
     @classmethod
     def from_system(cls) -> "Streams":
@@ -99,8 +122,9 @@ class Streams:
 
     def numbered(self, users: Int64[np.ndarray, " hosted"]) -> "Streams":
         """The same keys for somebody who hosts `users` only and numbers them from 0."""
-        hosted = Streams(self._root, simulated=self.simulated)
-        hosted._contexts, hosted._public, hosted._numbers = self._contexts, self._public, users
+        hosted = Streams(self._root, simulated=self.simulated, hiding_root=self._hiding_root)
+        hosted._contexts, hosted._hiding = self._contexts, self._hiding
+        hosted._public, hosted._numbers = self._public, users
         return hosted
 
     def words(
@@ -119,10 +143,11 @@ class Streams:
             users = [int(self._numbers[user]) if user >= 0 else user for user in users]
         flat = np.empty(len(users) * width + _WORDS_PER_BLOCK, "<u4")
         out = flat.data.cast("B")
-        known = self._contexts
+        hiding = purpose in HIDING
+        known = self._hiding if hiding else self._contexts
         for place, user in enumerate(users):
             start = 4 * width * place
-            stream = known.get(user) or self._key_stream(user)
+            stream = known.get(user) or self._key_stream(user, hiding=hiding)
             stream.update_into(plain, out[start : start + 4 * width + _SLACK])
         return flat[: len(users) * width].reshape(len(users), width)[:, :count]
 
@@ -132,38 +157,70 @@ class Streams:
         """Uniform numbers in (0, 1): the middles of 2^53 cells, float64."""
         return placed(_unit(self.words(purpose, round, ask, users, 2 * count)))
 
-    def laplace(
-        self, purpose: Purpose, round: int, ask: int, users: Sequence[int], count: int
-    ) -> Float[Tensor, "users count"]:
-        """Laplace draws of scale 1: a fair sign times -log(uniform), float32."""
-        words = _wide(self.words(purpose, round, ask, users, 2 * count))
-        magnitude = placed((words >> np.uint64(11)).astype(np.float32) + np.float32(0.5))
-        magnitude.mul_(2.0**-53).log_()
-        sign = placed((words & np.uint64(1)).astype(np.float32)).mul_(2).sub_(1)
-        return magnitude.mul_(sign)
+    def laplace_steps(
+        self, purpose: Purpose, round: int, ask: int, users: Sequence[int], count: int, ratio: Ratio
+    ) -> Float64[Tensor, "users count"]:
+        """Whole numbers, in float64: Laplace variables of scale `ratio`, rounded exactly (`rounded_noise`)."""
+        return self._steps(laplace_steps, purpose, round, ask, users, count, ratio)
+
+    def normal_steps(
+        self, purpose: Purpose, round: int, ask: int, users: Sequence[int], count: int, ratio: Ratio
+    ) -> Float64[Tensor, "users count"]:
+        """Whole numbers, in float64: normal variables of standard deviation `ratio`, rounded exactly.
+
+        The first numbers do not depend on how many are drawn.
+        """
+        return self._steps(normal_steps, purpose, round, ask, users, count, ratio)
+
+    def _steps(
+        self, law: RoundedLaw, purpose: Purpose, round: int, ask: int, users: Sequence[int], count: int, ratio: Ratio
+    ) -> Float64[Tensor, "users count"]:
+        """Draws of `law`, each from words of its own and, where these do not decide, from further bits."""
+        width = count + count % 2
+        words = _wide(self.words(purpose, round, ask, users, 2 * width))
+        scales = np.zeros((len(users), width))
+        scales[:, :count] = ratio
+
+        def further(place: int, bits: int) -> int:
+            row, index = divmod(place, width)
+            key = self.words(Purpose.FURTHER_BITS, round, ask, [users[row]], _KEY_WORDS)[0].tobytes()
+            return further_bits(key + bytes([purpose]), index, bits)
+
+        steps = law(words.reshape(-1), scales.reshape(-1), further).reshape(len(users), width)
+        return placed(steps[:, :count])
 
     def normal(
         self, purpose: Purpose, round: int, ask: int, users: Sequence[int], count: int
     ) -> Float[Tensor, "users count"]:
-        """Standard normal draws by Box and Muller (1958) from 53-bit uniforms, float32."""
+        """Standard normal draws by Box and Muller (1958) from 53-bit uniforms, float32: for models, never for privacy.
+
+        Raises:
+            ValueError: the purpose is to hide data, for which floating-point noise is no good (`normal_steps`).
+        """
+        if purpose in HIDING:
+            raise ValueError(
+                f"floating-point draws were asked for {purpose.name}, which has to hide data: use normal_steps"
+            )
         half = -(-count // 2)
         u = self.uniform(purpose, round, ask, users, 2 * half)
         radius = u[:, :half].log().mul_(-2).sqrt_()
         angle = u[:, half:].mul(2 * math.pi)
         return torch.cat([radius * angle.cos(), radius * angle.sin()], 1)[:, :count].float()
 
-    def _key_stream(self, user: int) -> CipherContext:
+    def _key_stream(self, user: int, *, hiding: bool = False) -> CipherContext:
         if user == PUBLIC and self._public is not None:
             return self._public
-        stream = self._contexts.get(user)
+        contexts = self._hiding if hiding else self._contexts
+        stream = contexts.get(user)
         if stream is None:
             label = b"user" + user.to_bytes(8, "little", signed=True)
-            key = AES(hmac.digest(self._root, label, "sha256")[:16])
+            root = self._hiding_root if hiding else self._root
+            key = AES(hmac.digest(root, label, "sha256")[:16])
             # Counter mode with the counter blocks written out: one context per user serves every address.
             stream = Cipher(key, ECB()).encryptor()  # noqa: S305
-            if len(self._contexts) >= _CACHED_CONTEXTS:
-                self._contexts.clear()
-            self._contexts[user] = stream
+            if len(contexts) >= _CACHED_CONTEXTS:
+                contexts.clear()
+            contexts[user] = stream
         return stream
 
 

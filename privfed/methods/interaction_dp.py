@@ -14,6 +14,10 @@ records release. A sum in which blocks count at different scales is described in
 Noise of a table row is drawn when the row is next read, or at the end: n steps' worth is one draw of n times the
 variance. What is read and what leaves has exactly the law of noise drawn step by step, at about 1 / S of its cost.
 
+What a step releases lies on a grid (`privfed.federation.grid`): sums of clipped gradients are kept in float64, the new
+value is rounded to the grid, and noise is a whole number of its steps. The sum of the noise of several steps, rounded
+once, is post-processing of the sums that each had its own.
+
 Whose coins: the device's own key, never sent. Addresses are `ask x 65536 + slot`, and a slot is used once.
 """
 
@@ -23,12 +27,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
 from privfed.data import Histories
-from privfed.devices import placed
+from privfed.devices import on_host, placed
 from privfed.federation import Call, FederationError, NoisySteps, Purpose
+from privfed.federation.grid import Grid, NoisedSum, released
 from privfed.methods.local_training import Parameters
 from privfed.models.record_gradients import RecordGradients, with_negatives
 from privfed.models.samples import tile_order
@@ -36,7 +41,6 @@ from privfed.updates import add_rows_, padded, tile_size, tiles
 
 SLOTS_PER_ASK = 65_536
 _RECORDS_AT_ONCE = 16
-_ROWS_AT_ONCE = 16
 _NOISED_AT_ONCE = 4
 
 
@@ -134,24 +138,25 @@ class InteractionTrainer:
         counts = torch.where(tile >= 0, self._counts[users], 0)
         table = items.repeat(len(tile), 1, 1)
         rows = table.view(-1, items.shape[1])
-        deviation = how.noise_multiplier * how.clip_norm / how.divisor
-        noise = RowNoise(call, users.tolist(), table, deviation * self.rates["items"] / self.scales["items"])
+        grids = self._grids(how, p, items)
+        noise = RowNoise(call, users.tolist(), table, grids["items"])
         for step in range(how.steps):
             records = self._draw(call, how.rate, users, counts, step)
             place = records.items + (torch.arange(len(tile)) * self.n_items).view(-1, 1, 1)
             noise.settle_(torch.unique(place[records.drawn]), step)
-            moves, sums = list[tuple[Tensor, Tensor]](), {name: torch.zeros_like(v) for name, v in p.items()}
+            exact = {name: values.double() for name, values in p.items()}
+            moves, sums = list[tuple[Tensor, Tensor]](), {name: torch.zeros_like(v) for name, v in exact.items()}
             for some in torch.split(torch.arange(place.shape[1]), _RECORDS_AT_ONCE):
                 at = place[:, some]
-                q = rows.index_select(0, at.flatten()).view(*at.shape, -1)
-                drawn = records.drawn[:, some].float()
-                gradients, d_items = self.gradients(p, q, drawn, how.clip_norm, self.scales)
+                q = rows.index_select(0, at.flatten()).view(*at.shape, -1).double()
+                drawn = records.drawn[:, some].double()
+                gradients, d_items = self.gradients(exact, q, drawn, how.clip_norm, self.scales)
                 for name, gradient in gradients.items():
                     sums[name].add_(gradient)
                 moves.append((at.flatten(), d_items.flatten(0, 2)))
             for at, d_items in moves:
-                add_rows_(rows, at, d_items.mul_(-self.rates["items"] / how.divisor))
-            self._descend_(call, users.tolist(), p, sums, step, how.divisor, deviation)
+                noise.move_(at, d_items.mul_(-self.rates["items"] / how.divisor))
+            self._descend_(call, users.tolist(), p, sums, step, how.divisor, grids)
         noise.finish_(how.steps)
         return table.sub_(items)
 
@@ -173,6 +178,16 @@ class InteractionTrainer:
         own = placed(words.astype(np.int64)).view(len(who), width, self.negatives)
         return Records(with_negatives(positives, own, self.n_items), drawn)
 
+    def _grids(self, how: NoisySteps, p: Parameters, items: Float[Tensor, "items dim"]) -> dict[str, Grid]:
+        """The grid of every parameter and of `items`, in units of their values."""
+        noised = NoisedSum(
+            clip_norm=how.clip_norm,
+            deviation=how.noise_multiplier * how.clip_norm,
+            coordinates=items.numel() + sum(values[0].numel() for values in p.values()),
+            summands=self.n_items * (1 + self.negatives),
+        )
+        return {name: noised.grid(self.scales[name] * how.divisor / rate) for name, rate in self.rates.items()}
+
     def _descend_(
         self,
         call: Call,
@@ -181,15 +196,16 @@ class InteractionTrainer:
         sums: Parameters,
         step: int,
         divisor: float,
-        deviation: float,
+        grids: Mapping[str, Grid],
     ) -> None:
         """One step of every parameter but the table, with its noise."""
         sizes = [values[0].numel() for values in p.values()]
+        ratios = np.concatenate([np.full(size, grids[name].ratio) for name, size in zip(p, sizes, strict=True)])
         slot = call.ask * SLOTS_PER_ASK + 2 * step
-        z = call.streams.normal(Purpose.NOISE, call.round, slot, users, sum(sizes))
-        for (name, values), own in zip(p.items(), torch.split(z, sizes, 1), strict=True):
-            values.sub_(sums[name], alpha=self.rates[name] / divisor)
-            values.add_(own.view(values.shape), alpha=self.rates[name] / self.scales[name] * deviation)
+        noise = call.streams.normal_steps(Purpose.NOISE, call.round, slot, users, sum(sizes), ratios)
+        for (name, values), own in zip(p.items(), torch.split(noise, sizes, 1), strict=True):
+            moved = values.double().sub_(sums[name], alpha=self.rates[name] / divisor)
+            values.copy_(released(moved, own.view(values.shape), grids[name]))
 
 
 class RowNoise:
@@ -198,15 +214,18 @@ class RowNoise:
     Args:
         call: whose streams and address are used.
         users: of the tile.
-        table: their copies of the item table `[tile, items, dim]`, noised in place.
-        deviation: of the noise of one step on one coordinate.
+        table: their copies of the item table `[tile, items, dim]`, moved and noised in place.
+        grid: of the noise of one step.
     """
 
-    def __init__(
-        self, call: Call, users: Sequence[int], table: Float[Tensor, "tile items dim"], deviation: float
-    ) -> None:
-        self._call, self._users, self._table, self._deviation = call, users, table, deviation
+    def __init__(self, call: Call, users: Sequence[int], table: Float[Tensor, "tile items dim"], grid: Grid) -> None:
+        self._call, self._users, self._table, self._grid = call, users, table, grid
+        self._moves = torch.zeros(table.shape, dtype=torch.float64)
         self._settled = torch.zeros(table.shape[:2], dtype=torch.int32)
+
+    def move_(self, at: Int64[Tensor, " rows"], moves: Float64[Tensor, "rows dim"]) -> None:
+        """Add to rows (client x items + item) what nobody sees before their noise is settled."""
+        add_rows_(self._moves.view(-1, self._moves.shape[2]), at, moves)
 
     def settle_(self, at: Int64[Tensor, " rows"], step: int) -> None:
         """Bring rows (client x items + item, distinct, ascending) up to date before step `step` reads them."""
@@ -216,13 +235,13 @@ class RowNoise:
         owner = at // n_items
         counts = torch.bincount(owner, minlength=tile)
         rank = torch.arange(len(at)) - (counts.cumsum(0) - counts)[owner]
-        # Whole groups of rows: how many others of the tile read decides no bit of a client's own noise.
-        width = padded(int(counts.max()), _ROWS_AT_ONCE) * dim
+        ratios = torch.zeros(tile, int(counts.max()), 1, dtype=torch.float64)
+        ratios[owner, rank] = self._due(at, step)
         slot = self._call.ask * SLOTS_PER_ASK + 2 * step + 1
-        u = self._call.streams.uniform(Purpose.NOISE, self._call.round, slot, self._users, width + width % 2)
-        z = _normals_in_pairs(u)[:, :width].view(tile, -1, dim)[owner, rank]
-        z.mul_(self._due(at, step))
-        add_rows_(self._table.view(-1, dim), at, z)
+        noise = self._noise(slot, self._users, ratios.expand(-1, -1, dim))[owner, rank]
+        rows, moves = self._table.view(-1, dim), self._moves.view(-1, dim)
+        rows[at] = released(rows[at] + moves[at], noise, self._grid).float()
+        moves[at] = 0
 
     def finish_(self, steps: int) -> None:
         """Bring every row up to date after the last step."""
@@ -230,23 +249,20 @@ class RowNoise:
         due = self._due(torch.arange(self._settled.numel()), steps).view(*self._settled.shape, 1)
         for some in tiles(len(self._users), _NOISED_AT_ONCE):
             own = self._table[some]
-            z = self._call.streams.normal(Purpose.NOISE, self._call.round, slot, self._users[some], own[0].numel())
-            own.addcmul_(z.view(own.shape), due[some])
+            noise = self._noise(slot, self._users[some], due[some].expand(own.shape))
+            own.copy_(released(self._moves[some].add_(own), noise, self._grid))
 
-    def _due(self, at: Int64[Tensor, " rows"], step: int) -> Float[Tensor, "rows 1"]:
-        """Standard deviation of what rows owe after `step` steps; they owe nothing afterwards."""
+    def _noise(
+        self, slot: int, users: Sequence[int], ratios: Float64[Tensor, "users rows dim"]
+    ) -> Float64[Tensor, "users rows dim"]:
+        """Whole numbers of these standard deviations under the users' own keys."""
+        flat = on_host(ratios.flatten(1))
+        noise = self._call.streams.normal_steps(Purpose.NOISE, self._call.round, slot, users, flat.shape[1], flat)
+        return noise.view(ratios.shape)
+
+    def _due(self, at: Int64[Tensor, " rows"], step: int) -> Float64[Tensor, "rows 1"]:
+        """Standard deviation, in steps of the grid, of what rows owe after `step` steps and not any more."""
         settled = self._settled.view(-1)
-        owed = (step - settled[at]).float().sqrt_().mul_(self._deviation)
+        owed = (step - settled[at]).double().sqrt_().mul_(self._grid.ratio)
         settled[at] = step
         return owed.unsqueeze(1)
-
-
-def _normals_in_pairs(u: Float[Tensor, "users count"]) -> Float[Tensor, "users count"]:
-    """Standard normals by Box and Muller (1958), two from each two uniforms.
-
-    Unlike `Streams.normal`, the first numbers do not depend on how many are drawn, so clients that need fewer than
-    others of their tile get the same ones as alone.
-    """
-    pairs = u.view(len(u), -1, 2)
-    radius, angle = pairs[..., 0].log().mul_(-2).sqrt_(), pairs[..., 1].mul(2 * math.pi)
-    return torch.stack([radius * angle.cos(), radius * angle.sin()], 2).flatten(1).float()

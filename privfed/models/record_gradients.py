@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 import torch
-from jaxtyping import Float, Float32, Float64, Int64
+from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from privfed.models.heads import LinearHead, NeuralHead, Parameters, bce_gradient
@@ -146,19 +146,19 @@ def _output_gradient(logits: Float[Tensor, "n b"], samples: int) -> Float[Tensor
     return bce_gradient(logits, y.repeat(records).expand_as(logits), torch.full_like(logits, 1.0 / samples))
 
 
-def _squares(x: Float32[Tensor, "*lead width"]) -> Float64[Tensor, "*lead"]:
+def _squares(x: Float[Tensor, "*lead width"]) -> Float64[Tensor, "*lead"]:
     return x.double().square().sum(-1)
 
 
-def _gram(x: Float32[Tensor, "n b width"], samples: int) -> Float64[Tensor, "records samples samples"]:
+def _gram(x: Float[Tensor, "n b width"], samples: int) -> Float64[Tensor, "records samples samples"]:
     """Inner products of the samples of every record."""
     own = x.reshape(-1, samples, x.shape[2]).double()
     return torch.bmm(own, own.transpose(1, 2))
 
 
 def _factors(
-    squares: Float64[Tensor, "n records"], drawn: Float32[Tensor, "n records"], clip_norm: float
-) -> Float32[Tensor, "n records"]:
+    squares: Float64[Tensor, "n records"], drawn: Float[Tensor, "n records"], clip_norm: float
+) -> Float[Tensor, "n records"]:
     """Min(1, C / norm) for records that count, 0 for others."""
     norms = squares.clamp(min=0.0).sqrt()
-    return (clip_norm / norms.clamp(min=clip_norm)).mul_(_SHY).float().mul_(drawn)
+    return (clip_norm / norms.clamp(min=clip_norm)).mul_(_SHY).to(drawn.dtype).mul_(drawn)

@@ -12,6 +12,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from privfed.federation import Call, Purpose, Streams
+from privfed.federation.grid import device_grid
 from privfed.privacy.errors import PrivacyError
 from privfed.privacy.plan import PrivacyPlan
 from privfed.privacy.protections import Noise
@@ -60,6 +61,11 @@ class ClientGuard:
     def rewrites(self) -> bool:
         """True where every upload gets its own noise or is rounded, so it must be materialised."""
         return self.plan.protection.noise is not None or self._code is not None
+
+    @property
+    def sums_precisely(self) -> bool:
+        """True where noise is sized for the exact sum of the uploads, which their float64 sum has to be close to."""
+        return self.plan.protection.total_deviation is not None
 
     def refuse_broken(self, updates: ClientUpdates, call: Call) -> None:
         """Stop before an upload with NaN or infinity leaves: no clip bounds it and no noise hides it.
@@ -126,21 +132,22 @@ class ClientGuard:
     def _add_noise_(
         self, uploads: Mapping[str, Tensor], updates: ClientUpdates, call: Call, positions: Tensor, noise: Noise
     ) -> None:
-        """Add every client's own noise, in place."""
+        """Round every client's values to its noise's grid and add its own noise, in place."""
         users, at_once = call.clients[positions].tolist(), _NOISED_AT_ONCE * tile_size() // TILE
         touched = updates.touched(positions) if noise.coordinates == "touched" else None
-        draw = self._streams.laplace if noise.law == "laplace" else self._streams.normal
+        draw = self._streams.laplace_steps if noise.law == "laplace" else self._streams.normal_steps
         for index, (name, block) in enumerate(call.schema.items()):
             if block.kind != "real":
                 continue
             address = call.ask * BLOCKS_PER_ASK + index
-            flat = uploads[name].view(len(users), block.size)
+            flat, grid = uploads[name].view(len(users), block.size), device_grid(noise.scale / block.weight)
             for some in tiles(len(users), at_once):
-                z = draw(Purpose.NOISE, call.round, address, users[some], block.size)
-                z.mul_(noise.scale / block.weight)
+                steps = draw(Purpose.NOISE, call.round, address, users[some], block.size, grid.ratio)
                 if touched is not None:
-                    z.mul_(touched[name][some].view(z.shape))
-                flat[some].add_(z)
+                    steps.mul_(touched[name][some].view(steps.shape))
+                # Towards zero, so that no upload leaves its clip; what float32 rounds of the sum is no secret any more.
+                steps.add_(flat[some].mul_(1 / grid.step).trunc_()).mul_(grid.step)
+                flat[some].copy_(steps)
 
     def _round_(
         self, uploads: Mapping[str, Tensor], call: Call, positions: Tensor, code: UploadCode
@@ -192,7 +199,8 @@ class ClientGuard:
 
 def shrink_factors(norms: Float[Tensor, "*any"], bound: Float[Tensor, "*some"]) -> Float[Tensor, "*any"]:
     """Factors of at most 1 that bring every norm to its bound or below, in float32 arithmetic too."""
-    factors = (bound / norms.clamp(min=1e-300)).clamp(max=1.0)
+    # What a norm errs by, and what float32 makes of products when they are written out, stays below the bound.
+    factors = (bound * (1 - 2.0**-22) / norms.clamp(min=1e-300)).clamp(max=1.0)
     # A float32 product may round up; shrinking by a few units in the last place keeps the norm below.
     factors = torch.where(factors < 1.0, factors * (1 - 2.0**-22), factors)
     # Below float32's normal range a factor loses its digits; such an upload is all but zero, so it becomes zero.

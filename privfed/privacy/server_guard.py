@@ -1,7 +1,7 @@
 """The server's half of the privacy layer: charge the ledger, add its noise, open the release with its denominator."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from privfed.devices import on_host
 from privfed.federation import SERVER, Cohort, Individual, Purpose, Streams, Total
+from privfed.federation.grid import Grid, NoisedSum, device_grid, released
 from privfed.privacy.client_guard import BLOCKS_PER_ASK
 from privfed.privacy.errors import PlanError
 from privfed.privacy.gaussian import AdaptiveClip, CentralGaussian
@@ -18,7 +19,10 @@ from privfed.privacy.mechanisms import SchemaSummary
 from privfed.privacy.plan import PrivacyPlan
 from privfed.privacy.ring_code import RingCode
 from privfed.privacy.secure import DistributedGaussian, SecureSum, SharedSum
-from privfed.updates import Schema
+from privfed.updates import Schema, share_of
+
+_HALF = 0.5
+"""What a count that is centred on half of the members is a multiple of."""
 
 
 def refuse_uncovered(plan: PrivacyPlan, schema: Schema) -> None:
@@ -126,20 +130,38 @@ class ServerGuard:
         if not isinstance(protection, CentralGaussian):
             return
         clip_norm, adaptive = self.clip_norm(step) or protection.clip_norm, protection.adaptive
-        self.add_gaussian_(sums, cohort.round, ask, schema, protection.total_deviation * clip_norm)
+        noised = NoisedSum(
+            clip_norm=clip_norm * math.sqrt(share_of(schema)),
+            deviation=protection.total_deviation * clip_norm,
+            coordinates=sum(block.size for block in schema.values() if block.kind == "real"),
+            summands=self.plan.sampling.most(self.ledger.population),
+        )
+        self._add_steps_(sums, cohort.round, ask, schema, noised.grid)
         if adaptive is not None:
             address = ask * BLOCKS_PER_ASK + len(schema)
-            z = float(self._streams.normal(Purpose.NOISE, cohort.round, address, [SERVER], 1))
-            centred = within - members / 2 + adaptive.count_noise * z
+            grid = device_grid(adaptive.count_noise)
+            step_of_count = min(grid.step, _HALF)
+            ratio = grid.ratio * grid.step / step_of_count
+            k = self._streams.normal_steps(Purpose.NOISE, cohort.round, address, [SERVER], 1, ratio)
+            centred = within - members / 2 + step_of_count * float(k)
             self.clip_norms[step] = adaptive.follow(clip_norm, centred / max(cohort.expected, 1.0) + 0.5)
 
     def add_gaussian_(self, sums: Mapping[str, Tensor], round: int, ask: int, schema: Schema, deviation: float) -> None:
-        """Add N(0, deviation^2) to every weighted coordinate of the real sums, in place, under the server's key."""
+        """Add N(0, deviation^2) to every weighted coordinate of the real sums, in place, under the server's key.
+
+        It stands for noise that many devices add one by one, and lies on a grid like theirs.
+        """
+        self._add_steps_(sums, round, ask, schema, lambda weight: device_grid(deviation / weight))
+
+    def _add_steps_(
+        self, sums: Mapping[str, Tensor], round: int, ask: int, schema: Schema, grid_of: Callable[[float], Grid]
+    ) -> None:
+        """Round the real sums to the grids of their blocks and add integer noise, in place."""
         for index, (name, block) in enumerate(schema.items()):
             if block.kind == "real":
-                address = ask * BLOCKS_PER_ASK + index
-                z = self._streams.normal(Purpose.NOISE, round, address, [SERVER], block.size)[0]
-                sums[name].view(-1).add_(z, alpha=deviation / block.weight)
+                address, grid = ask * BLOCKS_PER_ASK + index, grid_of(block.weight)
+                steps = self._streams.normal_steps(Purpose.NOISE, round, address, [SERVER], block.size, grid.ratio)[0]
+                released(sums[name].view(-1), steps, grid)
 
     def total(
         self,

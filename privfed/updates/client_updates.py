@@ -10,8 +10,10 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from privfed.updates.code_products import CodeProducts
+from privfed.updates.low_rank import LowRank
 from privfed.updates.parts import Dense, Part, Rows
 from privfed.updates.schema import Schema, UpdateError
+from privfed.updates.symmetric import Symmetric
 
 
 class ClientUpdates:
@@ -97,10 +99,15 @@ class ClientUpdates:
                 most = max(most, -int(low), int(high))
         return most
 
-    def add_to(self, sums: dict[str, Tensor]) -> None:
-        """Add the sum over clients into `sums`."""
+    def add_to(self, sums: dict[str, Tensor], *, precise: bool = False) -> None:
+        """Add the sum over clients into `sums`.
+
+        Args:
+            sums: of the blocks, in float64 or int64.
+            precise: whether products are summed in float64 too, as noise needs that is sized for the exact sum.
+        """
         for part in self.parts:
-            part.add_to(sums[part.block])
+            (part.in_double() if precise and isinstance(part, LowRank | Symmetric) else part).add_to(sums[part.block])
 
     def slots(self, positions: Int64[Tensor, " n"]) -> Int64[Tensor, " clients"]:
         """Where each client's values go when `positions` are materialised: an index, or -1."""

@@ -6,7 +6,7 @@ is the sum over (L L^T) * (R R^T), and the sum over all clients and steps is one
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int64
@@ -76,6 +76,10 @@ class LowRank:
     def add_to(self, total: Tensor) -> None:
         """One product over all clients and steps, in the dtype of the factors, added in that of `total`."""
         total.add_(self.left.flatten(0, 1).T @ self.right.flatten(0, 1))
+
+    def in_double(self) -> "LowRank":
+        """The same products of float64 factors: as these are no sums of many roundings, neither is their sum."""
+        return replace(self, left=self.left.double(), right=self.right.double())
 
     def fills(self, slots: Int64[Tensor, " clients"], rows: int) -> bool:
         """True where every row has an owner."""

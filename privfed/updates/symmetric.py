@@ -11,7 +11,7 @@ uploads.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -129,6 +129,10 @@ class Symmetric:
             return
         rows, columns, lengths = _triangle(len(matrix), diagonal=self.diagonal)
         total.add_(matrix[rows, columns] * lengths)
+
+    def in_double(self) -> "Symmetric":
+        """The same outer products of float64 vectors."""
+        return replace(self, vectors=self.vectors.double())
 
     def fills(self, slots: Int64[Tensor, " clients"], rows: int) -> bool:
         """True where every row has an owner."""

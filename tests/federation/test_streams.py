@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from privfed.federation import PUBLIC, SERVER, Purpose, Streams
+from privfed.federation.streams import HIDING
 
 DRAWS = 1_000_000
 
@@ -113,7 +114,9 @@ def test_nobody_asks_for_nothing():
     streams = Streams.from_seed(0)
     assert streams.words(Purpose.NOISE, 0, 0, [], 5).shape == (0, 5)
     assert streams.words(Purpose.NOISE, 0, 0, [1, 2], 0).shape == (2, 0)
-    assert streams.normal(Purpose.NOISE, 0, 0, [1], 0).shape == (1, 0)
+    assert streams.normal(Purpose.LATENT, 0, 0, [1], 0).shape == (1, 0)
+    assert streams.normal_steps(Purpose.NOISE, 0, 0, [1], 0, 1.0).shape == (1, 0)
+    assert streams.laplace_steps(Purpose.NOISE, 0, 0, [], 3, 1.0).shape == (0, 3)
 
 
 def test_seeds_differ_and_repeat():
@@ -146,22 +149,8 @@ def test_uniforms_are_uniform_and_never_zero_or_one(streams):
     assert len(np.unique(fine)) == fine.size
 
 
-def test_laplace_draws_have_scale_one(streams):
-    z = streams.laplace(Purpose.NOISE, 1, 0, [0, 1], DRAWS // 2).numpy()
-    assert z.dtype == np.float32
-    flat = z.ravel().astype(np.float64)
-    assert stats.kstest(flat, "laplace").pvalue > 1e-3
-    assert flat.mean() == pytest.approx(0, abs=5 * np.sqrt(2 / DRAWS))
-    assert np.abs(flat).mean() == pytest.approx(1, abs=5 / np.sqrt(DRAWS))
-    assert (flat**2).mean() == pytest.approx(2, abs=5 * np.sqrt(20 / DRAWS))
-    assert (flat > 0).mean() == pytest.approx(0.5, abs=5 * 0.5 / np.sqrt(DRAWS))
-    assert np.abs(flat).max() > np.log(DRAWS) - 3  # the tail reaches as far as a Laplace tail does
-    sign_and_size = np.corrcoef(np.sign(flat), np.abs(flat))[0, 1]
-    assert sign_and_size == pytest.approx(0, abs=5 / np.sqrt(DRAWS))
-
-
 def test_normal_draws_are_standard_and_the_two_halves_of_a_pair_independent(streams):
-    z = streams.normal(Purpose.NOISE, 2, 0, [0, 1], DRAWS // 2).numpy()
+    z = streams.normal(Purpose.LATENT, 2, 0, [0, 1], DRAWS // 2).numpy()
     assert z.dtype == np.float32
     flat = z.ravel().astype(np.float64)
     assert stats.kstest(flat, "norm").pvalue > 1e-3
@@ -176,6 +165,34 @@ def test_normal_draws_are_standard_and_the_two_halves_of_a_pair_independent(stre
 
 
 def test_an_odd_number_of_normals(streams):
-    odd, even = (streams.normal(Purpose.NOISE, 2, 0, [0], count) for count in (7, 8))
+    odd, even = (streams.normal(Purpose.LATENT, 2, 0, [0], count) for count in (7, 8))
     assert odd.shape == (1, 7)
     assert odd.equal(even[:, :7])
+
+
+@pytest.mark.parametrize("purpose", sorted(HIDING))
+def test_two_runs_of_one_seed_share_no_word_of_what_hides_data(purpose):
+    one, again, other = (Streams.from_seed(3, run) for run in ("a", "a", "b"))
+    address = purpose, 0, 0, [0, 1, SERVER], 64
+    np.testing.assert_array_equal(one.words(*address), again.words(*address))
+    assert not np.isin(one.words(*address), other.words(*address)).any()
+    assert not np.isin(one.words(*address), Streams.from_seed(3).words(*address)).any()
+
+
+@pytest.mark.parametrize("purpose", sorted(set(Purpose) - HIDING))
+def test_two_runs_of_one_seed_share_initial_values_and_samples(purpose):
+    one, other = (Streams.from_seed(3, run) for run in ("a", "b"))
+    np.testing.assert_array_equal(*(s.words(purpose, 0, 0, [0, SERVER, PUBLIC], 64) for s in (one, other)))
+
+
+def test_whoever_hosts_a_few_users_has_the_noise_of_the_run():
+    run = Streams.from_seed(3, "a")
+    few = run.numbered(np.array([5, 9]))
+    np.testing.assert_array_equal(
+        few.words(Purpose.NOISE, 0, 0, [1], 8), Streams.from_seed(3, "a").words(Purpose.NOISE, 0, 0, [9], 8)
+    )
+
+
+def test_floating_point_noise_is_refused_where_data_are_to_be_hidden(streams):
+    with pytest.raises(ValueError, match="use normal_steps"):
+        streams.normal(Purpose.NOISE, 0, 0, [0], 4)

@@ -375,7 +375,7 @@ class Node:
         for call, updates, inside in self._chunks(asked, taking, guard):
             within += inside
             if not guard.rewrites:
-                updates.add_to(sums)
+                updates.add_to(sums, precise=guard.sums_precisely)
                 continue
             for tile in torch.split(torch.arange(len(updates)), TILE):
                 for name, values in guard.wire(updates, call, tile).items():

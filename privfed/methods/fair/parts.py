@@ -6,7 +6,7 @@ The simulation keeps slots and values, adds them up within a tier and recovers e
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -145,10 +145,16 @@ class Products:
         return self.entries.finite() and math.isfinite(self.factors.sum()) and math.isfinite(self.moved.sum())
 
     def norm_power(self, order: int) -> Float[Tensor, " h"]:
-        """From dense blocks, a few clients at a time."""
+        """From dense blocks in float64, as they are summed, a few clients at a time."""
         blocks = torch.split(torch.arange(len(self.owner)), _AT_ONCE)
-        found = [self.dense(some).double().abs().pow_(order).sum((1, 2)) for some in blocks]
+        exact = self._in_double()
+        found = [exact.dense(some).abs().pow_(order).sum((1, 2)) for some in blocks]
         return torch.cat([torch.empty(0, dtype=torch.float64), *found])
+
+    def _in_double(self) -> "Products":
+        """The same products of float64 factors, whose two terms may cancel without a trace of rounding."""
+        entries = replace(self.entries, values=self.entries.values.double())
+        return Products(entries, self.start.double(), self.factors.double(), self.moved.double())
 
     def scale_(self, factors: Float[Tensor, " h"]) -> None:
         """Both terms are linear in what moved."""

@@ -1,0 +1,101 @@
+"""The power-of-two grids on which noised values lie, and what rounding to them costs.
+
+A release is a whole number of steps (`rounded_noise` says why). A step is a power of two, so that dividing by it and
+multiplying with it are exact, and so small that rounding changes nothing that anybody could measure.
+
+One upload is rounded towards zero, coordinate by coordinate. That lengthens no vector in any norm, so an upload clipped
+to norm C keeps to it on the grid, and its noise is sized for C as ever.
+
+A sum S is rounded to the nearest grid point. With a user and without, rounding moves the two apart by at most half a
+step per coordinate each, so s sqrt(d) in L2 norm over d coordinates. Besides, a float64 sum of n vectors of norm C or
+less errs, whatever the order, by at most (n - 1) 2^-53 times the sum of their norms, so n^2 2^-53 C; with the user and
+without, twice that. A sum therefore moves by at most
+
+    C (1 + n^2 2^-52) + s sqrt(d),        s <= 2^-12 C / sqrt(d)    (larger where the noise is over 2^32 steps wide),
+
+and the noise is made wider by the same factor: a noise multiplier that is claimed holds as it is written.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+DEVICE_BITS = 20
+"""A device's noise has a scale of 2^20 steps or a little more."""
+
+_SUM_BITS, _WIDEST_BITS = 12, 32
+_ROUNDING_UP = 1 + 2.0**-40
+"""Makes scales so much larger that no rounding of the few products they pass through makes them smaller."""
+
+
+def power_of_two_below(size: float) -> float:
+    """The largest power of two that is not above `size`."""
+    return math.ldexp(1.0, math.frexp(size)[1] - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Noise on multiples of a step.
+
+    Attributes:
+        step: a power of two.
+        ratio: scale of the noise in steps.
+    """
+
+    step: float
+    ratio: float
+
+
+def device_grid(scale: float) -> Grid:
+    """The grid of noise that a device adds to one upload.
+
+    Args:
+        scale: of the noise, in the units of the values.
+    """
+    step = power_of_two_below(scale * 2.0**-DEVICE_BITS)
+    return Grid(step, scale / step * _ROUNDING_UP)
+
+
+@dataclass(frozen=True, slots=True)
+class NoisedSum:
+    """Gaussian noise on a float64 sum of vectors of bounded L2 norm.
+
+    Attributes:
+        clip_norm: C, of every vector.
+        deviation: of the noise, were the sum exact and not rounded.
+        coordinates: d, of the sum.
+        summands: n, the most vectors that it has.
+    """
+
+    clip_norm: float
+    deviation: float
+    coordinates: int
+    summands: int
+
+    @property
+    def step(self) -> float:
+        """Largest step of a coordinate."""
+        finest = self.clip_norm * 2.0**-_SUM_BITS / math.sqrt(max(self.coordinates, 1))
+        return power_of_two_below(max(finest, self.deviation * 2.0**-_WIDEST_BITS))
+
+    @property
+    def widening(self) -> float:
+        """How much farther apart than C the sums of two worlds may lie, as a factor."""
+        rounding = self.step * math.sqrt(self.coordinates) / self.clip_norm
+        return (1 + self.summands**2 * 2.0**-52 + rounding) * _ROUNDING_UP
+
+    def grid(self, weight: float = 1.0) -> Grid:
+        """The grid of a block whose values count with `weight`."""
+        step = power_of_two_below(self.step / weight)
+        return Grid(step, self.deviation * self.widening / weight / step)
+
+
+def released(values: "Tensor", noise: "Tensor", grid: Grid) -> "Tensor":
+    """Float64 values rounded to the grid, in place, with noise of so many steps; what floats round of it is no secret.
+
+    Zero comes out without a sign, which could be that of a value.
+    """
+    return values.mul_(1 / grid.step).round_().add_(noise).mul_(grid.step)
