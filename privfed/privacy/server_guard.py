@@ -10,16 +10,17 @@ from torch import Tensor
 
 from privfed.devices import on_host
 from privfed.federation import SERVER, Cohort, Individual, Purpose, Streams, Total
-from privfed.federation.grid import Grid, NoisedSum, device_grid, released
+from privfed.federation.grid import Grid, device_grid, released
 from privfed.privacy.client_guard import BLOCKS_PER_ASK
 from privfed.privacy.errors import PlanError
 from privfed.privacy.gaussian import AdaptiveClip, CentralGaussian
 from privfed.privacy.ledger import Ledger
 from privfed.privacy.mechanisms import SchemaSummary
+from privfed.privacy.noise_grid import noised_sum
 from privfed.privacy.plan import PrivacyPlan
 from privfed.privacy.ring_code import RingCode
 from privfed.privacy.secure import DistributedGaussian, SecureSum, SharedSum
-from privfed.updates import Schema, share_of
+from privfed.updates import Schema
 
 _HALF = 0.5
 """What a count that is centred on half of the members is a multiple of."""
@@ -130,12 +131,7 @@ class ServerGuard:
         if not isinstance(protection, CentralGaussian):
             return
         clip_norm, adaptive = self.clip_norm(step) or protection.clip_norm, protection.adaptive
-        noised = NoisedSum(
-            clip_norm=clip_norm * math.sqrt(share_of(schema)),
-            deviation=protection.total_deviation * clip_norm,
-            coordinates=sum(block.size for block in schema.values() if block.kind == "real"),
-            summands=self.plan.sampling.most(self.ledger.population),
-        )
+        noised = noised_sum(protection, clip_norm, schema, self.plan.sampling.most(self.ledger.population))
         self._add_steps_(sums, cohort.round, ask, schema, noised.grid)
         if adaptive is not None:
             address = ask * BLOCKS_PER_ASK + len(schema)

@@ -63,7 +63,14 @@ def _of_the_mechanism(plan: PrivacyPlan) -> list[str]:
     """What devices and server have to do for the number to be true."""
     protection = plan.protection
     same_shape = "Size and shape of an upload, and whether a user takes part, do not depend on that user's data."
-    floats = "Noise is drawn in floating point, whose lowest bits can betray a value; hardened sampling is not used."
+    grid = (
+        "What leaves is a whole number of steps of a power-of-two grid: values are rounded to it, and noise is a whole "
+        "number of steps with exactly the law of the ideal noise, rounded."
+    )
+    widened = (
+        f"{grid} The noise is wider than its multiplier says by what rounding and float64 sums may add to the "
+        "sensitivity."
+    )
     if isinstance(protection, LocalLaplace):
         return [
             "The device clips all real blocks of an upload together to L1 norm "
@@ -72,7 +79,7 @@ def _of_the_mechanism(plan: PrivacyPlan) -> list[str]:
             "Two uploads compared may differ in everything (replace one upload by any other): their L1 "
             "distance is at most 2C, not C.",
             same_shape,
-            floats,
+            grid,
         ]
     if isinstance(protection, LocalGaussian):
         return [
@@ -82,7 +89,7 @@ def _of_the_mechanism(plan: PrivacyPlan) -> list[str]:
             "Two uploads compared may differ in everything (replace one upload by any other): their L2 "
             "distance is at most 2C, not C.",
             same_shape,
-            floats,
+            grid,
         ]
     if isinstance(protection, InteractionDPSGD):
         sampled = protection.local_rate < 1
@@ -102,7 +109,7 @@ def _of_the_mechanism(plan: PrivacyPlan) -> list[str]:
             "Compared are two training histories of one user, with one interaction and without it; filtering the data "
             "and choosing what is held out came before and are not covered.",
             same_shape,
-            floats,
+            widened,
         ]
     if isinstance(protection, CentralGaussian):
         clip = "the announced clip norm" if protection.adaptive else f"C = {protection.clip_norm:g}"
@@ -111,7 +118,7 @@ def _of_the_mechanism(plan: PrivacyPlan) -> list[str]:
             f"Gaussian noise of {protection.total_deviation:g} times that norm to the sum before anybody else sees it.",
             "Compared are the data with one user and without, so the sum moves by at most the clip norm.",
             "Means divide by the expected cohort, whoever took part; the number of users is public.",
-            floats,
+            widened,
             *([_COUNT] if protection.adaptive else []),
         ]
     if isinstance(protection, DistributedGaussian):

@@ -53,7 +53,7 @@ def squared_norms(vectors: Float[Tensor, "h side"], *, diagonal: bool = True) ->
     """Squared Frobenius norms of the outer products v v^T, or of what they hold off the diagonal."""
     out = torch.empty(len(vectors), dtype=torch.float64)
     for some in cached(*vectors.shape):
-        squares = vectors[some].double().square_()
+        squares = vectors[some].double().square()
         out[some] = squares.sum(1).square_()
         if not diagonal:
             out[some] -= squares.square_().sum(1)
