@@ -20,6 +20,11 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from privfed.compiled import compiled
+from privfed.federation.rounded_noise import FARTHEST, WHOLE
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -99,3 +104,26 @@ def released(values: "Tensor", noise: "Tensor", grid: Grid) -> "Tensor":
     Zero comes out without a sign, which could be that of a value.
     """
     return values.mul_(1 / grid.step).round_().add_(noise).mul_(grid.step)
+
+
+def release_upload_(values: "Tensor", noise: "Tensor", grid: Grid) -> None:
+    """Round float32 values towards zero, in place, and add noise of so many float64 steps, which are spent."""
+    if values.is_cpu:
+        _release_upload(values.numpy(), noise.numpy(), grid.step)
+    else:
+        values.copy_(noise.add_(values.double().mul_(1 / grid.step).trunc_()).mul_(grid.step))
+
+
+@compiled
+def _release_upload(values: np.ndarray, noise: np.ndarray, step: float) -> None:
+    per_step = 1.0 / step
+    for row in range(len(values)):
+        own, steps = values[row], noise[row]
+        for i in range(len(own)):
+            # Exact, and without a branch: rounded to a whole number, then one back where that went away from zero.
+            value = np.float64(own[i]) * per_step
+            near = (value + WHOLE) - WHOLE
+            back = np.float64(abs(near) > abs(value))
+            near = near - (back if value > 0 else -back)
+            whole = near if abs(value) < FARTHEST else value
+            own[i] = np.float32((whole + steps[i]) * step)

@@ -39,51 +39,68 @@ Bits = Callable[[int, int], int]
 _KNOWN_BITS = 63
 _FURTHER_BITS = 192
 _TOLERANCE = 2.0**-42
-_SMALLEST, _LARGEST = 2**43, 2**63 - 2**47
-LARGEST_RATIO = 2.0**36
-"""Standard deviation in steps beyond which too many draws would be undecided by their first bits."""
+_SMALLEST_SIZE, _LARGEST_SIZE = 2.0**-16, 13.8
+"""Of -log(u), between which the tolerance holds: u up to 1 - 2^-16, and from 2^-20 = exp(-13.86)."""
+
+_AT_ONCE = 512
+WHOLE = 1.5 * 2.0**52
+"""Adding and subtracting it rounds a float64 below `FARTHEST` to a whole number."""
+FARTHEST = 2.0**50
+_ONE, _ONES_PLACE = np.uint64(0x3FF << 52), np.uint64(0x433 << 52)
+"""Bits of the float64 1.0, and of 2^52, whose last place is 1."""
+_FRACTION, _LOW_BITS = np.uint64((1 << 52) - 1), np.uint64(0x7FF)
+_BIT, _TWELVE, _FIFTY_TWO, _SIXTY_THREE = np.uint64(1), np.uint64(12), np.uint64(52), np.uint64(63)
+_LOG_2, _ROOT_2, _TURN = math.log(2.0), math.sqrt(2.0), 2.0 * math.pi
 
 
 def laplace_steps(
-    words: UInt64[np.ndarray, " n"], ratio: Float64[np.ndarray, " n"], further: Bits
-) -> Float64[np.ndarray, " n"]:
+    words: UInt64[np.ndarray, " n"],
+    ratio: Float64[np.ndarray, " n_or_1"],
+    further: Bits,
+    steps: Float64[np.ndarray, " n"],
+) -> None:
     """Laplace variables of scale `ratio`, rounded; one word decides the sign and 63 bits of the size.
 
     Args:
         words: uniform words.
-        ratio: scale of every draw, in steps.
+        ratio: scale of every draw, in steps, or one for all.
         further: bits beyond those of the words.
+        steps: where the draws are written.
     """
-    steps = np.empty(len(words))
     for place in _laplace(words, ratio, steps).tolist():
         steps[place] = _decided(
             lambda bits, place=place: _laplace_interval(
-                int(words[place]), float(ratio[place]), further(place, bits), bits
+                int(words[place]), float(ratio[place % len(ratio)]), further(place, bits), bits
             )
         )
-    return steps
 
 
 def normal_steps(
-    words: UInt64[np.ndarray, " n"], ratio: Float64[np.ndarray, " n"], further: Bits
-) -> Float64[np.ndarray, " n"]:
+    words: UInt64[np.ndarray, " n"],
+    ratio: Float64[np.ndarray, " n_or_1"],
+    further: Bits,
+    steps: Float64[np.ndarray, " n"],
+) -> None:
     """Normal variables of standard deviation `ratio`, rounded: two of each two words, by Box and Muller.
 
     Args:
         words: uniform words, an even number.
-        ratio: standard deviation of every draw, in steps.
+        ratio: standard deviation of every draw, in steps, or one for all.
         further: bits beyond those of the words.
+        steps: where the draws are written.
     """
-    steps = np.empty(len(words))
     for place in _normal(words, ratio, steps).tolist():
         first = place - place % 2
         pair = int(words[first]), int(words[first + 1])
         steps[place] = _decided(
             lambda bits, place=place, pair=pair, first=first: _normal_interval(
-                pair, float(ratio[place]), (further(first, bits), further(first + 1, bits)), bits, sine=place != first
+                pair,
+                float(ratio[place % len(ratio)]),
+                (further(first, bits), further(first + 1, bits)),
+                bits,
+                sine=place != first,
             )
         )
-    return steps
 
 
 def further_bits(key: bytes, index: int, count: int) -> int:
@@ -97,42 +114,138 @@ def further_bits(key: bytes, index: int, count: int) -> int:
     return int.from_bytes(hashlib.shake_256(key + index.to_bytes(8, "little")).digest(count // 8), "big")
 
 
+# The loops below run over buffers of a few kilobytes, and none of them branches or calls a library, so that a compiler
+# makes vector code of them: float64 bits are put together as integers and read as floats through a view.
+
+
+@compiled
+def _uniforms(words: np.ndarray, count: int, bits: np.ndarray, floats: np.ndarray) -> None:
+    """Row 0 of the buffer becomes 2^-63 (the leading 63 bits of every word + 1/2), to 53 bits."""
+    for i in range(count):
+        word = words[i]
+        bits[0, i] = (word >> _TWELVE) | _ONE
+        bits[1, i] = ((word >> _BIT) & _LOW_BITS) | _ONES_PLACE
+    for i in range(count):
+        floats[0, i] = (floats[0, i] - 1.0) + ((floats[1, i] - 2.0**52) + 0.5) * 2.0**-63
+
+
+@compiled
+def _sizes(count: int, bits: np.ndarray, floats: np.ndarray, out: np.ndarray) -> None:
+    """-log of row 0, to 2^-51 of itself or 2^-49: exponent and fraction m, log m = 2 artanh((m - 1) / (m + 1))."""
+    for i in range(count):
+        bits[1, i] = (bits[0, i] & _FRACTION) | _ONE
+        bits[2, i] = (bits[0, i] >> _FIFTY_TWO) | _ONES_PLACE
+    for i in range(count):
+        m, exponent = floats[1, i], floats[2, i] - (2.0**52 + 1023.0)
+        upper = m > _ROOT_2
+        m = m * 0.5 if upper else m
+        exponent = exponent + 1.0 if upper else exponent
+        s = np.divide(m - 1.0, m + 1.0)
+        t = s * s
+        series = t * (1 / 21 + t * (1 / 23))
+        series = t * (1 / 13 + t * (1 / 15 + t * (1 / 17 + t * (1 / 19 + series))))
+        series = t * (1 / 3 + t * (1 / 5 + t * (1 / 7 + t * (1 / 9 + t * (1 / 11 + series)))))
+        out[i] = -(exponent * _LOG_2 + (2.0 * s + 2.0 * s * series))
+
+
+@compiled
+def _cosines_and_sines(count: int, turns: np.ndarray, cosines: np.ndarray, sines: np.ndarray) -> None:
+    """Of 2 pi times numbers in (0, 1), to 2^-50, by their series within an eighth of a turn from a quarter."""
+    for i in range(count):
+        quarter = (4.0 * turns[i] + WHOLE) - WHOLE
+        y = (turns[i] - 0.25 * quarter) * _TURN
+        t = y * y
+        sine = t * (1 / 39916800 - t * (1 / 6227020800 - t * (1 / 1307674368000 - t * (1 / 355687428096000))))
+        sine = y - y * t * (1 / 6 - t * (1 / 120 - t * (1 / 5040 - t * (1 / 362880 - sine))))
+        cosine = t * (1 / 479001600 - t * (1 / 87178291200 - t * (1 / 20922789888000 - t * (1 / 6402373705728000))))
+        cosine = 1.0 - t * (0.5 - t * (1 / 24 - t * (1 / 720 - t * (1 / 40320 - t * (1 / 3628800 - cosine)))))
+        odd = (quarter == 1.0) | (quarter == 3.0)
+        across, along = (sine, cosine) if odd else (cosine, sine)
+        cosines[i] = -across if (quarter == 1.0) | (quarter == 2.0) else across
+        sines[i] = -along if (quarter == 2.0) | (quarter == 3.0) else along
+
+
+@compiled
+def _rounded(
+    count: int, reach: np.ndarray, ratio: np.ndarray, sizes: np.ndarray, smallest: float, unsure: np.ndarray
+) -> float:
+    """Round in place; `unsure` becomes 1 where that is not decided, and their number is returned."""
+    found = 0.0
+    for i in range(count):
+        whole = (reach[i] + WHOLE) - WHOLE
+        near = 0.5 - abs(reach[i] - whole) < _TOLERANCE * ratio[i]
+        outside = (sizes[i] < smallest) | (sizes[i] > _LARGEST_SIZE) | (abs(reach[i]) > FARTHEST)
+        unsure[i] = np.float64(near | outside)
+        found += unsure[i]
+        reach[i] = whole
+    return found
+
+
 @compiled
 def _laplace(words: np.ndarray, ratio: np.ndarray, out: np.ndarray) -> np.ndarray:
     """Write what is decided and return the indices of what is not."""
-    undecided = np.empty(len(words), dtype=np.int64)
-    count = 0
-    for i in range(len(words)):
-        known = np.int64(words[i] >> np.uint64(1))
-        # 2^-63 (known + 1/2) as a float64, whose 53 bits are within the tolerance.
-        reach = -math.log((float(known) + 0.5) * 2.0**-63) * ratio[i]
-        whole = math.floor(reach + 0.5)
-        out[i] = whole if words[i] & np.uint64(1) else -whole
-        near = _TOLERANCE * ratio[i]
-        if known < _SMALLEST or reach + 0.5 - whole < near or whole + 0.5 - reach < near:
-            undecided[count] = i
-            count += 1
-    return undecided[:count]
+    undecided, found = np.empty(len(words), dtype=np.int64), 0
+    bits = np.empty((3, _AT_ONCE), dtype=np.uint64)
+    floats, sizes, reach = bits.view(np.float64), np.empty(_AT_ONCE), np.empty(_AT_ONCE)
+    unsure, scale = np.empty(_AT_ONCE), np.full(_AT_ONCE, ratio[0])
+    for first in range(0, len(words), _AT_ONCE):
+        count = min(_AT_ONCE, len(words) - first)
+        own = words[first : first + count]
+        if len(ratio) > 1:
+            scale[:count] = ratio[first : first + count]
+        _uniforms(own, count, bits, floats)
+        _sizes(count, bits, floats, sizes)
+        for i in range(count):
+            reach[i] = sizes[i] * scale[i]
+        some = _rounded(count, reach, scale, sizes, -1.0, unsure)
+        for i in range(count):
+            bits[0, i] = _ONE | ((own[i] & _BIT) ^ _BIT) << _SIXTY_THREE
+        steps = out[first : first + count]
+        for i in range(count):
+            # Adding 0.0 takes the sign off a zero.
+            steps[i] = reach[i] * floats[0, i] + 0.0
+        for i in range(count if some > 0 else 0):
+            if unsure[i] > 0:
+                undecided[found] = first + i
+                found += 1
+    return undecided[:found]
 
 
 @compiled
 def _normal(words: np.ndarray, ratio: np.ndarray, out: np.ndarray) -> np.ndarray:
-    """Write what is decided and return the indices of what is not."""
-    undecided = np.empty(len(words), dtype=np.int64)
-    count = 0
-    for i in range(0, len(words), 2):
-        known = np.int64(words[i] >> np.uint64(1))
-        radius = math.sqrt(-2.0 * math.log((float(known) + 0.5) * 2.0**-63))
-        angle = (float(np.int64(words[i + 1] >> np.uint64(1))) + 0.5) * (2.0**-62 * math.pi)
-        for j in range(i, i + 2):
-            reach = radius * (math.cos(angle) if j == i else math.sin(angle)) * ratio[j]
-            whole = math.floor(reach + 0.5)
-            out[j] = whole
-            near = _TOLERANCE * ratio[j]
-            if known < _SMALLEST or known > _LARGEST or reach + 0.5 - whole < near or whole + 0.5 - reach < near:
-                undecided[count] = j
-                count += 1
-    return undecided[:count]
+    """Write what is decided and return the indices of what is not; every two words make two draws."""
+    undecided, found = np.empty(len(words), dtype=np.int64), 0
+    bits, own = np.empty((3, _AT_ONCE), dtype=np.uint64), np.empty(_AT_ONCE, dtype=np.uint64)
+    floats, sizes, turns = bits.view(np.float64), np.empty(_AT_ONCE), np.empty(_AT_ONCE)
+    units, reach = np.empty((2, _AT_ONCE)), np.empty(_AT_ONCE)
+    unsure, scale = np.empty(_AT_ONCE), np.full(_AT_ONCE, ratio[0])
+    for first in range(0, len(words), 2 * _AT_ONCE):
+        pairs = min(_AT_ONCE, (len(words) - first) // 2)
+        for i in range(pairs):
+            own[i] = words[first + 2 * i + 1]
+        _uniforms(own, pairs, bits, floats)
+        for i in range(pairs):
+            turns[i] = floats[0, i]
+        _cosines_and_sines(pairs, turns, units[0], units[1])
+        for i in range(pairs):
+            own[i] = words[first + 2 * i]
+        _uniforms(own, pairs, bits, floats)
+        _sizes(pairs, bits, floats, sizes)
+        for part in range(2):
+            unit = units[part]
+            if len(ratio) > 1:
+                for i in range(pairs):
+                    scale[i] = ratio[first + part + 2 * i]
+            for i in range(pairs):
+                reach[i] = np.sqrt(2.0 * sizes[i]) * unit[i] * scale[i]
+            some = _rounded(pairs, reach, scale, sizes, _SMALLEST_SIZE, unsure)
+            for i in range(pairs):
+                out[first + part + 2 * i] = reach[i] + 0.0
+            for i in range(pairs if some > 0 else 0):
+                if unsure[i] > 0:
+                    undecided[found] = first + part + 2 * i
+                    found += 1
+    return undecided[:found]
 
 
 def _decided(interval: Callable[[int], tuple[Any, Any]]) -> float:

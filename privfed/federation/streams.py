@@ -55,7 +55,7 @@ _KEY_WORDS = 8
 Ratio = float | Float64[np.ndarray, "*#users count"]
 """Scale of noise in steps of a grid: one for all draws, or one for each."""
 
-RoundedLaw = Callable[..., Float64[np.ndarray, " draws"]]
+RoundedLaw = Callable[..., None]
 
 _WORDS_PER_BLOCK, _SLACK, _CACHED_CONTEXTS = 4, 15, 100_000
 
@@ -76,6 +76,7 @@ class Streams:
         self._hiding: dict[int, CipherContext] = {} if hiding_root else self._contexts
         self._public: CipherContext | None = None
         self._numbers: Int64[np.ndarray, " hosted"] | None = None
+        self._drawn = np.empty(0)
 
     @classmethod
     def from_seed(cls, seed: int, run: str = "") -> "Streams":
@@ -160,7 +161,10 @@ class Streams:
     def laplace_steps(
         self, purpose: Purpose, round: int, ask: int, users: Sequence[int], count: int, ratio: Ratio
     ) -> Float64[Tensor, "users count"]:
-        """Whole numbers, in float64: Laplace variables of scale `ratio`, rounded exactly (`rounded_noise`)."""
+        """Whole numbers, in float64: Laplace variables of scale `ratio`, rounded exactly (`rounded_noise`).
+
+        They lie in a buffer that the next such draw uses again.
+        """
         return self._steps(laplace_steps, purpose, round, ask, users, count, ratio)
 
     def normal_steps(
@@ -168,7 +172,7 @@ class Streams:
     ) -> Float64[Tensor, "users count"]:
         """Whole numbers, in float64: normal variables of standard deviation `ratio`, rounded exactly.
 
-        The first numbers do not depend on how many are drawn.
+        The first numbers do not depend on how many are drawn. They lie in a buffer that the next such draw uses again.
         """
         return self._steps(normal_steps, purpose, round, ask, users, count, ratio)
 
@@ -178,16 +182,21 @@ class Streams:
         """Draws of `law`, each from words of its own and, where these do not decide, from further bits."""
         width = count + count % 2
         words = _wide(self.words(purpose, round, ask, users, 2 * width))
-        scales = np.zeros((len(users), width))
-        scales[:, :count] = ratio
+        scales = np.full((1, 1), ratio) if isinstance(ratio, float) else np.zeros((len(users), width))
+        if not isinstance(ratio, float):
+            scales[:, :count] = ratio
 
         def further(place: int, bits: int) -> int:
             row, index = divmod(place, width)
             key = self.words(Purpose.FURTHER_BITS, round, ask, [users[row]], _KEY_WORDS)[0].tobytes()
             return further_bits(key + bytes([purpose]), index, bits)
 
-        steps = law(words.reshape(-1), scales.reshape(-1), further).reshape(len(users), width)
-        return placed(steps[:, :count])
+        # A fresh buffer of this size costs as much as the draws: its pages have to be mapped.
+        if self._drawn.size < words.size:
+            self._drawn = np.empty(words.size)
+        steps = self._drawn[: words.size]
+        law(words.reshape(-1), scales.reshape(-1), further, steps)
+        return placed(steps.reshape(len(users), width)[:, :count])
 
     def normal(
         self, purpose: Purpose, round: int, ask: int, users: Sequence[int], count: int

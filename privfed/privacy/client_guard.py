@@ -12,7 +12,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from privfed.federation import Call, Purpose, Streams
-from privfed.federation.grid import device_grid
+from privfed.federation.grid import device_grid, release_upload_
 from privfed.privacy.errors import PrivacyError
 from privfed.privacy.plan import PrivacyPlan
 from privfed.privacy.protections import Noise
@@ -145,9 +145,7 @@ class ClientGuard:
                 steps = draw(Purpose.NOISE, call.round, address, users[some], block.size, grid.ratio)
                 if touched is not None:
                     steps.mul_(touched[name][some].view(steps.shape))
-                # Towards zero, so that no upload leaves its clip; what float32 rounds of the sum is no secret any more.
-                steps.add_(flat[some].mul_(1 / grid.step).trunc_()).mul_(grid.step)
-                flat[some].copy_(steps)
+                release_upload_(flat[some], steps, grid)
 
     def _round_(
         self, uploads: Mapping[str, Tensor], call: Call, positions: Tensor, code: UploadCode

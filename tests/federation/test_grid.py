@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privfed.federation.grid import NoisedSum, device_grid, power_of_two_below, released
+from privfed.federation.grid import NoisedSum, device_grid, power_of_two_below, release_upload_, released
 
 
 @given(st.floats(1e-30, 1e30))
@@ -76,3 +76,21 @@ def test_very_wide_noise_has_a_coarser_grid_and_is_widened_for_it(clip_norm):
     noised = NoisedSum(clip_norm, 1e9 * clip_norm, 10_000, 100)
     assert noised.grid().ratio < 2.0**40
     assert noised.widening > 1 + noised.step * 100 / clip_norm * 0.99
+
+
+@given(
+    values=st.lists(st.floats(-(2.0**100), 2.0**100, width=32), min_size=1, max_size=9),
+    exponent=st.integers(-60, 60),
+    noise=st.integers(-(2**30), 2**30),
+)
+def test_an_upload_is_rounded_towards_zero_and_noised_exactly(values, exponent, noise):
+    grid = device_grid(2.0 ** (exponent + 20))
+    upload = torch.tensor([values, values])
+    release_upload_(upload, torch.full(upload.shape, float(noise), dtype=torch.float64), grid)
+    step = Fraction(2) ** exponent
+    wanted = [
+        float((math.trunc(Fraction(value) / step) + noise) * step) for value in upload.new_tensor(values).tolist()
+    ]
+    for row in upload:
+        np.testing.assert_array_equal(row.numpy(), np.array(wanted).astype(np.float32))
+        assert not torch.signbit(row[row == 0]).any()

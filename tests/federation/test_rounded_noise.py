@@ -15,6 +15,12 @@ KEY = bytes(32)
 LAWS = {"laplace": (laplace_steps, stats.laplace), "normal": (normal_steps, stats.norm)}
 
 
+def drawn(name, words, ratio, more=None):
+    steps = np.empty(len(words))
+    LAWS[name][0](words, np.full(1, ratio), more or further, steps)
+    return steps
+
+
 def further(index, count):
     return further_bits(KEY, index, count)
 
@@ -53,7 +59,7 @@ words64 = st.one_of(
 def test_every_draw_is_that_of_exact_arithmetic(name, words, exponent):
     words = np.array(words[: len(words) // 2 * 2], np.uint64)
     ratio = 2.0**exponent
-    found = LAWS[name][0](words, np.full(len(words), ratio), further)
+    found = drawn(name, words, ratio)
     assert found.tolist() == naive(name, words.tolist(), ratio)
 
 
@@ -63,7 +69,7 @@ def test_a_word_on_a_half_integer_is_decided_by_its_further_bits():
     with mp.workprec(400):
         cell = int(mp.floor(mp.exp(-(k + mp.mpf(1) / 2) / ratio) * mp.mpf(2) ** 63))
     word = np.array([cell << 1 | 1], np.uint64)
-    sides = {laplace_steps(word, np.array([ratio]), lambda i, n, fill=fill: fill << (n - 8))[0] for fill in range(256)}
+    sides = {drawn("laplace", word, ratio, lambda i, n, fill=fill: fill << (n - 8))[0] for fill in range(256)}
     assert sides == {k, k + 1}
 
 
@@ -71,8 +77,7 @@ def test_a_word_on_a_half_integer_is_decided_by_its_further_bits():
 @pytest.mark.parametrize("ratio", [0.2, 1.0, 4.7])
 def test_frequencies_are_those_of_the_rounded_law(name, ratio):
     words = np.random.default_rng(5).integers(0, 2**64, DRAWS, np.uint64)
-    sampler, law = LAWS[name]
-    found = sampler(words, np.full(DRAWS, ratio), further)
+    found, law = drawn(name, words, ratio), LAWS[name][1]
     reach = int(4 * ratio) + 1
     edges = np.arange(-reach, reach + 2) - 0.5
     wanted = np.diff([0.0, *law(scale=ratio).cdf(edges), 1.0]) * DRAWS
@@ -86,8 +91,7 @@ def test_frequencies_are_those_of_the_rounded_law(name, ratio):
 @pytest.mark.parametrize("name", LAWS)
 def test_a_fine_grid_shows_the_continuous_law(name):
     words = np.random.default_rng(6).integers(0, 2**64, DRAWS, np.uint64)
-    sampler, law = LAWS[name]
-    steps = sampler(words, np.full(DRAWS, 2.0**20), further)
+    steps, law = drawn(name, words, 2.0**20), LAWS[name][1]
     assert (steps == np.rint(steps)).all()
     assert not np.signbit(steps[steps == 0]).any()
     assert stats.kstest(steps * 2.0**-20, law.cdf).pvalue > 1e-3
@@ -100,7 +104,7 @@ def test_a_fine_grid_shows_the_continuous_law(name):
 def test_draws_depend_on_their_own_address_only(law):
     streams = Streams.from_seed(11)
     draw = getattr(streams, law)
-    together = draw(Purpose.NOISE, 1, 2, [3, 4, 5], 9, 2.0**20)
+    together = draw(Purpose.NOISE, 1, 2, [3, 4, 5], 9, 2.0**20).clone()
     for row, user in enumerate([3, 4, 5]):
         assert draw(Purpose.NOISE, 1, 2, [user], 9, 2.0**20)[0].equal(together[row])
         assert draw(Purpose.NOISE, 1, 2, [user], 4, 2.0**20)[0].equal(together[row, :4])

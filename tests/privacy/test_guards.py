@@ -191,7 +191,8 @@ def test_noise_is_independent_between_users_rounds_asks_blocks_and_coordinates()
         np.fill_diagonal(r, 0)
         assert np.abs(r).max() < 5.5 / np.sqrt(400 * 60)
     joined = np.concatenate(columns[:10])
-    assert len(np.unique(joined)) > 0.99 * len(joined)  # float32 draws meet by chance, addresses never
+    # Of so many draws some 2 % meet by chance on a grid of 2^20 steps a scale; one address used twice would make 10 %.
+    assert len(np.unique(joined)) > 0.97 * len(joined)
 
 
 def test_two_asks_never_share_noise_however_many_blocks_they_have():
