@@ -43,6 +43,7 @@ _SMALLEST_SIZE, _LARGEST_SIZE = 2.0**-16, 13.8
 """Of -log(u), between which the tolerance holds: u up to 1 - 2^-16, and from 2^-20 = exp(-13.86)."""
 
 _AT_ONCE = 512
+_FEW = 1024
 WHOLE = 1.5 * 2.0**52
 """Adding and subtracting it rounds a float64 below `FARTHEST` to a whole number."""
 FARTHEST = 2.0**50
@@ -184,7 +185,7 @@ def _rounded(
 @compiled
 def _laplace(words: np.ndarray, ratio: np.ndarray, out: np.ndarray) -> np.ndarray:
     """Write what is decided and return the indices of what is not."""
-    undecided, found = np.empty(len(words), dtype=np.int64), 0
+    undecided, found = np.empty(_FEW, dtype=np.int64), 0
     bits = np.empty((3, _AT_ONCE), dtype=np.uint64)
     floats, sizes, reach = bits.view(np.float64), np.empty(_AT_ONCE), np.empty(_AT_ONCE)
     unsure, scale = np.empty(_AT_ONCE), np.full(_AT_ONCE, ratio[0])
@@ -204,6 +205,8 @@ def _laplace(words: np.ndarray, ratio: np.ndarray, out: np.ndarray) -> np.ndarra
         for i in range(count):
             # Adding 0.0 takes the sign off a zero.
             steps[i] = reach[i] * floats[0, i] + 0.0
+        if found + some > len(undecided):
+            undecided = np.append(undecided, np.empty_like(undecided))
         for i in range(count if some > 0 else 0):
             if unsure[i] > 0:
                 undecided[found] = first + i
@@ -214,7 +217,7 @@ def _laplace(words: np.ndarray, ratio: np.ndarray, out: np.ndarray) -> np.ndarra
 @compiled
 def _normal(words: np.ndarray, ratio: np.ndarray, out: np.ndarray) -> np.ndarray:
     """Write what is decided and return the indices of what is not; every two words make two draws."""
-    undecided, found = np.empty(len(words), dtype=np.int64), 0
+    undecided, found = np.empty(_FEW, dtype=np.int64), 0
     bits, own = np.empty((3, _AT_ONCE), dtype=np.uint64), np.empty(_AT_ONCE, dtype=np.uint64)
     floats, sizes, turns = bits.view(np.float64), np.empty(_AT_ONCE), np.empty(_AT_ONCE)
     units, reach = np.empty((2, _AT_ONCE)), np.empty(_AT_ONCE)
@@ -241,6 +244,8 @@ def _normal(words: np.ndarray, ratio: np.ndarray, out: np.ndarray) -> np.ndarray
             some = _rounded(pairs, reach, scale, sizes, _SMALLEST_SIZE, unsure)
             for i in range(pairs):
                 out[first + part + 2 * i] = reach[i] + 0.0
+            if found + some > len(undecided):
+                undecided = np.append(undecided, np.empty_like(undecided))
             for i in range(pairs if some > 0 else 0):
                 if unsure[i] > 0:
                     undecided[found] = first + part + 2 * i
