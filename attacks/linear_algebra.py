@@ -5,7 +5,7 @@ trouble. The first routine alone decides the result wherever it does not fail; a
 """
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 import scipy.linalg
@@ -31,13 +31,15 @@ def eigenpairs(
 ) -> tuple[Float64[np.ndarray, "*any side"], Float64[np.ndarray, "*any side side"]]:
     """Eigenvalues of each symmetric matrix, ascending, and unit eigenvectors, one per column."""
     return _first_that_works(
-        lambda: tuple(np.linalg.eigh(matrices)),
+        lambda: np.linalg.eigh(matrices)[:2],
         lambda: _one_by_one(matrices, "evr"),
         lambda: _one_by_one(matrices, "ev"),
     )
 
 
-def _one_by_one(matrices: Float64[np.ndarray, "*any side side"], driver: str) -> tuple[np.ndarray, np.ndarray]:
+def _one_by_one(
+    matrices: Float64[np.ndarray, "*any side side"], driver: Literal["evr", "ev"]
+) -> tuple[np.ndarray, np.ndarray]:
     flat = matrices.reshape(-1, *matrices.shape[-2:])
     values, vectors = zip(*(scipy.linalg.eigh(matrix, driver=driver) for matrix in flat), strict=True)
     return np.stack(values).reshape(matrices.shape[:-1]), np.stack(vectors).reshape(matrices.shape)
@@ -62,7 +64,7 @@ def largest_singular_vectors(
         _, values, right = scipy.sparse.linalg.svds(rows, k=width, v0=start, return_singular_vectors=True)
         return values, right
 
-    def of_all(driver: str) -> tuple[np.ndarray, np.ndarray]:
+    def of_all(driver: Literal["gesdd", "gesvd"]) -> tuple[np.ndarray, np.ndarray]:
         _, values, right = scipy.linalg.svd(rows.toarray(), full_matrices=False, lapack_driver=driver)
         return values[width - 1 :: -1], right[width - 1 :: -1]
 

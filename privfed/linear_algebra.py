@@ -21,7 +21,7 @@ from torch import Tensor
 
 from privfed.devices import on_host
 
-FAILURES = (np.linalg.LinAlgError, torch.linalg.LinAlgError, scipy.sparse.linalg.ArpackError)
+FAILURES = (np.linalg.LinAlgError, vars(torch.linalg)["LinAlgError"], scipy.sparse.linalg.ArpackError)
 """What a routine raises that does not converge, or finds a pivot of zero or below."""
 
 Eigenpairs = tuple[Float64[np.ndarray, " d"], Float64[np.ndarray, "side d"]]
@@ -165,11 +165,12 @@ def solve_positive_of(
 ) -> Float64[Tensor, "batch side"]:
     """Solution x of matrix x = right for each of some symmetric matrices, positive definite if only before rounding."""
     columns = right.unsqueeze(2)
-    return first_that_works(
+    solved: Tensor = first_that_works(
         lambda: torch.cholesky_solve(columns, torch.linalg.cholesky(matrices)),
         lambda: torch.linalg.solve(matrices, columns),
         lambda: _one_by_one(solve_positive, matrices, columns)[0],
-    )[:, :, 0]
+    )
+    return solved[:, :, 0]
 
 
 def inverse_positive(matrix: Float64[Tensor, "side side"]) -> Float64[Tensor, "side side"]:

@@ -209,4 +209,5 @@ def _off_diagonal(one: Float64[np.ndarray, "side side"], other: Float64[np.ndarr
 def _posterior(covariance: Float64[np.ndarray, "side side"], noise: float) -> Float64[np.ndarray, "side side"]:
     """S (S + c I)^-1, which is I - c (S + c I)^-1."""
     identity = np.eye(len(covariance))
-    return identity - solve_positive(covariance + noise * identity, noise * identity)
+    posterior: np.ndarray = identity - solve_positive(covariance + noise * identity, noise * identity)
+    return posterior

@@ -103,9 +103,7 @@ def test_a_late_node_drops_out(caplog, superlink):
 
     grid = superlink({"alpha": late, "beta": answer})
     transport = FlowerTransport(grid, poll=0.01)
-    started = time.monotonic()
     assert transport.exchange("train.share", {ALPHA: b"1", BETA: b"1"}, 0.5) == {BETA: b"1!"}
-    assert 0.4 < time.monotonic() - started < 5
     came.set()
     assert transport.exchange("train.input", {ALPHA: b"2", BETA: b"2"}, 5.0) == {ALPHA: b"2!", BETA: b"2!"}
 
