@@ -1,4 +1,5 @@
 # make audit: set everything up and run the main job. make test: set everything up and pass the tests.
+# make explore: property tests on random examples, for EXPLORE_MINUTES (10) minutes.
 # make federation: a SuperLink and three nodes on this machine, over TLS, train a private recommender.
 PYTHON ?= python3
 VENV ?= .venv
@@ -6,13 +7,18 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: audit test check bench federation clean
+EXPLORE_MINUTES ?= 10
+
+.PHONY: audit test explore check bench federation clean
 
 audit: $(READY)
 	$(BIN)/privfed audit --method gpfedrec --rounds 40 --seeds 1 --out audit
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 -q
+
+explore: $(READY)
+	$(BIN)/python tests/explore.py $(EXPLORE_MINUTES)
 
 check: $(READY)
 	$(BIN)/ruff check .

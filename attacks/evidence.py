@@ -8,6 +8,7 @@ against what there is to give away. An activity count, the weakest evidence, is 
 import numpy as np
 from jaxtyping import Bool, Float64, Integer, Num
 
+from attacks.linear_algebra import orthonormal_columns
 from attacks.membership.scale import over_own_rms
 from attacks.view import Scores, ViewError
 
@@ -60,7 +61,7 @@ def popularity_blind(values: Columns, popularity: Num[np.ndarray, "items"]) -> C
             f"popularity has shape {popularity.shape} for rows of {values.shape[1]} items; pass one count or share per "
             "item."
         )
-    basis, _ = np.linalg.qr(np.column_stack([np.ones(len(popularity)), np.log1p(popularity)]))
+    basis = orthonormal_columns(np.column_stack([np.ones(len(popularity)), np.log1p(popularity)]))
     return unit_rows(values - (values @ basis) @ basis.T)
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Float32, Float64
 
+from attacks.linear_algebra import eigenpairs
 from attacks.view import ServerView, ViewError, pull_share
 
 COLUMNS_PER_CHUNK = 4096
@@ -75,7 +76,7 @@ class Gram:
 
     def coordinates(self) -> Float64[np.ndarray, "users users"]:
         """Rows with these products, one coordinate per user."""
-        values, vectors = np.linalg.eigh(self.products)
+        values, vectors = eigenpairs(self.products)
         rows: Float64[np.ndarray, "users users"] = vectors * np.sqrt(values.clip(min=0))
         return rows
 

@@ -22,9 +22,8 @@ from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Bool, Float64
-from scipy.sparse import csr_array
-from scipy.sparse.linalg import svds
 
+from attacks.linear_algebra import largest_singular_vectors
 from attacks.logistic import fit_path
 from attacks.user_result import UserResult, measure_users
 from attacks.view import UserMask, ViewError
@@ -149,9 +148,7 @@ def item_factors(histories: Bool[np.ndarray, "users items"], width: int = 32) ->
     """
     if not 1 <= width < min(histories.shape):
         raise ViewError(f"width is {width} for {histories.shape} histories; pass at least 1 and less than both sizes.")
-    _, singular, right = svds(
-        csr_array(histories.astype(np.float64)), k=width, v0=np.ones(min(histories.shape)), return_singular_vectors=True
-    )
+    singular, right = largest_singular_vectors(histories, width)
     factors: Float64[np.ndarray, "items width"] = right.T * singular
     return factors
 

@@ -3,6 +3,7 @@
 The import hook must run before the packages are imported, so it stands at the top of the outermost conftest.
 """
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ import pytest
 import torch
 from beartype import BeartypeConf, FrozenDict, beartype
 from beartype.roar import BeartypeDecorHintException
+from hypothesis import HealthCheck, settings
 from pydantic import JsonValue
 
 CHECKS = BeartypeConf(
@@ -46,6 +48,12 @@ def _checkable(hint: object) -> bool:
 _checker = ModuleType("privfed_signature_checks")
 _checker.checked = checked  # type: ignore[attr-defined]
 sys.modules[_checker.__name__] = _checker
+
+# The gate tries the same examples on every machine, at whatever speed; `explore` (tests/explore.py) tries others.
+_timeless = settings(deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("gate", _timeless, derandomize=True)
+settings.register_profile("explore", _timeless, derandomize=False, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "gate"))
 jaxtyping.install_import_hook("privfed", f"{_checker.__name__}.checked")
 torch.set_num_threads(1)
 

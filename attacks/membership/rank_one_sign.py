@@ -36,6 +36,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from jaxtyping import Float32, Float64
 
+from attacks.linear_algebra import eigenpairs
 from attacks.membership.attack import UploadAttack
 from attacks.membership.scale import over_own_rms
 from attacks.view import Knowledge, PerUser, Scores, ServerView, pull_share, residual
@@ -114,7 +115,7 @@ class RankOneSign(UploadAttack):
         grams[sent] /= trace[sent, None, None]
         if sent.any():
             grams += self.pooling * grams[sent].mean(axis=0)
-        return np.linalg.eigh(grams).eigenvectors[:, :, -1]
+        return eigenpairs(grams)[1][:, :, -1]
 
 
 def _minority_evidence(projections: Float64[np.ndarray, "users items"]) -> PerUser:

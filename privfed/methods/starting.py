@@ -24,6 +24,7 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from privfed.federation import Message
+from privfed.linear_algebra import eigenpairs_of
 from privfed.methods.popular_head import HEAD, ORDER
 from privfed.methods.private_gram.server import SCALE, SHARES, WEIGHTS
 
@@ -230,7 +231,7 @@ def _roots(weights: Float64[Tensor, "side side"], rank: int) -> Float64[Tensor, 
     roots = torch.zeros(len(weights), rank, dtype=torch.float64)
     if not len(weights):
         return roots
-    values, vectors = torch.linalg.eigh((weights + weights.T) / 2)
+    values, vectors = eigenpairs_of((weights + weights.T) / 2)
     values, vectors = values.flip(0)[:rank].clamp(min=0), vectors.flip(1)[:, :rank]
     largest = vectors.gather(0, vectors.abs().argmax(0, keepdim=True))
     roots[:, : len(values)] = vectors * largest.sign() * values.sqrt()

@@ -19,6 +19,8 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
+from privfed.linear_algebra import eigenpairs_of, singular_triplets_of, solve_positive_of
+
 _NOISE_RIDGE = 0.5
 
 
@@ -32,7 +34,7 @@ def shrunk(matrix: Float64[Tensor, "rows columns"], deviation: float) -> Float64
     if not deviation:
         return matrix
     short, long = sorted(matrix.shape)
-    left, values, right = torch.linalg.svd(matrix, full_matrices=False)
+    left, values, right = singular_triplets_of(matrix)
     scale, ratio = deviation * math.sqrt(long), short / long
     y = values / scale
     kept = ((y.square() - ratio - 1).square() - 4 * ratio).clamp(min=0).sqrt() / y.clamp(min=1)
@@ -42,7 +44,7 @@ def shrunk(matrix: Float64[Tensor, "rows columns"], deviation: float) -> Float64
 
 def positive(matrices: Float64[Tensor, "*any dim dim"]) -> Float64[Tensor, "*any dim dim"]:
     """The nearest positive semidefinite matrices."""
-    values, vectors = torch.linalg.eigh(matrices)
+    values, vectors = eigenpairs_of(matrices)
     found: Tensor = (vectors * values.clamp(min=0).unsqueeze(-2)) @ vectors.mT
     return found
 
@@ -89,5 +91,4 @@ class ItemStep:
             ridge += _NOISE_RIDGE * self.squares_deviation * math.sqrt(dim)
         systems = own + self.everybody * whole
         systems.diagonal(dim1=1, dim2=2).add_(ridge)
-        solved: Tensor = torch.linalg.solve(systems, shrunk(sums, self.sums_deviation).unsqueeze(2))
-        return solved[:, :, 0]
+        return solve_positive_of(systems, shrunk(sums, self.sums_deviation))

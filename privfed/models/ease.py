@@ -18,6 +18,7 @@ from jaxtyping import Float64, Int64
 
 from privfed.data import Histories
 from privfed.devices import placed
+from privfed.linear_algebra import inverse_positive
 from privfed.models.incidence import incidence
 
 
@@ -41,7 +42,7 @@ def item_weights(
         described = placed(tags[:, items])
         gram.addmm_(described.T, described)
     gram.diagonal().add_(regularisation)
-    inverse = torch.cholesky_inverse(torch.linalg.cholesky(gram))
+    inverse = inverse_positive(gram)
     weights = inverse.div_(-inverse.diagonal().clone())
     weights.fill_diagonal_(0)
     return weights

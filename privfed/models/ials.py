@@ -22,6 +22,7 @@ from torch import Tensor
 
 from privfed.data import Histories
 from privfed.devices import placed
+from privfed.linear_algebra import solve_positive_of
 
 _ENTRIES_AT_ONCE = 1 << 15
 """Rows of factors gathered for one batch: 16 MiB at d = 64."""
@@ -63,8 +64,7 @@ class Objective:
             had = padded[own]
             systems = had.transpose(1, 2) @ had + everybody
             systems.diagonal(dim1=1, dim2=2).add_(strength[rows, None])
-            factor = torch.linalg.cholesky(systems)
-            solved[rows] = torch.cholesky_solve(had.sum(1).unsqueeze(2), factor)[:, :, 0]
+            solved[rows] = solve_positive_of(systems, had.sum(1))
         return solved
 
 

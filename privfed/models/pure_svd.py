@@ -6,9 +6,9 @@ the user but that row.
 
 import numpy as np
 from jaxtyping import Float64
-from scipy.sparse.linalg import svds
 
 from privfed.data import Histories
+from privfed.linear_algebra import largest_singular_vectors, singular_triplets
 from privfed.models.incidence import incidence
 
 
@@ -27,9 +27,9 @@ def item_factors(histories: Histories, dim: int, seed: int = 0) -> Float64[np.nd
     least = min(rows.shape)
     if dim < least:
         start = np.random.default_rng(seed).standard_normal(least)
-        _, strengths, right = svds(rows, k=dim, v0=start)
+        strengths, right = largest_singular_vectors(rows, dim, start)
         right = right[np.argsort(-strengths)]
     else:
-        right = np.linalg.svd(rows.toarray(), full_matrices=False)[2]
+        right = singular_triplets(rows.toarray())[2]
     factors[:, : len(right)] = right.T
     return factors

@@ -7,14 +7,26 @@
 | Gaussian, Poisson-sampled or not, any mix | PLD | Opacus PRV from both sides, RDP from above |
 | unsampled Laplace next to Gaussian, sampled or not | PLD | RDP from above, one release from below |
 | shares of integer noise in secure sums | RDP of that law | PLD of continuous noise of its variance, from below |
-| Gaussian with epsilon above 10,000 by RDP | RDP | nothing: a grid that long does not fit the memory |
+| epsilon above 10,000 by RDP | RDP, or basic composition if smaller | nothing: so long a grid does not fit the memory |
+| Laplace where PLD gives out | RDP, or basic composition if smaller | the other of the two, one release from below |
+| any other noise where PLD gives out | RDP | nothing |
+| the same where RDP gives out too | closed forms, added up | nothing |
 | anything non-private | epsilon = inf | nothing |
 | anything else | refused | |
+
+An accountant *gives out* where its arithmetic overflows, or ends in infinity or in no number. It then says nothing, so
+it neither stops the report nor checks it: the next sound bound of the table is reported under its own name, and a
+release is refused only where none is finite. PLD does where e^-epsilon underflows: for totals of 710 to 745 it is
+infinite (Laplace with epsilon0 = 18, 40 uploads, delta = 1e-8), and above it is a quantile of the loss, which bounds
+epsilon but may lie above the other bounds; PRV is not asked there. The closed forms are finite short of overflow: all
+Gaussian noise together is one Gaussian mechanism with a known delta(epsilon), which sampling can only lower, and pure
+epsilons add to it.
 
 PLD is the privacy loss distribution accountant of dp-accounting: numerical, tight and rounded towards too
 large an epsilon. The checks are PLD <= PRV <= PLD + 0.02 and one release <= PLD <= RDP, up to the rounding of
 the grid; a failed one raises `AccountingError`. Opacus' `gdp` accountant (a central-limit approximation) is
-never used, because it can report less than the truth.
+never used, because it can report less than the truth. Where delta alone excuses everything, PRV's epsilon is below 0,
+which is read as 0.
 
 Laplace events are composed under ADD_OR_REMOVE_ONE with parameter scale / (2C). That is no contradiction with
 the replace-one neighbours of the local plans: what the accountant needs is the pair Lap(0, p) against Lap(1,
@@ -34,6 +46,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from privfed.privacy.closed_forms import gaussian_epsilon
 from privfed.privacy.errors import AccountingError
 from privfed.privacy.plan import SMALLEST_DELTA
 from secure_agg.noise import NoiseEvent
@@ -43,10 +56,14 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
 PLD, PRV, RDP, BASIC = "PLD", "PRV", "RDP", "basic composition"
+CLOSED_FORMS = "closed forms, added up"
 CONTINUOUS = "PLD of continuous noise"
 
+_GAVE_OUT = (ArithmeticError, LookupError, MemoryError, RuntimeError, ValueError)
 _LARGEST_LAPLACE = 50.0
 _VACUOUS = 1e4
+_UNDERFLOWS = 700.0
+_GRID_POINTS = 2e7
 _PRV_ERROR = 0.01
 _PRV_WINDOW = 0.02
 _PRV_POINTS = 5e6
@@ -102,7 +119,7 @@ def account(event: "DpEvent", delta: float) -> Account:
         delta: failure probability, in [1e-10, 1).
 
     Raises:
-        AccountingError: no accountant covers the event, or two of them disagree.
+        AccountingError: no accountant covers the event, all of them gave out, or two of them disagree.
     """
     if not SMALLEST_DELTA <= delta < 1.0:
         raise AccountingError(f"delta = {delta!r} is not allowed: it must be in [{SMALLEST_DELTA:g}, 1)")
@@ -136,42 +153,78 @@ def _flatten(event: "DpEvent", count: int, leaves: "Counter[DpEvent]") -> None:
 
 @lru_cache(maxsize=1024)
 def _account(leaves: tuple[tuple[Any, int], ...], delta: float) -> Account:
-    dp = dp_accounting()
-    reporter = f"dp-accounting {version('dp-accounting')}"
     if not leaves:
         return Account(0.0, "none", "none")
     if any(isinstance(leaf, shares_event()) for leaf, _ in leaves):
         return _account_shares(leaves, delta)
-    laplace = [(1.0 / leaf.noise_multiplier, n) for leaf, n in leaves if isinstance(leaf, dp.LaplaceDpEvent)]
-    only_laplace = len(laplace) == len(leaves)
-    sampled = any(isinstance(leaf, dp.PoissonSampledDpEvent) for leaf, _ in leaves)
-    basic = math.fsum(e * n for e, n in laplace) if only_laplace else None
-    floor = max((_one_laplace(e, delta) for e, _ in laplace), default=0.0)
-    if max((e for e, _ in laplace), default=0.0) > _LARGEST_LAPLACE:
+    pure = _pure(leaves)
+    basic = math.fsum(e * n for e, n in pure) if len(pure) == len(leaves) else None
+    floor = max((_one_laplace(e, delta) for e, _ in pure), default=0.0)
+    if max((e for e, _ in pure), default=0.0) > _LARGEST_LAPLACE:
         if basic is None:
             raise AccountingError(
                 f"a Laplace release with epsilon0 above {_LARGEST_LAPLACE:g} next to Gaussian ones is not "
                 "accounted: such a release protects nothing, leave it out or add noise"
             )
         return Account(basic, BASIC, "closed form", (), basic)
-    rdp = rdp_epsilon(leaves, delta, sampled=sampled)
-    if rdp > _VACUOUS:
-        return Account(rdp, RDP, reporter, (), basic)
-    grid = _grid(leaves, rdp)
-    pld = pld_epsilon(leaves, delta, grid)
-    checks = {RDP: rdp}
+    bounds = looser_bounds(leaves, delta)
+    (size,) = bounds.values()
+    grid = _grid(leaves, size)
+    pld = math.inf if size > _VACUOUS else pld_epsilon(leaves, delta, grid)
+    if pld == math.inf or pld > max(_UNDERFLOWS, min(size, basic or size)):
+        fallback = _loosely(bounds, basic, delta)
+        at_most("one release alone", floor, fallback.accountant, fallback.epsilon, grid)
+        return fallback
     rounding = grid * sum(count for _, count in leaves)
-    at_most(PLD, pld, RDP, rdp, max(grid, min(rounding, 1e-3 * rdp)))
+    for name, bound in bounds.items():
+        at_most(PLD, pld, name, bound, max(grid, min(rounding, 1e-3 * bound)))
     at_most("one release alone", floor, PLD, pld, grid)
     if basic is not None:
         at_most(PLD, pld, BASIC, basic, rounding)
         if basic <= pld:
-            return Account(basic, BASIC, "closed form", ((PLD, pld), (RDP, rdp)), basic)
-    if not laplace and _prv_points(leaves, rdp, delta) <= _PRV_POINTS:
-        checks[PRV] = _prv(leaves, delta)
-        at_most(PLD, pld, PRV, checks[PRV], grid)
-        at_most(PRV, checks[PRV], PLD, pld, _PRV_WINDOW)
-    return Account(pld, PLD, reporter, tuple(checks.items()), basic)
+            return Account(basic, BASIC, "closed form", ((PLD, pld), *bounds.items()), basic)
+    prv = math.inf if pure or pld > _UNDERFLOWS else _prv(leaves, size, delta)
+    if prv != math.inf:
+        at_most(PLD, pld, PRV, prv, grid)
+        at_most(PRV, prv, PLD, pld, _PRV_WINDOW)
+        bounds[PRV] = prv
+    return Account(pld, PLD, _reporter(PLD), tuple(bounds.items()), basic)
+
+
+def _loosely(bounds: dict[str, float], basic: float | None, delta: float) -> Account:
+    """The smallest of the bounds besides PLD, checked by nothing but the others."""
+    if basic is not None:
+        bounds = bounds | {BASIC: basic}
+    name = min(bounds, key=bounds.__getitem__)
+    others = tuple((other, bound) for other, bound in bounds.items() if other != name)
+    return Account(_finite(bounds[name], name, delta), name, _reporter(name), others, basic)
+
+
+def looser_bounds(leaves: tuple[tuple[Any, int], ...], delta: float) -> dict[str, float]:
+    """The bound that checks PLD and stands in for it, by name: RDP, or the closed forms where RDP gives out."""
+    sampled = any(hasattr(leaf, "sampling_probability") for leaf, _ in leaves)
+    rdp = rdp_epsilon(leaves, delta, sampled=sampled)
+    if rdp != math.inf:
+        return {RDP: rdp}
+    gaussians = [(getattr(leaf, "event", leaf).noise_multiplier, n) for leaf, n in leaves if not _is_laplace(leaf)]
+    pure = math.fsum(e * n for e, n in _pure(leaves))
+    if not gaussians:
+        return {BASIC: pure}
+    distance = math.hypot(*(math.sqrt(n) / noise for noise, n in gaussians))
+    return {CLOSED_FORMS: pure + gaussian_epsilon(distance, delta)}
+
+
+def _reporter(accountant: str) -> str:
+    return f"dp-accounting {version('dp-accounting')}" if accountant in (PLD, RDP) else "closed form"
+
+
+def _pure(leaves: tuple[tuple[Any, int], ...]) -> list[tuple[float, int]]:
+    """Epsilon of each Laplace release, with its count."""
+    return [(1.0 / leaf.noise_multiplier, n) for leaf, n in leaves if _is_laplace(leaf)]
+
+
+def _is_laplace(leaf: Any) -> bool:
+    return isinstance(leaf, dp_accounting().LaplaceDpEvent)
 
 
 def _account_shares(leaves: tuple[tuple[Any, int], ...], delta: float) -> Account:
@@ -187,8 +240,10 @@ def _account_shares(leaves: tuple[tuple[Any, int], ...], delta: float) -> Accoun
     continuous = ((dp.GaussianDpEvent(precision**-0.5), 1),)
     grid = _grid(continuous, epsilon)
     pld = pld_epsilon(continuous, delta, grid)
-    at_most("PLD of continuous noise of this variance", pld, "RDP of the discrete law", epsilon, grid)
     reporter = f"secure_agg, {leaves[0][0].noise.law} by {RDP}"
+    if pld == math.inf:
+        return Account(epsilon, RDP, reporter)
+    at_most("PLD of continuous noise of this variance", pld, "RDP of the discrete law", epsilon, grid)
     return Account(epsilon, RDP, reporter, ((CONTINUOUS, pld),))
 
 
@@ -218,15 +273,15 @@ def _one_laplace(epsilon0: float, delta: float) -> float:
 
 
 def _compose(accountant: Any, leaves: tuple[tuple[Any, int], ...], delta: float) -> float:
-    """Epsilon by one dp-accounting accountant; overflow of e^x to inf is part of its arithmetic."""
+    """Epsilon by one dp-accounting accountant, inf where it gives out; e^x may overflow to inf on the way."""
     try:
         with np.errstate(all="ignore"):
             for leaf, count in leaves:
                 accountant.compose(leaf, count)
             epsilon = float(accountant.get_epsilon(delta))
-    except (ArithmeticError, LookupError, ValueError) as error:
-        raise AccountingError(f"{type(accountant).__name__} cannot account {leaves}: {error}") from error
-    return _finite(epsilon, type(accountant).__name__, delta)
+    except _GAVE_OUT:
+        return math.inf
+    return epsilon if epsilon >= 0 else math.inf
 
 
 def _finite(epsilon: float, accountant: str, delta: float) -> float:
@@ -239,12 +294,12 @@ def _finite(epsilon: float, accountant: str, delta: float) -> float:
 
 
 def pld_epsilon(leaves: tuple[tuple[Any, int], ...], delta: float, grid: float) -> float:
-    """Epsilon by privacy loss distributions on a grid of this spacing."""
+    """Epsilon by privacy loss distributions on a grid of this spacing; inf where they give out."""
     return _compose(dp_accounting().pld.PLDAccountant(value_discretization_interval=grid), leaves, delta)
 
 
 def rdp_epsilon(leaves: tuple[tuple[Any, int], ...], delta: float, *, sampled: bool) -> float:
-    """RDP; for sampled Gaussians only orders from 2, below which its series may fail to converge."""
+    """RDP, inf where it gives out; for sampled Gaussians only orders from 2, as its series may diverge below."""
     rdp = dp_accounting().rdp
     accountant = rdp.RdpAccountant(orders=_SAMPLED_ORDERS) if sampled else rdp.RdpAccountant()
     # It logs every order whose series does not converge, and leaves that order out, which only loosens the bound.
@@ -261,22 +316,30 @@ def _grid(leaves: tuple[tuple[Any, int], ...], size: float) -> float:
     """Spacing of the privacy loss grid.
 
     Rounding always errs towards too large an epsilon, so this decides about cost and tightness only: 1e-4 or
-    1 / 200,000 of the total, but fine against the loss of a single release, and never coarser than 0.05.
+    1 / 200,000 of the total, but fine against the loss of a single release as far as the memory allows, and never
+    coarser than 0.05.
     """
+    noise = [getattr(leaf, "event", leaf).noise_multiplier for leaf, _ in leaves]
     single: float = min(
-        getattr(leaf, "sampling_probability", 1.0) / getattr(leaf, "event", leaf).noise_multiplier for leaf, _ in leaves
+        getattr(leaf, "sampling_probability", 1.0) / z for (leaf, _), z in zip(leaves, noise, strict=True)
     )
-    return float(min(max(1e-4, size / 2e5), max(single / 50.0, size / 2e6), 0.05))
+    widest = (0.5 / min(noise) + 6.0) / min(noise)
+    return float(min(max(1e-4, size / 2e5), max(single / 50.0, size / 2e6, widest / _GRID_POINTS), 0.05))
 
 
 def _prv_points(leaves: tuple[tuple[Any, int], ...], size: float, delta: float) -> float:
-    """About how many grid points Opacus PRV would need; beyond a limit the check would exhaust memory."""
+    """About how many grid points Opacus PRV would need."""
     rounds = sum(count for _, count in leaves)
     return 4.0 * size * math.sqrt(rounds * math.log(12_000.0 / delta) / 2.0) / _PRV_ERROR
 
 
-def _prv(leaves: tuple[tuple[Any, int], ...], delta: float) -> float:
-    """Upper bound of Opacus' PRV accountant, imported at first use: Opacus loads torch, seconds together."""
+def _prv(leaves: tuple[tuple[Any, int], ...], size: float, delta: float) -> float:
+    """Upper bound of Opacus' PRV accountant, inf where it gives out or its grid would exhaust memory.
+
+    Imported at first use: Opacus loads torch, seconds together.
+    """
+    if _prv_points(leaves, size, delta) > _PRV_POINTS:
+        return math.inf
     dp = dp_accounting()
     accountant = import_module("opacus.accountants").PRVAccountant()
     accountant.history = [
@@ -289,5 +352,8 @@ def _prv(leaves: tuple[tuple[Any, int], ...], delta: float) -> float:
     # warns about its own looseness; neither touches the result.
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        epsilon = float(accountant.get_epsilon(delta, eps_error=_PRV_ERROR))
-    return _finite(epsilon, PRV, delta)
+        try:
+            epsilon = float(accountant.get_epsilon(delta, eps_error=_PRV_ERROR))
+        except _GAVE_OUT:
+            return math.inf
+    return math.inf if math.isnan(epsilon) else max(epsilon, 0.0)

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 from scipy.optimize import brentq
-from scipy.special import log_ndtr
 
-from privfed.privacy.accounting import PLD, RDP, account, at_most, pld_epsilon, rdp_epsilon
+from privfed.privacy.accounting import PLD, account, at_most, looser_bounds, pld_epsilon
+from privfed.privacy.closed_forms import gaussian_delta
 from privfed.privacy.errors import PlanError
 from privfed.privacy.events import Composition, Releases
 from privfed.privacy.mechanisms import Gaussian
@@ -147,7 +147,7 @@ def epsilon_by_rounds(noise_multiplier: float, rounds: Iterable[int], rate: floa
     counts = tuple(rounds)
     for count in counts:
         _check(count, rate, delta, noise_multiplier=noise_multiplier)
-    hopeless = _looser(noise_multiplier, max(counts, default=1), rate, delta) > _HOPELESS
+    hopeless = _looser(noise_multiplier, max(counts, default=1), rate, delta)[1] > _HOPELESS
     total = _about if hopeless else _planned
     totals = {count: total(noise_multiplier, count, rate, delta) for count in counts}
     return {count: total for count, total in totals.items() if total <= LARGEST_EPSILON}
@@ -158,9 +158,10 @@ def _budget(noise_multiplier: float, rounds: int, rate: float, delta: float, *, 
         result = account(_event(noise_multiplier, rounds, rate), delta)
         epsilon, accountant, checks = result.epsilon, result.accountant, dict(result.cross_check)
     else:
-        epsilon, accountant = _planned(noise_multiplier, rounds, rate, delta), PLD
-        checks = {RDP: _looser(noise_multiplier, rounds, rate, delta)}
-        at_most(PLD, epsilon, RDP, checks[RDP], _SLACK * checks[RDP])
+        accountant, epsilon = _named(noise_multiplier, rounds, rate, delta)
+        name, bound = _looser(noise_multiplier, rounds, rate, delta)
+        checks = {name: bound} if accountant == PLD else {}
+        at_most(accountant, epsilon, name, bound, _SLACK * bound)
     return GaussianBudget(
         noise_multiplier=noise_multiplier,
         rounds=rounds,
@@ -195,9 +196,7 @@ def _distance(epsilon: float, delta: float) -> float:
     """The distance mu of two unit Gaussians that are exactly (epsilon, delta) apart."""
 
     def excess(log_mu: float) -> float:
-        mu = math.exp(log_mu)
-        kept, lost = log_ndtr(mu / 2 - epsilon / mu), epsilon + log_ndtr(-mu / 2 - epsilon / mu)
-        return float(math.exp(kept) * -math.expm1(min(lost - kept, 0.0))) - delta
+        return gaussian_delta(math.exp(log_mu), epsilon) - delta
 
     return math.exp(brentq(excess, math.log(1e-12), math.log(1e6), xtol=1e-12))
 
@@ -207,8 +206,19 @@ def _event(noise_multiplier: float, rounds: int, rate: float) -> "DpEvent":
     return Composition((Releases(mechanism, rounds, rate if rate < 1.0 else None),)).event()
 
 
-@lru_cache(maxsize=256)
 def _planned(noise_multiplier: float, rounds: int, rate: float, delta: float) -> float:
+    """The total, on the coarser grid."""
+    return _named(noise_multiplier, rounds, rate, delta)[1]
+
+
+def _named(noise_multiplier: float, rounds: int, rate: float, delta: float) -> tuple[str, float]:
+    """The total and its accountant: PLD, or the looser bound where PLD gives out."""
+    pld = _coarsely(noise_multiplier, rounds, rate, delta)
+    return (PLD, pld) if pld < math.inf else _looser(noise_multiplier, rounds, rate, delta)
+
+
+@lru_cache(maxsize=256)
+def _coarsely(noise_multiplier: float, rounds: int, rate: float, delta: float) -> float:
     """PLD on a grid of 1/60 of the spread of one release's loss; coarser for many rounds and for tiny rates."""
     if rate == 1.0:
         noise_multiplier, rounds = noise_multiplier / math.sqrt(rounds), 1
@@ -220,15 +230,16 @@ def _planned(noise_multiplier: float, rounds: int, rate: float, delta: float) ->
 
 
 @lru_cache(maxsize=256)
-def _looser(noise_multiplier: float, rounds: int, rate: float, delta: float) -> float:
-    """The RDP bound."""
-    return rdp_epsilon(((_event(noise_multiplier, 1, rate).event, rounds),), delta, sampled=rate < 1.0)
+def _looser(noise_multiplier: float, rounds: int, rate: float, delta: float) -> tuple[str, float]:
+    """The bound besides PLD, by name."""
+    (named,) = looser_bounds(((_event(noise_multiplier, 1, rate).event, rounds),), delta).items()
+    return named
 
 
 def _about(noise_multiplier: float, rounds: int, rate: float, delta: float) -> float:
     """The total, or a bound where noise is so small that the distributions would fill the memory."""
-    rdp = _looser(noise_multiplier, rounds, rate, delta)
-    return rdp if rdp > _HOPELESS else _planned(noise_multiplier, rounds, rate, delta)
+    _, bound = _looser(noise_multiplier, rounds, rate, delta)
+    return bound if bound > _HOPELESS else _planned(noise_multiplier, rounds, rate, delta)
 
 
 def _four_digits(value: float, rounding: str) -> float:

@@ -6,7 +6,7 @@ not covered. Sentences are facts about the configuration and the computed number
 
 import math
 
-from privfed.privacy.accounting import BASIC, PRV, RDP, Account
+from privfed.privacy.accounting import BASIC, CLOSED_FORMS, PLD, PRV, RDP, Account
 from privfed.privacy.events import Composition
 from privfed.privacy.gaussian import CentralGaussian, LocalGaussian
 from privfed.privacy.interaction import InteractionDPSGD
@@ -52,10 +52,15 @@ def assumptions_for(plan: PrivacyPlan, account: Account) -> list[str]:
     assumptions += _of_the_mechanism(plan)
     if account.accountant == BASIC:
         assumptions.append("Epsilon is the plain sum over releases; at this size nothing tighter is worth having.")
-    elif account.cross_check:
+    elif account.accountant == CLOSED_FORMS:
+        assumptions.append(
+            "Epsilon adds the closed form of all Gaussian noise together, as if nothing had been sampled, to the pure "
+            "epsilons: the numerics of the tighter accountants gave out at this size."
+        )
+    elif account.accountant in (PLD, RDP):
         names = " and ".join("Opacus PRV" if name == PRV else name for name, _ in account.cross_check)
         how = "Renyi divergences (RDP)" if account.accountant == RDP else "privacy loss distributions (PLD)"
-        assumptions.append(f"Epsilon comes from {how}, checked against {names}.")
+        assumptions.append(f"Epsilon comes from {how}, checked against {names or 'nothing'}.")
     return assumptions
 
 

@@ -5,13 +5,14 @@ import math
 import dp_accounting as dp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import norm
 
 from privfed.privacy import accounting
-from privfed.privacy.accounting import BASIC, PLD, PRV, RDP, account
+from privfed.privacy.accounting import BASIC, CLOSED_FORMS, PLD, PRV, RDP, account
+from privfed.privacy.closed_forms import gaussian_delta, gaussian_epsilon
 from privfed.privacy.errors import AccountingError
 
 
@@ -141,6 +142,7 @@ def test_gaussians_meet_their_closed_form(sigma, count, delta):
 
 @settings(max_examples=6, deadline=None)
 @given(st.floats(1e-6, 20.0), st.integers(1, 30), st.integers(1, 30), st.sampled_from([1e-8, 1e-5, 1e-2]))
+@example(epsilon0=18.0, fewer=10, more=30, delta=1e-8)
 def test_laplace_grows_with_uploads_and_stays_below_basic(epsilon0, fewer, more, delta):
     one = account(laplace(epsilon0, fewer), delta)
     two = account(laplace(epsilon0, fewer + more), delta)
@@ -229,3 +231,98 @@ def test_replace_one_is_twice_the_distance_not_the_same_number():
     """Gaussian sigma 5 per add-or-remove distance is 2.5 per replace-one distance: 0.726 against 1.555."""
     assert account(dp.GaussianDpEvent(5.0), 1e-5).epsilon == pytest.approx(0.726, abs=6e-4)
     assert account(dp.GaussianDpEvent(2.5), 1e-5).epsilon == pytest.approx(1.555, abs=6e-4)
+
+
+def mixed(*events):
+    return dp.ComposedDpEvent(list(events))
+
+
+GIVING_OUT = [  # what made an accountant give out, and the report that is sound all the same
+    (laplace(18.0, 40), 1e-8, RDP, 717.903),  # PLD is infinite
+    (laplace(45.0, 16), 1e-8, RDP, 719.9994),
+    (mixed(laplace(39.958, 29), laplace(0.32, 3)), 5e-9, RDP, 1159.16),  # PLD is a loose quantile
+    (times(1, dp.GaussianDpEvent(0.02)), 1e-5, PLD, 1463.24),  # PRV raises
+    (sampled(0.8514, 0.005228, 656), 0.2757, PLD, 0.0),  # PRV is below 0
+    (mixed(laplace(20.0, 36), dp.GaussianDpEvent(3.0)), 1e-8, RDP, 718.896),
+    (laplace(50.0, 300), 1e-10, RDP, 14_866.77),  # no grid is that long
+]
+
+
+@pytest.mark.parametrize(("event", "delta", "accountant", "epsilon"), GIVING_OUT)
+def test_what_gives_out_neither_stops_nor_checks_the_report(event, delta, accountant, epsilon):
+    result = account(event, delta)
+    assert (result.accountant, result.epsilon) == (accountant, pytest.approx(epsilon, rel=1e-5))
+    assert all(math.isfinite(bound) for _, bound in result.cross_check)
+    if result.basic_epsilon is not None:
+        assert result.epsilon <= result.basic_epsilon
+
+
+ANY_NOISE = {
+    "laplace": laplace(1.0, 100),
+    "gaussian": times(4, dp.GaussianDpEvent(2.0)),
+    "sampled": sampled(2.0, 0.1, 30),
+    "laplace and gaussian": mixed(laplace(0.5, 4), dp.GaussianDpEvent(2.0)),
+    "laplace and sampled": mixed(laplace(0.5, 4), sampled(2.0, 0.1, 30)),
+    "both gaussians": mixed(dp.GaussianDpEvent(4.0), sampled(2.0, 0.1, 30)),
+}
+BROKEN = [math.inf, math.nan, -1.0, OverflowError("e^x"), ValueError("grid"), MemoryError("grid"), RuntimeError("mean")]
+
+
+def broken(answer):
+    def get_epsilon(*_, **__):
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return get_epsilon
+
+
+@pytest.mark.parametrize("answer", BROKEN, ids=repr)
+@pytest.mark.parametrize("noise", ANY_NOISE)
+def test_each_accountant_may_give_out(monkeypatch, noise, answer):
+    """PLD: the next bound is reported. RDP too: the closed forms. PRV: it is no check, or reads as 0 and disagrees."""
+    event, tight = ANY_NOISE[noise], account(ANY_NOISE[noise], 1e-5).epsilon
+    accounting._account.cache_clear()
+    monkeypatch.setattr(dp.pld.PLDAccountant, "get_epsilon", broken(answer))
+    without_pld = account(event, 1e-5)
+    assert without_pld.accountant == RDP
+    assert tight <= without_pld.epsilon
+    assert PLD not in dict(without_pld.cross_check)
+    accounting._account.cache_clear()
+    monkeypatch.setattr(dp.rdp.RdpAccountant, "get_epsilon", broken(answer))
+    without_both = account(event, 1e-5)
+    assert without_both.accountant == (BASIC if noise == "laplace" else CLOSED_FORMS)
+    assert tight <= without_both.epsilon < math.inf
+
+
+@pytest.mark.parametrize("noise", ANY_NOISE)
+def test_without_rdp_pld_is_checked_by_the_closed_forms(monkeypatch, noise):
+    tight = account(ANY_NOISE[noise], 1e-5)
+    accounting._account.cache_clear()
+    monkeypatch.setattr(dp.rdp.RdpAccountant, "get_epsilon", broken(math.nan))
+    result = account(ANY_NOISE[noise], 1e-5)
+    assert result.accountant == PLD
+    assert result.epsilon == pytest.approx(tight.epsilon, abs=5e-3)
+    assert (BASIC if noise == "laplace" else CLOSED_FORMS) in dict(result.cross_check)
+
+
+def test_prv_that_gives_out_is_no_check(monkeypatch):
+    accountant = accounting.import_module("opacus.accountants").PRVAccountant
+    monkeypatch.setattr(accountant, "get_epsilon", broken(RuntimeError("Discrete mean differs")))
+    assert set(dict(account(sampled(4.0, 0.1, 100), 1e-5).cross_check)) == {RDP}
+
+
+def test_where_every_bound_gives_out_nothing_is_reported():
+    with pytest.raises(AccountingError, match="gave out"):
+        account(dp.GaussianDpEvent(1e-170), 1e-5)
+
+
+@pytest.mark.parametrize("mu", [1e-3, 0.1, 1.0, 7.0, 100.0, 1e4])
+@pytest.mark.parametrize("delta", [1e-10, 1e-5, 0.3])
+def test_the_closed_form_of_gaussians_is_rounded_up_and_tight(mu, delta):
+    epsilon = gaussian_epsilon(mu, delta)
+    assert gaussian_delta(mu, epsilon) <= delta * (1 + 1e-12)
+    if epsilon > 0:
+        assert gaussian_delta(mu, epsilon * (1 - 1e-6)) > delta
+    if 0 < epsilon < 500:
+        assert epsilon == pytest.approx(gaussian_oracle(1 / mu, delta), rel=1e-4)

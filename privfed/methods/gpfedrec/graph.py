@@ -39,7 +39,9 @@ def cosines(
     """Cosine similarity of all pairs of tables base + updates[i].
 
     One symmetric rank-k product of the uploads (n^2 size FLOPs, half of a general one); three rank-one terms do the
-    rest.
+    rest. In float32 a cosine errs by at most about 2 (size + 8) 2^-24 max(k_i, k_j)^2, k_i = (|u_i| + |base|) / |q_i|:
+    little where an upload is shorter than its table, but one that nearly takes the base away leaves digits only until
+    k_i reaches 1,000, where the table counts as zeros.
 
     Args:
         updates: one upload per user.

@@ -8,6 +8,8 @@ the codes have a null direction any completion gives the same trace, so zero the
 import numpy as np
 from jaxtyping import Float64, Int8
 
+from privfed.linear_algebra import eigenpairs
+
 _NULL = 1e-9  # an eigenvalue below this share of the number of rows is a null direction
 
 
@@ -19,7 +21,7 @@ def inverse_root(mean: Float64[np.ndarray, "d"], gram: Float64[np.ndarray, "d d"
         gram: codes^T codes, not centred; as codes are -1 or 1 its diagonal holds the number of rows.
     """
     rows = np.trace(gram) / len(mean)
-    values, vectors = np.linalg.eigh(gram - rows * np.outer(mean, mean))
+    values, vectors = eigenpairs(gram - rows * np.outer(mean, mean))
     kept = values > _NULL * rows
     scale = np.where(kept, 1.0 / np.sqrt(np.where(kept, values, 1.0)), 0.0)
     root: Float64[np.ndarray, "d d"] = (vectors * scale) @ vectors.T

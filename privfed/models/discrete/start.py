@@ -7,6 +7,7 @@ vectors of Z^T B (orthogonal Procrustes). Users and items share one rotation, so
 import numpy as np
 from jaxtyping import Float64, Int8
 
+from privfed.linear_algebra import orthonormal_columns, singular_triplets
 from privfed.models.discrete.errors import DiscreteError
 
 _TURNS = 50
@@ -42,9 +43,9 @@ def binarise_items(items: Float64[np.ndarray, "m r"], seed: int) -> Int8[np.ndar
     draws = np.random.default_rng(seed)
     lengths = np.linalg.norm(items, axis=1, keepdims=True)
     unit = items / np.where(lengths > 0, lengths, 1.0)
-    rotation = np.linalg.qr(draws.standard_normal((items.shape[1], items.shape[1])))[0]
+    rotation = orthonormal_columns(draws.standard_normal((items.shape[1], items.shape[1])))
     for _ in range(_TURNS):
-        left, _, right = np.linalg.svd(unit.T @ np.where(unit @ rotation >= 0, 1.0, -1.0))
+        left, _, right = singular_triplets(unit.T @ np.where(unit @ rotation >= 0, 1.0, -1.0))
         rotation = left @ right
     rotated = unit @ rotation
     coin = draws.random(rotated.shape) < 0.5

@@ -15,8 +15,8 @@ from functools import cached_property
 
 import numpy as np
 from jaxtyping import Float64
-from scipy.linalg import cho_factor, cho_solve
 
+from privfed.linear_algebra import least_squares, solve_positive
 from privfed.models.gram.content import Content
 from privfed.models.gram.spiked import Prior, Spikes
 
@@ -115,9 +115,7 @@ class Evidence:
         covariance = outside @ spikes.smoothed(prior).T
         for kernel, coefficient in zip(across.kernels, self._coefficients, strict=True):
             covariance += coefficient * kernel
-        factor = cho_factor(self._covariance(recipe) + white * np.eye(len(self.gram)), check_finite=False)
-        reaching: np.ndarray = cho_solve(factor, covariance.T, check_finite=False).T
-        return reaching
+        return solve_positive(self._covariance(recipe) + white * np.eye(len(self.gram)), covariance.T).T
 
     def _weights(self, recipe: Recipe, white: float) -> Float64[np.ndarray, "side side"]:
         covariance = self._covariance(recipe)
@@ -189,7 +187,7 @@ class Evidence:
         basis = [*kernels, np.ones_like(self.gram), np.outer(trend, trend)]
         products = np.array([[_off_diagonal(one, other) for other in basis] for one in basis])
         seen = np.array([_off_diagonal(one, self.gram) for one in basis]) / self.clients
-        found = np.linalg.lstsq(products, seen, rcond=None)[0]
+        found = least_squares(products, seen)
         return [max(float(coefficient), 0.0) for coefficient in found[: len(kernels)]]
 
     def _pairs(
@@ -211,6 +209,5 @@ def _off_diagonal(one: Float64[np.ndarray, "side side"], other: Float64[np.ndarr
 def _posterior(covariance: Float64[np.ndarray, "side side"], noise: float) -> Float64[np.ndarray, "side side"]:
     """S (S + c I)^-1, which is I - c (S + c I)^-1."""
     identity = np.eye(len(covariance))
-    factor = cho_factor(covariance + noise * identity, overwrite_a=True, check_finite=False)
-    posterior: np.ndarray = identity - cho_solve(factor, noise * identity, overwrite_b=True, check_finite=False)
+    posterior: np.ndarray = identity - solve_positive(covariance + noise * identity, noise * identity)
     return posterior

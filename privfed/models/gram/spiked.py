@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float64
-from scipy.linalg import eigh
+
+from privfed.linear_algebra import largest_eigenpairs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,7 +30,7 @@ class Prior:
     @classmethod
     def of(cls, kernel: Float64[np.ndarray, "side side"]) -> "Prior":
         """The prior whose correlations are `kernel`, positive semidefinite."""
-        scales, basis = eigh(kernel, check_finite=False)
+        scales, basis = largest_eigenpairs(kernel, len(kernel))
         return cls(np.maximum(scales, 0), basis)
 
     def mixed(self, share: float) -> "Prior":
@@ -57,7 +58,7 @@ class Spikes:
         side = len(matrix)
         if most == 0:
             return cls(np.empty(0), np.empty(0), np.empty((side, 0)))
-        values, vectors = eigh(matrix, subset_by_index=(max(side - most, 0), side - 1), check_finite=False)
+        values, vectors = largest_eigenpairs(matrix, most)
         above = np.flatnonzero(values > 2 * deviation * math.sqrt(side))[::-1]
         values, vectors = values[above], vectors[:, above]
         strengths = (values + np.sqrt(values**2 - 4 * deviation**2 * side)) / 2

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from privfed.linear_algebra import eigenpairs_of
 from privfed.models.subspaces.errors import SubspaceError
 
 
@@ -76,7 +77,7 @@ class LowRank:
         The largest entry of each row of C is positive, so that equal tables have equal factors.
         """
         wide = table.double()
-        squares, vectors = torch.linalg.eigh(wide.mT @ wide)
+        squares, vectors = eigenpairs_of(wide.mT @ wide)
         singular = squares[..., -self.rank :].flip(-1).clamp_(min=0).sqrt_()
         V = vectors[..., -self.rank :].flip(-1)
         V = V * V.gather(-2, V.abs().argmax(-2, keepdim=True)).sign()

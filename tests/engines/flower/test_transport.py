@@ -2,7 +2,6 @@
 
 import logging
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -103,25 +102,23 @@ def test_a_late_node_drops_out(caplog, superlink):
 
     grid = superlink({"alpha": late, "beta": answer})
     transport = FlowerTransport(grid, poll=0.01)
-    started = time.monotonic()
     assert transport.exchange("train.share", {ALPHA: b"1", BETA: b"1"}, 0.5) == {BETA: b"1!"}
-    assert 0.4 < time.monotonic() - started < 5
     came.set()
     assert transport.exchange("train.input", {ALPHA: b"2", BETA: b"2"}, 5.0) == {ALPHA: b"2!", BETA: b"2!"}
 
 
 def test_a_reply_that_never_finishes_holds_up_nobody(superlink):
-    release = threading.Event()
+    release, finished = threading.Event(), threading.Event()
 
     def stuck(message):
-        release.wait(20)
+        release.wait(60)
+        finished.set()
         return answer(message)
 
-    started = time.monotonic()
     replies = exchange(superlink({"alpha": stuck, "beta": answer}), timeout=1.0)
+    assert not finished.is_set()
     release.set()
     assert replies == {BETA: b"request!"}
-    assert time.monotonic() - started < 10
 
 
 def test_a_grid_that_fails_for_one_node_is_asked_again(caplog, superlink):
