@@ -1,12 +1,12 @@
 """Epsilons of the product's accounting against oracles that share no code with it, on 20 random settings.
 
-    python benchmarks/accounting_oracles.py                # measures; writes the JSON file and the table of docs/privacy.md
-    python benchmarks/accounting_oracles.py --page         # the table alone, from the JSON file
+    python benchmarks/accounting_oracles.py          # measures; writes the JSON file and the table in docs/privacy.md
+    python benchmarks/accounting_oracles.py --page   # the table alone, from the JSON file
 
-Gaussian noise without sampling has a closed form (Balle and Wang 2018, Theorem 8). For everything else an oracle computes
-the distribution of the privacy loss by itself: from the distribution function of the loss of one release, on a grid,
-rounded up and rounded down, composed by numpy's FFT, in both directions of adding and removing. The truth lies between
-the two. No oracle imports dp_accounting, Opacus or privfed; only scipy's normal distribution and numpy.
+Gaussian noise without sampling has a closed form (Balle and Wang 2018, Theorem 8). For everything else an oracle
+computes the distribution of the privacy loss by itself: from the distribution function of the loss of one release, on a
+grid, rounded up and rounded down, composed by numpy's FFT, in both directions of adding and removing. The truth lies
+between the two. No oracle uses dp_accounting, Opacus or privfed; only scipy's normal distribution and numpy.
 """
 
 import argparse
@@ -24,6 +24,10 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
+
+from privfed.privacy.accounting import account
+from privfed.privacy.events import Composition, Releases
+from privfed.privacy.mechanisms import Gaussian, Laplace
 
 HERE = Path(__file__).resolve().parent
 RESULTS, PAGE = HERE / "results" / "accounting_oracles.json", HERE.parent / "docs" / "privacy.md"
@@ -193,10 +197,6 @@ def settings(rng: np.random.Generator) -> Iterator[dict[str, Any]]:
 
 def product(setting: dict[str, Any]) -> Any:
     """What privfed's accounting says."""
-    from privfed.privacy.accounting import account
-    from privfed.privacy.events import Composition, Releases
-    from privfed.privacy.mechanisms import Gaussian, Laplace
-
     releases = tuple(
         Releases(
             Laplace(scale_over_sensitivity=1 / r["epsilon0"])
