@@ -61,8 +61,8 @@ def float_noise() -> list[str]:
         "",
         f"Epsilon of one person with 95 % confidence, smallest and largest over {len(old[GRAM])} seeds before and "
         f"{seeds} now, of the better of two adversaries: one knows the sampler, the other only compares bits. "
-        f"private-gram on MovieLens-100K at z = 4.6: {shares[0]} % of the items that exactly one person has were proven "
-        f"to have somebody, and {shares[1]} % are now.",
+        f"private-gram on MovieLens-100K at z = 4.6: {shares[0]} % of the items that exactly one person has were "
+        f"proven to have somebody, and {shares[1]} % are now.",
     ]
 
 

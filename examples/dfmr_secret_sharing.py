@@ -27,7 +27,7 @@ from attacks.metrics import user_mean
 from attacks.support_view import SupportView
 from privfed.covered import under_cover
 from privfed.data import SplitSpec, load, split
-from privfed.evaluation import Protocol
+from privfed.evaluation import UNCOUNTED, Protocol
 from privfed.experiment import Experiment, ExperimentConfig, TapConfig
 from privfed.methods import ClientData
 from privfed.privacy import EveryRow, FakeItems, OwnRows, PrivacyPlan, RandomisedResponse, SharedSum
@@ -87,6 +87,7 @@ def main() -> None:
     console.print(table)
     kind = "synthetic data" if interactions.card.synthetic else interactions.card.name
     console.print(f"[dim]{kind}; seed {options.seed}; {result.config.protocol.sentence()}")
+    console.print(f"[dim]{UNCOUNTED}")
     console.print(
         f"Codes of all {equal} runs that closed no row equal those of a run without sharing, bit for bit. A row is "
         f"closed if fewer than {FEWEST} clients send it; upload is to {options.aggregators} aggregators together."

@@ -22,7 +22,7 @@ from rich.table import Table
 
 from privfed.audit.attacking import attack_trained
 from privfed.data import load
-from privfed.evaluation import Protocol
+from privfed.evaluation import UNCOUNTED, Protocol
 from privfed.experiment import Experiment, ExperimentConfig, TapConfig
 from privfed.privacy import PrivacyPlan, plan_for_target
 
@@ -64,6 +64,7 @@ def main() -> None:
     console.print(table)
     kind = "synthetic data" if interactions.card.synthetic else interactions.card.name
     console.print(f"[dim]{kind}; seed {options.seed}; {result.config.protocol.sentence()}")
+    console.print(f"[dim]{UNCOUNTED}")
     console.print("[dim]Epsilon is infinite where exact sums are opened: a sum without noise bounds nothing.")
 
 

@@ -21,7 +21,7 @@ from rich.table import Table
 
 from privfed.audit.attacking import attack
 from privfed.data import load
-from privfed.evaluation import Protocol
+from privfed.evaluation import UNCOUNTED, Protocol
 from privfed.experiment import Experiment, ExperimentConfig, TapConfig
 from privfed.privacy import PrivacyPlan, plan_for_target
 
@@ -68,6 +68,7 @@ def main() -> None:
     console.print(table)
     kind = "synthetic data" if interactions.card.synthetic else interactions.card.name
     console.print(f"[dim]{kind}; seed {options.seed}; {result.config.protocol.sentence()}")
+    console.print(f"[dim]{UNCOUNTED}")
     console.print(
         "[dim]Attacks: AUC of training items against items never seen; 'popularity' guesses without looking. "
         "'-': no single upload is seen, or by a trusted server only."

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from privfed.audit.attacking import attack
 from privfed.data import load
+from privfed.evaluation import UNCOUNTED
 from privfed.experiment import Experiment, ExperimentConfig
 from privfed.privacy import PrivacyPlan
 
@@ -49,6 +50,7 @@ def main() -> None:
     console.print(table)
     kind = "synthetic data" if interactions.card.synthetic else interactions.card.name
     console.print(f"[dim]{kind}; seed {options.seed}; {result.config.protocol.sentence()}")
+    console.print(f"[dim]{UNCOUNTED}")
 
 
 def config(options, method, plan, rounds):

@@ -25,7 +25,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from privfed.data import SplitSpec, load
-from privfed.evaluation import Protocol
+from privfed.evaluation import UNCOUNTED, Protocol
 from privfed.experiment import Experiment, ExperimentConfig, TapConfig
 from privfed.privacy import PrivacyPlan, plan_for_target
 
@@ -72,6 +72,7 @@ def main() -> None:
         console.print(f"[dim]{label}: {said}")
     kind = "synthetic data" if interactions.card.synthetic else interactions.card.name
     console.print(f"[dim]{kind}; seed {options.seed}; {result.config.protocol.sentence()}")
+    console.print(f"[dim]{UNCOUNTED}")
     console.print(
         "[dim]Epsilon is for a whole user, add or remove, joint: it bounds what everybody but the user learns."
     )

@@ -29,7 +29,7 @@ from privfed.engines.hosted_clients import HostedClients
 from privfed.engines.processes import ALONE, Processes
 from privfed.engines.simulation import Costs, Simulation, Wire, refuse_shared
 from privfed.engines.transcript import Tap, Transcript
-from privfed.evaluation import EvaluationResult, Evaluator, Protocol
+from privfed.evaluation import UNCOUNTED, EvaluationResult, Evaluator, Protocol
 from privfed.federation import (
     MEMORY,
     Call,
@@ -231,6 +231,7 @@ class RunResult:
         transcript: what was tapped.
         server, clients: the trained halves.
         cpu_seconds, wall_seconds: of training and evaluation.
+        notices: what the ledger had to drop when the run was resumed, a sentence each.
     """
 
     config: ExperimentConfig
@@ -244,6 +245,7 @@ class RunResult:
     clients: Clients
     cpu_seconds: float
     wall_seconds: float
+    notices: tuple[str, ...] = ()
 
     @property
     def decisions(self) -> dict[str, float]:
@@ -435,12 +437,14 @@ class Experiment:
         config, reg, processes = self.config, self.registered, self.processes
         self.storage.claim()
         run, path = config.digest(), directory / "ledger.jsonl" if directory else None
-        (resumed, *_) = processes.every(resume and path is not None and path.exists())
-        ledger = (
-            Ledger.resume(config.privacy, self.n_users, path, run=run)
-            if resumed and path is not None
-            else Ledger(config.privacy, self.n_users, path if processes.first else None, run=run)
-        )
+        begun = path is not None and (path.exists() or Checkpoint.exists(path.with_name("checkpoint")))
+        (resumed, *_) = processes.every(resume and begun)
+        with processes.in_turn():
+            ledger = (
+                Ledger.resume(config.privacy, self.n_users, path, run=run)
+                if resumed and path is not None
+                else Ledger(config.privacy, self.n_users, path if processes.first else None, run=run)
+            )
         if not processes.first:
             ledger.path = None
         places, rounds = self._tapped_places(), config.tapped_rounds()
@@ -481,7 +485,7 @@ class Experiment:
         return RunResult(
             config,
             history,
-            self._with_disclosures(ledger.guarantee()),
+            self._with_disclosures(ledger.guarantee(), measured=bool(history)),
             ledger.composition(),
             simulation.total_costs(),
             simulation.clip_counts().fraction,
@@ -490,6 +494,7 @@ class Experiment:
             self.clients,
             cpu + time.process_time(),
             wall + time.perf_counter(),
+            ledger.notices,
         )
 
     def _tapped_places(self) -> frozenset[Tap]:
@@ -506,9 +511,9 @@ class Experiment:
             places |= {"message"}
         return places | {"sum"} if hidden and "wire" in places else places
 
-    def _with_disclosures(self, guarantee: Guarantee) -> Guarantee:
-        """The guarantee with what the method itself shows beside uploads among its statements."""
-        shown = self.registered.discloses(self.config.settings())
+    def _with_disclosures(self, guarantee: Guarantee, *, measured: bool) -> Guarantee:
+        """The guarantee with what the method itself shows beside uploads, and what metrics show, in its statements."""
+        shown = [*([UNCOUNTED] if measured else []), *self.registered.discloses(self.config.settings())]
         return guarantee.model_copy(update={"statements": [*guarantee.statements, *shown]})
 
     def restore(self, directory: Path) -> int:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from privfed.data import load, split
 from privfed.engines.flower import FederationConfig, Trial, share_out
-from privfed.evaluation import Protocol
+from privfed.evaluation import UNCOUNTED, Protocol
 from privfed.experiment import Experiment, ExperimentConfig, TapConfig
 from privfed.privacy import PrivacyPlan, plan_for_target
 
@@ -96,6 +96,8 @@ def report(result):
         for metric in measured["test"]["metrics"]:
             name = f"{metric['name']}@{metric['k']}"
             print(f"utility:   {name} {metric['value']:.4f} [{metric['lo']:.4f}, {metric['hi']:.4f}]")
+    for said in [*result["notices"], *([UNCOUNTED] if result["quality"] else [])]:
+        print(f"note:      {said}")
     claim = result["guarantee"]
     print(
         f"guarantee: epsilon {claim['epsilon']:.3f} at delta {claim['delta']:.2g} for one {claim['unit']}, "

@@ -378,11 +378,13 @@ class Attacked:
         rows: of attacks.
         support: what the rows that clients send say besides.
         empirical: epsilons that the coins give.
+        notices: what the run's ledger had to drop when it was resumed.
     """
 
     rows: list[AttackRow]
     support: SupportLeak | None
     empirical: list[EmpiricalRow] = field(default_factory=list)
+    notices: tuple[str, ...] = ()
 
 
 def attack_run(directory: Path, config: ExperimentConfig, split: Split) -> Attacked:
@@ -390,6 +392,7 @@ def attack_run(directory: Path, config: ExperimentConfig, split: Split) -> Attac
 
     Raises:
         ValueError: nothing was tapped there although the plan lets the server see single uploads.
+        LedgerError: the run's ledger is not the one that its checkpoint has seen.
     """
     experiment = Experiment(config.model_copy(update={"device": "cpu"}), split)
     seen = {tap: load_observations(directory / "taps", (tap,)) for tap in ATTACKED_TAPS}
@@ -399,14 +402,14 @@ def attack_run(directory: Path, config: ExperimentConfig, split: Split) -> Attac
             f"{directory} holds no tapped uploads; run again with --set 'taps.places=[\"wire\"]' and a new --out"
         )
     t = experiment.restore(directory)
-    guarantee = None
-    if experiment.coins is not None:
-        charges = directory / "ledger.jsonl"
-        guarantee = Ledger.resume(config.privacy, experiment.n_users, charges, run=config.digest()).guarantee()
+    progress = Checkpoint.load(directory / "checkpoint").progress
+    ledger = Ledger.resume(config.privacy, experiment.n_users, directory / "ledger.jsonl", run=config.digest())
+    ledger.load(progress["ledger"])
+    guarantee = None if experiment.coins is None else ledger.guarantee()
     found = look_at(experiment, seen.__getitem__, t, guarantee)
-    costs = Costs(*Checkpoint.load(directory / "checkpoint").progress["costs"])
+    costs = Costs(*progress["costs"])
     rows, support = attack_supports(experiment, t, costs)
-    return Attacked(found.rows + rows, support, found.empirical)
+    return Attacked(found.rows + rows, support, found.empirical, ledger.notices)
 
 
 def _scopes(blocks: ItemBlocks) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from privfed.audit.headline import AFTER_PROTECTION, coin_attack, metrics_on_tes
 from privfed.audit.latex import booktabs
 from privfed.audit.page import words
 from privfed.audit.report import AttackCell, AuditReport, Cell, Interval, Spread
+from privfed.evaluation import UNCOUNTED
 
 Value = str | float | int | bool | Interval | None
 Row = dict[str, Value]
@@ -99,7 +100,7 @@ def _utility(report: AuditReport) -> PaperTable:
     metrics = [words.metric(name, k) for name, k in metrics_on_test(report)]
     columns = dict.fromkeys(name for row in rows for name in row)
     rows = [{name: row.get(name) for name in columns} for row in rows]
-    caption = "Ranking quality on the test part with 95 % intervals over people."
+    caption = f"Ranking quality on the test part with 95 % intervals over people. {UNCOUNTED}"
     return PaperTable("utility", caption, rows, 2, ("method", "setting", *metrics))
 
 

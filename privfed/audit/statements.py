@@ -28,6 +28,7 @@ from privfed.audit.report import (
     UtilityCell,
 )
 from privfed.audit.support_words import sentences
+from privfed.evaluation import UNCOUNTED
 from privfed.privacy.statements import WEAK_EPSILON, odds
 
 _WIRES = {
@@ -277,6 +278,8 @@ def _limits(report: AuditReport) -> list[str]:
             "with popularity and time. Read the gain over the popularity guess; these games say nothing "
             "about epsilon."
         )
+    if any(cell.utility for cell in report.aggregates):
+        limits.append(UNCOUNTED)
     limits += _of_measurements(report)
     limits += [
         f"{words.named(words.METHODS, run.method)}, {words.setting(run.setting)}, seed {run.seed}: "
@@ -294,7 +297,7 @@ def _limits(report: AuditReport) -> list[str]:
     ]
     wires = sorted({run.wire for run in report.runs})
     limits.append(f"The wire was simulated as: {', '.join(f'{wire} ({_WIRES[wire]})' for wire in wires)}.")
-    limits += shared_caveats(report)
+    limits += [text for text in shared_caveats(report) if text not in limits]
     if 0 < n_seeds < SEEDS_FOR_AN_INTERVAL:
         limits.append(
             f"Fewer than {SEEDS_FOR_AN_INTERVAL} seeds ({n_seeds}): means come with their range over seeds, "

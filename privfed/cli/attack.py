@@ -41,10 +41,12 @@ def attack(
         "plan": config.privacy.name,
         "synthetic": synthetic,
         "attacks": [row.model_dump(mode="json") for row in rows],
+        "notices": list(found.notices),
         "support": None if leak is None else leak.model_dump(mode="json"),
     }
     write_json(directory / "attacks.json", document)
     screen.result(*attack_tables(rows, synthetic=synthetic))
+    screen.result(*(f"Note: {notice}." for notice in found.notices))
     if leak is not None:
         screen.result(leak_table(leak, rows, synthetic=synthetic))
         screen.explain(*(f"- {text}" for text in [*sentences(leak), leak.claim.sentence]))

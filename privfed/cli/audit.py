@@ -76,6 +76,7 @@ def audit(
     from privfed.cli.show import audit_table, card_line, statement_lines
     from privfed.cli.training import held_out, predict
     from privfed.data import split
+    from privfed.evaluation import UNCOUNTED
     from privfed.experiment import Experiment
     from privfed.privacy import configure
 
@@ -143,7 +144,7 @@ def audit(
     screen.explain(*statement_lines(report, synthetic=interactions.card.synthetic), "")
     screen.result(
         audit_table(report, synthetic=interactions.card.synthetic),
-        *([f"Protocol: {config.protocol.sentence()}"] if quiet else []),
+        *([f"Protocol: {config.protocol.sentence()}", UNCOUNTED] if quiet else []),
     )
     for contradiction in report.contradictions:
         screen.result(f"Contradicted: {contradiction.text}")

@@ -41,6 +41,7 @@ def compare(
     from privfed.audit.report import read_report
     from privfed.cli.directory import write_text
     from privfed.cli.show import plain_table
+    from privfed.evaluation import UNCOUNTED
 
     screen = Screen(as_json, quiet)
     a, b = (conclude(read_report(report_of(folder))) for folder in (first, second))
@@ -61,6 +62,7 @@ def compare(
         if lines
         else "No method is behind the same setting in both audits."
     )
+    screen.result(*([UNCOUNTED] if lines else []))
     run = [f"{m.what} {m.a} → {m.b}" for m in comparison.mismatches if m.weight == "run differently"]
     screen.explain(*([f"Run differently: {'; '.join(run)}."] if run else []))
     for name, only in zip(comparison.names, (comparison.only_a, comparison.only_b), strict=True):

@@ -192,6 +192,7 @@ def _tell(
             "lost_rounds": result.costs.lost_rounds,
             "clipped_fraction": result.clipped_fraction,
             "decisions": result.decisions,
+            "notices": list(result.notices),
             "cpu_seconds": result.cpu_seconds,
             "up_bytes": result.costs.up_bytes,
             "down_bytes": result.costs.down_bytes,

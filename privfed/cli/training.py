@@ -101,6 +101,7 @@ def warnings(result: RunResult) -> list[str]:
     said = (
         [f"Warning: {lost} of {result.config.rounds} rounds had too few clients and were not opened."] if lost else []
     )
+    said += [f"Note: {notice}." for notice in result.notices]
     return [*said, f"Warning: {result.test.warning}"] if result.test.warning else said
 
 
@@ -154,6 +155,9 @@ def train(
         CommandError: training diverged.
     """
     config = experiment.config
+    if resume and ((directory / _CHARGES).exists() or Checkpoint.exists(directory / CHECKPOINT)):
+        ledger = Ledger.resume(config.privacy, experiment.n_users, directory / _CHARGES, run=config.digest())
+        screen.result(*([f"Note: {ledger.notice}."] if ledger.notice else []))
     reached = _begin(directory, resume=resume)
     if reached:
         screen.note(f"Continuing after round {reached} of {config.rounds}.")
@@ -212,7 +216,7 @@ def _begin(directory: Path, *, resume: bool) -> int:
 def _finish(directory: Path, result: RunResult, population: int) -> None:
     config = result.config
     ledger = Ledger.resume(config.privacy, population, directory / _CHARGES, run=config.digest())
-    write_json(directory / LEDGER, ledger.state())
+    write_json(directory / LEDGER, ledger.state() | {"notices": list(ledger.notices)})
     write_json(directory / GUARANTEE, result.guarantee.model_dump(mode="json"))
 
 

@@ -10,10 +10,12 @@ from privfed.evaluation.evaluator import Evaluator
 from privfed.evaluation.protocol import HONEST, PAPER, Protocol, Task
 from privfed.evaluation.ranking import Positions, positions, ties_decide, user_metrics
 from privfed.evaluation.result import EvaluationResult, Metric, MetricName
+from privfed.evaluation.uncounted import UNCOUNTED
 
 __all__ = [
     "HONEST",
     "PAPER",
+    "UNCOUNTED",
     "EvaluationError",
     "EvaluationResult",
     "Evaluator",

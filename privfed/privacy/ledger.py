@@ -6,14 +6,17 @@ Rules:
   blocks, so a caller cannot charge something else than what the plan makes the device do.
 * `charge` returns only after the entry is on disk (append, flush, fsync). A process killed while it writes
   has not opened the release, so a last line cut short is dropped and reported; other damage is refused.
+* Lines form a chain of digests (`hash_chain`), whose head is in every checkpoint: lines that were removed, edited,
+  moved or rolled back are noticed and refused.
 * One draw per round. A second draw would be a way to compose asks outside one sampling event.
 * A resumed run repeats the rounds after its last checkpoint. The same ask of the same run repeats the same
   noise (randomness is addressed), so it shows nothing new and is not charged twice. This holds for a
   simulation resumed on the same build and kind of machine. Where noise is fresh, say so: a repeated ask is
   then refused.
 
-File format, JSON lines: a header {format, run, population, plan}, then one `Entry` per line. Participants are
-written as ranges of user numbers, `0-941,943`: exact, short for everybody and readable for a few.
+File format, JSON lines: a header {format, run, population, plan, digest}, then {previous, one `Entry`, digest} per
+line. Participants are written as ranges of user numbers, `0-941,943`: exact, short for everybody and readable for a
+few. What had to be dropped stands in a text file beside it, `ledger.notices` for `ledger.jsonl`.
 """
 
 import json
@@ -31,13 +34,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from privfed.privacy.errors import LedgerError, explain
 from privfed.privacy.events import Composition, Tally
 from privfed.privacy.guarantee import Guarantee, guarantee_for
+from privfed.privacy.hash_chain import link, unlink
 from privfed.privacy.mechanisms import Bounded, Mechanism, SchemaSummary, Shares, mechanism_for
 from privfed.privacy.plan import PrivacyPlan
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-FORMAT = "privfed-ledger/1"
+FORMAT = "privfed-ledger/2"
+
+NEWLINE = b"\n"
 
 Address = tuple[int, str, int]
 
@@ -86,7 +92,8 @@ class Ledger:
         run: name of the run's key, so that a ledger is never continued by a run with other noise.
 
     Attributes:
-        notice: a sentence about a last line that had been cut short and was dropped; None otherwise.
+        notice: a sentence about a last line that was cut short and has been dropped by this resume; None otherwise.
+        notices: such sentences of all resumes of this run.
 
     Raises:
         PlanError: the sampling rule does not fit the population.
@@ -98,6 +105,8 @@ class Ledger:
         self.plan, self.population, self.run = plan, population, run
         self.path = None if path is None else Path(path)
         self.notice: str | None = None
+        self.notices: tuple[str, ...] = ()
+        self._digests = [link(None, self._header())[1]]
         self._entries: list[Entry] = []
         self._addresses: dict[Address, Entry] = {}
         self._draw_of: dict[int, int] = {}
@@ -108,7 +117,7 @@ class Ledger:
         if self.path is not None:
             if self.path.exists():
                 raise LedgerError(f"ledger {self.path} exists already: resume it, or choose another folder")
-            self._append(self._header())
+            self._append(link(None, self._header())[0])
             _sync_folder(self.path.parent)
 
     @classmethod
@@ -139,26 +148,46 @@ class Ledger:
             content = path.read_bytes()
         except OSError as error:
             raise LedgerError(f"ledger {path} cannot be read ({error.strerror}): no run resumes without it") from error
-        whole, newline, cut = content.rpartition(b"\n")
+        whole, newline, cut = content.rpartition(NEWLINE)
         ledger = cls(plan, population, run=run)
         ledger.path = path
         if cut:
             ledger.notice = (
-                f"the last line of {path} was cut short and has been dropped: its charge had not returned, "
-                "so nothing had been released for it"
+                f"the last line of {path.name} was cut short ({len(cut)} bytes, after {whole.count(NEWLINE)} "
+                "charges) and has been dropped: its charge had not returned, so nothing had been released for it"
             )
+            _add_notice(_notices(path), ledger.notice)
             with path.open("r+b") as file:
                 file.truncate(len(whole) + len(newline))
+        ledger.notices = _read_notices(_notices(path))
         lines = whole.decode("utf-8", errors="replace").split("\n") if newline else []
         if not lines:
-            ledger._append(ledger._header())
+            ledger._append(link(None, ledger._header())[0])
             return ledger
-        ledger._check_header(_json(lines[0], path, 1), str(path))
-        for number, line in enumerate(lines[1:], start=2):
-            ledger._record(_entry(_json(line, path, number), f"{path}, line {number}"))
+        ledger._read(lines, f"ledger {path}")
         if same_noise:
             ledger._repeatable = set(ledger._addresses)
         return ledger
+
+    def _read(self, lines: Sequence[str], where: str) -> None:
+        """Take over the lines of a file.
+
+        Raises:
+            LedgerError: they are of another run or format, or no longer what was written.
+        """
+        _check_format(_header_of(lines[0]), where)
+        header, digest = unlink(None, lines[0], f"{where}, line 1")
+        self._check_header(header, where)
+        self._digests = [digest]
+        for number, line in enumerate(lines[1:], start=2):
+            place = f"{where}, line {number}"
+            data, digest = unlink(self.head, line, place)
+            self._record(_entry(data, place), digest)
+
+    @property
+    def head(self) -> str:
+        """Digest of the last line: it depends on every charge, their order, and the header."""
+        return self._digests[-1]
 
     @property
     def entries(self) -> Sequence[Entry]:
@@ -212,9 +241,17 @@ class Ledger:
             self._repeat(earlier, entry)
             return earlier
         self._check_draw(entry)
-        self._append(entry.model_dump(mode="json"))
-        self._record(entry)
+        line, digest = link(self.head, entry.model_dump(mode="json"))
+        self._append(line)
+        self._record(entry, digest)
         return entry
+
+    def copy(self) -> "Ledger":
+        """The same charges in memory, to try further ones out."""
+        copied = Ledger(self.plan, self.population, run=self.run)
+        for entry, digest in zip(self._entries, self._digests[1:], strict=True):
+            copied._record(entry, digest)
+        return copied
 
     def composition(self) -> Composition:
         """What all charged asks amount to for the worst-off user."""
@@ -237,7 +274,8 @@ class Ledger:
 
     def state(self) -> dict[str, Any]:
         """The ledger as a JSON dictionary, for a checkpoint."""
-        return {**self._header(), "entries": [entry.model_dump(mode="json") for entry in self._entries]}
+        entries = [entry.model_dump(mode="json") for entry in self._entries]
+        return {**self._header(), "entries": entries, "head": self.head}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Take over a checkpoint's `state`.
@@ -247,28 +285,55 @@ class Ledger:
         may be repeated.
 
         Raises:
-            LedgerError: another run, plan or population, or a ledger file that lost charges.
+            LedgerError: another run, plan or population, a checkpoint that was edited, or a ledger file that was
+                rolled back, edited or lost charges.
         """
-        self._check_header(state, "the checkpoint's ledger")
-        where = "the checkpoint's ledger, entry"
-        entries = [_entry(item, f"{where} {number}") for number, item in enumerate(state.get("entries", ()))]
-        if self.path is None and not self._entries:
-            for entry in entries:
-                self._record(entry)
-            return
-        if self._entries[: len(entries)] != entries:
+        where = "the checkpoint's ledger"
+        _check_format(state, where)
+        self._check_header(state, where)
+        saved = Ledger(self.plan, self.population, run=self.run)
+        for number, item in enumerate(state.get("entries", ())):
+            entry = _entry(item, f"{where}, entry {number}")
+            saved._record(entry, link(saved.head, entry.model_dump(mode="json"))[1])
+        if saved.head != state.get("head"):
             raise LedgerError(
-                f"ledger {self.path or 'in memory'} does not begin with the {len(entries)} charges of the "
-                "checkpoint: it lost charges or belongs to another run, so no guarantee could be honest"
+                f"{where} was edited, for its head does not fit its {len(saved._entries)} charges: no guarantee could "
+                "be honest, so begin again in another folder"
             )
-        self._repeatable -= {entry.address for entry in entries}
+        if self.path is None and not self._entries:
+            for entry, digest in zip(saved._entries, saved._digests[1:], strict=True):
+                self._record(entry, digest)
+            return
+        self.require(len(saved._entries), saved.head, "the checkpoint")
+        self._repeatable -= set(saved._addresses)
+
+    def require(self, charges: int, head: str, witness: str) -> None:
+        """Return quietly where the first charges are those that somebody has seen.
+
+        Args:
+            charges: how many there were then.
+            head: of the chain then.
+            witness: who has seen them, for the error.
+
+        Raises:
+            LedgerError: the ledger was rolled back, or these charges are others.
+        """
+        name = self.path or "in memory"
+        if len(self._entries) < charges:
+            raise LedgerError(
+                f"ledger {name} holds {len(self._entries)} charges where {witness} has seen {charges}: it was rolled "
+                "back or lost charges, so no guarantee could be honest; restore the file, or begin again elsewhere"
+            )
+        if self._digests[charges] != head:
+            raise LedgerError(
+                f"ledger {name} does not begin with the {charges} charges that {witness} has seen: it was edited or "
+                "belongs to another run, so no guarantee could be honest; restore the file, or begin again elsewhere"
+            )
 
     def _header(self) -> dict[str, Any]:
         return {"format": FORMAT, "run": self.run, "population": self.population, "plan": self.plan.to_dict()}
 
-    def _check_header(self, found: Any, where: str) -> None:
-        if not isinstance(found, Mapping):
-            raise LedgerError(f"{where} does not begin with the header of a ledger")
+    def _check_header(self, found: Mapping[str, Any], where: str) -> None:
         for key, wanted in self._header().items():
             if found.get(key) != wanted:
                 raise LedgerError(
@@ -321,13 +386,14 @@ class Ledger:
         if round_ is not None and round_ != entry.round:
             raise LedgerError(f"draw {entry.draw} belongs to round {round_}, not {entry.round}: number draws afresh")
 
-    def _record(self, entry: Entry) -> None:
+    def _record(self, entry: Entry, digest: str) -> None:
         if entry.address in self._addresses:
             raise LedgerError(f"the ask {entry.address} (draw, step, index) is recorded twice")
         self._check_draw(entry)
         self._check_mechanism(entry)
         self._tally.add(entry.draw, entry.mechanism, self._known(entry))
         self._entries.append(entry)
+        self._digests.append(digest)
         self._addresses[entry.address] = entry
         self._draw_of[entry.round], self._round_of[entry.draw] = entry.draw, entry.round
 
@@ -349,11 +415,11 @@ class Ledger:
             raise LedgerError(f"draw {entry.draw} names user {members[-1]} of {self.population} users")
         return members
 
-    def _append(self, record: Mapping[str, Any]) -> None:
+    def _append(self, text: str) -> None:
         """Write one line and wait until the disk has it; a failed write leaves the file as it was."""
         if self.path is None:
             return
-        line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
+        line = text.encode() + NEWLINE
         try:
             with self.path.open("ab") as file:
                 size = file.tell()
@@ -400,11 +466,38 @@ def from_ranges(text: str) -> Int64[np.ndarray, " members"]:
     return np.repeat(starts - firsts, lengths) + np.arange(int(lengths.sum()), dtype=np.int64)
 
 
-def _json(line: str, path: Path, number: int) -> Any:
+def _header_of(line: str) -> Any:
+    """What the first line says, before anything in it is believed; None where it is no JSON."""
     try:
         return json.loads(line)
-    except json.JSONDecodeError as error:
-        raise LedgerError(f"ledger {path}, line {number} is damaged ({error.msg}): charges may be lost") from None
+    except json.JSONDecodeError:
+        return None
+
+
+def _check_format(found: Any, where: str) -> None:
+    if not isinstance(found, Mapping):
+        raise LedgerError(f"{where} does not begin with the header of a ledger")
+    if (given := found.get("format")) != FORMAT:
+        raise LedgerError(
+            f"{where} has format = {given!r} where this version reads {FORMAT!r} only (older ones have no chain of "
+            "digests): finish the run with the version that began it, or begin again in another folder"
+        )
+
+
+def _notices(path: Path) -> Path:
+    """The file of sentences about what had to be dropped from a ledger."""
+    return path.with_suffix(".notices")
+
+
+def _read_notices(path: Path) -> tuple[str, ...]:
+    return tuple(path.read_text().splitlines()) if path.exists() else ()
+
+
+def _add_notice(path: Path, notice: str) -> None:
+    with path.open("a") as file:
+        file.write(f"{notice}\n")
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _entry(data: Any, where: str) -> Entry:

@@ -120,7 +120,7 @@ def test_concluding_twice_changes_nothing(report: AuditReport) -> None:
 
 def test_an_audit_of_popularity_alone_still_speaks(make: SimpleNamespace) -> None:
     report = make.report([make.run("popularity", "none", 0)])
-    assert [s.topic for s in report.statements] == ["tested", "limit", "limit", "limit"]
+    assert [s.topic for s in report.statements] == ["tested", "limit", "limit", "limit", "limit"]
 
 
 def test_whom_a_guarantee_leaves_out_is_said_in_its_headline(make: SimpleNamespace) -> None:

@@ -75,3 +75,32 @@ def test_interruption(start: Callable[..., subprocess.Popen[str]], tmp_path: Pat
     assert printed == ""
     assert told.startswith("privfed: stopped after round ")
     assert told.endswith(f"of 500; to go on: privfed run --out {out} --resume\n")
+
+
+def test_a_cut_last_line_of_the_ledger_is_told_to_people(cli: Callable, tmp_path: Path) -> None:
+    out = tmp_path / "r"
+    cli(*RUN, "--rounds", 4, "--out", out)
+    with (out / "ledger.jsonl").open("ab") as file:
+        file.write(b'{"previous":')
+    note = "Note: the last line of ledger.jsonl was cut short (12 bytes, after 4 charges) and has been dropped"
+    told = cli("run", "--out", out, "--resume", "--quiet")
+    assert told.out.count(note) == 2, "when it resumes, and at the end"
+    document = json.loads(cli("run", "--out", out, "--resume", "--json").out)
+    assert ["cut short (12 bytes" in notice for notice in document["notices"]] == [True]
+    assert json.loads((out / "ledger.json").read_text())["notices"] == document["notices"]
+    assert note in cli("attack", out).out
+
+
+@pytest.mark.parametrize("kept", [0, 3])
+def test_a_ledger_that_was_rolled_back_ends_a_resume_with_one_sentence(
+    cli: Callable, tmp_path: Path, kept: int
+) -> None:
+    out = tmp_path / "r"
+    cli(*RUN, "--rounds", 4, "--out", out)
+    ledger, metrics = out / "ledger.jsonl", (out / "metrics.jsonl").read_bytes()
+    lines = ledger.read_text().splitlines(keepends=True)
+    ledger.write_text("".join(lines[:kept])) if kept else ledger.unlink()
+    for command in (("run", "--out", out, "--resume"), ("attack", out)):
+        told = cli(*command, code=2)
+        assert ("holds 2 charges where the checkpoint has seen 4" if kept else "cannot be read") in told.err
+    assert (out / "metrics.jsonl").read_bytes() == metrics

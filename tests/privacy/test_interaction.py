@@ -82,7 +82,7 @@ def test_the_ledger_is_read_back_and_refuses_another_noise(tmp_path):
     wanted = ledger_of(3, path=path).guarantee()
     assert Ledger.resume(PLAN, 10, path).guarantee() == wanted
     path.write_text(path.read_text().replace('"steps":5', '"steps":4', 1))
-    with pytest.raises(LedgerError, match="does not belong to this plan"):
+    with pytest.raises(LedgerError, match="line 2 was edited"):
         Ledger.resume(PLAN, 10, path)
 
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privfed.privacy.errors import LedgerError, PlanError
+from privfed.privacy.hash_chain import link
 from privfed.privacy.ledger import Ledger, from_ranges, to_ranges
 from privfed.privacy.mechanisms import Empty, Exact, Laplace, SchemaSummary, Unbounded
 from privfed.privacy.plan import PrivacyPlan
@@ -144,12 +145,15 @@ def test_charges_are_on_disk_before_they_return(tmp_path, monkeypatch):
     entry = charge(ledger, members=[0, 1, 2, 5])
     assert synced == [path.read_bytes()]
     header, line = path.read_text().splitlines()
-    assert json.loads(header) == {
-        "format": "privfed-ledger/1",
+    begun = json.loads(header)
+    digest = begun.pop("digest")
+    assert begun == {
+        "format": "privfed-ledger/2",
         "run": "",
         "population": USERS,
         "plan": PLAN.to_dict(),
     }
+    assert json.loads(line)["previous"] == digest
     assert json.loads(line)["participants"] == "0-2,5"
     assert entry.members().tolist() == [0, 1, 2, 5]
 
@@ -218,25 +222,34 @@ def test_a_kill_at_any_byte_loses_at_most_an_unopened_charge(tmp_path):
         assert path.read_bytes() == whole
 
 
+def _bare(line):
+    return {key: value for key, value in line.items() if key not in ("previous", "digest")}
+
+
+def rewritten(lines, old, new):
+    """The lines with one charge changed by somebody who knows how to chain them."""
+    header, *charges = [json.loads(line) for line in lines]
+    head, out = link(None, _bare(header))[1], [lines[0]]
+    for charge_ in charges:
+        line, head = link(head, json.loads(json.dumps(_bare(charge_)).replace(old, new)))
+        out.append(line)
+    return out
+
+
 @pytest.mark.parametrize(
     ("damage", "part"),
     [
         (lambda lines: [lines[0], lines[1][:-3], lines[2]], "line 2 is damaged"),
         (lambda lines: [lines[0], "", lines[2]], "line 2 is damaged"),
-        (
-            lambda lines: [lines[0], lines[1].replace('"round":0', '"round":-1'), lines[2]],
-            "line 2 is not a charge",
-        ),
-        (lambda lines: [lines[0], lines[1].replace('"0-5"', '"5-0"'), lines[2]], "not ascending ranges"),
-        (lambda lines: [lines[0], lines[1].replace('"0-5"', '"0-9"'), lines[2]], "names user 9 of 6 users"),
-        (
-            lambda lines: [lines[0], lines[1].replace("2.0", "200.0"), lines[2]],
-            "does not belong to this plan",
-        ),
-        (lambda lines: [lines[0], lines[1], lines[1]], "recorded twice"),
+        (lambda lines: rewritten(lines, '"round": 0', '"round": -1'), "line 2 is not a charge"),
+        (lambda lines: rewritten(lines, '"0-5"', '"5-0"'), "not ascending ranges"),
+        (lambda lines: rewritten(lines, '"0-5"', '"0-9"'), "names user 9 of 6 users"),
+        (lambda lines: rewritten(lines, "2.0", "200.0"), "does not belong to this plan"),
+        (lambda lines: rewritten(lines, '1, "round": 1', '0, "round": 0'), "recorded twice"),
         (lambda lines: [lines[1], lines[2]], "format = None"),
         (lambda lines: ["3", *lines[1:]], "header of a ledger"),
-        (lambda lines: [lines[0].replace("ledger/1", "ledger/0"), *lines[1:]], "privfed-ledger/0"),
+        (lambda lines: ["", *lines[1:]], "header of a ledger"),
+        (lambda lines: [lines[0].replace("ledger/2", "ledger/1"), *lines[1:]], "'privfed-ledger/1' where this version"),
     ],
 )
 def test_damage_is_refused(tmp_path, damage, part):

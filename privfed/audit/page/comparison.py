@@ -7,6 +7,7 @@ from privfed.audit.page import words
 from privfed.audit.page.charts.comparison import comparison_charts
 from privfed.audit.page.palette import stylesheet
 from privfed.audit.page.render import HELPERS, page_template, script, specs, text_of
+from privfed.evaluation import UNCOUNTED
 
 HEADS = ("Quality", "Epsilon claimed", "Measured lower bound", "Strongest attack (AUC)", "Sent per round")
 MARK = '<meta name="generator" content="privfed compare">'
@@ -26,6 +27,7 @@ def render_comparison(comparison: Comparison, version: str) -> str:
         a=a,
         b=b,
         lede=_lede(comparison),
+        uncounted=UNCOUNTED,
         alarming=_of_weight(comparison, "measured differently"),
         differing=_of_weight(comparison, "run differently"),
         charts=charts,

@@ -28,6 +28,7 @@ from privfed.audit.page.charts import (
 from privfed.audit.page.palette import stylesheet
 from privfed.audit.report import AttackCell, AuditReport, Cell
 from privfed.audit.slice_words import slice_sentences
+from privfed.evaluation import UNCOUNTED
 
 SHORT = 6
 """Tables of more lines than this are folded where a chart shows the same; that of the strongest attacks from twice."""
@@ -78,6 +79,7 @@ def render(report: AuditReport, charts: Charts | None = None) -> str:
         symbols=[(SYMBOLS[kind], kind) for kind in kinds_shown(report)],
         metrics=[words.metric(name, k) for name, k in metrics_on_test(report)],
         utility=rows.utility(report),
+        uncounted=UNCOUNTED,
         several_states=len({row.state for cell in cells for row in cell.utility}) > 1,
         charts=charts,
         main_tap=words.listed(list(dict.fromkeys(words.TAPS[r.tap] for cell in cells for r in at_main_tap(cell)))),

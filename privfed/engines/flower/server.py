@@ -26,6 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from privfed.engines.flower.transport import FlowerTransport
 from privfed.engines.nodes.node_data import NodeData
 from privfed.engines.nodes.run import Trained, train
+from privfed.evaluation import UNCOUNTED
 from privfed.experiment import Evaluated, ExperimentConfig
 from privfed.privacy import configure
 
@@ -139,6 +140,8 @@ def train_over(grid: Grid, federation: FederationConfig) -> Trained:
     if trained.traffic.lost_rounds == federation.experiment.rounds:
         said = "; ".join(sorted({f"node {i.node}: {i.reason}" for i in trained.incidents})) or "no node said why"
         raise TooFewNodesError(f"every round was lost, so nothing was trained: {said}")
+    for said in [*trained.notices, *([UNCOUNTED] if trained.history else [])]:
+        _say(f"note: {said}")
     _say(f"done: epsilon {trained.guarantee.epsilon:.3f} at delta {trained.guarantee.delta:g}")
     return trained
 
@@ -181,5 +184,6 @@ def _result(trained: Trained, connected: Any) -> dict[str, Any]:
         "seconds": traffic.seconds,
         "lost_rounds": traffic.lost_rounds,
         "missing": traffic.missing,
+        "notices": list(trained.notices),
         "incidents": [[i.node, i.stage, i.reason] for i in trained.incidents],
     }

@@ -1,9 +1,14 @@
-"""A node's own account of what its users have spent, over all runs, and whether one more ask still fits its policy.
+"""A node's own account of what its users have spent, over all runs, and whether one more query still fits its policy.
 
-Epsilons of different runs add up (basic composition); within a run the ledger composes.
+Within a run the ledger composes. Over runs the epsilons add up and so do the deltas (basic composition, which holds
+whatever the server chooses next): k runs of (epsilon, delta) each are (k epsilon, k delta), so a policy bounds both
+sums. A run of releases that each have an epsilon of their own may be counted at a delta of 0 instead. Only what is
+about the same thing can be added: epsilon of one user, between the same two worlds, against the same adversary.
 """
 
 import math
+from contextlib import suppress
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Int64
@@ -11,14 +16,14 @@ from jaxtyping import Int64
 from privfed.engines.nodes.errors import PolicyRefused
 from privfed.engines.nodes.policy import Policy
 from privfed.engines.nodes.record import Spent
-from privfed.privacy import Ledger, SchemaSummary
+from privfed.privacy import Ledger, PrivacyPlan, SchemaSummary
 
 _AHEAD = 64
 """Equal asks that are cleared at once, where everybody takes part in all of them."""
 
 
 class Budget:
-    """Whether asks fit.
+    """Whether runs and their queries fit.
 
     Args:
         policy: of the node.
@@ -28,6 +33,29 @@ class Budget:
     def __init__(self, policy: Policy, spent: list[Spent]) -> None:
         self._policy, self._spent = policy, spent
         self._cleared: tuple[str, int] = ("", 0)
+
+    def accept_run(self, plan: PrivacyPlan) -> None:
+        """Return quietly where a run of this plan may begin.
+
+        Raises:
+            PolicyRefused: its epsilon cannot be added to that of earlier runs, or nothing is left for it.
+        """
+        if plan.protection.unbounded_reason is not None:
+            return
+        self._accept_sums(Cost(0.0, plan.delta))
+        if self._policy.max_epsilon is None:
+            return
+        if plan.protection.unit != "user":
+            raise PolicyRefused(
+                f"the run's epsilon is of one {plan.protection.unit} and this node's max_epsilon is of one user, of "
+                "whom it says nothing; announce a plan whose unit is the user"
+            )
+        others = {run.counted for run in self._spent if run.counted} - {counted_as(plan)}
+        if others:
+            raise PolicyRefused(
+                f"the run counts {counted_as(plan)} and earlier runs of this node counted {'; '.join(sorted(others))}: "
+                "these epsilons do not add up, so max_epsilon cannot be kept; announce a plan that counts the same"
+            )
 
     def accept(
         self, ledger: Ledger, *, draw: int, round: int, step: str, index: int, schema: SchemaSummary,
@@ -45,7 +73,7 @@ class Budget:
             participants: the node's users that take part.
 
         Raises:
-            PolicyRefused: it would exceed the policy's rounds or its epsilon.
+            PolicyRefused: it would exceed the policy's rounds, its epsilon or its delta.
         """
         rounds = {entry.draw for entry in ledger.entries} | {draw}
         total = len(rounds) + sum(run.rounds for run in self._spent)
@@ -54,6 +82,7 @@ class Budget:
                 f"this would be round {total} of this node, and its policy allows {self._policy.max_rounds}; it takes "
                 "part in no more"
             )
+        self.accept_run(ledger.plan)
         if self._policy.max_epsilon is None:
             return
         like, left = repr(schema), self._cleared[1]
@@ -61,40 +90,94 @@ class Budget:
             self._cleared = (like, left - 1)
             return
         ahead = _AHEAD if ledger.plan.sampling.kind == "all" else 1
-        while ahead and self._after(ledger, ahead, draw, round, step, index, schema, participants) > (
-            self._policy.max_epsilon
-        ):
+        while ahead > 1:
+            with suppress(PolicyRefused):
+                self._accept_sums(self._after(ledger, ahead, draw, round, step, index, schema, participants))
+                break
             ahead //= 2
-        if not ahead:
-            raise PolicyRefused(
-                f"this ask would bring the privacy loss of this node's users above {self._policy.max_epsilon:g}, which "
-                "its policy allows in all; it takes part in no more"
-            )
+        else:
+            self._accept_sums(self._after(ledger, 1, draw, round, step, index, schema, participants))
         self._cleared = (like, ahead - 1)
 
     def _after(
         self, ledger: Ledger, times: int, draw: int, round: int, step: str, index: int, schema: SchemaSummary,
         participants: Int64[np.ndarray, " members"],
-    ) -> float:  # fmt: skip
-        """Epsilon of all runs when this ask had been made so many times."""
-        trial = Ledger(ledger.plan, ledger.population, run=ledger.run)
-        trial.load(ledger.state())
+    ) -> "Cost":  # fmt: skip
+        """Cost of the run when this query had been made so many times."""
+        trial = ledger.copy()
         for more in range(times):
             trial.charge(
                 draw=draw + more, round=round + more, step=step, index=index, schema=schema,
                 participants=None if ledger.plan.amplifies else participants,
             )  # fmt: skip
-        return trial.guarantee(seeded=False).epsilon + self.earlier
+        return Cost.of(trial)
+
+    def _accept_sums(self, cost: "Cost") -> None:
+        """Return quietly where a run that costs so much fits beside all earlier ones.
+
+        Raises:
+            PolicyRefused: epsilons or deltas add up to more than the policy's.
+        """
+        allowed, most = self._policy.max_epsilon, self._policy.max_delta
+        bounds = f"max_delta = {most:g}" if allowed is None else f"max_epsilon = {allowed:g} and max_delta = {most:g}"
+        of_all = f"its policy has {bounds} over all runs together; it takes part in no more"
+        if allowed is not None and any(run.epsilon is None for run in self._spent):
+            raise PolicyRefused(f"an earlier run of this node guaranteed nothing, so no epsilon bounds all: {of_all}")
+        earlier = [Cost(run.epsilon, run.delta, run.pure) for run in self._spent if run.epsilon is not None]
+        sums = [_total([*earlier, cost]), _total([each.at_zero for each in (*earlier, cost)])]
+        if any(epsilon <= (allowed or math.inf) and delta <= most for epsilon, delta in sums):
+            return
+        what = "epsilons" if all(delta <= most for _, delta in sums) else "epsilons and deltas"
+        raise PolicyRefused(f"the {what} of this node's runs would add up to more than it allows: {of_all}")
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a run costs its worst-off user.
+
+    Attributes:
+        epsilon: at `delta`.
+        delta: of the run.
+        pure: epsilon at a delta of 0; None where there is none.
+    """
+
+    epsilon: float
+    delta: float
+    pure: float | None = None
+
+    @classmethod
+    def of(cls, ledger: Ledger) -> "Cost":
+        """What everything in a ledger costs."""
+        claim = ledger.guarantee(seeded=False)
+        pure = claim.basic_epsilon
+        return cls(claim.epsilon, claim.delta, None if pure is None or math.isinf(pure) else pure)
 
     @property
-    def earlier(self) -> float:
-        """Epsilon of all earlier runs together."""
-        return math.fsum(math.inf if run.epsilon is None else run.epsilon for run in self._spent)
+    def at_zero(self) -> "Cost":
+        """The same at a delta of 0, where that exists."""
+        return self if self.pure is None else Cost(self.pure, 0.0)
+
+
+def _total(costs: list[Cost]) -> tuple[float, float]:
+    """Epsilon and delta of several runs by basic composition."""
+    return math.fsum(cost.epsilon for cost in costs), math.fsum(cost.delta for cost in costs)
+
+
+def counted_as(plan: PrivacyPlan) -> str:
+    """What epsilon of a plan is about; epsilons of different things do not add up."""
+    return f"one {plan.protection.unit}, {plan.neighbours}, {plan.protection.trust} trust"
 
 
 def spent_in(run: str, ledger: Ledger) -> Spent:
     """What a run has cost, once it is over."""
-    epsilon = ledger.guarantee(seeded=False).epsilon if ledger.entries else 0.0
+    if not ledger.entries:
+        return Spent(run=run, epsilon=0.0, delta=0.0, rounds=0)
+    cost = Cost.of(ledger)
     return Spent(
-        run=run, epsilon=None if math.isinf(epsilon) else epsilon, rounds=len({entry.draw for entry in ledger.entries})
+        run=run,
+        epsilon=None if math.isinf(cost.epsilon) else cost.epsilon,
+        delta=cost.delta,
+        pure=cost.pure,
+        counted=counted_as(ledger.plan),
+        rounds=len({entry.draw for entry in ledger.entries}),
     )

@@ -63,12 +63,13 @@ class Announcement(BaseModel):
         asks = len(registered.program(server)) + registered.extra_asks(config.settings())
         return draft.model_copy(update={"asks": max(asks, 1)})
 
-    def half(self, data: NodeData, root: bytes) -> Experiment:
+    def half(self, data: NodeData, root: bytes, salt: str = "") -> Experiment:
         """The experiment over what one party knows; the other half of it has nobody's data.
 
         Args:
             data: of the party.
             root: 32 secret bytes of the party; not looked at where keys follow from the seed.
+            salt: hexadecimal digits that the party drew when it joined the run, and keeps with its state.
 
         Raises:
             NodesError: the experiment cannot be run over nodes, or is of other data than the party's.
@@ -82,8 +83,9 @@ class Announcement(BaseModel):
         self._refuse_unfit()
         if self.seeded:
             return Experiment(self.config, data.parts, hosted=data.users)
-        # Noise is addressed by round and ask, so two runs under one key would have the same: every run has its own.
-        own = hmac.digest(root, bytes.fromhex(self.run), "sha256")
+        # Noise is addressed by round and query, so two runs under one key would have the same: every run has its own.
+        # The name of the run is the server's word; the salt is the party's, so that no server can name a run again.
+        own = hmac.digest(root, bytes.fromhex(self.run + salt), "sha256")
         keys = Streams.of_party(own, bytes.fromhex(self.public))
         return Experiment(self.config, data.parts, keys, hosted=data.users)
 

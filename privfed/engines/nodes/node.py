@@ -232,9 +232,11 @@ class Node:
             raise NodeRefused(
                 "this node has left that run for another one and does not come back to it; begin a new run"
             )
-        half, version, serial = announced.half(self.data, self._root()), record.version, record.serial
+        Budget(self.policy, spent).accept_run(config.privacy)
+        salt, version, serial = secrets.token_hex(ROOT_BYTES), record.version, record.serial
+        half = announced.half(self.data, self._root(), salt)
         self._forget()
-        self._record = Record(version=version, serial=serial, spent=spent)
+        self._record = Record(version=version, serial=serial, spent=spent, salt=salt)
         self._half, self._start = half, half.clients.state()
 
     def _invite(self, packet: Packet, address: Address) -> Answer:
@@ -458,6 +460,7 @@ class Node:
                 draw=asked.draw, round=asked.round, step=asked.step, index=asked.ask, schema=summary,
                 participants=None if plan.amplifies else taking,
             )  # fmt: skip
+            record.charges, record.head = len(ledger.entries), ledger.head
         elif record.calls_digest.get(asked.ask) != digest or asked.draw != record.draw:
             raise NodeRefused("the ask was charged before and its noise may be out; use a new draw")
         if asked.draw != record.draw:
@@ -563,7 +566,7 @@ class Node:
         if record.run is None:
             raise NodeRefused("no run was announced to this node; announce it first")
         if self._half is None:
-            self._half = record.run.half(self.data, self._root())
+            self._half = record.run.half(self.data, self._root(), record.salt)
             self._start, self._ready = self._half.clients.state(), False
         if not self._ready:
             again = asked is not None and asked.draw == record.draw and asked.ask > 0
@@ -588,18 +591,24 @@ class Node:
 
     def _book(self) -> Ledger:
         """The own ledger of the run."""
-        run = self._record.run
+        record = self._record
+        run = record.run
         if run is None:
             raise NodeRefused("no run was announced to this node; announce it first")
         if self._ledger is None:
             path, plan = self.folder / f"ledger-{run.run}.jsonl", run.config.privacy
             try:
-                if path.exists():
-                    self._ledger = Ledger.resume(plan, run.population, path, run=run.run, same_noise=False)
+                if path.exists() or record.charges:
+                    ledger = Ledger.resume(plan, run.population, path, run=run.run, same_noise=False)
+                    if record.charges:
+                        ledger.require(record.charges, record.head, "this node's record")
                 else:
-                    self._ledger = Ledger(plan, run.population, path, run=run.run)
+                    ledger = Ledger(plan, run.population, path, run=run.run)
             except OSError as error:
                 raise LedgerError(f"ledger {path} cannot be written ({error.strerror}); mend the folder") from error
+            if ledger.notice is not None:
+                _log.warning("node %d: %s", record.node, ledger.notice)
+            self._ledger = ledger
         return self._ledger
 
 

@@ -4,8 +4,8 @@
     min_nodes = 3                   # fewest nodes in a masked sum
     min_threshold = 2               # fewest nodes that together rebuild a mask
     max_rounds = 1000               # rounds of all runs together
-    max_epsilon = 8.0               # of all runs together, at a delta of at most max_delta; leave out for no bound
-    max_delta = 1e-5
+    max_epsilon = 8.0               # sum over all runs; leave out for no bound
+    max_delta = 1e-5                # sum over all runs, too
     max_clip_norm = 10.0
     min_noise_multiplier = 0.5
     methods = ["feddae", "private-gram"]
@@ -42,9 +42,9 @@ class Policy(BaseModel):
         min_threshold: fewest nodes that rebuild a mask together; up to one less may work for the server.
         min_users: fewest users that a run announces per round.
         max_rounds: rounds, over all runs, in which anything leaves.
-        max_epsilon: privacy loss of one of its users over all runs; null sets no bound, and then plans that guarantee
-            nothing are a matter of `protections`.
-        max_delta: largest delta at which a run may report epsilon.
+        max_epsilon: privacy loss of one of its users, added up over all runs; null sets no bound, and then plans that
+            guarantee nothing are a matter of `protections`.
+        max_delta: deltas at which runs report epsilon, added up over all runs.
         max_clip_norm: largest clip norm; a plan without a clip is refused where this is set.
         min_noise_multiplier: least noise over the clip norm; a plan without noise is refused where this is set.
         methods: names of methods; null allows all that are installed here.
@@ -63,7 +63,7 @@ class Policy(BaseModel):
     min_users: int = Field(0, ge=0, description="fewest users that are expected in a round")
     max_rounds: int = Field(1000, ge=1, description="rounds of all runs together")
     max_epsilon: float | None = Field(None, gt=0, description="of one of its users, over all runs together")
-    max_delta: float = Field(1e-5, gt=0, lt=1, description="largest delta at which epsilon may be reported")
+    max_delta: float = Field(1e-5, gt=0, lt=1, description="sum of the deltas of all runs")
     max_clip_norm: float | None = Field(None, gt=0, description="largest clip norm of an upload")
     min_noise_multiplier: float | None = Field(None, gt=0, description="least noise over the clip norm")
     methods: tuple[str, ...] | None = Field(None, description="names of methods it trains; null for all")

@@ -29,13 +29,19 @@ class Spent(BaseModel):
     Attributes:
         run: its name.
         epsilon: of the worst-off user; null where nothing was guaranteed.
+        delta: at which epsilon was computed; 1, which no policy allows, where a record does not say it.
+        pure: epsilon at a delta of 0; null where there is none.
+        counted: unit, neighbours and trust that epsilon is about (`counted_as`); empty where nothing left.
         rounds: in which anything left.
     """
 
     model_config = ConfigDict(extra="forbid")
     run: str
-    epsilon: float | None
-    rounds: int
+    epsilon: float | None = Field(ge=0, allow_inf_nan=False)
+    delta: float = Field(1.0, ge=0, le=1)
+    pure: float | None = Field(None, ge=0, allow_inf_nan=False)
+    counted: str = ""
+    rounds: int = Field(ge=0)
 
 
 class Record(BaseModel):
@@ -58,6 +64,9 @@ class Record(BaseModel):
         current: file of private tensors now.
         staged: the place of the last ask whose outcome is not known.
         before: file to go back to where its release did not come about.
+        charges: entries of the run's own ledger.
+        head: of that ledger's chain; empty before the first charge.
+        salt: 64 hexadecimal digits that this node drew for the run: its users' keys follow from its root and from them.
         calls_digest: of the asks that something left for, by place: of the latest draw.
         spent: earlier runs.
     """
@@ -80,6 +89,9 @@ class Record(BaseModel):
     current: str | None = None
     staged: Place | None = None
     before: str | None = None
+    charges: int = 0
+    head: str = ""
+    salt: str = ""
     calls_digest: dict[int, str] = Field(default_factory=dict)
     spent: list[Spent] = Field(default_factory=list)
 

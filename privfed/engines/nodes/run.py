@@ -24,7 +24,7 @@ from privfed.engines.nodes.measuring import Part
 from privfed.engines.nodes.node_data import NodeData
 from privfed.engines.nodes.remote import Incident, RemoteFederation, Traffic
 from privfed.engines.nodes.transport import Transport
-from privfed.evaluation import EvaluationResult
+from privfed.evaluation import UNCOUNTED, EvaluationResult
 from privfed.experiment import Evaluated, ExperimentConfig
 from privfed.federation import Server
 from privfed.privacy import Guarantee, Ledger
@@ -34,10 +34,7 @@ _NODES_SEE = (
     "A node holds the data of its own users and adds up their protected uploads itself, so what is claimed against the "
     "server and other nodes is not claimed against a user's own node."
 )
-_MEASURED = (
-    "Sums of metrics over the nodes' users were opened exactly to measure quality; they are outside the ledger and "
-    "outside epsilon."
-)
+_MEASURED = f"Sums of metrics over the nodes' users were opened to measure quality. {UNCOUNTED}"
 _RUN, _ROOT, _LEDGER, _CHECKPOINT, _RELEASES = "run.json", "secret.key", "ledger.jsonl", "checkpoint", "releases"
 
 Progress = Callable[[int, Evaluated | None], None]
@@ -55,6 +52,7 @@ class Trained:
         history: quality at evaluated rounds, as far as nodes let sums of metrics leave.
         traffic: exchanges, bytes, seconds, lost rounds.
         incidents: replies that were not used.
+        notices: what the server's ledger had to drop when the run was resumed, a sentence each.
     """
 
     announced: Announcement
@@ -64,6 +62,7 @@ class Trained:
     history: list[Evaluated]
     traffic: Traffic
     incidents: list[Incident]
+    notices: tuple[str, ...] = ()
 
 
 def train(
@@ -131,7 +130,9 @@ def train(
     earned = ledger.guarantee(seeded=seeded)
     shown = [*half.registered.discloses(config.settings()), _NODES_SEE, *([_MEASURED] if history else [])]
     claim = earned.model_copy(update={"statements": [*earned.statements, *shown]})
-    return Trained(announced, half.server, ledger, claim, history, federation.traffic, federation.incidents)
+    return Trained(
+        announced, half.server, ledger, claim, history, federation.traffic, federation.incidents, ledger.notices
+    )
 
 
 def _announced(config: ExperimentConfig, data: NodeData, folder: Path, *, seeded: bool) -> Announcement:

@@ -121,5 +121,6 @@ def experiment():
 
 
 def charges(folder):
-    """What a node's own ledger says its users have spent, below the line that names the run."""
-    return [line for path in folder.glob("ledger-*.jsonl") for line in path.read_text().splitlines()[1:]]
+    """What a node's own ledger says its users have spent, without the chain, which begins with the name of the run."""
+    lines = [line for path in folder.glob("ledger-*.jsonl") for line in path.read_text().splitlines()[1:]]
+    return [{key: v for key, v in json.loads(line).items() if key not in ("previous", "digest")} for line in lines]

@@ -23,7 +23,7 @@ from privfed.engines.nodes.loopback import InProcess
 from privfed.engines.nodes.node import Node
 from privfed.engines.nodes.policy import Policy
 from privfed.engines.nodes.record import Record
-from privfed.federation import Message
+from privfed.federation import Message, Purpose
 from privfed.methods.vae_server import COUNTS
 from privfed.privacy import PlanError
 from privfed.updates import Block
@@ -622,3 +622,85 @@ def test_users_are_ascending_numbers(federation: Callable[..., Any]) -> None:
     (f.folder / "users.pfn").write_bytes(b"PFN1")
     with pytest.raises(StateError, match="no users"):
         type(f.data[100]).load(f.folder)
+
+
+# What a node keeps over runs ------------------------------------------------------------------------------------------
+
+
+def test_a_node_keeps_both_sums_over_runs(federation: Any) -> None:
+    policy = Policy(allow_simulation=True, protections=("local_gaussian",), max_epsilon=50.0, max_delta=2.5e-6)
+    f = federation("feddae", "local-gaussian:noise_multiplier=20,clip_norm=1,delta=1e-6", policy=policy)
+    said = []
+    for run in ("1" * 32, "2" * 32, "3" * 32):
+        server = Server(f, f.nodes[100], Announcement.of(f.config, f.server_data, seeded=True, run=run))
+        server.serial = 1000 * int(run[0])
+        said.append(server.announce()["refused"])
+        asked = counts(f)
+        if said[-1] is None:
+            assert server.say("train.clear", {**asked.fields(), "each": True}, asked.arrays(), asked)["refused"] is None
+    assert said[:2] == [None, None]
+    assert "max_epsilon = 50 and max_delta = 2.5e-06" in said[2]
+
+
+def noise_words(node: Node) -> list[int]:
+    """Noise words of the first of a node's users at one address."""
+    assert node.ledger is not None
+    words = node._prepared(None).streams.words(Purpose.NOISE, 3, 1, [int(node.data.users[0])], 8)
+    return [int(word) for word in words[0]]
+
+
+def joined(f: Any, run: str, serial: int) -> Server:
+    server = Server(f, f.nodes[100], Announcement.of(f.config, f.server_data, seeded=False, run=run))
+    server.serial = serial
+    assert server.announce()["refused"] is None
+    return server
+
+
+def test_noise_is_the_same_within_a_run_and_another_in_every_other(federation: Any) -> None:
+    f = federation("feddae", "local-laplace:epsilon0=1,clip_norm=1", seeded=False)
+    joined(f, "1" * 32, 0)
+    first = noise_words(f.nodes[100])
+    assert noise_words(f.fresh()[100]()) == first, "a process that starts again repeats the noise of its run"
+    joined(f, "2" * 32, 1000)
+    assert not set(noise_words(f.nodes[100])) & set(first)
+
+
+def test_a_server_that_names_a_run_again_gets_other_noise_even_where_a_node_lost_its_state(federation: Any) -> None:
+    f = federation("feddae", "local-laplace:epsilon0=1,clip_norm=1", seeded=False)
+    joined(f, "1" * 32, 0)
+    node = f.nodes[100]
+    first, root = noise_words(node), (node.folder / "secret.key").read_bytes()
+    (node.folder / "state" / "record.json").unlink()
+    f.nodes[100] = f.fresh()[100]()
+    joined(f, "1" * 32, 0)
+    assert (node.folder / "secret.key").read_bytes() == root
+    assert not set(noise_words(f.nodes[100])) & set(first)
+
+
+@pytest.mark.parametrize("damage", ["rolled back", "removed", "edited"])
+def test_a_node_notices_what_happened_to_its_ledger(federation: Any, damage: str) -> None:
+    f = federation("feddae", "local-laplace:epsilon0=1,clip_norm=1")
+    server = joined_seeded(f)
+    for draw in range(2):
+        asked = counts(f, draw)
+        assert server.say("train.clear", {**asked.fields(), "each": True}, asked.arrays(), asked)["refused"] is None
+    record = Record.load(f.nodes[100].folder / "state")
+    (path,) = f.nodes[100].folder.glob("ledger-*.jsonl")
+    lines = path.read_text().splitlines(keepends=True)
+    assert (record.charges, record.head) == (2, json.loads(lines[-1])["digest"])
+    if damage == "removed":
+        path.unlink()
+    else:
+        path.write_text("".join(lines[:-1]) + (lines[-1].replace("3", "4") if damage == "edited" else ""))
+    f.nodes[100] = f.fresh()[100]()
+    server.node, asked = f.nodes[100], counts(f, 2)
+    said = server.say("train.clear", {**asked.fields(), "each": True}, asked.arrays(), asked)["refused"]
+    assert {"rolled back": "holds 1 charges where this node's record has seen 2", "removed": "cannot be read"}.get(
+        damage, "line 3 was edited"
+    ) in said
+
+
+def joined_seeded(f: Any) -> Server:
+    server = Server(f, f.nodes[100])
+    assert server.announce()["refused"] is None
+    return server
