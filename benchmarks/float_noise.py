@@ -6,13 +6,14 @@
 |---|---|---|
 | local-laplace | uploads of PFedRec, MovieLens-100K, four rounds, epsilon0 = .1 | inclusion bits of training items |
 | local-gaussian | the same, noise multiplier 30 | the same |
-| central | sums of one user or of nobody, noise multiplier 100, as the engine releases them | whether the user is there |
+| central | sums of one user or nobody, noise multiplier 100, as the engine releases them | whether the user is there |
 | central-known | the same with the uploads of ten others, whose sum the adversary knows | the same |
 | private-gram | popularity on MovieLens-100K, noise multiplier 4.6 | whether an item that one person has has anybody |
 
 Two adversaries: one knows how floating-point noise was drawn, the other compares bits and knows nothing. What each
-finds is a lower bound on epsilon with 95 % confidence, beside the claim; `denied` says that it lies above. The script runs
-on any commit of the library (set PYTHONPATH to it): the attacks are those beside the script. One process, one thread.
+finds is a lower bound on epsilon with 95 % confidence, with the claim next to it; `denied` says that it lies above. The
+script runs on any commit of the library (set PYTHONPATH to it): the attacks are those of its own checkout. One process,
+one thread.
 """
 
 import argparse

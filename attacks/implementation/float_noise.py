@@ -1,9 +1,9 @@
 """The noise lattice: only some floating-point numbers are values of scale x (a float32 draw), so others carry data.
 
-Scaling by a number that is no power of two leaves gaps: of the float32 numbers between scale and 2, in units of a power
-of two, only one in scale is a product. Laplace noise from -log(uniform) has further gaps, because a float32 uniform near
-1 has few logarithms. A value that is no such number cannot be noise alone: something was added to it. The other way
-round, noise alone is always such a number.
+Scaling by a number that is no power of two leaves gaps: with a scale of 1.5, only two in three of the float32 numbers
+between 1.5 and 2 are products. Laplace noise from -log(uniform) has further gaps, because a float32 uniform near 1 has
+few logarithms. A value that is no such number cannot be noise alone: something was added to it. The other way round,
+noise alone is always such a number.
 
 Mironov, "On significance of the least significant bits for differential privacy" (CCS 2012), for the Laplace mechanism;
 Jin, McMurtry, Rubinstein and Ohrimenko, "Are we there yet? Timing and floating-point attacks on differential privacy

@@ -1,8 +1,8 @@
 """Intersection over rounds: padding that is drawn anew betrays itself, because only true rows are named every time.
 
-A client that hides its true rows among fake ones and draws the fake ones again in every round names a true row in all of
-n rounds, and a row that is not true in all of them with the n-th power of the padding rate (Berthold and Langos, "Dummy
-traffic against long term intersection attacks", PET 2003). Padding that is drawn once is the same in every round.
+A client that hides its true rows among fake ones and draws the fake ones again in every round names a true row in all
+n rounds, and any other row in all of them with the n-th power of the padding rate (Berthold and Langos, "Dummy traffic
+against long term intersection attacks", PET 2003). Padding that is drawn once is the same in every round.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,7 +30,8 @@ class NamedRows:
     @property
     def scores(self) -> Scores:
         """Share of a client's rounds in which it named a row; higher means "more likely its own"."""
-        return self.times / np.maximum(self.rounds, 1)[:, None]
+        share: Scores = self.times / np.maximum(self.rounds, 1)[:, None]
+        return share
 
     @property
     def always(self) -> Bool[np.ndarray, "clients rows"]:

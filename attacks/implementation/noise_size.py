@@ -67,7 +67,7 @@ def _worst(
     """The least likely count of any place: its p-value over all of them, itself, the largest likely one, and where."""
     largest = counts.max(axis=0)
     tries = counts.size
-    p = tries * binom.sf(largest - 1, among, likely)
+    p = tries * np.asarray(binom.sf(largest - 1, among, likely))
     j = int(p.argmin())
     threshold = float(binom.isf(MAX_FALSE_ALARM / tries, among, likely[j]))
     bound = f"values of {where} within 2^{j + _FINEST} of the scale of the noise (of {among})"

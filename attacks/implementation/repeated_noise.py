@@ -72,7 +72,7 @@ def correlated_uploads(
     agreement = np.abs(np.tril(scaled @ np.sign(scaled).T, -1))
     slack = (largest_sum + d * noise.step) / noise.scale + _rounding(scaled)
     excess = np.maximum(agreement - slack, 0.0)
-    later, earlier = np.unravel_index(int(excess.argmax()), excess.shape)
+    later, earlier = divmod(int(excess.argmax()), n)
     pairs = n * (n - 1) // 2
     log_p = math.log(2 * pairs) + _log_tail(float(excess[later, earlier]), d, noise)
     label = [str(at) for at in range(n)] if names is None else names

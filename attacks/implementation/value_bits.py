@@ -4,15 +4,15 @@ Three questions about single values, each answered by a number that is larger wh
 
 * `off_grid`: is it a whole number of the steps that are claimed? A single value that is not denies the claim.
 * `spare_bits`: how many low bits of its 24 are zero? Noise from a coarse sampler has many, noise plus a value has few.
-* `repeated_values`: does its size occur elsewhere? A sampler that reaches few numbers repeats itself; noise plus a value
-  seldom falls on a number that noise alone has taken.
+* `repeated_values`: does its size occur elsewhere? A sampler that reaches few numbers repeats itself; noise plus a
+  value seldom falls on a number that noise alone has taken.
 """
 
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Bool, Float, Float32, Float64, Int64
+from jaxtyping import Bool, Float, Float32, Float64, Int64, Num
 
 from attacks.implementation.claimed_noise import NoiseTest
 from attacks.implementation.float_noise import FloatNoise
@@ -115,12 +115,18 @@ class UntouchedBits:
             among: Everything that was released, these rows among it; where the sampler is not known.
         """
         if self.noise is not None:
-            return (~self.noise.could_be(rows)).sum(axis=-1).astype(np.float64)
-        spare = spare_bits(rows).sum(axis=-1).astype(np.float64)
-        repeats = repeated_values(rows, among).sum(axis=-1).astype(np.float64)
+            return _count(~self.noise.could_be(rows))
         # Both are small where a row was touched; each counts by how much it varies.
-        return -_standardised(spare) - _standardised(repeats)
+        return -_standardised(_count(spare_bits(rows))) - _standardised(_count(repeated_values(rows, among)))
+
+
+def _count(
+    numbers: Num[np.ndarray, "*places width"] | Bool[np.ndarray, "*places width"],
+) -> Float64[np.ndarray, "*places"]:
+    total: Float64[np.ndarray, "*places"] = numbers.sum(axis=-1).astype(np.float64)
+    return total
 
 
 def _standardised(numbers: Float64[np.ndarray, "*places"]) -> Float64[np.ndarray, "*places"]:
-    return (numbers - numbers.mean()) / max(float(numbers.std()), _FLAT)
+    scaled: Float64[np.ndarray, "*places"] = (numbers - numbers.mean()) / max(float(numbers.std()), _FLAT)
+    return scaled

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
 
 from attacks.implementation import ClaimedNoise
 from attacks.implementation.claimed_noise import MAX_FALSE_ALARM
-from privfed.audit.report import Tap
 from privfed.experiment import Experiment, RunResult
 from privfed.privacy import CentralGaussian, DistributedGaussian, PrivacyPlan
 from privfed.privacy.secure import sum_error
@@ -50,7 +50,7 @@ class Released:
         step: of the grid that they are claimed to lie on; None where none is claimed.
     """
 
-    tap: Tap
+    tap: Literal["wire", "sum"]
     round: int
     name: str
     block: Block
@@ -64,7 +64,7 @@ def claims_epsilon(experiment: Experiment, result: RunResult) -> bool:
     return experiment.config.privacy.protection.unbounded_reason is None and np.isfinite(result.guarantee.epsilon)
 
 
-def covered_tap(plan: PrivacyPlan) -> Tap:
+def covered_tap(plan: PrivacyPlan) -> Literal["wire", "sum"]:
     """Where numbers first appear that the claim covers."""
     return "wire" if plan.protection.release == "individual" else "sum"
 
