@@ -20,9 +20,7 @@ import argparse
 import json
 import os
 import platform
-import shlex
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -243,8 +241,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     known = experiments(split(load(options.data / "ml-100k"), SplitSpec()))
     chosen = names if "all" in options.experiment else options.experiment
     report: dict[str, Any] = {
-        "command": shlex.join(
-            ["python", "benchmarks/float_noise.py", *(sys.argv[1:] if arguments is None else arguments)]
+        "command": " ".join(
+            ["python benchmarks/float_noise.py", *options.experiment, "--seeds", *map(str, options.seeds)]
         ),
         "commit": commit_of(Path(privfed.__file__).resolve().parents[1]),
         "machine": machine(),

@@ -30,7 +30,7 @@ def small_values(values: Float[np.ndarray, "uploads rows width"], noise: Claimed
     """
     uploads, rows, width = values.shape
     counts = _counts(values.reshape(uploads * rows, width), noise.scale)
-    by_upload = counts.reshape(uploads, rows, -1).sum(axis=1)
+    by_upload = counts.reshape(uploads, rows, counts.shape[1]).sum(axis=1)
     levels = [
         ("row {0} of upload {1}", counts, width),
         ("upload {1}", by_upload, rows * width),
@@ -38,13 +38,12 @@ def small_values(values: Float[np.ndarray, "uploads rows width"], noise: Claimed
     ]
     likely = noise.most_within(noise.scale * 2.0 ** np.arange(_FINEST, _WIDEST + 1))
     tested = [_worst(where, at, among, likely) for where, at, among in levels if at.size and among]
-    tried = len(tested)
     p, statistic, threshold, where, at = min(tested, default=(1.0, 0.0, 0.0, "nothing", 0))
     return NoiseTest(
         name="no noise is missing or too small",
         statistic=statistic,
         threshold=threshold,
-        p_value=min(1.0, tried * p),
+        p_value=min(1.0, max(len(tested), 1) * p),
         where=where.format(at % max(rows, 1), at // max(rows, 1) if "row" in where else at),
         places=sum(len(held) for _, held, _ in levels),
     )

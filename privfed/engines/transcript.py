@@ -71,14 +71,14 @@ class RowsNamed:
 
     Attributes:
         round: of the exchange.
-        step: of the clients.
+        query: running number within the round.
         block: the table.
         users: who named each row, `[n]`.
         rows: that were named, `[n]`.
     """
 
     round: int
-    step: str
+    query: int
     block: str
     users: Int64[Tensor, " n"]
     rows: Int64[Tensor, " n"]
@@ -148,7 +148,7 @@ class Transcript:
             return
         users = call.clients[part.owner]
         mine = torch.isin(users, self.audited)
-        self.named.append(RowsNamed(call.round, call.step, part.block, users[mine].cpu(), part.ids[mine].cpu()))
+        self.named.append(RowsNamed(call.round, call.ask, part.block, users[mine].cpu(), part.ids[mine].cpu()))
 
     def wants(self, tap: Tap, round: int, step: str | None = None) -> bool:
         """Whether this exchange is to be copied; one with clients has a step."""

@@ -1,5 +1,6 @@
 """What a plan claims about the numbers that a run released: where they are, their noise, and the grid they lie on."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -61,7 +62,7 @@ class Released:
 
 def claims_epsilon(experiment: Experiment, result: RunResult) -> bool:
     """Whether a finite epsilon is claimed of what a run released."""
-    return experiment.config.privacy.protection.unbounded_reason is None and np.isfinite(result.guarantee.epsilon)
+    return experiment.config.privacy.protection.unbounded_reason is None and math.isfinite(result.guarantee.epsilon)
 
 
 def covered_tap(plan: PrivacyPlan) -> Literal["wire", "sum"]:

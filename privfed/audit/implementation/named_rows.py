@@ -22,8 +22,8 @@ def check_named_rows(experiment: Experiment, result: RunResult) -> Iterator[Chec
     users, heard = experiment.audited().cpu(), result.transcript.named
     for block in dict.fromkeys(one.block for one in heard):
         calls = [one for one in heard if one.block == block]
-        exchanges = dict.fromkeys((one.round, one.step) for one in calls)
-        rows = [_by_user([one for one in calls if (one.round, one.step) == at], users.numpy()) for at in exchanges]
+        exchanges = dict.fromkeys((one.round, one.query) for one in calls)
+        rows = [_by_user([one for one in calls if (one.round, one.query) == at], users.numpy()) for at in exchanges]
         test = intersect_rounds(rows, experiment.parts.train.n_items).test
         detail = f"in table {block!r}, {test.where} ({len(exchanges)} exchanges), and one draw of padding is claimed"
         yield Check(name=NAME, passed=not test.denies(), detail=detail)

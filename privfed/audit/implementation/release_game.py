@@ -35,8 +35,8 @@ WIDTH = 128
 """Numbers in a row."""
 _FAR = 1e3
 """Length of an upload before the clip, in clip norms."""
-_OFF = {"laplace": 0.1 * WIDTH, "gaussian": 0.5}
-"""Numbers of a row off the lattice above which it is said to hold a user; of logarithms, a few are always off."""
+_OFF = {"laplace": 0.2 * WIDTH, "gaussian": 0.5}
+"""Numbers of a row off the lattice above which it is said to hold a user; of logarithms, some are always off."""
 _SEED = 0
 OFF_LATTICE = "numbers off the noise lattice"
 
