@@ -6,12 +6,13 @@ attack to succeed: each compares two things that have to agree.
 
 from collections.abc import Callable, Iterable
 
+from privfed.audit.implementation import IMPLEMENTATION_CHECKS
 from privfed.audit.report import Check
 from privfed.experiment import Experiment, RunResult
 
 RunCheck = Callable[[Experiment, RunResult], Iterable[Check]]
 
-RUN_CHECKS: tuple[RunCheck, ...] = ()
+RUN_CHECKS: tuple[RunCheck, ...] = (*IMPLEMENTATION_CHECKS,)
 
 
 def check_run(experiment: Experiment, result: RunResult) -> list[Check]:

@@ -22,6 +22,7 @@ from torch import Tensor
 from privfed.devices import all_on_host
 from privfed.engines.holdings import Holdings
 from privfed.federation import Call, Message
+from privfed.updates import Rows
 
 Tap = Literal["raw", "wire", "sum", "model", "message"]
 TAPS: tuple[Tap, ...] = ("raw", "wire", "sum", "model", "message")
@@ -64,6 +65,25 @@ class Observation:
     tensors: Mapping[str, Tensor]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class RowsNamed:
+    """Which rows of a table audited users named in one exchange; kept in memory only.
+
+    Attributes:
+        round: of the exchange.
+        query: running number within the round.
+        block: the table.
+        users: who named each row, `[n]`.
+        rows: that were named, `[n]`.
+    """
+
+    round: int
+    query: int
+    block: str
+    users: Int64[Tensor, " n"]
+    rows: Int64[Tensor, " n"]
+
+
 @dataclass(slots=True, eq=False)
 class Transcript:
     """What was tapped in one run.
@@ -74,6 +94,7 @@ class Transcript:
         rounds: rounds to tap; None taps every round.
         pull: a method's `pull`: its value travels with every raw or wire observation as `PULL`.
         step: the client step whose uploads and sums are copied; None copies those of every step.
+        named: rows that audited users named where tables are sent row by row, exchange by exchange.
     """
 
     audited: Int64[Tensor, " users"]
@@ -82,6 +103,7 @@ class Transcript:
     pull: Callable[[Message, Tensor], Tensor] | None = None
     step: str | None = None
     observations: list[Observation] = field(default_factory=list)
+    named: list[RowsNamed] = field(default_factory=list)
 
     def record_message(
         self,
@@ -114,6 +136,19 @@ class Transcript:
         tensors |= {name: torch.tensor(value, dtype=torch.float64) for name, value in numbers.items()}
         tensors[ASK] = torch.tensor(ask)
         self._keep("message", round, here, tensors)
+
+    def record_named(self, call: Call, part: Rows) -> None:
+        """Copy which rows the audited users among the called clients name, padding included, in a wanted round.
+
+        Args:
+            call: the exchange.
+            part: rows as they are sent.
+        """
+        if not self.taps or (self.rounds is not None and call.round not in self.rounds):
+            return
+        users = call.clients[part.owner]
+        mine = torch.isin(users, self.audited)
+        self.named.append(RowsNamed(call.round, call.ask, part.block, users[mine].cpu(), part.ids[mine].cpu()))
 
     def wants(self, tap: Tap, round: int, step: str | None = None) -> bool:
         """Whether this exchange is to be copied; one with clients has a step."""
