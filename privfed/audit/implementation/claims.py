@@ -12,6 +12,7 @@ from attacks.implementation import ClaimedNoise
 from attacks.implementation.claimed_noise import MAX_FALSE_ALARM
 from privfed.experiment import Experiment, RunResult
 from privfed.privacy import CentralGaussian, DistributedGaussian, PrivacyPlan
+from privfed.privacy.noise_grid import noise_steps
 from privfed.privacy.secure import sum_error
 from privfed.privacy.upload_bits import levels
 from privfed.updates import Block, Schema
@@ -23,18 +24,20 @@ _INTEGER_EXCESS = 0.05
 """Share by which sums of integer noise may be small more often than a Gaussian: their law is one only nearly."""
 
 
-def grid_steps(plan: PrivacyPlan, schema: Schema) -> Mapping[str, float] | None:
+def grid_steps(plan: PrivacyPlan, schema: Schema, population: int) -> Mapping[str, float]:
     """Width of the steps of which every released number of a block is a whole number, by block.
 
-    Hook for integer noise on a power-of-two grid: to be answered by the plan. None, and blocks that are left out, say
-    that nothing is claimed of a grid.
+    Blocks that are left out have no grid that the plan alone decides: an adaptive clip norm moves it along.
 
     Args:
         plan: the run's privacy plan.
         schema: blocks of the query.
+        population: number of users.
     """
-    del plan, schema
-    return None
+    protection = plan.protection
+    if isinstance(protection, CentralGaussian) and protection.adaptive is not None:
+        return {}
+    return noise_steps(plan, schema, population) or {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,7 +88,7 @@ def released(experiment: Experiment, result: RunResult) -> Iterator[Released]:
         if schema is None:
             continue
         left.remove(schema)
-        steps = grid_steps(plan, schema) or {}
+        steps = grid_steps(plan, schema, experiment.n_users)
         for name, block in schema.items():
             if block.kind != "real":
                 continue
@@ -114,7 +117,7 @@ def claimed_noise(
         wire: how closely the wire was simulated.
     """
     protection, weight = plan.protection, schema[name].weight
-    step = (grid_steps(plan, schema) or {}).get(name, 0.0)
+    step = grid_steps(plan, schema, population).get(name, 0.0)
     if plan.upload_bits is not None:
         step = max(step, float(np.abs(values).max(initial=0.0)) / levels(plan.upload_bits))
     if protection.noise is not None:
