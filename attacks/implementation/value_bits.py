@@ -117,7 +117,9 @@ class UntouchedBits:
         if self.noise is not None:
             return _count(~self.noise.could_be(rows))
         # Both are small where a row was touched; each counts by how much it varies.
-        return -_standardised(_count(spare_bits(rows))) - _standardised(_count(repeated_values(rows, among)))
+        spare, repeats = _count(spare_bits(rows)), _count(repeated_values(rows, among))
+        fewer: Float64[np.ndarray, "*places"] = -(_standardised(spare) + _standardised(repeats))
+        return fewer
 
 
 def _count(
