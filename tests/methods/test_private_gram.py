@@ -44,7 +44,8 @@ def experiment(split, plan="none:release=total", wire="exact", seed=4, rounds=1,
         privacy=PrivacyPlan.parse(plan), protocol=Protocol(k=(5,), state="received"), rounds=rounds, seed=seed,
         taps=TapConfig(places=("sum",)), wire=wire, chunk=chunk, checkpoint_every=1, evaluate_every=1,
     )  # fmt: skip
-    return Experiment(config, split)
+    # One noise for all settings, so that what they make of it can be compared.
+    return Experiment(config, split, Streams.from_seed(seed))
 
 
 def ran(split, plan="none:release=total", **options):
@@ -193,7 +194,7 @@ def test_uploads_are_bit_equal_for_every_chunk_size(described, chunk):
 
 @pytest.mark.parametrize("plan", [CENTRAL, CENTRAL.replace("clip_norm=1", "clip_norm=0.01")])
 def test_noise_is_sigma_g_on_the_diagonal_and_sigma_g_over_root_two_off_it(small_split, plan):
-    """mu = 1/2: sigma_p = 2 / sqrt(.1), sigma_g = 2 / sqrt(.9), whatever the clip norm is."""
+    """mu = 1/2, split by the shares of the two queries, whatever the clip norm is."""
     ends, others, popularity = [], [], []
     for seed in range(8):
         run = ran(small_split, plan, seed=seed, wire="law")
@@ -201,7 +202,8 @@ def test_noise_is_sigma_g_on_the_diagonal_and_sigma_g_over_root_two_off_it(small
         ends.append(noise.diagonal())
         others.append(noise[np.triu_indices(HEAD, 1)])
         popularity.append((run.sums["popularity"].double() - exact(run.e, "popularity")).numpy().ravel())
-    sigma_g, sigma_p = 2 / math.sqrt(0.9), 2 / math.sqrt(0.1)
+    share = run.server.constants.share
+    sigma_g, sigma_p = 2 / math.sqrt(1 - share), 2 / math.sqrt(share)
     for values, wanted in ((ends, sigma_g), (others, sigma_g / math.sqrt(2)), (popularity, sigma_p)):
         found = np.concatenate(values)
         assert found.std() == pytest.approx(wanted, rel=4 / math.sqrt(2 * len(found)))
