@@ -172,9 +172,7 @@ def _measured(
     return rows
 
 
-def _row(
-    path: _Path, route: Route, found: Told | Recovered, population: int, confidence: float
-) -> EmpiricalRow:
+def _row(path: _Path, route: Route, found: Told | Recovered, population: int, confidence: float) -> EmpiricalRow:
     """What was measured, beside the claim for as many releases."""
     bound, queries = found.bound, found.claimed_of
     if isinstance(route.plan.protection, DistributedGaussian) and isinstance(found, Told):

@@ -47,9 +47,7 @@ def candidates(plan: PrivacyPlan, schemas: Sequence[Schema]) -> list[Candidate]:
         patterns = [
             _at_clip(plan, schema, of_query[number][1]) for schema, of_query in zip(schemas, directions, strict=True)
         ]
-        found += [
-            Candidate(name, size, (number + place + 1) % 3, patterns) for place, size in enumerate(SIZES)
-        ]
+        found += [Candidate(name, size, (number + place + 1) % 3, patterns) for place, size in enumerate(SIZES)]
     return found
 
 

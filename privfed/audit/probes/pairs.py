@@ -83,10 +83,11 @@ class Pairs:
         second = self._worlds(tried, _SECOND // self._dear, 2)
         worst = self._worst(second, tried)
         queries = 1 if self.route.shared else len(self.schemas)
-        (last,) = self._worlds([tried[worst]], -(-self.draws // (min(self._dear, 2) * len(self.route.rounds) * queries)), 3)
+        (last,) = self._worlds(
+            [tried[worst]], -(-self.draws // (min(self._dear, 2) * len(self.route.rounds) * queries)), 3
+        )
         return [
-            self._bound_of(tried[worst], second[worst], second, last, rounds=rounds)
-            for rounds in (1, _ROUNDS_TOGETHER)
+            self._bound_of(tried[worst], second[worst], second, last, rounds=rounds) for rounds in (1, _ROUNDS_TOGETHER)
         ]
 
     # The search ------------------------------------------------------------------------------------------------------
@@ -166,9 +167,7 @@ class Pairs:
         queries = list(self.schemas) * rounds if together else [self.schemas[0]]
         return Told(queries, self._bound(present, absent), perfect.epsilon, f"{worst.name}, {worst.size:g} clip norms")
 
-    def _bound(
-        self, present: Float64[np.ndarray, " present"], absent: Float64[np.ndarray, " absent"]
-    ) -> LowerBound:
+    def _bound(self, present: Float64[np.ndarray, " present"], absent: Float64[np.ndarray, " absent"]) -> LowerBound:
         """By the estimator that fits the law of the noise."""
         plan = self.route.plan
         if isinstance(plan.protection, LocalLaplace):

@@ -45,15 +45,14 @@ def shortened(plan: PrivacyPlan, schema: Schema, rows: int, columns: int) -> dic
         kept = {*first.values(), *list(real)[:1], *list(real)[-1:]}
         real = {name: block for name, block in real.items() if name in kept}
     return {
-        name: replace(block, shape=(rows, columns) if len(block.shape) > 1 else (rows * columns,)) for name, block in real.items()
+        name: replace(block, shape=(rows, columns) if len(block.shape) > 1 else (rows * columns,))
+        for name, block in real.items()
     }
 
 
 def repeated(schema: Schema, slots: int) -> dict[str, Block]:
     """The same blocks with so many slots, one after another."""
-    return {
-        name: replace(block, shape=(slots * block.shape[0], *block.shape[1:])) for name, block in schema.items()
-    }
+    return {name: replace(block, shape=(slots * block.shape[0], *block.shape[1:])) for name, block in schema.items()}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
