@@ -6,16 +6,16 @@ messages, for single uploads and for sums, over rounds far apart and several que
 | what | two worlds | statistic | bound |
 |---|---|---|---|
 | one upload | an input and its opposite (local), or nothing | linear, of one release | Clopper-Pearson, or GDP |
-| a person's uploads to several queries and rounds | the same in each, with signs that alternate | linear, of all | the same |
+| uploads to several queries and rounds | the same, with signs that alternate | linear, of all | the same |
 | secrets | coins that an upload spells | signs of a release, or of a difference of two | `secrets_epsilon` |
 | cover of rows | a history with an item, and without | whether its row is sent | Clopper-Pearson |
 
-The bound for Laplace noise is Clopper and Pearson's, for Gaussian noise the one through mu (Jagielski, Ullman and Oprea,
-NeurIPS 2020; Nasr et al., USENIX Security 2023).
+The bound for Laplace noise is Clopper and Pearson's, for Gaussian noise the one through mu (Jagielski, Ullman and
+Oprea, NeurIPS 2020; Nasr et al., USENIX Security 2023).
 
-The worst pair is searched for. In a first set of draws, every direction (`inputs.candidates`: a coordinate, a row, rows,
-a block, all blocks, equal and not) goes in at the clip, slightly above and far above it, as dense tables, rows and
-outer products; the statistic is Fisher's discriminant of what came out, so that it uses whatever noise leaves alone
+The worst pair is searched for. In a first set of draws, every direction (`inputs.candidates`: a coordinate, a row,
+rows, a block, all blocks, equal and not) goes in at the clip, slightly above and far above it, as dense tables, rows
+and outer products; the statistic is Fisher's discriminant of what came out, so that it uses whatever noise leaves alone
 and cancels noise that repeats. The pair that is told apart best, where it is told apart better than chance explains,
 and the statistic and its threshold are then fixed, and measured on draws of their own. Nothing is measured on what it
 was chosen by, so the bounds keep their confidence.
@@ -78,28 +78,28 @@ class _Path:
 
     Attributes:
         engine: that carries it.
-        each: whether it is released by itself.
         name: what is tested, in words.
+        each: whether it is released by itself.
         draws: share of the draws that are asked for.
         pairs: whether two worlds are told apart, or secrets read only.
     """
 
     engine: Engine
-    each: bool
     name: str
+    each: bool = False
     draws: float = 1.0
     pairs: bool = True
 
 
 _ALONE = (
-    _Path(simulated, True, "one upload"),
-    _Path(over_nodes, True, "one upload over nodes", draws=0.5),
-    _Path(simulated, False, "one upload in a sum", pairs=False),
-    _Path(over_nodes, False, "one upload in a sum over nodes", pairs=False),
+    _Path(simulated, "one upload", each=True),
+    _Path(over_nodes, "one upload over nodes", each=True, draws=0.5),
+    _Path(simulated, "one upload in a sum", pairs=False),
+    _Path(over_nodes, "one upload in a sum over nodes", pairs=False),
 )
 _SUMMED = (
-    _Path(simulated, False, "one upload in a sum"),
-    _Path(over_nodes, False, "one upload in a sum over nodes", draws=0.5),
+    _Path(simulated, "one upload in a sum"),
+    _Path(over_nodes, "one upload in a sum over nodes", draws=0.5),
 )
 
 

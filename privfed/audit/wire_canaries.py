@@ -10,7 +10,7 @@ Rounds are few: the claim that a bound stands beside is that of the uploads whic
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,6 +35,10 @@ ROUNDS = 4
 """Rounds of the run with canaries."""
 
 FEWEST = 10
+
+_Seen = tuple[Int64[Tensor, " canaries"], Mapping[str, Tensor]]
+"""Who took part in a round, and the blocks that they sent."""
+
 _QUANTILES = (0.5, 0.8, 0.95)
 _MOST_WRONG = 3 / 8
 """Share of wrong coins beyond which a guess is little better than a blind one."""
@@ -115,9 +119,7 @@ def audit_wire_canaries(
 class _Read:
     """Wrong coins in what canaries sent."""
 
-    def __init__(
-        self, secrets: Spelling, seen: dict[int, tuple[Int64[Tensor, " n"], dict[str, Tensor]]], plan: PrivacyPlan
-    ) -> None:
+    def __init__(self, secrets: Spelling, seen: Mapping[int, _Seen], plan: PrivacyPlan) -> None:
         self.secrets, self.seen, self.plan = secrets, seen, plan
         numbers = sorted({int(user) for users, _ in seen.values() for user in users})
         self._row = {number: place for place, number in enumerate(numbers)}

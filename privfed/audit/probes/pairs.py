@@ -18,10 +18,11 @@ from privfed.privacy import LocalLaplace
 from privfed.updates import Schema
 
 _ROWS, _COLUMNS = 4, 2
-_FIRST, _SECOND, _KEPT = 8, 40, 5
-"""Uploads of every input that is looked at once, of those that are looked at twice, and how many these are."""
+_FIRST, _SECOND, _KEPT = 600, 125, 5
+"""Draws of the measurement for each upload of an input that is looked at once, and of one that is looked at twice; and
+how many these are."""
 _DEAR = 4
-"""How many times fewer they are where every client of a sum rounds and noises it."""
+"""How many times fewer uploads there are where every client of a sum rounds and noises it."""
 _NEAR = 1.0
 """Standard errors by which an input must be better than the usual worst case to take its place."""
 _LAPLACE_CUT = 0.95
@@ -74,18 +75,18 @@ class Pairs:
         self.route, self.draws, self.confidence = route, draws, confidence
         self.schemas = route.schemas(_ROWS, _COLUMNS)
         self._dear = _DEAR if route.in_shares else 1
+        self._first, self._second = (max(draws // of_one // self._dear, 2) for of_one in (_FIRST, _SECOND))
 
     def told(self) -> list[Told]:
         """Bounds for one upload, and for all uploads of a person in two rounds."""
         tried = candidates(self.route.plan, self.schemas)
-        first = self._worlds(tried, _FIRST // self._dear, 1)
+        first = self._worlds(tried, self._first, 1)
         tried = [tried[0], *self._best(first[1:], tried[1:])[:_KEPT]]
-        second = self._worlds(tried, _SECOND // self._dear, 2)
+        second = self._worlds(tried, self._second, 2)
         worst = self._worst(second, tried)
         queries = 1 if self.route.shared else len(self.schemas)
-        (last,) = self._worlds(
-            [tried[worst]], -(-self.draws // (min(self._dear, 2) * len(self.route.rounds) * queries)), 3
-        )
+        of_one = min(self._dear, 2) * len(self.route.rounds) * queries
+        (last,) = self._worlds([tried[worst]], -(-self.draws // of_one), 3)
         return [
             self._bound_of(tried[worst], second[worst], second, last, rounds=rounds) for rounds in (1, _ROUNDS_TOGETHER)
         ]
