@@ -91,13 +91,13 @@ class _Path:
     pairs: bool = True
 
 
-_ALONE = (
+_ALONE: tuple[_Path, ...] = (
     _Path(simulated, "one upload", each=True),
     _Path(over_nodes, "one upload over nodes", each=True, draws=0.5),
     _Path(simulated, "one upload in a sum", pairs=False),
     _Path(over_nodes, "one upload in a sum over nodes", pairs=False),
 )
-_SUMMED = (
+_SUMMED: tuple[_Path, ...] = (
     _Path(simulated, "one upload in a sum"),
     _Path(over_nodes, "one upload in a sum over nodes", draws=0.5),
 )

@@ -36,11 +36,10 @@ def test_delta_is_taken_off_what_was_right():
 
 @pytest.mark.parametrize("bits", [1, 4])
 def test_500_runs_of_randomised_response_are_seldom_bounded_too_high(bits):
-    """A secret of n coins, each answered at epsilon 1, is an input that costs n: the truth is n, and bounds reach it."""
+    """Of a secret of n coins, each answered at epsilon 1, a guess is (2 - 2 flip)^n times as often right as blind."""
     rng = np.random.default_rng(0)
     right = (rng.random((500, 400, bits)) > FLIP).all(2).sum(1)
     bounds = np.array([secrets_epsilon(int(one), 400, bits=bits).epsilon for one in right])
-    # Against a blind answer a secret costs less than against another: bits x ln(2 x (1 - flip)).
     assert (bounds > bits * math.log(2 * (1 - FLIP))).mean() <= 0.07
     assert np.median(bounds) > 0.6 * bits * math.log(2 * (1 - FLIP))
 

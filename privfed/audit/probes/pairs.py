@@ -172,8 +172,9 @@ class Pairs:
         """By the estimator that fits the law of the noise."""
         plan = self.route.plan
         if isinstance(plan.protection, LocalLaplace):
-            how = {"delta": plan.delta, "threshold": _LAPLACE_CUT, "confidence": self.confidence}
-            return clopper_pearson_epsilon(present, absent, **how)
+            return clopper_pearson_epsilon(
+                present, absent, delta=plan.delta, threshold=_LAPLACE_CUT, confidence=self.confidence
+            )
         return gdp_epsilon(present, absent, delta=plan.delta, threshold=0.5, confidence=self.confidence)
 
 

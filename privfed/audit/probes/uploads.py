@@ -97,7 +97,7 @@ class PrescribedClients:
         forms, slots = told.forms[call.clients], told.slots[call.clients]
         for name, block in call.schema.items():
             values = told.values[call.ask][name][call.clients] * sign(call.round, call.ask)
-            for form in forms.unique().tolist():
+            for form in sorted(set(forms.tolist())):
                 owner = (forms == form).nonzero().squeeze(1)
                 parts.append(_part(name, block, form, owner, values[owner], slots[owner]))
         return ClientUpdates(call.clients, call.schema, parts)
