@@ -13,12 +13,22 @@ from attacks import clopper_pearson_epsilon, gdp_epsilon
 from attacks.empirical import LowerBound
 from privfed.audit.probes.inputs import Candidate, candidates
 from privfed.audit.probes.route import Route
-from privfed.audit.probes.telling import centred, draws_of, expected, features, fitted, separation
+from privfed.audit.probes.telling import (
+    Bounded,
+    Statistic,
+    bounded,
+    centred,
+    draws_of,
+    expected,
+    features,
+    fitted,
+    separation,
+)
 from privfed.privacy import LocalLaplace
 from privfed.updates import Schema
 
 _ROWS, _COLUMNS = 4, 2
-_FIRST, _SECOND, _KEPT = 600, 125, 5
+_FIRST, _SECOND, _KEPT = 400, 125, 8
 """Draws of the measurement for each upload of an input that is looked at once, and of one that is looked at twice; and
 how many these are."""
 _DEAR = 4
@@ -75,6 +85,7 @@ class Pairs:
         self.route, self.draws, self.confidence = route, draws, confidence
         self.schemas = route.schemas(_ROWS, _COLUMNS)
         self._dear = _DEAR if route.in_shares else 1
+        self._laplace = isinstance(route.plan.protection, LocalLaplace)
         self._first, self._second = (max(draws // of_one // self._dear, 2) for of_one in (_FIRST, _SECOND))
 
     def told(self) -> list[Told]:
@@ -162,7 +173,10 @@ class Pairs:
         together = self.route.shared or rounds > 1
         noise = centred([world for one in every for world in one.draws(together=together, rounds=rounds)])
         gap = self._gap(worst, together=together, rounds=rounds)
-        statistic = fitted(*search.draws(together=together, rounds=rounds), noise, gap)
+        seen = search.draws(together=together, rounds=rounds)
+        tried: list[Bounded | Statistic] = [fitted(*seen, noise, gap)]
+        tried += [bounded(*seen, noise, gap)] if self._laplace else []
+        statistic = max(tried, key=lambda one: self._bound(*(one.scores(world).numpy() for world in seen)).epsilon)
         present, absent = (statistic.scores(w).numpy() for w in last.draws(together=together, rounds=rounds))
         perfect = self._bound(np.ones(len(present)), np.zeros(len(absent)))
         queries = list(self.schemas) * rounds if together else [self.schemas[0]]
@@ -171,7 +185,7 @@ class Pairs:
     def _bound(self, present: Float64[np.ndarray, " present"], absent: Float64[np.ndarray, " absent"]) -> LowerBound:
         """By the estimator that fits the law of the noise."""
         plan = self.route.plan
-        if isinstance(plan.protection, LocalLaplace):
+        if self._laplace:
             return clopper_pearson_epsilon(
                 present, absent, delta=plan.delta, threshold=_LAPLACE_CUT, confidence=self.confidence
             )

@@ -19,7 +19,7 @@ _RIDGE = 1e-12
 _SURE = 3.0
 """Standard errors by which a gap must differ from the expected one to be believed."""
 
-Draws = Float64[Tensor, "draws features"]
+Draws = Float64[Tensor, "_ features"]
 
 
 def features(released: Released, units: Tensor, candidate: Candidate, rounds: Sequence[int]) -> list[Tensor]:
@@ -74,6 +74,26 @@ def draws_of(of_queries: Sequence[Tensor], *, together: bool, rounds: int = 1) -
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Bounded:
+    """The mean over features of how far each has come from absent to present, between 0 and 1.
+
+    For Laplace noise that is the log-ratio of the two densities; near 1 all coordinates lie beyond the input.
+
+    Attributes:
+        absent: means where the input is absent, or its opposite.
+        gap: from there to the means where it is present; features without one are left out.
+    """
+
+    absent: Float64[Tensor, " features"]
+    gap: Float64[Tensor, " features"]
+
+    def scores(self, draws: Draws) -> Float64[Tensor, " _"]:
+        """0 where all is absent and 1 where all is present."""
+        told = self.gap.abs() > 0
+        return ((draws - self.absent)[:, told] / self.gap[told]).clamp(0, 1).mean(1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Statistic:
     """A linear statistic and where it is cut.
 
@@ -87,7 +107,7 @@ class Statistic:
     absent: float
     present: float
 
-    def scores(self, draws: Draws) -> Float64[Tensor, " draws"]:
+    def scores(self, draws: Draws) -> Float64[Tensor, " _"]:
         """0 where the input is absent and 1 where it is present, on average."""
         scale = max(self.present - self.absent, 1e-300)
         return (draws @ self.weights - self.absent) / scale
@@ -103,17 +123,31 @@ def fitted(present: Draws, absent: Draws, noise: Draws, gap: Float64[Tensor, " f
         gap: the difference of the means that honest code gives; another is believed where it is sure.
     """
     one, other = present.mean(0), absent.mean(0)
-    variance = noise.square().mean(0)
-    error = (variance * (1 / len(present) + 1 / len(absent))).sqrt()
-    # Rounding to a grid or to float32 moves noise-free features a little, and is no finding.
-    surprising = (one - other - gap).abs() > _SURE * error + 1e-3 * gap.abs()
-    gap = torch.where(surprising, one - other, gap)
+    variance, gap = noise.square().mean(0), believed(present, absent, noise, gap)
     covariance = noise.T @ noise / len(noise)
     ridge = _RIDGE * float(variance.max().clamp(min=1e-12))
     weights = torch.linalg.solve(covariance + ridge * torch.eye(len(gap), dtype=torch.float64), gap)
     middle = float((one + other) @ weights) / 2
     half = float(gap @ weights) / 2
     return Statistic(weights, middle - half, middle + half)
+
+
+def believed(
+    present: Draws, absent: Draws, noise: Draws, gap: Float64[Tensor, " features"]
+) -> Float64[Tensor, " features"]:
+    """The difference of the means that honest code gives, or the one that was seen where it is surely another."""
+    seen = present.mean(0) - absent.mean(0)
+    error = (noise.square().mean(0) * (1 / len(present) + 1 / len(absent))).sqrt()
+    # Rounding to a grid or to float32 moves noise-free features a little, and is no finding.
+    return torch.where((seen - gap).abs() > _SURE * error + 1e-3 * gap.abs(), seen, gap)
+
+
+def bounded(present: Draws, absent: Draws, noise: Draws, gap: Float64[Tensor, " features"]) -> Bounded:
+    """The statistic that fits Laplace noise, with the arguments of `fitted`."""
+    gap = believed(present, absent, noise, gap)
+    gap = torch.where(gap.abs() > 1e-6, gap, 0.0)
+    middle = (present.mean(0) + absent.mean(0)) / 2
+    return Bounded(middle - gap / 2, gap)
 
 
 def separation(present: Draws, absent: Draws, gap: Float64[Tensor, " features"]) -> tuple[float, float]:
