@@ -27,6 +27,7 @@ from attacks.empirical import (
     Guesses,
     LowerBound,
     MeasuredEpsilon,
+    Secrets,
     WorldCounts,
 )
 from attacks.evaluate import Observation, Scored, measure, observe, observe_scores, observe_support, run
@@ -79,6 +80,7 @@ from attacks.membership import (
 from attacks.metrics import Estimate, RateAtFpr, Roc, Separation, auc_gain, pooled_auc, separation, user_auc, user_mean
 from attacks.one_run import count_guesses, one_run_epsilon, one_run_gdp_epsilon
 from attacks.one_shot import gaussian_pair_epsilon, one_shot_epsilon, one_shot_lower_bound, placebo_floor
+from attacks.reconstruction import secrets_epsilon
 from attacks.result import AttackResult
 from attacks.shadow import MANY_SHADOWS, SHADOWED, Lira, Rmia, ShadowAttack, ShadowView, observe_shadows
 from attacks.singleton_rows import SingletonRows
@@ -154,6 +156,7 @@ __all__ = [
     "ScoreView",
     "Scored",
     "Scores",
+    "Secrets",
     "Separation",
     "ServerView",
     "ShadowAttack",
@@ -216,6 +219,7 @@ __all__ = [
     "rr_epsilon_add_remove",
     "rr_epsilon_swap",
     "run",
+    "secrets_epsilon",
     "separation",
     "support",
     "support_auc",

@@ -80,7 +80,24 @@ class Cosines:
     cuts: int = 0
 
 
-Evidence: TypeAlias = WorldCounts | Guesses | Cosines
+@dataclass(frozen=True)
+class Secrets:
+    """Secrets of fair coins, and how many of them were read off what was released.
+
+    Attributes:
+        trials: Secrets.
+        right: Those that were guessed with at most `errors` wrong coins.
+        bits: Coins of a secret.
+        errors: Wrong coins that a right guess may have.
+    """
+
+    trials: int
+    right: int
+    bits: int
+    errors: int = 0
+
+
+Evidence: TypeAlias = WorldCounts | Guesses | Cosines | Secrets
 
 
 @dataclass(frozen=True, kw_only=True)

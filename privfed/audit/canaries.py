@@ -158,7 +158,10 @@ class CanaryClients:
             return perform(self.real, call, message)
         # Members come in ascending order, so canaries are the last of a chunk.
         people, canaries = call.clients[~mine], mine.nonzero().squeeze(1)
-        parts = [*perform(self.real, replace(call, clients=people), message).parts] if len(people) else []
+        own = Message(
+            message.shared, {name: values[: len(people)] for name, values in message.personal.items()}, message.config
+        )
+        parts = [*perform(self.real, replace(call, clients=people), own).parts] if len(people) else []
         if self.step in (None, step):
             self._refuse_another_shape(call.schema)
             values = self.directions.draw((call.clients[canaries] - self.n_users).tolist())

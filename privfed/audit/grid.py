@@ -27,7 +27,7 @@ from attacks import Knowledge as AttackerKnowledge
 from attacks import RankOneSign, ServerView, Targets, user_auc
 from privfed.audit.attacking import look_at
 from privfed.audit.attributes import attack_attributes
-from privfed.audit.canaries import CanaryError, audit_canaries
+from privfed.audit.canaries import CANARIES, CanaryError, audit_canaries
 from privfed.audit.checks import check_run
 from privfed.audit.conclude import conclude
 from privfed.audit.mechanism import audit_mechanism
@@ -50,6 +50,7 @@ from privfed.audit.report import (
     write_report,
 )
 from privfed.audit.supports import attack_supports
+from privfed.audit.wire_canaries import audit_wire_canaries
 from privfed.data import Interactions, Split, SplitSpec, split
 from privfed.engines import Wire
 from privfed.evaluation import HONEST, Protocol
@@ -97,7 +98,8 @@ class AuditConfig(BaseModel):
         taps: what attacks may see.
         attributes: whether to guess gender, age and occupation of the audited users, where the data say them.
         canaries: clients of a second training of every noised run, from which the epsilon of a whole person is
-            estimated; 0 trains none. 1,000 give it within some 15 %.
+            estimated, or, where single uploads are released, people of a few more rounds whose uploads spell secrets; 0
+            trains none. 1,000 give the epsilon of a whole person within some 15 %.
         memory_limit_gib: bound on the update buffers of one run.
         device: where runs train; attacks read copies on the processor.
     """
@@ -115,7 +117,7 @@ class AuditConfig(BaseModel):
     evaluate_every: int | None = Field(None, ge=1)
     taps: AuditTapConfig | TapConfig = AuditTapConfig()
     attributes: bool = False
-    canaries: int = Field(0, ge=0)
+    canaries: int = Field(CANARIES, ge=0)
     memory_limit_gib: float | None = Field(None, gt=0)
     wire: Wire = "exact"
     device: str = "cpu"
@@ -347,7 +349,7 @@ def as_run(experiment: Experiment, result: RunResult, name: str, more: Further =
     by_support, support = attack_supports(experiment, config.rounds, result.costs)
     program = [ask.schema for ask in experiment.registered.program(experiment.server)]
     empirical = found.empirical + audit_mechanism(
-        config.privacy, experiment.server.schema, experiment.n_users, program=program
+        config.privacy, experiment.server.schema, experiment.n_users, program=program, wire=config.wire
     )
     attributes, undone = [], list[NotRun]()
     if more.attributes and config.method_name != POPULARITY:
@@ -406,7 +408,8 @@ def as_run(experiment: Experiment, result: RunResult, name: str, more: Further =
 def _with_canaries(experiment: Experiment, k: int) -> tuple[list[EmpiricalRow], list[NotRun]]:
     """What canaries say of a second training, or why they cannot."""
     try:
-        return audit_canaries(experiment.config, experiment.parts, k), []
+        single = experiment.config.privacy.protection.release == "individual"
+        return (audit_wire_canaries if single else audit_canaries)(experiment.config, experiment.parts, k), []
     except CanaryError as reason:
         return [], [NotRun(what=f"canaries for {cell_name(experiment.config)}", why=str(reason))]
 
@@ -482,6 +485,6 @@ def not_run(config: AuditConfig) -> list[NotRun]:
     if not config.attributes:
         reasons.append(NotRun(what="attribute inference", why="set attributes=true where the data know their users"))
     if not config.canaries:
-        why = "they need a second training with canary clients: set canaries=1000"
+        why = "they need a second training with canary clients: set canaries=200 or more"
         reasons.append(NotRun(what="the epsilon of whole people, by canaries", why=why))
     return reasons

@@ -316,6 +316,9 @@ class EmpiricalRow(_Row):
         placebo: 95th percentile of the estimate for canaries that were never inserted; null where there is none.
         assumes: What must hold besides, or "".
         consistent: Whether the claim survives: a lower bound at or below it.
+        largest_deniable: The bound that perfect guesses would have given: no claim above it can be denied so; null
+            where it is not known.
+        worst_case: What was found to be worst, in words, where it was searched for.
     """
 
     estimator: str
@@ -334,6 +337,8 @@ class EmpiricalRow(_Row):
     placebo: Number | None = None
     assumes: str = ""
     consistent: bool
+    largest_deniable: Number | None = None
+    worst_case: str = ""
 
 
 class AttributeRow(_Row):

@@ -42,7 +42,9 @@ def test_the_record_holds_the_events_that_epsilon_was_computed_from(noised: Run)
 def test_epsilon_is_measured_from_coins_the_mechanism_and_canaries(noised: Run) -> None:
     units = {row.unit for row in noised.empirical}
     assert units == {"interaction", "upload", "user"}
-    (upload,) = [row for row in noised.empirical if row.unit == "upload"]
+    uploads = {row.audited: row for row in noised.empirical if row.unit == "upload"}
+    assert {"one upload in a sum", "one upload in a sum over nodes"} < uploads.keys()
+    upload = uploads["one upload in a sum"]
     assert 0.7 * upload.accounted < upload.value <= upload.accounted
     assert all(row.consistent for row in noised.empirical if row.kind == "lower bound")
     assert noised.coins > 0
@@ -53,11 +55,20 @@ def test_attributes_are_guessed_where_somebody_sees_uploads(noised: Run) -> None
     assert {row.attribute for row in noised.attributes} >= {"gender"}
 
 
-def test_what_could_not_be_done_is_said() -> None:
-    single = audited("local-laplace:epsilon0=8,clip_norm=1", Further(canaries=10), coins=0.0)
-    (reason,) = single.not_run
-    assert reason.what.startswith("canaries for fedmf")
+def test_canaries_of_single_uploads_are_read_on_the_wire() -> None:
+    single = audited("local-laplace:epsilon0=8,clip_norm=1", Further(canaries=20), coins=0.0)
+    assert not single.not_run
     assert "user" not in {row.unit for row in single.empirical}
+    (row,) = [row for row in single.empirical if row.audited == "uploads of canaries"]
+    assert (row.value, row.tap, row.consistent) == (0, "wire", True)
+    assert row.accounted == pytest.approx(8, abs=1e-3)
+    assert row.largest_deniable > 100
+
+
+def test_what_could_not_be_done_is_said() -> None:
+    few = audited("local-laplace:epsilon0=8,clip_norm=1", Further(canaries=5), coins=0.0)
+    (reason,) = few.not_run
+    assert reason.what.startswith("canaries for fedmf")
 
 
 def test_every_tap_has_the_coin_decided_game_and_only_covered_ones_a_ceiling(noised: Run) -> None:
@@ -67,7 +78,7 @@ def test_every_tap_has_the_coin_decided_game_and_only_covered_ones_a_ceiling(noi
 
 
 def test_an_audit_says_what_it_leaves_out_and_nothing_that_it_does() -> None:
-    little = AuditConfig.for_method("fedmf")
+    little = AuditConfig.for_method("fedmf", canaries=0)
     much = AuditConfig.for_method("fedmf", attributes=True, canaries=10, taps=AuditTapConfig(recipes=True, shadows=2))
     left_out = {reason.what for reason in not_run(little)} - {reason.what for reason in not_run(much)}
     assert left_out == {

@@ -196,14 +196,14 @@ def test_shares_of_noise_hide_a_canary_as_well(small_split):
 def audit_private_gram(split, words, **settings):
     e = experiment(split, words, **settings)
     program = [ask.schema for ask in e.registered.program(e.server)]
-    (row,) = audit_mechanism(e.config.privacy, e.server.schema, e.n_users, program=program, draws=4000)
+    row, *_ = audit_mechanism(e.config.privacy, e.server.schema, e.n_users, program=program, draws=4000)
     return row
 
 
 @pytest.mark.parametrize("words", [CENTRAL, SHARES.replace("honest=3", "honest=9")])
 def test_the_mechanism_audit_is_about_both_asks_together(small_split, words):
     row = audit_private_gram(small_split, words)
-    assert row.audited.endswith("in each of 2 asks of a draw")
+    assert row.audited.endswith("in each of 2 queries")
     assert row.accounted == pytest.approx(CLAIMED, rel=1e-3 if words == CENTRAL else 0.2)
     assert 0.7 * CLAIMED < row.value <= row.accounted
     assert row.consistent
@@ -229,7 +229,7 @@ def test_an_audited_run_has_no_row_above_its_ceiling(small_split, words):
     assert "gaussian" in words or row.auc.value > 0.9
     assert all(row.consistent for row in run.empirical)
     protected = "gaussian" in words
-    assert any("2 asks of a draw" in row.audited for row in run.empirical) == protected
+    assert any("2 queries" in row.audited for row in run.empirical) == protected
     assert math.isfinite(run.guarantee.epsilon) == protected
 
 

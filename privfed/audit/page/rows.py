@@ -128,6 +128,10 @@ def _beside(row: EmpiricalRow) -> Said:
         notes.insert(0, f"{words.epsilon(row.lo)} – {words.epsilon(row.hi)}")  # noqa: RUF001 - a range
     if row.placebo is not None:
         notes.append(f"placebo floor {words.epsilon(row.placebo)}")
+    if row.largest_deniable is not None:
+        notes.append(f"cannot deny claims above {words.epsilon(row.largest_deniable)}")
+    if row.worst_case:
+        notes.append(f"worst case found: {row.worst_case}")
     return tuple(notes)
 
 

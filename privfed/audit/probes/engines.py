@@ -1,0 +1,196 @@
+"""What two engines release of prescribed uploads: `Simulation`, and a federation over nodes in this process.
+
+Both run the code of a run: guards, ledgers, codec, masked sums. The nodes have secret keys of their own, as in a
+deployment; only here they follow from the seed of the audit.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import torch
+from jaxtyping import Float64, Int64
+from torch import Tensor
+
+from privfed.audit.probes.uploads import STEP, PrescribedClients, Uploads, in_slots
+from privfed.data import Histories, Split, SplitSpec
+from privfed.engines.nodes.halves import RUN_BYTES, Announcement
+from privfed.engines.nodes.loopback import InProcess
+from privfed.engines.nodes.node import Node
+from privfed.engines.nodes.node_data import NodeData
+from privfed.engines.nodes.policy import Policy
+from privfed.engines.nodes.remote import RemoteFederation
+from privfed.engines.simulation import Simulation, Wire
+from privfed.experiment import ExperimentConfig
+from privfed.federation import Federation, FederationError, Message, Streams
+from privfed.privacy import Ledger, PrivacyPlan, ServerGuard
+from privfed.updates import Schema
+
+NODES = 3
+"""Nodes of a federation; fewer open no masked sum."""
+
+_METHOD = "pfedrec"
+"""Whose halves a node builds; its clients are replaced before they are asked for anything."""
+_ITEMS = 8
+_ROOT_FILE = "secret.key"
+
+Released = Sequence[Mapping[str, Float64[Tensor, "rounds units size"]]]
+"""Of every query: block -> weighted values over the clip norm of the query, per round and upload or slot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """How uploads are released.
+
+    Attributes:
+        plan: of the run, with everybody in every round.
+        each: whether every upload is released by itself, or the sum.
+        rounds: numbers of the rounds.
+        seed: of all keys.
+        wire: how closely a simulation keeps to the wire.
+    """
+
+    plan: PrivacyPlan
+    each: bool
+    rounds: Sequence[int]
+    seed: int
+    wire: Wire = "exact"
+
+
+Engine = Callable[[Probe, Uploads], Released]
+
+
+@dataclass(slots=True, eq=False)
+class _Queries:
+    """A server that makes the queries of a probe and keeps what is released."""
+
+    probe: Probe
+    uploads: Uploads
+    clip_norm: Callable[[str], float | None]
+    released: list[list[dict[str, Tensor]]] = field(default_factory=list)
+    schema: Schema = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.schema = self.uploads.asked[0]
+
+    def round(self, federation: Federation, t: int) -> None:
+        """All queries of one round."""
+        cohort, opened = federation.draw(t), list[dict[str, Tensor]]()
+        for short, schema in zip(self.uploads.schemas, self.uploads.asked, strict=True):
+            clip = self.probe.plan.protection.clip
+            norm = self.clip_norm(STEP) or (1.0 if clip is None else clip.norm)
+            if self.probe.each:
+                found = federation.ask_each(STEP, cohort, Message({}), schema).uploads
+            else:
+                found = federation.ask(STEP, cohort, Message({}), schema).sums
+            opened.append({name: in_slots(found[name], block) / norm for name, block in short.items()})
+        self.released.append(opened)
+
+    def public(self) -> Message:
+        """Nothing."""
+        return Message({})
+
+    def state(self) -> dict[str, Tensor]:
+        """Nothing."""
+        return {}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Nothing."""
+        del state
+
+    def stacked(self) -> Released:
+        """What was released, over rounds.
+
+        Raises:
+            FederationError: a round was not opened.
+        """
+        if len(self.released) != len(self.probe.rounds):
+            raise FederationError(
+                f"{len(self.released)} of {len(self.probe.rounds)} rounds of the audit were opened under the plan "
+                f"{self.probe.plan.name!r}; all must be: look for what refuses them"
+            )
+        return [
+            {name: torch.stack([queries[number][name] for queries in self.released]) for name in schema}
+            for number, schema in enumerate(self.uploads.schemas)
+        ]
+
+
+def simulated(probe: Probe, uploads: Uploads) -> Released:
+    """What a simulation releases."""
+    ledger = Ledger(probe.plan, uploads.population)
+    engine = Simulation(
+        PrescribedClients(uploads),
+        probe.plan,
+        uploads.population,
+        Streams.from_seed(probe.seed),
+        ledger,
+        wire="exact" if probe.wire == "protocol" else probe.wire,
+    )
+    server = _Queries(probe, uploads, engine.server_guard.clip_norm)
+    for t in probe.rounds:
+        engine.run(server, t)
+    return server.stacked()
+
+
+def over_nodes(probe: Probe, uploads: Uploads) -> Released:
+    """What nodes send and the server over them releases."""
+    population = uploads.population
+    config = ExperimentConfig(
+        data="prescribed uploads", method={"name": _METHOD, "dim": 1}, privacy=probe.plan, rounds=max(probe.rounds) + 1
+    )
+    public = _secret(probe.seed, "public")
+    announced = Announcement(
+        run=_secret(probe.seed, "run")[:RUN_BYTES].hex(), config=config, seeded=False, public=public.hex(),
+        population=population, items=_ITEMS, asks=len(uploads.schemas),
+    )  # fmt: skip
+    policy = Policy(protections=(probe.plan.protection.kind,), max_rounds=config.rounds, max_delta=probe.plan.delta)
+    with TemporaryDirectory(prefix="privfed-audit-") as folder:
+        nodes = {
+            number: _node(Path(folder) / str(number), policy, users, population, probe.seed, uploads)
+            for number, users in enumerate(np.array_split(np.arange(population), NODES))
+        }
+        guard = ServerGuard(probe.plan, Ledger(probe.plan, population), Streams.from_seed(probe.seed))
+        engine = RemoteFederation(InProcess(nodes), announced, guard, Streams.from_seed(probe.seed))
+        server = _Queries(probe, uploads, guard.clip_norm)
+        for t in probe.rounds:
+            engine.run(server, t)
+        if engine.incidents:
+            raise FederationError(f"a node of the audit did not answer: {engine.incidents[0].reason}")
+    return server.stacked()
+
+
+class _PrescribedNode(Node):
+    """A node whose users upload what they are told to."""
+
+    def __init__(self, folder: Path, policy: Policy, data: NodeData, uploads: Uploads) -> None:
+        super().__init__(folder, policy, data)
+        self._prescribed = PrescribedClients(uploads)
+
+    def _begin_run(self, announced: Announcement) -> None:
+        super()._begin_run(announced)
+        if self._half is not None:
+            self._half.clients, self._start = self._prescribed, {}
+
+
+def _node(
+    folder: Path, policy: Policy, users: Int64[np.ndarray, " users"], population: int, seed: int, uploads: Uploads
+) -> _PrescribedNode:
+    """A node of the audit, with a key that follows from its seed."""
+    folder.mkdir(parents=True)
+    (folder / _ROOT_FILE).write_bytes(_secret(seed, f"node {folder.name}"))
+    return _PrescribedNode(folder, policy, NodeData(users, _nobody(population)), uploads)
+
+
+def _nobody(population: int) -> Split:
+    """Users without items."""
+    blank = partial(np.empty, 0, np.int64)
+    train, valid, test = (Histories.from_pairs(blank(), blank(), population, _ITEMS) for _ in range(3))
+    return Split(SplitSpec(), train, valid, test, 0)
+
+
+def _secret(seed: int, whose: str) -> bytes:
+    return hashlib.sha256(f"privfed mechanism audit {seed} {whose}".encode()).digest()
