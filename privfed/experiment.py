@@ -29,6 +29,7 @@ from privfed.engines.hosted_clients import HostedClients
 from privfed.engines.processes import ALONE, Processes
 from privfed.engines.simulation import Costs, Simulation, Wire, refuse_shared
 from privfed.engines.transcript import Tap, Transcript
+from privfed.engines.witness import Witness
 from privfed.evaluation import EvaluationResult, Evaluator, Protocol
 from privfed.federation import (
     MEMORY,
@@ -47,6 +48,7 @@ from privfed.methods import ClientData, Facts, Method, MethodConfig, method
 from privfed.methods.method import ItemBlocks
 from privfed.privacy import Guarantee, Ledger, PlanError, PrivacyPlan, configure
 from privfed.privacy.events import Composition
+from privfed.privacy.ledger import Entry
 from privfed.privacy.interaction import NO_RECORDS
 from privfed.privacy.protections import NO_INTEGERS
 from privfed.privacy.server_guard import refuse_uncovered
@@ -220,6 +222,8 @@ class RunResult:
         transcript: what was tapped.
         server, clients: the trained halves.
         cpu_seconds, wall_seconds: of training and evaluation.
+        entries: what the ledger holds.
+        witness: what crossed the border of the privacy layer; None where raw uploads are not tapped, as audits do.
     """
 
     config: ExperimentConfig
@@ -233,6 +237,8 @@ class RunResult:
     clients: Clients
     cpu_seconds: float
     wall_seconds: float
+    entries: Sequence[Entry]
+    witness: Witness | None
 
     @property
     def decisions(self) -> dict[str, float]:
@@ -272,6 +278,7 @@ class Experiment:
             keeps it in memory. It decides nothing of the result.
         coins: training items of audited users that a coin decided; None where none were put to one.
         trained: `parts` without what the coin dropped: what clients hold.
+        facts: all that the server was built from.
         server, clients: both halves.
         support: rows that every user announced under the plan's cover; None where there is no drawn cover.
         storage: where private state is kept.
@@ -290,6 +297,7 @@ class Experiment:
     streams: Streams = field(init=False)
     coins: Coins | None = field(init=False)
     trained: Split = field(init=False)
+    facts: Facts = field(init=False)
     server: Server = field(init=False)
     clients: Clients = field(init=False)
     support: Histories | None = field(init=False)
@@ -335,8 +343,8 @@ class Experiment:
         covered = under_cover(data, self.config.privacy, self.registered, settings)
         self.support = covered.support
         sums = self.config.privacy.noisy_sums(data.n_users)
-        facts = Facts(data.n_users, data.n_items, public, sums, self.parts.item_info)
-        self.server = self.registered.server(settings, facts, self.streams)
+        self.facts = Facts(data.n_users, data.n_items, public, sums, self.parts.item_info)
+        self.server = self.registered.server(settings, self.facts, self.streams)
         for ask in self.registered.program(self.server):
             refuse_uncovered(self.config.privacy, ask.schema)
         refuse_shared(self.processes, self.config.wire, self._tapped_places())
@@ -436,8 +444,9 @@ class Experiment:
         transcript = Transcript(self.audited(), places, rounds, reg.pull, reg.step)
         evaluation = PrivateEvaluation(self, parts)
         limit = None if config.memory_limit_gib is None else int(config.memory_limit_gib * 2**30)
+        witness = self._witness()
         simulation = Simulation(
-            self.clients,
+            self.clients if witness is None else witness.clients(self.clients),
             config.privacy,
             self.n_users,
             self.streams,
@@ -449,6 +458,7 @@ class Experiment:
             transcript=transcript,
             processes=processes,
         )
+        server = self.server if witness is None else witness.server(self.server)
         history: list[Evaluated] = []
         first, cpu, wall = 0, -time.process_time(), -time.perf_counter()
         if resumed and directory is not None and Checkpoint.exists(directory / "checkpoint"):
@@ -458,7 +468,7 @@ class Experiment:
         for t in range(first, config.rounds):
             due = bool(parts) and config.evaluated(t)
             evaluation.observe(simulation, t, due=due)
-            simulation.run(self.server, t)
+            simulation.run(server, t)
             evaluated = evaluation.result(t) if due else None
             if evaluated:
                 history.append(evaluated)
@@ -479,7 +489,16 @@ class Experiment:
             self.clients,
             cpu + time.process_time(),
             wall + time.perf_counter(),
+            ledger.entries,
+            witness,
         )
+
+    def _witness(self) -> Witness | None:
+        """Somebody who records every query, where raw uploads are tapped: an oracle of audits, like these."""
+        if "raw" not in self.config.taps.places or self.processes.size > 1:
+            return None
+        bounded = self.config.privacy.protection.unbounded_reason is None
+        return Witness(self.config.privacy, self.config.tapped_rounds() if bounded else ())
 
     def _tapped_places(self) -> frozenset[Tap]:
         """Places to tap: those asked for, as far as there is something for an attack to read.

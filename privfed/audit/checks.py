@@ -6,12 +6,14 @@ attack to succeed: each compares two things that have to agree.
 
 from collections.abc import Callable, Iterable
 
+from privfed.audit.added_noise import check_added_noise
+from privfed.audit.neighbours import check_neighbours
 from privfed.audit.report import Check
 from privfed.experiment import Experiment, RunResult
 
 RunCheck = Callable[[Experiment, RunResult], Iterable[Check]]
 
-RUN_CHECKS: tuple[RunCheck, ...] = ()
+RUN_CHECKS: tuple[RunCheck, ...] = (check_neighbours, check_added_noise)
 
 
 def check_run(experiment: Experiment, result: RunResult) -> list[Check]:
