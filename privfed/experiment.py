@@ -498,7 +498,7 @@ class Experiment:
         if "raw" not in self.config.taps.places or self.processes.size > 1:
             return None
         bounded = self.config.privacy.protection.unbounded_reason is None
-        return Witness(self.config.privacy, self.config.tapped_rounds() if bounded else ())
+        return Witness(self.config.privacy, self.config.tapped_rounds() | {0, 1} if bounded else ())
 
     def _tapped_places(self) -> frozenset[Tap]:
         """Places to tap: those asked for, as far as there is something for an attack to read.

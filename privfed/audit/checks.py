@@ -7,13 +7,20 @@ attack to succeed: each compares two things that have to agree.
 from collections.abc import Callable, Iterable
 
 from privfed.audit.added_noise import check_added_noise
+from privfed.audit.cohorts import check_cohorts
 from privfed.audit.neighbours import check_neighbours
 from privfed.audit.report import Check
+from privfed.audit.transcript_ledger import check_transcript
 from privfed.experiment import Experiment, RunResult
 
 RunCheck = Callable[[Experiment, RunResult], Iterable[Check]]
 
-RUN_CHECKS: tuple[RunCheck, ...] = (check_neighbours, check_added_noise)
+RUN_CHECKS: tuple[RunCheck, ...] = (
+    check_transcript,
+    check_cohorts,
+    check_added_noise,
+    check_neighbours,
+)
 
 
 def check_run(experiment: Experiment, result: RunResult) -> list[Check]:
