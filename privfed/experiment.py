@@ -49,6 +49,7 @@ from privfed.methods.method import ItemBlocks
 from privfed.privacy import Guarantee, Ledger, PlanError, PrivacyPlan, configure
 from privfed.privacy.events import Composition
 from privfed.privacy.ledger import Entry
+from privfed.privacy.statements import CATALOGUE_WARNING, derived_catalogue
 from privfed.privacy.interaction import NO_RECORDS
 from privfed.privacy.protections import NO_INTEGERS
 from privfed.privacy.server_guard import refuse_uncovered
@@ -441,7 +442,7 @@ class Experiment:
         if not processes.first:
             ledger.path = None
         places, rounds = self._tapped_places(), config.tapped_rounds()
-        transcript = Transcript(self.audited(), places, rounds, reg.pull, reg.step)
+        transcript = Transcript(self.audited(), places, rounds, reg.pull, reg.step, "raw" in config.taps.places)
         evaluation = PrivateEvaluation(self, parts)
         limit = None if config.memory_limit_gib is None else int(config.memory_limit_gib * 2**30)
         witness = self._witness()
@@ -515,9 +516,18 @@ class Experiment:
         return places | {"sum"} if hidden and "wire" in places else places
 
     def _with_disclosures(self, guarantee: Guarantee) -> Guarantee:
-        """The guarantee with what the method itself shows beside uploads among its statements."""
-        shown = self.registered.discloses(self.config.settings())
-        return guarantee.model_copy(update={"statements": [*guarantee.statements, *shown]})
+        """The guarantee with what method and data show beside uploads among its statements and assumptions."""
+        shown = [*self.registered.discloses(self.config.settings())]
+        assumed = list[str]()
+        if self.parts.catalogue_derived and guarantee.reason_if_inf is None:
+            assumed = [derived_catalogue(self.parts.train.n_items)]
+            shown.append(CATALOGUE_WARNING)
+        return guarantee.model_copy(
+            update={
+                "assumptions": [*guarantee.assumptions, *assumed],
+                "statements": [*guarantee.statements, *shown],
+            }
+        )
 
     def restore(self, directory: Path) -> int:
         """Load the public and private tensors of a run directory's checkpoint; returns the next round."""

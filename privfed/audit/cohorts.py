@@ -71,9 +71,8 @@ def cohort_faults(
         return
     if isinstance(sampling, Poisson) and sampling.rate < 1:
         if everything:
-            yield from _poisson(cohorts, sampling.rate, rounds)
-        else:
-            yield from _repeats_of_coins(cohorts, sampling.rate, rounds)
+            yield from _poisson(cohorts, sampling.rate)
+        yield from _overlaps(cohorts, rounds)
     elif isinstance(sampling, Fixed):
         yield from _sizes(cohorts, [min(sampling.size, users)] * len(cohorts), rounds)
         yield from _fixed(cohorts, min(sampling.size, users), rounds)
@@ -92,8 +91,8 @@ def _sizes(cohorts: Cohorts, wanted: Sequence[int], rounds: Sequence[int]) -> It
             return
 
 
-def _poisson(cohorts: Cohorts, rate: float, rounds: Sequence[int]) -> Iterator[str]:
-    """Independent coins of one rate: their number, each user's, their scatter, and repeats between rounds."""
+def _poisson(cohorts: Cohorts, rate: float) -> Iterator[str]:
+    """Independent coins of one rate: their number, each user's, and their scatter."""
     count, users = cohorts.shape
     total = int(cohorts.sum())
     if _two_sided(stats.binom, total, count * users, rate) < P_VALUE:
@@ -109,38 +108,33 @@ def _poisson(cohorts: Cohorts, rate: float, rounds: Sequence[int]) -> Iterator[s
         same = float((stats.binom.pmf(np.arange(users + 1), users, rate) ** count).sum())
         if same < P_VALUE:
             yield f"all {count} rounds have exactly {sizes[0]} clients, which independent coins of {rate:g} do not give"
-    yield from _repeats_of_coins(cohorts, rate, rounds)
 
 
-def _repeats_of_coins(cohorts: Cohorts, rate: float, rounds: Sequence[int]) -> Iterator[str]:
-    """Rounds whose cohorts agree, or differ, more than independent coins do."""
-    users = cohorts.shape[1]
-    pairs = _pairs(len(cohorts))
+def _overlaps(cohorts: Cohorts, rounds: Sequence[int]) -> Iterator[str]:
+    """Rounds that share more or fewer clients than cohorts of these sizes that are drawn independently."""
+    count, users = cohorts.shape
+    pairs, sizes = _pairs(count), cohorts.sum(1)
     for first, second in pairs:
-        apart = int((cohorts[first] != cohorts[second]).sum())
-        if _two_sided(stats.binom, apart, users, 2 * rate * (1 - rate)) * len(pairs) < P_VALUE:
+        both = int((cohorts[first] & cohorts[second]).sum())
+        if _two_sided(stats.hypergeom, both, users, int(sizes[first]), int(sizes[second])) * len(pairs) < P_VALUE:
             yield (
-                f"the cohorts of rounds {rounds[first] + 1} and {rounds[second] + 1} differ in {apart} of {users} users, "
-                f"which independent coins of {rate:g} do not give"
+                f"the cohorts of rounds {rounds[first] + 1} and {rounds[second] + 1} share {both} of {sizes[first]} and "
+                f"{sizes[second]} clients, which cohorts that are drawn independently do not"
             )
             return
 
 
 def _fixed(cohorts: Cohorts, size: int, rounds: Sequence[int]) -> Iterator[str]:
     """Cohorts of one size drawn afresh: overlaps, and how often each user is in one."""
+    yield from _overlaps(cohorts, rounds)
     count, users = cohorts.shape
-    pairs = _pairs(count)
-    for first, second in pairs:
-        both = int((cohorts[first] & cohorts[second]).sum())
-        if _two_sided(stats.hypergeom, both, users, size, size) * len(pairs) < P_VALUE:
-            yield (
-                f"the cohorts of rounds {rounds[first] + 1} and {rounds[second] + 1} share {both} of {size} clients, "
-                f"which cohorts that are drawn afresh do not"
-            )
-            return
-    often = cohorts.sum(0)
-    if min(stats.binom.sf(often.max() - 1, count, size / users), stats.binom.cdf(often.min(), count, size / users)) * users < P_VALUE:
-        yield f"users took part between {often.min()} and {often.max()} times in {count} rounds, which fresh draws do not give"
+    often, rate = cohorts.sum(0), size / users
+    high, low = stats.binom.sf(often.max() - 1, count, rate), stats.binom.cdf(often.min(), count, rate)
+    if users * min(high, low) < P_VALUE:
+        yield (
+            f"users took part between {often.min()} and {often.max()} times in {count} rounds, which fresh draws do not "
+            f"give"
+        )
 
 
 def _epochs(cohorts: Cohorts, sampling: Epoch, rounds: Sequence[int]) -> Iterator[str]:

@@ -22,6 +22,7 @@ from torch import Tensor
 from privfed.devices import all_on_host
 from privfed.engines.holdings import Holdings
 from privfed.federation import Call, Message
+from privfed.updates import Rows
 
 Tap = Literal["raw", "wire", "sum", "model", "message"]
 TAPS: tuple[Tap, ...] = ("raw", "wire", "sum", "model", "message")
@@ -64,6 +65,26 @@ class Observation:
     tensors: Mapping[str, Tensor]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class SentRows:
+    """Rows of a table that clients named in one chunk of a query.
+
+    Attributes:
+        round, ask: of the query.
+        block: the table.
+        audited: audited users among the clients of the chunk.
+        keys: user x rows + row for every row that they named, in the order sent.
+        counts: how many clients of the chunk named each row.
+    """
+
+    round: int
+    ask: int
+    block: str
+    audited: Int64[Tensor, " users"]
+    keys: Int64[Tensor, " sent"]
+    counts: Int64[Tensor, " rows"]
+
+
 @dataclass(slots=True, eq=False)
 class Transcript:
     """What was tapped in one run.
@@ -74,6 +95,8 @@ class Transcript:
         rounds: rounds to tap; None taps every round.
         pull: a method's `pull`: its value travels with every raw or wire observation as `PULL`.
         step: the client step whose uploads and sums are copied; None copies those of every step.
+        names_rows: whether to note which rows clients name where tables are sent row by row.
+        sent_rows: these notes.
     """
 
     audited: Int64[Tensor, " users"]
@@ -81,6 +104,8 @@ class Transcript:
     rounds: frozenset[int] | None = None
     pull: Callable[[Message, Tensor], Tensor] | None = None
     step: str | None = None
+    names_rows: bool = False
+    sent_rows: list[SentRows] = field(default_factory=list)
     observations: list[Observation] = field(default_factory=list)
 
     def record_message(
@@ -114,6 +139,17 @@ class Transcript:
         tensors |= {name: torch.tensor(value, dtype=torch.float64) for name, value in numbers.items()}
         tensors[ASK] = torch.tensor(ask)
         self._keep("message", round, here, tensors)
+
+    def record_rows(self, call: Call, part: Rows, rows: int) -> None:
+        """Note which rows of a table of so many the clients of a call name, if that is wanted."""
+        if not self.names_rows:
+            return
+        users = call.clients[part.owner]
+        mine = torch.isin(users, self.audited)
+        here = call.clients[torch.isin(call.clients, self.audited)]
+        keys = users[mine] * rows + part.ids[mine]
+        counts = torch.bincount(part.ids, minlength=rows)
+        self.sent_rows.append(SentRows(call.round, call.ask, part.block, here.cpu(), keys.cpu(), counts.cpu()))
 
     def wants(self, tap: Tap, round: int, step: str | None = None) -> bool:
         """Whether this exchange is to be copied; one with clients has a step."""
