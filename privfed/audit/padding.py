@@ -30,7 +30,7 @@ def check_padding(experiment: Experiment, result: RunResult) -> Iterable[Check]:
     faults = [*_opened_too_early(result, protection.min_cohort)]
     if padded:
         named = _first_named(experiment, sent)
-        faults += [*_redrawn(sent, named), *_amount(experiment, named)]
+        faults += [*_redrawn(sent, named), *_amount(experiment, protection, named)]
     yield Check(
         name="padding of row names",
         passed=not faults,
@@ -73,11 +73,9 @@ def _redrawn(sent: Iterable[SentRows], named: Mapping[int, frozenset[int]]) -> I
                 return
 
 
-def _amount(experiment: Experiment, named: Mapping[int, frozenset[int]]) -> Iterator[str]:
+def _amount(experiment: Experiment, protection: SharedSum, named: Mapping[int, frozenset[int]]) -> Iterator[str]:
     """Padding of another size than its rule gives."""
-    config = experiment.config
-    protection, settings = config.privacy.protection, config.settings()
-    assert isinstance(protection, SharedSum)
+    config, settings = experiment.config, experiment.config.settings()
     data = ClientData.from_split(experiment.trained, config.protocol.negatives)
     private = private_items(data, experiment.registered, settings)
     public = data.positives if experiment.registered.public_target else None
