@@ -72,7 +72,7 @@ def check_added_noise(experiment: Experiment, result: RunResult) -> Iterable[Che
     drawn = [*_of_sums(experiment, result), *_of_single_uploads(experiment, result)]
     if not drawn:
         return
-    faults = [*_amounts(drawn), *_repeats(drawn), *_counts(plan, result, experiment.n_users)]
+    faults = [*_amounts(drawn), *_repeats(drawn)]
     yield Check(
         name="noise that was added",
         passed=not faults,
@@ -108,6 +108,11 @@ def _of_sums(experiment: Experiment, result: RunResult) -> Iterator[Noise]:
             },
             above,
         )
+
+
+def deviation_of_a_sum(plan: PrivacyPlan, exchange: Exchange, population: int) -> float:
+    """Standard deviation of the noise on a weighted coordinate of a sum, as the plan has it; 0 where it has none."""
+    return _of_a_sum(plan, exchange, population, len(exchange.members))[0]
 
 
 def _of_a_sum(plan: PrivacyPlan, exchange: Exchange, population: int, members: int) -> tuple[float, int, bool]:
@@ -242,9 +247,15 @@ def _repeats(drawn: Sequence[Noise]) -> Iterator[str]:
             return
     for noise in drawn[:_CLIENTS]:
         for (one, left), (two, right) in combinations(noise.blocks.items(), 2):
-            if alike(left, right):
+            if alike(left, right) or alike(_sizes(left), _sizes(right)):
                 yield f"{noise.where}: the noise of block {two!r} repeats that of block {one!r}"
                 return
+
+
+def _sizes(values: Float64[np.ndarray, " size"]) -> Float64[np.ndarray, " size"]:
+    """Magnitudes around their mean: samplers that share words share these where signs or angles differ."""
+    found: Float64[np.ndarray, " size"] = np.abs(values) - np.abs(values).mean()
+    return found
 
 
 def alike(left: Float64[np.ndarray, " a"], right: Float64[np.ndarray, " b"]) -> bool:
@@ -255,26 +266,6 @@ def alike(left: Float64[np.ndarray, " a"], right: Float64[np.ndarray, " b"]) -> 
     a, b = left[:size], right[:size]
     length = float(np.linalg.norm(a) * np.linalg.norm(b))
     return length > 0 and abs(float(a @ b)) / length > max(_ALIKE, 10 / math.sqrt(size))
-
-
-def _counts(plan: PrivacyPlan, result: RunResult, population: int) -> Iterator[str]:
-    """Noise on the count behind an adaptive clip norm, read off how the norm moved."""
-    protection = plan.protection
-    adaptive = protection.adaptive if isinstance(protection, CentralGaussian) else None
-    if adaptive is None:
-        return
-    expected, values = max(plan.sampling.expected(population), 1.0), list[float]()
-    for at, exchange in enumerate(_asked(result)):
-        later = next((e for e in _asked(result)[at + 1 :] if e.step == exchange.step), None)
-        if exchange.within is None or later is None or not (exchange.clip_norm and later.clip_norm):
-            continue
-        share = adaptive.quantile - math.log(later.clip_norm / exchange.clip_norm) / adaptive.rate
-        if 0 < share < 1:
-            centred = exchange.within - len(exchange.members) / 2
-            values.append(((share - 0.5) * expected - centred) / adaptive.count_noise)
-    # Shares outside 0 to 1 are cut off, so what is left says only whether there is any noise at all.
-    if values and max(abs(value) for value in values) < 1e-3**(1 / len(values)) * 1e-3:
-        yield "the count of uploads within the clip norm, which the clip norm follows, was used without noise"
 
 
 def _check_noisy_steps(result: RunResult) -> Iterator[Check]:

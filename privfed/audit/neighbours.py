@@ -17,8 +17,8 @@ What the second world is follows from what the claim compares:
   user may differ by what the clipped gradient of one interaction moves; this is checked where there is one local step,
   because a second step reads what the first has written.
 
-Uploads of the users under test are made a thousand clip norms long in every world, so that the clip is at work whatever
-a method trains. Compared are what single uploads or sums look like after clip, noise and rounding. Differences are allowed the rounding
+All uploads are made a thousand clip norms long in every world, so that the clip is at work whatever a method trains, and
+an upload that escapes it stands out. Compared are what single uploads or sums look like after clip, noise and rounding. Differences are allowed the rounding
 of the numbers as released: of their floats, and of the grid that they all lie on.
 """
 
@@ -30,6 +30,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from privfed.audit.added_noise import deviation_of_a_sum
 from privfed.audit.report import Check
 from privfed.data import Histories, Split
 from privfed.engines.simulation import Simulation
@@ -37,7 +38,7 @@ from privfed.engines.transcript import Transcript
 from privfed.engines.witness import Exchange, Witness, message_digest
 from privfed.experiment import Experiment, ExperimentConfig, RunResult
 from privfed.federation import Individual, Message, Total
-from privfed.privacy import CentralGaussian, DistributedGaussian, Ledger, PrivacyPlan
+from privfed.privacy import AdaptiveClip, CentralGaussian, DistributedGaussian, Ledger, PrivacyPlan
 from privfed.privacy.secure import noise_code
 from privfed.updates import Schema, share_of
 
@@ -47,6 +48,9 @@ SAMPLE, ROUNDS = 2, 2
 _Chooser = Callable[[np.ndarray, Histories], np.ndarray]
 
 _NORMAL_MEDIAN = 0.6745
+_FAR = 1e3
+_NO_NOISE = 1e-7
+_STEPS = 8.0
 _MARGIN = 1e-3
 """Relative slack of a norm for arithmetic in float32; clips themselves keep a few units in the last place."""
 
@@ -181,8 +185,16 @@ class _World:
         self.silent = user if user is not None and plan.neighbours in ("add_or_remove_one", "zero_out_one") else None
         if plan.protection.unit == "interaction":
             self.silent = None
-        self.witness = Witness(plan, range(10**9), digests=True, silent=self.silent, far=watched)
-        self.wire = Transcript(torch.tensor(sorted(watched)), frozenset({"wire"}))
+        kept = torch.tensor(sorted(watched))
+        self.witness = Witness(
+            plan,
+            range(config.rounds),
+            digests=True,
+            silent=self.silent,
+            lengths=lambda clients: _lengths(plan, clients, kept),
+            kept=frozenset(watched),
+        )
+        self.wire = Transcript(kept, frozenset({"wire"}))
         limit = None if config.memory_limit_gib is None else int(config.memory_limit_gib * 2**30)
         self.simulation = Simulation(
             self.witness.clients(self.experiment.clients),
@@ -297,6 +309,7 @@ def _equal_parts(one: Exchange, two: Exchange, user: int, t: int) -> Iterator[Ne
     singles = [{who: digest for who, digest in e.singles.items() if who != user} for e in (one, two)]
     pairs = {
         "what the server sends": (one.message, two.message),
+        "what clients receive": (one.received, two.received),
         "who takes part": (one.members.tolist(), two.members.tolist()),
         "whether the round is opened": (one.answered, two.answered),
         "the announced clip norm": (one.clip_norm, two.clip_norm),
@@ -328,15 +341,22 @@ def _release_differences(a: _World, b: _World, one: Exchange, two: Exchange, t: 
     most = (one.clip_norm or clip.norm) * math.sqrt(share_of(one.schema))
     reach = most if b.silent is not None else 2 * most
     if user in left and user in right:
-        moved = _moved(left[user], right[user], one.schema, clip.order, _slack(plan, left[user], right[user], one))
+        slack = _slack(plan, left[user], right[user], one)
+        moved = _moved(left[user], right[user], one.schema, clip.order, slack)
         yield NeighbourDifference(user, t, "the user's own upload", one.step, moved.value, reach + moved.slack)
+        if user in one.own and user in two.own:
+            first, second = _beside(left[user], one, user), _beside(right[user], two, user)
+            away = max((float((first[n] - second[n]).abs().max()) / slack[n] for n in first), default=0.0)
+            what = "what is added to the user's clipped upload, in steps of rounding,"
+            yield NeighbourDifference(user, t, what, one.step, away, _STEPS)
     if one.released and two.released:
         slack = _slack(plan, one.released, two.released, one, a.experiment.n_users)
         moved = _moved(one.released, two.released, one.schema, clip.order, slack)
         yield NeighbourDifference(user, t, "a released sum", one.step, moved.value, reach + moved.slack)
         first, second = one.noise(), two.noise()
-        away = max((float((first[n] - second[n]).abs().max() / slack[n]) for n in first), default=0.0)
-        yield NeighbourDifference(user, t, "the noise of a sum, in steps of rounding", one.step, away, 8.0)
+        yield from _unclipped(plan, one, a.experiment.n_users, user, t)
+        away = max((float((first[n] - second[n]).abs().max()) / slack[n] for n in first), default=0.0)
+        yield NeighbourDifference(user, t, "the noise of a sum, in steps of rounding", one.step, away, _STEPS)
     if clip.per_block is not None and one.released and two.released:
         real = [name for name, block in one.schema.items() if block.kind == "real"]
         bounds = dict(zip(real, clip.bounds(real), strict=True))
@@ -345,6 +365,34 @@ def _release_differences(a: _World, b: _World, one: Exchange, two: Exchange, t: 
             moved = _moved(one.released, two.released, alone, clip.order, slack)
             bound = bounds[name] * math.sqrt(share_of(one.schema)) * (1 if b.silent is not None else 2)
             yield NeighbourDifference(user, t, "a block of a released sum", name, moved.value, bound + moved.slack)
+
+
+def _unclipped(plan: PrivacyPlan, exchange: Exchange, population: int, user: int, t: int) -> Iterator[NeighbourDifference]:
+    """What is in a sum beside the clipped uploads, over the noise that is claimed: an upload that no clip has seen."""
+    deviation = deviation_of_a_sum(plan, exchange, population)
+    if deviation <= 0 or plan.upload_bits is not None:
+        return
+    for name, values in exchange.noise().items():
+        value = float(values.norm()) / math.sqrt(len(values)) / deviation
+        where = f"{exchange.step}, {name}, in claimed deviations"
+        yield NeighbourDifference(user, t, "what a sum holds beside clipped uploads", where, value, 1.03 + 7 / math.sqrt(len(values)))
+
+
+def _beside(sent: Mapping[str, Tensor], exchange: Exchange, user: int) -> dict[str, Tensor]:
+    """An upload as it was sent less the clipped one, in weighted coordinates."""
+    return {
+        name: (sent[name].double() - clipped.double()) * exchange.schema[name].weight
+        for name, clipped in exchange.own[user].items()
+    }
+
+
+def _lengths(plan: PrivacyPlan, clients: Tensor, kept: Tensor) -> Tensor:
+    """Clip norms that uploads are made long; half of them short where the clip follows how many are."""
+    protection = plan.protection
+    if not (isinstance(protection, CentralGaussian) and protection.adaptive is not None):
+        return torch.full((len(clients),), _FAR, dtype=torch.float64)
+    far = (clients % 2 == 0) | torch.isin(clients, kept)
+    return torch.where(far, _FAR, 0.5).double()
 
 
 def _interaction_differences(
@@ -381,10 +429,23 @@ def _after(a: _World, b: _World, t: int) -> Iterator[NeighbourDifference]:
     protection = plan.protection
     if isinstance(protection, CentralGaussian) and protection.adaptive is not None:
         rate = protection.adaptive.rate / max(plan.sampling.expected(a.experiment.n_users), 1.0)
+        for one in a.witness.exchanges:
+            if _without_noise(plan, protection.adaptive, one, a.experiment.n_users):
+                what = "the count behind the clip norm, which has no noise of its own,"
+                yield NeighbourDifference(user, t, what, one.step, math.inf, 0.0)
         for one, two in zip(a.witness.exchanges, b.witness.exchanges, strict=False):
             for step in one.followed.keys() & two.followed.keys():
                 value = abs(math.log(one.followed[step] / two.followed[step])) / rate
                 yield NeighbourDifference(user, t, "the count behind the clip norm", step, value, 1.0 + 1e-6)
+
+
+def _without_noise(plan: PrivacyPlan, adaptive: AdaptiveClip, exchange: Exchange, population: int) -> bool:
+    """Whether the clip norm followed the exact count of short uploads."""
+    if exchange.within is None or exchange.clip_norm is None or exchange.step not in exchange.followed:
+        return False
+    share = adaptive.quantile - math.log(exchange.followed[exchange.step] / exchange.clip_norm) / adaptive.rate
+    count = (share - 0.5) * max(plan.sampling.expected(population), 1.0)
+    return abs(count - (exchange.within - len(exchange.members) / 2)) < _NO_NOISE * adaptive.count_noise
 
 
 @dataclass(frozen=True, slots=True)

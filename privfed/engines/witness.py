@@ -7,7 +7,7 @@ release less the clipped uploads is the noise that was really added. Everywhere 
 
 import hashlib
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -31,7 +31,7 @@ from privfed.privacy import PrivacyPlan
 from privfed.updates import TILE, ClientUpdates, Schema, share_of
 
 _DIGEST_BYTES = 8
-_FAR, _SHORTEST = 1e3, 1e-12
+_SHORTEST = 1e-12
 
 
 @dataclass(slots=True, eq=False)
@@ -44,13 +44,15 @@ class Exchange:
         index: running number within the round.
         schema: declared blocks.
         message: digest of everything that was sent; empty unless wanted.
+        received: digests of what the clients of each chunk were sent; empty unless wanted.
         asked: numbers of the clients that trained, chunk by chunk.
         clip_norm: announced with the query, where the plan adapts it.
         denominator: of a released sum; None where single uploads were released.
         opened: rows of each block that were opened, where only some are.
         within: clients whose upload was within the clip norm, by the witness's count; None where it did not look.
         clipped: sum of clipped uploads, float64; empty where the witness did not look.
-        released: copy of the released sum; empty where the witness did not look.
+        released: the released sum, or the sum of single uploads; empty where the witness did not look.
+        own: clipped uploads of clients that are kept one by one.
         followed: clip norms after the query, where the plan adapts them.
         uploads: digest of every client's unclipped upload; empty unless wanted.
         pseudonyms: whose single uploads were released.
@@ -62,6 +64,7 @@ class Exchange:
     index: int
     schema: Schema
     message: bytes
+    received: list[bytes] = field(default_factory=list)
     asked: list[Tensor] = field(default_factory=list)
     clip_norm: float | None = None
     denominator: float | None = None
@@ -69,6 +72,7 @@ class Exchange:
     within: int | None = None
     clipped: dict[str, Tensor] = field(default_factory=dict)
     released: dict[str, Tensor] = field(default_factory=dict)
+    own: dict[int, dict[str, Tensor]] = field(default_factory=dict)
     followed: Mapping[str, float] = field(default_factory=dict)
     uploads: dict[int, bytes] = field(default_factory=dict)
     pseudonyms: list[int] | None = None
@@ -105,7 +109,9 @@ class Witness:
         watched: rounds whose uploads are clipped and added up once more.
         digests: whether every message and every upload is digested, too.
         silent: a client whose upload counts as zero; None where there is none.
-        far: clients whose uploads are made so long that the clip has to bring them in; no others are touched.
+        lengths: clients -> clip norms that their uploads are made long, so that the clip has to bring them in; None leaves
+            them as they are.
+        kept: clients whose clipped uploads are kept one by one.
         forced: gives the server other releases than it got; None where it gets its own.
         exchanges: in order.
     """
@@ -114,7 +120,8 @@ class Witness:
     watched: Collection[int] = ()
     digests: bool = False
     silent: int | None = None
-    far: Collection[int] = ()
+    lengths: Callable[[Tensor], Tensor] | None = None
+    kept: Collection[int] = ()
     forced: Forced | None = None
     exchanges: list[Exchange] = field(default_factory=list)
 
@@ -138,7 +145,7 @@ class Witness:
         self.exchanges.append(exchange)
         return exchange
 
-    def trained(self, call: Call, updates: ClientUpdates) -> None:
+    def trained(self, call: Call, message: Message, updates: ClientUpdates) -> None:
         """Clients have trained, and nothing has been clipped."""
         self._stretch(call, updates)
         if not self.exchanges:
@@ -146,6 +153,8 @@ class Witness:
         exchange = self.exchanges[-1]
         exchange.asked.append(call.clients.cpu())
         exchange.clip_norm = call.clip_norm
+        if self.digests:
+            exchange.received.append(message_digest(message))
         clip = self.plan.protection.clip
         looks = call.round in self.watched and clip is not None
         if not (looks or self.digests):
@@ -155,22 +164,24 @@ class Witness:
             if self.digests:
                 exchange.uploads |= zip(call.clients[tile].tolist(), row_digests(uploads), strict=True)
             if looks:
-                self._add(exchange, uploads)
+                self._add(exchange, call.clients[tile].tolist(), uploads)
 
     def _stretch(self, call: Call, updates: ClientUpdates) -> None:
-        """Put some uploads far outside the clip, and one at zero."""
+        """Put uploads far outside the clip, and one at zero."""
         clip = self.plan.protection.clip
-        mine = torch.isin(call.clients, torch.tensor([*self.far], dtype=torch.int64))
-        if clip is not None and mine.any():
+        if clip is not None and self.lengths is not None:
             norms = updates.norms(clip.order)
-            stretched = _FAR * (call.clip_norm or clip.norm) / norms.clamp(min=_SHORTEST)
-            updates.scale_(torch.where(mine & (norms > _SHORTEST), stretched, 1.0))
+            stretched = self.lengths(call.clients) * (call.clip_norm or clip.norm) / norms.clamp(min=_SHORTEST)
+            updates.scale_(torch.where(norms > _SHORTEST, stretched, 1.0))
         if self.silent is not None:
             updates.scale_((call.clients != self.silent).double())
 
-    def _add(self, exchange: Exchange, uploads: Mapping[str, Tensor]) -> None:
+    def _add(self, exchange: Exchange, clients: Sequence[int], uploads: Mapping[str, Tensor]) -> None:
         clipped, within = clipped_uploads(uploads, self.plan, exchange.schema, exchange.clip_norm)
         exchange.within = (exchange.within or 0) + int(within.sum())
+        for place, client in enumerate(clients):
+            if client in self.kept:
+                exchange.own[client] = {name: values[place].clone() for name, values in clipped.items()}
         for name, values in clipped.items():
             total = values.sum(0, dtype=torch.float64)
             exchange.clipped[name] = exchange.clipped[name] + total if name in exchange.clipped else total
@@ -179,14 +190,19 @@ class Witness:
         """A sum was released."""
         exchange.denominator, exchange.opened = total.denominator, dict(total.opened)
         if exchange.cohort.round in self.watched:
-            real = [name for name, block in exchange.schema.items() if block.kind == "real"]
-            exchange.released = {name: total.sums[name].clone() for name in real}
-            for name in real:
-                exchange.clipped.setdefault(name, torch.zeros(exchange.schema[name].shape, dtype=torch.float64))
+            self._keep(exchange, {name: values.clone() for name, values in total.sums.items()})
+
+    def _keep(self, exchange: Exchange, sums: Mapping[str, Tensor]) -> None:
+        real = [name for name, block in exchange.schema.items() if block.kind == "real"]
+        exchange.released = {name: sums[name] for name in real}
+        for name in real:
+            exchange.clipped.setdefault(name, torch.zeros(exchange.schema[name].shape, dtype=torch.float64))
 
     def individual(self, exchange: Exchange, single: Individual) -> None:
         """Single uploads were released."""
         exchange.pseudonyms = single.pseudonyms.tolist()
+        if exchange.cohort.round in self.watched:
+            self._keep(exchange, {name: values.sum(0, dtype=torch.float64) for name, values in single.uploads.items()})
         if self.digests:
             exchange.singles = dict(zip(exchange.pseudonyms, row_digests(single.uploads), strict=True))
 
@@ -205,7 +221,7 @@ class _WatchedClients:
 
     def _perform(self, step: str, call: Call, message: Message) -> ClientUpdates:
         updates = perform(self._real, replace(call, step=step), message)
-        self._witness.trained(call, updates)
+        self._witness.trained(call, message, updates)
         return updates
 
 
