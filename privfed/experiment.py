@@ -48,11 +48,11 @@ from privfed.methods import ClientData, Facts, Method, MethodConfig, method
 from privfed.methods.method import ItemBlocks
 from privfed.privacy import Guarantee, Ledger, PlanError, PrivacyPlan, configure
 from privfed.privacy.events import Composition
-from privfed.privacy.ledger import Entry
-from privfed.privacy.statements import CATALOGUE_WARNING, derived_catalogue
 from privfed.privacy.interaction import NO_RECORDS
+from privfed.privacy.ledger import Entry
 from privfed.privacy.protections import NO_INTEGERS
 from privfed.privacy.server_guard import refuse_uncovered
+from privfed.privacy.statements import CATALOGUE_WARNING, derived_catalogue
 from privfed.updates import ClientUpdates, Schema, tile_size
 
 Part = Literal["valid", "test"]

@@ -148,19 +148,29 @@ def _of_single_uploads(experiment: Experiment, result: RunResult) -> Iterator[No
         before = {name: values[some] for name, values in raw.tensors.items() if name != PULL and name in schema}
         clipped, _ = clipped_uploads(before, plan, schema, None)
         for place, user in enumerate(raw.users[some].tolist()):
-            yield _of_one(plan, schema, deviation, noise.law == "laplace", raw.round, user, {
-                name: (wire.tensors[name][place].double(), values[place].double()) for name, values in clipped.items()
-            })
+            yield _of_one(
+                plan,
+                schema,
+                deviation,
+                raw.round,
+                user,
+                {
+                    name: (wire.tensors[name][place].double(), values[place].double())
+                    for name, values in clipped.items()
+                },
+                laplace=noise.law == "laplace",
+            )
 
 
 def _of_one(
     plan: PrivacyPlan,
     schema: Schema,
     deviation: float,
-    laplace: bool,
     round: int,
     user: int,
     pairs: Mapping[str, tuple[torch.Tensor, torch.Tensor]],
+    *,
+    laplace: bool,
 ) -> Noise:
     blocks, rounding = {}, {}
     for name, (sent, clipped) in pairs.items():
@@ -197,7 +207,9 @@ def _amount(noise: Noise, name: str, values: Float64[np.ndarray, " size"], level
     where, share = f"{noise.where}, block {name!r}", math.sqrt(float(np.mean(values**2)))
     rounding = noise.rounding[name]
     if too_little(values / _SLACK, noise.terms, laplace=noise.laplace)[()] < level:
-        missing = "no noise was added" if share <= max(rounding, 1e-3) else f"only {100 * share:.1f} % of the noise was added"
+        missing = (
+            "no noise was added" if share <= max(rounding, 1e-3) else f"only {100 * share:.1f} % of the noise was added"
+        )
         yield f"{where}: {missing} that the claim needs"
         return
     if noise.above and rounding < 0.01 and too_much(values * _SLACK, noise.terms, laplace=noise.laplace) < level:
@@ -217,9 +229,7 @@ def _amount(noise: Noise, name: str, values: Float64[np.ndarray, " size"], level
             yield f"{where}: {at_zero} of {len(values)} coordinates carry no noise"
 
 
-def too_little(
-    values: Float64[np.ndarray, "*some size"], terms: int, *, laplace: bool
-) -> Float64[np.ndarray, "*some"]:
+def too_little(values: Float64[np.ndarray, "*some size"], terms: int, *, laplace: bool) -> Float64[np.ndarray, "*some"]:
     """P-values of so little noise, over the last axis; values have deviation 1 under the claim."""
     size = values.shape[-1]
     if laplace and terms == 1:
@@ -278,7 +288,8 @@ def _check_noisy_steps(result: RunResult) -> Iterator[Check]:
     if not seen:
         return
     faults = [
-        f"round {round + 1}, the upload of user {user}: {int((values == 0).sum())} of {len(values)} numbers carry no noise"
+        f"round {round + 1}, the upload of user {user}: {int((values == 0).sum())} of {len(values)} numbers carry no "
+        f"noise"
         for round, user, values in seen
         if float((values == 0).float().mean()) > 0.01
     ]

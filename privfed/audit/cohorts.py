@@ -118,8 +118,8 @@ def _overlaps(cohorts: Cohorts, rounds: Sequence[int]) -> Iterator[str]:
         both = int((cohorts[first] & cohorts[second]).sum())
         if _two_sided(stats.hypergeom, both, users, int(sizes[first]), int(sizes[second])) * len(pairs) < P_VALUE:
             yield (
-                f"the cohorts of rounds {rounds[first] + 1} and {rounds[second] + 1} share {both} of {sizes[first]} and "
-                f"{sizes[second]} clients, which cohorts that are drawn independently do not"
+                f"the cohorts of rounds {rounds[first] + 1} and {rounds[second] + 1} share {both} of {sizes[first]} "
+                f"and {sizes[second]} clients, which cohorts that are drawn independently do not"
             )
             return
 
@@ -132,8 +132,8 @@ def _fixed(cohorts: Cohorts, size: int, rounds: Sequence[int]) -> Iterator[str]:
     high, low = stats.binom.sf(often.max() - 1, count, rate), stats.binom.cdf(often.min(), count, rate)
     if users * min(high, low) < P_VALUE:
         yield (
-            f"users took part between {often.min()} and {often.max()} times in {count} rounds, which fresh draws do not "
-            f"give"
+            f"users took part between {often.min()} and {often.max()} times in {count} rounds, which fresh draws "
+            f"do not give"
         )
 
 
@@ -155,7 +155,10 @@ def _epochs(cohorts: Cohorts, sampling: Epoch, rounds: Sequence[int]) -> Iterato
             sizes = int(cohorts[first].sum()), int(cohorts[second].sum())
             both = int((cohorts[first] & cohorts[second]).sum())
             if stats.hypergeom.sf(both - 1, users, *sizes) * len(rounds) < P_VALUE:
-                yield f"rounds {rounds[first] + 1} and {rounds[second] + 1} share {both} clients: the order is not drawn afresh"
+                yield (
+                    f"rounds {rounds[first] + 1} and {rounds[second] + 1} share {both} clients: the order is not drawn "
+                    f"afresh"
+                )
                 return
 
 
@@ -168,5 +171,3 @@ def _pairs(count: int) -> list[tuple[int, int]]:
 
 def _two_sided(law: "stats.rv_discrete", value: int, *parameters: float) -> float:
     return min(1.0, 2 * float(min(law.cdf(value, *parameters), law.sf(value - 1, *parameters))))
-
-

@@ -17,9 +17,10 @@ What the second world is follows from what the claim compares:
   user may differ by what the clipped gradient of one interaction moves; this is checked where there is one local step,
   because a second step reads what the first has written.
 
-All uploads are made a thousand clip norms long in every world, so that the clip is at work whatever a method trains, and
-an upload that escapes it stands out. Compared are what single uploads or sums look like after clip, noise and rounding. Differences are allowed the rounding
-of the numbers as released: of their floats, and of the grid that they all lie on.
+All uploads are made a thousand clip norms long in every world, so that the clip is at work whatever a method trains,
+and an upload that escapes it stands out. Compared are what single uploads or sums look like after clip, noise and
+rounding. Differences are allowed the rounding of the numbers as released: of their floats, and of the grid that they
+all lie on.
 """
 
 import math
@@ -87,7 +88,8 @@ class NeighbourDifference:
         at = f" ({self.where})" if self.where else ""
         if math.isinf(self.value):
             return f"{when}, {self.what}{at} depends on the data of user {self.user}"
-        return f"{when}, {self.what}{at} moves by {self.value:.4g} with user {self.user}, at most {self.bound:.4g} is paid for"
+        moves = f"moves by {self.value:.4g} with user {self.user}"
+        return f"{when}, {self.what}{at} {moves}, at most {self.bound:.4g} is paid for"
 
 
 def replay_on_neighbours(
@@ -225,7 +227,9 @@ class _World:
         """Remember what the other world is to be given: sums whole, of single uploads those that will differ."""
         exchange.followed = dict(self.simulation.server_guard.clip_norms)
         if isinstance(released, Total):
-            self.given.append(Total({n: v.clone() for n, v in released.sums.items()}, released.denominator, released.opened))
+            self.given.append(
+                Total({n: v.clone() for n, v in released.sums.items()}, released.denominator, released.opened)
+            )
         else:
             at = torch.isin(released.pseudonyms, self.wire.audited)
             self.given.append({n: v[at].clone() for n, v in released.uploads.items()})
@@ -332,7 +336,9 @@ def _release_differences(a: _World, b: _World, one: Exchange, two: Exchange, t: 
     left, right = a.singles(one), b.singles(two)
     for other in sorted(left.keys() & right.keys() - {user}):
         if any(not torch.equal(left[other][name], right[other][name]) for name in one.schema):
-            yield NeighbourDifference(user, t, f"the upload of user {other} after clip and noise", one.step, math.inf, 0.0)
+            yield NeighbourDifference(
+                user, t, f"the upload of user {other} after clip and noise", one.step, math.inf, 0.0
+            )
     if plan.protection.unit == "interaction":
         yield from _interaction_differences(a, left, right, one, user, t)
         return
@@ -367,7 +373,9 @@ def _release_differences(a: _World, b: _World, one: Exchange, two: Exchange, t: 
             yield NeighbourDifference(user, t, "a block of a released sum", name, moved.value, bound + moved.slack)
 
 
-def _unclipped(plan: PrivacyPlan, exchange: Exchange, population: int, user: int, t: int) -> Iterator[NeighbourDifference]:
+def _unclipped(
+    plan: PrivacyPlan, exchange: Exchange, population: int, user: int, t: int
+) -> Iterator[NeighbourDifference]:
     """What is in a sum beside the clipped uploads, over the noise that is claimed: an upload that no clip has seen."""
     deviation = deviation_of_a_sum(plan, exchange, population)
     if deviation <= 0 or plan.upload_bits is not None:
@@ -375,7 +383,9 @@ def _unclipped(plan: PrivacyPlan, exchange: Exchange, population: int, user: int
     for name, values in exchange.noise().items():
         value = float(values.norm()) / math.sqrt(len(values)) / deviation
         where = f"{exchange.step}, {name}, in claimed deviations"
-        yield NeighbourDifference(user, t, "what a sum holds beside clipped uploads", where, value, 1.03 + 7 / math.sqrt(len(values)))
+        yield NeighbourDifference(
+            user, t, "what a sum holds beside clipped uploads", where, value, 1.03 + 7 / math.sqrt(len(values))
+        )
 
 
 def _beside(sent: Mapping[str, Tensor], exchange: Exchange, user: int) -> dict[str, Tensor]:
@@ -539,7 +549,9 @@ def _with_rows(parts: Split, user: int, choose: _Chooser, *, only_training: bool
 
     def places(rows: Histories) -> np.ndarray:
         own = np.arange(rows.indptr[user], rows.indptr[user + 1])
-        return np.concatenate([np.arange(rows.indptr[user]), choose(own, rows), np.arange(rows.indptr[user + 1], len(rows))])
+        return np.concatenate(
+            [np.arange(rows.indptr[user]), choose(own, rows), np.arange(rows.indptr[user + 1], len(rows))]
+        )
 
     def changed(rows: Histories, at: np.ndarray) -> Histories:
         count = len(at) - (len(rows) - int(rows.counts[user]))

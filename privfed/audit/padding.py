@@ -19,6 +19,7 @@ from privfed.methods import ClientData
 from privfed.privacy import FakeItems, RandomisedResponse, SharedSum
 
 P_VALUE = 1e-9
+_SAME_ROWS = ", and every audited user named the same rows each time, as many as the padding says"
 
 
 def check_padding(experiment: Experiment, result: RunResult) -> Iterable[Check]:
@@ -36,8 +37,8 @@ def check_padding(experiment: Experiment, result: RunResult) -> Iterable[Check]:
         passed=not faults,
         detail=faults[0]
         if faults
-        else f"in {len({one.round for one in sent})} rounds every row that was opened had {protection.min_cohort} clients "
-        f"or more" + (", and every audited user named the same rows each time, as many as the padding says" * padded),
+        else f"in {len({one.round for one in sent})} rounds every row that was opened had {protection.min_cohort} "
+        f"clients or more{_SAME_ROWS if padded else ''}",
     )
 
 
@@ -67,8 +68,8 @@ def _redrawn(sent: Iterable[SentRows], named: Mapping[int, frozenset[int]]) -> I
         for user, rows in _users_rows(one).items():
             if user in named and rows != named[user]:
                 yield (
-                    f"user {user} names other rows in round {one.round + 1} than at first: {len(rows & named[user])} of "
-                    f"{len(rows)} are the same, so padding is drawn anew and what stays over the rounds is the history"
+                    f"user {user} names other rows in round {one.round + 1} than at first: {len(rows & named[user])} "
+                    f"of {len(rows)} are the same, so padding is drawn anew and what stays over the rounds is the history"
                 )
                 return
 

@@ -26,8 +26,8 @@ def _public_histories(experiment: Experiment, result: RunResult) -> Iterator[str
     public, unit = experiment.facts.public, result.guarantee.unit
     if public is not None and len(public):
         yield (
-            f"the server is given {len(public):,} training items of {int((public.counts > 0).sum()):,} users as public, and "
-            f"epsilon = {result.guarantee.epsilon:.4g} is claimed for every {unit}"
+            f"the server is given {len(public):,} training items of {int((public.counts > 0).sum()):,} users as public, "
+            f"and epsilon = {result.guarantee.epsilon:.4g} is claimed for every {unit}"
         )
 
 
@@ -47,6 +47,6 @@ def _warning(experiment: Experiment) -> str:
         return ", and the catalogue has a list of its own"
     alone = int((np.bincount(parts.seen.items, minlength=parts.train.n_items) == 1).sum())
     return (
-        f"; the catalogue of {parts.train.n_items:,} items was derived from the interactions, as the guarantee assumes: "
-        f"{alone:,} of them are there because of a single user"
+        f"; the catalogue of {parts.train.n_items:,} items was derived from the interactions, as the guarantee "
+        f"assumes: {alone:,} of them are there because of a single user"
     )

@@ -7,6 +7,9 @@ went through the ledger. Numbers are worked out again from the plan, by formulas
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
+from scipy.optimize import brentq
+from scipy.stats import norm
+
 from privfed.audit.report import Check
 from privfed.engines.witness import Exchange
 from privfed.experiment import Experiment, RunResult
@@ -69,7 +72,8 @@ def _uncovered(released: Sequence[Exchange], entries: Sequence[Entry]) -> Iterat
         members = entry.members()
         asked = sorted(exchange.members.tolist())
         if members is not None and members.tolist() != asked:
-            yield f"{_named(exchange)}: {len(asked)} clients took part and the ledger has {len(members)} others or fewer"
+            recorded = f"the ledger has {len(members)} others or fewer"
+            yield f"{_named(exchange)}: {len(asked)} clients took part and {recorded}"
         yield from _mechanism(exchange, entry)
 
 
@@ -81,7 +85,8 @@ def _mechanism(exchange: Exchange, entry: Entry) -> Iterator[str]:
     if isinstance(entry.mechanism, Exact) and entry.mechanism.blocks != integers:
         yield f"{_named(exchange)}: the ledger names other exact blocks than those that were sent"
     if not math.isclose(entry.share, share_of(exchange.schema), rel_tol=_RELATIVE):
-        yield f"{_named(exchange)}: the ledger records a share of {entry.share:g} of the clip norm, {share_of(exchange.schema):g} was used"
+        used = share_of(exchange.schema)
+        yield f"{_named(exchange)}: the ledger records a share of {entry.share:g} of the clip norm, {used:g} was used"
     coordinates = sum(block.size for block in exchange.schema.values() if block.kind == "real")
     if isinstance(entry.mechanism, Shares) and entry.mechanism.coordinates != (coordinates or 1):
         yield f"{_named(exchange)}: the ledger records {entry.mechanism.coordinates} numbers, {coordinates} were sent"
@@ -90,7 +95,9 @@ def _mechanism(exchange: Exchange, entry: Entry) -> Iterator[str]:
 def _rules(plan: PrivacyPlan, exchange: Exchange, population: int) -> Iterator[str]:
     """A release that the plan does not allow as it was."""
     protection, members = plan.protection, exchange.members
-    if len(members.unique()) != len(members) or (len(members) and not 0 <= int(members.min()) <= int(members.max()) < population):
+    if len(members.unique()) != len(members) or (
+        len(members) and not 0 <= int(members.min()) <= int(members.max()) < population
+    ):
         yield f"{_named(exchange)}: a client was asked twice, or one that does not exist"
     fewest = min_members(plan)
     if len(members) < fewest:
@@ -125,13 +132,18 @@ def _claimed(plan: PrivacyPlan, result: RunResult, released: Sequence[Exchange])
         recorded, planned = _multiplier(entry), planned_multiplier(plan, entry.share)
         if recorded is not None and planned is not None and recorded > planned * (1 + _RELATIVE):
             yield (
-                f"round {entry.round + 1}: the ledger records noise of {recorded:.6g} sensitivities, and clip and noise "
-                f"of the plan give {planned:.6g}"
+                f"round {entry.round + 1}: the ledger records noise of {recorded:.6g} sensitivities, and clip and "
+                f"noise of the plan give {planned:.6g}"
             )
             break
     epsilon = result.guarantee.epsilon
     rounds = len({exchange.cohort.round for exchange in released})
-    if math.isfinite(epsilon) and released and plan.sampling.kind == "all" and result.guarantee.rounds_counted != rounds:
+    if (
+        math.isfinite(epsilon)
+        and released
+        and plan.sampling.kind == "all"
+        and result.guarantee.rounds_counted != rounds
+    ):
         yield f"{rounds} rounds released something and the guarantee counts {result.guarantee.rounds_counted}"
     lowest = _at_least(plan, released)
     if epsilon < lowest * (1 - 1e-3):
@@ -180,9 +192,6 @@ def _at_least(plan: PrivacyPlan, released: Sequence[Exchange]) -> float:
 
 
 def _gaussian_epsilon(mu: float, delta: float) -> float:
-    from scipy.optimize import brentq
-    from scipy.stats import norm
-
     def excess(epsilon: float) -> float:
         second = norm.logcdf(-epsilon / mu - mu / 2) + epsilon
         return float(norm.cdf(-epsilon / mu + mu / 2) - math.exp(second) - delta)

@@ -38,8 +38,8 @@ class DatasetCard(BaseModel):
         density: `interactions / (users * items)`.
         synthetic: True when the data was generated: no number from it may pass for a measurement on people.
         has_timestamps: Whether each row carries a time.
-        catalogue_derived: Whether the catalogue was read off the interactions, for want of an item list of its own: then an
-            item that one person alone has changes what everybody is told.
+        catalogue_derived: Whether the catalogue was read off the interactions, for want of an item list of its own:
+            then an item that one person alone has changes what everybody is told.
         sha256: Digest of what was loaded (ids, codes, times, ratings, labels), equal for any layout of the
             same data.
         terms: Terms of use of the source, or None where unknown.

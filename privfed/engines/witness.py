@@ -109,8 +109,8 @@ class Witness:
         watched: rounds whose uploads are clipped and added up once more.
         digests: whether every message and every upload is digested, too.
         silent: a client whose upload counts as zero; None where there is none.
-        lengths: clients -> clip norms that their uploads are made long, so that the clip has to bring them in; None leaves
-            them as they are.
+        lengths: clients -> clip norms that their uploads are made long, so that the clip has to bring them in; None
+            leaves them as they are.
         kept: clients whose clipped uploads are kept one by one.
         forced: gives the server other releases than it got; None where it gets its own.
         exchanges: in order.
@@ -296,10 +296,7 @@ def clipped_uploads(
     if clip is None or not real:
         return real, torch.ones(len(next(iter(uploads.values()))) if uploads else 0)
     powers = torch.stack(
-        [
-            (v.flatten(1).double() * schema[name].weight).abs().pow(clip.order).sum(1)
-            for name, v in real.items()
-        ],
+        [(v.flatten(1).double() * schema[name].weight).abs().pow(clip.order).sum(1) for name, v in real.items()],
         1,
     )
     reach = math.sqrt(share_of(schema))
@@ -338,4 +335,3 @@ def _digest(pieces: list[bytes]) -> bytes:
     for piece in pieces:
         digest.update(piece)
     return digest.digest()
-

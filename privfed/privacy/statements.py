@@ -24,8 +24,9 @@ _SEEDED_SHARES = (
 )
 
 CATALOGUE_WARNING = (
-    "The list of items is not covered by epsilon: without an item file it was read off the interactions, so an item that "
-    "one person alone has is in it, and in the order of all others, because of that person. Give an item list of its own."
+    "The list of items is not covered by epsilon: without an item file it was read off the interactions, so an item "
+    "that one person alone has is in it, and in the order of all others, because of that person. Give an item list of "
+    "its own."
 )
 
 

@@ -44,7 +44,10 @@ def test_a_cohort_that_repeats_does_not(sampling: str) -> None:
 
 
 def test_coins_of_another_rate_do_not() -> None:
-    assert any("0.3 are claimed" in fault for fault in faults(POISSON, drawn("sampling.kind=poisson,sampling.rate=0.45", 20, 0)))
+    assert any(
+        "0.3 are claimed" in fault
+        for fault in faults(POISSON, drawn("sampling.kind=poisson,sampling.rate=0.45", 20, 0))
+    )
 
 
 def test_cohorts_of_one_size_are_no_coins() -> None:
@@ -76,4 +79,3 @@ def test_everybody_means_everybody() -> None:
     cohorts = np.ones((3, USERS), dtype=bool)
     cohorts[2, 5] = False
     assert faults("sampling.kind=all", cohorts) == ["round 3: everybody is to take part, and 1 of 100 users did not"]
-

@@ -5,13 +5,14 @@ from functools import cache
 from pathlib import Path
 from unittest.mock import patch
 
+from registry import Fault
+
 from privfed.audit import grid
 from privfed.audit.grid import AuditConfig, run_audit
 from privfed.audit.report import AuditReport
 from privfed.data import Interactions, load
 from privfed.experiment import AuditTapConfig
 from privfed.privacy import PrivacyPlan
-from registry import Fault
 
 
 @cache

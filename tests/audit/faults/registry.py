@@ -253,8 +253,10 @@ def _(stack: ExitStack) -> None:
         stack,
         ClientGuard,
         "_add_noise_",
-        lambda former: lambda self, uploads, updates, call, positions, noise: former(
-            self, uploads, updates, call, positions, replace(noise, scale=noise.scale / 2)
+        lambda former: (
+            lambda self, uploads, updates, call, positions, noise: former(
+                self, uploads, updates, call, positions, replace(noise, scale=noise.scale / 2)
+            )
         ),
     )
 
@@ -265,8 +267,10 @@ def _(stack: ExitStack) -> None:
         stack,
         ClientGuard,
         "_add_noise_",
-        lambda former: lambda self, uploads, updates, call, positions, noise: former(
-            self, uploads, updates, call, positions, replace(noise, coordinates="touched")
+        lambda former: (
+            lambda self, uploads, updates, call, positions, noise: former(
+                self, uploads, updates, call, positions, replace(noise, coordinates="touched")
+            )
         ),
     )
 
@@ -460,8 +464,8 @@ def _members(stack: ExitStack, change: Callable[..., Any]) -> None:
         stack,
         privfed.engines.simulation,
         "members",
-        lambda former: lambda sampling, streams, population, round: change(
-            former, sampling, streams, population, round
+        lambda former: (
+            lambda sampling, streams, population, round: change(former, sampling, streams, population, round)
         ),
     )
 
@@ -616,15 +620,17 @@ def _(stack: ExitStack) -> None:
         stack,
         SchemaSummary,
         "of",
-        lambda former: lambda cls, schema: former(
-            cls, {name: block for name, block in schema.items() if block.kind == "real"}
+        lambda former: (
+            lambda cls, schema: former(cls, {name: block for name, block in schema.items() if block.kind == "real"})
         ),
     )
     for module in (privfed.experiment, __import__("privfed.privacy.server_guard", fromlist=["x"])):
         put(stack, module, "refuse_uncovered", lambda _: nothing)
 
 
-@fault("rows opened that too few clients sent", "engine", "fedmf", f"{FAKES},min_cohort=40", "were opened that fewer than")
+@fault(
+    "rows opened that too few clients sent", "engine", "fedmf", f"{FAKES},min_cohort=40", "were opened that fewer than"
+)
 def _(stack: ExitStack) -> None:
     put(stack, SharedAsk, "_opened", lambda former: lambda self, held, fewest: former(self, held, 1))
 

@@ -5,7 +5,19 @@ from unittest.mock import patch
 
 import pytest
 from auditing import audit, interactions
-from registry import ADAPTIVE, CENTRAL, DISTRIBUTED, FAKES, FAULTS, LAPLACE, LOCAL, PER_INTERACTION, RESPONSE, SAMPLED, Fault
+from registry import (
+    ADAPTIVE,
+    CENTRAL,
+    DISTRIBUTED,
+    FAKES,
+    FAULTS,
+    LAPLACE,
+    LOCAL,
+    PER_INTERACTION,
+    RESPONSE,
+    SAMPLED,
+    Fault,
+)
 from typer.testing import CliRunner
 
 from privfed.audit import grid
