@@ -69,7 +69,8 @@ def _redrawn(sent: Iterable[SentRows], named: Mapping[int, frozenset[int]]) -> I
             if user in named and rows != named[user]:
                 yield (
                     f"user {user} names other rows in round {one.round + 1} than at first: {len(rows & named[user])} "
-                    f"of {len(rows)} are the same, so padding is drawn anew and what stays over the rounds is the history"
+                    f"of {len(rows)} are the same, so padding is drawn anew and what stays over the rounds is the "
+                    f"history"
                 )
                 return
 

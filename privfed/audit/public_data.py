@@ -26,8 +26,8 @@ def _public_histories(experiment: Experiment, result: RunResult) -> Iterator[str
     public, unit = experiment.facts.public, result.guarantee.unit
     if public is not None and len(public):
         yield (
-            f"the server is given {len(public):,} training items of {int((public.counts > 0).sum()):,} users as public, "
-            f"and epsilon = {result.guarantee.epsilon:.4g} is claimed for every {unit}"
+            f"the server is given {len(public):,} training items of {int((public.counts > 0).sum()):,} users as "
+            f"public, and epsilon = {result.guarantee.epsilon:.4g} is claimed for every {unit}"
         )
 
 
