@@ -24,6 +24,7 @@ from privfed.privacy import (
 )
 from privfed.privacy.ledger import Entry
 from privfed.privacy.mechanisms import Exact, Gaussian, Laplace, SampledGaussian, Shares
+from privfed.privacy.sampling import Poisson
 from privfed.updates import Schema, share_of
 
 _RELATIVE = 1e-6
@@ -145,12 +146,30 @@ def _claimed(plan: PrivacyPlan, result: RunResult, released: Sequence[Exchange])
         and result.guarantee.rounds_counted != rounds
     ):
         yield f"{rounds} rounds released something and the guarantee counts {result.guarantee.rounds_counted}"
+    yield from _composed(plan, result, released)
     lowest = _at_least(plan, released)
     if epsilon < lowest * (1 - 1e-3):
         yield f"epsilon = {epsilon:.4g} is claimed, and what was released costs at least {lowest:.4g}"
     integers = {name for e in released for name, block in e.schema.items() if block.kind == "integer"}
     if math.isfinite(epsilon) and integers:
         yield f"epsilon = {epsilon:.4g} is claimed, and the blocks {', '.join(sorted(integers))} left exactly"
+
+
+def _composed(plan: PrivacyPlan, result: RunResult, released: Sequence[Exchange]) -> Iterator[str]:
+    """A composition that has fewer releases than there were, or amplifies them by another rate than the plan's."""
+    releases = result.composition.releases
+    if not math.isfinite(result.guarantee.epsilon) or not releases:
+        return
+    rates = {release.rate for release in releases} - {None}
+    own = plan.sampling.rate if isinstance(plan.sampling, Poisson) and plan.protection.trust == "central" else None
+    if rates - {own}:
+        yield f"epsilon is amplified by sampling at rate {min(r for r in rates if r is not None):g}, the plan has {own}"
+    queries = [exchange for exchange in released if _has_real(exchange.schema)]
+    amplified = {exchange.cohort.draw for exchange in queries}
+    wanted = len(amplified) if rates else len(queries)
+    counted = sum(release.count for release in releases)
+    if counted < wanted and (rates or plan.sampling.kind == "all"):
+        yield f"epsilon is composed of {counted} releases, and {wanted} left"
 
 
 def _multiplier(entry: Entry) -> float | None:

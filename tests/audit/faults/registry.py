@@ -434,7 +434,7 @@ def _(stack: ExitStack) -> None:
     put(stack, privfed.privacy.ledger, "mechanism_for", made)
 
 
-@fault("the composition counts half the rounds", "ledger", "fedmf", CENTRAL, "costs at least")
+@fault("the composition counts half the rounds", "ledger", "fedmf", SAMPLED, "is composed of 3 releases")
 def _(stack: ExitStack) -> None:
     def made(former: Any) -> Any:
         def composition(self: Ledger) -> Any:
