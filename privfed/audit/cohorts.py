@@ -151,7 +151,7 @@ def _epochs(cohorts: Cohorts, sampling: Epoch, rounds: Sequence[int]) -> Iterato
     turns = np.array([t % per_epoch for t in rounds])
     for turn in np.unique(turns) if per_epoch > 1 else ():
         rows = np.flatnonzero(turns == turn)
-        for first, second in pairwise(rows):
+        for first, second in pairwise(rows.tolist()):
             sizes = int(cohorts[first].sum()), int(cohorts[second].sum())
             both = int((cohorts[first] & cohorts[second]).sum())
             if stats.hypergeom.sf(both - 1, users, *sizes) * len(rounds) < P_VALUE:

@@ -26,25 +26,28 @@ all lie on.
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Int64
 from torch import Tensor
 
 from privfed.audit.added_noise import deviation_of_a_sum
 from privfed.audit.report import Check
+from privfed.audit.transcript_ledger import min_members
 from privfed.data import Histories, Split
-from privfed.engines.simulation import Simulation
+from privfed.engines.simulation import Simulation, members
 from privfed.engines.transcript import Transcript
 from privfed.engines.witness import Exchange, Witness, message_digest
 from privfed.experiment import Experiment, ExperimentConfig, RunResult
 from privfed.federation import Individual, Message, Total
-from privfed.privacy import AdaptiveClip, CentralGaussian, DistributedGaussian, Ledger, PrivacyPlan
+from privfed.privacy import AdaptiveClip, CentralGaussian, DistributedGaussian, Ledger, PlanError, PrivacyPlan
 from privfed.privacy.secure import noise_code
 from privfed.updates import Schema, share_of
 
-SAMPLE, ROUNDS = 2, 2
-"""Users and rounds that an audit replays."""
+SAMPLE, ROUNDS, PEOPLE = 2, 2, 96
+"""Users whom an audit takes out, rounds that it replays, and users who take part where the plan lets so few."""
 
 _Chooser = Callable[[np.ndarray, Histories], np.ndarray]
 
@@ -155,21 +158,53 @@ def check_neighbours(experiment: Experiment, result: RunResult) -> Iterable[Chec
     config, parts = experiment.config, experiment.trained
     if config.privacy.protection.unbounded_reason is not None or not math.isfinite(result.guarantee.epsilon):
         return
-    asked = result.witness.exchanges[:1] if result.witness is not None else []
-    members = [user for exchange in asked for user in exchange.members.tolist()]
-    users, rounds = sampled_users(parts, SAMPLE, config.seed, members), min(ROUNDS, config.rounds)
+    people = _population(config.privacy, parts, config.seed)
+    parts = parts if len(people) == parts.train.n_users else _only(parts, people)
+    asked = members(config.privacy.sampling, experiment.streams, len(people), 0).tolist()
+    users, rounds = sampled_users(parts, SAMPLE, config.seed, asked), min(ROUNDS, config.rounds)
     if not users:
         return
     found = replay_on_neighbours(config, parts, users, rounds)
-    failed = [difference for difference in found if not difference.holds]
+    failed = [replace(one, user=int(people[one.user])) for one in found if not one.holds]
     yield Check(
         name="replay on neighbours",
         passed=not failed,
         detail=failed[0].sentence + _more(failed)
         if failed
-        else f"{len(found)} comparisons of {rounds} rounds with and without each of {len(users)} users: what must not "
-        f"depend on them was equal to the bit, and no release moved by more than the noise was sized for; what happens "
-        f"in later rounds or to other users is not denied by this",
+        else f"{len(found)} comparisons of {rounds} rounds of {len(people)} users with and without each of {len(users)}: "
+        f"what must not depend on them was equal to the bit, and no release moved by more than the noise was sized for; "
+        f"what happens in later rounds or to other users is not denied by this",
+    )
+
+
+def _population(plan: PrivacyPlan, parts: Split, seed: int) -> Int64[np.ndarray, " people"]:
+    """Users of a replay: everybody, or fewer where rounds of these can be opened; the busiest is among them."""
+    everybody = np.arange(parts.train.n_users)
+    try:
+        plan.check(PEOPLE)
+    except PlanError:
+        return everybody
+    if len(everybody) <= PEOPLE or min_members(plan) > 0.7 * plan.sampling.expected(PEOPLE):
+        return everybody
+    drawn = np.random.default_rng([17, seed]).permutation(everybody)[: PEOPLE - 1]
+    return np.union1d(drawn, [int(parts.train.counts.argmax())])
+
+
+def _only(parts: Split, people: Int64[np.ndarray, " people"]) -> Split:
+    """The data of some users, numbered from 0."""
+    names = ("train", "valid", "test")
+    ratings, attributes = parts.ratings, parts.attributes
+    if ratings is not None:
+        own = {name: np.isin(getattr(parts, name).owners, people) for name in names}
+        ratings = replace(ratings, **{name: getattr(ratings, name)[rows] for name, rows in own.items()})
+    return replace(
+        parts,
+        train=parts.train.subset(people),
+        valid=parts.valid.subset(people),
+        test=parts.test.subset(people),
+        auxiliary={name: rows.subset(people) for name, rows in parts.auxiliary.items()},
+        ratings=ratings,
+        attributes=None if attributes is None else attributes.iloc[people].reset_index(drop=True),
     )
 
 
@@ -270,7 +305,7 @@ def _set_up_differences(a: _World, b: _World) -> Iterator[NeighbourDifference]:
     """What server and clients were built from, before anybody was asked."""
     one, two = a.experiment, b.experiment
     user = b.user if b.user is not None else -1
-    pairs = {
+    pairs: dict[str, list[object]] = {
         "the number of users or items that the server is told": [
             (e.facts.n_users, e.facts.n_items, e.facts.sums) for e in (one, two)
         ],
@@ -290,7 +325,7 @@ def _set_up_differences(a: _World, b: _World) -> Iterator[NeighbourDifference]:
     }
     yield NeighbourDifference(user, -1, "everything public", "", 0.0, 0.0)
     yield from (
-        NeighbourDifference(user, -1, what, "", math.inf, 0.0) for what, (left, right) in pairs.items() if left != right
+        NeighbourDifference(user, -1, what, "", math.inf, 0.0) for what, both in pairs.items() if both[0] != both[1]
     )
 
 
@@ -566,5 +601,5 @@ def _with_rows(parts: Split, user: int, choose: _Chooser, *, only_training: bool
     auxiliary = parts.auxiliary
     if not only_training:
         auxiliary = {name: changed(rows, places(rows)) for name, rows in parts.auxiliary.items()}
-    new = {name: changed(getattr(parts, name), rows) for name, rows in at.items()}
+    new: dict[str, Any] = {name: changed(getattr(parts, name), rows) for name, rows in at.items()}
     return replace(parts, **new, ratings=ratings, auxiliary=auxiliary)

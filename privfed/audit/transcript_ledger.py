@@ -96,7 +96,7 @@ def _mechanism(exchange: Exchange, entry: Entry) -> Iterator[str]:
 def _rules(plan: PrivacyPlan, exchange: Exchange, population: int) -> Iterator[str]:
     """A release that the plan does not allow as it was."""
     protection, members = plan.protection, exchange.members
-    if len(members.unique()) != len(members) or (
+    if len(set(members.tolist())) != len(members) or (
         len(members) and not 0 <= int(members.min()) <= int(members.max()) < population
     ):
         yield f"{_named(exchange)}: a client was asked twice, or one that does not exist"
