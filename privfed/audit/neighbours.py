@@ -171,9 +171,9 @@ def check_neighbours(experiment: Experiment, result: RunResult) -> Iterable[Chec
         passed=not failed,
         detail=failed[0].sentence + _more(failed)
         if failed
-        else f"{len(found)} comparisons of {rounds} rounds of {len(people)} users with and without each of {len(users)}: "
-        f"what must not depend on them was equal to the bit, and no release moved by more than the noise was sized for; "
-        f"what happens in later rounds or to other users is not denied by this",
+        else f"{len(found)} comparisons of {rounds} rounds of {len(people)} users with and without each of "
+        f"{len(users)}: what must not depend on them was equal to the bit, and no release moved by more than the noise "
+        f"was sized for; what happens in later rounds or to other users is not denied by this",
     )
 
 
