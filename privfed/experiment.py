@@ -29,6 +29,7 @@ from privfed.engines.hosted_clients import HostedClients
 from privfed.engines.processes import ALONE, Processes
 from privfed.engines.simulation import Costs, Simulation, Wire, refuse_shared
 from privfed.engines.transcript import Tap, Transcript
+from privfed.engines.witness import Witness
 from privfed.evaluation import UNCOUNTED, EvaluationResult, Evaluator, Protocol
 from privfed.federation import (
     MEMORY,
@@ -48,8 +49,10 @@ from privfed.methods.method import ItemBlocks
 from privfed.privacy import Guarantee, Ledger, PlanError, PrivacyPlan, configure
 from privfed.privacy.events import Composition
 from privfed.privacy.interaction import NO_RECORDS
+from privfed.privacy.ledger import Entry
 from privfed.privacy.protections import NO_INTEGERS
 from privfed.privacy.server_guard import refuse_uncovered
+from privfed.privacy.statements import CATALOGUE_WARNING, derived_catalogue
 from privfed.updates import ClientUpdates, Schema, tile_size
 
 Part = Literal["valid", "test"]
@@ -231,6 +234,8 @@ class RunResult:
         transcript: what was tapped.
         server, clients: the trained halves.
         cpu_seconds, wall_seconds: of training and evaluation.
+        entries: what the ledger holds.
+        witness: what crossed the border of the privacy layer; None where raw uploads are not tapped, as audits do.
         notices: what the ledger had to drop when the run was resumed, a sentence each.
     """
 
@@ -245,6 +250,8 @@ class RunResult:
     clients: Clients
     cpu_seconds: float
     wall_seconds: float
+    entries: Sequence[Entry]
+    witness: Witness | None
     notices: tuple[str, ...] = ()
 
     @property
@@ -285,6 +292,7 @@ class Experiment:
             keeps it in memory. It decides nothing of the result.
         coins: training items of audited users that a coin decided; None where none were put to one.
         trained: `parts` without what the coin dropped: what clients hold.
+        facts: all that the server was built from.
         server, clients: both halves.
         support: rows that every user announced under the plan's cover; None where there is no drawn cover.
         storage: where private state is kept.
@@ -303,6 +311,7 @@ class Experiment:
     streams: Streams = field(init=False)
     coins: Coins | None = field(init=False)
     trained: Split = field(init=False)
+    facts: Facts = field(init=False)
     server: Server = field(init=False)
     clients: Clients = field(init=False)
     support: Histories | None = field(init=False)
@@ -348,8 +357,8 @@ class Experiment:
         covered = under_cover(data, self.config.privacy, self.registered, settings)
         self.support = covered.support
         sums = self.config.privacy.noisy_sums(data.n_users)
-        facts = Facts(data.n_users, data.n_items, public, sums, self.parts.item_info)
-        self.server = self.registered.server(settings, facts, self.streams)
+        self.facts = Facts(data.n_users, data.n_items, public, sums, self.parts.item_info)
+        self.server = self.registered.server(settings, self.facts, self.streams)
         for ask in self.registered.program(self.server):
             refuse_uncovered(self.config.privacy, ask.schema)
         refuse_shared(self.processes, self.config.wire, self._tapped_places())
@@ -448,11 +457,12 @@ class Experiment:
         if not processes.first:
             ledger.path = None
         places, rounds = self._tapped_places(), config.tapped_rounds()
-        transcript = Transcript(self.audited(), places, rounds, reg.pull, reg.step)
+        transcript = Transcript(self.audited(), places, rounds, reg.pull, reg.step, "raw" in config.taps.places)
         evaluation = PrivateEvaluation(self, parts)
         limit = None if config.memory_limit_gib is None else int(config.memory_limit_gib * 2**30)
+        witness = self._witness()
         simulation = Simulation(
-            self.clients,
+            self.clients if witness is None else witness.clients(self.clients),
             config.privacy,
             self.n_users,
             self.streams,
@@ -464,6 +474,7 @@ class Experiment:
             transcript=transcript,
             processes=processes,
         )
+        server = self.server if witness is None else witness.server(self.server)
         history: list[Evaluated] = []
         first, cpu, wall = 0, -time.process_time(), -time.perf_counter()
         if resumed and directory is not None and Checkpoint.exists(directory / "checkpoint"):
@@ -473,7 +484,7 @@ class Experiment:
         for t in range(first, config.rounds):
             due = bool(parts) and config.evaluated(t)
             evaluation.observe(simulation, t, due=due)
-            simulation.run(self.server, t)
+            simulation.run(server, t)
             evaluated = evaluation.result(t) if due else None
             if evaluated:
                 history.append(evaluated)
@@ -494,8 +505,17 @@ class Experiment:
             self.clients,
             cpu + time.process_time(),
             wall + time.perf_counter(),
+            ledger.entries,
+            witness,
             ledger.notices,
         )
+
+    def _witness(self) -> Witness | None:
+        """Somebody who records every query, where raw uploads are tapped: an oracle of audits, like these."""
+        if "raw" not in self.config.taps.places or self.processes.size > 1:
+            return None
+        bounded = self.config.privacy.protection.unbounded_reason is None
+        return Witness(self.config.privacy, self.config.tapped_rounds() | {0, 1} if bounded else ())
 
     def _tapped_places(self) -> frozenset[Tap]:
         """Places to tap: those asked for, as far as there is something for an attack to read.
@@ -512,9 +532,18 @@ class Experiment:
         return places | {"sum"} if hidden and "wire" in places else places
 
     def _with_disclosures(self, guarantee: Guarantee, *, measured: bool) -> Guarantee:
-        """The guarantee with what the method itself shows beside uploads, and what metrics show, in its statements."""
+        """The guarantee with what method, data and metrics show beside uploads in its statements and assumptions."""
         shown = [*([UNCOUNTED] if measured else []), *self.registered.discloses(self.config.settings())]
-        return guarantee.model_copy(update={"statements": [*guarantee.statements, *shown]})
+        assumed = list[str]()
+        if self.parts.catalogue_derived and guarantee.reason_if_inf is None:
+            assumed = [derived_catalogue(self.parts.train.n_items)]
+            shown.append(CATALOGUE_WARNING)
+        return guarantee.model_copy(
+            update={
+                "assumptions": [*guarantee.assumptions, *assumed],
+                "statements": [*guarantee.statements, *shown],
+            }
+        )
 
     def restore(self, directory: Path) -> int:
         """Load the public and private tensors of a run directory's checkpoint; returns the next round."""

@@ -6,13 +6,27 @@ attack to succeed: each compares two things that have to agree.
 
 from collections.abc import Callable, Iterable
 
+from privfed.audit.added_noise import check_added_noise
+from privfed.audit.cohorts import check_cohorts
 from privfed.audit.implementation import IMPLEMENTATION_CHECKS
+from privfed.audit.neighbours import check_neighbours
+from privfed.audit.padding import check_padding
+from privfed.audit.public_data import check_public_data
 from privfed.audit.report import Check
+from privfed.audit.transcript_ledger import check_transcript
 from privfed.experiment import Experiment, RunResult
 
 RunCheck = Callable[[Experiment, RunResult], Iterable[Check]]
 
-RUN_CHECKS: tuple[RunCheck, ...] = (*IMPLEMENTATION_CHECKS,)
+RUN_CHECKS: tuple[RunCheck, ...] = (
+    check_transcript,
+    check_cohorts,
+    check_padding,
+    check_public_data,
+    check_added_noise,
+    check_neighbours,
+    *IMPLEMENTATION_CHECKS,
+)
 
 
 def check_run(experiment: Experiment, result: RunResult) -> list[Check]:

@@ -249,7 +249,7 @@ def run_audit(
         config: the grid.
         interactions: the data set that `config.data` names.
         out: output folder; finished cells of the same configuration found there are kept.
-        workers: processes; None uses one per core.
+        workers: processes; None uses one per core. 1 runs everything in this process, where a debugger can follow.
         progress: called in this process as rounds finish.
 
     Returns:
@@ -295,6 +295,9 @@ def _run_cells(
     total = sum(cell.rounds for cell in cells)
     done = sum(cell.rounds for cell, file in zip(cells, files, strict=True) if file.exists())
     missing = [(cell, file) for cell, file in zip(cells, files, strict=True) if not file.exists()]
+    if workers == 1:
+        _run_here(missing, parts, more, _Signs(total, done, progress))
+        return _read(files)
     # A worker must not inherit threads of this process, and one thread each keeps results the same everywhere.
     spawn = multiprocessing.get_context("spawn")
     with spawn.Manager() as manager:
@@ -321,11 +324,41 @@ def _run_cells(
                 for process in multiprocessing.active_children():
                     process.terminate()
                 raise
+    return _read(files)
+
+
+def _read(files: Sequence[Path]) -> list[Run]:
     return [Run.model_validate_json(file.read_text(encoding="utf-8")) for file in files]
 
 
+@dataclass(slots=True)
+class _Signs:
+    """Signs of life of cells that run in this process."""
+
+    total: int
+    done: int
+    progress: Callable[[AuditProgress], None] | None
+
+    def put(self, sign: tuple[str, str]) -> None:
+        """One more round is done."""
+        self.done += 1
+        if self.progress is not None:
+            self.progress(AuditProgress(sign[0], self.done, self.total, sign[1]))
+
+
+def _run_here(missing: Sequence[tuple[ExperimentConfig, Path]], parts: Split, more: Further, signs: _Signs) -> None:
+    """Cells one after another, with one thread as workers have."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for cell, file in missing:
+            _cell_to_file(cell, parts, file, more, signs)
+    finally:
+        torch.set_num_threads(threads)
+
+
 def _cell_to_file(
-    cell: ExperimentConfig, parts: Split, file: Path, more: Further, queue: "Queue[tuple[str, str]]"
+    cell: ExperimentConfig, parts: Split, file: Path, more: Further, queue: "Queue[tuple[str, str]] | _Signs"
 ) -> None:
     name = cell_name(cell)
 

@@ -38,6 +38,8 @@ class DatasetCard(BaseModel):
         density: `interactions / (users * items)`.
         synthetic: True when the data was generated: no number from it may pass for a measurement on people.
         has_timestamps: Whether each row carries a time.
+        catalogue_derived: Whether the catalogue was read off the interactions, for want of an item list of its own:
+            then an item that one person alone has changes what everybody is told.
         sha256: Digest of what was loaded (ids, codes, times, ratings, labels), equal for any layout of the
             same data.
         terms: Terms of use of the source, or None where unknown.
@@ -57,6 +59,7 @@ class DatasetCard(BaseModel):
     density: float
     synthetic: bool
     has_timestamps: bool
+    catalogue_derived: bool = False
     sha256: str | None
     terms: str | None
 
@@ -169,6 +172,7 @@ def build(
     behaviour: Column | None = None,
     split: Column | None = None,
     catalogue: Column | int | None = None,
+    catalogue_derived: bool | None = None,
     attributes: pd.DataFrame | None = None,
     item_info: pd.DataFrame | None = None,
     duplicates: Duplicates = "drop",
@@ -190,6 +194,7 @@ def build(
         split: Published part of each row: train, valid or test.
         catalogue: Every item id there is, or a number n for the ids 0 to n - 1; default: the items that
             occur.
+        catalogue_derived: Whether `catalogue` was made from the interactions; default: where none is given.
         attributes: User attributes, indexed by original user id.
         item_info: Item descriptions, indexed by original item id.
         duplicates: "drop" keeps, of the rows with equal user, item and behaviour, the earliest in time (the
@@ -251,6 +256,7 @@ def build(
             users_below_minimum=int((~enough).sum()),
             synthetic=synthetic,
             has_timestamps=timestamp is not None,
+            catalogue_derived=catalogue is None if catalogue_derived is None else catalogue_derived,
             terms=terms,
         ),
     )

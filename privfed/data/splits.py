@@ -105,6 +105,7 @@ class Split:
         attributes: One row per user (gender, age, age_group, occupation where known), or None. For audits only: no
             server and no client is given it.
         item_info: Public descriptions of the items, one row per item code; None where the data set has none.
+        catalogue_derived: Whether the catalogue was read off the interactions.
 
     Raises:
         DataError: A part has another number of ratings than of items, or there are not as many rows of attributes as
@@ -121,6 +122,7 @@ class Split:
     ratings: PartRatings | None = None
     attributes: pd.DataFrame | None = None
     item_info: pd.DataFrame | None = None
+    catalogue_derived: bool = False
 
     def __post_init__(self) -> None:
         if self.attributes is not None and len(self.attributes) != self.train.n_users:
@@ -224,6 +226,7 @@ def split(interactions: Interactions, spec: SplitSpec) -> Split:
         ratings=None if rating is None else PartRatings(*(rating[rows_of] for rows_of in by_part)),
         attributes=interactions.attributes,
         item_info=interactions.item_info,
+        catalogue_derived=interactions.card.catalogue_derived,
     )
 
 

@@ -8,7 +8,7 @@ Keys follow from the simulation's seed and addresses from draw and ask, so a res
 rounds it repeats, and two runs of one seed share their streams: a simulation hides nothing.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from torch import Tensor
 from privfed.data import Histories
 from privfed.devices import on_host, placed
 from privfed.engines.processes import Processes
+from privfed.engines.transcript import Transcript
 from privfed.federation import SERVER, Call, Cohort, FederationError, Purpose, Streams
 from privfed.privacy import EveryRow
 from privfed.privacy.secure import SharedSum
@@ -33,10 +34,6 @@ _WHOLE = 0
 """Lane of the blocks that are shared whole; tables follow, in the order of the schema."""
 _VALUES_AT_ONCE = 1 << 22
 """Values of blocks shared whole that are made at a time."""
-
-
-Named = Callable[[Call, Rows], None]
-"""Told of the rows that the clients of a call send, padding included."""
 
 
 class Announced:
@@ -191,11 +188,13 @@ class SharedAsk:
         schema: of the ask.
         cohort: of the ask.
         most: clients that a round can have.
-        named: told which rows clients name, padding included, call by call.
+        transcript: notes the rows that are named; None notes none.
     """
 
-    def __init__(self, sums: SharedSums, schema: Schema, cohort: Cohort, most: int, named: Named | None = None) -> None:
-        self._named = named
+    def __init__(
+        self, sums: SharedSums, schema: Schema, cohort: Cohort, most: int, transcript: Transcript | None = None
+    ) -> None:
+        self._transcript = transcript
         self._sums, self._schema, self._draw = sums, schema, cohort.draw
         self._code, self._ring = sums.code(schema, most), Ring(sums.protection.bits)
         self._every_row = isinstance(sums.protection.cover, EveryRow)
@@ -216,8 +215,8 @@ class SharedAsk:
         for name, rows in tables.items():
             part = announced.padded(rows, self._draw, call.clients, self._schema[name].shape[0])
             words += part.values.numel()
-            if self._named is not None:
-                self._named(call, part)
+            if self._transcript is not None:
+                self._transcript.record_rows(call, part, self._schema[name].shape[0])
             self.up_bytes += announced.name_bytes(part, clients) * protection.aggregators
             self._add_rows(name, part, call)
         self.up_bytes += share_bytes(0, self._ring, protection.aggregators) * clients

@@ -223,8 +223,7 @@ class Simulation:
         self, shared: SharedSums, step: str, ask: int, cohort: Cohort, message: Message, schema: Schema
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Sums of secret-shared uploads, and which rows of tables had enough clients to be opened."""
-        named = None if self.transcript is None else self.transcript.record_named
-        adding = SharedAsk(shared, schema, cohort, self.plan.sampling.most(self.population), named)
+        adding = SharedAsk(shared, schema, cohort, self.plan.sampling.most(self.population), self.transcript)
         for call, _, updates, _ in self._chunks(step, ask, cohort, message, schema):
             started = time.perf_counter()
             adding.add(call, updates)

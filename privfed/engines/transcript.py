@@ -66,22 +66,23 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RowsNamed:
-    """Which rows of a table audited users named in one exchange; kept in memory only.
+class SentRows:
+    """Rows of a table that clients named in one chunk of a query.
 
     Attributes:
-        round: of the exchange.
-        query: running number within the round.
+        round, ask: of the query.
         block: the table.
-        users: who named each row, `[n]`.
-        rows: that were named, `[n]`.
+        audited: audited users among the clients of the chunk.
+        keys: user x rows + row for every row that they named, in the order sent.
+        counts: how many clients of the chunk named each row.
     """
 
     round: int
-    query: int
+    ask: int
     block: str
-    users: Int64[Tensor, " n"]
-    rows: Int64[Tensor, " n"]
+    audited: Int64[Tensor, " users"]
+    keys: Int64[Tensor, " sent"]
+    counts: Int64[Tensor, " rows"]
 
 
 @dataclass(slots=True, eq=False)
@@ -94,7 +95,8 @@ class Transcript:
         rounds: rounds to tap; None taps every round.
         pull: a method's `pull`: its value travels with every raw or wire observation as `PULL`.
         step: the client step whose uploads and sums are copied; None copies those of every step.
-        named: rows that audited users named where tables are sent row by row, exchange by exchange.
+        names_rows: whether to note which rows clients name where tables are sent row by row.
+        sent_rows: these notes.
     """
 
     audited: Int64[Tensor, " users"]
@@ -102,8 +104,9 @@ class Transcript:
     rounds: frozenset[int] | None = None
     pull: Callable[[Message, Tensor], Tensor] | None = None
     step: str | None = None
+    names_rows: bool = False
+    sent_rows: list[SentRows] = field(default_factory=list)
     observations: list[Observation] = field(default_factory=list)
-    named: list[RowsNamed] = field(default_factory=list)
 
     def record_message(
         self,
@@ -137,18 +140,16 @@ class Transcript:
         tensors[ASK] = torch.tensor(ask)
         self._keep("message", round, here, tensors)
 
-    def record_named(self, call: Call, part: Rows) -> None:
-        """Copy which rows the audited users among the called clients name, padding included, in a wanted round.
-
-        Args:
-            call: the exchange.
-            part: rows as they are sent.
-        """
-        if not self.taps or (self.rounds is not None and call.round not in self.rounds):
+    def record_rows(self, call: Call, part: Rows, rows: int) -> None:
+        """Note which rows of a table of so many the clients of a call name, if that is wanted."""
+        if not self.names_rows:
             return
         users = call.clients[part.owner]
         mine = torch.isin(users, self.audited)
-        self.named.append(RowsNamed(call.round, call.ask, part.block, users[mine].cpu(), part.ids[mine].cpu()))
+        here = call.clients[torch.isin(call.clients, self.audited)]
+        keys = users[mine] * rows + part.ids[mine]
+        counts = torch.bincount(part.ids, minlength=rows)
+        self.sent_rows.append(SentRows(call.round, call.ask, part.block, here.cpu(), keys.cpu(), counts.cpu()))
 
     def wants(self, tap: Tap, round: int, step: str | None = None) -> bool:
         """Whether this exchange is to be copied; one with clients has a step."""

@@ -23,6 +23,21 @@ _SEEDED_SHARES = (
     "reads every upload and tells cover from true rows. A deployment draws its keys from the operating system."
 )
 
+CATALOGUE_WARNING = (
+    "The list of items is not covered by epsilon: without an item file it was read off the interactions, so an item "
+    "that one person alone has is in it, and in the order of all others, because of that person. Give an item list of "
+    "its own."
+)
+
+
+def derived_catalogue(items: int) -> str:
+    """What has to be assumed of a catalogue that was not given."""
+    return (
+        f"The catalogue ({items:,} items) was derived from the interactions, and is taken as public all the same: "
+        "which items there are, how many and in which order."
+    )
+
+
 WEAK_EPSILON = 10.0
 """Above it a guarantee is called weak: e^10 is an odds factor of 22,026."""
 

@@ -123,7 +123,7 @@ def trained(parts: Split, words: str, method: str = "pfedrec", **settings: Any) 
         method={"name": method, "dim": 16, "negatives": 1, **settings},
         privacy=PrivacyPlan.parse(words),
         rounds=3,
-        taps=TapConfig(places=("wire", "sum"), users=90, rounds=(0, 1, 2), coins=0.4),
+        taps=TapConfig(places=("raw", "wire", "sum"), users=90, rounds=(0, 1, 2), coins=0.4),
     )
     experiment = Experiment(config, parts)
     return experiment, experiment.run(parts=("test",))
@@ -286,7 +286,7 @@ def _vae(parts: Split, words: str) -> tuple[Experiment, Any]:
         method={"name": "fedvae", "latent": 4},
         privacy=PrivacyPlan.parse(words),
         rounds=2,
-        taps=TapConfig(places=("wire", "sum"), users=30, rounds=(0, 1), coins=0.2),
+        taps=TapConfig(places=("raw", "wire", "sum"), users=30, rounds=(0, 1), coins=0.2),
     )
     experiment = Experiment(config, parts)
     return experiment, experiment.run(parts=())

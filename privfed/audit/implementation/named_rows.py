@@ -7,7 +7,7 @@ from jaxtyping import Int64
 
 from attacks.implementation import intersect_rounds
 from privfed.audit.report import Check
-from privfed.engines.transcript import RowsNamed
+from privfed.engines.transcript import SentRows
 from privfed.experiment import Experiment, RunResult
 from privfed.privacy import FakeItems, RandomisedResponse, SharedSum
 
@@ -19,20 +19,20 @@ def check_named_rows(experiment: Experiment, result: RunResult) -> Iterator[Chec
     protection = experiment.config.privacy.protection
     if not isinstance(protection, SharedSum) or not isinstance(protection.cover, FakeItems | RandomisedResponse):
         return
-    users, heard = experiment.audited().cpu(), result.transcript.named
+    users, heard = experiment.audited().cpu(), result.transcript.sent_rows
     for block in dict.fromkeys(one.block for one in heard):
         calls = [one for one in heard if one.block == block]
-        exchanges = dict.fromkeys((one.round, one.query) for one in calls)
-        rows = [_by_user([one for one in calls if (one.round, one.query) == at], users.numpy()) for at in exchanges]
+        exchanges = dict.fromkeys((one.round, one.ask) for one in calls)
+        rows = [_by_user([one for one in calls if (one.round, one.ask) == at], users.numpy()) for at in exchanges]
         test = intersect_rounds(rows, experiment.parts.train.n_items).test
         detail = f"in table {block!r}, {test.where} ({len(exchanges)} exchanges), and one draw of padding is claimed"
         yield Check(name=NAME, passed=not test.denies(), detail=detail)
 
 
-def _by_user(calls: Sequence[RowsNamed], users: Int64[np.ndarray, "users"]) -> list[Int64[np.ndarray, "rows"]]:
+def _by_user(calls: Sequence[SentRows], users: Int64[np.ndarray, "users"]) -> list[Int64[np.ndarray, "rows"]]:
     """The rows that each user named in one exchange."""
-    who = np.concatenate([one.users.numpy() for one in calls])
-    rows = np.concatenate([one.rows.numpy() for one in calls])
+    keys, rows_of_table = np.concatenate([one.keys.numpy() for one in calls]), len(calls[0].counts)
+    who, rows = np.divmod(keys, rows_of_table)
     order = who.argsort(kind="stable")
     bounds = who[order].searchsorted(users), who[order].searchsorted(users, "right")
     return [rows[order][first:last] for first, last in zip(*bounds, strict=True)]

@@ -55,6 +55,7 @@ def read(files: Files, **options: Unpack[BuildOptions]) -> Interactions:
         item=item,
         split=np.repeat([name.removesuffix(".txt") for name in names], lengths),
         catalogue=largest + 1 if described.n_items is None else described.n_items,
+        catalogue_derived=described.n_items is None,
         where=lambda row: f"{files.named(np.repeat(names, lengths)[row])}, line {line[row]}",
     )
 

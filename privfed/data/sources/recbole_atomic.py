@@ -58,6 +58,7 @@ def read(
         **options,
         **rows,
         catalogue=None if info is None else np.concatenate([info.index.astype(str), rows["item"].astype(str)]),
+        catalogue_derived=info is None or not rows["item"].astype(str).isin(info.index.astype(str)).all(),
         attributes=people,
         item_info=info if info is not None and "title" in info.columns else None,
         where=table.where,

@@ -1,0 +1,36 @@
+"""One audit with a fault in it, as `privfed audit --workers 1` makes it, short of the page."""
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from unittest.mock import patch
+
+from registry import Fault
+
+from privfed.audit import grid
+from privfed.audit.grid import AuditConfig, run_audit
+from privfed.audit.report import AuditReport
+from privfed.data import Interactions, load
+from privfed.experiment import AuditTapConfig
+from privfed.privacy import PrivacyPlan
+
+
+@cache
+def interactions(derived: bool) -> Interactions:
+    """Made-up people, with or without an item list of their own."""
+    data = load("synthetic-small")
+    return replace(data, card=data.card.model_copy(update={"catalogue_derived": derived}))
+
+
+def audit(fault: Fault, out: Path) -> AuditReport:
+    """The report of a small audit with the defaults of everything that checks, of the run that a fault names."""
+    config = AuditConfig(
+        data="synthetic-small",
+        methods=({"name": fault.method} | dict(fault.settings),),
+        plans=(PrivacyPlan.parse(fault.privacy),),
+        rounds=fault.rounds,
+        evaluate_every=fault.rounds,
+        taps=AuditTapConfig(users=30),
+    )
+    with patch.object(grid, "publish"):
+        return run_audit(config, interactions(fault.derived), out, workers=1)

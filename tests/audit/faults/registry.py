@@ -1,0 +1,647 @@
+"""Faults that an audit has to find: each is planted into the running code and taken out again.
+
+A fault says where it sits (engine, guards, ledger, sampling, methods, data), which run shows it, and which words of a
+contradiction name it. `benchmarks/planted_faults.py` writes a table of the same registry.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+import privfed.engines.shared_sums
+import privfed.engines.simulation
+import privfed.experiment
+import privfed.privacy.covering
+import privfed.privacy.ledger
+from privfed.data import Histories
+from privfed.engines.shared_sums import Announced, SharedAsk
+from privfed.engines.simulation import Simulation
+from privfed.experiment import Experiment
+from privfed.federation import Message, Purpose, Streams, Total
+from privfed.methods import ClientData
+from privfed.privacy import ClientGuard, Ledger, ServerGuard
+from privfed.privacy.mechanisms import Gaussian, SchemaSummary
+from privfed.updates import ClientUpdates, Dense
+
+CENTRAL = "central-gaussian:noise_multiplier=2,clip_norm=1"
+SAMPLED = f"{CENTRAL},sampling.kind=poisson,sampling.rate=0.5"
+ADAPTIVE = f"{CENTRAL},adaptive.count_noise=5"
+LAPLACE = "local-laplace:epsilon0=1,clip_norm=1"
+LOCAL = "local-gaussian:noise_multiplier=2,clip_norm=1"
+PER_INTERACTION = "interaction-dpsgd:noise_multiplier=1,clip_norm=1"
+DISTRIBUTED = "distributed-gaussian:noise_multiplier=2,clip_norm=1,n_min_honest=60"
+FAKES = "shared-sum:cover.kind=fake_items,cover.rho=1,cover.drawn=uniform,clip_norm=1"
+RESPONSE = "shared-sum:cover.kind=randomised_response,cover.epsilon=1,clip_norm=1"
+
+Plant = Callable[[ExitStack], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One planted fault.
+
+    Attributes:
+        name: in a few words.
+        where: part of the package that it sits in.
+        method, privacy: a run that shows it.
+        plant: puts it in, and registers its removal.
+        says: words that the contradiction has, in lower case.
+        rounds: of the run.
+        derived: whether the data have no item list of their own.
+        settings: of the method, where they are not the defaults.
+    """
+
+    name: str
+    where: str
+    method: str
+    privacy: str
+    plant: Plant
+    says: str
+    rounds: int = 6
+    derived: bool = False
+    settings: tuple[tuple[str, Any], ...] = ()
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        """The package with the fault in it."""
+        with ExitStack() as stack:
+            self.plant(stack)
+            yield
+
+
+FAULTS: dict[str, Fault] = {}
+
+
+def fault(name: str, where: str, method: str, privacy: str, says: str, **more: Any) -> Callable[[Plant], Plant]:
+    """Register the decorated function as a fault."""
+
+    def register(plant: Plant) -> Plant:
+        FAULTS[name] = Fault(name, where, method, privacy, plant, says, **more)
+        return plant
+
+    return register
+
+
+def put(stack: ExitStack, owner: Any, name: str, made: Callable[[Any], Any]) -> None:
+    """Replace an attribute by what `made` makes of it, until the stack closes."""
+    former = owner.__dict__[name] if isinstance(owner, type) else getattr(owner, name)
+    plain = former.__func__ if isinstance(former, classmethod | staticmethod) else former
+    new = made(plain)
+    setattr(owner, name, classmethod(new) if isinstance(former, classmethod) else new)
+    stack.callback(setattr, owner, name, former)
+
+
+def nothing(*_: Any, **__: Any) -> None:
+    """Does nothing, whatever it is given."""
+
+
+def words_with(stack: ExitStack, change: Callable[..., tuple[Any, ...]]) -> None:
+    """Noise from other addresses than its own."""
+
+    def made(former: Any) -> Any:
+        def words(self: Streams, purpose: Purpose, round: int, ask: int, users: Any, count: int) -> Any:
+            at = (round, ask, users) if purpose != Purpose.NOISE else change(round, ask, users)
+            return former(self, purpose, *at, count)
+
+        return words
+
+    put(stack, Streams, "words", made)
+
+
+def after_set_up(stack: ExitStack, change: Callable[[Experiment], None]) -> None:
+    """Do something to every experiment once it is assembled."""
+
+    def made(former: Any) -> Any:
+        def set_up(self: Experiment, keys: Any) -> None:
+            former(self, keys)
+            change(self)
+
+        return set_up
+
+    put(stack, Experiment, "_set_up", made)
+
+
+# The eight of the issue.
+
+
+@fault("central noise left out in the engine", "engine", "fedmf", CENTRAL, "no noise was added")
+def _(stack: ExitStack) -> None:
+    put(stack, ServerGuard, "add_noise_", lambda _: nothing)
+
+
+@fault("a local plan that adds nothing over six rounds", "guards", "gpfedrec", LAPLACE, "no noise was added")
+def _(stack: ExitStack) -> None:
+    put(stack, ClientGuard, "_add_noise_", lambda _: nothing)
+
+
+@fault("the same noise every round", "guards", "gpfedrec", LAPLACE, "repeats that of")
+def _(stack: ExitStack) -> None:
+    words_with(stack, lambda _, ask, users: (0, ask, users))
+
+
+@fault("the same noise on the sum every round", "guards", "fedmf", CENTRAL, "repeats that of")
+def _(stack: ExitStack) -> None:
+    words_with(stack, lambda _, ask, users: (0, ask, users))
+
+
+@fault("the same noise for every client", "guards", "gpfedrec", LAPLACE, "repeats that of")
+def _(stack: ExitStack) -> None:
+    words_with(stack, lambda round, ask, users: (round, ask, [0] * len(users)))
+
+
+def _bound(guard: ClientGuard, announced: float | None) -> float:
+    clip = guard.plan.protection.clip
+    return announced or (1.0 if clip is None else clip.norm)
+
+
+def _row_clip(former: Any) -> Any:
+    def clip_(self: ClientGuard, updates: ClientUpdates, clip_norm: float | None = None) -> int:
+        clip, everybody = self.plan.protection.clip, torch.arange(len(updates))
+        if clip is None:
+            return int(former(self, updates, clip_norm))
+        parts = []
+        for name, values in updates.materialise(everybody).items():
+            norms = values.norm(p=clip.order, dim=-1, keepdim=True)
+            scaled = values * (clip.norm / norms.clamp(min=1e-30)).clamp(max=1)
+            parts.append(Dense(name, everybody, scaled))
+        updates.parts = tuple(parts)
+        return len(updates)
+
+    return clip_
+
+
+@fault("a clip per row instead of per user", "guards", "fedmf", CENTRAL, "is paid for")
+def _(stack: ExitStack) -> None:
+    put(stack, ClientGuard, "clip_", _row_clip)
+
+
+@fault("a clip per row of a single upload", "guards", "gpfedrec", LOCAL, "is paid for")
+def _(stack: ExitStack) -> None:
+    put(stack, ClientGuard, "clip_", _row_clip)
+
+
+@fault("fresh fakes every round", "engine", "fedmf", FAKES, "padding is drawn anew")
+def _(stack: ExitStack) -> None:
+    def made(former: Any) -> Any:
+        def pattern(self: Announced, support: Histories, draw: int, clients: Any, rows: int) -> Any:
+            fresh = np.random.default_rng(draw).random((support.n_users, rows)) < 0.05
+            user, item = fresh.nonzero()
+            more = support.union(Histories.from_pairs(user, item, support.n_users, rows))
+            self._patterns, self._earlier = {}, {}
+            return former(self, more, draw, clients, rows)
+
+        return pattern
+
+    put(stack, Announced, "_pattern", made)
+
+
+@fault(
+    "rounds opened below the honest minimum",
+    "engine",
+    "fedmf",
+    f"{DISTRIBUTED},sampling.kind=poisson,sampling.rate=0.4",
+    "was opened, and the plan needs 60",
+)
+def _(stack: ExitStack) -> None:
+    put(stack, ServerGuard, "opens", lambda _: lambda self, members: True)
+
+
+@fault("training items made public", "methods", "fedmf", CENTRAL, "as public")
+def _(stack: ExitStack) -> None:
+    held: list[Histories] = []
+
+    def reading(former: Any) -> Any:
+        def from_split(cls: Any, split: Any, negatives: str) -> ClientData:
+            held.append(split.train)
+            return former(cls, split, negatives)
+
+        return from_split
+
+    put(stack, ClientData, "from_split", reading)
+    put(
+        stack,
+        privfed.experiment,
+        "Facts",
+        lambda former: lambda users, items, _, *rest: former(users, items, held[-1], *rest),
+    )
+
+
+@fault("training items copied into the first message", "engine", "fedmf", CENTRAL, "what clients receive")
+def _(stack: ExitStack) -> None:
+    after_set_up(stack, lambda e: setattr(e.clients, "everybodys", torch.from_numpy(e.trained.train.items.copy())))
+
+    def made(former: Any) -> Any:
+        def ask(self: Simulation, step: str, cohort: Any, message: Message, schema: Any) -> Any:
+            more = {"items of everybody": self.clients.everybodys} if cohort.round == 0 else {}
+            return former(self, step, cohort, replace(message, shared=dict(message.shared) | more), schema)
+
+        return ask
+
+    put(stack, Simulation, "ask", made)
+
+
+# Guards.
+
+
+@fault("half the noise on single uploads", "guards", "gpfedrec", LOCAL, "% of the noise was added")
+def _(stack: ExitStack) -> None:
+    put(
+        stack,
+        ClientGuard,
+        "_add_noise_",
+        lambda former: (
+            lambda self, uploads, updates, call, positions, noise: former(
+                self, uploads, updates, call, positions, replace(noise, scale=noise.scale / 2)
+            )
+        ),
+    )
+
+
+@fault("noise on touched rows only", "guards", "fedmf", LAPLACE, "of the noise was added")
+def _(stack: ExitStack) -> None:
+    put(
+        stack,
+        ClientGuard,
+        "_add_noise_",
+        lambda former: (
+            lambda self, uploads, updates, call, positions, noise: former(
+                self, uploads, updates, call, positions, replace(noise, coordinates="touched")
+            )
+        ),
+    )
+
+
+@fault("every second client forgets its noise", "guards", "gpfedrec", LAPLACE, "no noise was added")
+def _(stack: ExitStack) -> None:
+    def made(former: Any) -> Any:
+        def add(self: ClientGuard, uploads: Any, updates: Any, call: Any, positions: Any, noise: Any) -> None:
+            before = {name: values.clone() for name, values in uploads.items()}
+            former(self, uploads, updates, call, positions, noise)
+            odd = call.clients[positions] % 2 == 1
+            for name, values in uploads.items():
+                values[odd] = before[name][odd]
+
+        return add
+
+    put(stack, ClientGuard, "_add_noise_", made)
+
+
+@fault("one block left without noise", "guards", "fedncf", CENTRAL, "no noise was added")
+def _(stack: ExitStack) -> None:
+    def made(former: Any) -> Any:
+        def add(self: ServerGuard, sums: Any, *rest: Any, **more: Any) -> None:
+            first = next(iter(sums))
+            kept = sums[first].clone()
+            former(self, sums, *rest, **more)
+            sums[first].copy_(kept)
+
+        return add
+
+    put(stack, ServerGuard, "add_noise_", made)
+
+
+@fault("rows of one item left without noise", "guards", "fedmf", CENTRAL, "rows carry less noise")
+def _(stack: ExitStack) -> None:
+    def made(former: Any) -> Any:
+        def add(self: ServerGuard, sums: Any, *rest: Any, **more: Any) -> None:
+            kept = {name: values[7].clone() for name, values in sums.items()}
+            former(self, sums, *rest, **more)
+            for name, values in sums.items():
+                values[7] = kept[name]
+
+        return add
+
+    put(stack, ServerGuard, "add_noise_", made)
+
+
+@fault("a clip norm twice the recorded one", "guards", "fedmf", CENTRAL, "is paid for")
+def _(stack: ExitStack) -> None:
+    put(
+        stack,
+        ClientGuard,
+        "clip_",
+        lambda former: lambda self, updates, clip_norm=None: former(self, updates, 2 * _bound(self, clip_norm)),
+    )
+
+
+@fault("a clip 10 % too long on single uploads", "guards", "gpfedrec", LAPLACE, "is paid for")
+def _(stack: ExitStack) -> None:
+    put(
+        stack,
+        ClientGuard,
+        "clip_",
+        lambda former: lambda self, updates, clip_norm=None: former(self, updates, 1.1 * _bound(self, clip_norm)),
+    )
+
+
+@fault("the clip skips the last client of a chunk", "guards", "fedmf", CENTRAL, "beside clipped uploads")
+def _(stack: ExitStack) -> None:
+    def made(former: Any) -> Any:
+        def clip_(self: ClientGuard, updates: ClientUpdates, clip_norm: float | None = None) -> int:
+            norms = updates.norms(2)
+            within = int(former(self, updates, clip_norm))
+            back = torch.ones(len(updates), dtype=torch.float64)
+            back[-1] = max(float(norms[-1]), 1e-9) / max(float(updates.norms(2)[-1]), 1e-9)
+            updates.scale_(back)
+            return within
+
+        return clip_
+
+    put(stack, ClientGuard, "clip_", made)
+
+
+@fault("noise divided by the weight of a block twice", "guards", "private-gram", CENTRAL, "noise")
+def _(stack: ExitStack) -> None:
+    def made(former: Any) -> Any:
+        def add(self: ServerGuard, sums: Any, *rest: Any, **more: Any) -> None:
+            schema = rest[3]
+            before = {name: values.clone() for name, values in sums.items()}
+            former(self, sums, *rest, **more)
+            for name, values in sums.items():
+                values.sub_(before[name]).div_(schema[name].weight).add_(before[name])
+
+        return add
+
+    put(stack, ServerGuard, "add_noise_", made)
+
+
+@fault("noise keyed by the round only", "guards", "fedncf", CENTRAL, "repeats that of")
+def _(stack: ExitStack) -> None:
+    words_with(stack, lambda round, _, users: (round, 0, users))
+
+
+@fault("an adaptive clip whose count has no noise", "guards", "fedmf", ADAPTIVE, "has no noise of its own")
+def _(stack: ExitStack) -> None:
+    def made(former: Any) -> Any:
+        def add(self: ServerGuard, sums: Any, cohort: Any, step: str, *rest: Any, **more: Any) -> None:
+            now = self.clip_norm(step)
+            former(self, sums, cohort, step, *rest, **more)
+            adaptive = getattr(self.plan.protection, "adaptive", None)
+            if adaptive is None:
+                return
+            share = (more["within"] - more["members"] / 2) / cohort.expected + 0.5
+            self.clip_norms[step] = adaptive.follow(now, share)
+
+        return add
+
+    put(stack, ServerGuard, "add_noise_", made)
+
+
+@fault("means divide by those who took part", "guards", "fedmf", SAMPLED, "shows how many took part")
+def _(stack: ExitStack) -> None:
+    put(
+        stack,
+        ServerGuard,
+        "total",
+        lambda former: lambda self, sums, cohort, members, schema, opened={}: Total(sums, float(members), opened),
+    )
+
+
+@fault("noise inside training left out", "methods", "pfedrec", PER_INTERACTION, "noise")
+def _(stack: ExitStack) -> None:
+    from privfed.methods.interaction_dp import RowNoise
+
+    put(stack, RowNoise, "finish_", lambda _: nothing)
+
+
+# Ledger.
+
+
+@fault("the ledger records half the queries", "ledger", "fedmf", CENTRAL, "has no entry for")
+def _(stack: ExitStack) -> None:
+    def made(former: Any) -> Any:
+        def charge(self: Ledger, **asked: Any) -> Any:
+            return former(self, **asked) if asked["round"] % 2 == 0 else None
+
+        return charge
+
+    put(stack, Ledger, "charge", made)
+
+
+@fault("the ledger records twice the noise", "ledger", "fedmf", CENTRAL, "the ledger records noise")
+def _(stack: ExitStack) -> None:
+    def made(former: Any) -> Any:
+        def mechanism(*asked: Any) -> Any:
+            found = former(*asked)
+            return Gaussian(noise_multiplier=2 * found.noise_multiplier) if isinstance(found, Gaussian) else found
+
+        return mechanism
+
+    put(stack, privfed.privacy.ledger, "mechanism_for", made)
+
+
+@fault("the composition counts half the rounds", "ledger", "fedmf", SAMPLED, "is composed of 3 releases")
+def _(stack: ExitStack) -> None:
+    def made(former: Any) -> Any:
+        def composition(self: Ledger) -> Any:
+            found = former(self)
+            return replace(found, releases=tuple(replace(r, count=-(-r.count // 2)) for r in found.releases))
+
+        return composition
+
+    put(stack, Ledger, "composition", made)
+
+
+@fault("the ledger leaves out a participant", "ledger", "gpfedrec", LAPLACE, "took part and the ledger")
+def _(stack: ExitStack) -> None:
+    put(
+        stack,
+        Ledger,
+        "charge",
+        lambda former: lambda self, **asked: former(self, **(asked | {"participants": asked["participants"][1:]})),
+    )
+
+
+# Sampling.
+
+
+def _members(stack: ExitStack, change: Callable[..., Any]) -> None:
+    put(
+        stack,
+        privfed.engines.simulation,
+        "members",
+        lambda former: (
+            lambda sampling, streams, population, round: change(former, sampling, streams, population, round)
+        ),
+    )
+
+
+@fault("the same cohort every round", "sampling", "fedmf", SAMPLED, "cohorts of rounds")
+def _(stack: ExitStack) -> None:
+    _members(stack, lambda former, *asked: former(*asked[:-1], 0))
+
+
+@fault("cohorts of a fixed size where coins are claimed", "sampling", "fedmf", SAMPLED, "clients", rounds=12)
+def _(stack: ExitStack) -> None:
+    def half(former: Any, sampling: Any, streams: Any, population: int, round: int) -> Any:
+        drawn = np.random.default_rng(round).permutation(population)[: population // 2]
+        return torch.from_numpy(np.sort(drawn))
+
+    _members(stack, half)
+
+
+@fault("some users never take part", "sampling", "fedmf", SAMPLED, "take part", rounds=12)
+def _(stack: ExitStack) -> None:
+    def some(former: Any, *asked: Any) -> Any:
+        drawn = former(*asked)
+        return drawn[drawn >= 20]
+
+    _members(stack, some)
+
+
+_COUNTS: list[np.ndarray] = []
+
+
+def _knowing_counts(stack: ExitStack, change: Callable[[Any, np.ndarray], Any]) -> None:
+    """Cohorts that are chosen knowing how many items everybody has."""
+
+    def made(former: Any) -> Any:
+        def members(self: Simulation, round: int) -> Any:
+            return change(former(self, round), self.clients.counts_of_items)
+
+        return members
+
+    after_set_up(stack, lambda e: setattr(e.clients, "counts_of_items", e.trained.train.counts))
+    put(stack, Simulation, "members", made)
+
+
+@fault("a cohort chosen from the data", "sampling", "fedmf", CENTRAL, "take part")
+def _(stack: ExitStack) -> None:
+    _knowing_counts(stack, lambda members, counts: members[torch.from_numpy(counts)[members] > np.median(counts)])
+
+
+@fault("users without history send nothing", "sampling", "fedmf", CENTRAL, "who takes part")
+def _(stack: ExitStack) -> None:
+    _knowing_counts(stack, lambda members, counts: members[torch.from_numpy(counts)[members] > 0])
+
+
+# Methods and data.
+
+
+@fault("the server's message shows popularity", "methods", "fedmf", CENTRAL, "depends on the data of user")
+def _(stack: ExitStack) -> None:
+    def change(experiment: Experiment) -> None:
+        public, popular = experiment.server.public, torch.from_numpy(experiment.trained.train.popularity())
+
+        def shown() -> Message:
+            message = public()
+            return replace(message, shared=dict(message.shared) | {"popularity": popular})
+
+        experiment.server.public = shown  # type: ignore[method-assign]
+
+    after_set_up(stack, change)
+
+
+@fault("a message with one user's history", "methods", "gpfedrec", LAPLACE, "depends on the data of user")
+def _(stack: ExitStack) -> None:
+    def change(experiment: Experiment) -> None:
+        public, longest = experiment.server.public, int(experiment.trained.train.counts.argmax())
+        own = torch.from_numpy(experiment.trained.train.of(longest).copy())
+
+        def shown() -> Message:
+            message = public()
+            return replace(message, shared=dict(message.shared) | {"example": own})
+
+        experiment.server.public = shown  # type: ignore[method-assign]
+
+    after_set_up(stack, change)
+
+
+@fault("initial parameters from everybody's items", "methods", "fedmf", CENTRAL, "depends on the data of user")
+def _(stack: ExitStack) -> None:
+    def change(experiment: Experiment) -> None:
+        popular = torch.from_numpy(experiment.trained.train.popularity()).float()
+        for values in experiment.server.public().shared.values():
+            if values.dim() == 2 and len(values) == len(popular):
+                values.add_(1e-3 * popular.unsqueeze(1))
+
+    after_set_up(stack, change)
+
+
+@fault("a client sends its neighbour's update", "methods", "gpfedrec", LAPLACE, "what other users upload")
+def _(stack: ExitStack) -> None:
+    def change(experiment: Experiment) -> None:
+        if experiment.registered.step is None:
+            return
+        train, last = experiment.clients.train, experiment.n_users - 1
+
+        def shifted(call: Any, message: Message) -> ClientUpdates:
+            others = torch.where(call.clients < last, call.clients + 1, 0)
+            found = train(replace(call, clients=others), message)
+            return ClientUpdates(call.clients, found.schema, found.parts)
+
+        experiment.clients.train = shifted
+
+    after_set_up(stack, change)
+
+
+@fault("clients leave out their neighbour's items", "methods", "fedmf", CENTRAL, "what other users upload")
+def _(stack: ExitStack) -> None:
+    def made(former: Any) -> Any:
+        def from_split(cls: Any, split: Any, negatives: str) -> ClientData:
+            found = former(cls, split, negatives)
+            shifted = found.excluded.subset(np.roll(np.arange(found.n_users), 1))
+            return replace(found, excluded=found.excluded.union(shifted))
+
+        return from_split
+
+    put(stack, ClientData, "from_split", made)
+
+
+@fault("a schema that depends on the data", "methods", "fedmf", CENTRAL, "schema of uploads")
+def _(stack: ExitStack) -> None:
+    def change(experiment: Experiment) -> None:
+        weight = 1 + len(experiment.trained.train) / 1e6
+        schema = experiment.server.schema
+        experiment.server.schema = {name: replace(block, weight=weight) for name, block in schema.items()}
+
+    after_set_up(stack, change)
+
+
+@fault("a catalogue from the interactions that nobody names", "data", "fedmf", CENTRAL, "catalogue", derived=True)
+def _(stack: ExitStack) -> None:
+    put(stack, Experiment, "_with_disclosures", lambda _: lambda self, guarantee: guarantee)
+
+
+@fault(
+    "integer blocks that the ledger does not see",
+    "ledger",
+    "fair",
+    CENTRAL,
+    "left exactly",
+    settings=(("min_tier", 3),),
+)
+def _(stack: ExitStack) -> None:
+    put(
+        stack,
+        SchemaSummary,
+        "of",
+        lambda former: (
+            lambda cls, schema: former(cls, {name: block for name, block in schema.items() if block.kind == "real"})
+        ),
+    )
+    for module in (privfed.experiment, __import__("privfed.privacy.server_guard", fromlist=["x"])):
+        put(stack, module, "refuse_uncovered", lambda _: nothing)
+
+
+@fault(
+    "rows opened that too few clients sent", "engine", "fedmf", f"{FAKES},min_cohort=40", "were opened that fewer than"
+)
+def _(stack: ExitStack) -> None:
+    put(stack, SharedAsk, "_opened", lambda former: lambda self, held, fewest: former(self, held, 1))
+
+
+@fault("randomised response that only drops", "guards", "fedmf", RESPONSE, "randomised response with")
+def _(stack: ExitStack) -> None:
+    def made(former: Any) -> Any:
+        def answers(cover: Any, own: Any, known: Any, words: Any, popularity: Any) -> Any:
+            kept, fakes = former(cover, own, known, words, popularity)
+            return kept, fakes & (np.arange(fakes.shape[1]) % 3 > 0)
+
+        return answers
+
+    put(stack, privfed.privacy.covering, "_answers", made)
