@@ -25,6 +25,7 @@ and the square root of Box and Muller (1958), whose slope is 1 / sqrt(-2 log u),
 import hashlib
 import math
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -35,6 +36,9 @@ from privfed.compiled import compiled
 
 Bits = Callable[[int, int], int]
 """(index, count) -> so many further bits of the uniform numbers behind draw `index`, the same every time."""
+
+OwnBits = Callable[[int], int]
+"""The same of one draw."""
 
 _KNOWN_BITS = 63
 _FURTHER_BITS = 192
@@ -69,11 +73,8 @@ def laplace_steps(
         steps: where the draws are written.
     """
     for place in _laplace(words, ratio, steps).tolist():
-        steps[place] = _decided(
-            lambda bits, place=place: _laplace_interval(
-                int(words[place]), float(ratio[place % len(ratio)]), further(place, bits), bits
-            )
-        )
+        word, scale = int(words[place]), float(ratio[place % len(ratio)])
+        steps[place] = _decided(partial(_laplace_interval, word, scale, partial(further, place)))
 
 
 def normal_steps(
@@ -92,16 +93,9 @@ def normal_steps(
     """
     for place in _normal(words, ratio, steps).tolist():
         first = place - place % 2
-        pair = int(words[first]), int(words[first + 1])
-        steps[place] = _decided(
-            lambda bits, place=place, pair=pair, first=first: _normal_interval(
-                pair,
-                float(ratio[place % len(ratio)]),
-                (further(first, bits), further(first + 1, bits)),
-                bits,
-                sine=place != first,
-            )
-        )
+        pair, scale = (int(words[first]), int(words[first + 1])), float(ratio[place % len(ratio)])
+        bits = partial(further, first), partial(further, first + 1)
+        steps[place] = _decided(partial(_normal_interval, pair, scale, bits, place != first))
 
 
 def further_bits(key: bytes, index: int, count: int) -> int:
@@ -263,22 +257,26 @@ def _decided(interval: Callable[[int], tuple[Any, Any]]) -> float:
         bits *= 2
 
 
-def _laplace_interval(word: int, ratio: float, further: int, bits: int) -> tuple[int, int]:
+def _laplace_interval(word: int, ratio: float, further: OwnBits, bits: int) -> tuple[int, int]:
     """Both ends of what is known of a rounded Laplace draw."""
     real, precision = _arithmetic(), _precision(bits)
-    reach = _scaled(real.mpi_neg(_logarithm(word >> 1, further, bits)), ratio, precision)
+    reach = _scaled(real.mpi_neg(_logarithm(word >> 1, further(bits), bits)), ratio, precision)
     low, high = _rounded_ends(reach, precision)
     return (low, high) if word & 1 else (-high, -low)
 
 
 def _normal_interval(
-    words: tuple[int, int], ratio: float, further: tuple[int, int], bits: int, *, sine: bool
+    words: tuple[int, int],
+    ratio: float,
+    further: tuple[OwnBits, OwnBits],
+    sine: bool,  # noqa: FBT001 (bound before the number of bits)
+    bits: int,
 ) -> tuple[int, int]:
     """Both ends of what is known of a rounded normal draw."""
     real, precision = _arithmetic(), _precision(bits)
-    square = _scaled(_logarithm(words[0] >> 1, further[0], bits), -2.0, precision)
+    square = _scaled(_logarithm(words[0] >> 1, further[0](bits), bits), -2.0, precision)
     pi = real.mpf_pi(precision, "f"), real.mpf_pi(precision, "c")
-    angle = _scaled(real.mpi_mul(pi, _uniform(words[1] >> 1, further[1], bits), precision), 2.0, precision)
+    angle = _scaled(real.mpi_mul(pi, _uniform(words[1] >> 1, further[1](bits), bits), precision), 2.0, precision)
     part = (real.mpi_sin if sine else real.mpi_cos)(angle, precision)
     reach = real.mpi_mul(real.mpi_sqrt(square, precision), part, precision)
     return _rounded_ends(_scaled(reach, ratio, precision), precision)
