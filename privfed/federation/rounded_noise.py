@@ -11,15 +11,15 @@ is the ideal mechanism's, rounded. Rounding reads nothing but that, so it is pos
 continuous mechanism holds as it stands.
 
 The law of K is exact. A uniform number is known by its first 63 bits, so r Z is known to within a tolerance, float
-arithmetic included. Where no half-integer lies so near, K is decided. Elsewhere (one draw in 2^41 / r or fewer, and
-one in some ten thousand whose uniform number lies close to 0 or 1) the number is given further bits and interval
-arithmetic decides, with as many bits as it takes. No tail is cut off above a probability of 2^-256, and no
-result depends on the last bits of a processor's logarithm.
+arithmetic included. Where no half-integer lies so near, K is decided. Elsewhere (one draw in 2^41 / r, and one in sixty
+thousand whose uniform number lies close to 0 or 1) the number is given further bits and interval arithmetic decides,
+with as many bits as it takes. No tail is cut off above a probability of 2^-256, and no result depends on the last bits
+of a processor's logarithm.
 
 The tolerance 2^-42 r holds for uniform numbers from 2^-20 to 1 - 2^-16 (Laplace: to 1). What is not known of -log(u) is
-at most 2^-44 (63 bits, at u = 2^-20) + 2^-53 (u as a float) + 2^-50 (a logarithm right to 4 units in the last place),
-and the square root of Box and Muller (1958), whose slope is 1 / sqrt(-2 log u), at most 2^8.5 there, makes 2^-44 of the
-2^-52.4 that are not known at u = 1 - 2^-16. The angle errs by 2^-49 at a radius of at most 5.3.
+at most 2^-44 (63 bits, at u = 2^-20) + 2^-53 (u as a float64) + 2^-49 (the series, summed in float64). The square root
+of Box and Muller (1958), whose slope is 1 / sqrt(-2 log u), makes 2^-44 of the 2^-52.4 that are not known where u comes
+near 1 - 2^-16, and less elsewhere. Cosine and sine err by less than 2^-49, at a radius of at most 5.3.
 """
 
 import hashlib
