@@ -8,6 +8,9 @@ alone, without any audit, would fail is not measured here: that takes a run of t
 """
 
 import json
+import os
+import platform
+import subprocess
 import sys
 import tempfile
 import time
@@ -49,7 +52,16 @@ def main() -> None:
     for fault in FAULTS.values():
         rows.append(measured(fault))
         print(json.dumps(rows[-1]), flush=True)
-    RESULTS.write_text(json.dumps({"faults": rows}, indent=1) + "\n", encoding="utf-8")
+    git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    kept = {
+        "command": "python benchmarks/planted_faults.py",
+        "commit": git.stdout.strip(),
+        "machine": {"system": platform.machine(), "cores": os.cpu_count(), "python": platform.python_version()},
+        "seeds": [0],
+        "load_average": list(os.getloadavg()),
+        "faults": rows,
+    }
+    RESULTS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

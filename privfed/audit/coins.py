@@ -10,6 +10,8 @@ dropped. The adversary's popularity is that of the data before the coin, or it w
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from attacks import DecoderBias, MultiRoundVote, RankOneSign, ScoreThreshold, Targets, count_guesses, one_run_epsilon
 from attacks import Observation as Said
 from attacks.ceilings import tpr_ceiling
@@ -73,13 +75,17 @@ class CoinGame:
         if asked.sum() < FEWEST_COINS:
             return None
         claimed, delta = self._claim(row)
-        counted = count_guesses(scored.scores[asked], self.coins.kept[asked], guess_in=guesses, guess_out=guesses)
-        bound = one_run_epsilon(counted, delta=delta)
+        kept = self.coins.kept[asked]
+        bound, perfect = (
+            one_run_epsilon(count_guesses(scores, kept, guess_in=guesses, guess_out=guesses), delta=delta)
+            for scores in (scored.scores[asked], kept.astype(np.float64))
+        )
         who = int(asked.any(axis=1).sum())
         audited = f"single interactions of {who} people, by {attack}"
-        return beside(
+        measured = beside(
             claimed, bound, bound.confidence, audited, row.tap, "interaction", "one interaction added or removed"
         )
+        return measured.model_copy(update={"largest_deniable": perfect.epsilon})
 
     def _claim(self, row: AttackRow) -> tuple[float, float]:
         """What is claimed at a tap for one interaction, and the delta at which to measure."""

@@ -176,6 +176,8 @@ def test_unprotected_uploads_give_the_coin_away_at_every_tap_that_shows_them(bar
     guesses = int(GUESSED * len(done.coins))
     assert bounds["wire"].value > 0.8 * np.log(1 / (0.05 ** (-1 / (2 * guesses)) - 1))
     assert bounds["sum"].value < 1
+    assert all(row.value <= row.largest_deniable for row in found.empirical)
+    assert bounds["wire"].largest_deniable < 1.2 * np.log(1 / (0.05 ** (-1 / (2 * guesses)) - 1))
     assert all(row.consistent and row.accounted == float("inf") for row in found.empirical)
     assert {row.kind for row in found.empirical} == {"lower bound"}
 

@@ -378,8 +378,8 @@ def test_a_server_over_nodes_that_adds_no_noise_is_caught(monkeypatch):
 
 
 def test_a_weak_stream_is_caught(monkeypatch, in_one_process):
-    normal = Streams.normal
-    monkeypatch.setattr(Streams, "normal", lambda self, *address: normal(self, *address) / 2)
+    normal = Streams.normal_steps
+    monkeypatch.setattr(Streams, "normal_steps", lambda self, *address: (normal(self, *address) / 2).round())
     assert denied(GAUSSIAN)
 
 
