@@ -23,8 +23,9 @@ from privfed.updates import TILE, ClientUpdates, share_of, tile_size, tiles, upl
 from secure_agg.prg import Words
 
 BLOCKS_PER_ASK = 65_536
-_NOISED_AT_ONCE = 4
-"""Of a tile of 16, clients whose noise is drawn together: the words of four item tables stay in the cache."""
+_NOISED_AT_ONCE, _NUMBERS_AT_ONCE = 4, 1 << 16
+"""Of a tile of 16, clients whose noise is drawn together: the words of four item tables stay in the cache. Of small
+blocks so many numbers are."""
 
 
 class BrokenUploadError(PrivacyError):
@@ -133,7 +134,7 @@ class ClientGuard:
         self, uploads: Mapping[str, Tensor], updates: ClientUpdates, call: Call, positions: Tensor, noise: Noise
     ) -> None:
         """Round every client's values to its noise's grid and add its own noise, in place."""
-        users, at_once = call.clients[positions].tolist(), _NOISED_AT_ONCE * tile_size() // TILE
+        users = call.clients[positions].tolist()
         touched = updates.touched(positions) if noise.coordinates == "touched" else None
         draw = self._streams.laplace_steps if noise.law == "laplace" else self._streams.normal_steps
         for index, (name, block) in enumerate(call.schema.items()):
@@ -141,7 +142,7 @@ class ClientGuard:
                 continue
             address = call.ask * BLOCKS_PER_ASK + index
             flat, grid = uploads[name].view(len(users), block.size), device_grid(noise.scale / block.weight)
-            for some in tiles(len(users), at_once):
+            for some in tiles(len(users), _at_once(block.size)):
                 steps = draw(Purpose.NOISE, call.round, address, users[some], block.size, grid.ratio)
                 if touched is not None:
                     steps.mul_(touched[name][some].view(steps.shape))
@@ -152,14 +153,13 @@ class ClientGuard:
     ) -> dict[str, Tensor]:
         """Round every client's real blocks to whole steps, in place, with its own coins; returns the steps `[n]`."""
         users, found = call.clients[positions].tolist(), dict[str, Tensor]()
-        at_once = _NOISED_AT_ONCE * tile_size() // TILE
         for index, (name, block) in enumerate(call.schema.items()):
             if block.kind != "real":
                 continue
             address = call.ask * BLOCKS_PER_ASK + index
             flat = uploads[name].view(len(users), block.size)
             found[name] = steps = code.steps_of(flat)
-            for some in tiles(len(users), at_once):
+            for some in tiles(len(users), _at_once(block.size)):
                 words = self._streams.words(Purpose.ROUNDING, call.round, address, users[some], block.size)
                 flat[some].copy_(code.whole(flat[some], steps[some], words)).mul_(steps[some].unsqueeze(1))
         return found
@@ -193,6 +193,11 @@ class ClientGuard:
         if protection.dense:
             return upload_bytes(updates.schema) * len(updates)
         return updates.nbytes
+
+
+def _at_once(size: int) -> int:
+    """Clients whose noise on a block of so many numbers is drawn together."""
+    return max(_NOISED_AT_ONCE * tile_size() // TILE, _NUMBERS_AT_ONCE // size)
 
 
 def shrink_factors(norms: Float[Tensor, "*any"], bound: Float[Tensor, "*some"]) -> Float[Tensor, "*any"]:
