@@ -236,7 +236,8 @@ def _(stack: ExitStack) -> None:
 
     def made(former: Any) -> Any:
         def ask(self: Simulation, step: str, cohort: Any, message: Message, schema: Any) -> Any:
-            more = {"items of everybody": self.clients.everybodys} if cohort.round == 0 else {}
+            everybodys = getattr(self.clients, "everybodys", None)
+            more = {"items of everybody": everybodys} if cohort.round == 0 and everybodys is not None else {}
             return former(self, step, cohort, replace(message, shared=dict(message.shared) | more), schema)
 
         return ask
