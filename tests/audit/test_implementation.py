@@ -305,4 +305,4 @@ def test_claimed_noise_is_that_of_the_plan() -> None:
     assert claimed_noise(rounded, schema, "a", values, 10).step == 1.0
     assert claimed_noise(PrivacyPlan.parse("none"), schema, "a", values, 10) is None
     assert grid_steps(PrivacyPlan.parse("none"), schema, 10) == {}
-    assert grid_steps(PrivacyPlan.parse(f"{CENTRAL},adaptive.quantile=0.5"), schema, 10) == {}
+    assert grid_steps(PrivacyPlan.parse(f"{CENTRAL},adaptive.count_noise=60"), schema, 10) == {}

@@ -22,6 +22,7 @@ from privfed.audit.report import GuaranteeRow
 from privfed.engines.nodes.node import Node
 from privfed.engines.simulation import Simulation
 from privfed.federation import Streams
+from privfed.federation.grid import Grid
 from privfed.privacy import ClientGuard, PrivacyPlan, RandomisedResponse, RingCode, ServerGuard
 from privfed.updates import Block, ClientUpdates, Dense
 
@@ -183,7 +184,7 @@ def test_engines_release_what_is_prescribed_in_every_representation(engine, word
 
 WIRE = ClientGuard.wire
 ADD_NOISE = ServerGuard.add_noise_
-ADD_GAUSSIAN = ServerGuard.add_gaussian_
+ADD_STEPS = ServerGuard._add_steps_
 
 
 def bare(self, updates, call, positions, out=None, steps=None):
@@ -331,14 +332,15 @@ def test_central_noise_that_is_left_out_is_caught_on_both_paths(monkeypatch, add
 
 @pytest.mark.parametrize("words", [CENTRAL, CENTRAL + ",adaptive.quantile=0.5"])
 def test_a_server_that_adds_half_the_noise_is_caught(monkeypatch, in_one_process, words):
-    monkeypatch.setattr(
-        ServerGuard, "add_gaussian_", lambda self, *exchange: ADD_GAUSSIAN(self, *exchange[:-1], exchange[-1] / 2)
-    )
+    def half(self, sums, t, ask, schema, grid_of):
+        ADD_STEPS(self, sums, t, ask, schema, lambda weight: Grid(grid_of(weight).step, grid_of(weight).ratio / 2))
+
+    monkeypatch.setattr(ServerGuard, "_add_steps_", half)
     assert "one upload in a sum" in denied(words)
 
 
 def test_a_server_whose_noise_repeats_is_caught(monkeypatch, in_one_process):
-    monkeypatch.setattr(ServerGuard, "add_gaussian_", lambda self, sums, t, *more: ADD_GAUSSIAN(self, sums, 0, *more))
+    monkeypatch.setattr(ServerGuard, "_add_steps_", lambda self, sums, t, *more: ADD_STEPS(self, sums, 0, *more))
     assert "secrets in one upload in a sum" in denied(CENTRAL, draws=200)
 
 

@@ -20,6 +20,7 @@ from privfed.audit.mechanism import audit_mechanism
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment, ExperimentConfig, TapConfig
 from privfed.federation import Call, Cohort, Message, Streams
+from privfed.federation.grid import Grid
 from privfed.privacy import ClientGuard, Ledger, PrivacyPlan, ServerGuard
 from privfed.updates import Symmetric
 from privfed.updates import symmetric as packing
@@ -125,10 +126,12 @@ def test_one_ask_alone_shows_only_its_share(small_split):
 
 
 def test_half_the_noise_is_caught(small_split, monkeypatch):
-    full = ServerGuard.add_gaussian_
-    monkeypatch.setattr(
-        ServerGuard, "add_gaussian_", lambda self, sums, t, ask, schema, sd: full(self, sums, t, ask, schema, sd / 2)
-    )
+    full = ServerGuard._add_steps_
+
+    def half(self, sums, t, ask, schema, grid_of):
+        full(self, sums, t, ask, schema, lambda weight: Grid(grid_of(weight).step, grid_of(weight).ratio / 2))
+
+    monkeypatch.setattr(ServerGuard, "_add_steps_", half)
     found, error = separation(*Asks(small_split, CENTRAL).scores(1000))
     assert found > MU + 8 * error
     assert audit_private_gram(small_split, CENTRAL).consistent is False
