@@ -63,7 +63,9 @@ def filtered(experiment: Experiment, observations: Sequence[Observation], knowle
     asks = [ask.schema for ask in experiment.registered.program(experiment.server)]
     sums = {name: values for seen in observations for name, values in seen.tensors.items()}
     shared = len(asks) > 1 and all(share_of(schema) < 1 for schema in asks)
-    readable = shared and experiment.registered.step is None and all(schema.keys() <= sums.keys() for schema in asks)
+    # A method may cut a planned block by what it was shown before; what is left of the plan cannot be read then.
+    whole = all(name in sums and sums[name].shape == block.shape for schema in asks for name, block in schema.items())
+    readable = shared and experiment.registered.step is None and whole
     if not readable or experiment.coins is None or not len(experiment.coins):
         return None
     scores = _Filter(experiment, asks).scores(experiment.coins, sums)

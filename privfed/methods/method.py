@@ -1,10 +1,11 @@
 """What a method registers: a name, a configuration, and how to build its two halves."""
 
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache, partial
-from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from importlib.metadata import entry_points
 from typing import Any, Literal
 
 import pandas as pd
@@ -218,7 +219,7 @@ class UnknownMethodError(ValueError):
 
 def methods() -> dict[str, Method]:
     """Every registered method by name (entry-point group `privfed.methods`)."""
-    return {name: entry.load() for name, entry in sorted(_registered(entry_points).items())}
+    return {name: entry.load() for name, entry in sorted(_registered(entry_points, tuple(sys.path)).items())}
 
 
 def method(name: str) -> Method:
@@ -227,7 +228,7 @@ def method(name: str) -> Method:
     Raises:
         UnknownMethodError: there is none; the message lists those there are.
     """
-    entries = _registered(entry_points)
+    entries = _registered(entry_points, tuple(sys.path))
     if name not in entries:
         raise UnknownMethodError(f"unknown method {name!r}; choose one of {', '.join(sorted(entries))}")
     registered: Method = entries[name].load()
@@ -235,6 +236,6 @@ def method(name: str) -> Method:
 
 
 @cache
-def _registered(find: Callable[..., EntryPoints]) -> dict[str, EntryPoint]:
-    """Entry points of all methods, found once: looking through every installed package takes tens of milliseconds."""
+def _registered(find: Callable[..., Iterable[Any]], path: tuple[str, ...]) -> dict[str, Any]:  # noqa: ARG001 (the key)
+    """Entry points of all methods: looking through every installed package takes tens of milliseconds."""
     return {entry.name: entry for entry in find(group="privfed.methods")}

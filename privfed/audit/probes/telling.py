@@ -14,6 +14,7 @@ from torch import Tensor
 from privfed.audit.probes.engines import Released
 from privfed.audit.probes.inputs import Candidate
 from privfed.audit.probes.uploads import sign
+from privfed.linear_algebra import solve_positive_of
 
 _RIDGE = 1e-12
 _SURE = 3.0
@@ -126,7 +127,8 @@ def fitted(present: Draws, absent: Draws, noise: Draws, gap: Float64[Tensor, " f
     variance, gap = noise.square().mean(0), believed(present, absent, noise, gap)
     covariance = noise.T @ noise / len(noise)
     ridge = _RIDGE * float(variance.max().clamp(min=1e-12))
-    weights = torch.linalg.solve(covariance + ridge * torch.eye(len(gap), dtype=torch.float64), gap)
+    matrix = covariance + ridge * torch.eye(len(gap), dtype=torch.float64)
+    weights = solve_positive_of(matrix.unsqueeze(0), gap.unsqueeze(0))[0]
     middle = float((one + other) @ weights) / 2
     half = float(gap @ weights) / 2
     return Statistic(weights, middle - half, middle + half)

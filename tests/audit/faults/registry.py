@@ -276,7 +276,7 @@ def _(stack: ExitStack) -> None:
     )
 
 
-@fault("every second client forgets its noise", "guards", "gpfedrec", LAPLACE, "no noise was added")
+@fault("every second client forgets its noise", "guards", "gpfedrec", LAPLACE, "of the noise was added")
 def _(stack: ExitStack) -> None:
     def made(former: Any) -> Any:
         def add(self: ClientGuard, uploads: Any, updates: Any, call: Any, positions: Any, noise: Any) -> None:
