@@ -26,6 +26,7 @@ from privfed.audit.report import EmpiricalRow
 from privfed.data import Split
 from privfed.engines.simulation import Simulation
 from privfed.engines.transcript import Transcript
+from privfed.engines.witness import flat_rows
 from privfed.experiment import Experiment, ExperimentConfig
 from privfed.federation import Call
 from privfed.privacy import Ledger, PrivacyPlan
@@ -128,7 +129,7 @@ class _Read:
         self._row = {number: place for place, number in enumerate(numbers)}
         flat = secrets.draw(numbers)
         self._coins = {
-            name: values.flatten(1)[:, :READ] * block.weight
+            name: flat_rows(values)[:, :READ] * block.weight
             for (name, block), values in zip(secrets.blocks.items(), secrets.split(flat).values(), strict=True)
         }
 
@@ -169,7 +170,7 @@ class _Read:
 
     def _block(self, name: str, t: int) -> tuple[Int64[Tensor, " n"], Float64[Tensor, "n size"]]:
         users, tensors = self.seen[t]
-        return users, tensors[name].flatten(1)[:, :READ].double() * self.secrets.blocks[name].weight
+        return users, flat_rows(tensors[name])[:, :READ].double() * self.secrets.blocks[name].weight
 
 
 def _row(read: _Read, plan: PrivacyPlan, schema: Schema, people: int, confidence: float) -> EmpiricalRow:

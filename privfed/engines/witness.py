@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from jaxtyping import Float, Float64, Int64
+from jaxtyping import Float, Float64, Int64, Num
 from torch import Tensor
 
 from privfed.federation import (
@@ -278,6 +278,11 @@ class _WatchedFederation:
         return given if isinstance(given, Individual) else single
 
 
+def flat_rows(values: Num[Tensor, "n ..."]) -> Num[Tensor, "n size"]:
+    """Every client's block in a row; a block may be a single number."""
+    return values.flatten(1) if values.dim() > 1 else values.unsqueeze(1)
+
+
 def clipped_uploads(
     uploads: Mapping[str, Tensor], plan: PrivacyPlan, schema: Schema, announced: float | None
 ) -> tuple[dict[str, Tensor], Float[Tensor, " n"]]:
@@ -296,7 +301,7 @@ def clipped_uploads(
     if clip is None or not real:
         return real, torch.ones(len(next(iter(uploads.values()))) if uploads else 0)
     powers = torch.stack(
-        [(v.flatten(1).double() * schema[name].weight).abs().pow(clip.order).sum(1) for name, v in real.items()],
+        [(flat_rows(v).double() * schema[name].weight).abs().pow(clip.order).sum(1) for name, v in real.items()],
         1,
     )
     reach = math.sqrt(share_of(schema))
@@ -314,7 +319,7 @@ def clipped_uploads(
 
 def row_digests(blocks: Mapping[str, Tensor]) -> list[bytes]:
     """A digest of every client's values, of blocks `[n, *shape]`."""
-    arrays = [values.contiguous().flatten(1).cpu().numpy() for values in blocks.values()]
+    arrays = [flat_rows(values.contiguous()).cpu().numpy() for values in blocks.values()]
     count = len(arrays[0]) if arrays else 0
     return [_digest([array[row].tobytes() for array in arrays]) for row in range(count)]
 
