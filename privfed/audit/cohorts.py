@@ -97,17 +97,32 @@ def _poisson(cohorts: Cohorts, rate: float) -> Iterator[str]:
     total = int(cohorts.sum())
     if _two_sided(stats.binom, total, count * users, rate) < P_VALUE:
         yield f"{total / (count * users):.3f} of all users take part in a round, and {rate:g} are claimed"
-    often = cohorts.sum(0)
-    high, low = int(often.max()), int(often.min())
-    tails = stats.binom.sf(high - 1, count, rate) * users, stats.binom.cdf(low, count, rate) * users
-    if min(tails) < P_VALUE:
-        worst, times = (int(often.argmax()), high) if tails[0] < tails[1] else (int(often.argmin()), low)
-        yield f"user {worst} took part in {times} of {count} rounds, which coins of {rate:g} do not give"
+    yield from _participations(cohorts, rate)
     sizes = cohorts.sum(1)
     if count > 1 and (sizes == sizes[0]).all():
         same = float((stats.binom.pmf(np.arange(users + 1), users, rate) ** count).sum())
         if same < P_VALUE:
             yield f"all {count} rounds have exactly {sizes[0]} clients, which independent coins of {rate:g} do not give"
+
+
+def _participations(cohorts: Cohorts, rate: float) -> Iterator[str]:
+    """How many users take part how often, against independent coins."""
+    count, users = cohorts.shape
+    often = np.bincount(cohorts.sum(0), minlength=count + 1).cumsum()
+    for times, few in enumerate(often[:-1].tolist()):
+        seldom = float(stats.binom.cdf(times, count, rate))
+        if stats.binom.sf(few - 1, users, seldom) * 2 * count < P_VALUE:
+            yield (
+                f"{few} of {users} users take part in {times} of {count} rounds or fewer, where independent coins of "
+                f"{rate:g} give about {users * seldom:.1f}"
+            )
+            return
+        if stats.binom.sf(users - few - 1, users, 1 - seldom) * 2 * count < P_VALUE:
+            yield (
+                f"{users - few} of {users} users take part in more than {times} of {count} rounds, where independent "
+                f"coins of {rate:g} give about {users * (1 - seldom):.1f}"
+            )
+            return
 
 
 def _overlaps(cohorts: Cohorts, rounds: Sequence[int]) -> Iterator[str]:

@@ -29,10 +29,10 @@ class TierMessage(Message):
     device_bytes: Float64[Tensor, " devices"] | None = None
 
     def addressed_to(self, clients: Int64[Tensor, " clients"]) -> "TierMessage":
-        """The same model, and what these clients download of it."""
+        """The same model, and what these clients download of it; canaries have no tier and are not counted."""
         if self.device_bytes is None:
             return self
-        return replace(self, device_bytes=self.device_bytes[clients])
+        return replace(self, device_bytes=self.device_bytes[clients[clients < len(self.device_bytes)]])
 
     def bytes_per_client(self) -> int:
         """Mean over the devices."""

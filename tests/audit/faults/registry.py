@@ -502,7 +502,9 @@ def _knowing_counts(stack: ExitStack, change: Callable[[Any, np.ndarray], Any]) 
 
     def made(former: Any) -> Any:
         def members(self: Simulation, round: int) -> Any:
-            return change(former(self, round), self.clients.counts_of_items)
+            counts = getattr(self.clients, "counts_of_items", None)
+            known = counts is not None and len(counts) == self.population
+            return change(former(self, round), counts) if known else former(self, round)
 
         return members
 
@@ -605,7 +607,7 @@ def _(stack: ExitStack) -> None:
 
 @fault("a catalogue from the interactions that nobody names", "data", "fedmf", CENTRAL, "catalogue", derived=True)
 def _(stack: ExitStack) -> None:
-    put(stack, Experiment, "_with_disclosures", lambda _: lambda self, guarantee: guarantee)
+    put(stack, Experiment, "_with_disclosures", lambda _: lambda self, guarantee, **_: guarantee)
 
 
 @fault(
