@@ -252,7 +252,7 @@ def test_missing_and_repeated_noise_is_caught_at_any_claim(monkeypatch, in_one_p
     assert "secrets in one upload" in denied(words, draws=200)
 
 
-@pytest.mark.parametrize("words", [LAPLACE, GAUSSIAN])
+@pytest.mark.parametrize("words", [pytest.param(LAPLACE, marks=pytest.mark.exhaustive), GAUSSIAN])
 @pytest.mark.parametrize("wire", [half_the_noise, forgets_weights])
 def test_too_little_noise_is_caught(monkeypatch, in_one_process, words, wire):
     monkeypatch.setattr(ClientGuard, "wire", wire)
@@ -280,7 +280,14 @@ CLIPS = {
 }
 
 
-@pytest.mark.parametrize("words", [LAPLACE, GAUSSIAN, CENTRAL])
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(LAPLACE, marks=pytest.mark.exhaustive),
+        pytest.param(GAUSSIAN, marks=pytest.mark.exhaustive),
+        CENTRAL,
+    ],
+)
 @pytest.mark.parametrize("clip", CLIPS)
 def test_wrong_clips_are_caught(monkeypatch, in_one_process, words, clip):
     """Two blocks at the L1 clip each double epsilon 1, which takes the default number of draws to be seen."""
