@@ -238,7 +238,7 @@ def compared(setting: dict[str, Any]) -> dict[str, Any]:
 # Page -----------------------------------------------------------------------------------------------------------------
 
 
-def said(release: dict[str, Any]) -> str:
+def described(release: dict[str, Any]) -> str:
     """A release in words."""
     if release["kind"] == "laplace":
         return f"{release['times']} x Laplace {release['epsilon0']:g}"
@@ -255,7 +255,7 @@ def table(measured: dict[str, Any]) -> str:
     ]
     for row in measured["settings"]:
         numbers = f"{row['epsilon']:.5f} | {row['oracle_low']:.5f} | {row['oracle_high']:.5f}"
-        releases = " and ".join(said(release) for release in row["releases"])
+        releases = " and ".join(described(release) for release in row["releases"])
         lines.append(f"| {releases} | {row['delta']:.2g} | {row['accountant']} | {numbers} | {row['oracle']} |")
     return "\n".join([*lines, END])
 

@@ -41,7 +41,7 @@ from attacks import clopper_pearson_epsilon
 from attacks.empirical import CONFIDENCE
 from privfed.audit.accounted import beside, of_one_draw
 from privfed.audit.probes.engines import Engine, over_nodes, simulated
-from privfed.audit.probes.pairs import Pairs, Told
+from privfed.audit.probes.pairs import MeasuredPair, Pairs
 from privfed.audit.probes.route import Route, shares_clip
 from privfed.audit.probes.secrets import Recovered, recovered
 from privfed.audit.report import EmpiricalRow
@@ -166,16 +166,18 @@ def _measured(
     for path in paths:
         route = Route(path.engine, path.each, everybody, queries, wire, seed)
         if path.pairs:
-            told = Pairs(route, math.ceil((draws or DRAWS) * path.draws), confidence).told()
-            rows += [_row(path, route, one, population, confidence) for one in told]
+            found = Pairs(route, math.ceil((draws or DRAWS) * path.draws), confidence).measured()
+            rows += [_row(path, route, one, population, confidence) for one in found]
         rows.append(_row(path, route, recovered(route, confidence), population, confidence))
     return rows
 
 
-def _row(path: _Path, route: Route, found: Told | Recovered, population: int, confidence: float) -> EmpiricalRow:
+def _row(
+    path: _Path, route: Route, found: MeasuredPair | Recovered, population: int, confidence: float
+) -> EmpiricalRow:
     """What was measured, beside the claim for as many releases."""
     bound, queries = found.bound, found.claimed_of
-    if isinstance(route.plan.protection, DistributedGaussian) and isinstance(found, Told):
+    if isinstance(route.plan.protection, DistributedGaussian) and isinstance(found, MeasuredPair):
         bound = replace(bound, assumes=IN_SHARES)
     audited = path.name
     if isinstance(found, Recovered):

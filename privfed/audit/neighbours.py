@@ -386,7 +386,7 @@ def _release_differences(a: _World, b: _World, one: Exchange, two: Exchange, t: 
         moved = _moved(left[user], right[user], one.schema, clip.order, slack)
         yield NeighbourDifference(user, t, "the user's own upload", one.step, moved.value, reach + moved.slack)
         if user in one.own and user in two.own:
-            first, second = _beside(left[user], one, user), _beside(right[user], two, user)
+            first, second = _residual(left[user], one, user), _residual(right[user], two, user)
             away = max((float((first[n] - second[n]).abs().max()) / slack[n] for n in first), default=0.0)
             what = "what is added to the user's clipped upload, in steps of rounding,"
             yield NeighbourDifference(user, t, what, one.step, away, _STEPS)
@@ -423,7 +423,7 @@ def _unclipped(
         )
 
 
-def _beside(sent: Mapping[str, Tensor], exchange: Exchange, user: int) -> dict[str, Tensor]:
+def _residual(sent: Mapping[str, Tensor], exchange: Exchange, user: int) -> dict[str, Tensor]:
     """An upload as it was sent less the clipped one, in weighted coordinates."""
     return {
         name: (sent[name].double() - clipped.double()) * exchange.schema[name].weight

@@ -395,7 +395,7 @@ def test_a_weak_stream_is_caught(monkeypatch, in_one_process):
 def test_the_search_finds_the_rows_of_a_clip_per_row(monkeypatch, in_one_process):
     monkeypatch.setattr(ClientGuard, "clip_", CLIPS["per row"])
     route = Route(simulated, True, PrivacyPlan.parse(GAUSSIAN), [ITEMS], "exact", 0)
-    one, _ = Pairs(route, 500, 0.95).told()
+    one, _ = Pairs(route, 500, 0.95).measured()
     assert "row" in one.worst or "block" in one.worst
 
 

@@ -41,7 +41,7 @@ _ROUNDS_TOGETHER = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class MeasuredPair:
     """A bound from two worlds.
 
     Attributes:
@@ -88,7 +88,7 @@ class Pairs:
         self._laplace = isinstance(route.plan.protection, LocalLaplace)
         self._first, self._second = (max(draws // of_one // self._dear, 2) for of_one in (_FIRST, _SECOND))
 
-    def told(self) -> list[Told]:
+    def measured(self) -> list[MeasuredPair]:
         """Bounds for one upload, and for all uploads of a person in two rounds."""
         tried = candidates(self.route.plan, self.schemas)
         first = self._worlds(tried, self._first, 1)
@@ -168,7 +168,7 @@ class Pairs:
 
     def _bound_of(
         self, worst: Candidate, search: _Worlds, every: Sequence[_Worlds], last: _Worlds, *, rounds: int
-    ) -> Told:
+    ) -> MeasuredPair:
         """The bound of one statistic: weights and cut from the search, scores from draws of their own."""
         together = self.route.shared or rounds > 1
         noise = centred([world for one in every for world in one.draws(together=together, rounds=rounds)])
@@ -180,7 +180,9 @@ class Pairs:
         present, absent = (statistic.scores(w).numpy() for w in last.draws(together=together, rounds=rounds))
         perfect = self._bound(np.ones(len(present)), np.zeros(len(absent)))
         queries = list(self.schemas) * rounds if together else [self.schemas[0]]
-        return Told(queries, self._bound(present, absent), perfect.epsilon, f"{worst.name}, {worst.size:g} clip norms")
+        return MeasuredPair(
+            queries, self._bound(present, absent), perfect.epsilon, f"{worst.name}, {worst.size:g} clip norms"
+        )
 
     def _bound(self, present: Float64[np.ndarray, " present"], absent: Float64[np.ndarray, " absent"]) -> LowerBound:
         """By the estimator that fits the law of the noise."""
