@@ -26,8 +26,8 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
 from privfed.privacy.accounting import account
-from privfed.privacy.events import Composition, Releases
-from privfed.privacy.mechanisms import Gaussian, Laplace
+from privfed.privacy.composition import Composition, Releases
+from privfed.privacy.events import Gaussian, Laplace
 
 HERE = Path(__file__).resolve().parent
 RESULTS, PAGE = HERE / "results" / "accounting_oracles.json", HERE.parent / "docs" / "privacy.md"

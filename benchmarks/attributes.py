@@ -24,9 +24,10 @@ from privfed.audit.attributes import attack_attributes
 from privfed.audit.report import AttributeRow
 from privfed.data import SplitSpec, load, split
 from privfed.evaluation import Protocol
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import Experiment
 from privfed.methods.hetefedrec import HeteFedRecConfig
 from privfed.privacy import PrivacyPlan
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 DATA, RATE, ROUNDS = "ml-1m", 0.2, 3
 NONE, PUBLISHED, LAPLACE = "none", "published-noise", "local-laplace:epsilon0=8,clip_norm=1"

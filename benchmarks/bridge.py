@@ -4,10 +4,10 @@
     python benchmarks/bridge.py table --data ml-100k --seeds 3
 
 A run of `private-gram` and one of another system share a budget, mu^2 = mu_gram^2 + mu_system^2. What the first
-publishes starts the second (`privfed.methods.starting`), whose rounds put noise on a whole user's updates as ever.
-Arms: the system by itself at the whole budget; started with half or nine tenths of mu^2 in the Gram matrix; started
-with all of it, so that the server learns nothing more and devices train what they keep for themselves; the Gram matrix
-alone; popularity with and without noise; and, for nothing, a drawn start from which only devices train. Central
+publishes starts the second (`privfed.methods.feddae.warm_start`), whose rounds put noise on a whole user's updates as
+ever. Arms: the system by itself at the whole budget; started with half or nine tenths of mu^2 in the Gram matrix;
+started with all of it, so that the server learns nothing more and devices train what they keep for themselves; the Gram
+matrix alone; popularity with and without noise; and, for nothing, a drawn start from which only devices train. Central
 Gaussian noise, everybody in every round, 20 rounds, delta = users^-1.1; noise is sized so that the product's accountant
 gives at most the target for both runs together, and is asked again afterwards with what both ledgers charged.
 
@@ -37,14 +37,15 @@ from paired_runs import PairedRuns
 from private_gram import GRAM, PROTOCOL, SPLITS, K, configured, parts_of, plan
 
 from privfed.data import Split, load
-from privfed.evaluation import Evaluator
-from privfed.experiment import Experiment, ExperimentConfig, Part, TapConfig
+from privfed.evaluation import Evaluator, Part
+from privfed.experiment import Experiment
 from privfed.federation import Federation, Message, Server
-from privfed.methods import starting
-from privfed.methods.starting import GramFactors, Parameters
+from privfed.methods.feddae import warm_start as starting
+from privfed.methods.feddae.warm_start import GramFactors, Parameters
 from privfed.privacy import PrivacyPlan
 from privfed.privacy.accounting import account, dp_accounting
-from privfed.privacy.events import Composition
+from privfed.privacy.composition import Composition
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 RESULTS = Path(__file__).parent / "results"
 EPSILONS = (8.0, 1.0)

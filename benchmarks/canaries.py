@@ -20,13 +20,14 @@ from pathlib import Path
 import torch
 
 from attacks import one_shot_epsilon, one_shot_lower_bound
-from privfed.audit.accounted import of_a_run
 from privfed.audit.canaries import run_canaries
 from privfed.audit.mechanism import audit_mechanism
+from privfed.audit.reaccounting import of_a_run
 from privfed.audit.report import GuaranteeRow
 from privfed.data import Interactions, Split, SplitSpec, load, split
-from privfed.experiment import Experiment, ExperimentConfig
+from privfed.experiment import Experiment
 from privfed.privacy import PrivacyPlan, plan_for_target
+from privfed.setup.config import ExperimentConfig
 
 ROUNDS = 10
 METHODS = [{"name": "fedmf"}, {"name": "fedvae", "latent": 16}]

@@ -27,8 +27,9 @@ from privfed.audit.supports import attack_supports
 from privfed.data import Histories, Split, SplitSpec, load, split
 from privfed.engines import Simulation
 from privfed.evaluation.ranking import positions, user_metrics
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import Experiment
 from privfed.privacy import Ledger, PrivacyPlan
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 RESULTS = Path(__file__).parent / "results"
 K = 10

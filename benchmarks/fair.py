@@ -30,9 +30,10 @@ from paired_runs import PairedRuns
 
 from privfed.data import Split, SplitSpec, load, split
 from privfed.engines import Simulation
-from privfed.evaluation import Evaluator, Protocol
-from privfed.experiment import Evaluated, Experiment, ExperimentConfig, TapConfig
+from privfed.evaluation import Evaluated, Evaluator, Protocol
+from privfed.experiment import Experiment
 from privfed.privacy import Ledger, PrivacyPlan
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 K, COHORT, USERS_AT_ONCE = 20, 10, 4
 CATALOGUES = ("all", "trained")

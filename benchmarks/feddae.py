@@ -22,12 +22,13 @@ from typing import Any
 
 import torch
 
-from privfed.audit.attacking import attack
+from privfed.audit.attack_run import attack
 from privfed.data import Interactions, load
 from privfed.engines import Observation
 from privfed.evaluation import Protocol
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import Experiment
 from privfed.privacy import PrivacyPlan, plan_for_target
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 RESULTS = Path(__file__).parent / "results"
 PROTOCOL = Protocol(state="received")

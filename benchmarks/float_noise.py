@@ -32,12 +32,14 @@ import torch
 import attacks
 import privfed
 from attacks import clopper_pearson_epsilon, count_guesses, one_run_epsilon, user_auc
+from privfed.contracts import Block
 from privfed.data import Split, SplitSpec, load, split
 from privfed.engines import Simulation
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import Experiment
 from privfed.federation import Message, PrivateHalves, PrivateState, Streams
 from privfed.privacy import Ledger, PrivacyPlan
-from privfed.updates import Block, ClientUpdates, Rows
+from privfed.setup.config import ExperimentConfig, TapConfig
+from privfed.updates import ClientUpdates, Rows
 
 HERE = Path(__file__).resolve().parents[1]
 attacks.__path__.append(str(HERE / "attacks"))

@@ -30,10 +30,11 @@ from pathlib import Path
 from typing import Any
 
 from privfed.data import load, split
-from privfed.engines.flower import FederationConfig, Trial, share_out
+from privfed.engines.flower.server import FederationConfig
+from privfed.engines.flower.trial import Trial, share_out
 from privfed.evaluation import Protocol
-from privfed.experiment import ExperimentConfig, TapConfig
 from privfed.privacy import PrivacyPlan
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 RESULTS = Path(__file__).parent / "results" / "flower.json"
 APP = Path(__file__).parents[1] / "examples" / "flower"

@@ -30,7 +30,10 @@ import torch
 from flower import descendants
 from nodes import STAGES, Counting, counted, entries_in, experiment, federation_over, folders, lost_charges, world
 
-from privfed.engines.flower import FederationConfig, FlowerTransport, NodeService, Trial, TrialError
+from privfed.engines.flower.server import FederationConfig
+from privfed.engines.flower.service import NodeService
+from privfed.engines.flower.transport import FlowerTransport
+from privfed.engines.flower.trial import Trial, TrialError
 from privfed.engines.nodes.node import Node
 from privfed.engines.nodes.node_data import NodeData
 from privfed.experiment import Experiment

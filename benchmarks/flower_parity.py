@@ -22,10 +22,12 @@ from typing import Any
 import safetensors.torch
 
 from privfed.data import load, split
-from privfed.engines.flower import FederationConfig, Trial, TrialError, share_out
+from privfed.engines.flower.server import FederationConfig
+from privfed.engines.flower.trial import Trial, TrialError, share_out
 from privfed.evaluation import Protocol
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import Experiment
 from privfed.privacy import PrivacyPlan
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 RESULTS = Path(__file__).parent / "results" / "flower_parity.json"
 APP = Path(__file__).parents[1] / "examples" / "flower"

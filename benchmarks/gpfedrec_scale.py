@@ -29,11 +29,12 @@ import torch
 
 from privfed.data import load
 from privfed.evaluation import HONEST
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import Experiment
 from privfed.federation import Federation, Message
 from privfed.methods.gpfedrec import GPFedRecServer
 from privfed.methods.gpfedrec.graph import cosines, neighbourhoods, sketched_cosines
 from privfed.methods.gpfedrec.means import Chain
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 CASES: dict[str, dict[str, object]] = {
     "whole tables": {},

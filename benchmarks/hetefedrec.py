@@ -27,11 +27,12 @@ from paired_runs import PairedRuns
 
 from privfed.data import Split, SplitSpec, load, split
 from privfed.engines import Simulation
-from privfed.evaluation import Evaluator, Protocol
-from privfed.experiment import Evaluated, Experiment, ExperimentConfig, Part, TapConfig
+from privfed.evaluation import Evaluated, Evaluator, Part, Protocol
+from privfed.experiment import Experiment
 from privfed.methods.hetefedrec import HeteFedRecConfig
 from privfed.methods.hetefedrec.config import Base
 from privfed.privacy import Ledger, PrivacyPlan, plan_for_target
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 DATA, K, COHORT, CHOOSING_SEED, USERS_AT_ONCE = "ml-1m", 20, 256, 100, 256
 BASES: tuple[Base, ...] = ("ncf", "lightgcn")

@@ -40,12 +40,13 @@ from attacks import (
     support,
     user_mean,
 )
-from privfed.audit.attacking import Inquiry, views
-from privfed.audit.replaying import replays
+from privfed.audit.attack_run import Inquiry, views
+from privfed.audit.training_oracles import replays
 from privfed.data import SplitSpec, load, split
 from privfed.evaluation import Protocol
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import Experiment
 from privfed.privacy import PrivacyPlan
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 DATA, AUDITED = "ml-100k", 200
 ATTACKS: tuple[Attack, ...] = (

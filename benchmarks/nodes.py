@@ -28,20 +28,21 @@ from typing import Any
 import numpy as np
 import torch
 
+from privfed.contracts import Block
 from privfed.data import SplitSpec, SyntheticSpec, generate, load, split
-from privfed.engines.nodes.halves import Announcement
+from privfed.engines.nodes.announcement import Announcement
 from privfed.engines.nodes.loopback import Fault, Loopback
 from privfed.engines.nodes.node_data import NodeData
-from privfed.engines.nodes.remote import RemoteFederation
+from privfed.engines.nodes.remote_federation import RemoteFederation
 from privfed.engines.nodes.run import train
 from privfed.engines.nodes.transport import Transport
-from privfed.experiment import Experiment, ExperimentConfig
+from privfed.experiment import Experiment
 from privfed.federation import Message
-from privfed.methods.vae_server import COUNTS
+from privfed.guards.server_guard import ServerGuard
+from privfed.methods.shared.vae_server import COUNTS
 from privfed.privacy import Ledger, PrivacyPlan
 from privfed.privacy.ledger import from_ranges
-from privfed.privacy.server_guard import ServerGuard
-from privfed.updates import Block
+from privfed.setup.config import ExperimentConfig
 
 RESULTS = Path(__file__).parent / "results" / "nodes.json"
 POLICY = '[policy]\nallow_simulation = true\nprotections = ["secure_sum"]\n'

@@ -15,8 +15,9 @@ import torch
 
 from privfed.data import Histories, SplitSpec, load, split
 from privfed.evaluation import Protocol
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import Experiment
 from privfed.privacy import PrivacyPlan
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 DATA = "ml-100k"
 

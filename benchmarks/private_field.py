@@ -27,8 +27,10 @@ from private_gram import EPSILONS, GRAM, METRICS, RESULTS, Fitted, configured, i
 from references import PASSES, TEST
 
 from privfed.data import Split, load
-from privfed.experiment import Experiment, ExperimentConfig, Part
+from privfed.evaluation import Part
+from privfed.experiment import Experiment
 from privfed.privacy import PrivacyPlan
+from privfed.setup.config import ExperimentConfig
 
 PRIVATE: dict[str, dict[str, Any]] = {
     "DP popularity": {**GRAM, "popularity_share": 1.0},

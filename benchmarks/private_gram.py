@@ -34,14 +34,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from privfed.contracts import Schema
 from privfed.data import Histories, Interactions, Split, SplitSpec, load, split
 from privfed.engines import Simulation
-from privfed.evaluation import Evaluator, Protocol
-from privfed.experiment import Experiment, ExperimentConfig, Part, TapConfig
+from privfed.evaluation import Evaluator, Part, Protocol
+from privfed.experiment import Experiment
 from privfed.federation import Call, Cohort, Message, Total
+from privfed.guards.ring_code import RingCode
 from privfed.privacy import Ledger, PrivacyPlan, plan_for_target
-from privfed.privacy.ring_code import RingCode
-from privfed.updates import Schema
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 RESULTS = Path(__file__).parent / "results"
 K = 20

@@ -42,18 +42,21 @@ from attacks import gdp_epsilon
 from attacks.bounds import epsilon_from_mu
 from privfed.audit.canaries import OtherUploads
 from privfed.audit.grid import Further, as_run
+from privfed.contracts import NoisySums, Schema
 from privfed.data import Histories, Split, SplitSpec, load, split
 from privfed.engines import Simulation
 from privfed.engines.transcript import NOBODY, Transcript
 from privfed.evaluation import Evaluator, Protocol
-from privfed.experiment import AuditTapConfig, Experiment, ExperimentConfig, TapConfig
-from privfed.federation import Call, Clients, Cohort, Message, NoisySums, Streams, Total
+from privfed.experiment import Experiment
+from privfed.federation import Call, Clients, Cohort, Message, Streams, Total
+from privfed.guards import ClientGuard, RingCode
 from privfed.methods import Facts
 from privfed.methods.private_gram import Constants, PrivateGramConfig
-from privfed.privacy import ClientGuard, Ledger, PrivacyPlan, RingCode, forecast, plan_for_target
+from privfed.privacy import Ledger, PrivacyPlan, forecast, plan_for_target
 from privfed.privacy.gaussian_budget import solve_gaussian
 from privfed.privacy.refreshes import running_total_factor, year
-from privfed.updates import ClientUpdates, Schema
+from privfed.setup.config import AuditTapConfig, ExperimentConfig, TapConfig
+from privfed.updates import ClientUpdates
 from secure_agg import parameters, shamir
 from secure_agg.encoding import Ring
 from secure_agg.inprocess import aggregate

@@ -25,7 +25,8 @@ import torch
 
 from privfed.data import Histories, Split, SplitSpec, load, split
 from privfed.evaluation import EvaluationResult, Protocol
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import Experiment
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 FILE = Path(__file__).parent / "results" / "references.json"
 PROTOCOL = Protocol(k=(20,), state="received")

@@ -15,7 +15,8 @@ from rich.progress import Progress
 
 from privfed.data import SplitSpec, load
 from privfed.evaluation import HONEST, PAPER
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import Experiment
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 PROTOCOLS = {
     "paper": PAPER,

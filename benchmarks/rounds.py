@@ -23,8 +23,9 @@ import torch
 
 from privfed.data import load
 from privfed.evaluation import PAPER
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import Experiment
 from privfed.privacy import PrivacyPlan
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 CASES = [
     ("popularity", "none"),

@@ -22,11 +22,12 @@ from typing import Any
 
 import torch
 
+from privfed.compute.processes import Processes
 from privfed.data import load, split
-from privfed.engines.processes import Processes
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import Experiment
 from privfed.methods import method
 from privfed.privacy import PrivacyPlan
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 CASES: dict[str, dict[str, Any]] = {
     "HeteFedRec, ML-1M": {"data": "ml-1m", "method": {"name": "hetefedrec"}, "privacy": "secure-sum:clip_norm=1"},

@@ -24,9 +24,10 @@ from suite_work import counted
 
 from privfed.data import Histories, Split, SplitSpec, load, split
 from privfed.engines import Simulation
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import Experiment
 from privfed.methods import method
 from privfed.privacy import Ledger, PrivacyPlan
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 SPLITS = {
     "goodreads-100": SplitSpec(kind="published", valid_from_train=True),

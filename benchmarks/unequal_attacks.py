@@ -17,13 +17,14 @@ from typing import Any
 
 import torch
 
-from privfed.audit.attacking import attack_trained
+from privfed.audit.attack_run import attack_trained
 from privfed.audit.report import AttackRow
 from privfed.data import SplitSpec, load, split
 from privfed.evaluation import Protocol
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import Experiment
 from privfed.methods.hetefedrec import HeteFedRecConfig
 from privfed.privacy import PrivacyPlan
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 DATA, ROUNDS, LOOKED_AT, GAME = "ml-100k", 40, (9, 19, 29, 39), "trained vs never seen"
 COHORT = {"kind": "fixed", "size": 64}

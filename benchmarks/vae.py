@@ -28,14 +28,15 @@ from opacus.grad_sample import GradSampleModule
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from privfed.contracts import Block
 from privfed.data import SplitSpec, load, split
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import Experiment
 from privfed.federation import Call, Streams
 from privfed.methods import ClientData
-from privfed.methods.vae_clients import LocalRound, UserRows, uploaded
-from privfed.methods.vae_config import VAEConfig
-from privfed.models.vae import OneEncoder, SharedLayers, train
-from privfed.updates import Block
+from privfed.methods.shared.vae import OneEncoder, SharedLayers, train
+from privfed.methods.shared.vae_clients import LocalRound, UserRows, uploaded
+from privfed.methods.shared.vae_config import VAEConfig
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 CLIENTS, LATENT, CLIP, BETA_ROUND, REPEATS = 256, 32, 1.0, 50, 25
 PUBLISHED = {"hidden": [768, 512], "latent": 256, "local_steps": 10, "local_lr": 1e-4, "server_lr": 1e-3}

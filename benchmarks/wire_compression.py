@@ -21,12 +21,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from privfed.audit.attacking import attack
+from privfed.audit.attack_run import attack
 from privfed.data import SplitSpec, load, split
 from privfed.evaluation import HONEST
-from privfed.experiment import Experiment, ExperimentConfig, RunResult, TapConfig
+from privfed.experiment import Experiment, RunResult
 from privfed.privacy import PrivacyPlan
-from privfed.privacy.secure import DistributedGaussian, SecureSum, sum_error
+from privfed.privacy.mechanisms.secure import DistributedGaussian, SecureSum, sum_error
+from privfed.setup.config import ExperimentConfig, TapConfig
 from secure_agg import Ring
 from secure_agg.prg import random_words
 

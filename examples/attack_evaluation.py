@@ -23,8 +23,9 @@ from privfed.audit.grid import Arm, AuditConfig, run_audit
 from privfed.cli.show import audit_table, statement_lines
 from privfed.data import SplitSpec, behaviours_from_ratings, load
 from privfed.evaluation import Protocol
-from privfed.experiment import AuditTapConfig, Experiment, ExperimentConfig
+from privfed.experiment import Experiment
 from privfed.privacy import PrivacyPlan, plan_for_target
+from privfed.setup.config import AuditTapConfig, ExperimentConfig
 
 TARGET = SplitSpec(target="buy")
 BUDGETS = (8.0, 1.0)

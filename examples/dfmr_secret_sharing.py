@@ -25,12 +25,13 @@ from rich.table import Column, Table
 from attacks.leakage import count_recovery, debiased_count, realised_posterior, recover_examined_count
 from attacks.metrics import user_mean
 from attacks.support_view import SupportView
-from privfed.covered import under_cover
 from privfed.data import SplitSpec, load, split
 from privfed.evaluation import UNCOUNTED, Protocol
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import Experiment
 from privfed.methods import ClientData
 from privfed.privacy import EveryRow, FakeItems, OwnRows, PrivacyPlan, RandomisedResponse, SharedSum
+from privfed.setup.config import ExperimentConfig, TapConfig
+from privfed.setup.padding import under_cover
 
 FEWEST = 3
 """Clients without which a row is not opened."""

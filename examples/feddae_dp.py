@@ -19,11 +19,12 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from privfed.audit.attacking import attack
+from privfed.audit.attack_run import attack
 from privfed.data import load
 from privfed.evaluation import UNCOUNTED, Protocol
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import Experiment
 from privfed.privacy import PrivacyPlan, plan_for_target
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 CLIP_NORM, STEP_NOISE, LARGEST_LR, LOCAL_LR = 0.01, 0.027, 1000.0, 1e-3
 PRIVATE = {"latent": 16, "popularity_prior": True, "anneal_rounds": 30, "server_optimiser": "sgd", "local_lr": LOCAL_LR}

@@ -12,11 +12,12 @@ import argparse
 from rich.console import Console
 from rich.table import Table
 
-from privfed.audit.attacking import attack
+from privfed.audit.attack_run import attack
 from privfed.data import load
 from privfed.evaluation import UNCOUNTED
-from privfed.experiment import Experiment, ExperimentConfig
+from privfed.experiment import Experiment
 from privfed.privacy import PrivacyPlan
+from privfed.setup.config import ExperimentConfig
 
 BUDGETS = {
     "no protection": PrivacyPlan.named("none"),

@@ -20,12 +20,13 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from privfed.audit.attacking import attack_trained
+from privfed.audit.attack_run import attack_trained
 from privfed.data import load
 from privfed.evaluation import UNCOUNTED, Protocol
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import Experiment
 from privfed.methods.hetefedrec import HeteFedRecConfig
 from privfed.privacy import PrivacyPlan, plan_for_target
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 CLIP_NORM, STEP_NOISE, LARGEST_LR = 0.1, 0.0047, 20.0
 

@@ -26,8 +26,9 @@ from rich.table import Table
 
 from privfed.data import SplitSpec, load
 from privfed.evaluation import UNCOUNTED, Protocol
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import Experiment
 from privfed.privacy import PrivacyPlan, plan_for_target
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 K = 20
 GRAM = {"name": "private-gram"}

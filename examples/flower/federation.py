@@ -21,10 +21,12 @@ import time
 from pathlib import Path
 
 from privfed.data import load, split
-from privfed.engines.flower import FederationConfig, Trial, share_out
+from privfed.engines.flower.server import FederationConfig
+from privfed.engines.flower.trial import Trial, share_out
 from privfed.evaluation import UNCOUNTED, Protocol
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import Experiment
 from privfed.privacy import PrivacyPlan, plan_for_target
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 HERE = Path(__file__).parent
 NAMES = ("alpha", "beta", "gamma")

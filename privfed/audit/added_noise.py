@@ -20,12 +20,12 @@ from jaxtyping import Float64
 from scipy import stats
 
 from privfed.audit.report import Check
+from privfed.contracts import Block, Schema, share_of
 from privfed.engines.transcript import PULL
 from privfed.engines.witness import Exchange, clipped_uploads
 from privfed.experiment import Experiment, RunResult
 from privfed.privacy import CentralGaussian, DistributedGaussian, PrivacyPlan
-from privfed.privacy.secure import noise_code
-from privfed.updates import Block, Schema, share_of
+from privfed.privacy.mechanisms.secure import noise_code
 
 P_VALUE = 1e-9
 _SLACK = 0.985

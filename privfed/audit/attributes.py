@@ -19,15 +19,15 @@ from attacks import DecoderBias, Knowledge, RankOneSign
 from attacks.attribute import infer_attribute
 from attacks.evidence import activity, item_rows, popularity_blind, recovered_items, unit_rows
 from attacks.gram import Gram, upload_gram
-from privfed.audit.attacking import UPLOAD_TAPS, AttackedTap, UploadTap, views
+from privfed.audit.attack_run import UPLOAD_TAPS, AttackedTap, UploadTap, views
 from privfed.audit.report import AttributeRow, Interval, NotRun, Tap
 from privfed.audit.rows_seen import rows_seen
+from privfed.contracts import Schema
 from privfed.data import Attribute, DataError, UserClasses, user_classes
 from privfed.data.attributes import UNKNOWN
 from privfed.engines import Observation
 from privfed.experiment import Experiment
 from privfed.methods.method import ItemBlocks
-from privfed.updates import Schema
 
 DEFAULT: tuple[Attribute, ...] = ("gender", "age 35")
 

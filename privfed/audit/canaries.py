@@ -38,15 +38,19 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from attacks.one_shot import FEWEST, one_shot_epsilon, one_shot_lower_bound
-from privfed.audit.accounted import beside, of_a_run
+from privfed.audit.reaccounting import beside, of_a_run
 from privfed.audit.report import EmpiricalRow, GuaranteeRow, Tap
+from privfed.compute.tiles import TILE
+from privfed.contracts import Schema, upload_bytes
 from privfed.data import Split
 from privfed.engines.simulation import Simulation
 from privfed.engines.transcript import NOBODY, Transcript
-from privfed.experiment import Experiment, ExperimentConfig
+from privfed.experiment import Experiment
 from privfed.federation import Call, Clients, Message, Ranges, perform
-from privfed.privacy import ClientGuard, DistributedGaussian, EveryRow, Guarantee, Ledger, PrivacyPlan, SharedSum
-from privfed.updates import TILE, Chunk, ClientUpdates, Dense, Schema, clients_at_once, upload_bytes
+from privfed.guards import ClientGuard
+from privfed.privacy import DistributedGaussian, EveryRow, Guarantee, Ledger, PrivacyPlan, SharedSum
+from privfed.setup.config import ExperimentConfig
+from privfed.updates import Chunk, ClientUpdates, Dense, clients_at_once
 
 CANARIES = 200
 FAR = 1e3

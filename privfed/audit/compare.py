@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from privfed.audit.headline import main_attack, main_utility, measured, protected_cells
-from privfed.audit.page import words
+from privfed.audit.page import formatting
 from privfed.audit.report import AttackCell, AuditReport, Cell, GuaranteeRow, Interval, UtilityCell
 
 Weight = Literal["measured differently", "run differently"]
@@ -128,7 +128,7 @@ def difference(a: Interval, b: Interval) -> Interval:
 
 
 def _named(cell: Cell) -> str:
-    return f"{words.named(words.METHODS, cell.method)}, {words.setting(cell.setting)}"
+    return f"{formatting.named(formatting.METHODS, cell.method)}, {formatting.setting(cell.setting)}"
 
 
 def _mismatches(a: AuditReport, b: AuditReport) -> Iterator[Mismatch]:
@@ -215,7 +215,7 @@ def _utility(a: UtilityCell | None, b: UtilityCell | None) -> Change | None:
     both = len(over_seeds) == 2
     one, other = over_seeds if both else (a.users, b.users)
     note = "" if a.state == b.state else f"model state: {a.state} and {b.state}"
-    name = words.metric(a.name, a.k)
+    name = formatting.metric(a.name, a.k)
     return Change(name, a.seeds.mean, b.seeds.mean, difference(one, other), "seeds" if both else "people", note)
 
 
@@ -242,7 +242,7 @@ def _attack(a: AttackCell | None, b: AttackCell | None) -> Change | None:
     if a is None or b is None:
         return None
     same_view = (a.tap, a.game, a.scope) == (b.tap, b.game, b.scope)
-    views = " and ".join(f"{words.TAPS[row.tap]} ({row.game}, {row.scope})" for row in (a, b))
+    views = " and ".join(f"{formatting.TAPS[row.tap]} ({row.game}, {row.scope})" for row in (a, b))
     note = "" if same_view else f"not comparable, seen at: {views}"
     if same_view and a.attack != b.attack:
         note = f"{a.attack} and {b.attack}"

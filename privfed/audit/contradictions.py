@@ -15,7 +15,7 @@ from attacks.ceilings import tpr_ceiling
 from attacks.membership import DecoderBias, InSupport, RankOneSign, RowSupport
 from privfed.audit.aggregates import grouped
 from privfed.audit.headline import MAIN_GAMES, is_unprotected
-from privfed.audit.page import words
+from privfed.audit.page import formatting
 from privfed.audit.report import (
     POPULARITY,
     AttackRow,
@@ -52,7 +52,7 @@ def find_contradictions(report: AuditReport) -> list[Contradiction]:
 
 
 def _offence(run: Run, rule: str, text: str) -> Contradiction:
-    where = f"{words.named(words.METHODS, run.method)}, {words.setting(run.setting)}, seed {run.seed}"
+    where = f"{formatting.named(formatting.METHODS, run.method)}, {formatting.setting(run.setting)}, seed {run.seed}"
     return Contradiction(rule=rule, text=f"{where}: {text}.", method=run.method, setting=run.setting.slug)
 
 
@@ -60,7 +60,7 @@ def _claim_without_mechanism(run: Run) -> Iterator[Contradiction]:
     """A finite epsilon whose plan cannot give one."""
     if not run.guarantee.finite:
         return
-    claim = f"epsilon = {words.epsilon(run.guarantee.epsilon)} is claimed, but"
+    claim = f"epsilon = {formatting.epsilon(run.guarantee.epsilon)} is claimed, but"
     try:
         protection = PrivacyPlan.from_dict(run.plan).protection
     except PlanError as error:
@@ -96,14 +96,16 @@ def _beaten_ceiling(run: Run) -> Iterator[Contradiction]:
         epsilon, delta = interaction_level(guarantee)
         ceiling = coin_auc_ceiling(guarantee)
         excesses = [
-            f"TPR {words.share(point.tpr.lo)} at FPR {point.fpr:g}"
+            f"TPR {formatting.share(point.tpr.lo)} at FPR {point.fpr:g}"
             for point in row.tpr_at_fpr
             if point.tpr and point.tpr.lo > tpr_ceiling(point.fpr, epsilon, delta)
         ]
         if row.auc.lo > ceiling:
-            excesses.insert(0, f"AUC {words.share(row.auc.lo)} where at most {words.share(ceiling)} is possible")
+            excesses.insert(
+                0, f"AUC {formatting.share(row.auc.lo)} where at most {formatting.share(ceiling)} is possible"
+            )
         if excesses:
-            claim = f"the ceiling of epsilon = {words.epsilon(guarantee.epsilon)}"
+            claim = f"the ceiling of epsilon = {formatting.epsilon(guarantee.epsilon)}"
             text = f"{row.attack} beats {claim} even at the lower end of its interval: {excesses[0]}"
             yield _offence(run, "beaten_ceiling", text)
 
@@ -115,8 +117,8 @@ def _exceeded_claim(run: Run) -> Iterator[Contradiction]:
             yield _offence(
                 run,
                 "exceeded_claim",
-                f"epsilon of {row.audited} is at least {words.epsilon(row.value)} with {100 * row.confidence:g} % "
-                f"confidence ({row.estimator}), and only {words.epsilon(row.accounted)} is claimed",
+                f"epsilon of {row.audited} is at least {formatting.epsilon(row.value)} with {100 * row.confidence:g} % "
+                f"confidence ({row.estimator}), and only {formatting.epsilon(row.accounted)} is claimed",
             )
 
 
@@ -186,7 +188,7 @@ def _failed_positive_control(run: Run) -> Iterator[Contradiction]:
         yield _offence(
             run,
             "positive_control",
-            f"the best attack on bare uploads reaches AUC {words.share(best)} on unprotected uploads where at least "
+            f"the best attack on unprotected uploads reaches AUC {formatting.share(best)} where at least "
             f"{POSITIVE_CONTROL_AUC} is expected, so it is broken and low scores elsewhere mean nothing",
         )
 
@@ -207,7 +209,7 @@ def _no_popularity_method(report: AuditReport) -> list[Contradiction]:
     missing -= keys([run for run in report.runs if run.method == POPULARITY])
     if not missing:
         return []
-    names = words.listed([f"{words.metric(name, k)} ({part})" for part, name, k in sorted(missing)])
+    names = formatting.listed([f"{formatting.metric(name, k)} ({part})" for part, name, k in sorted(missing)])
     text = f"The popularity recommender was not measured by {names}: those numbers have nothing to stand beside."
     return [Contradiction(rule="no_popularity_method", text=text)]
 

@@ -25,11 +25,10 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 import privfed
 from attacks import Knowledge as AttackerKnowledge
 from attacks import RankOneSign, ServerView, Targets, user_auc
-from privfed.audit.attacking import look_at
+from privfed.audit.attack_run import look_at
 from privfed.audit.attributes import attack_attributes
 from privfed.audit.canaries import CANARIES, CanaryError, audit_canaries
 from privfed.audit.checks import check_run
-from privfed.audit.conclude import conclude
 from privfed.audit.mechanism import audit_mechanism
 from privfed.audit.publish import publish
 from privfed.audit.report import (
@@ -50,13 +49,15 @@ from privfed.audit.report import (
     write_report,
 )
 from privfed.audit.supports import attack_supports
+from privfed.audit.verdicts import conclude
 from privfed.audit.wire_canaries import audit_wire_canaries
+from privfed.contracts import Wire
 from privfed.data import Interactions, Split, SplitSpec, split
-from privfed.engines import Wire
 from privfed.evaluation import HONEST, Protocol
-from privfed.experiment import AuditTapConfig, Experiment, ExperimentConfig, RunResult, TapConfig
+from privfed.experiment import Experiment, RunResult
 from privfed.methods import method as registered
 from privfed.privacy import PrivacyPlan
+from privfed.setup.config import AuditTapConfig, ExperimentConfig, TapConfig
 
 _POLL_SECONDS = 0.2
 

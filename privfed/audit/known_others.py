@@ -23,14 +23,15 @@ from attacks import Scores
 from attacks.evaluate import Observation as Said
 from attacks.evaluate import Scored, observe_scores
 from attacks.view import Knowledge, ScoreView
-from privfed.coins import Coins
+from privfed.contracts import Schema, share_of
 from privfed.data import Histories
 from privfed.engines import Observation
 from privfed.experiment import Experiment
 from privfed.federation import Call, Clients, perform
+from privfed.guards import ClientGuard
 from privfed.methods import ClientData
-from privfed.privacy import ClientGuard
-from privfed.updates import ClientUpdates, Schema, share_of
+from privfed.setup.inclusion import Coins
+from privfed.updates import ClientUpdates
 
 _NUMBERS_AT_ONCE = 2**25
 """Numbers of dense uploads in memory."""

@@ -39,14 +39,14 @@ import numpy as np
 
 from attacks import clopper_pearson_epsilon
 from attacks.empirical import CONFIDENCE
-from privfed.audit.accounted import beside, of_one_draw
 from privfed.audit.probes.engines import Engine, over_nodes, simulated
 from privfed.audit.probes.pairs import MeasuredPair, Pairs
-from privfed.audit.probes.route import Route, shares_clip
+from privfed.audit.probes.routing import Route, shares_clip
 from privfed.audit.probes.secrets import Recovered, recovered
+from privfed.audit.reaccounting import beside, of_one_draw
 from privfed.audit.report import EmpiricalRow
+from privfed.contracts import Schema, Wire
 from privfed.data import Histories
-from privfed.engines.simulation import Wire
 from privfed.privacy import (
     CentralGaussian,
     DistributedGaussian,
@@ -56,10 +56,9 @@ from privfed.privacy import (
     PrivacyPlan,
     RandomisedResponse,
     SharedSum,
-    draw_cover,
 )
 from privfed.privacy.sampling import All
-from privfed.updates import Schema
+from privfed.setup.padded_histories import draw_cover
 
 DRAWS = 5_000
 """Draws of each world on which one upload is measured."""

@@ -15,9 +15,9 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from attacks import ServerView, SumView
+from privfed.contracts import Schema
 from privfed.engines import Observation
 from privfed.methods.method import ItemBlocks
-from privfed.updates import Schema
 
 SEEN_BY = {
     "adversary": "anybody who receives the model",

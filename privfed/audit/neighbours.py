@@ -36,15 +36,16 @@ from torch import Tensor
 from privfed.audit.added_noise import deviation_of_a_sum
 from privfed.audit.report import Check
 from privfed.audit.transcript_ledger import min_members
+from privfed.contracts import Schema, share_of
 from privfed.data import Histories, Split
 from privfed.engines.simulation import Simulation, members
 from privfed.engines.transcript import Transcript
 from privfed.engines.witness import Exchange, Witness, message_digest
-from privfed.experiment import Experiment, ExperimentConfig, RunResult
+from privfed.experiment import Experiment, RunResult
 from privfed.federation import Individual, Message, Total
 from privfed.privacy import AdaptiveClip, CentralGaussian, DistributedGaussian, Ledger, PlanError, PrivacyPlan
-from privfed.privacy.secure import noise_code
-from privfed.updates import Schema, share_of
+from privfed.privacy.mechanisms.secure import noise_code
+from privfed.setup.config import ExperimentConfig
 
 SAMPLE, ROUNDS, PEOPLE = 2, 2, 96
 """Users whom an audit takes out, rounds that it replays, and users who take part where the plan lets so few."""

@@ -12,11 +12,11 @@ import torch
 from scipy import stats
 
 from privfed.audit.report import Check
-from privfed.covered import private_items
 from privfed.engines.transcript import SentRows
 from privfed.experiment import Experiment, RunResult
 from privfed.methods import ClientData
 from privfed.privacy import FakeItems, RandomisedResponse, SharedSum
+from privfed.setup.padding import private_items
 
 P_VALUE = 1e-9
 _SAME_ROWS = ", and every audited user named the same rows each time, as many as the padding says"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from privfed.audit.headline import AFTER_PROTECTION, coin_attack, metrics_on_test, protected_cells
 from privfed.audit.latex import booktabs
-from privfed.audit.page import words
+from privfed.audit.page import formatting
 from privfed.audit.report import AttackCell, AuditReport, Cell, Interval, Spread
 from privfed.evaluation import UNCOUNTED
 
@@ -52,7 +52,7 @@ class PaperTable:
         """The printed columns."""
         names = self.printed or tuple(self.rows[0])
         lines = [[_printed(row[name]) for name in names] for row in self.rows]
-        heads = [words.capital(name) for name in names]
+        heads = [formatting.capital(name) for name in names]
         return booktabs(heads, lines, texts=self.texts, caption=self.caption, label=self.slug)
 
 
@@ -85,7 +85,7 @@ def write_tables(report: AuditReport, folder: Path) -> list[Path]:
 
 
 def _about(cell: Cell) -> Row:
-    return {"method": words.named(words.METHODS, cell.method), "setting": words.setting(cell.setting)}
+    return {"method": formatting.named(formatting.METHODS, cell.method), "setting": formatting.setting(cell.setting)}
 
 
 def _utility(report: AuditReport) -> PaperTable:
@@ -94,10 +94,10 @@ def _utility(report: AuditReport) -> PaperTable:
         test = [row for row in cell.utility if row.part == "test"]
         for state in dict.fromkeys(row.state for row in test):
             line = _about(cell) | {"state": state, "seeds": cell.n_seeds}
-            for name, row in ((words.metric(row.name, row.k), row) for row in test if row.state == state):
+            for name, row in ((formatting.metric(row.name, row.k), row) for row in test if row.state == state):
                 line |= {name: row.users, **_spread(name, row.seeds)}
             rows.append(line)
-    metrics = [words.metric(name, k) for name, k in metrics_on_test(report)]
+    metrics = [formatting.metric(name, k) for name, k in metrics_on_test(report)]
     columns = dict.fromkeys(name for row in rows for name in row)
     rows = [{name: row.get(name) for name in columns} for row in rows]
     caption = f"Ranking quality on the test part with 95 % intervals over people. {UNCOUNTED}"
@@ -278,7 +278,7 @@ def _printed(value: Value) -> str:
     if value is None:
         return "--"
     if isinstance(value, Interval):
-        return f"{words.share(value.value)} ({words.share(value.lo)}–{words.share(value.hi)})"  # noqa: RUF001
+        return f"{formatting.share(value.value)} ({formatting.share(value.lo)}–{formatting.share(value.hi)})"  # noqa: RUF001
     if isinstance(value, bool | str):
         return str(value)
     if math.isinf(value):

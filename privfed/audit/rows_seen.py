@@ -11,11 +11,11 @@ from typing import Literal
 import numpy as np
 import torch
 
-from privfed.covered import private_items
 from privfed.data import Histories
 from privfed.experiment import Experiment
 from privfed.methods import ClientData
 from privfed.privacy import EveryRow, FakeItems, RandomisedResponse, SharedSum
+from privfed.setup.padding import private_items
 from privfed.updates import Rows
 
 _REHEARSED_AT_ONCE = 256

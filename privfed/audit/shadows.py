@@ -12,8 +12,9 @@ from jaxtyping import Float32
 
 from attacks import MANY_SHADOWS, SHADOWED, ShadowAttack, ShadowView
 from attacks.shadow import Output
-from privfed.coins import Coins
-from privfed.experiment import Experiment, TapConfig
+from privfed.experiment import Experiment
+from privfed.setup.config import TapConfig
+from privfed.setup.inclusion import Coins
 
 MANY = 8
 """Shadows from which on attacks run that want both worlds of each interaction."""

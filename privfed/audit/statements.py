@@ -17,7 +17,7 @@ from privfed.audit.headline import (
     protected_cells,
     unprotected,
 )
-from privfed.audit.page import words
+from privfed.audit.page import formatting
 from privfed.audit.report import (
     AttackCell,
     AuditReport,
@@ -27,7 +27,7 @@ from privfed.audit.report import (
     SupportLeak,
     UtilityCell,
 )
-from privfed.audit.support_words import sentences
+from privfed.audit.support_sentences import sentences
 from privfed.evaluation import UNCOUNTED
 from privfed.privacy.statements import WEAK_EPSILON, odds
 
@@ -64,17 +64,19 @@ _NAMED = 6
 def _tested(report: AuditReport) -> str:
     cells = protected_cells(report)
     card = report.dataset
-    methods = words.listed([words.named(words.METHODS, name) for name in dict.fromkeys(c.method for c in cells)])
-    names = list(dict.fromkeys(words.setting(c.setting) for c in cells))
-    settings = words.listed(names) if len(names) <= _NAMED else words.count(len(names), "protection")
+    methods = formatting.listed(
+        [formatting.named(formatting.METHODS, name) for name in dict.fromkeys(c.method for c in cells)]
+    )
+    names = list(dict.fromkeys(formatting.setting(c.setting) for c in cells))
+    settings = formatting.listed(names) if len(names) <= _NAMED else formatting.count(len(names), "protection")
     lengths = sorted({run.rounds for run in report.runs if run.method in {c.method for c in cells}})
     n_seeds = max((cell.n_seeds for cell in cells), default=0)
     coins = max((run.coins for run in report.runs), default=0)
     return (
         f"{_number(card, 'interactions')} interactions of {_number(card, 'users')} people with "
         f"{_number(card, 'items')} items were divided so that each device holds only its own person's. "
-        f"{methods} trained for {words.listed([str(n) for n in lengths])} rounds under {settings}; "
-        f"{words.count(n_seeds, 'seed')} each. The adversary is an honest but curious server: it follows "
+        f"{methods} trained for {formatting.listed([str(n) for n in lengths])} rounds under {settings}; "
+        f"{formatting.count(n_seeds, 'seed')} each. The adversary is an honest but curious server: it follows "
         f"the protocol, keeps what it receives, and tries to tell which items each person used."
         + (f" For {coins:,} interactions a coin decided whether they took part in training." if coins else "")
     ) + (" The data are synthetic: no number here is a measurement on people." if card.get("synthetic") else "")
@@ -92,9 +94,9 @@ def _seen(attack: AttackCell) -> str:
         return "From which rows a person's device sends"
     if attack.tap == "sum":
         _, _, blocks = attack.scope.partition(", ")
-        return f"From the {blocks or 'sum'} over clients ({words.rounds(attack.rounds)})"
+        return f"From the {blocks or 'sum'} over clients ({formatting.rounds(attack.rounds)})"
     if len(attack.rounds) == 1:
-        return f"From one upload ({words.rounds(attack.rounds)})"
+        return f"From one upload ({formatting.rounds(attack.rounds)})"
     return f"From one person's uploads in {len(attack.rounds)} rounds"
 
 
@@ -109,8 +111,8 @@ def _attributes(cell: Cell) -> str:
     for attribute in dict.fromkeys(row.attribute for row in cell.attributes):
         seen, truth = attribute_guess(cell, attribute)
         if seen is not None:
-            beside = f" (from the true history {words.share(truth.auc.value)})" if truth is not None else ""
-            guesses.append(f"{attribute} AUC {words.share(seen.auc.value)}{beside}")
+            beside = f" (from the true history {formatting.share(truth.auc.value)})" if truth is not None else ""
+            guesses.append(f"{attribute} AUC {formatting.share(seen.auc.value)}{beside}")
     return f"Guesses at who the person is: {', '.join(guesses)}; a coin gives 0.5." if guesses else ""
 
 
@@ -127,7 +129,7 @@ def _membership(attack: AttackCell | None, single: AttackCell | None, leak: Supp
             "evidence of safety.",
             "",
         )
-    times = words.in_hundred(attack.auc.mean)
+    times = formatting.in_hundred(attack.auc.mean)
     used = "examined" if attack.game.startswith("examined") else "used"
     by_rows = attack.tap == "support" and leak is not None and leak.seen_by == "aggregators"
     who = "an aggregator" if by_rows else "the server"
@@ -136,7 +138,7 @@ def _membership(attack: AttackCell | None, single: AttackCell | None, leak: Supp
         text += ", no better than a coin"
     text += "."
     if single is not None and len(attack.rounds) > 1:
-        text += f" {_seen(single)} alone: {words.in_hundred(single.auc.mean)}."
+        text += f" {_seen(single)} alone: {formatting.in_hundred(single.auc.mean)}."
     if attack.gain.lo > 0:
         beside = "better than"
     elif attack.gain.hi < 0:
@@ -144,16 +146,16 @@ def _membership(attack: AttackCell | None, single: AttackCell | None, leak: Supp
     else:
         beside = "about as good as"
     detail = (
-        f"Strongest attack: {attack.attack}, AUC {words.share(attack.auc.mean)} (95 % over users "
-        f"{words.share(attack.users.lo)} to {words.share(attack.users.hi)}), {beside} the popularity guess "
+        f"Strongest attack: {attack.attack}, AUC {formatting.share(attack.auc.mean)} (95 % over users "
+        f"{formatting.share(attack.users.lo)} to {formatting.share(attack.users.hi)}), {beside} the popularity guess "
         "at "
-        f"{words.share(attack.popularity_auc)}."
+        f"{formatting.share(attack.popularity_auc)}."
     )
     return text, detail
 
 
 def _support(leak: SupportLeak) -> tuple[str, str]:
-    bound = f"Epsilon of the rows alone is {words.epsilon(leak.claim.epsilon)} for one item more or less."
+    bound = f"Epsilon of the rows alone is {formatting.epsilon(leak.claim.epsilon)} for one item more or less."
     first, *others = sentences(leak)
     return f"{first} {bound}", " ".join([leak.claim.sentence, *others])
 
@@ -169,9 +171,9 @@ def _measured(cell: Cell) -> str:
     said = []
     if bound is not None:
         sure = f"{100 * bound.confidence:g} %"
-        said.append(f"epsilon of {bound.audited} is at least {words.epsilon(bound.value)} ({sure} confidence)")
+        said.append(f"epsilon of {bound.audited} is at least {formatting.epsilon(bound.value)} ({sure} confidence)")
     if estimate is not None:
-        text = f"the estimate for {estimate.audited} is {words.epsilon(estimate.value)}"
+        text = f"the estimate for {estimate.audited} is {formatting.epsilon(estimate.value)}"
         if estimate.placebo is not None and estimate.value <= estimate.placebo:
             text += ", no more than canaries give that were never there"
         said.append(text)
@@ -183,15 +185,17 @@ def _coin(cell: Cell) -> str:
     attack = coin_attack(cell.attacks)
     if attack is None:
         return ""
-    text = f"Where a coin decided, the strongest attack ({attack.attack}) reaches AUC {words.share(attack.auc.mean)}"
-    return f"{text}; the claim allows at most {words.share(attack.ceiling.auc)}." if attack.ceiling else f"{text}."
+    text = (
+        f"Where a coin decided, the strongest attack ({attack.attack}) reaches AUC {formatting.share(attack.auc.mean)}"
+    )
+    return f"{text}; the claim allows at most {formatting.share(attack.ceiling.auc)}." if attack.ceiling else f"{text}."
 
 
 def _claim(guarantee: GuaranteeRow) -> tuple[str, str]:
     if not guarantee.finite:
         reason = guarantee.reason_if_inf or "no reason was recorded"
         return f"Nothing is guaranteed (epsilon = inf): {_sentence(_lowered(reason))}", ""
-    value = words.epsilon(guarantee.epsilon)
+    value = formatting.epsilon(guarantee.epsilon)
     about = "one interaction of one person" if guarantee.unit == "interaction" else "one person"
     text = (
         f"No attack can raise the odds of a guess about {about} by more than a factor of "
@@ -204,9 +208,9 @@ def _claim(guarantee: GuaranteeRow) -> tuple[str, str]:
     if guarantee.epsilon > WEAK_EPSILON:
         text += " That is a weak or vacuous promise: such a factor rules out next to nothing."
     detail = (
-        f"Per {guarantee.per}, for {words.named(words.UNITS, guarantee.unit)}, except with probability "
+        f"Per {guarantee.per}, for {formatting.named(formatting.UNITS, guarantee.unit)}, except with probability "
         "delta = "
-        f"{words.delta(guarantee.delta)}."
+        f"{formatting.delta(guarantee.delta)}."
     )
     return text, detail
 
@@ -224,13 +228,13 @@ def _utility(report: AuditReport, cell: Cell) -> tuple[str, str]:
     utility = main_utility(cell)
     if utility is None:
         return "The quality of the recommendations was not measured.", ""
-    name, value = words.metric(utility.name, utility.k), utility.seeds.mean
-    text = f"{name} is {words.share(value)}"
+    name, value = formatting.metric(utility.name, utility.k), utility.seeds.mean
+    text = f"{name} is {formatting.share(value)}"
     plain = unprotected(report, cell.method)
     reference = main_utility(plain) if plain is not None and plain is not cell else None
     if reference is not None and reference.seeds.mean > 0:
         change = value / reference.seeds.mean - 1
-        text += f", {_change(change)} against {words.share(reference.seeds.mean)} without protection"
+        text += f", {_change(change)} against {formatting.share(reference.seeds.mean)} without protection"
         if _overlap(utility, reference):
             text += " (the intervals over people overlap)"
     text += "."
@@ -243,7 +247,7 @@ def _utility(report: AuditReport, cell: Cell) -> tuple[str, str]:
         text += " That is no better than recommending the most popular items to everybody."
     return (
         text,
-        f"Recommending the most popular items to everybody gives {words.share(popularity.seeds.mean)}.",
+        f"Recommending the most popular items to everybody gives {formatting.share(popularity.seeds.mean)}.",
     )
 
 
@@ -282,15 +286,15 @@ def _limits(report: AuditReport) -> list[str]:
         limits.append(UNCOUNTED)
     limits += _of_measurements(report)
     limits += [
-        f"{words.named(words.METHODS, run.method)}, {words.setting(run.setting)}, seed {run.seed}: "
+        f"{formatting.named(formatting.METHODS, run.method)}, {formatting.setting(run.setting)}, seed {run.seed}: "
         f"{run.lost_rounds} of {run.rounds} rounds had too few clients to be opened; they trained nothing and cost "
         "nothing."
         for run in report.runs
         if run.lost_rounds
     ]
     limits += [
-        f"{words.named(words.METHODS, run.method)}, {words.setting(run.setting)}, seed {run.seed}, chose by what "
-        "had been released to it already, which costs no further privacy: "
+        f"{formatting.named(formatting.METHODS, run.method)}, {formatting.setting(run.setting)}, seed {run.seed}, "
+        "chose by what had been released to it already, which costs no further privacy: "
         f"{', '.join(f'{name} {value:.3g}' for name, value in run.decisions.items())}."
         for run in report.runs
         if run.decisions
@@ -316,15 +320,15 @@ def _of_measurements(report: AuditReport) -> list[str]:
         )
     for cell, row in rows:
         if row.kind != "lower bound" and row.value > row.accounted:
-            where = f"{words.named(words.METHODS, cell.method)}, {words.setting(cell.setting)}"
+            where = f"{formatting.named(formatting.METHODS, cell.method)}, {formatting.setting(cell.setting)}"
             what = "an estimate may lie above the truth" if row.kind == "estimate" else "it holds under its prior only"
             floor = (
-                f" Canaries that were never inserted give up to {words.epsilon(row.placebo)}."
+                f" Canaries that were never inserted give up to {formatting.epsilon(row.placebo)}."
                 if row.placebo is not None
                 else ""
             )
             limits.append(
-                f"{where}: the {row.kind} {words.epsilon(row.value)} of {row.estimator} for {row.audited} lies above "
-                f"the {words.epsilon(row.accounted)} claimed. That contradicts nothing: {what}.{floor}"
+                f"{where}: the {row.kind} {formatting.epsilon(row.value)} of {row.estimator} for {row.audited} lies "
+                f"above the {formatting.epsilon(row.accounted)} claimed. That contradicts nothing: {what}.{floor}"
             )
     return limits

@@ -15,10 +15,10 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from attacks import ServerView, SumView
-from privfed.audit.page import words
+from privfed.audit.page import formatting
+from privfed.contracts import Schema
 from privfed.engines import HELD_BY, HOLDERS, HOLDS, SENDERS, Observation
 from privfed.methods.method import ItemBlocks
-from privfed.updates import Schema
 
 _NAMED = 2
 """Blocks of a group that are named; the others are counted."""
@@ -101,5 +101,5 @@ def _view(seen: Observation, names: Sequence[str], blocks: ItemBlocks, schema: S
 
 def _named(names: Sequence[str]) -> str:
     if len(names) <= _NAMED + 1:
-        return words.listed(list(names))
+        return formatting.listed(list(names))
     return f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED} more blocks"

@@ -26,7 +26,7 @@ from attacks import (
     user_mean,
 )
 from attacks.view import TOUCHED_ITEMS
-from privfed.audit.cover_rates import answer_rates, cover_rates
+from privfed.audit.padding_rates import answer_rates, cover_rates
 from privfed.audit.report import AttackRow, CodeLeak, Interval, SupportClaimRow, SupportLeak
 from privfed.audit.rows_seen import RowsSeen, own_items, public_items, rows_seen
 from privfed.engines.simulation import Costs

@@ -11,6 +11,7 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from privfed.audit.report import Check
+from privfed.contracts import Schema, share_of
 from privfed.engines.witness import Exchange
 from privfed.experiment import Experiment, RunResult
 from privfed.privacy import (
@@ -22,10 +23,9 @@ from privfed.privacy import (
     SecureSum,
     SharedSum,
 )
+from privfed.privacy.events import Exact, Gaussian, Laplace, SampledGaussian, Shares
 from privfed.privacy.ledger import Entry
-from privfed.privacy.mechanisms import Exact, Gaussian, Laplace, SampledGaussian, Shares
 from privfed.privacy.sampling import Poisson
-from privfed.updates import Schema, share_of
 
 _RELATIVE = 1e-6
 

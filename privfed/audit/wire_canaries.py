@@ -20,17 +20,18 @@ from torch import Tensor
 
 from attacks import secrets_epsilon
 from attacks.empirical import CONFIDENCE, LowerBound
-from privfed.audit.accounted import beside, of_one_draw
 from privfed.audit.canaries import FEWEST_DIMENSIONS, CanaryClients, CanaryError, Directions
+from privfed.audit.reaccounting import beside, of_one_draw
 from privfed.audit.report import EmpiricalRow
+from privfed.contracts import Schema
 from privfed.data import Split
 from privfed.engines.simulation import Simulation
 from privfed.engines.transcript import Transcript
 from privfed.engines.witness import flat_rows
-from privfed.experiment import Experiment, ExperimentConfig
+from privfed.experiment import Experiment
 from privfed.federation import Call
 from privfed.privacy import Ledger, PrivacyPlan
-from privfed.updates import Schema
+from privfed.setup.config import ExperimentConfig
 
 ROUNDS = 2
 """Rounds of the run with canaries."""

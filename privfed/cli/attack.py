@@ -19,8 +19,8 @@ def attack(
     stands beside every attack. Where a sum hides values and not which rows a client sends, these rows are attacked.
     """
     del device
-    from privfed.audit.attacking import attack_run
-    from privfed.audit.support_words import sentences
+    from privfed.audit.attack_run import attack_run
+    from privfed.audit.support_sentences import sentences
     from privfed.cli.directory import Record, checkpointed, write_json
     from privfed.cli.settings import Source, load_data
     from privfed.cli.show import attack_tables, card_line, leak_table

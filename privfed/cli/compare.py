@@ -36,9 +36,9 @@ def compare(
     del device
     from privfed import __version__
     from privfed.audit.compare import compare as lay_side_by_side
-    from privfed.audit.conclude import conclude
     from privfed.audit.page.comparison import HEADS, cells, render_comparison
     from privfed.audit.report import read_report
+    from privfed.audit.verdicts import conclude
     from privfed.cli.directory import write_text
     from privfed.cli.show import plain_table
     from privfed.evaluation import UNCOUNTED

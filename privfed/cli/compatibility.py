@@ -15,9 +15,9 @@ from privfed.privacy import (
     SharedSum,
     UnclippedNoise,
 )
-from privfed.privacy.interaction import NO_RECORDS
+from privfed.privacy.mechanisms.base import NO_INTEGERS
+from privfed.privacy.mechanisms.interaction_dpsgd import NO_RECORDS
 from privfed.privacy.plan import Protection
-from privfed.privacy.protections import NO_INTEGERS
 
 EXAMPLES: dict[str, Protection] = {
     "none": Nothing(),

@@ -16,8 +16,8 @@ from privfed import __version__
 from privfed.cli.failures import CommandError
 from privfed.data import Interactions
 from privfed.engines import Checkpoint
-from privfed.experiment import ExperimentConfig
 from privfed.privacy import configure
+from privfed.setup.config import ExperimentConfig
 
 FORMAT = 1
 RECORD = "config.json"

@@ -22,11 +22,11 @@ def export(
 ) -> None:
     """Write the item codes of a run whose method makes codes (dfmr, dcf, lightfr) to FILE, one bit per sign.
 
-    The file holds the packed codes, their length and the original item ids; `privfed.models.codes.ItemCodes.load`
+    The file holds the packed codes, their length and the original item ids; `privfed.methods.dfmr.codes.ItemCodes.load`
     reads it, and `recommend` there ranks items for a packed user code. User codes are private and are not in it.
     """
     del device
-    from privfed.cli.recommending import item_codes, trained
+    from privfed.cli.recommender import item_codes, trained
 
     screen = Screen(as_json, quiet)
     experiment, interactions, next_round = trained(directory, screen)
@@ -57,7 +57,7 @@ def export(
 
 def _refuse_to_harm(file: Path) -> None:
     """Codes may replace codes, and no other file."""
-    from privfed.models.codes import CodesError, ItemCodes
+    from privfed.methods.dfmr.codes import CodesError, ItemCodes
 
     if not file.parent.is_dir():
         raise CommandError(f"there is no folder {file.parent} to write {file.name} to: make it, or choose another FILE")

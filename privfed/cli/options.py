@@ -16,7 +16,7 @@ def _only_the_processor(device: str) -> str:
 
 def _usable(device: str | None) -> str | None:
     if device not in (None, "cpu"):
-        from privfed.devices import usable
+        from privfed.compute.devices import usable
 
         usable(device)
     return device

@@ -29,7 +29,7 @@ def recommend(
     did touch them, and training never saw it. Equal scores, of which there are many where a method compares codes
     bit by bit, stand in the order of item ids.
     """
-    from privfed.cli.recommending import best, item_codes, trained, user_code
+    from privfed.cli.recommender import best, item_codes, trained, user_code
     from privfed.cli.show import card_line, plain_table, synthetic_mark
 
     screen = Screen(as_json, quiet)

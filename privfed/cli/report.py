@@ -27,9 +27,9 @@ def report(
     report.json stays as it is. The exit code is 1 when the numbers contradict a claim.
     """
     del device
-    from privfed.audit.conclude import conclude
     from privfed.audit.publish import publish
     from privfed.audit.report import read_report
+    from privfed.audit.verdicts import conclude
 
     screen = Screen(as_json, quiet)
     found = read_report(report_of(directory))

@@ -74,8 +74,8 @@ def run(
     from privfed.cli import settings as read
     from privfed.cli.failures import CommandError
     from privfed.cli.show import card_line, forecast_lines, synthetic_mark
+    from privfed.compute.processes import Processes
     from privfed.data import split
-    from privfed.engines.processes import Processes
     from privfed.experiment import Experiment
 
     processes = Processes.launched()
@@ -154,7 +154,7 @@ def _tell(
     forecast: "Forecast",
 ) -> None:
     """How good the run is beside popularity, what is guaranteed, and which files there are."""
-    from privfed.audit.page import words
+    from privfed.audit.page import formatting
     from privfed.audit.report import POPULARITY
     from privfed.cli import training
     from privfed.cli.show import guarantee_box, utility_table
@@ -171,7 +171,7 @@ def _tell(
     screen.result(*training.warnings(result))
     screen.explain(*training.decisions(result))
     files = training.files(out)
-    up, down = words.volume(result.costs.up_bytes), words.volume(result.costs.down_bytes)
+    up, down = formatting.volume(result.costs.up_bytes), formatting.volume(result.costs.down_bytes)
     screen.explain(f"Traffic as counted: {up} up and {down} down in the whole run.")
     screen.explain(f"Files: {', '.join(files)} in {out}", f"Next: privfed attack {out}")
     screen.document(

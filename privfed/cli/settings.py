@@ -22,10 +22,10 @@ from privfed.cli.failures import CommandError
 from privfed.cli.screen import Screen
 from privfed.data import DataError, Interactions, SplitSpec, catalogue, load, terms_once
 from privfed.evaluation import HONEST, PAPER
-from privfed.experiment import ExperimentConfig
 from privfed.methods import MethodConfig, method, methods
 from privfed.privacy import PlanError, PrivacyPlan, configure
 from privfed.privacy.errors import nearest
+from privfed.setup.config import ExperimentConfig
 
 Layer = dict[str, Any]
 Model = TypeVar("Model", bound=BaseModel)

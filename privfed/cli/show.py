@@ -9,9 +9,9 @@ from rich.table import Table
 
 from privfed.audit.aggregates import grouped
 from privfed.audit.headline import main_attack, main_utility, popularity_utility
-from privfed.audit.page import words
+from privfed.audit.page import formatting
 from privfed.audit.report import POPULARITY, AttackRow, AuditReport, SupportLeak
-from privfed.audit.support_words import BEST_GUESS, BITS, COUNT, EPSILON, POSTERIOR, columns
+from privfed.audit.support_sentences import BEST_GUESS, BITS, COUNT, EPSILON, POSTERIOR, columns
 from privfed.data import DatasetCard
 from privfed.evaluation import EvaluationResult, Metric
 from privfed.privacy import Forecast, Guarantee
@@ -56,13 +56,15 @@ def forecast_lines(forecast: Forecast) -> list[str]:
         privacy = f"epsilon = inf, because {claim.reason_if_inf}"
     else:
         hidden = claim.trust == "central"
-        after = words.count(forecast.rounds, "round") if hidden else words.count(forecast.uploads_bound, "upload")
+        after = (
+            formatting.count(forecast.rounds, "round") if hidden else formatting.count(forecast.uploads_bound, "upload")
+        )
         who = "every user" if hidden else "the worst-off user"
         privacy = f"{who} ends at epsilon = {claim.epsilon:.4g} (delta {claim.delta:g}) after {after}"
         if forecast.uploads_likely < forecast.uploads_bound:
             privacy += (
                 f" at most; more likely {forecast.epsilon_likely:.4g} after "
-                f"{words.count(forecast.uploads_likely, 'upload')}"
+                f"{formatting.count(forecast.uploads_likely, 'upload')}"
             )
     up, down = forecast.up_bytes_per_client_round, forecast.down_bytes_per_client_round
     lost = forecast.lost_share * forecast.rounds
@@ -73,8 +75,8 @@ def forecast_lines(forecast: Forecast) -> list[str]:
             if lost >= 0.5
             else []
         ),
-        f"Traffic: about {words.volume(up)} up and {words.volume(down)} down per client and round; in the "
-        f"whole run {words.volume(forecast.up_bytes)} up and {words.volume(forecast.down_bytes)} down.",
+        f"Traffic: about {formatting.volume(up)} up and {formatting.volume(down)} down per client and round; in the "
+        f"whole run {formatting.volume(forecast.up_bytes)} up and {formatting.volume(forecast.down_bytes)} down.",
     ]
 
 
@@ -83,7 +85,7 @@ def utility_table(
 ) -> Table:
     """Utility of a method, with 95 % intervals by user; `beside` has the same metrics of what it has to beat."""
     mark = synthetic_mark(synthetic=synthetic)
-    users, trained = words.count(result.n_users, "user"), words.count(rounds, "round")
+    users, trained = formatting.count(result.n_users, "user"), formatting.count(rounds, "round")
     held_out = "ratings" if result.protocol.task == "rating" else "items"
     table = Table(title=f"Test {held_out} of {users} after {trained}{mark}")
     table.add_column("metric")
@@ -110,12 +112,12 @@ def guarantee_box(guarantee: Guarantee) -> Panel:
     if math.isinf(guarantee.epsilon):
         head = "Epsilon = inf: there is no formal guarantee."
     else:
-        unit = words.named(words.UNITS, guarantee.unit)
+        unit = formatting.named(formatting.UNITS, guarantee.unit)
         head = (
             f"Epsilon = {guarantee.epsilon:.4g} at delta = {guarantee.delta:g} for {unit}, over "
-            f"{words.count(guarantee.rounds_counted, 'round')}.\n"
-            f"Compares: {words.compared(guarantee.neighbours, guarantee.unit)}. "
-            f"Trusts: {words.named(words.TRUST, guarantee.trust)}."
+            f"{formatting.count(guarantee.rounds_counted, 'round')}.\n"
+            f"Compares: {formatting.compared(guarantee.neighbours, guarantee.unit)}. "
+            f"Trusts: {formatting.named(formatting.TRUST, guarantee.trust)}."
         )
     told = "\n".join(f"- {statement}" for statement in guarantee.statements)
     return Panel(f"{head}\n\n{told}", title="What is guaranteed", title_align="left")
@@ -126,7 +128,7 @@ def attack_tables(rows: Sequence[AttackRow], *, synthetic: bool) -> list[Table]:
     mark = synthetic_mark(synthetic=synthetic)
     tables = []
     for (tap, game, scope), group in grouped(rows, lambda row: (row.tap, row.game, row.scope)).items():
-        table = Table(title=f"{words.capital(words.named(words.TAPS, tap))}: {game}, {scope}{mark}")
+        table = Table(title=f"{formatting.capital(formatting.named(formatting.TAPS, tap))}: {game}, {scope}{mark}")
         table.add_column("attack")
         table.add_column("rounds")
         table.add_column(f"AUC{mark}", justify="right", no_wrap=True)
@@ -135,10 +137,10 @@ def attack_tables(rows: Sequence[AttackRow], *, synthetic: bool) -> list[Table]:
         for row in sorted(group, key=lambda row: -row.auc.value):
             table.add_row(
                 row.attack,
-                words.rounds(row.rounds),
-                f"{words.share(row.auc.value)} [{words.share(row.auc.lo)}, {words.share(row.auc.hi)}]",
+                formatting.rounds(row.rounds),
+                f"{formatting.share(row.auc.value)} [{formatting.share(row.auc.lo)}, {formatting.share(row.auc.hi)}]",
                 _rate(row),
-                words.share(row.popularity_auc),
+                formatting.share(row.popularity_auc),
             )
         tables.append(table)
     return tables
@@ -148,7 +150,7 @@ def leak_table(leak: SupportLeak, rows: Sequence[AttackRow], *, synthetic: bool)
     """What the rows that clients send give away, a number a line."""
     title = f"What the rows sent give away: {leak.claim.cover}{synthetic_mark(synthetic=synthetic)}"
     lines = [(name, *said) for name, said in columns(leak, rows).items()]
-    return plain_table(title, ("", words.count(leak.n_users, "audited user"), ""), lines)
+    return plain_table(title, ("", formatting.count(leak.n_users, "audited user"), ""), lines)
 
 
 def statement_lines(report: AuditReport, *, synthetic: bool) -> list[str]:
@@ -182,11 +184,13 @@ def audit_table(report: AuditReport, *, synthetic: bool) -> Group:
         table.add_row(
             cell.method,
             cell.setting.name,
-            f"{words.metric(utility.name, utility.k)} {words.share(utility.seeds.mean)}" if utility else "not measured",
-            words.share(popular.seeds.mean) if popular else "not measured",
+            f"{formatting.metric(utility.name, utility.k)} {formatting.share(utility.seeds.mean)}"
+            if utility
+            else "not measured",
+            formatting.share(popular.seeds.mean) if popular else "not measured",
             f"{cell.guarantee.epsilon:.4g}",
-            f"{words.share(attack.auc.mean)} ({attack.attack})" if attack else "none was run",
-            words.volume(cell.cost.up_bytes_per_client_round),
+            f"{formatting.share(attack.auc.mean)} ({attack.attack})" if attack else "none was run",
+            formatting.volume(cell.cost.up_bytes_per_client_round),
         )
     return Group(table, *_leaks(report, synthetic=synthetic))
 
@@ -207,7 +211,7 @@ def _leaks(report: AuditReport, *, synthetic: bool) -> list[Table]:
     for cell in report.aggregates:
         if cell.support is not None:
             utility = main_utility(cell)
-            quality = words.share(utility.seeds.mean) if utility else "not measured"
+            quality = formatting.share(utility.seeds.mean) if utility else "not measured"
             said = columns(cell.support, cell.attacks)
             cover = cell.support.claim.cover if cell.guarantee.support else cell.setting.name
             leaked = ["\n".join(filter(None, said[head])) for head in heads]
@@ -219,7 +223,7 @@ def _leaks(report: AuditReport, *, synthetic: bool) -> list[Table]:
 def _metric(metric: Metric) -> str:
     """For example "NDCG@10", "RMSE" or "RMSE by user"."""
     if metric.k:
-        return words.metric(metric.name, metric.k)
+        return formatting.metric(metric.name, metric.k)
     return _ERRORS[metric.name.removeprefix("user_")] + (" by user" if metric.name.startswith("user_") else "")
 
 
@@ -229,4 +233,4 @@ def _interval(metric: Metric) -> str:
 
 def _rate(row: AttackRow) -> str:
     rate = next((rate.tpr for rate in row.tpr_at_fpr if rate.fpr == 0.01), None)
-    return "too few items" if rate is None else words.share(rate.value)
+    return "too few items" if rate is None else formatting.share(rate.value)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from privfed.audit.page import words
+from privfed.audit.page import formatting
 from privfed.audit.report import POPULARITY
 from privfed.cli.directory import CHECKPOINT, RECORD, write_json, write_text
 from privfed.cli.failures import CommandError, InterruptedRunError
@@ -18,14 +18,15 @@ from privfed.cli.screen import Screen
 from privfed.cli.show import live
 from privfed.data import Histories, Interactions
 from privfed.engines import Checkpoint
-from privfed.evaluation import EvaluationError, EvaluationResult
-from privfed.experiment import Evaluated, Experiment, ExperimentConfig, Part, PrivateEvaluation, RunResult
+from privfed.evaluation import Evaluated, EvaluationError, EvaluationResult, Part
+from privfed.experiment import Experiment, PrivateEvaluation, RunResult
+from privfed.guards.client_guard import BrokenUploadError
+from privfed.guards.ring_code import RingCode
+from privfed.guards.share_code import ShareCode
 from privfed.methods import ClientData
 from privfed.methods.dfmr import DFMRConfig
 from privfed.privacy import DistributedGaussian, Forecast, Ledger, PrivacyPlan, SecureSum, SharedSum, forecast
-from privfed.privacy.client_guard import BrokenUploadError
-from privfed.privacy.ring_code import RingCode
-from privfed.privacy.share_code import ShareCode
+from privfed.setup.config import ExperimentConfig
 
 METRICS, LEDGER, GUARANTEE = "metrics.jsonl", "ledger.json", "guarantee.json"
 _CHARGES = "ledger.jsonl"
@@ -175,7 +176,9 @@ def train(
             if first_round is None:
                 first_round = time.perf_counter() - started
                 left = first_round * (config.rounds - reached)
-                screen.note(f"One round took {words.seconds(first_round)}: about {words.seconds(left)} to go.")
+                screen.note(
+                    f"One round took {formatting.seconds(first_round)}: about {formatting.seconds(left)} to go."
+                )
 
         try:
             result = experiment.run(directory, resume=resume, progress=progress, parts=parts)

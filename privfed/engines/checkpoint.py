@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save, save_file
 from torch import Tensor
 
-from privfed.engines.processes import ALONE, Processes
+from privfed.compute.processes import ALONE, Processes
 from privfed.federation import Ranges
 
 _SERVER = "server.safetensors"

@@ -11,9 +11,10 @@ import torch
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
-from privfed.devices import on_host
-from privfed.engines.processes import Processes
-from privfed.updates import ClientUpdates, Schema
+from privfed.compute.devices import on_host
+from privfed.compute.processes import Processes
+from privfed.contracts import Schema
+from privfed.updates import ClientUpdates
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,21 +15,22 @@ How closely the wire is simulated is a choice (`Wire`), and every report names i
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 import torch
 from jaxtyping import Int64
 from torch import Tensor
 
+from privfed.compute.devices import HOST, here, on_host, placed
+from privfed.compute.processes import ALONE, Processes
+from privfed.compute.tiles import TILE, tile_size
+from privfed.contracts import Schema, Tap, Wire, schema_digest, upload_bytes
 from privfed.data import Histories
-from privfed.devices import HOST, here, on_host, placed
 from privfed.engines.holdings import BlockGroup, Holdings
-from privfed.engines.processes import ALONE, Processes, ProcessesError
-from privfed.engines.shared_sums import SharedAsk, SharedSums
-from privfed.engines.transcript import Observation, Tap, Transcript
+from privfed.engines.share_sums import SharedAsk, SharedSums
+from privfed.engines.transcript import Observation, Transcript
 from privfed.federation import (
     SERVER,
     Call,
@@ -44,17 +45,16 @@ from privfed.federation import (
     Total,
     perform,
 )
-from privfed.privacy import ClientGuard, Ledger, PrivacyPlan, RingCode, SecureSum, ServerGuard, SharedSum
-from privfed.privacy.client_guard import ClipCounts
+from privfed.guards import ClientGuard, RingCode, ServerGuard
+from privfed.guards.client_guard import ClipCounts
+from privfed.privacy import Ledger, PrivacyPlan, SecureSum, SharedSum
 from privfed.privacy.sampling import Sampling
-from privfed.updates import TILE, Chunk, ClientUpdates, Schema, clients_at_once, schema_digest, tile_size, upload_bytes
+from privfed.setup.refusals import refuse_shared
+from privfed.updates import Chunk, ClientUpdates, clients_at_once
 from secure_agg import parameters
 from secure_agg.inprocess import aggregate
 from secure_agg.masking import Terms
 from secure_agg.prg import Words
-
-Wire = Literal["law", "exact", "protocol"]
-"""How closely the wire is simulated; see the module."""
 
 Observer = Callable[[Clients, Call, Message, ClientUpdates], None]
 """The experimenter's view between training and guard: (clients, call, message, raw updates)."""
@@ -489,23 +489,6 @@ def members(sampling: Sampling, streams: Streams, population: int, round: int) -
         keys = streams.uniform(Purpose.EPOCH_ORDER, epoch, 0, [SERVER], population)[0]
         return keys.argsort()[turn * sampling.size : (turn + 1) * sampling.size].sort().values
     return everybody
-
-
-def refuse_shared(processes: Processes, wire: Wire, taps: Collection[Tap]) -> None:
-    """What several processes cannot do, because no one of them has everybody's messages.
-
-    Raises:
-        ProcessesError: it was asked for.
-    """
-    if processes.size > 1 and wire == "protocol":
-        raise ProcessesError(
-            "wire = 'protocol' runs every client's side of the masking protocol in one process: choose wire = 'exact', "
-            "whose sums are the same words, or start one process"
-        )
-    if processes.size > 1 and taps:
-        raise ProcessesError(
-            "taps copy what an adversary sees in one process: set taps.places = [], or start one process to attack"
-        )
 
 
 def _chosen(uploads: Mapping[str, Tensor]) -> Callable[[Tensor], Mapping[str, Tensor]]:

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
 
 import torch
 from jaxtyping import Int64
@@ -19,13 +18,12 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from privfed.devices import all_on_host
+from privfed.compute.devices import all_on_host
+from privfed.contracts import TAPS, Tap
 from privfed.engines.holdings import Holdings
 from privfed.federation import Call, Message
 from privfed.updates import Rows
 
-Tap = Literal["raw", "wire", "sum", "model", "message"]
-TAPS: tuple[Tap, ...] = ("raw", "wire", "sum", "model", "message")
 PULL = "@pull"
 """Name of the server's own direction beside the blocks of an observation."""
 HOLDS = "@holds"

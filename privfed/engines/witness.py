@@ -16,6 +16,8 @@ import torch
 from jaxtyping import Float, Float64, Int64, Num
 from torch import Tensor
 
+from privfed.compute.tiles import TILE
+from privfed.contracts import Schema, share_of
 from privfed.federation import (
     Call,
     Clients,
@@ -28,7 +30,7 @@ from privfed.federation import (
     perform,
 )
 from privfed.privacy import PrivacyPlan
-from privfed.updates import TILE, ClientUpdates, Schema, share_of
+from privfed.updates import ClientUpdates
 
 _DIGEST_BYTES = 8
 _SHORTEST = 1e-12

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int64, UInt64
 
-from privfed.devices import HOST, here, on_host, placed
+from privfed.compute.devices import HOST, here, on_host, placed
 
 ENTRIES_PER_BLOCK = 4_000_000
 """Scores looked at at once; bounds temporary memory to some tens of megabytes."""

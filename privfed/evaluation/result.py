@@ -1,6 +1,7 @@
 """Measured quality, with its interval and the protocol it was measured under."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -84,3 +85,14 @@ class EvaluationResult(BaseModel):
         measured = ", ".join(metric.slug for metric in self.metrics)
         asked = f"{name}@{k}" if k else name
         raise ValueError(f"{asked} was not measured; choose one of {measured}, or set task and k in the protocol.")
+
+
+Part = Literal["valid", "test"]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """Utility after one round."""
+
+    round: int
+    results: dict[Part, EvaluationResult]

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from privfed.compiled import compiled
+from privfed.compute.compiled import compiled
 from privfed.federation.rounded_noise import FARTHEST, WHOLE
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from privfed.devices import moved
+from privfed.compute.devices import moved
 
 Start = Callable[[Int64[Tensor, " n"]], dict[str, Tensor]]
 """First values `[n, *shape]` of some users, the same whoever is asked for beside them; of no users, only shapes."""

@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64, UInt64
 
-from privfed.compiled import compiled
+from privfed.compute.compiled import compiled
 
 Bits = Callable[[int, int], int]
 """(index, count) -> so many further bits of the uniform numbers behind draw `index`, the same every time."""

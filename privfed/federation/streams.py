@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.ciphers.modes import ECB
 from jaxtyping import Float, Float64, Int64, UInt32
 from torch import Tensor
 
-from privfed.devices import placed
+from privfed.compute.devices import placed
 from privfed.federation.rounded_noise import further_bits, laplace_steps, normal_steps
 
 

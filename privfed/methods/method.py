@@ -12,12 +12,13 @@ import pandas as pd
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
+from privfed.compute.devices import HOST, here
+from privfed.contracts import NoisySums, ReleaseKind, Schema
 from privfed.data import Histories
-from privfed.devices import HOST, here
 from privfed.evaluation import Task
-from privfed.federation import Clients, Message, NoisySums, ReleaseKind, Server, Streams
+from privfed.federation import Clients, Message, Server, Streams
 from privfed.methods.client_data import ClientData
-from privfed.updates import Chunk, Schema
+from privfed.updates import Chunk
 
 
 class MethodConfig(BaseModel):

@@ -10,10 +10,10 @@ import math
 from pydantic import BaseModel, ConfigDict
 
 from privfed.privacy.accounting import RDP, account
+from privfed.privacy.composition import Composition, Releases
 from privfed.privacy.epsilon import Epsilon
 from privfed.privacy.errors import PlanError
-from privfed.privacy.events import Composition, Releases
-from privfed.privacy.mechanisms import Laplace
+from privfed.privacy.events import Laplace
 from privfed.privacy.plan import SMALLEST_DELTA
 
 _TOLERANCE = 1e-4

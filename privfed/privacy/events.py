@@ -1,204 +1,219 @@
-"""How charged asks compose: from mechanisms per draw to one `dp_accounting.DpEvent` tree.
+"""What one ask does to one user's data, as a small record: the alphabet of the ledger.
 
-The rules, each of which was once a silent wrong epsilon:
-
-* The key is the draw. Asks that share a draw see the same participants, so they compose INSIDE that draw's
-  sampling event: 32 Gaussian asks of sigma 2 under one Poisson draw of rate 0.1 are one sampled Gaussian of
-  sigma 2 / sqrt(32), not 32 independently sampled ones (10 rounds at delta 1e-5: epsilon 25.36, not 4.33).
-* Only Gaussians fuse. Any other mix in one sampled draw is composed unsampled, as if everybody took part.
-* Where participants are visible (local trust, fixed sizes, epochs) there is no sampling event: each release
-  counts in full for each user who took part, and the worst user is reported.
-* Local steps that sample a user's interactions carry that sampling inside their mechanism: those coins never leave
-  the device, so they amplify even where participation is visible.
-* An exact or unbounded release makes the whole tree non-private. It is never a no-op.
-
-The order of releases does not change the composition, so equal ones are counted and 10,000 rounds stay fast.
+`mechanism_for` is the only place where a plan turns into a mechanism. It reads the noise scale that the
+device really uses and the clip it really applies, not the epsilon that someone asked for, so a plan whose
+noise does not fit its clip cannot be charged as if it did.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+import math
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
-import numpy as np
-from jaxtyping import Int64
+from pydantic import BaseModel, ConfigDict, Field
 
-from privfed.privacy.accounting import dp_accounting, shares_event
-from privfed.privacy.mechanisms import (
-    Bounded,
-    Empty,
-    Exact,
-    Gaussian,
-    Laplace,
-    Mechanism,
-    SampledGaussian,
-    Shares,
-    Unbounded,
-    fuse,
-    reason_of,
-)
-from privfed.privacy.sampling import Poisson, Sampling, Trust
-
-if TYPE_CHECKING:
-    from dp_accounting import DpEvent
+from privfed.contracts import Schema, share_of
+from privfed.privacy.mechanisms.base import LocalLaplace
+from privfed.privacy.mechanisms.gaussian import CentralGaussian, LocalGaussian
+from privfed.privacy.mechanisms.interaction_dpsgd import InteractionDPSGD
+from privfed.privacy.mechanisms.secure import DistributedGaussian, noise_code
+from privfed.privacy.plan import PrivacyPlan
+from secure_agg.noise import Law, NoiseEvent
 
 
-@dataclass(frozen=True, slots=True)
-class Releases:
-    """`count` releases of one mechanism; `rate` is the Poisson rate they are amplified by, None for none."""
-
-    mechanism: Bounded
-    count: int
-    rate: float | None = None
-
-    def __str__(self) -> str:
-        fields = self.mechanism.model_dump(exclude={"kind"})
-        numbers = ", ".join(
-            f"{name.replace('_', ' ')} {value:.6g}" if isinstance(value, float) else f"{name.replace('_', ' ')} {value}"
-            for name, value in fields.items()
-        )
-        amplified = "" if self.rate is None else f"; amplified by Poisson sampling at rate {self.rate:g}"
-        return f"{self.mechanism.kind.replace('_', ' ')}: {numbers}{amplified}"
+class _Mechanism(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Composition:
-    """Everything a run released about its worst-off user.
+class Laplace(_Mechanism):
+    """Laplace noise on every coordinate of an L1-bounded value.
 
     Attributes:
-        releases: bounded mechanisms with their counts.
-        reasons: why epsilon is infinite; empty where it is finite.
-        uploads: releases that the worst-off user took part in (all of them where participation is hidden).
-        rounds: rounds that the worst-off user took part in.
-        amplification_lost: draws that would have been amplified had they held Gaussians only.
+        scale_over_sensitivity: noise scale over the L1 distance of the two furthest inputs; 1 / epsilon0.
     """
 
-    releases: tuple[Releases, ...] = ()
-    reasons: tuple[str, ...] = ()
-    uploads: int = 0
-    rounds: int = 0
-    amplification_lost: int = 0
+    kind: Literal["laplace"] = "laplace"
+    scale_over_sensitivity: float = Field(gt=0)
 
-    def event(self) -> "DpEvent":
-        """The `DpEvent` tree of this composition."""
-        dp = dp_accounting()
-        events = [_event(release) for release in self.releases]
-        if self.reasons:
-            events.append(dp.NonPrivateDpEvent())
-        if not events:
-            return dp.NoOpDpEvent()
-        return events[0] if len(events) == 1 else dp.ComposedDpEvent(tuple(events))
+    @property
+    def pure_epsilon(self) -> float:
+        """Privacy loss that one release never exceeds."""
+        return 1.0 / self.scale_over_sensitivity
 
 
-@dataclass
-class Tally:
-    """Counts mechanisms per user and per draw as asks are charged.
+class Gaussian(_Mechanism):
+    """Gaussian noise on every coordinate of an L2-bounded value.
 
-    Args:
-        population: number of users.
+    Attributes:
+        noise_multiplier: standard deviation over the L2 distance of neighbours (add or remove one user).
     """
 
-    population: int
-    uploads: dict[Bounded, Int64[np.ndarray, " population"]] = field(default_factory=dict)
-    draws: dict[int, list[Bounded]] = field(default_factory=dict)
-    reasons: dict[str, None] = field(default_factory=dict)
+    kind: Literal["gaussian"] = "gaussian"
+    noise_multiplier: float = Field(gt=0)
 
-    def __post_init__(self) -> None:
-        self.participations: Int64[np.ndarray, " population"] = np.zeros(self.population, dtype=np.int64)
-        self.rounds: Int64[np.ndarray, " population"] = np.zeros(self.population, dtype=np.int64)
-        self._draw: int | None = None
-        self._seen = np.zeros(self.population, dtype=np.bool_)
 
-    def add(self, draw: int, mechanism: Mechanism, members: Int64[np.ndarray, " members"] | None) -> None:
-        """Count one ask.
+class SampledGaussian(_Mechanism):
+    """Several Gaussian releases in one upload, each about a secret Poisson sample of one user's interactions.
 
-        Args:
-            draw: its draw.
-            mechanism: what it did.
-            members: users who took part; None where participation is hidden, which counts everybody.
-        """
-        if isinstance(mechanism, Empty):
-            return
-        took_part = slice(None) if members is None else members
-        self.participations[took_part] += 1
-        if draw != self._draw:
-            self._draw, self._seen = draw, np.zeros(self.population, dtype=np.bool_)
-        self.rounds[took_part] += ~self._seen[took_part]
-        self._seen[took_part] = True
-        if isinstance(mechanism, Exact | Unbounded):
-            self.reasons.setdefault(reason_of(mechanism))
-            return
-        self.draws.setdefault(draw, []).append(mechanism)
-        counts = self.uploads.setdefault(mechanism, np.zeros(self.population, dtype=np.int64))
-        counts[took_part] += 1
+    Attributes:
+        noise_multiplier: standard deviation over the L2 distance of neighbours (add or remove one interaction).
+        rate: probability with which an interaction is in a sample.
+        steps: releases, each with a sample of its own.
+    """
 
-    def composition(self, trust: Trust, sampling: Sampling) -> Composition:
-        """Compose what was counted.
+    kind: Literal["sampled_gaussian"] = "sampled_gaussian"
+    noise_multiplier: float = Field(gt=0)
+    rate: float = Field(gt=0, le=1)
+    steps: int = Field(ge=1)
 
-        With several bounded mechanisms and visible participants, each counts for the user it hit most: no
-        user's epsilon is understated, and with one mechanism (every plan of this package) it is exact.
-        """
-        releases: tuple[Releases, ...]
-        if isinstance(sampling, Poisson) and sampling.amplifies(trust):
-            releases, lost = _sampled(self.draws, sampling.rate)
-        else:
-            releases = tuple(Releases(m, int(counts.max())) for m, counts in self.uploads.items() if counts.any())
-            lost = 0
-        return Composition(
-            releases=releases,
-            reasons=tuple(self.reasons),
-            uploads=int(self.participations.max()),
-            rounds=int(self.rounds.max()),
-            amplification_lost=lost,
+
+class Shares(_Mechanism):
+    """Shares of integer noise in a secure sum of clipped, rounded vectors: the fields of `secure_agg`'s `NoiseEvent`.
+
+    Attributes:
+        law: of the noise.
+        total_variance: variance parameter of `min_honest` shares together, in steps^2.
+        min_honest: shares of honest clients that a released sum holds at least.
+        coordinates: length of an encoded vector.
+        l2: L2 norm in steps that no rounded vector exceeds.
+        l1: its L1 norm.
+        beta: of the conditional rounding.
+    """
+
+    kind: Literal["shares"] = "shares"
+    law: Law
+    total_variance: float = Field(gt=0)
+    min_honest: int = Field(ge=1)
+    coordinates: int = Field(ge=1)
+    l2: float = Field(gt=0)
+    l1: float = Field(gt=0)
+    beta: float = Field(ge=0)
+
+    @classmethod
+    def of(cls, event: NoiseEvent) -> "Shares":
+        """The record of an event of `secure_agg`."""
+        return cls(**{name: getattr(event, name) for name in cls.model_fields if name != "kind"})
+
+    @property
+    def event(self) -> NoiseEvent:
+        """The event that accounts it."""
+        return NoiseEvent(**{name: value for name, value in self.model_dump().items() if name != "kind"})
+
+    @property
+    def noise_multiplier(self) -> float:
+        """Standard deviation over the L2 norm of a rounded vector."""
+        return math.sqrt(self.total_variance) / self.l2
+
+
+class Exact(_Mechanism):
+    """Blocks released exactly, without noise: no finite epsilon, whatever else the ask protects.
+
+    Attributes:
+        blocks: names of those blocks.
+    """
+
+    kind: Literal["exact"] = "exact"
+    blocks: tuple[str, ...] = Field(min_length=1)
+
+
+class Unbounded(_Mechanism):
+    """A release that no finite epsilon describes.
+
+    Attributes:
+        reason: why, as a clause that completes "epsilon is infinite because ...".
+    """
+
+    kind: Literal["unbounded"] = "unbounded"
+    reason: str = Field(min_length=1)
+
+
+class Empty(_Mechanism):
+    """An ask whose schema declares no block: nothing leaves, nothing is spent."""
+
+    kind: Literal["empty"] = "empty"
+
+
+Mechanism = Annotated[
+    Laplace | Gaussian | SampledGaussian | Shares | Exact | Unbounded | Empty, Field(discriminator="kind")
+]
+Bounded = Laplace | Gaussian | SampledGaussian | Shares
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaSummary:
+    """Names of the blocks of an ask: those clipped and noised (`real`) and those sent exactly (`integer`).
+
+    Attributes:
+        real, integer: names.
+        coordinates: numbers in all real blocks together; rounding to a ring depends on it.
+        share: of the squared clip norm that the real blocks may use together.
+    """
+
+    real: tuple[str, ...] = ()
+    integer: tuple[str, ...] = ()
+    coordinates: int = 1
+    share: float = 1.0
+
+    @classmethod
+    def of(cls, schema: Schema) -> "SchemaSummary":
+        """The summary of a declared schema."""
+        return cls(
+            real=tuple(name for name, block in schema.items() if block.kind == "real"),
+            integer=tuple(name for name, block in schema.items() if block.kind == "integer"),
+            coordinates=sum(block.size for block in schema.values() if block.kind == "real") or 1,
+            share=share_of(schema),
         )
 
 
-def compose(
-    asks: Iterable[tuple[int, Mechanism, Int64[np.ndarray, " _"] | None]],
-    *,
-    trust: Trust,
-    sampling: Sampling,
-    population: int,
-) -> Composition:
-    """Compose asks given as (draw, mechanism, members); see `Tally`."""
-    tally = Tally(population)
-    for draw, mechanism, members in asks:
-        tally.add(draw, mechanism, members)
-    return tally.composition(trust, sampling)
+def fuse(gaussians: list[Gaussian]) -> Gaussian:
+    """Several Gaussian releases of the same participants as one: sigma = (sum of sigma_j^-2)^-1/2."""
+    precision = math.fsum(g.noise_multiplier**-2 for g in gaussians)
+    return Gaussian(noise_multiplier=precision**-0.5)
 
 
-def _sampled(draws: Mapping[int, list[Bounded]], rate: float) -> tuple[tuple[Releases, ...], int]:
-    """Releases under secret Poisson participation, and how many draws lost the amplification."""
-    kinds = Counter(tuple(sorted(held, key=repr)) for held in draws.values() if held)
-    amplified: Counter[Gaussian] = Counter()
-    plain: Counter[Bounded] = Counter()
-    lost = 0
-    for held, count in kinds.items():
-        gaussians = [m for m in held if isinstance(m, Gaussian)]
-        if len(gaussians) == len(held):
-            amplified[fuse(gaussians)] += count
-        else:
-            lost += count
-            for mechanism in held:
-                plain[mechanism] += count
-    return (
-        *(Releases(mechanism, count, rate) for mechanism, count in amplified.items()),
-        *(Releases(mechanism, count) for mechanism, count in plain.items()),
-    ), lost
+def mechanism_for(plan: PrivacyPlan, schema: SchemaSummary, population: int) -> Mechanism:
+    """The one mechanism that an ask of `schema` is under `plan`.
+
+    Args:
+        plan: the run's privacy plan.
+        schema: names of the blocks that the ask declares, and the share of the clip norm that it may use.
+        population: number of users, for whose sum a ring must have room.
+
+    Returns:
+        `Empty` only when nothing is declared; `Unbounded` when the plan bounds nothing about real blocks;
+        `Exact` when an integer block is declared; otherwise the plan's noise over its sensitivity.
+    """
+    if not schema.real and not schema.integer:
+        return Empty()
+    if schema.real and plan.protection.unbounded_reason is not None:
+        return Unbounded(reason=plan.protection.unbounded_reason)
+    if schema.integer:
+        return Exact(blocks=schema.integer)
+    return _noise_of(plan, schema, population)
 
 
-def _event(release: Releases) -> "DpEvent":
-    dp, mechanism = dp_accounting(), release.mechanism
-    match mechanism:
-        case Gaussian():
-            event = dp.GaussianDpEvent(mechanism.noise_multiplier)
-        case Laplace():
-            event = dp.LaplaceDpEvent(mechanism.scale_over_sensitivity)
-        case SampledGaussian():
-            step = dp.PoissonSampledDpEvent(mechanism.rate, dp.GaussianDpEvent(mechanism.noise_multiplier))
-            event = dp.SelfComposedDpEvent(step, mechanism.steps)
-        case Shares():
-            event = shares_event()(mechanism.event)
-    if release.rate is not None:
-        event = dp.PoissonSampledDpEvent(release.rate, event)
-    return dp.SelfComposedDpEvent(event, release.count)
+def _noise_of(plan: PrivacyPlan, schema: SchemaSummary, population: int) -> Mechanism:
+    """The noise of a plan that bounds something, over its sensitivity."""
+    protection, reach = plan.protection, math.sqrt(schema.share)
+    match protection:
+        case LocalLaplace() if protection.noise is not None:
+            return Laplace(scale_over_sensitivity=protection.noise.scale / (protection.sensitivity * reach))
+        case LocalGaussian() if protection.noise is not None:
+            return Gaussian(noise_multiplier=protection.noise.scale / (protection.sensitivity * reach))
+        case InteractionDPSGD():
+            return SampledGaussian(
+                noise_multiplier=protection.noise_multiplier, rate=protection.local_rate, steps=protection.local_steps
+            )
+        case CentralGaussian():
+            return Gaussian(noise_multiplier=protection.multiplier_of(schema.share))
+        case DistributedGaussian():
+            code = noise_code(protection, schema.coordinates, plan.sampling.most(population), schema.share)
+            return Shares.of(code.event())
+    return Unbounded(reason=f"no accounting is known for the protection {protection.kind}")
+
+
+def reason_of(mechanism: Exact | Unbounded) -> str:
+    """Why no finite epsilon describes this mechanism."""
+    if isinstance(mechanism, Unbounded):
+        return mechanism.reason
+    plural = "s" if len(mechanism.blocks) > 1 else ""
+    return f"the integer block{plural} {', '.join(mechanism.blocks)} left exactly, without noise"

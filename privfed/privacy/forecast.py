@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from pydantic import BaseModel, ConfigDict
 from scipy.special import bdtr
 
+from privfed.contracts import Block, Schema, upload_bytes
+from privfed.privacy.composition import Composition, Releases
 from privfed.privacy.epsilon import Epsilon
 from privfed.privacy.errors import PlanError
-from privfed.privacy.events import Composition, Releases
-from privfed.privacy.guarantee import Guarantee, guarantee_for
-from privfed.privacy.mechanisms import (
+from privfed.privacy.events import (
     Bounded,
     Empty,
     Exact,
@@ -25,11 +25,11 @@ from privfed.privacy.mechanisms import (
     mechanism_for,
     reason_of,
 )
+from privfed.privacy.guarantee import Guarantee, guarantee_for
+from privfed.privacy.mechanisms.secure import DistributedGaussian, SecureSum, SharedSum, ring_bytes
 from privfed.privacy.plan import PrivacyPlan
 from privfed.privacy.sampling import Poisson
-from privfed.privacy.secure import DistributedGaussian, SecureSum, SharedSum, ring_bytes
 from privfed.privacy.upload_bits import coded_bytes
-from privfed.updates import Block, Schema, upload_bytes
 
 _ROW_ID_BYTES = 4
 

@@ -24,9 +24,9 @@ from scipy.optimize import brentq
 
 from privfed.privacy.accounting import PLD, account, at_most, looser_bounds, pld_epsilon
 from privfed.privacy.closed_forms import gaussian_delta
+from privfed.privacy.composition import Composition, Releases
 from privfed.privacy.errors import PlanError
-from privfed.privacy.events import Composition, Releases
-from privfed.privacy.mechanisms import Gaussian
+from privfed.privacy.events import Gaussian
 from privfed.privacy.plan import SMALLEST_DELTA
 
 if TYPE_CHECKING:

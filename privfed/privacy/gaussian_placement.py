@@ -17,7 +17,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from privfed.privacy.errors import PlanError
-from privfed.privacy.protections import Neighbours
+from privfed.privacy.mechanisms.base import Neighbours
 
 PlacedTrust = Literal["central", "distributed", "local"]
 

@@ -11,14 +11,14 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from privfed.privacy.accounting import account
-from privfed.privacy.cover import SupportClaim
+from privfed.privacy.composition import Composition
 from privfed.privacy.epsilon import Epsilon
 from privfed.privacy.errors import AccountingError
-from privfed.privacy.events import Composition
+from privfed.privacy.mechanisms.base import Neighbours
+from privfed.privacy.mechanisms.secure import SharedSum
+from privfed.privacy.padding import SupportClaim
 from privfed.privacy.plan import PrivacyPlan
-from privfed.privacy.protections import Neighbours
 from privfed.privacy.sampling import Trust
-from privfed.privacy.secure import SharedSum
 from privfed.privacy.statements import assumptions_for, statements_for
 
 

@@ -31,11 +31,11 @@ from jaxtyping import Int64
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from privfed.privacy.composition import Composition, Tally
 from privfed.privacy.errors import LedgerError, explain
-from privfed.privacy.events import Composition, Tally
+from privfed.privacy.events import Bounded, Mechanism, SchemaSummary, Shares, mechanism_for
 from privfed.privacy.guarantee import Guarantee, guarantee_for
 from privfed.privacy.hash_chain import link, unlink
-from privfed.privacy.mechanisms import Bounded, Mechanism, SchemaSummary, Shares, mechanism_for
 from privfed.privacy.plan import PrivacyPlan
 
 if TYPE_CHECKING:

@@ -11,11 +11,9 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, Field, model_validator
 
-from privfed.federation import NoisySums
+from privfed.contracts import NoisySums
 from privfed.privacy.errors import PlanError, configure, nearest
-from privfed.privacy.gaussian import CentralGaussian, LocalGaussian
-from privfed.privacy.interaction import InteractionDPSGD
-from privfed.privacy.protections import (
+from privfed.privacy.mechanisms.base import (
     CONFIG,
     ClipOnly,
     LocalLaplace,
@@ -24,8 +22,10 @@ from privfed.privacy.protections import (
     UnclippedNoise,
     number,
 )
+from privfed.privacy.mechanisms.gaussian import CentralGaussian, LocalGaussian
+from privfed.privacy.mechanisms.interaction_dpsgd import InteractionDPSGD
+from privfed.privacy.mechanisms.secure import DistributedGaussian, SecureSum, SharedSum
 from privfed.privacy.sampling import All, Sampling
-from privfed.privacy.secure import DistributedGaussian, SecureSum, SharedSum
 
 SMALLEST_DELTA = 1e-10
 """Below it the floating-point convolutions of the accountants can no longer be trusted."""

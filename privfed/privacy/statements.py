@@ -7,12 +7,12 @@ not covered. Sentences are facts about the configuration and the computed number
 import math
 
 from privfed.privacy.accounting import BASIC, CLOSED_FORMS, PLD, PRV, RDP, Account
-from privfed.privacy.events import Composition
-from privfed.privacy.gaussian import CentralGaussian, LocalGaussian
-from privfed.privacy.interaction import InteractionDPSGD
+from privfed.privacy.composition import Composition
+from privfed.privacy.mechanisms.base import LocalLaplace
+from privfed.privacy.mechanisms.gaussian import CentralGaussian, LocalGaussian
+from privfed.privacy.mechanisms.interaction_dpsgd import InteractionDPSGD
+from privfed.privacy.mechanisms.secure import DistributedGaussian, SecureSum, SharedSum, fixed_code, fixed_point_error
 from privfed.privacy.plan import PrivacyPlan
-from privfed.privacy.protections import LocalLaplace
-from privfed.privacy.secure import DistributedGaussian, SecureSum, SharedSum, fixed_code, fixed_point_error
 from privfed.privacy.upload_bits import levels
 from secure_agg.errors import HeadroomError
 

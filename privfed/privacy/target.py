@@ -9,18 +9,18 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from privfed.contracts import Block, Schema, share_of
 from privfed.privacy.accounting import account
 from privfed.privacy.budget import solve_laplace
 from privfed.privacy.errors import PlanError
 from privfed.privacy.forecast import planned
-from privfed.privacy.gaussian import CentralGaussian, LocalGaussian
 from privfed.privacy.gaussian_budget import solve_gaussian
-from privfed.privacy.interaction import InteractionDPSGD
+from privfed.privacy.mechanisms.base import LocalLaplace
+from privfed.privacy.mechanisms.gaussian import CentralGaussian, LocalGaussian
+from privfed.privacy.mechanisms.interaction_dpsgd import InteractionDPSGD
+from privfed.privacy.mechanisms.secure import DistributedGaussian
 from privfed.privacy.plan import PrivacyPlan
-from privfed.privacy.protections import LocalLaplace
 from privfed.privacy.sampling import Poisson
-from privfed.privacy.secure import DistributedGaussian
-from privfed.updates import Block, Schema, share_of
 
 _TOLERANCE = 1e-4
 _SMALLEST_STEP = 1.0 + 1e-3

@@ -1,4 +1,4 @@
-"""Sizes of uploads of b bits a number (`privfed.privacy.quantising`): levels and bytes, without a tensor."""
+"""Sizes of uploads of b bits a number (`privfed.guards.quantising`): levels and bytes, without a tensor."""
 
 from secure_agg.encoding import Ring
 

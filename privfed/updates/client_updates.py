@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
+from privfed.contracts.schema import Schema, UpdateError
 from privfed.updates.code_products import CodeProducts
 from privfed.updates.low_rank import LowRank
 from privfed.updates.parts import Dense, Part, Rows
-from privfed.updates.schema import Schema, UpdateError
 from privfed.updates.symmetric import Symmetric
 
 

@@ -13,10 +13,10 @@ import torch
 from jaxtyping import Float, Int8, Int64
 from torch import Tensor
 
-from privfed.compiled import compiled
-from privfed.devices import on_host, placed
+from privfed.compute.compiled import compiled
+from privfed.compute.devices import on_host, placed
+from privfed.contracts.schema import Block, UpdateError
 from privfed.updates.parts import check_owner, check_unique
-from privfed.updates.schema import Block, UpdateError
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,10 +12,9 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from privfed.updates.at_once import tile_size
+from privfed.compute.tiles import TILE, tile_size
+from privfed.contracts.schema import Block, UpdateError
 from privfed.updates.parts import cached, check_owner, check_unique, largest, places
-from privfed.updates.schema import Block, UpdateError
-from privfed.updates.tiles import TILE
 
 _MATERIALISED_AT_ONCE = 4
 _ROWS_AT_ONCE = 4096

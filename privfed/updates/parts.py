@@ -15,9 +15,9 @@ import torch
 from jaxtyping import Float, Int64, Num
 from torch import Tensor
 
-from privfed.compiled import compiled
-from privfed.devices import HOST, here
-from privfed.updates.schema import Block, UpdateError
+from privfed.compute.compiled import compiled
+from privfed.compute.devices import HOST, here
+from privfed.contracts.schema import Block, UpdateError
 
 _DOUBLES_AT_ONCE, _ACCELERATED_AT_ONCE = 2**16, 2**25
 

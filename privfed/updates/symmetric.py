@@ -18,9 +18,9 @@ import torch
 from jaxtyping import Float, Float32, Float64, Int64
 from torch import Tensor
 
-from privfed.compiled import compiled
+from privfed.compute.compiled import compiled
+from privfed.contracts.schema import Block, UpdateError
 from privfed.updates.parts import cached, check_owner, check_unique, largest
-from privfed.updates.schema import Block, UpdateError
 
 _ROOT = math.sqrt(2)
 

@@ -7,14 +7,15 @@ import pytest
 import torch
 
 from attacks import ALL_ITEMS, BIAS, CORE, INPUT, TOUCHED_ITEMS
-from privfed.audit.attacking import Attacked, applicable, attack, attack_run, attack_scores, attack_trained, views
+from privfed.audit.attack_run import Attacked, applicable, attack, attack_run, attack_scores, attack_trained, views
 from privfed.audit.report import AttackRow
+from privfed.contracts import Block
 from privfed.engines import PULL, Observation
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import Experiment
 from privfed.methods import method, methods
 from privfed.methods.method import BlockError, ItemBlocks
 from privfed.privacy import PrivacyPlan
-from privfed.updates import Block
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 AUTOENCODER = ItemBlocks("decoder.1.weight", "encoder.0.weight", "decoder.1.bias")
 ROLES = {

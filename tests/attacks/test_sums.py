@@ -19,17 +19,19 @@ from attacks import (
     observe,
     observe_sums,
 )
-from privfed.audit.attacking import Attacked, attack_run, attack_trained
+from privfed.audit.attack_run import Attacked, attack_run, attack_trained
 from privfed.audit.sums import sums_seen
+from privfed.contracts import Block
 from privfed.engines import Transcript
 from privfed.engines.holdings import Holdings
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import Experiment
 from privfed.methods import method
 from privfed.methods.fedmf import FedMFClients
 from privfed.methods.method import ItemBlocks
-from privfed.methods.table_server import TableServer
+from privfed.methods.shared.table_server import TableServer
 from privfed.privacy import PrivacyPlan
-from privfed.updates import Block, ClientUpdates, Dense, Rows
+from privfed.setup.config import ExperimentConfig, TapConfig
+from privfed.updates import ClientUpdates, Dense, Rows
 
 WIDTH = 12
 
@@ -230,7 +232,7 @@ SEGMENTED = replace(
 @pytest.fixture
 def segmented(monkeypatch, crowd):
     """Run the tiny method behind a plan."""
-    monkeypatch.setattr("privfed.experiment.method", lambda name: SEGMENTED)
+    monkeypatch.setattr("privfed.setup.config.method", lambda name: SEGMENTED)
 
     def run(plan, directory=None, **taps):
         config = ExperimentConfig(
@@ -312,7 +314,7 @@ def test_a_sum_is_over_everybody_who_sent_something():
 
 def sums_of_one_large_client(done, result, audited=None):
     """Attack a round of 60 small clients and one large one, made from the run's own clients."""
-    from privfed.audit.attacking import attack_sums
+    from privfed.audit.attack_run import attack_sums
     from privfed.engines import Simulation
     from privfed.privacy import Ledger
 

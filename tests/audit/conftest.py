@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from privfed.audit.conclude import conclude
 from privfed.audit.contradictions import coin_auc_ceiling, interaction_level, is_covered
 from privfed.audit.report import (
     AttackRow,
@@ -31,6 +30,7 @@ from privfed.audit.report import (
     Wall,
     config_sha256,
 )
+from privfed.audit.verdicts import conclude
 
 DATA_CHOICES = "Choices made by looking at data spend privacy too, and are not in this ledger."
 SETTINGS = {

@@ -10,9 +10,10 @@ from privfed.audit.attributes import LEAST, NO_PERSON, attack_attributes
 from privfed.audit.report import AttributeRow
 from privfed.data import SplitSpec, SyntheticSpec, generate, split
 from privfed.engines import Observation
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import Experiment
 from privfed.methods.hetefedrec import HeteFedRecConfig
 from privfed.privacy import PrivacyPlan
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 PEOPLE = SyntheticSpec(
     name="synthetic-people", n_users=120, n_items=300, mean_per_user=25, least_per_user=12, rank=3,

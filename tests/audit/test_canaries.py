@@ -20,11 +20,14 @@ from privfed.audit.canaries import (
     refuse_untestable,
     run_canaries,
 )
+from privfed.contracts import Block
 from privfed.engines import Simulation
-from privfed.experiment import Experiment, ExperimentConfig
+from privfed.experiment import Experiment
 from privfed.federation import Call, Message, Streams
-from privfed.privacy import CentralGaussian, ClientGuard, Ledger, PrivacyPlan
-from privfed.updates import Block, ClientUpdates, Dense
+from privfed.guards import ClientGuard
+from privfed.privacy import CentralGaussian, Ledger, PrivacyPlan
+from privfed.setup.config import ExperimentConfig
+from privfed.updates import ClientUpdates, Dense
 
 WEIGHTED = {
     "items": Block((30, 4)),

@@ -9,16 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attacks import ALL_ITEMS, Observation, RankOneSign, Scored, Targets
-from privfed.audit.attacking import Inquiry, attack_run, look_at
-from privfed.audit.coins import GUESSED, CoinGame, fixed_attack
+from privfed.audit.attack_run import Inquiry, attack_run, look_at
 from privfed.audit.contradictions import auc_ceiling, interaction_level
+from privfed.audit.inclusion_epsilon import GUESSED, CoinGame, fixed_attack
 from privfed.audit.report import AttackRow, GuaranteeRow
-from privfed.coins import Coins
 from privfed.data import Histories, PartRatings, SplitSpec, load, split
 from privfed.evaluation import PAPER, Evaluator, Protocol
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import Experiment
 from privfed.methods.method import ItemBlocks
 from privfed.privacy import PrivacyPlan
+from privfed.setup.config import ExperimentConfig, TapConfig
+from privfed.setup.inclusion import Coins
 
 EVERYWHERE = ("raw", "wire", "sum", "model")
 

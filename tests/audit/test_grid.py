@@ -7,8 +7,9 @@ import pytest
 from privfed.audit.grid import AuditConfig, Further, as_run, not_run, run_id
 from privfed.audit.report import Run
 from privfed.data import load
-from privfed.experiment import AuditTapConfig, Experiment
+from privfed.experiment import Experiment
 from privfed.privacy import PrivacyPlan
+from privfed.setup.config import AuditTapConfig
 
 NOISED = "central-gaussian:noise_multiplier=2,clip_norm=1"
 

@@ -19,12 +19,14 @@ from privfed.audit.implementation import IMPLEMENTATION_CHECKS, grid, inclusion_
 from privfed.audit.implementation import release_game as game
 from privfed.audit.implementation.claims import FALSE_ALARM, claimed_noise, grid_steps
 from privfed.audit.report import Check
+from privfed.contracts import Block
 from privfed.data import Split, SplitSpec, SyntheticSpec, generate, split
-from privfed.engines import shared_sums
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.engines import share_sums
+from privfed.experiment import Experiment
 from privfed.federation import SERVER
-from privfed.privacy import ClientGuard, PrivacyPlan, ServerGuard
-from privfed.updates import Block
+from privfed.guards import ClientGuard, ServerGuard
+from privfed.privacy import PrivacyPlan
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 LAPLACE = "local-laplace:epsilon0=0.1,clip_norm=1"
 GAUSSIAN = "local-gaussian:noise_multiplier=22,clip_norm=1"
@@ -244,7 +246,7 @@ def test_dense_uploads_that_share_noise_are_found(parts: Split, patch: pytest.Mo
 def test_padding_drawn_anew_is_found_in_what_was_sent(parts: Split, patch: pytest.MonkeyPatch) -> None:
     words = "shared-sum:clip_norm=1,cover.kind=fake_items,cover.rho=1,cover.drawn=uniform"
     assert named_rows.NAME not in failed(*trained(parts, words, "fedmf"))
-    honest = shared_sums.Announced._pattern
+    honest = share_sums.Announced._pattern
 
     def drawn_anew(self: Any, support: Any, draw: int, clients: Any, rows: int) -> Any:
         users = np.arange(support.n_users)
@@ -252,7 +254,7 @@ def test_padding_drawn_anew_is_found_in_what_was_sent(parts: Split, patch: pytes
         self._patterns, self._earlier = {}, {}
         return honest(self, support.union(extra), draw, clients, rows)
 
-    patch.setattr(shared_sums.Announced, "_pattern", drawn_anew)
+    patch.setattr(share_sums.Announced, "_pattern", drawn_anew)
     experiment, result = trained(parts, words, "fedmf")
     row = failed(experiment, result)[named_rows.NAME]
     assert "90 of 90 clients" in row.detail

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from privfed.audit.contradictions import auc_ceiling, coin_auc_ceiling, interaction_level
-from privfed.audit.page import words
+from privfed.audit.page import formatting
 
 PLAN = {"protection": {"kind": "interaction_dpsgd", "clip_norm": 1.0, "noise_multiplier": 1.0}}
 CLAIM = {"epsilon": 3.0, "unit": "interaction", "neighbours": "add_or_remove_one"}
@@ -46,9 +46,9 @@ def test_an_upload_tapped_before_the_guard_is_protected_already(make: SimpleName
 
 
 def test_words() -> None:
-    assert words.compared("add_or_remove_one", "interaction") == "one interaction of one person present or absent"
-    assert words.compared("add_or_remove_one", "user") == "one person present or absent"
-    assert words.compared("replace_one", "user") == "one person's data replaced by any other"
+    assert formatting.compared("add_or_remove_one", "interaction") == "one interaction of one person present or absent"
+    assert formatting.compared("add_or_remove_one", "user") == "one person present or absent"
+    assert formatting.compared("replace_one", "user") == "one person's data replaced by any other"
 
 
 def test_the_headline_speaks_of_an_interaction(make: SimpleNamespace) -> None:

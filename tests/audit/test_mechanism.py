@@ -11,20 +11,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privfed.audit import mechanism
-from privfed.audit.accounted import of_a_run, of_one_draw
 from privfed.audit.mechanism import audit_mechanism
 from privfed.audit.probes import engines
 from privfed.audit.probes.engines import over_nodes, simulated
 from privfed.audit.probes.inputs import candidates
 from privfed.audit.probes.pairs import Pairs
-from privfed.audit.probes.route import Route
+from privfed.audit.probes.routing import Route
+from privfed.audit.reaccounting import of_a_run, of_one_draw
 from privfed.audit.report import GuaranteeRow
+from privfed.contracts import Block
 from privfed.engines.nodes.node import Node
 from privfed.engines.simulation import Simulation
 from privfed.federation import Streams
 from privfed.federation.grid import Grid
-from privfed.privacy import ClientGuard, PrivacyPlan, RandomisedResponse, RingCode, ServerGuard
-from privfed.updates import Block, ClientUpdates, Dense
+from privfed.guards import ClientGuard, RingCode, ServerGuard
+from privfed.privacy import PrivacyPlan, RandomisedResponse
+from privfed.updates import ClientUpdates, Dense
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 """Checking every signature of so many draws would take most of the time."""

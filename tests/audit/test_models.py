@@ -5,13 +5,14 @@ import pytest
 import torch
 
 from attacks import ALL_ITEMS
-from privfed.audit.attacking import Inquiry, attack_models, look_at
+from privfed.audit.attack_run import Inquiry, attack_models, look_at
 from privfed.audit.models import model_changes, why_no_rows
 from privfed.engines import members
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import Experiment
 from privfed.federation import Streams
 from privfed.methods import Facts, methods
 from privfed.privacy import PrivacyPlan
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 READ = {"fedmf", "fedncf", "pfedrec", "gpfedrec", "hetefedrec", "fair", "fedvae", "feddae", "popularity"}
 PART = "none:sampling.kind=fixed,sampling.size=9"

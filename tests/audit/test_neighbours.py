@@ -6,8 +6,8 @@ import torch
 
 from privfed.audit.neighbours import NeighbourDifference, grid_of, neighbour_of, replay_on_neighbours, sampled_users
 from privfed.data import Split, SplitSpec, load, split
-from privfed.experiment import ExperimentConfig
 from privfed.privacy import PrivacyPlan
+from privfed.setup.config import ExperimentConfig
 
 CENTRAL = PrivacyPlan.parse("central-gaussian:noise_multiplier=2,clip_norm=1")
 LOCAL = PrivacyPlan.parse("local-laplace:epsilon0=1,clip_norm=1")

@@ -18,10 +18,12 @@ from privfed.audit.canaries import CanaryError, Directions, audit_canaries, run_
 from privfed.audit.grid import as_run
 from privfed.audit.mechanism import audit_mechanism
 from privfed.evaluation import Protocol
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import Experiment
 from privfed.federation import Call, Cohort, Message, Streams
 from privfed.federation.grid import Grid
-from privfed.privacy import ClientGuard, Ledger, PrivacyPlan, ServerGuard
+from privfed.guards import ClientGuard, ServerGuard
+from privfed.privacy import Ledger, PrivacyPlan
+from privfed.setup.config import ExperimentConfig, TapConfig
 from privfed.updates import Symmetric
 from privfed.updates import symmetric as packing
 
@@ -214,7 +216,7 @@ def test_the_mechanism_audit_is_about_both_asks_together(small_split, words):
 
 def test_a_guard_that_gives_every_ask_the_whole_clip_norm_is_caught(small_split, monkeypatch):
     """Each ask by itself would look right: only together are they too long."""
-    monkeypatch.setattr("privfed.privacy.client_guard.share_of", lambda schema: 1.0)
+    monkeypatch.setattr("privfed.guards.client_guard.share_of", lambda schema: 1.0)
     assert not audit_private_gram(small_split, CENTRAL, popularity_share=0.5).consistent
 
 

@@ -10,14 +10,15 @@ import pytest
 import torch
 
 from attacks import ViewError
-from privfed.audit.attacking import views
-from privfed.audit.replaying import replays, why_not_replayed
+from privfed.audit.attack_run import views
+from privfed.audit.training_oracles import replays, why_not_replayed
 from privfed.data import Histories
 from privfed.engines import load_observations
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import Experiment
 from privfed.federation import PUBLIC, SERVER, Purpose, Streams
 from privfed.methods import Facts
 from privfed.privacy import PrivacyPlan
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 METHODS = {
     "fedmf": {"dim": 8},

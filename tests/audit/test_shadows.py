@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from attacks import Lira, Rmia
-from privfed.audit.attacking import Inquiry, attack_shown
+from privfed.audit.attack_run import Inquiry, attack_shown
 from privfed.audit.shadows import applicable, shadow_of, shadow_view
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import Experiment
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 
 def experiment(split, name="fedmf", shadows=2, rounds=8, seed=0, **taps):
@@ -68,7 +69,7 @@ def test_shadows_are_off_unless_asked_for(small_split, monkeypatch):
     def refuse(*given):
         raise AssertionError("a shadow was trained that nobody asked for")
 
-    monkeypatch.setattr("privfed.audit.attacking.shadow_view", refuse)
+    monkeypatch.setattr("privfed.audit.attack_run.shadow_view", refuse)
     done = experiment(small_split, shadows=0)
     done.run(parts=())
     assert {row.attack for row in attack_shown(done, Inquiry.of(done), 8).rows} == {"popularity", "score threshold"}

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from privfed.audit.conclude import conclude
-from privfed.audit.page import words
+from privfed.audit.page import formatting
 from privfed.audit.report import AuditReport, Statement
+from privfed.audit.verdicts import conclude
 
 
 def said(report: AuditReport, topic: str, setting: str | None = None) -> Statement:
@@ -90,7 +90,7 @@ def test_a_finite_epsilon_is_an_odds_factor(make: SimpleNamespace, epsilon: floa
     statement = said(
         make.report([make.run("gpfedrec", "local_laplace", 0, guarantee=claim)]), "guarantee", "local_laplace"
     )
-    assert f"more than a factor of {factor} (epsilon = {words.epsilon(epsilon)})" in statement.text
+    assert f"more than a factor of {factor} (epsilon = {formatting.epsilon(epsilon)})" in statement.text
     assert ("weak or vacuous" in statement.text) == weak
     assert "delta = 10^-5" in statement.detail
 

@@ -8,17 +8,19 @@ import pytest
 
 from attacks import debiased_count, support_auc
 from privfed.audit.aggregates import aggregate
-from privfed.audit.cover_rates import cover_rates
 from privfed.audit.grid import as_run
+from privfed.audit.padding_rates import cover_rates
 from privfed.audit.page.render import render
 from privfed.audit.report import AttackRow, GuaranteeRow, ProtocolUsed, Run
 from privfed.audit.rows_seen import own_items, rows_seen
 from privfed.audit.supports import attack_supports
 from privfed.data import Split, SplitSpec, load, split
 from privfed.engines.simulation import Costs
-from privfed.experiment import Experiment, ExperimentConfig
+from privfed.experiment import Experiment
 from privfed.methods.dfmr.reconstruction import STARTS, rebuild_codes
-from privfed.privacy import FakeItems, PrivacyPlan, RandomisedResponse, draw_cover
+from privfed.privacy import FakeItems, PrivacyPlan, RandomisedResponse
+from privfed.setup.config import ExperimentConfig
+from privfed.setup.padded_histories import draw_cover
 
 FUNNEL = SplitSpec(kind="leave_one_out", target="buy")
 UNIFORM = {"kind": "fake_items", "rho": 0.5, "drawn": "uniform"}

@@ -7,8 +7,9 @@ import torch
 
 from privfed.audit.canaries import CanaryError
 from privfed.audit.wire_canaries import audit_wire_canaries
-from privfed.experiment import ExperimentConfig
-from privfed.privacy import ClientGuard, PrivacyPlan
+from privfed.guards import ClientGuard
+from privfed.privacy import PrivacyPlan
+from privfed.setup.config import ExperimentConfig
 
 LAPLACE = "local-laplace:epsilon0=8,clip_norm=1"
 GAUSSIAN = "local-gaussian:noise_multiplier=1,clip_norm=1"

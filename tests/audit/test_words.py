@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privfed.audit.page import words
+from privfed.audit.page import formatting
 from privfed.audit.report import Setting
 
 
@@ -22,14 +22,14 @@ from privfed.audit.report import Setting
     ],
 )
 def test_times_in_a_hundred(auc: float, said: str) -> None:
-    assert words.in_hundred(auc) == said
+    assert formatting.in_hundred(auc) == said
 
 
 @given(st.floats(0.0, 1.0, exclude_max=True))
 @settings(max_examples=50, deadline=None)
 def test_nothing_short_of_certain_is_called_certain(auc: float) -> None:
-    assert words.in_hundred(auc) != "100 times in 100"
-    assert words.floor2(auc) != "1.00"
+    assert formatting.in_hundred(auc) != "100 times in 100"
+    assert formatting.floor2(auc) != "1.00"
 
 
 @pytest.mark.parametrize(
@@ -37,17 +37,17 @@ def test_nothing_short_of_certain_is_called_certain(auc: float) -> None:
     [(math.inf, "∞"), (68.31, "68.3"), (0.4444, "0.444"), (8.0, "8"), (250_000.0, "250,000")],
 )
 def test_epsilon(value: float, said: str) -> None:
-    assert words.epsilon(value) == said
+    assert formatting.epsilon(value) == said
 
 
 @pytest.mark.parametrize(("value", "said"), [(0.0, "0"), (1e-5, "10^-5"), (1e-10, "10^-10"), (5.3e-4, "5.3 x 10^-4")])
 def test_delta(value: float, said: str) -> None:
-    assert words.delta(value) == said
+    assert formatting.delta(value) == said
 
 
 def test_powers_are_raised_and_units_kept_on_their_line() -> None:
-    assert words.typeset("10^-5 and 10^30") == "10⁻⁵ and 10³⁰"
-    assert words.typeset("epsilon = 1, 95 %") == "epsilon\u00a0=\u00a01, 95\u00a0%"
+    assert formatting.typeset("10^-5 and 10^30") == "10⁻⁵ and 10³⁰"
+    assert formatting.typeset("epsilon = 1, 95 %") == "epsilon\u00a0=\u00a01, 95\u00a0%"
 
 
 @pytest.mark.parametrize(
@@ -55,25 +55,25 @@ def test_powers_are_raised_and_units_kept_on_their_line() -> None:
     [(-0.0001, "0.000"), (-0.02, "\N{MINUS SIGN}0.020"), (0.5, "+0.500"), (math.nan, "n/a")],
 )
 def test_signed(value: float, said: str) -> None:
-    assert words.signed(value) == said
+    assert formatting.signed(value) == said
 
 
 @pytest.mark.parametrize(
     ("value", "said"), [(0.04, "0.0 s"), (59.6, "60 s"), (179.6, "3 min 00 s"), (3_725.0, "62 min 05 s")]
 )
 def test_seconds(value: float, said: str) -> None:
-    assert words.seconds(value) == said
+    assert formatting.seconds(value) == said
 
 
 @pytest.mark.parametrize(("value", "said"), [(12.0, "12 B"), (215_296.0, "215 kB"), (2.5e9, "2.5 GB")])
 def test_volume(value: float, said: str) -> None:
-    assert words.volume(value) == said
+    assert formatting.volume(value) == said
 
 
 def test_lists_rounds_and_slugs() -> None:
-    assert [words.listed(list("abc")[:n]) for n in range(4)] == ["", "a", "a and b", "a, b and c"]
-    assert [words.rounds(r) for r in ([], [4], [4, 9])] == ["no round", "round 4", "2 rounds, 4 to 9"]
-    assert words.slug("Trained vs held-out (user)") == "trained_vs_held_out_user"
+    assert [formatting.listed(list("abc")[:n]) for n in range(4)] == ["", "a", "a and b", "a, b and c"]
+    assert [formatting.rounds(r) for r in ([], [4], [4, 9])] == ["no round", "round 4", "2 rounds, 4 to 9"]
+    assert formatting.slug("Trained vs held-out (user)") == "trained_vs_held_out_user"
 
 
 @pytest.mark.parametrize(
@@ -85,4 +85,4 @@ def test_lists_rounds_and_slugs() -> None:
     ],
 )
 def test_long_decimals_in_the_name_of_a_setting_are_rounded_for_reading(name: str, read: str) -> None:
-    assert words.setting(Setting(slug="some", name=name)) == read
+    assert formatting.setting(Setting(slug="some", name=name)) == read

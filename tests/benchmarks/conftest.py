@@ -10,9 +10,10 @@ import pytest
 
 from privfed.data import Histories, Split, SplitSpec
 from privfed.engines import Simulation
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import Experiment
 from privfed.methods import method
 from privfed.privacy import Ledger, PrivacyPlan
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 ITEMS, EACH = 96, 6
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from privfed.updates import TILE
+from privfed.compute.tiles import TILE
 
 CONSTANT = [
     ("fedvae", None, {"latent": 8}),

@@ -9,11 +9,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from privfed.compute.processes import Processes
 from privfed.data import SplitSpec, load, split
 from privfed.engines import Checkpoint
-from privfed.engines.processes import Processes
-from privfed.experiment import Experiment, ExperimentConfig
-from privfed.models.codes import ItemCodes, pack
+from privfed.experiment import Experiment
+from privfed.methods.dfmr.codes import ItemCodes, pack
+from privfed.setup.config import ExperimentConfig
 
 FUNNEL = ("--data", "synthetic-funnel-small", "--set", "split.target=buy", "--set", "method.d=16")
 PLAN = "shared-sum:cover.kind=fake_items,cover.rho=1"

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from privfed.devices import HOST, DeviceError, computing_on, here, moved, on_host, placed, usable
-from privfed.experiment import ExperimentConfig
+from privfed.compute.devices import HOST, DeviceError, computing_on, here, moved, on_host, placed, usable
+from privfed.setup.config import ExperimentConfig
 
 
 def test_the_processor_copies_nothing() -> None:

@@ -11,13 +11,14 @@ import pytest
 import torch
 from torch import nn
 
-from privfed.audit.attacking import attack_run
+from privfed.audit.attack_run import attack_run
 from privfed.audit.grid import as_run
+from privfed.compute.devices import DeviceError
 from privfed.data import SyntheticSpec, generate
-from privfed.devices import DeviceError
-from privfed.experiment import Experiment, ExperimentConfig, RunResult, TapConfig
+from privfed.experiment import Experiment, RunResult
 from privfed.methods import TorchConfig, methods, torch_method
 from privfed.privacy import PrivacyPlan
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 PLANS = {
     "none": "none",
@@ -60,9 +61,9 @@ def tensors(experiment: Experiment) -> dict[str, torch.Tensor]:
 @pytest.fixture
 def same_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiles as on the processor and linear heads step by step, so that kernels see the same shapes on both."""
-    tiles = import_module("privfed.updates.at_once")
+    tiles = import_module("privfed.updates.chunking")
     monkeypatch.setattr(tiles, "ACCELERATED_TILE", tiles.TILE)
-    monkeypatch.setattr("privfed.methods.linear_clients.compiled_for", lambda table: False)
+    monkeypatch.setattr("privfed.methods.shared.linear_clients.compiled_for", lambda table: False)
 
 
 def assert_as_on_the_processor(
@@ -187,7 +188,7 @@ def test_a_module_of_ones_own(pretended: Callable, few_users: Any, monkeypatch: 
         private=["user"],
         per_user_start=True,
     )
-    monkeypatch.setattr("privfed.experiment.method", lambda name: mine)
+    monkeypatch.setattr("privfed.setup.config.method", lambda name: mine)
     assert_as_on_the_processor(pretended, few_users, {"name": "bilinear"}, PLANS["laplace"])
 
 

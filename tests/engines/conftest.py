@@ -9,10 +9,11 @@ import torch
 @pytest.fixture
 def toy():
     """Clients that upload `100 user + round` in a vector and `user` in one row; private state counts steps."""
+    from privfed.contracts import Block
     from privfed.engines import Simulation
     from privfed.federation import Message, PrivateHalves, PrivateState, Streams
     from privfed.privacy import Ledger, PrivacyPlan
-    from privfed.updates import Block, ClientUpdates, Dense, Rows
+    from privfed.updates import ClientUpdates, Dense, Rows
 
     schema = {"v": Block((3,)), "t": Block((50, 2))}
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 
+from privfed.compute.processes import Processes
 from privfed.data import Split, SplitSpec, SyntheticSpec, generate, split
-from privfed.engines.processes import Processes
 from privfed.evaluation import Protocol
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import Experiment
 from privfed.privacy import PrivacyPlan
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 ROUNDS = 3
 KILLED_AFTER = 1

@@ -11,10 +11,11 @@ import torch
 from privfed.data import Histories
 from privfed.engines import Checkpoint
 from privfed.evaluation import Protocol
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import Experiment
 from privfed.federation import ClientStateError, sharded_state
 from privfed.methods import method
 from privfed.privacy import PrivacyPlan
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 ROUNDS = 4
 POISSON = "sampling.kind=poisson,sampling.rate=0.4"

@@ -9,11 +9,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from privfed.contracts import Block, schema_digest
 from privfed.engines import HELD_BY, HOLDERS, HOLDS, Simulation, Transcript, load_observations
 from privfed.engines.holdings import Holdings
 from privfed.federation import Message, PrivateHalves, PrivateState, Streams
 from privfed.privacy import Ledger, PrivacyPlan
-from privfed.updates import Block, ClientUpdates, Dense, Rows, schema_digest
+from privfed.updates import ClientUpdates, Dense, Rows
 
 ITEMS = 12
 SCHEMA = {
@@ -229,7 +230,7 @@ REAL_SCHEMA = {name: SCHEMA[name] for name in REAL}
 )
 def test_no_mix_of_tiers_lets_one_client_move_the_weighted_sum_by_more_than_the_clip(tiers, scale, per_block, data):
     """In the orthonormal basis: what the clip bounds is what the noise is sized for."""
-    from privfed.privacy import ClientGuard
+    from privfed.guards import ClientGuard
 
     norms = {"clipping": "per_block", "block_norms": BOUNDS} if per_block else {}
     plan = PrivacyPlan.named("central-gaussian", clip_norm=1, noise_multiplier=1, **norms)

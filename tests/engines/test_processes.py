@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import torch
 
+from privfed.compute.processes import ALONE, Processes, ProcessesError
 from privfed.engines import Checkpoint
-from privfed.engines.processes import ALONE, Processes, ProcessesError
 from privfed.experiment import Experiment
 from privfed.federation import FederationError
 from privfed.methods import methods

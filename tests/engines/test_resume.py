@@ -5,8 +5,9 @@ import torch
 
 from privfed.engines import Checkpoint, CheckpointError
 from privfed.evaluation import Protocol
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import Experiment
 from privfed.privacy import LedgerError, PrivacyPlan
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 ROUNDS = 5
 GP = {"name": "gpfedrec", "dim": 4, "hidden": [4], "batch_size": 32}

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import torch
 
+from privfed.contracts import Block
 from privfed.engines import Simulation, simulation
 from privfed.federation import Message, PrivateHalves, PrivateState, Streams
+from privfed.guards.ring_code import RingCode
 from privfed.privacy import Ledger, PlanError, PrivacyPlan
 from privfed.privacy.forecast import forecast
-from privfed.privacy.ring_code import RingCode
-from privfed.privacy.secure import ring_bytes, sum_error
-from privfed.updates import Block, ClientUpdates, Dense, Rows
+from privfed.privacy.mechanisms.secure import ring_bytes, sum_error
+from privfed.updates import ClientUpdates, Dense, Rows
 from secure_agg.errors import HeadroomError
 from secure_agg.masking import Stage
 from secure_agg.masking.messages import HEADER_BYTES

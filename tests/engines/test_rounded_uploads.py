@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 
+from privfed.contracts import Block
 from privfed.engines import Simulation, Transcript
 from privfed.federation import Message, PrivateHalves, PrivateState, Streams
 from privfed.privacy import Ledger, PrivacyPlan
-from privfed.updates import Block, ClientUpdates, Dense
+from privfed.updates import ClientUpdates, Dense
 
 USERS = 40
 SCHEMA = {"items": Block((9, 3))}

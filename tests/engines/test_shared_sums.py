@@ -7,13 +7,15 @@ import numpy as np
 import pytest
 import torch
 
+from privfed.contracts import Block
 from privfed.data import Histories
 from privfed.engines import Simulation
 from privfed.evaluation import Protocol
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import Experiment
 from privfed.federation import FederationError, Message, PrivateHalves, PrivateState, Streams
 from privfed.privacy import Ledger, PlanError, PrivacyPlan
-from privfed.updates import Block, ClientUpdates, CodeProducts, Dense, LowRank, RowPattern, Rows
+from privfed.setup.config import ExperimentConfig, TapConfig
+from privfed.updates import ClientUpdates, CodeProducts, Dense, LowRank, RowPattern, Rows
 from secure_agg.errors import ConfigurationError, HeadroomError
 from secure_agg.sparse import RowNames, RowShare
 

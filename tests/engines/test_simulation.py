@@ -3,10 +3,10 @@
 import pytest
 import torch
 
+from privfed.contracts import Block, upload_bytes
 from privfed.engines import MemoryLimitError
 from privfed.federation import Cohort, FederationError, Message, Total
 from privfed.privacy import LedgerError
-from privfed.updates import Block, upload_bytes
 
 CHUNKS = [None, 1, 7, 16, 100]
 

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from privfed.engines import PULL, TAPS, Transcript, load_observations
+from privfed.contracts import TAPS
+from privfed.engines import PULL, Transcript, load_observations
 
 AUDITED = torch.tensor([0, 3, 16, 17, 44])
 SETTINGS = {"dim": 4, "batch_size": 32}

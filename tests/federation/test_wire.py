@@ -7,8 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from privfed.contracts import Block
 from privfed.federation import Call, Cohort, FederationError, Individual, Message, Streams, Total, perform
-from privfed.updates import Block, ClientUpdates, Dense
+from privfed.updates import ClientUpdates, Dense
 
 ITEMS = torch.arange(12.0).view(4, 3)
 TARGETS = torch.arange(6 * 4 * 3.0).view(6, 4, 3) + 100

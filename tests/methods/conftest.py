@@ -55,11 +55,11 @@ def few(funnel: Any) -> Any:
 @pytest.fixture(scope="session")
 def coded(funnel: Any) -> Callable[..., CodeWorld]:
     """Build a code method: `coded("dfmr", plan="shared-sum", parts=..., chunk=7, d=8)`."""
-    from privfed.covered import under_cover
     from privfed.engines import Simulation
     from privfed.federation import Streams
     from privfed.methods import ClientData, Facts, method
     from privfed.privacy import Ledger, PrivacyPlan
+    from privfed.setup.padding import under_cover
 
     def build(
         name: str = "dfmr", *, plan: str = "none", parts: Any = None, data: Any = None, wire: Any = "exact",

@@ -12,9 +12,9 @@ from privfed.engines import Simulation, Transcript
 from privfed.evaluation import Evaluator, Protocol
 from privfed.federation import Call, FederationError, Streams
 from privfed.methods import ClientData, Facts
-from privfed.methods.als import EALS, VALS
-from privfed.methods.als.server import revealed
-from privfed.models.als import Feedback
+from privfed.methods.references.als import EALS, VALS
+from privfed.methods.references.als.server import revealed
+from privfed.methods.shared.als import Feedback
 from privfed.privacy import Ledger, PrivacyPlan
 
 SMALL = {"dim": 4}

@@ -13,7 +13,7 @@ from privfed.data import Histories, Split
 from privfed.engines import Simulation
 from privfed.federation import PrivateHalves, PrivateState, Streams
 from privfed.methods import ClientData, Facts, UnknownMethodError, method, methods
-from privfed.models.samples import NegativeSampler
+from privfed.methods.shared.samples import NegativeSampler
 
 FORBIDDEN = (
     Histories, ClientData, Split, PrivateHalves, PrivateState, NegativeSampler, Streams, Simulation,

@@ -8,18 +8,19 @@ import pytest
 from pydantic import ValidationError
 
 from privfed.cli.compatibility import EXAMPLES
-from privfed.covered import under_cover
 from privfed.data import DataError, Histories, SplitSpec, load, split
-from privfed.experiment import Experiment, ExperimentConfig
+from privfed.experiment import Experiment
 from privfed.federation import Streams
 from privfed.methods import ClientData, Facts, method
 from privfed.methods.client_data import BehaviourError
 from privfed.methods.dfmr import BlocksError, DFMRConfig, NoPurchasesError, RoomError
 from privfed.methods.dfmr.balance import NULL_SHARE, Balance
-from privfed.methods.dfmr.room import largest_user_field
+from privfed.methods.dfmr.discrete import DiscreteError, Grid, GridError, Support, balance, objective, pair_scores
+from privfed.methods.dfmr.overflow import largest_user_field
 from privfed.methods.dfmr.schemas import LOSS, statistics_schema
-from privfed.models.discrete import DiscreteError, Grid, GridError, Support, balance, objective, pair_scores
 from privfed.privacy import FakeItems, PlanError, PrivacyPlan, SharedSum
+from privfed.setup.config import ExperimentConfig
+from privfed.setup.padding import under_cover
 from secure_agg.errors import ConfigurationError, HeadroomError
 from secure_agg.sparse import RowNames, RowShare
 

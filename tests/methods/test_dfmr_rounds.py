@@ -9,13 +9,14 @@ import torch
 from privfed.data import Histories, Split
 from privfed.engines import Simulation
 from privfed.evaluation import Protocol
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import Experiment
 from privfed.federation import PrivateHalves, PrivateState, Streams, Total
 from privfed.methods import ClientData, Facts, method
 from privfed.methods.dfmr.balance import Balance
-from privfed.models.codes import unpack
-from privfed.models.discrete import Grid, balanced_rows, inverse_root
+from privfed.methods.dfmr.codes import unpack
+from privfed.methods.dfmr.discrete import Grid, balanced_rows, inverse_root
 from privfed.privacy import PrivacyPlan
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 SETTINGS = {"d": 5, "alpha": 0.3, "beta": 0.01, "blocks": 2}
 

@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 import torch
 
+from privfed.contracts import NoisySums
 from privfed.evaluation import Protocol
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
-from privfed.federation import Call, Cohort, NoisySums, Streams
+from privfed.experiment import Experiment
+from privfed.federation import Call, Cohort, Streams
 from privfed.methods import ClientData, Facts
 from privfed.methods.dpals import DPALSClients, DPALSConfig, DPALSServer
-from privfed.models.dpals import ItemStep, positive, shrunk
+from privfed.methods.dpals.model import ItemStep, positive, shrunk
 from privfed.privacy import PlanError, PrivacyPlan, configure
+from privfed.setup.config import ExperimentConfig, TapConfig
 from privfed.updates import unpacked
 
 HEAD, DIM = 30, 4

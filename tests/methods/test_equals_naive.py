@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from privfed.federation import Call
-from privfed.methods.local_training import draw_samples
-from privfed.models.samples import NegativeSampler
+from privfed.methods.shared.local_training import draw_samples
+from privfed.methods.shared.samples import NegativeSampler
 
 ROUNDS = 3
 TOLERANCE = 1e-5

@@ -6,17 +6,20 @@ import numpy as np
 import pytest
 import torch
 
+from privfed.contracts import Block, UpdateError, upload_bytes
 from privfed.data import Histories
 from privfed.engines import Simulation, Transcript
-from privfed.experiment import Experiment, ExperimentConfig
+from privfed.experiment import Experiment
 from privfed.federation import Call, Streams
+from privfed.guards import ClientGuard
 from privfed.methods import ClientData, Facts, method
 from privfed.methods.fair import METHOD, NothingToDrawError, RatingsError, device_memory, discloses, item_rows
 from privfed.methods.fair.message import PLACES
+from privfed.methods.fair.subspaces import CapacityError, group_tiers
 from privfed.methods.fair.tiers import Tiers
-from privfed.models.subspaces import CapacityError, group_tiers
-from privfed.privacy import ClientGuard, Ledger, PlanError, PrivacyPlan
-from privfed.updates import Block, ClientUpdates, UpdateError, upload_bytes
+from privfed.privacy import Ledger, PlanError, PrivacyPlan
+from privfed.setup.config import ExperimentConfig
+from privfed.updates import ClientUpdates
 
 SMALL = {"epochs": 2, "batch_size": 16, "lr": 0.01, "initial_scale": 0.3}
 TIER = {"placement": "tier", "scheme": "1x-2x-4x"}
@@ -295,8 +298,8 @@ def test_uploads_that_fit_no_block_are_refused(world):
 @pytest.mark.parametrize("name", [*SETTINGS, "samples"])
 def test_a_device_scores_by_its_own_tables_right_after_training(world, name):
     """Its version of the tables, changed by what it uploads, with its own layers and staged rows."""
+    from privfed.methods.fair.neumf import scores
     from privfed.methods.fair.spaces import from_block
-    from privfed.models.neumf import scores
 
     settings = SETTINGS.get(name, {"weights": "samples"})
     w, _, message, updates = raw(world, **settings)

@@ -16,7 +16,7 @@ from privfed.data import Histories
 from privfed.federation import Call, Purpose, Streams, Total
 from privfed.methods import ClientData, Facts
 from privfed.methods.fair import METHOD
-from privfed.models.subspaces import Columns, LowRank
+from privfed.methods.fair.subspaces import Columns, LowRank
 
 USERS, ITEMS, SEED = 9, 60, 5
 CLOSE = {"rtol": 0, "atol": 1e-12}

@@ -6,11 +6,12 @@ from pydantic import ValidationError
 
 from privfed.engines import Transcript
 from privfed.evaluation import Protocol
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import Experiment
 from privfed.federation import Call
 from privfed.methods.feddae import METHOD
 from privfed.methods.feddae.clients import PersonalMemoryError
 from privfed.privacy import PrivacyPlan
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 SMALL = {"latent": 4, "hidden": (6, 5), "local_steps": 3, "local_lr": 0.01}
 KINDS = ["embedding", "sparse_first_layer", "full"]

@@ -11,7 +11,7 @@ from privfed.engines import Transcript
 from privfed.federation import Call, Message, Streams
 from privfed.methods import ClientData, Facts
 from privfed.methods.fedvae import METHOD
-from privfed.methods.vae_clients import UserRows
+from privfed.methods.shared.vae_clients import UserRows
 from privfed.updates import LowRank
 
 SMALL = {"latent": 4, "hidden": (6,), "local_steps": 3, "local_lr": 0.01}

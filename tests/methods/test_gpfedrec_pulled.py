@@ -6,8 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privfed.methods.gpfedrec.pulled import PulledTables
-from privfed.updates import Block, ClientUpdates, Dense, UpdateError
+from privfed.contracts import Block, UpdateError
+from privfed.methods.gpfedrec.proximal import PulledTables
+from privfed.updates import ClientUpdates, Dense
 
 ITEMS, DIM = 7, 3
 SCHEMA = {"items": Block((ITEMS, DIM), weight=0.5)}

@@ -5,11 +5,11 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from privfed.audit.attacking import attack_trained
+from privfed.audit.attack_run import attack_trained
 from privfed.audit.rows_seen import rows_seen
 from privfed.data import Histories, SplitSpec, load, split
 from privfed.engines import Transcript
-from privfed.experiment import Experiment, ExperimentConfig
+from privfed.experiment import Experiment
 from privfed.federation import Purpose, Streams, Total
 from privfed.methods import method
 from privfed.methods.hetefedrec import METHOD, HeteFedRecConfig
@@ -20,6 +20,7 @@ from privfed.methods.hetefedrec.layout import Layout
 from privfed.methods.hetefedrec.padding import clients_per_tile, ladder
 from privfed.methods.hetefedrec.sampling import draw_distinct
 from privfed.privacy import PlanError, PrivacyPlan
+from privfed.setup.config import ExperimentConfig
 
 NAMES = ("small", "medium", "large")
 VARIANTS = ["hetefedrec", "direct", "all_small", "all_large", "exclusive", "standalone", "clustered"]

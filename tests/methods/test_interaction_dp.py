@@ -9,14 +9,16 @@ import torch
 from scipy import stats
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from privfed.contracts import NoisySteps
 from privfed.data import Histories
 from privfed.engines import Transcript
 from privfed.evaluation import Protocol
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
-from privfed.federation import Call, FederationError, NoisySteps, Streams, perform
+from privfed.experiment import Experiment
+from privfed.federation import Call, FederationError, Streams, perform
 from privfed.methods import ClientData, Facts, method, methods
-from privfed.methods.interaction_dp import InteractionTrainer
+from privfed.methods.shared.interaction_dp import InteractionTrainer
 from privfed.privacy import PlanError, PrivacyPlan
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 SMALL = {"fedncf": {"dim": 8, "hidden": (12, 5), "negatives": 3}, "pfedrec": {"dim": 8, "negatives": 3}}
 MILD = {"fedncf": {"user_lr_factor": 8.0, "item_lr_factor": 1.0}, "pfedrec": {"item_lr_factor": 1.0}}

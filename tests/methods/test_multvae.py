@@ -7,15 +7,16 @@ import pytest
 import torch
 from torch import nn
 
-from privfed.audit.attacking import attack_trained
+from privfed.audit.attack_run import attack_trained
 from privfed.data import Histories, SplitSpec, SyntheticSpec, generate, split
 from privfed.engines import Simulation, Transcript
 from privfed.evaluation import Protocol
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import Experiment
 from privfed.federation import SERVER, Call, Purpose, Streams
 from privfed.methods import ClientData, Facts
-from privfed.methods.multvae import METHOD, DivergedError, inputs
+from privfed.methods.references.multvae import METHOD, DivergedError, inputs
 from privfed.privacy import Ledger, PlanError, PrivacyPlan, configure
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 SMALL = {"latent": 4, "hidden": [6], "batch_size": 16}
 
@@ -115,7 +116,7 @@ def test_dropout_drops_its_share_of_unit_rows_anew_in_every_step(world, monkeypa
         seen.append(real(rows, factors))
         return seen[-1]
 
-    monkeypatch.setattr("privfed.methods.multvae.inputs", spy)
+    monkeypatch.setattr("privfed.methods.references.multvae.inputs", spy)
     w = world("multvae", dropout=0.3, **SMALL | {"batch_size": None}).train(40)
     entries = int(w.server.rows.sum())
     kept = torch.stack([(read.dense()[:, 0] != 0).float().sum() / entries for read in seen])

@@ -9,14 +9,17 @@ import numpy as np
 import pytest
 import torch
 
+from privfed.contracts import NoisySums
 from privfed.data import SplitSpec, SyntheticSpec, generate, split
 from privfed.evaluation import Protocol
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
-from privfed.federation import Call, NoisySums, Streams
+from privfed.experiment import Experiment
+from privfed.federation import Call, Streams
+from privfed.guards import ClientGuard
 from privfed.methods import Facts, method
-from privfed.methods.popular_head import PopularHead, on_head, over_catalogue, side_of
-from privfed.methods.vae_clients import UserRows
-from privfed.privacy import ClientGuard, PlanError, PrivacyPlan, forecast, plan_for_target
+from privfed.methods.shared.popular_head import PopularHead, on_head, over_catalogue, side_of
+from privfed.methods.shared.vae_clients import UserRows
+from privfed.privacy import PlanError, PrivacyPlan, forecast, plan_for_target
+from privfed.setup.config import ExperimentConfig, TapConfig
 from privfed.updates import ClientUpdates
 
 HEAD, DIM, ASKS = 30, 4, 3

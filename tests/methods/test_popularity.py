@@ -3,7 +3,8 @@
 import torch
 
 from privfed.evaluation import PAPER
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import Experiment
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 
 def test_popularity_keeps_its_order_under_a_sigmoid(small_split):

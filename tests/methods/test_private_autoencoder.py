@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from privfed.evaluation import Protocol
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import Experiment
 from privfed.federation import Call, Cohort, Message, Streams, Total
 from privfed.methods import Facts
 from privfed.methods.private_autoencoder import PrivateAutoencoderConfig, PrivateAutoencoderServer
 from privfed.privacy import PrivacyPlan
+from privfed.setup.config import ExperimentConfig, TapConfig
 from privfed.updates import LowRank
 
 HEAD, DIM = 30, 4

@@ -12,14 +12,17 @@ import torch
 from scipy.optimize import brentq
 from scipy.stats import norm
 
+from privfed.contracts import NoisySums
 from privfed.evaluation import Protocol
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
-from privfed.federation import Call, NoisySums, Streams
+from privfed.experiment import Experiment
+from privfed.federation import Call, Streams
+from privfed.guards import ClientGuard
 from privfed.methods import Facts, method
 from privfed.methods.private_gram import Constants, NoFeaturesError, PrivateGramConfig, Shown
-from privfed.models.gram.content import Content
-from privfed.models.gram.estimate import Evidence, Recipe
-from privfed.privacy import ClientGuard, PlanError, PrivacyPlan, forecast, plan_for_target
+from privfed.methods.private_gram.model.content import Content
+from privfed.methods.private_gram.model.estimate import Evidence, Recipe
+from privfed.privacy import PlanError, PrivacyPlan, forecast, plan_for_target
+from privfed.setup.config import ExperimentConfig, TapConfig
 from privfed.updates import ClientUpdates, packed_size, unpacked
 
 HEAD = 40

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
-from privfed.federation import Call, Message, NoisySums, Streams
+from privfed.contracts import NoisySums
+from privfed.federation import Call, Message, Streams
 from privfed.methods import Facts, method
 from privfed.methods.client_data import ClientData
 from privfed.privacy import Ledger, PrivacyPlan, forecast, plan_for_target
-from privfed.privacy.mechanisms import SchemaSummary
+from privfed.privacy.events import SchemaSummary
 
 N, M = 6040, 3706
 DELTA = N**-1.1

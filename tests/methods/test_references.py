@@ -11,15 +11,16 @@ from pydantic import ValidationError
 from privfed.data import Histories, SplitSpec, SyntheticSpec, generate, split
 from privfed.engines import Simulation, Transcript
 from privfed.evaluation import Protocol
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import Experiment
 from privfed.federation import Call, Streams
 from privfed.methods import ClientData, Facts, method
 from privfed.methods.references.ease import NoTagsError
-from privfed.models import ials
-from privfed.models.ease import item_weights
-from privfed.models.ials import Objective
-from privfed.models.pure_svd import item_factors
+from privfed.methods.references.ease.model import item_weights
+from privfed.methods.references.puresvd.model import item_factors
+from privfed.methods.shared import ials
+from privfed.methods.shared.ials import Objective
 from privfed.privacy import Ledger, PlanError, PrivacyPlan
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 SMALL = {
     "puresvd": {"dim": 5},

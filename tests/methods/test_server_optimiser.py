@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from privfed.methods.server_optimiser import ServerOptimiser
+from privfed.methods.shared.server_optimiser import ServerOptimiser
 
 TORCH = {
     "sgd": lambda p, lr, decay: torch.optim.SGD(p, lr=lr, weight_decay=decay),

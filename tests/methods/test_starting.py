@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privfed.evaluation import Protocol
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import Experiment
 from privfed.federation import Message
-from privfed.methods import starting
-from privfed.methods.starting import STRENGTH, GramFactors, NoStartError
+from privfed.methods.feddae import warm_start as starting
+from privfed.methods.feddae.warm_start import STRENGTH, GramFactors, NoStartError
 from privfed.privacy import PrivacyPlan
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 ITEMS, SIDE, RANK = 70, 24, 8
 

@@ -13,16 +13,17 @@ from torch import nn
 from privfed.data import Histories
 from privfed.engines import Transcript
 from privfed.evaluation import Protocol
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import Experiment
 from privfed.federation import PUBLIC, Call, Federation, Purpose, Streams
 from privfed.methods import ClientData, Facts
-from privfed.methods.local_training import draw_samples
+from privfed.methods.shared.local_training import draw_samples
+from privfed.methods.shared.samples import NegativeSampler
 from privfed.methods.torch_method import TorchConfig, TorchMethodError, clients, torch_method
-from privfed.methods.torch_method.lanes import lanes
-from privfed.methods.torch_method.recipe import belongs
+from privfed.methods.torch_method.batched import lanes
+from privfed.methods.torch_method.spec import belongs
 from privfed.methods.torch_method.stacked import StackedModule
-from privfed.models.samples import NegativeSampler
 from privfed.privacy import PrivacyPlan
+from privfed.setup.config import ExperimentConfig, TapConfig
 from privfed.updates import Dense, Rows
 
 

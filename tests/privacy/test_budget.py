@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from privfed.privacy.budget import laplace_budget, solve_laplace
 from privfed.privacy.errors import PlanError
+from privfed.privacy.events import SchemaSummary
 from privfed.privacy.ledger import Ledger
-from privfed.privacy.mechanisms import SchemaSummary
 from privfed.privacy.plan import PrivacyPlan
 from privfed.privacy.target import plan_for_target
 

@@ -17,13 +17,14 @@ from attacks.leakage import (
     support_epsilon_bound,
 )
 from attacks.support_view import SupportView
-from privfed.covered import private_items, under_cover
 from privfed.data import Histories
 from privfed.methods import ClientData, method
-from privfed.privacy import EveryRow, FakeItems, OwnRows, PlanError, PrivacyPlan, RandomisedResponse, draw_cover
+from privfed.privacy import EveryRow, FakeItems, OwnRows, PlanError, PrivacyPlan, RandomisedResponse
+from privfed.privacy.composition import Composition
 from privfed.privacy.errors import configure
-from privfed.privacy.events import Composition
 from privfed.privacy.guarantee import guarantee_for
+from privfed.setup.padded_histories import draw_cover
+from privfed.setup.padding import private_items, under_cover
 
 quick = settings(max_examples=50, deadline=None)
 WORDS = 2**32
@@ -244,7 +245,7 @@ def test_rows_do_not_depend_on_how_users_are_chunked(name, monkeypatch):
     own, known = random_masks()
     once = rows(COVERS[name], own, known)
     for chunk in (1, 7, 40):
-        monkeypatch.setattr("privfed.privacy.covering._USERS_AT_ONCE", chunk)
+        monkeypatch.setattr("privfed.setup.padded_histories._USERS_AT_ONCE", chunk)
         assert np.array_equal(once, rows(COVERS[name], own, known))
 
 

@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 
+from privfed.contracts import Block
 from privfed.privacy.errors import PlanError
+from privfed.privacy.events import SchemaSummary
 from privfed.privacy.forecast import forecast
 from privfed.privacy.ledger import Ledger
-from privfed.privacy.mechanisms import SchemaSummary
 from privfed.privacy.plan import PrivacyPlan
-from privfed.updates import Block
 
 UP = {"items": Block((1682, 32)), "bias": Block((1,))}
 DOWN = {"items": Block((1682, 32))}

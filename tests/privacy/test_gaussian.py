@@ -8,11 +8,13 @@ import pytest
 import torch
 from scipy import stats
 
+from privfed.contracts import Block
 from privfed.engines import Simulation
 from privfed.federation import Call, Cohort, Message, PrivateHalves, PrivateState, Streams
-from privfed.privacy import ClientGuard, Ledger, PlanError, PrivacyPlan, forecast, plan_for_target
-from privfed.privacy.mechanisms import Gaussian, SchemaSummary, Shares, mechanism_for
-from privfed.updates import Block, ClientUpdates, Dense, LowRank
+from privfed.guards import ClientGuard
+from privfed.privacy import Ledger, PlanError, PrivacyPlan, forecast, plan_for_target
+from privfed.privacy.events import Gaussian, SchemaSummary, Shares, mechanism_for
+from privfed.updates import ClientUpdates, Dense, LowRank
 
 SCHEMA = {"a": Block((40, 5)), "b": Block((30,), weight=2.0)}
 COORDINATES = 230

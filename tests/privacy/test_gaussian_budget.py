@@ -11,11 +11,11 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from privfed.privacy.accounting import PLD, PRV, RDP, account
+from privfed.privacy.composition import Composition, Releases
 from privfed.privacy.errors import PlanError
-from privfed.privacy.events import Composition, Releases
+from privfed.privacy.events import Gaussian
 from privfed.privacy.gaussian_budget import GaussianBudget, epsilon_by_rounds, gaussian_budget, solve_gaussian
 from privfed.privacy.gaussian_placement import Placement
-from privfed.privacy.mechanisms import Gaussian
 
 USERS = {"ML-100K": 943, "ML-1M": 6040}
 EPSILONS = (1, 2, 4, 8, 16)

@@ -8,9 +8,9 @@ import pytest
 from pydantic import ValidationError
 
 from privfed.privacy.accounting import Account
-from privfed.privacy.events import Composition, Releases
+from privfed.privacy.composition import Composition, Releases
+from privfed.privacy.events import Gaussian, Laplace
 from privfed.privacy.guarantee import Guarantee, guarantee_for
-from privfed.privacy.mechanisms import Gaussian, Laplace
 from privfed.privacy.plan import PrivacyPlan
 from privfed.privacy.statements import assumptions_for, odds
 

@@ -10,10 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from privfed.contracts import Block
 from privfed.engines import Simulation
 from privfed.federation import Call, Cohort, Message, PrivateHalves, PrivateState, Streams
-from privfed.privacy import ClientGuard, Ledger, PrivacyError, PrivacyPlan, ServerGuard
-from privfed.updates import Block, ClientUpdates, Dense, Rows
+from privfed.guards import ClientGuard, ServerGuard
+from privfed.privacy import Ledger, PrivacyError, PrivacyPlan
+from privfed.updates import ClientUpdates, Dense, Rows
 
 REAL = {"items": Block((10, 3)), "head": Block((4,), weight=2.0)}
 MIXED = {**REAL, "counts": Block((5,), kind="integer", bound=100)}

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from opacus.accountants import PRVAccountant, RDPAccountant
 
-from privfed.audit.page import words
+from privfed.audit.page import formatting
 from privfed.cli.compatibility import EXAMPLES, fit
+from privfed.contracts import Block
 from privfed.methods import methods
 from privfed.privacy import (
     InteractionDPSGD,
@@ -20,10 +21,9 @@ from privfed.privacy import (
     forecast,
     plan_for_target,
 )
-from privfed.privacy.events import Composition, Releases
+from privfed.privacy.composition import Composition, Releases
+from privfed.privacy.events import Exact, SampledGaussian, mechanism_for
 from privfed.privacy.guarantee import Guarantee, guarantee_for
-from privfed.privacy.mechanisms import Exact, SampledGaussian, mechanism_for
-from privfed.updates import Block
 
 WORDS = "interaction-dpsgd:clip_norm=0.5,noise_multiplier=1.2,local_rate=0.1,local_steps=5,expected_records=80"
 PLAN = PrivacyPlan.parse(WORDS)
@@ -103,9 +103,9 @@ def test_the_claim_names_its_unit_everywhere():
     assert "adds Gaussian noise of 1.2 C to every coordinate" in assumed
     assert "The coins never leave the device" in assumed
     assert "a step divides by 8, whatever" in assumed
-    assert words.named(words.UNITS, claim.unit) == "one interaction of one person"
-    assert words.compared(claim.neighbours, claim.unit) == "one interaction of one person present or absent"
-    assert words.compared("add_or_remove_one", "user") == "one person present or absent"
+    assert formatting.named(formatting.UNITS, claim.unit) == "one interaction of one person"
+    assert formatting.compared(claim.neighbours, claim.unit) == "one interaction of one person present or absent"
+    assert formatting.compared("add_or_remove_one", "user") == "one person present or absent"
 
 
 @pytest.mark.parametrize("other", EXAMPLES.values())

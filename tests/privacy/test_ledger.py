@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privfed.privacy.errors import LedgerError, PlanError
+from privfed.privacy.events import Empty, Exact, Laplace, SchemaSummary, Unbounded
 from privfed.privacy.hash_chain import link
 from privfed.privacy.ledger import Ledger, from_ranges, to_ranges
-from privfed.privacy.mechanisms import Empty, Exact, Laplace, SchemaSummary, Unbounded
 from privfed.privacy.plan import PrivacyPlan
 
 USERS = 6

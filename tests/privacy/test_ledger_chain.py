@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privfed.privacy.errors import LedgerError
+from privfed.privacy.events import SchemaSummary
 from privfed.privacy.hash_chain import link, unlink
 from privfed.privacy.ledger import Ledger
-from privfed.privacy.mechanisms import SchemaSummary
 from privfed.privacy.plan import PrivacyPlan
 
 USERS, ROUNDS = 5, 4

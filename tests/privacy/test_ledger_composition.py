@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privfed.privacy.accounting import account
-from privfed.privacy.events import Releases, Tally, compose
-from privfed.privacy.mechanisms import Empty, Exact, Gaussian, Laplace, Unbounded, fuse
+from privfed.privacy.composition import Releases, Tally, compose
+from privfed.privacy.events import Empty, Exact, Gaussian, Laplace, Unbounded, fuse
 from privfed.privacy.sampling import All, Epoch, Fixed, Poisson
 
 EVERYBODY = np.arange(10)

@@ -12,10 +12,12 @@ import pytest
 import torch
 
 from attacks import clopper_pearson_epsilon, gdp_epsilon
+from privfed.contracts import Block
 from privfed.federation import Call, Cohort, Streams
-from privfed.privacy import ClientGuard, Ledger, PrivacyPlan, ServerGuard
-from privfed.privacy.mechanisms import SchemaSummary
-from privfed.updates import Block, ClientUpdates, Dense
+from privfed.guards import ClientGuard, ServerGuard
+from privfed.privacy import Ledger, PrivacyPlan
+from privfed.privacy.events import SchemaSummary
+from privfed.updates import ClientUpdates, Dense
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 """Checking every signature of so many draws would take most of the time."""

@@ -8,11 +8,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from privfed.contracts import Block
 from privfed.engines import Simulation
 from privfed.federation import Call, Message, PrivateHalves, PrivateState, Streams
-from privfed.privacy import ClientGuard, Ledger, PrivacyPlan
-from privfed.privacy.noise_grid import noise_steps, noised_sum
-from privfed.updates import Block, ClientUpdates, Dense, LowRank, Rows, Symmetric, packed_size
+from privfed.guards import ClientGuard
+from privfed.guards.noise_grid import noise_steps, noised_sum
+from privfed.privacy import Ledger, PrivacyPlan
+from privfed.updates import ClientUpdates, Dense, LowRank, Rows, Symmetric, packed_size
 
 SIDE, USERS = 5, 12
 SCHEMA = {

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from privfed.privacy.errors import PlanError, configure, explain
-from privfed.privacy.mechanisms import Empty, Exact, Laplace, SchemaSummary, Unbounded, mechanism_for
+from privfed.privacy.events import Empty, Exact, Laplace, SchemaSummary, Unbounded, mechanism_for
+from privfed.privacy.mechanisms.base import Clip, LocalLaplace, Noise
 from privfed.privacy.plan import PrivacyPlan
-from privfed.privacy.protections import Clip, LocalLaplace, Noise
 from privfed.privacy.sampling import All, Epoch, Fixed, Poisson
 
 REAL = SchemaSummary(real=("items",))

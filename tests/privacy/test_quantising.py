@@ -8,11 +8,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from privfed.contracts import Block
 from privfed.federation import Call, Purpose, Streams
-from privfed.privacy import ClientGuard, PlanError, PrivacyPlan
+from privfed.guards import ClientGuard
+from privfed.guards.quantising import UploadCode, coded_upload_bytes
+from privfed.privacy import PlanError, PrivacyPlan
 from privfed.privacy.forecast import forecast
-from privfed.privacy.quantising import UploadCode, coded_upload_bytes
-from privfed.updates import Block, ClientUpdates, Dense, LowRank, Rows
+from privfed.updates import ClientUpdates, Dense, LowRank, Rows
 from secure_agg.encoding import Ring
 
 SCHEMA = {"items": Block((10, 3)), "head": Block((4,), weight=2.0), "seen": Block((5,), "integer", bound=9)}

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from privfed.privacy.ring_code import RingCode
-from privfed.privacy.secure import SecureSum
-from privfed.updates import Block
+from privfed.contracts import Block
+from privfed.guards.ring_code import RingCode
+from privfed.privacy.mechanisms.secure import SecureSum
 from secure_agg.errors import ConfigurationError
 
 SCHEMA = {

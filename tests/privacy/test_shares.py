@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from privfed.contracts import Block, UpdateError, share_of
 from privfed.federation import Streams
-from privfed.privacy import ClientGuard, Ledger, LedgerError, PrivacyPlan, forecast, plan_for_target
-from privfed.privacy.mechanisms import Gaussian, SchemaSummary, mechanism_for
-from privfed.privacy.ring_code import RingCode
-from privfed.updates import Block, ClientUpdates, Dense, UpdateError, share_of
+from privfed.guards import ClientGuard
+from privfed.guards.ring_code import RingCode
+from privfed.privacy import Ledger, LedgerError, PrivacyPlan, forecast, plan_for_target
+from privfed.privacy.events import Gaussian, SchemaSummary, mechanism_for
+from privfed.updates import ClientUpdates, Dense
 
 N = 20
 CENTRAL = "central-gaussian:clip_norm=2,noise_multiplier=3,delta=0.001"

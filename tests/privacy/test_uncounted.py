@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from privfed.evaluation import UNCOUNTED
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import Experiment
 from privfed.privacy import PrivacyPlan
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 

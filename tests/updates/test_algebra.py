@@ -8,7 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privfed.updates import Block, ClientUpdates, Dense, Rows, UpdateError, add_rows_
+from privfed.contracts import Block, UpdateError
+from privfed.updates import ClientUpdates, Dense, Rows, add_rows_
 
 ROWS, WIDTH = 11, 3
 SCHEMA = {

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from privfed.compiled import compiled
+from privfed.compute.compiled import compiled
 
 SOURCE = "def total(x):\n    found = 0\n    for value in x:\n        found += value\n    return found\n"
 

@@ -4,7 +4,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privfed.updates import Block, ClientUpdates, CodeProducts, RowPattern, Rows, UpdateError
+from privfed.contracts import Block, UpdateError
+from privfed.updates import ClientUpdates, CodeProducts, RowPattern, Rows
 
 
 def products_of(codes, weights):

@@ -8,7 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privfed.updates import Block, ClientUpdates, Dense, LowRank, UpdateError
+from privfed.contracts import Block, UpdateError
+from privfed.updates import ClientUpdates, Dense, LowRank
 
 SCHEMA = {"w": Block((9, 4), weight=0.5), "b": Block((3,))}
 

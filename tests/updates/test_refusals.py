@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from privfed.updates import Block, ClientUpdates, Dense, Rows, UpdateError
+from privfed.contracts import Block, UpdateError
+from privfed.updates import ClientUpdates, Dense, Rows
 
 SCHEMA = {
     "items": Block((4, 2)),

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privfed.updates import TILE, Block, UpdateError, padded, schema_digest, tiles, upload_bytes
+from privfed.compute.tiles import TILE, padded, tiles
+from privfed.contracts import Block, UpdateError, schema_digest, upload_bytes
 
 
 def test_a_digest_tells_schemas_apart_that_would_decode_differently():

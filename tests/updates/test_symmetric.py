@@ -9,7 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privfed.updates import Block, ClientUpdates, Dense, Symmetric, UpdateError, packed_size, unpacked
+from privfed.contracts import Block, UpdateError
+from privfed.updates import ClientUpdates, Dense, Symmetric, packed_size, unpacked
 from privfed.updates.symmetric import squared_norms
 
 quick = settings(max_examples=50, deadline=None)

@@ -10,12 +10,12 @@ from jaxtyping import Float
 
 from attacks.implementation import ClaimedNoise
 from attacks.implementation.claimed_noise import MAX_FALSE_ALARM
+from privfed.contracts import Block, Schema
 from privfed.experiment import Experiment, RunResult
+from privfed.guards.noise_grid import noise_steps
 from privfed.privacy import CentralGaussian, DistributedGaussian, PrivacyPlan
-from privfed.privacy.noise_grid import noise_steps
-from privfed.privacy.secure import sum_error
+from privfed.privacy.mechanisms.secure import sum_error
 from privfed.privacy.upload_bits import levels
-from privfed.updates import Block, Schema
 
 FALSE_ALARM = MAX_FALSE_ALARM / 8
 """Probability with which one check of an honest run may fail."""

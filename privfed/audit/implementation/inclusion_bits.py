@@ -1,4 +1,4 @@
-"""Inclusion bits guessed from the bits of the noise: the game of `privfed.audit.coins`, played on the implementation.
+"""Inclusion bits guessed from the bits of the noise, where `privfed.audit.inclusion_epsilon` guesses from values.
 
 Score, number of guesses and confidence are fixed beforehand: a tenth of the bits on either side, and a confidence that
 leaves an honest run its small part of false alarms.
@@ -12,15 +12,15 @@ from jaxtyping import Bool, Float64
 from attacks import count_guesses, one_run_epsilon
 from attacks.empirical import Guesses, LowerBound
 from attacks.implementation import FloatNoise, UntouchedBits
-from privfed.audit.coins import FEWEST_COINS, GUESSED
 from privfed.audit.contradictions import interaction_level
 from privfed.audit.implementation.claims import FALSE_ALARM, Released, claims_epsilon, covered_tap, released
+from privfed.audit.inclusion_epsilon import FEWEST_COINS, GUESSED
 from privfed.audit.report import Check, GuaranteeRow
-from privfed.coins import Coins
 from privfed.engines import Observation
 from privfed.experiment import Experiment, RunResult
 from privfed.privacy.guarantee import guarantee_for
 from privfed.privacy.plan import SMALLEST_DELTA
+from privfed.setup.inclusion import Coins
 
 NAME = "bits of the noise say nothing of training items"
 

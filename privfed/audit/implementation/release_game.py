@@ -17,15 +17,16 @@ from torch import Tensor
 from attacks import clopper_pearson_epsilon
 from attacks.empirical import LowerBound
 from attacks.implementation import FloatNoise, UntouchedBits, repeated_values, spare_bits
-from privfed.audit.accounted import of_one_draw
 from privfed.audit.implementation.claims import FALSE_ALARM, claims_epsilon
+from privfed.audit.reaccounting import of_one_draw
 from privfed.audit.report import Check
+from privfed.contracts import Block
 from privfed.engines import Simulation
 from privfed.experiment import Experiment, RunResult
 from privfed.federation import Call, Message, PrivateHalves, PrivateState, Streams
 from privfed.privacy import CentralGaussian, Ledger, LocalGaussian, LocalLaplace, PrivacyPlan
 from privfed.privacy.sampling import All
-from privfed.updates import Block, ClientUpdates, Rows
+from privfed.updates import ClientUpdates, Rows
 
 NAME = "bits of a release are the same with a user and without"
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from privfed.audit.aggregates import grouped
 from privfed.audit.headline import main_attack, main_utility, protected_cells, unprotected
-from privfed.audit.page import words
+from privfed.audit.page import formatting
 from privfed.audit.page.charts import colour_of, method_shapes
 from privfed.audit.report import AttackCell, AuditReport, Cell, GuaranteeRow
 from privfed.audit.statements import shared_caveats
@@ -24,7 +24,10 @@ def findings(report: AuditReport) -> list[dict[str, Any]]:
     cells = protected_cells(report)
     several = len({cell.method for cell in cells}) > 1
     return [
-        {"method": words.named(words.METHODS, method) if several else "", "cards": [_card(report, c) for c in same]}
+        {
+            "method": formatting.named(formatting.METHODS, method) if several else "",
+            "cards": [_card(report, c) for c in same],
+        }
         for method, same in grouped(cells, lambda cell: cell.method).items()
     ]
 
@@ -38,10 +41,12 @@ def guarantees(report: AuditReport) -> list[dict[str, Any]]:
         claim = same[0].guarantee
         cards.append(
             {
-                "setting": words.capital(words.setting(same[0].setting)),
+                "setting": formatting.capital(formatting.setting(same[0].setting)),
                 "colour": colour_of(report, same[0]),
-                "holds_for": words.listed([words.named(words.METHODS, c.method) for c in same]) if several else "",
-                "epsilon": words.epsilon(claim.epsilon),
+                "holds_for": formatting.listed([formatting.named(formatting.METHODS, c.method) for c in same])
+                if several
+                else "",
+                "epsilon": formatting.epsilon(claim.epsilon),
                 "epsilon_note": _epsilon_note(claim),
                 "facts": _claim_facts(claim),
                 "notes": _notes(claim, shared_caveats(report)),
@@ -56,9 +61,9 @@ def glossary(cells: Sequence[Cell]) -> list[tuple[str, str]]:
     example = max(aucs, default=0.75)
     return [
         (
-            f"AUC {words.floor2(example)}",
+            f"AUC {formatting.floor2(example)}",
             f"means: shown one item the person did use and one they did not, the attack names the right one "
-            f"{words.in_hundred(example)}. 0.5 is a coin, 1 is certainty.",
+            f"{formatting.in_hundred(example)}. 0.5 is a coin, 1 is certainty.",
         ),
         (
             "Epsilon (ε)",
@@ -76,10 +81,10 @@ def glossary(cells: Sequence[Cell]) -> list[tuple[str, str]]:
 def _card(report: AuditReport, cell: Cell) -> dict[str, Any]:
     said = {s.topic: s for s in report.statements if (s.method, s.setting) == (cell.method, cell.setting.slug)}
     return {
-        "setting": words.capital(words.setting(cell.setting)),
+        "setting": formatting.capital(formatting.setting(cell.setting)),
         "colour": colour_of(report, cell),
         "said": [(title, said[topic]) for topic, title in SAID.items() if topic in said],
-        "epsilon": words.epsilon(cell.guarantee.epsilon),
+        "epsilon": formatting.epsilon(cell.guarantee.epsilon),
         "epsilon_note": _epsilon_note(cell.guarantee),
         "quality": _quality(report, cell),
         **_hits(main_attack(cell)),
@@ -91,19 +96,19 @@ def _quality(report: AuditReport, cell: Cell) -> tuple[str, str]:
     utility = main_utility(cell)
     if utility is None:
         return "not measured", ""
-    value = f"{words.metric(utility.name, utility.k)} {words.share(utility.seeds.mean)}"
+    value = f"{formatting.metric(utility.name, utility.k)} {formatting.share(utility.seeds.mean)}"
     plain = unprotected(report, cell.method)
     reference = main_utility(plain) if plain is not None and plain is not cell else None
     if reference is None or reference.seeds.mean <= 0:
         return value, ""
-    return value, words.percent(utility.seeds.mean / reference.seeds.mean - 1)
+    return value, formatting.percent(utility.seeds.mean / reference.seeds.mean - 1)
 
 
 def _hits(attack: AttackCell | None) -> dict[str, Any]:
     if attack is None:
         return {"hits": None}
     auc = attack.auc.mean
-    said = words.in_hundred(auc)
+    said = formatting.in_hundred(auc)
     return {
         "hits": round(100 * auc) if auc == 1 else min(99, round(100 * auc)),
         "hits_words": f"The strongest attack is right {said}",
@@ -126,20 +131,20 @@ def _epsilon_note(claim: GuaranteeRow) -> str:
 
 
 def _claim_facts(claim: GuaranteeRow) -> list[tuple[str, str]]:
-    facts = [("Why", words.capital(claim.reason_if_inf))] if claim.reason_if_inf else []
-    facts.append(("Must be trusted", words.named(words.TRUST, claim.trust)))
+    facts = [("Why", formatting.capital(claim.reason_if_inf))] if claim.reason_if_inf else []
+    facts.append(("Must be trusted", formatting.named(formatting.TRUST, claim.trust)))
     if not claim.finite:
         return facts
     facts += [
-        ("Protects", words.named(words.UNITS, claim.unit)),
-        ("Compared worlds", words.compared(claim.neighbours, claim.unit)),
-        ("Delta", words.delta(claim.delta)),
-        ("Counted", f"{words.count(claim.rounds_counted, 'round')} per {claim.per}"),
+        ("Protects", formatting.named(formatting.UNITS, claim.unit)),
+        ("Compared worlds", formatting.compared(claim.neighbours, claim.unit)),
+        ("Delta", formatting.delta(claim.delta)),
+        ("Counted", f"{formatting.count(claim.rounds_counted, 'round')} per {claim.per}"),
         ("Accountant", f"{claim.accountant} {claim.accountant_version}".strip()),
     ]
     if claim.cross_check:
-        checks = [f"{name}: {words.epsilon(value)}" for name, value in claim.cross_check.items()]
-        facts.append(("Checked by", words.listed(checks)))
+        checks = [f"{name}: {formatting.epsilon(value)}" for name, value in claim.cross_check.items()]
+        facts.append(("Checked by", formatting.listed(checks)))
     if claim.basic_epsilon is not None:
-        facts.append(("Plain addition", f"epsilon = {words.epsilon(claim.basic_epsilon)} with delta = 0"))
+        facts.append(("Plain addition", f"epsilon = {formatting.epsilon(claim.basic_epsilon)} with delta = 0"))
     return facts

@@ -3,7 +3,7 @@
 from typing import Any
 
 from privfed.audit.compare import Change, Comparison, Mismatch, Pair
-from privfed.audit.page import words
+from privfed.audit.page import formatting
 from privfed.audit.page.charts.comparison import comparison_charts
 from privfed.audit.page.palette import stylesheet
 from privfed.audit.page.render import HELPERS, page_template, script, specs, text_of
@@ -47,7 +47,7 @@ def render_comparison(comparison: Comparison, version: str) -> str:
 
 def cells(pair: Pair) -> list[tuple[str, ...]]:
     """What stands under `HEADS` for one method and setting: both numbers, then small print."""
-    up = [words.volume(cell.cost.up_bytes_per_client_round) for cell in (pair.a, pair.b)]
+    up = [formatting.volume(cell.cost.up_bytes_per_client_round) for cell in (pair.a, pair.b)]
     return [
         _said(pair.utility, named=True),
         _said(pair.epsilon, as_epsilon=True),
@@ -58,7 +58,7 @@ def cells(pair: Pair) -> list[tuple[str, ...]]:
 
 
 def _lede(comparison: Comparison) -> str:
-    shared = words.count(len(comparison.pairs), "method and setting", "methods and settings")
+    shared = formatting.count(len(comparison.pairs), "method and setting", "methods and settings")
     clear = [pair for pair in comparison.pairs if pair.utility and pair.utility.clear]
     text = f"{shared} in both."
     if comparison.comparable and comparison.pairs:
@@ -67,7 +67,7 @@ def _lede(comparison: Comparison) -> str:
             if clear
             else " Quality differs clearly in none: every interval of a difference holds zero."
         )
-    return words.capital(text)
+    return formatting.capital(text)
 
 
 def _of_weight(comparison: Comparison, weight: str) -> list[Mismatch]:
@@ -76,7 +76,7 @@ def _of_weight(comparison: Comparison, weight: str) -> list[Mismatch]:
 
 def _line(pair: Pair) -> dict[str, Any]:
     return {
-        "name": f"{words.named(words.METHODS, pair.a.method)}, {words.setting(pair.a.setting)}"
+        "name": f"{formatting.named(formatting.METHODS, pair.a.method)}, {formatting.setting(pair.a.setting)}"
         + (f" ({pair.note})" if pair.note else ""),
         "colour": None,
         "yardstick": False,
@@ -87,12 +87,12 @@ def _line(pair: Pair) -> dict[str, Any]:
 def _said(change: Change | None, *, as_epsilon: bool = False, named: bool = False) -> tuple[str, ...]:
     if change is None:
         return ("not in both",)
-    show = words.epsilon if as_epsilon else words.share
+    show = formatting.epsilon if as_epsilon else formatting.share
     notes = [change.note] if change.note else []
     gap = change.difference
     if gap is not None and change.over is None and gap.value:
-        notes.insert(0, words.signed(gap.value))
+        notes.insert(0, formatting.signed(gap.value))
     elif gap is not None and change.over is not None:
-        notes.insert(0, f"{words.signed(gap.value)} ({words.signed(gap.lo)} to {words.signed(gap.hi)})")
+        notes.insert(0, f"{formatting.signed(gap.value)} ({formatting.signed(gap.lo)} to {formatting.signed(gap.hi)})")
     name = f"{change.name} " if named else ""
     return f"{name}{show(change.a)} → {show(change.b)}", *notes

@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from privfed.audit.aggregates import SEEDS_FOR_AN_INTERVAL
 from privfed.audit.headline import AFTER_PROTECTION, at_main_tap, is_large, metrics_on_test, protected_cells
-from privfed.audit.page import cards, rows, words
+from privfed.audit.page import cards, formatting, rows
 from privfed.audit.page.charts import (
     SHAPES,
     SYMBOLS,
@@ -27,7 +27,7 @@ from privfed.audit.page.charts import (
 )
 from privfed.audit.page.palette import stylesheet
 from privfed.audit.report import AttackCell, AuditReport, Cell
-from privfed.audit.slice_words import slice_sentences
+from privfed.audit.slice_sentences import slice_sentences
 from privfed.evaluation import UNCOUNTED
 
 SHORT = 6
@@ -63,7 +63,7 @@ def render(report: AuditReport, charts: Charts | None = None) -> str:
         report=report,
         colours=stylesheet(report),
         css=text_of("style.css"),
-        methods=words.listed([words.named(words.METHODS, name) for name in method_shapes(report)]),
+        methods=formatting.listed([formatting.named(formatting.METHODS, name) for name in method_shapes(report)]),
         tested=" ".join(s.text for s in report.statements if s.topic == "tested"),
         sections=sections(report),
         findings=cards.findings(report),
@@ -77,12 +77,14 @@ def render(report: AuditReport, charts: Charts | None = None) -> str:
         measured=rows.measured(report),
         measured_heads=rows.MEASURED,
         symbols=[(SYMBOLS[kind], kind) for kind in kinds_shown(report)],
-        metrics=[words.metric(name, k) for name, k in metrics_on_test(report)],
+        metrics=[formatting.metric(name, k) for name, k in metrics_on_test(report)],
         utility=rows.utility(report),
         uncounted=UNCOUNTED,
         several_states=len({row.state for cell in cells for row in cell.utility}) > 1,
         charts=charts,
-        main_tap=words.listed(list(dict.fromkeys(words.TAPS[r.tap] for cell in cells for r in at_main_tap(cell)))),
+        main_tap=formatting.listed(
+            list(dict.fromkeys(formatting.TAPS[r.tap] for cell in cells for r in at_main_tap(cell)))
+        ),
         worst=[rows.attack(report, cell, row) for cell, row in attacks if _is_worst(row)],
         every=[rows.attack(report, cell, row) for cell, row in attacks],
         explained=rows.explained(report),
@@ -99,7 +101,7 @@ def render(report: AuditReport, charts: Charts | None = None) -> str:
         ledger=rows.ledger(report),
         limits=[s.text for s in report.statements if s.topic == "limit"],
         facts=rows.facts(report),
-        plans={f"{cell.method}, {words.setting(cell.setting)}": cell.plan for cell in cells},
+        plans={f"{cell.method}, {formatting.setting(cell.setting)}": cell.plan for cell in cells},
         specs=specs(charts.all()),
         script=script(),
         columns=lambda some: 2 if len(some) in {2, 4} else 3,
@@ -113,9 +115,9 @@ def _is_worst(row: AttackCell) -> bool:
 
 
 HELPERS = {
-    "share": words.share,
-    "signed": words.signed,
-    "capital": words.capital,
+    "share": formatting.share,
+    "signed": formatting.signed,
+    "capital": formatting.capital,
     "pretty": lambda value: json.dumps(value, indent=2, ensure_ascii=False),
 }
 """What every template of the page may call."""
@@ -146,7 +148,7 @@ def page_template(name: str) -> Template:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=lambda value: words.typeset(value) if type(value) is str else value,
+        finalize=lambda value: formatting.typeset(value) if type(value) is str else value,
     )
     return environment.get_template(name)
 
@@ -175,9 +177,9 @@ def _legend(report: AuditReport) -> list[dict[str, str]]:
     legend = []
     for slug in dict.fromkeys(cell.setting.slug for cell in cells):
         same = [cell for cell in cells if cell.setting.slug == slug]
-        name = words.setting(same[0].setting)
+        name = formatting.setting(same[0].setting)
         if len(same) < len(everybody):
-            name += f" ({words.listed([words.named(words.METHODS, cell.method) for cell in same])})"
+            name += f" ({formatting.listed([formatting.named(formatting.METHODS, cell.method) for cell in same])})"
         legend.append({"name": name, "colour": colour_of(report, same[0])})
     return legend
 
@@ -186,12 +188,14 @@ def _shapes(report: AuditReport) -> list[dict[str, str]]:
     shapes = method_shapes(report)
     if len(shapes) < 2:
         return []
-    return [{"name": words.named(words.METHODS, name), "shape": SHAPES[shape]} for name, shape in shapes.items()]
+    return [
+        {"name": formatting.named(formatting.METHODS, name), "shape": SHAPES[shape]} for name, shape in shapes.items()
+    ]
 
 
 def _knows(report: AuditReport) -> str:
     known = dict.fromkeys(text for cell in report.aggregates for row in cell.attributes for text in row.knowledge)
-    return words.listed(list(known))
+    return formatting.listed(list(known))
 
 
 def _seeds_note(cells: list[Cell]) -> str:
@@ -199,5 +203,5 @@ def _seeds_note(cells: list[Cell]) -> str:
     if n_seeds == 1:
         return "one seed, so no spread over seeds"
     if n_seeds < SEEDS_FOR_AN_INTERVAL:
-        return f"below it the range over seeds (no interval: {words.count(n_seeds, 'seed')})"
-    return f"below it the 95 % t-interval over {words.count(n_seeds, 'seed')}"
+        return f"below it the range over seeds (no interval: {formatting.count(n_seeds, 'seed')})"
+    return f"below it the 95 % t-interval over {formatting.count(n_seeds, 'seed')}"

@@ -8,7 +8,7 @@ from typing import Any
 
 from attacks.ceilings import tpr_ceiling
 from privfed.audit.headline import coin_attack, main_utility, metrics_on_test, protected_cells
-from privfed.audit.page import words
+from privfed.audit.page import formatting
 from privfed.audit.page.charts import colour_of
 from privfed.audit.report import (
     POPULARITY,
@@ -20,7 +20,7 @@ from privfed.audit.report import (
     Interval,
     UtilityCell,
 )
-from privfed.audit.support_words import columns as leak_columns
+from privfed.audit.support_sentences import columns as leak_columns
 
 Line = dict[str, Any]
 Said = tuple[str, ...]
@@ -34,10 +34,10 @@ ATTRIBUTES = ("Attribute", "Guessed from", "AUC", "Balanced accuracy", "Largest 
 
 def title(report: AuditReport, cell: Cell) -> Line:
     """What every line starts with."""
-    method = words.named(words.METHODS, cell.method)
+    method = formatting.named(formatting.METHODS, cell.method)
     yardstick = cell.method == POPULARITY
     return {
-        "name": f"{method} (no personal model)" if yardstick else f"{method}, {words.setting(cell.setting)}",
+        "name": f"{method} (no personal model)" if yardstick else f"{method}, {formatting.setting(cell.setting)}",
         "colour": None if yardstick else colour_of(report, cell),
         "yardstick": yardstick,
     }
@@ -53,7 +53,9 @@ def utility(report: AuditReport) -> list[Line]:
             rows.append(
                 title(report, cell)
                 | {
-                    "state": "one list for all" if cell.method == POPULARITY else words.named(words.STATES, state),
+                    "state": "one list for all"
+                    if cell.method == POPULARITY
+                    else formatting.named(formatting.STATES, state),
                     "values": [values.get(metric) for metric in metrics_on_test(report)],
                 }
             )
@@ -64,14 +66,14 @@ def attack(report: AuditReport, cell: Cell, row: AttackCell) -> Line:
     """One attack on one cell."""
     return title(report, cell) | {
         "yardstick": row.attack == POPULARITY,
-        "attack": words.capital(row.attack),
-        "rounds": words.rounds(row.rounds),
-        "tap": words.TAPS[row.tap],
+        "attack": formatting.capital(row.attack),
+        "rounds": formatting.rounds(row.rounds),
+        "tap": formatting.TAPS[row.tap],
         "game": row.game,
         "scope": row.scope,
         "auc": row.auc,
         "users": row.users,
-        "tpr": words.share(row.tpr_at_1pct.mean) if row.tpr_at_1pct else "n/a",
+        "tpr": formatting.share(row.tpr_at_1pct.mean) if row.tpr_at_1pct else "n/a",
         "gain": row.gain,
     }
 
@@ -81,9 +83,9 @@ def explained(report: AuditReport) -> list[tuple[str, str]]:
     found: dict[str, str] = {}
     for run in report.runs:
         for row in run.attacks:
-            knows = f" Knows beforehand: {words.listed(row.knowledge)}." if row.knowledge else ""
+            knows = f" Knows beforehand: {formatting.listed(row.knowledge)}." if row.knowledge else ""
             found.setdefault(row.attack, f"{row.explains} Seen by the {row.adversary}.{knows} {row.note}".strip())
-    return [(words.capital(name), text) for name, text in found.items()]
+    return [(formatting.capital(name), text) for name, text in found.items()]
 
 
 def leaks(report: AuditReport) -> list[Line]:
@@ -94,7 +96,7 @@ def leaks(report: AuditReport) -> list[Line]:
             best = main_utility(cell)
             quality = ("not measured", "")
             if best is not None:
-                quality = words.share(best.seeds.mean), words.metric(best.name, best.k)
+                quality = formatting.share(best.seeds.mean), formatting.metric(best.name, best.k)
             said = {"Quality": quality} | leak_columns(cell.support, cell.attacks)
             rows.append(title(report, cell) | {"heads": list(said), "cells": list(said.values())})
     return rows
@@ -106,10 +108,10 @@ def measured(report: AuditReport) -> list[Line]:
         title(report, cell)
         | {
             "cells": [
-                (words.capital(row.audited), words.compared(row.neighbours, row.unit)),
-                (words.capital(row.estimator), f"{row.kind}, seen at: {words.TAPS[row.tap]}"),
+                (formatting.capital(row.audited), formatting.compared(row.neighbours, row.unit)),
+                (formatting.capital(row.estimator), f"{row.kind}, seen at: {formatting.TAPS[row.tap]}"),
                 (_at_least(row), *_beside(row)),
-                (words.epsilon(row.accounted),),
+                (formatting.epsilon(row.accounted),),
                 (_verdict(row, cell.guarantee),),
             ]
         }
@@ -119,17 +121,17 @@ def measured(report: AuditReport) -> list[Line]:
 
 
 def _at_least(row: EmpiricalRow) -> str:
-    return ("≥ " if row.kind != "estimate" else "") + words.epsilon(row.value)
+    return ("≥ " if row.kind != "estimate" else "") + formatting.epsilon(row.value)
 
 
 def _beside(row: EmpiricalRow) -> Said:
-    notes = [f"{100 * row.confidence:g} %, {words.count(row.trials, 'trial')}"]
+    notes = [f"{100 * row.confidence:g} %, {formatting.count(row.trials, 'trial')}"]
     if row.lo is not None and row.hi is not None:
-        notes.insert(0, f"{words.epsilon(row.lo)} – {words.epsilon(row.hi)}")  # noqa: RUF001 - a range
+        notes.insert(0, f"{formatting.epsilon(row.lo)} – {formatting.epsilon(row.hi)}")  # noqa: RUF001 - a range
     if row.placebo is not None:
-        notes.append(f"placebo floor {words.epsilon(row.placebo)}")
+        notes.append(f"placebo floor {formatting.epsilon(row.placebo)}")
     if row.largest_deniable is not None:
-        notes.append(f"cannot deny claims above {words.epsilon(row.largest_deniable)}")
+        notes.append(f"cannot deny claims above {formatting.epsilon(row.largest_deniable)}")
     if row.worst_case:
         notes.append(f"worst case found: {row.worst_case}")
     return tuple(notes)
@@ -153,8 +155,8 @@ def coins(report: AuditReport) -> list[Line]:
         rate = best.tpr_at_1pct
         most, most_rate, verdict = "1.000", "1.000", "nothing is claimed"
         if best.ceiling is not None:
-            most = words.share(best.ceiling.auc)
-            most_rate = words.share(tpr_ceiling(0.01, best.ceiling.epsilon, best.ceiling.delta))
+            most = formatting.share(best.ceiling.auc)
+            most_rate = formatting.share(tpr_ceiling(0.01, best.ceiling.epsilon, best.ceiling.delta))
             verdict = "beats the ceiling" if best.ceiling.beaten else "below the ceiling"
         elif cell.guarantee.finite:
             verdict = "outside the claim"
@@ -162,11 +164,11 @@ def coins(report: AuditReport) -> list[Line]:
             title(report, cell)
             | {
                 "cells": [
-                    (words.capital(best.attack), words.rounds(best.rounds)),
-                    (words.TAPS[best.tap],),
-                    (words.share(best.auc.mean), _range(best.users)),
+                    (formatting.capital(best.attack), formatting.rounds(best.rounds)),
+                    (formatting.TAPS[best.tap],),
+                    (formatting.share(best.auc.mean), _range(best.users)),
                     (most,),
-                    (words.share(rate.mean) if rate else "n/a",),
+                    (formatting.share(rate.mean) if rate else "n/a",),
                     (most_rate,),
                     (verdict,),
                 ]
@@ -190,11 +192,11 @@ def attributes(report: AuditReport) -> list[Line]:
                 start
                 | {
                     "cells": [
-                        (words.capital(row.attribute), row.classes),
-                        (words.capital(row.evidence), words.TAPS[row.tap] if row.tap else ""),
-                        (words.share(row.auc.value), _range(row.auc)),
-                        (words.share(row.balanced_accuracy.value), _range(row.balanced_accuracy)),
-                        (words.share(row.majority), words.count(row.n_users, "person", "people")),
+                        (formatting.capital(row.attribute), row.classes),
+                        (formatting.capital(row.evidence), formatting.TAPS[row.tap] if row.tap else ""),
+                        (formatting.share(row.auc.value), _range(row.auc)),
+                        (formatting.share(row.balanced_accuracy.value), _range(row.balanced_accuracy)),
+                        (formatting.share(row.majority), formatting.count(row.n_users, "person", "people")),
                     ]
                 }
             )
@@ -208,10 +210,10 @@ def costs(report: AuditReport) -> list[Line]:
         cost = cell.cost
         clipped = "none" if cost.clipped_fraction is None else f"{cost.clipped_fraction:.0%}"
         values = [
-            words.volume(cost.up_bytes_per_client_round),
-            words.volume(cost.down_bytes_per_client_round),
-            *(words.seconds(s) for s in (cost.train_s, cost.privacy_s, cost.attack_s, cost.cpu_s)),
-            words.volume(cost.peak_rss_bytes),
+            formatting.volume(cost.up_bytes_per_client_round),
+            formatting.volume(cost.down_bytes_per_client_round),
+            *(formatting.seconds(s) for s in (cost.train_s, cost.privacy_s, cost.attack_s, cost.cpu_s)),
+            formatting.volume(cost.peak_rss_bytes),
             clipped,
         ]
         rows.append(title(report, cell) | {"cells": [(value,) for value in values]})
@@ -221,7 +223,7 @@ def costs(report: AuditReport) -> list[Line]:
 def ledger(report: AuditReport) -> list[Line]:
     """The events that each epsilon was computed from."""
     return [
-        title(report, cell) | {"cells": [(line.event,), (words.count(line.times, "time"),)]}
+        title(report, cell) | {"cells": [(line.event,), (formatting.count(line.times, "time"),)]}
         for cell in protected_cells(report)
         for line in cell.ledger
     ]
@@ -245,4 +247,4 @@ def facts(report: AuditReport) -> list[tuple[str, str]]:
 
 
 def _range(interval: Interval) -> str:
-    return f"{words.share(interval.lo)} – {words.share(interval.hi)}"  # noqa: RUF001 - a range
+    return f"{formatting.share(interval.lo)} – {formatting.share(interval.hi)}"  # noqa: RUF001 - a range

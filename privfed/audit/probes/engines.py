@@ -18,18 +18,19 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from privfed.audit.probes.uploads import STEP, PrescribedClients, Uploads, in_slots
+from privfed.contracts import Schema, Wire
 from privfed.data import Histories, Split, SplitSpec
-from privfed.engines.nodes.halves import RUN_BYTES, Announcement
+from privfed.engines.nodes.announcement import RUN_BYTES, Announcement
 from privfed.engines.nodes.loopback import InProcess
 from privfed.engines.nodes.node import Node
 from privfed.engines.nodes.node_data import NodeData
 from privfed.engines.nodes.policy import Policy
-from privfed.engines.nodes.remote import RemoteFederation
-from privfed.engines.simulation import Simulation, Wire
-from privfed.experiment import ExperimentConfig
+from privfed.engines.nodes.remote_federation import RemoteFederation
+from privfed.engines.simulation import Simulation
 from privfed.federation import Federation, FederationError, Message, Streams
-from privfed.privacy import Ledger, PrivacyPlan, ServerGuard
-from privfed.updates import Schema
+from privfed.guards import ServerGuard
+from privfed.privacy import Ledger, PrivacyPlan
+from privfed.setup.config import ExperimentConfig
 
 NODES = 3
 """Nodes of a federation; fewer open no masked sum."""

@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
+from privfed.contracts import Schema, share_of
 from privfed.privacy import PrivacyPlan
-from privfed.updates import Schema, share_of
 
 SIZES = (1e3, 1.1, 1.0)
 """Lengths of an input, in clip norms: far outside the clip, a little, and at it."""

@@ -11,9 +11,7 @@ from torch import Tensor
 
 from attacks import clopper_pearson_epsilon, gdp_epsilon
 from attacks.empirical import LowerBound
-from privfed.audit.probes.inputs import Candidate, candidates
-from privfed.audit.probes.route import Route
-from privfed.audit.probes.telling import (
+from privfed.audit.probes.distinguisher import (
     Bounded,
     Statistic,
     bounded,
@@ -24,8 +22,10 @@ from privfed.audit.probes.telling import (
     fitted,
     separation,
 )
+from privfed.audit.probes.inputs import Candidate, candidates
+from privfed.audit.probes.routing import Route
+from privfed.contracts import Schema
 from privfed.privacy import LocalLaplace
-from privfed.updates import Schema
 
 _ROWS, _COLUMNS = 4, 2
 _FIRST, _SECOND, _KEPT = 400, 125, 8

@@ -19,10 +19,10 @@ from attacks import secrets_epsilon
 from attacks.empirical import LowerBound
 from privfed.audit.probes.engines import Released
 from privfed.audit.probes.inputs import SIZES
-from privfed.audit.probes.route import Route
+from privfed.audit.probes.routing import Route
 from privfed.audit.probes.uploads import sign
+from privfed.contracts import Schema
 from privfed.privacy import DistributedGaussian
-from privfed.updates import Schema
 
 _ROWS, _COLUMNS = 32, 8
 BITS = _ROWS * _COLUMNS

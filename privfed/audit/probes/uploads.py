@@ -14,9 +14,10 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
+from privfed.contracts import Block, Schema
 from privfed.federation import Call, Message, Ranges
 from privfed.privacy import PrivacyPlan
-from privfed.updates import Block, ClientUpdates, Dense, LowRank, Part, Rows, Schema
+from privfed.updates import ClientUpdates, Dense, LowRank, Part, Rows
 
 STEP = "upload"
 """The only step of the clients of a probe."""

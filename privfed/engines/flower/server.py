@@ -26,9 +26,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from privfed.engines.flower.transport import FlowerTransport
 from privfed.engines.nodes.node_data import NodeData
 from privfed.engines.nodes.run import Trained, train
-from privfed.evaluation import UNCOUNTED
-from privfed.experiment import Evaluated, ExperimentConfig
+from privfed.evaluation import UNCOUNTED, Evaluated
 from privfed.privacy import configure
+from privfed.setup.config import ExperimentConfig
 
 RESULT = "result.json"
 

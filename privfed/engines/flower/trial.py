@@ -1,7 +1,7 @@
 """A federation on this one machine, for trials and tests: a SuperLink and nodes, over TLS, with node authentication.
 
 Every process is started here, as a child of this one, and is stopped with all that it started itself; nothing else is
-touched. Should this process be killed, a minder ends them (`privfed.engines.flower.minder`).
+touched. Should this process be killed, a minder ends them (`privfed.engines.flower.supervisor`).
 The commands are those of a deployment (`docs/deploying.md`), with addresses of this machine.
 """
 
@@ -25,8 +25,8 @@ import numpy as np
 
 from privfed.data import Split
 from privfed.engines.flower.keys import TrialKeys, make_keys
-from privfed.engines.flower.minder import Family, Minder, alive, family, kill
 from privfed.engines.flower.service import PATIENCE
+from privfed.engines.flower.supervisor import Family, Minder, alive, family, kill
 from privfed.engines.nodes.node_data import NodeData
 
 CONNECTION = "trial"

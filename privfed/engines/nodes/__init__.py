@@ -4,20 +4,15 @@ A server calls `train` with a `Transport` to its nodes; a node answers every mes
 what each party knows, `Policy` what a node insists on. `Loopback` keeps one process per node on this machine.
 """
 
-from typing import TYPE_CHECKING
-
-from privfed.lazily import lazily
-
-if TYPE_CHECKING:
-    from privfed.engines.nodes.errors import MessageError, NodeRefused, NodesError, PolicyRefused, StateError
-    from privfed.engines.nodes.halves import Announcement
-    from privfed.engines.nodes.loopback import InProcess, Loopback
-    from privfed.engines.nodes.node import Node
-    from privfed.engines.nodes.node_data import NodeData
-    from privfed.engines.nodes.policy import Policy
-    from privfed.engines.nodes.remote import Incident, RemoteFederation, Traffic
-    from privfed.engines.nodes.run import Trained, train
-    from privfed.engines.nodes.transport import Handler, NodeId, Transport
+from privfed.engines.nodes.announcement import Announcement
+from privfed.engines.nodes.errors import MessageError, NodeRefused, NodesError, PolicyRefused, StateError
+from privfed.engines.nodes.loopback import InProcess, Loopback
+from privfed.engines.nodes.node import Node
+from privfed.engines.nodes.node_data import NodeData
+from privfed.engines.nodes.policy import Policy
+from privfed.engines.nodes.remote_federation import Incident, RemoteFederation, Traffic
+from privfed.engines.nodes.run import Trained, train
+from privfed.engines.nodes.transport import Handler, NodeId, Transport
 
 __all__ = [
     "Announcement",
@@ -40,28 +35,3 @@ __all__ = [
     "Transport",
     "train",
 ]
-
-__getattr__ = lazily(
-    __name__,
-    {
-        "Announcement": "halves",
-        "Handler": "transport",
-        "InProcess": "loopback",
-        "Incident": "remote",
-        "Loopback": "loopback",
-        "MessageError": "errors",
-        "Node": "node",
-        "NodeData": "node_data",
-        "NodeId": "transport",
-        "NodeRefused": "errors",
-        "NodesError": "errors",
-        "Policy": "policy",
-        "PolicyRefused": "errors",
-        "RemoteFederation": "remote",
-        "StateError": "errors",
-        "Traffic": "remote",
-        "Trained": "run",
-        "Transport": "transport",
-        "train": "run",
-    },
-)

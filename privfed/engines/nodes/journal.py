@@ -13,11 +13,11 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
+from privfed.contracts import Schema, schema_digest
 from privfed.engines.nodes.codec import Packet
 from privfed.engines.nodes.errors import MessageError, StateError
 from privfed.engines.nodes.files import make_folder, read_file, write_file
 from privfed.privacy.ledger import from_ranges, to_ranges
-from privfed.updates import Schema, schema_digest
 
 _LOST = "lost"
 

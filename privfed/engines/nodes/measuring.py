@@ -15,13 +15,13 @@ import numpy as np
 import torch
 from jaxtyping import Int64
 
-from privfed.engines.nodes.asking import addressed
+from privfed.contracts import Block, Schema
 from privfed.engines.nodes.errors import NodeRefused
+from privfed.engines.nodes.queries import addressed
 from privfed.evaluation import EvaluationResult, Evaluator, Protocol
 from privfed.evaluation.result import Metric, MetricName
-from privfed.experiment import Experiment
 from privfed.federation import Message
-from privfed.updates import Block, Schema
+from privfed.setup.assembly import Assembly
 
 Part = Literal["valid", "test"]
 PARTS: tuple[Part, ...] = ("valid", "test")
@@ -50,7 +50,7 @@ def measure_schema(protocol: Protocol, parts: Sequence[Part]) -> Schema:
 
 
 def sums_of(
-    experiment: Experiment, users: Int64[np.ndarray, " users"], message: Message, parts: Sequence[Part]
+    experiment: Assembly, users: Int64[np.ndarray, " users"], message: Message, parts: Sequence[Part]
 ) -> Mapping[str, torch.Tensor]:
     """Sums over the own users who have something held out, by the block's name."""
     protocol = experiment.config.protocol

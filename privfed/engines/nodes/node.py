@@ -30,25 +30,28 @@ from jaxtyping import Int64
 from pydantic import ValidationError
 from torch import Tensor
 
+from privfed.compute.tiles import TILE
+from privfed.contracts import Schema, UpdateError, schema_digest
 from privfed.engines.nodes import codec
-from privfed.engines.nodes.asking import MEASURE, Asked, addressed, coded_arrays
+from privfed.engines.nodes.announcement import ROOT_BYTES, Announcement
 from privfed.engines.nodes.budget import Budget, spent_in
 from privfed.engines.nodes.codec import Address, Array, Packet
 from privfed.engines.nodes.errors import MessageError, NodeRefused, NodesError, StateError
 from privfed.engines.nodes.files import make_folder, read_file, write_file
-from privfed.engines.nodes.halves import ROOT_BYTES, Announcement
 from privfed.engines.nodes.measuring import PARTS, sums_of
 from privfed.engines.nodes.node_data import NodeData
 from privfed.engines.nodes.policy import FILE as POLICY
 from privfed.engines.nodes.policy import Policy, masked
+from privfed.engines.nodes.queries import MEASURE, Asked, addressed, coded_arrays
 from privfed.engines.nodes.record import Place, Record, load_tensors, save_call, save_tensors
-from privfed.experiment import Experiment
 from privfed.federation import Call, FederationError, Message, Purpose, perform
-from privfed.privacy import ClientGuard, Ledger, LedgerError, PrivacyError, SchemaSummary, explain
+from privfed.guards import ClientGuard
+from privfed.guards.ring_code import RingCode
+from privfed.privacy import Ledger, LedgerError, PrivacyError, SchemaSummary, explain
 from privfed.privacy.ledger import to_ranges
-from privfed.privacy.ring_code import RingCode
-from privfed.privacy.server_guard import refuse_uncovered
-from privfed.updates import TILE, Schema, UpdateError, clients_at_once, schema_digest
+from privfed.privacy.refusals import refuse_uncovered
+from privfed.setup.assembly import Assembly
+from privfed.updates import clients_at_once
 from secure_agg.encoding import Ring
 from secure_agg.errors import RoundAborted, SecureAggregationError
 from secure_agg.masking import MaskingClient, Stage, Terms
@@ -83,7 +86,7 @@ class Node:
         self.data = data or NodeData.load(self.folder)
         self._place = self.folder / _STATE
         self._record = Record()
-        self._half: Experiment | None = None
+        self._half: Assembly | None = None
         self._start: _Sums = {}
         self._ready = False
         self._ledger: Ledger | None = None
@@ -489,7 +492,7 @@ class Node:
         return to_ranges(taking) if self._plan.sampling.kind == "poisson" else None
 
     def _calls(
-        self, asked: Asked, taking: Int64[np.ndarray, " taking"], half: Experiment
+        self, asked: Asked, taking: Int64[np.ndarray, " taking"], half: Assembly
     ) -> Iterator[tuple[Call, Message]]:
         """What every chunk of users is told."""
         everybody = taking if asked.members is not None else self.data.users
@@ -560,7 +563,7 @@ class Node:
             raise StateError(f"{path} is no key of {ROOT_BYTES} bytes; restore it from a copy")
         return root
 
-    def _prepared(self, asked: Asked | None) -> Experiment:
+    def _prepared(self, asked: Asked | None) -> Assembly:
         """The private halves, with the private state that the next ask starts from; in memory until a process ends."""
         record = self._record
         if record.run is None:
@@ -578,7 +581,7 @@ class Node:
             self._ready = True
         return self._half
 
-    def _repeat(self, file: str, half: Experiment) -> None:
+    def _repeat(self, file: str, half: Assembly) -> None:
         """Do an earlier ask of the draw again, for what the private halves keep in memory between asks."""
         packet = Packet.decode(read_file(self._place / file))
         asked = Asked.read(packet, codec.address_of(packet), self._most)

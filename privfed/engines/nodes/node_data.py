@@ -2,7 +2,7 @@
 
 Users keep the numbers that the federation knows them by, so histories are laid out over the whole population, and rows
 of users who live elsewhere are empty: eight bytes for each. Private tensors are as tall as the node's own users
-(`privfed.engines.hosted_clients`). Whatever a method draws for a user is drawn for that number, wherever the user
+(`privfed.federation.hosted_clients`). Whatever a method draws for a user is drawn for that number, wherever the user
 lives; that is why a federation over nodes repeats a simulation to the bit.
 """
 

@@ -11,10 +11,10 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
+from privfed.engines.nodes.announcement import Announcement
 from privfed.engines.nodes.codec import Packet
 from privfed.engines.nodes.errors import MessageError, StateError
 from privfed.engines.nodes.files import read_file, write_file
-from privfed.engines.nodes.halves import Announcement
 
 FILE = "record.json"
 _TENSORS, _ASKED = "private-", "asked-"

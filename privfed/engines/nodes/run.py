@@ -16,19 +16,19 @@ from typing import Any
 from pydantic import ValidationError
 
 from privfed.engines.checkpoint import Checkpoint
+from privfed.engines.nodes.announcement import ROOT_BYTES, Announcement
 from privfed.engines.nodes.errors import NodesError, StateError
 from privfed.engines.nodes.files import make_folder, read_file, write_file
-from privfed.engines.nodes.halves import ROOT_BYTES, Announcement
 from privfed.engines.nodes.journal import Journal
 from privfed.engines.nodes.measuring import Part
 from privfed.engines.nodes.node_data import NodeData
-from privfed.engines.nodes.remote import Incident, RemoteFederation, Traffic
+from privfed.engines.nodes.remote_federation import Incident, RemoteFederation, Traffic
 from privfed.engines.nodes.transport import Transport
-from privfed.evaluation import UNCOUNTED, EvaluationResult
-from privfed.experiment import Evaluated, ExperimentConfig
+from privfed.evaluation import UNCOUNTED, Evaluated, EvaluationResult
 from privfed.federation import Server
+from privfed.guards.server_guard import ServerGuard
 from privfed.privacy import Guarantee, Ledger
-from privfed.privacy.server_guard import ServerGuard
+from privfed.setup.config import ExperimentConfig
 
 _NODES_SEE = (
     "A node holds the data of its own users and adds up their protected uploads itself, so what is claimed against the "

@@ -1,9 +1,9 @@
 """What carries bytes between a federation's server and its nodes: the one thing an engine over processes must supply.
 
 A transport moves opaque bytes. It knows no schema, no plan and no round: who may ask what, and what an answer means, is
-settled by `privfed.engines.nodes.remote` on the server and by `Node.handle` on the node, both above this line. The
-loopback transport (`privfed.engines.nodes.loopback`) keeps one process per node on this machine; a transport over
-Flower carries the same bytes in its messages.
+settled by `privfed.engines.nodes.remote_federation` on the server and by `Node.handle` on the node, both above this
+line. The loopback transport (`privfed.engines.nodes.loopback`) keeps one process per node on this machine; a transport
+over Flower carries the same bytes in its messages.
 
 On the node's side an engine needs nothing but `Handler`: it gives each request to `handle` and sends back what it
 returns. A fresh process may serve every message, for all a node must remember lies in its own folder.

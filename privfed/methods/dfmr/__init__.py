@@ -3,7 +3,7 @@
 Users and items are codes in {-1, +1}^d; purchases are public, examinations private. Behind shared sums the server
 opens, for every bit, sums over clients and nothing else. Everything sent is a whole number, so a run behind secret
 sharing equals the plain one to the bit, as long as every examination trains and no row stays closed for want of
-clients. Objective and updates follow the DFMR slides, re-derived (`privfed.models.discrete`).
+clients. Objective and updates follow the DFMR slides, re-derived (`privfed.methods.dfmr.discrete`).
 
 Exact sums show what few are behind. Where one client examined an item that nobody bought, the signs of the item's sums
 are that client's code, bit for bit, whatever cover the client hides in among those who send the row. `min_buyers` keeps
@@ -16,7 +16,7 @@ examinations of items with few buyers out of the sums.
 
 from privfed.methods.dfmr.clients import DFMRClients
 from privfed.methods.dfmr.config import DCFConfig, DFMRConfig, LightFRConfig
-from privfed.methods.dfmr.room import RoomError
+from privfed.methods.dfmr.overflow import RoomError
 from privfed.methods.dfmr.server import BlocksError, DFMRServer, NoPurchasesError
 from privfed.methods.method import Method, MethodConfig
 

@@ -1,8 +1,8 @@
 """What draws user codes towards balanced, uncorrelated rows, in whole numbers that are the same on every machine.
 
 A device adds 4 d^2 K alpha X_u to the field of its bits, where X_u = sqrt(n) (U_u - mean) (centred U^T U)^(-1/2) needs
-the moments of all codes and its own code (`privfed.models.discrete.balance`). The server folds the moments into one
-matrix and one row of whole multiples of a power of two, few enough that no sum of them is ever rounded: in whatever
+the moments of all codes and its own code (`privfed.methods.dfmr.discrete.balance`). The server folds the moments into
+one matrix and one row of whole multiples of a power of two, few enough that no sum of them is ever rounded: in whatever
 order a device, or a simulation of many, adds them up, the result is the same.
 """
 
@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Float64, Int8, Int64
 from torch import Tensor
 
-from privfed.devices import on_host, placed
-from privfed.models.discrete import Grid, inverse_root
+from privfed.compute.devices import on_host, placed
+from privfed.methods.dfmr.discrete import Grid, inverse_root
 
 NULL_SHARE = 1e-9
 """Of the number of rows: what `inverse_root` takes for a null direction, so the most that it stretches by."""

@@ -14,11 +14,23 @@ import torch
 from jaxtyping import Float, Int8, Int32, Int64
 from torch import Tensor
 
-from privfed.devices import on_host, placed
+from privfed.compute.devices import on_host, placed
 from privfed.federation import Call, FederationError, Message, PrivateHalves, PrivateState, Purpose, Streams
 from privfed.methods.client_data import ClientData
 from privfed.methods.dfmr.balance import Balance
+from privfed.methods.dfmr.codes import pack, unpack
+from privfed.methods.dfmr.codes import scores as hamming_scores
 from privfed.methods.dfmr.config import DFMRConfig
+from privfed.methods.dfmr.discrete import (
+    Support,
+    field,
+    inertia,
+    item_terms,
+    objective,
+    pair_scores,
+    update_codes,
+    weights_of,
+)
 from privfed.methods.dfmr.schemas import (
     CLIENTS,
     COUPLING,
@@ -31,18 +43,6 @@ from privfed.methods.dfmr.schemas import (
     TOTALS,
     loss_shift,
     products_of,
-)
-from privfed.models.codes import pack, unpack
-from privfed.models.codes import scores as hamming_scores
-from privfed.models.discrete import (
-    Support,
-    field,
-    inertia,
-    item_terms,
-    objective,
-    pair_scores,
-    update_codes,
-    weights_of,
 )
 from privfed.updates import ClientUpdates, CodeProducts, Dense, Part, RowPattern
 

@@ -7,8 +7,8 @@ from jaxtyping import Float64
 from pydantic import ConfigDict, Field, model_validator
 
 from privfed.data import Histories
+from privfed.methods.dfmr.discrete import Grid
 from privfed.methods.method import MethodConfig
-from privfed.models.discrete import Grid
 
 
 class DFMRConfig(MethodConfig):

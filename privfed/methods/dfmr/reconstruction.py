@@ -10,13 +10,13 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Int8, Int64
 
+from privfed.compute.devices import on_host, placed
 from privfed.data import Histories
-from privfed.devices import on_host, placed
 from privfed.federation import Call, Message, Streams
 from privfed.methods.client_data import ClientData
 from privfed.methods.dfmr.clients import DFMRClients
+from privfed.methods.dfmr.codes import unpack
 from privfed.methods.dfmr.config import DFMRConfig
-from privfed.models.codes import unpack
 
 Start = Literal["random codes", "purchased items"]
 STARTS: tuple[Start, ...] = ("random codes", "purchased items")

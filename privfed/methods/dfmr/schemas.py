@@ -5,9 +5,9 @@ import math
 import numpy as np
 from jaxtyping import Int8, Int64
 
+from privfed.contracts import Block, Schema
 from privfed.methods.dfmr.config import DFMRConfig
-from privfed.models.discrete import Grid
-from privfed.updates import Block, Schema
+from privfed.methods.dfmr.discrete import Grid
 
 FIELD, COUPLING, LOSS, INERTIA = "field", "coupling", "loss", "inertia"
 CLIENTS, TOTALS, PRODUCTS = "clients", "totals", "products"

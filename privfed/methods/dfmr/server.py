@@ -21,12 +21,14 @@ import torch
 from jaxtyping import Float64, Int8, Int64
 from torch import Tensor
 
+from privfed.compute.devices import on_host, placed
 from privfed.data import Histories
-from privfed.devices import on_host, placed
 from privfed.federation import PUBLIC, Cohort, Federation, Message, Purpose, Streams
 from privfed.methods.dfmr.balance import Balance, unit
+from privfed.methods.dfmr.codes import pack, unpack
 from privfed.methods.dfmr.config import DFMRConfig
-from privfed.methods.dfmr.room import check_room
+from privfed.methods.dfmr.discrete import balanced_rows, binarise, binarise_items, inverse_root, server_field
+from privfed.methods.dfmr.overflow import check_room
 from privfed.methods.dfmr.schemas import (
     CLIENTS,
     COUPLING,
@@ -44,9 +46,7 @@ from privfed.methods.dfmr.schemas import (
     symmetric,
 )
 from privfed.methods.method import Facts, PlannedAsk
-from privfed.models.als import Feedback, Objective, popularity_weights
-from privfed.models.codes import pack, unpack
-from privfed.models.discrete import balanced_rows, binarise, binarise_items, inverse_root, server_field
+from privfed.methods.shared.als import Feedback, Objective, popularity_weights
 
 _START_C0, _START_EXPONENT, _START_REG, _START_SCALE = 100.0, 0.5, 0.1, 0.01
 """Least squares behind the first codes: weights of missing purchases, regularisation, scale of first factors."""

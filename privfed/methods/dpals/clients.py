@@ -14,15 +14,15 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
+from privfed.compute.devices import on_host
 from privfed.data import Histories
-from privfed.devices import on_host
 from privfed.federation import Call, Message, PrivateHalves, PrivateState, Streams
 from privfed.methods.client_data import ClientData
 from privfed.methods.dpals.config import DPALSConfig
 from privfed.methods.dpals.server import BALANCE, GRAM, ITEMS, SQUARES, SUMS
-from privfed.methods.popular_head import HEAD, ORDER, WITHIN, on_head, over_catalogue, unit_histories
-from privfed.methods.vae_clients import UserRows
-from privfed.models.vae_inputs import OwnRows
+from privfed.methods.shared.popular_head import HEAD, ORDER, WITHIN, on_head, over_catalogue, unit_histories
+from privfed.methods.shared.vae_clients import UserRows
+from privfed.methods.shared.vae_inputs import OwnRows
 from privfed.updates import ClientUpdates, Part, Rows, Symmetric
 
 

@@ -5,10 +5,10 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from privfed.federation import NoisySums
+from privfed.contracts import NoisySums
 from privfed.methods.method import MethodConfig
-from privfed.methods.popular_head import side_of
-from privfed.models.ials import Objective
+from privfed.methods.shared.ials import Objective
+from privfed.methods.shared.popular_head import side_of
 
 _HEAD = 6.0
 

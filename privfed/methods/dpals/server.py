@@ -15,12 +15,13 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from privfed.federation import PUBLIC, Cohort, Federation, Message, NoisySums, Purpose, Streams, Total
+from privfed.contracts import Block, NoisySums, Schema
+from privfed.federation import PUBLIC, Cohort, Federation, Message, Purpose, Streams, Total
 from privfed.methods.dpals.config import Constants, DPALSConfig
+from privfed.methods.dpals.model import ItemStep
 from privfed.methods.method import Facts, PlannedAsk
-from privfed.methods.popular_head import HEAD, ORDER, POPULARITY, PopularHead, unit_block
-from privfed.models.dpals import ItemStep
-from privfed.updates import Block, Schema, packed_size, unpacked
+from privfed.methods.shared.popular_head import HEAD, ORDER, POPULARITY, PopularHead, unit_block
+from privfed.updates import packed_size, unpacked
 
 GRAM, SUMS, SQUARES = "gram", "sums", "squares"
 ITEMS, BALANCE = "items", "balance"

@@ -21,16 +21,16 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from privfed.contracts import Schema, UpdateError
 from privfed.methods.fair.clients import FairClients
 from privfed.methods.fair.config import FEWEST, FairConfig
 from privfed.methods.fair.memory import DeviceMemory, device_memory
 from privfed.methods.fair.server import FairServer, TierSchema
 from privfed.methods.fair.spaces import from_block
+from privfed.methods.fair.subspaces import Subspace, disclosed
 from privfed.methods.fair.tiers import scheme_of
 from privfed.methods.fair.training import NothingToDrawError, RatingsError
 from privfed.methods.method import Method
-from privfed.models.subspaces import Subspace, disclosed
-from privfed.updates import Schema, UpdateError
 
 
 def item_rows(config: FairConfig, schema: Schema, blocks: Mapping[str, Tensor]) -> Tensor:

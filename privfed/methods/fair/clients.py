@@ -7,16 +7,16 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from privfed.devices import on_host, placed
+from privfed.compute.devices import on_host, placed
 from privfed.federation import Call, Message, PrivateHalves, Purpose, Streams
 from privfed.methods.client_data import ClientData
 from privfed.methods.fair.config import FairConfig
 from privfed.methods.fair.message import COUNTS, PLACES, SAMPLES
+from privfed.methods.fair.neumf import Parameters, scores, scores_of_catalogue
 from privfed.methods.fair.parts import Group, Products, Slots, TablePart
 from privfed.methods.fair.spaces import Factors, InTier, from_block
 from privfed.methods.fair.tiers import Tiers
 from privfed.methods.fair.training import LocalTraining, Outcome, Received
-from privfed.models.neumf import Parameters, scores, scores_of_catalogue
 from privfed.updates import ClientUpdates, Dense, Part
 
 

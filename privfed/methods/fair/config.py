@@ -4,9 +4,9 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from privfed.methods.fair.neumf import NeuMF
+from privfed.methods.fair.subspaces import By, CapacityError, Kind, Scheme, Short
 from privfed.methods.method import MethodConfig
-from privfed.models.neumf import NeuMF
-from privfed.models.subspaces import By, CapacityError, Kind, Scheme, Short
 
 Variant = Literal["fair", "hom", "full_trn", "fedhm", "heterofl", "fedavg"]
 Placement = Literal["server", "tier"]

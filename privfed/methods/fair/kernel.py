@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from privfed.compiled import compiled
+from privfed.compute.compiled import compiled
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 """Adam's, as published and as in torch."""

@@ -13,10 +13,10 @@ import torch
 from jaxtyping import Float, Int32, Int64
 from torch import Tensor
 
+from privfed.contracts.schema import Block, UpdateError
 from privfed.methods.fair.spaces import Basis
 from privfed.updates import add_rows_
 from privfed.updates.parts import check_unique
-from privfed.updates.schema import Block, UpdateError
 
 _ENTRIES_AT_ONCE = 2**18
 

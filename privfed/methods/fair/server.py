@@ -18,15 +18,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from privfed.contracts import Block, Schema
 from privfed.federation import PUBLIC, Federation, Message, Purpose, Streams, Total
 from privfed.methods.fair.config import FairConfig
 from privfed.methods.fair.message import COUNTS, PLACES, SAMPLES, TierMessage
+from privfed.methods.fair.neumf import initial_layers
 from privfed.methods.fair.spaces import from_block, rows_of
+from privfed.methods.fair.subspaces import Grouping, group_tiers
 from privfed.methods.fair.tiers import Tiers
 from privfed.methods.method import Facts, PlannedAsk
-from privfed.models.neumf import initial_layers
-from privfed.models.subspaces import Grouping, group_tiers
-from privfed.updates import Block, Schema
 
 
 class TierSchema(dict[str, Block]):

@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Float, Int8, Int32, Int64
 from torch import Tensor
 
-from privfed.devices import here, on_host
-from privfed.models.subspaces import Columns, LowRank, Subspace, lift
+from privfed.compute.devices import here, on_host
+from privfed.methods.fair.subspaces import Columns, LowRank, Subspace, lift
 
 
 class Basis(Protocol):

@@ -12,11 +12,11 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from privfed.devices import placed
+from privfed.compute.devices import placed
 from privfed.methods.fair.config import DEEPEST, FairConfig
 from privfed.methods.fair.memory import working_bytes
 from privfed.methods.fair.spaces import Factors, FirstColumns, Hashed, TableSpace
-from privfed.models.subspaces import Capacities, CapacityError, Columns, LowRank, Memory, Scheme, Subspace
+from privfed.methods.fair.subspaces import Capacities, CapacityError, Columns, LowRank, Memory, Scheme, Subspace
 
 MOST_SLOTS = 2**31 - 1
 """Stored values of all tables that training numbers in int32."""

@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Float, Int32, Int64, UInt32
 from torch import Tensor
 
+from privfed.compute.devices import on_host, placed
 from privfed.data import Histories
-from privfed.devices import on_host, placed
 from privfed.methods.client_data import ClientData
 from privfed.methods.fair import kernel
 from privfed.methods.fair.config import FairConfig

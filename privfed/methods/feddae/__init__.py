@@ -4,7 +4,7 @@ from privfed.methods.feddae.clients import FedDAEClients
 from privfed.methods.feddae.config import FedDAEConfig
 from privfed.methods.feddae.server import FedDAEServer
 from privfed.methods.method import Method
-from privfed.methods.vae_config import in_cache
+from privfed.methods.shared.vae_config import in_cache
 
 __all__ = ["METHOD", "FedDAEClients", "FedDAEConfig", "FedDAEServer"]
 

@@ -11,10 +11,10 @@ from privfed.federation import PUBLIC, Call, Message, PrivateHalves, Purpose, Ra
 from privfed.methods.client_data import ClientData
 from privfed.methods.feddae.config import FedDAEConfig
 from privfed.methods.feddae.local_encoders import ROWS, LocalEncoding, Own, local_encoding
-from privfed.methods.vae_clients import LocalRound, UserRows, changes_in, counted, uploaded, whole
-from privfed.methods.vae_server import initial_parameters
-from privfed.models.vae import Posterior, SharedLayers, decode, encode, train
-from privfed.models.vae_personal import LocalOptimiser, PersonalGate
+from privfed.methods.feddae.vae_personal import LocalOptimiser, PersonalGate
+from privfed.methods.shared.vae import Posterior, SharedLayers, decode, encode, train
+from privfed.methods.shared.vae_clients import LocalRound, UserRows, changes_in, counted, uploaded, whole
+from privfed.methods.shared.vae_server import initial_parameters
 from privfed.updates import ClientUpdates
 
 _START, _GATE = 2, 3

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from privfed.methods.vae_config import VAEConfig
+from privfed.methods.shared.vae_config import VAEConfig
 
 LocalEncoder = Literal["embedding", "sparse_first_layer", "full"]
 

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from privfed.methods.feddae.config import FedDAEConfig
 from privfed.methods.feddae.server import SECOND
-from privfed.methods.vae_clients import LocalRound
-from privfed.models.vae import Architecture, Encoder, Encoders, SharedLayers, behind, encode
-from privfed.models.vae_inputs import Inputs
-from privfed.models.vae_layers import Change, Trunk
-from privfed.models.vae_personal import LocalOptimiser, Pair, PersonalAffine, PersonalInput, UserVectors
+from privfed.methods.feddae.vae_personal import LocalOptimiser, Pair, PersonalAffine, PersonalInput, UserVectors
+from privfed.methods.shared.vae import Architecture, Encoder, Encoders, SharedLayers, behind, encode
+from privfed.methods.shared.vae_clients import LocalRound
+from privfed.methods.shared.vae_inputs import Inputs
+from privfed.methods.shared.vae_layers import Change, Trunk
 
 Own = dict[str, Tensor]
 """Personal tensors of some users: `first.rows` has one row per own item, all others one entry per user."""

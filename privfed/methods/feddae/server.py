@@ -3,7 +3,7 @@
 from privfed.federation import Streams
 from privfed.methods.feddae.config import FedDAEConfig
 from privfed.methods.method import Facts
-from privfed.methods.vae_server import VAEServer
+from privfed.methods.shared.vae_server import VAEServer
 
 SECOND = "local_encoder"
 

@@ -6,8 +6,9 @@ from torch import Tensor
 from privfed.federation import PUBLIC, Call, Message, PrivateHalves, Purpose, Streams, alike
 from privfed.methods.client_data import ClientData
 from privfed.methods.gpfedrec.config import GPFedRecConfig
-from privfed.methods.gpfedrec.pulled import PulledTables
-from privfed.methods.local_training import (
+from privfed.methods.gpfedrec.proximal import PulledTables
+from privfed.methods.shared.heads import NeuralHead, initial_perceptron
+from privfed.methods.shared.local_training import (
     Decay,
     Parameters,
     Pull,
@@ -16,8 +17,7 @@ from privfed.methods.local_training import (
     local_tables,
     whole_catalogue,
 )
-from privfed.models.heads import NeuralHead, initial_perceptron
-from privfed.models.samples import NegativeSampler, steps_taken, touched_rows
+from privfed.methods.shared.samples import NegativeSampler, steps_taken, touched_rows
 from privfed.updates import ClientUpdates
 
 

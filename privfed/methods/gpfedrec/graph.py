@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from privfed.devices import on_host, placed
+from privfed.compute.devices import on_host, placed
 
 _COLUMNS, _ROWS = 8192, 256
 """Coordinates that are cut to bfloat16 together, and users whose products are taken together."""

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Float32, Float64, Int64
 from torch import Tensor
 
-from privfed.compiled import compiled
+from privfed.compute.compiled import compiled
 
 _COLUMNS, _AT_ONCE = 512, 8192
 _WORTH_A_CHAIN = 0.1

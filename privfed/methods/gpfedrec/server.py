@@ -6,14 +6,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privfed.devices import placed
+from privfed.compute.devices import placed
+from privfed.contracts import Block, Schema
 from privfed.federation import SERVER, Federation, Individual, Message, Purpose, Streams
 from privfed.methods.gpfedrec.config import GPFedRecConfig
 from privfed.methods.gpfedrec.graph import cosines, neighbourhoods, scores, sketched_cosines, thinned
 from privfed.methods.gpfedrec.means import neighbour_means
 from privfed.methods.method import Facts
-from privfed.methods.table_server import initial_table
-from privfed.updates import Block, Schema
+from privfed.methods.shared.table_server import initial_table
 
 _SEED_WORDS = 4
 

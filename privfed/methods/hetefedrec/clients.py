@@ -7,18 +7,18 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from privfed.devices import on_host, placed
+from privfed.compute.devices import on_host, placed
 from privfed.federation import Call, Message, PrivateHalves, Purpose, Streams
 from privfed.methods.client_data import ClientData
 from privfed.methods.hetefedrec.config import HeteFedRecConfig
 from privfed.methods.hetefedrec.groups import assign_groups
 from privfed.methods.hetefedrec.layout import Layout
-from privfed.methods.hetefedrec.outbox import Outbox
 from privfed.methods.hetefedrec.padding import Tile, sample_tiles
+from privfed.methods.hetefedrec.prefix_heads import Parameters, PrefixHeads
 from privfed.methods.hetefedrec.sampling import DistinctSamples, draw_distinct
 from privfed.methods.hetefedrec.scoring import Scorer
 from privfed.methods.hetefedrec.training import LocalTraining, Received, Trained
-from privfed.models.prefix_heads import Parameters, PrefixHeads
+from privfed.methods.hetefedrec.uploads import Outbox
 from privfed.updates import ClientUpdates
 
 

@@ -4,10 +4,10 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from privfed.methods.hetefedrec.local_adam import LocalOptimiser
+from privfed.methods.hetefedrec.prefix_heads import Activation
 from privfed.methods.method import MethodConfig
-from privfed.methods.server_optimiser import Kind, ServerOptimiser
-from privfed.models.local_adam import LocalOptimiser
-from privfed.models.prefix_heads import Activation
+from privfed.methods.shared.server_optimiser import Kind, ServerOptimiser
 
 Base = Literal["ncf", "lightgcn"]
 Variant = Literal["hetefedrec", "direct", "all_small", "all_large", "exclusive", "standalone", "clustered"]

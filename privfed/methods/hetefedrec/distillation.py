@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from privfed.devices import placed
+from privfed.compute.devices import placed
 
 _SHORTEST = 1e-12
 

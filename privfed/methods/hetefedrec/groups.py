@@ -7,7 +7,7 @@ other two look at no data.
 import numpy as np
 from jaxtyping import Int64
 
-from privfed.devices import on_host
+from privfed.compute.devices import on_host
 from privfed.federation import Purpose, Streams
 from privfed.methods.hetefedrec.config import HeteFedRecConfig
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from privfed.contracts import Block, Schema
 from privfed.methods.hetefedrec.config import HeteFedRecConfig
-from privfed.models.prefix_heads import PrefixHeads
-from privfed.updates import Block, Schema
+from privfed.methods.hetefedrec.prefix_heads import PrefixHeads
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from privfed.devices import on_host
+from privfed.compute.devices import on_host
+from privfed.compute.tiles import TILE, padded, tile_size, tiles
 from privfed.methods.hetefedrec.sampling import DistinctSamples
-from privfed.updates import TILE, padded, tile_size, tiles
 
 _RATIO = 1.25
 _ROWS_PER_TILE = 16384

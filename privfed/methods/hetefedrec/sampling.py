@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int64, UInt32
 from torch import Tensor
 
+from privfed.compute.devices import placed
 from privfed.data import Histories
-from privfed.devices import placed
 
 Words = Callable[[Sequence[int], int], UInt32[np.ndarray, "users count"]]
 """(users, count) -> that many words of each user; more words begin with the same ones."""

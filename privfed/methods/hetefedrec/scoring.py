@@ -10,14 +10,15 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from privfed.devices import on_host, placed
+from privfed.compute.devices import on_host, placed
+from privfed.compute.tiles import TILE
 from privfed.federation import Message
 from privfed.methods.client_data import ClientData
 from privfed.methods.hetefedrec.layout import Layout
 from privfed.methods.hetefedrec.padding import Tile
 from privfed.methods.hetefedrec.star_graph import edges, gather, propagate
 from privfed.methods.hetefedrec.training import Trained
-from privfed.updates import TILE, ClientUpdates
+from privfed.updates import ClientUpdates
 
 _NUMBERS_AT_ONCE = 2**21
 """Entries of item tables that are laid out together."""

@@ -5,16 +5,16 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from privfed.contracts import Schema
 from privfed.federation import PUBLIC, SERVER, Federation, Message, Purpose, Streams, Total
 from privfed.methods.hetefedrec.aggregation import head_update, row_update
 from privfed.methods.hetefedrec.config import HeteFedRecConfig
 from privfed.methods.hetefedrec.distillation import distillation_gradients, distilled_items
 from privfed.methods.hetefedrec.layout import Layout
 from privfed.methods.method import Facts
-from privfed.methods.server_optimiser import ServerOptimiser
-from privfed.methods.table_server import initial_table
-from privfed.models.heads import initial_perceptron
-from privfed.updates import Schema
+from privfed.methods.shared.heads import initial_perceptron
+from privfed.methods.shared.server_optimiser import ServerOptimiser
+from privfed.methods.shared.table_server import initial_table
 
 _SEED_ASK = 1
 

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from privfed.methods.hetefedrec.config import HeteFedRecConfig
 from privfed.methods.hetefedrec.decorrelation import Decorrelation
+from privfed.methods.hetefedrec.local_adam import arena, local_optimiser
 from privfed.methods.hetefedrec.padding import Tile
+from privfed.methods.hetefedrec.prefix_heads import Forward, PrefixHeads
 from privfed.methods.hetefedrec.star_graph import add_gathered_gradient_, edges, gather, own_part, propagate, pull_back
-from privfed.models.local_adam import arena, local_optimiser
-from privfed.models.prefix_heads import Forward, PrefixHeads
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 from pydantic import Field
 
-from privfed.federation import NoisySums
+from privfed.contracts import NoisySums
 from privfed.methods.method import MethodConfig
-from privfed.methods.popular_head import side_of
-from privfed.methods.server_optimiser import ServerOptimiser
+from privfed.methods.shared.popular_head import side_of
+from privfed.methods.shared.server_optimiser import ServerOptimiser
 
 _HEAD = 10.0
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from privfed.federation import PUBLIC, Federation, Message, NoisySums, Purpose, Streams
+from privfed.contracts import NoisySums, Schema
+from privfed.federation import PUBLIC, Federation, Message, Purpose, Streams
 from privfed.methods.method import Facts, PlannedAsk
-from privfed.methods.popular_head import HEAD, ORDER, POPULARITY, PopularHead, unit_block
 from privfed.methods.private_autoencoder.config import Constants, PrivateAutoencoderConfig
-from privfed.updates import Schema
+from privfed.methods.shared.popular_head import HEAD, ORDER, POPULARITY, PopularHead, unit_block
 
 ENCODER, DECODER, BIAS = "encoder", "decoder", "bias"
 _WEIGHTS = (ENCODER, DECODER)

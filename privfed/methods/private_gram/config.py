@@ -16,7 +16,7 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from privfed.federation import NoisySums
+from privfed.contracts import NoisySums
 from privfed.methods.method import MethodConfig
 
 _SMALLEST_HEAD = 50

@@ -11,16 +11,17 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
+from privfed.compute.devices import on_host, placed
+from privfed.contracts import Block, NoisySums, Schema
 from privfed.data.item_features import item_features
-from privfed.devices import on_host, placed
-from privfed.federation import SERVER, Cohort, Federation, Message, NoisySums, Purpose, Streams
+from privfed.federation import SERVER, Cohort, Federation, Message, Purpose, Streams
 from privfed.methods.method import Facts, PlannedAsk
-from privfed.methods.popular_head import HEAD, ORDER, POPULARITY, PopularHead, unit_block
 from privfed.methods.private_gram.config import Constants, PrivateGramConfig, Shown
-from privfed.models.gram.choosing import Choice, choose
-from privfed.models.gram.content import Content
-from privfed.models.gram.estimate import Evidence, Recipe
-from privfed.updates import Block, Schema, packed_size, unpacked
+from privfed.methods.private_gram.model.choosing import Choice, choose
+from privfed.methods.private_gram.model.content import Content
+from privfed.methods.private_gram.model.estimate import Evidence, Recipe
+from privfed.methods.shared.popular_head import HEAD, ORDER, POPULARITY, PopularHead, unit_block
+from privfed.updates import packed_size, unpacked
 
 GRAM = "gram"
 SHARES, SCALE, WEIGHTS = "shares", "scale", "weights"

@@ -9,14 +9,15 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from privfed.compute.tiles import padded, tile_size
 from privfed.federation import Call, Message, PrivateHalves, Purpose, Streams, alike
 from privfed.methods.client_data import ClientData
-from privfed.methods.local_training import Parameters, draw_samples, whole_catalogue
-from privfed.methods.torch_method.anatomy import Anatomy
-from privfed.methods.torch_method.lanes import lane_batches
-from privfed.methods.torch_method.recipe import Recipe, TorchConfig, public_words
-from privfed.models.samples import NegativeSampler, Samples, TouchedRows, touched_rows
-from privfed.updates import ClientUpdates, Dense, Part, Rows, add_rows_, padded, tile_size
+from privfed.methods.shared.local_training import Parameters, draw_samples, whole_catalogue
+from privfed.methods.shared.samples import NegativeSampler, Samples, TouchedRows, touched_rows
+from privfed.methods.torch_method.batched import lane_batches
+from privfed.methods.torch_method.parameters import Anatomy
+from privfed.methods.torch_method.spec import Recipe, TorchConfig, public_words
+from privfed.updates import ClientUpdates, Dense, Part, Rows, add_rows_
 
 _ITEMS_AT_ONCE = 2048
 """Items of each client that are scored together: bounds what a module may keep in memory at once."""

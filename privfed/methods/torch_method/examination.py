@@ -11,7 +11,7 @@ from jaxtyping import Int64
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from privfed.methods.torch_method.recipe import Recipe, belongs, first_line
+from privfed.methods.torch_method.spec import Recipe, belongs, first_line
 from privfed.methods.torch_method.stacked import StackedModule, per_sample
 
 _PROBED = 8

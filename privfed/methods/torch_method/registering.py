@@ -8,10 +8,10 @@ import torch
 from pydantic import ValidationError
 
 from privfed.methods.method import Method
-from privfed.methods.torch_method.anatomy import Anatomy
 from privfed.methods.torch_method.clients import TorchClients
-from privfed.methods.torch_method.recipe import LearningRates, Loss, ModuleFactory, Recipe, TorchConfig
+from privfed.methods.torch_method.parameters import Anatomy
 from privfed.methods.torch_method.server import TorchServer
+from privfed.methods.torch_method.spec import LearningRates, Loss, ModuleFactory, Recipe, TorchConfig
 
 _CATALOGUES = (37, 41)
 """Two sizes at which a module is built once when it is registered: what grows with them has one row per item."""

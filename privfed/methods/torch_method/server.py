@@ -8,12 +8,12 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from privfed.contracts import Schema
 from privfed.federation import Federation, Message, Streams
 from privfed.methods.method import Facts
-from privfed.methods.server_optimiser import ServerOptimiser
-from privfed.methods.torch_method.anatomy import Anatomy
-from privfed.methods.torch_method.recipe import Recipe, TorchConfig, public_words
-from privfed.updates import Schema
+from privfed.methods.shared.server_optimiser import ServerOptimiser
+from privfed.methods.torch_method.parameters import Anatomy
+from privfed.methods.torch_method.spec import Recipe, TorchConfig, public_words
 
 _OPTIMISER = "optimiser/"
 

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from privfed.methods.torch_method.recipe import Loss
+from privfed.methods.torch_method.spec import Loss
 
 Tensors = Mapping[str, Tensor]
 

@@ -11,8 +11,8 @@ from privfed.audit import grid
 from privfed.audit.grid import AuditConfig, run_audit
 from privfed.audit.report import AuditReport
 from privfed.data import Interactions, load
-from privfed.experiment import AuditTapConfig
 from privfed.privacy import PrivacyPlan
+from privfed.setup.config import AuditTapConfig
 
 
 @cache

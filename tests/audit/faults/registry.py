@@ -12,19 +12,20 @@ from typing import Any
 import numpy as np
 import torch
 
-import privfed.engines.shared_sums
+import privfed.engines.share_sums
 import privfed.engines.simulation
-import privfed.experiment
-import privfed.privacy.covering
 import privfed.privacy.ledger
+import privfed.setup.assembly
+import privfed.setup.padded_histories
 from privfed.data import Histories
-from privfed.engines.shared_sums import Announced, SharedAsk
+from privfed.engines.share_sums import Announced, SharedAsk
 from privfed.engines.simulation import Simulation
 from privfed.experiment import Experiment
 from privfed.federation import Message, Purpose, Streams, Total
+from privfed.guards import ClientGuard, ServerGuard
 from privfed.methods import ClientData
-from privfed.privacy import ClientGuard, Ledger, ServerGuard
-from privfed.privacy.mechanisms import Gaussian, SchemaSummary
+from privfed.privacy import Ledger
+from privfed.privacy.events import Gaussian, SchemaSummary
 from privfed.updates import ClientUpdates, Dense
 
 CENTRAL = "central-gaussian:noise_multiplier=2,clip_norm=1"
@@ -224,7 +225,7 @@ def _(stack: ExitStack) -> None:
     put(stack, ClientData, "from_split", reading)
     put(
         stack,
-        privfed.experiment,
+        privfed.setup.assembly,
         "Facts",
         lambda former: lambda users, items, _, *rest: former(users, items, held[-1], *rest),
     )
@@ -404,7 +405,7 @@ def _(stack: ExitStack) -> None:
 
 @fault("noise inside training left out", "methods", "pfedrec", PER_INTERACTION, "noise")
 def _(stack: ExitStack) -> None:
-    from privfed.methods.interaction_dp import RowNoise
+    from privfed.methods.shared.interaction_dp import RowNoise
 
     put(stack, RowNoise, "finish_", lambda _: nothing)
 
@@ -627,7 +628,7 @@ def _(stack: ExitStack) -> None:
             lambda cls, schema: former(cls, {name: block for name, block in schema.items() if block.kind == "real"})
         ),
     )
-    for module in (privfed.experiment, __import__("privfed.privacy.server_guard", fromlist=["x"])):
+    for module in (privfed.setup.assembly, __import__("privfed.guards.server_guard", fromlist=["x"])):
         put(stack, module, "refuse_uncovered", lambda _: nothing)
 
 
@@ -647,4 +648,4 @@ def _(stack: ExitStack) -> None:
 
         return answers
 
-    put(stack, privfed.privacy.covering, "_answers", made)
+    put(stack, privfed.setup.padded_histories, "_answers", made)

@@ -10,14 +10,21 @@ pytest.importorskip("flwr", reason="flwr is not installed: pip install 'privfed[
 from flwr.app import Context, Message, RecordDict
 
 from privfed.data import load, split
-from privfed.engines.flower import FederationConfig, NodeService, client_app, share_out
-from privfed.engines.flower.client import NodeConfigError
+from privfed.engines.flower.client import NodeConfigError, client_app
 from privfed.engines.flower.payload import PayloadError, packed, unpacked
-from privfed.engines.flower.server import FederationConfigError, TooFewNodesError, server_app, train_over
-from privfed.engines.flower.service import ServiceError
+from privfed.engines.flower.server import (
+    FederationConfig,
+    FederationConfigError,
+    TooFewNodesError,
+    server_app,
+    train_over,
+)
+from privfed.engines.flower.service import NodeService, ServiceError
+from privfed.engines.flower.trial import share_out
 from privfed.evaluation import Protocol
-from privfed.experiment import Experiment, ExperimentConfig, TapConfig
+from privfed.experiment import Experiment
 from privfed.privacy import PlanError, PrivacyPlan
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 NAMES = ("alpha", "beta", "gamma")
 POLICY = """

@@ -17,14 +17,15 @@ pytest.importorskip("flwr", reason="flwr is not installed: pip install 'privfed[
 import safetensors.torch
 
 from privfed.data import load, split
-from privfed.engines.flower import FederationConfig, Trial, share_out
+from privfed.engines.flower.server import FederationConfig
+from privfed.engines.flower.trial import Trial, share_out
 from privfed.engines.nodes.loopback import InProcess
 from privfed.engines.nodes.node import Node
 from privfed.engines.nodes.node_data import NodeData
 from privfed.engines.nodes.run import train
 from privfed.evaluation import Protocol
-from privfed.experiment import ExperimentConfig, TapConfig
 from privfed.privacy import PrivacyPlan
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 APP = Path(__file__).parents[3] / "examples" / "flower"
 NAMES = ("alpha", "beta", "gamma")

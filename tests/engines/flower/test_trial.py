@@ -9,14 +9,14 @@ from contextlib import suppress
 
 import pytest
 
-from privfed.engines.flower.minder import Minder
+from privfed.engines.flower.supervisor import Minder
 from privfed.engines.flower.trial import Trial, TrialError
 
 CHILD = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
 GRANDCHILD = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {CHILD!r}], start_new_session=True)"
 STARTING = f"""
 import subprocess, sys, time
-from privfed.engines.flower.minder import Minder
+from privfed.engines.flower.supervisor import Minder
 minder = Minder()
 for _ in range(2):
     child = subprocess.Popen([sys.executable, "-c", {GRANDCHILD!r}], stdout=subprocess.PIPE, start_new_session=True)

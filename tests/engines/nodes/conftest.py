@@ -9,20 +9,21 @@ import numpy as np
 import pytest
 import torch
 
-from privfed.engines.nodes.halves import Announcement
+from privfed.contracts import Block
+from privfed.engines.nodes.announcement import Announcement
 from privfed.engines.nodes.journal import Journal
 from privfed.engines.nodes.loopback import InProcess
 from privfed.engines.nodes.node import Node
 from privfed.engines.nodes.node_data import NodeData
 from privfed.engines.nodes.policy import Policy
-from privfed.engines.nodes.remote import RemoteFederation
+from privfed.engines.nodes.remote_federation import RemoteFederation
 from privfed.engines.nodes.run import train
-from privfed.experiment import Experiment, ExperimentConfig
+from privfed.experiment import Experiment
 from privfed.federation import Message
-from privfed.methods.vae_server import COUNTS
+from privfed.guards.server_guard import ServerGuard
+from privfed.methods.shared.vae_server import COUNTS
 from privfed.privacy import Ledger, PrivacyPlan
-from privfed.privacy.server_guard import ServerGuard
-from privfed.updates import Block
+from privfed.setup.config import ExperimentConfig
 
 KINDS = ("nothing", "clip_only", "local_laplace", "central_gaussian", "secure_sum", "distributed_gaussian")
 OPEN = Policy(allow_simulation=True, protections=KINDS, evaluate=True)

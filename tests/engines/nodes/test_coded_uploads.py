@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from privfed.engines.nodes.asking import coded_arrays, coded_tensors_of
+from privfed.contracts import Block
 from privfed.engines.nodes.codec import Packet
 from privfed.engines.nodes.errors import MessageError
+from privfed.engines.nodes.queries import coded_arrays, coded_tensors_of
 from privfed.federation import Call, Streams
-from privfed.privacy import ClientGuard, PrivacyPlan
-from privfed.updates import Block, ClientUpdates, Dense
+from privfed.guards import ClientGuard
+from privfed.privacy import PrivacyPlan
+from privfed.updates import ClientUpdates, Dense
 
 SCHEMA = {"items": Block((9, 3)), "head": Block(()), "seen": Block((4,), "integer", bound=1)}
 BITS, USERS = 5, 3

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from privfed.engines import Simulation, TooFewClientsError
+from privfed.engines.nodes.announcement import Announcement
 from privfed.engines.nodes.errors import NodesError
-from privfed.engines.nodes.halves import Announcement
 from privfed.engines.nodes.loopback import Fault, InProcess, Loopback
 from privfed.engines.nodes.policy import Policy
 from privfed.engines.nodes.run import train
@@ -293,8 +293,8 @@ def test_policy_and_announcement_are_read_from_files(tmp_path: Path, federation:
 
 
 def _nothing(f: Any) -> Any:
+    from privfed.contracts import Block
     from privfed.federation import Message
-    from privfed.methods.vae_server import COUNTS
-    from privfed.updates import Block
+    from privfed.methods.shared.vae_server import COUNTS
 
     return Message({}), {COUNTS: Block((f.parts.train.n_items,))}

@@ -14,19 +14,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from privfed.contracts import Block
 from privfed.engines.nodes import codec
-from privfed.engines.nodes.asking import Asked
+from privfed.engines.nodes.announcement import Announcement
 from privfed.engines.nodes.codec import Address, Packet
 from privfed.engines.nodes.errors import MessageError, NodesError, StateError
-from privfed.engines.nodes.halves import Announcement
 from privfed.engines.nodes.loopback import InProcess
 from privfed.engines.nodes.node import Node
 from privfed.engines.nodes.policy import Policy
+from privfed.engines.nodes.queries import Asked
 from privfed.engines.nodes.record import Record
 from privfed.federation import Message, Purpose
-from privfed.methods.vae_server import COUNTS
+from privfed.methods.shared.vae_server import COUNTS
 from privfed.privacy import PlanError
-from privfed.updates import Block
 from secure_agg.masking import MaskingServer, Terms
 
 SHARES = "distributed-gaussian:noise_multiplier=1.0,clip_norm=1.0,n_min_honest=20"
@@ -434,7 +434,7 @@ _NODE: Node | None = None
 
 def masked_sum(f: Any, servers: list[Server], session: int = 0, *, threshold: int = 2, bits: int = 32) -> MaskingServer:
     """The server of a masked sum of counts."""
-    from privfed.updates import schema_digest
+    from privfed.contracts import schema_digest
 
     layout = bytes.fromhex(schema_digest({COUNTS: Block((70,))}))
     run = bytes.fromhex(servers[0].announced.run)
@@ -490,7 +490,7 @@ def test_no_second_unmask_and_no_weaker_terms(federation: Callable[..., Any]) ->
             node=100 + seat,
         )["refused"]  # fmt: skip
     whole.advance()
-    from privfed.privacy.ring_code import RingCode
+    from privfed.guards.ring_code import RingCode
 
     code = RingCode(f.config.privacy.protection, {COUNTS: Block((70,))}, 45)
     assert torch.equal(code.decode(whole.total)[COUNTS].float(), f.counts(np.arange(45)))

@@ -8,7 +8,7 @@ import numpy as np
 from attacks.view import ALL_ITEMS
 from privfed.audit.aggregates import grouped
 from privfed.audit.headline import at_main_tap, attribute_guess, auc, is_large, protected_cells
-from privfed.audit.page import words
+from privfed.audit.page import formatting
 from privfed.audit.page.charts.drawing import (
     PANEL,
     Chart,
@@ -89,7 +89,7 @@ def _attack_chart(report: AuditReport, method: str, game: str, pairs: list[tuple
         *_dots(base, x, [alt.Tooltip("attack:N"), alt.Tooltip("gain:Q", title="gain over popularity", format="+.3f")]),
     ]
     told = "; ".join(f"{' '.join(r['attack'].split())}, {r['setting']}: {r['auc']:.3f}" for r in rows)
-    name = words.named(words.METHODS, method)
+    name = formatting.named(formatting.METHODS, method)
     return finished(
         alt.layer(*layers).properties(height=len(order) * max(40, 20 * len(settings))),
         f"attacks_{method}_{game}",
@@ -100,7 +100,8 @@ def _attack_chart(report: AuditReport, method: str, game: str, pairs: list[tuple
 
 def _strongest_chart(report: AuditReport, game: str, pairs: list[tuple[Cell, AttackCell]]) -> Chart:
     rows: list[Row] = [
-        named(cell) | {"attack": words.capital(row.attack), "auc": row.auc.mean, "lo": row.users.lo, "hi": row.users.hi}
+        named(cell)
+        | {"attack": formatting.capital(row.attack), "auc": row.auc.mean, "lo": row.users.lo, "hi": row.users.hi}
         for cell, row in pairs
     ]
     popularity = float(np.mean([row.popularity_auc for _, row in pairs]))
@@ -121,14 +122,14 @@ def _strongest_chart(report: AuditReport, game: str, pairs: list[tuple[Cell, Att
 
 
 def _attack_label(row: AttackCell) -> str:
-    return wrapped(f"{words.capital(row.attack)}, {words.rounds_short(row.rounds)}")
+    return wrapped(f"{formatting.capital(row.attack)}, {formatting.rounds_short(row.rounds)}")
 
 
 def _attribute_chart(report: AuditReport, attribute: str) -> Chart | None:
     guesses = [(cell, *attribute_guess(cell, attribute)) for cell in protected_cells(report)]
     rows: list[Row] = [
         named(cell)
-        | {"auc": seen.auc.value, "lo": seen.auc.lo, "hi": seen.auc.hi, "evidence": words.capital(seen.evidence)}
+        | {"auc": seen.auc.value, "lo": seen.auc.lo, "hi": seen.auc.hi, "evidence": formatting.capital(seen.evidence)}
         for cell, seen, _ in guesses
         if seen is not None
     ]
@@ -148,7 +149,7 @@ def _attribute_chart(report: AuditReport, attribute: str) -> Chart | None:
     return finished(
         alt.layer(*layers).properties(height=lanes.height),
         f"attribute_{attribute}",
-        f"{words.capital(attribute)}: {classes}",
+        f"{formatting.capital(attribute)}: {classes}",
         f"AUC of guessing {attribute} behind each protection. {told}.",
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import altair as alt
 
 from privfed.audit.compare import Change, Comparison, Pair
-from privfed.audit.page import words
+from privfed.audit.page import formatting
 from privfed.audit.page.charts.drawing import (
     INK,
     PANEL,
@@ -35,7 +35,7 @@ def comparison_charts(comparison: Comparison) -> list[Chart]:
 
 
 def _row(pair: Pair, change: Change) -> Row:
-    label = f"{words.named(words.METHODS, pair.a.method)}, {words.setting(pair.a.setting)}"
+    label = f"{formatting.named(formatting.METHODS, pair.a.method)}, {formatting.setting(pair.a.setting)}"
     return {
         "label": wrapped(label),
         "a": change.a,
@@ -69,7 +69,7 @@ def _chart(comparison: Comparison, slug: str, number: _Numbers) -> Chart | None:
         )
 
     layers = [*(upright(0.5, "coin", "right", x) if is_auc else []), *_dumbbells(rows, x)]
-    return _finished(comparison, rows, layers, f"compare_{slug}", words.capital(names[0]))
+    return _finished(comparison, rows, layers, f"compare_{slug}", formatting.capital(names[0]))
 
 
 def _epsilon_chart(comparison: Comparison) -> Chart | None:
@@ -82,7 +82,7 @@ def _epsilon_chart(comparison: Comparison) -> Chart | None:
     top = 1.16 * edge
     middle = (edge + top) / 2
     for row in rows:
-        row["said"] = f"{words.epsilon(row['a'])} and {words.epsilon(row['b'])}"
+        row["said"] = f"{formatting.epsilon(row['a'])} and {formatting.epsilon(row['b'])}"
         row |= {end: math.log1p(row[end]) if math.isfinite(row[end]) else middle for end in "ab"}
     ticks = [math.log1p(tick) for tick in (0, 1, 3, 10, 30, 100, 300, 1000) if math.log1p(tick) <= edge]
 

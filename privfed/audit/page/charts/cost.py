@@ -7,7 +7,7 @@ from typing import Any
 import altair as alt
 
 from privfed.audit.headline import protected_cells
-from privfed.audit.page import words
+from privfed.audit.page import formatting
 from privfed.audit.page.charts.drawing import PANEL, Chart, Lanes, Row, data, finished, named, setting_colour
 from privfed.audit.report import AuditReport, Cost
 
@@ -26,7 +26,7 @@ def cost_charts(report: AuditReport) -> list[Chart]:
             "Bytes of one client in one round",
             ("sent", "received"),
             lambda cost: (cost.up_bytes_per_client_round, cost.down_bytes_per_client_round),
-            words.volume,
+            formatting.volume,
         ),
         _chart(
             report,
@@ -34,7 +34,7 @@ def cost_charts(report: AuditReport) -> list[Chart]:
             "Seconds of one run",
             ("training with its privacy layer", "attacks"),
             lambda cost: (cost.train_s + cost.privacy_s, cost.attack_s),
-            words.seconds,
+            formatting.seconds,
         ),
     ]
 

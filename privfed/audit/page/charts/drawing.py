@@ -13,7 +13,7 @@ from typing import Any, Literal
 import altair as alt
 
 from privfed.audit.headline import protected_cells
-from privfed.audit.page import words
+from privfed.audit.page import formatting
 from privfed.audit.page.palette import setting_colours, variable
 from privfed.audit.report import AuditReport, Cell
 
@@ -87,7 +87,7 @@ class Chart:
 def finished(chart: alt.LayerChart | alt.FacetChart, slug: str, title: str, description: str, key: str = "") -> Chart:
     """A chart as wide as its place, in the common look."""
     spec = chart.properties(width="container").to_dict(validate=False) | {"description": description, "config": _CONFIG}
-    return Chart(slug=words.slug(slug), title=title, description=description, spec=spec, key=key)
+    return Chart(slug=formatting.slug(slug), title=title, description=description, spec=spec, key=key)
 
 
 def data(rows: list[Row]) -> alt.InlineData:
@@ -109,13 +109,13 @@ def colour_of(report: AuditReport, cell: Cell) -> str:
 
 def setting_colour(report: AuditReport, cells: Sequence[Cell]) -> alt.Color:
     """The colour channel of rows that have the name of a setting under "setting"."""
-    names = {words.setting(cell.setting): colour_of(report, cell) for cell in cells}
+    names = {formatting.setting(cell.setting): colour_of(report, cell) for cell in cells}
     return alt.Color("setting:N", scale=alt.Scale(domain=list(names), range=list(names.values())), title=None)
 
 
 def named(cell: Cell) -> Row:
     """Method and setting of a cell, as the fields of a row."""
-    return {"method": words.named(words.METHODS, cell.method), "setting": words.setting(cell.setting)}
+    return {"method": formatting.named(formatting.METHODS, cell.method), "setting": formatting.setting(cell.setting)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class Lanes:
                 {"y": label_axis("method:N", methods), "yOffset": offset}, len(methods) * (18 * len(settings) + 14)
             )
         for row in rows:
-            row["lane"] = wrapped(words.capital(row["setting"]))
+            row["lane"] = wrapped(formatting.capital(row["setting"]))
         lanes = list(dict.fromkeys(row["lane"] for row in rows))
         lines = max((lane.count("\n") + 1 for lane in lanes), default=1)
         return cls({"y": label_axis("lane:N", lanes)}, len(lanes) * max(30, 16 * lines + 4))

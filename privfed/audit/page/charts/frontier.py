@@ -12,7 +12,7 @@ import numpy as np
 from privfed.audit.aggregates import grouped
 from privfed.audit.frontier import dominated
 from privfed.audit.headline import main_attack, main_utility, popularity_utility, protected_cells
-from privfed.audit.page import words
+from privfed.audit.page import formatting
 from privfed.audit.page.charts.drawing import (
     HEIGHT,
     INK,
@@ -61,7 +61,7 @@ def _panels(report: AuditReport) -> dict[tuple[str, str], list[Cell]]:
 
 
 def _where(trust: str, unit: str) -> str:
-    return f"Trusted: {words.named(words.TRUST, trust)}. Unit: {words.named(words.UNITS, unit)}."
+    return f"Trusted: {formatting.named(formatting.TRUST, trust)}. Unit: {formatting.named(formatting.UNITS, unit)}."
 
 
 def _utility_row(cell: Cell) -> Row:
@@ -72,7 +72,7 @@ def _utility_row(cell: Cell) -> Row:
         "value": utility.seeds.mean,
         "lo": utility.users.lo,
         "hi": utility.users.hi,
-        "metric": words.metric(utility.name, utility.k),
+        "metric": formatting.metric(utility.name, utility.k),
     }
 
 
@@ -83,7 +83,7 @@ def _points(
     utility = main_utility(cells[0])
     popularity = popularity_utility(report, utility) if utility else None
     name = str(rows[0]["metric"])
-    shapes = {words.named(words.METHODS, m): s for m, s in method_shapes(report).items()}
+    shapes = {formatting.named(formatting.METHODS, m): s for m, s in method_shapes(report).items()}
     base = alt.Chart(data(rows)).encode(x=x, color=setting_colour(report, cells))
     return [
         *_popularity_line(popularity.seeds.mean if popularity else None),
@@ -144,7 +144,7 @@ def _against_epsilon(report: AuditReport, trust: str, unit: str, cells: list[Cel
     rows: list[Row] = []
     for cell in cells:
         claim = cell.guarantee
-        said = words.epsilon(claim.epsilon)
+        said = formatting.epsilon(claim.epsilon)
         place = max(claim.epsilon, low) if claim.finite else edge * 10 ** float(next(places))
         rows.append(_utility_row(cell) | {"x": place, "cost": said, "label": f"ε = {said}" if claim.finite else ""})
     _spread(rows, math.log10(edge / low))
@@ -192,7 +192,7 @@ def _against_attack(report: AuditReport, trust: str, unit: str, attacked: list[t
     what = "items found at 1 % false alarms" if by_rate else "AUC of the strongest attack"
     rows = [
         _utility_row(cell)
-        | {"x": max(cost, 0.001) if by_rate else cost, "cost": f"{cost:.1%}" if by_rate else words.share(cost)}
+        | {"x": max(cost, 0.001) if by_rate else cost, "cost": f"{cost:.1%}" if by_rate else formatting.share(cost)}
         | {"attack": attack.attack}
         for (cell, attack), cost in zip(attacked, costs, strict=True)
     ]

@@ -8,7 +8,7 @@ import altair as alt
 
 from privfed.audit.aggregates import grouped
 from privfed.audit.headline import AFTER_PROTECTION, protected_cells
-from privfed.audit.page import words
+from privfed.audit.page import formatting
 from privfed.audit.page.charts.drawing import (
     PANEL,
     SOFT,
@@ -110,23 +110,23 @@ def _chart(report: AuditReport, unit: str, pairs: list[tuple[Cell, EmpiricalRow]
     return finished(
         alt.layer(*layers).properties(height=lanes.height),
         f"measured_{unit}",
-        f"Epsilon of {words.named(words.UNITS, unit)}",
-        f"Claimed and measured epsilon of {words.named(words.UNITS, unit)}. {told}.",
+        f"Epsilon of {formatting.named(formatting.UNITS, unit)}",
+        f"Claimed and measured epsilon of {formatting.named(formatting.UNITS, unit)}. {told}.",
         key="; ".join(f"{_SHAPES[kind]}: {kind}" for kind in kinds_shown(report)),
     )
 
 
 def _claim(cell: Cell, row: EmpiricalRow, place: Callable[[float | None], float | None]) -> Row:
-    said = f"claimed {words.epsilon(row.accounted)}"
+    said = f"claimed {formatting.epsilon(row.accounted)}"
     return named(cell) | {"x": place(row.accounted), "zero": 0.0, "said": said}
 
 
 def _measurement(cell: Cell, row: EmpiricalRow, place: Callable[[float | None], float | None]) -> Row:
-    said = f"{row.kind} {words.epsilon(row.value)}"
+    said = f"{row.kind} {formatting.epsilon(row.value)}"
     if row.lo is not None and row.hi is not None:
-        said += f" ({words.epsilon(row.lo)} to {words.epsilon(row.hi)})"
+        said += f" ({formatting.epsilon(row.lo)} to {formatting.epsilon(row.hi)})"
     if row.placebo is not None:
-        said += f", placebo floor {words.epsilon(row.placebo)}"
+        said += f", placebo floor {formatting.epsilon(row.placebo)}"
     return named(cell) | {
         "x": place(row.value),
         "lo": place(row.lo),

@@ -15,7 +15,7 @@ from jaxtyping import Float64
 from attacks.ceilings import tpr_ceiling
 from privfed.audit.aggregates import grouped
 from privfed.audit.headline import coin_attack, is_large, main_attack, protected_cells
-from privfed.audit.page import words
+from privfed.audit.page import formatting
 from privfed.audit.page.charts.drawing import (
     INK,
     SOFT,
@@ -59,13 +59,13 @@ def _of_cell(report: AuditReport, cell: Cell, best: AttackCell, slug: str) -> Ch
         kind = "popularity" if attack == POPULARITY else "other"
         if (attack, list(rounds)) == (best.attack, best.rounds):
             kind = "strongest"
-        name = f"{words.capital(attack)}, {words.rounds_short(list(rounds))}"
+        name = f"{formatting.capital(attack)}, {formatting.rounds_short(list(rounds))}"
         curves += _curve(_mean(rows), {"curve": name, "kind": kind})
     if best.ceiling is not None:
         curves += _curve(_ceiling(best.ceiling), {"curve": f"ceiling of {_claim(best.ceiling)}", "kind": "ceiling"})
     colour = colour_of(report, cell)
     scale = alt.Scale(domain=list(_KINDS), range=[colour, colour, INK, SOFT])
-    name = f"{words.named(words.METHODS, cell.method)}, {words.setting(cell.setting)}"
+    name = f"{formatting.named(formatting.METHODS, cell.method)}, {formatting.setting(cell.setting)}"
     return finished(
         alt.layer(_diagonal(), _lines(curves, alt.Color("kind:N", scale=scale, legend=None))).properties(
             height=_HEIGHT
@@ -84,14 +84,14 @@ def _of_method(report: AuditReport, method: str, pairs: Sequence[tuple[Cell, Att
         setting = named(cell)
         for (attack, rounds), rows in grouped(_beside(report, cell, best), _attack_key).items():
             if (attack, list(rounds)) == (best.attack, best.rounds):
-                curves += _curve(_mean(rows), setting | {"curve": words.capital(attack), "kind": "strongest"})
+                curves += _curve(_mean(rows), setting | {"curve": formatting.capital(attack), "kind": "strongest"})
         if best.ceiling is not None:
             told = {"curve": f"ceiling of {_claim(best.ceiling)}", "kind": "ceiling"}
             curves += _curve(_ceiling(best.ceiling), setting | told)
     popular = [row for row in _beside(report, *pairs[0]) if row.attack == POPULARITY]
     guess = _curve(_mean(popular), {"curve": "Popularity", "kind": "popularity"}) if popular else []
-    name = words.named(words.METHODS, method)
-    found = " ".join(f"{words.capital(words.setting(cell.setting))}: {_found(best)}" for cell, best in pairs)
+    name = formatting.named(formatting.METHODS, method)
+    found = " ".join(f"{formatting.capital(formatting.setting(cell.setting))}: {_found(best)}" for cell, best in pairs)
     return finished(
         alt.layer(
             _diagonal(),
@@ -134,7 +134,7 @@ def _ceiling(ceiling: CeilingRow) -> Float64[np.ndarray, " points"]:
 
 
 def _claim(ceiling: CeilingRow) -> str:
-    return f"epsilon {words.epsilon(ceiling.epsilon)}"
+    return f"epsilon {formatting.epsilon(ceiling.epsilon)}"
 
 
 def _curve(tpr: Float64[np.ndarray, " points"], about: Row) -> list[Row]:

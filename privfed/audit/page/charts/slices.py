@@ -6,7 +6,7 @@ import altair as alt
 
 from privfed.audit.aggregates import grouped
 from privfed.audit.headline import protected_cells, sliced_attack
-from privfed.audit.page import words
+from privfed.audit.page import formatting
 from privfed.audit.page.charts.drawing import INK, SOFT, Chart, Row, data, finished, named, setting_colour
 from privfed.audit.report import AttackCell, AuditReport, Cell, SliceRow
 
@@ -75,9 +75,9 @@ def _chart(report: AuditReport, method: str, by: By, pairs: list[tuple[Cell, Att
             ],
         ),
     ]
-    name = words.named(words.METHODS, method)
+    name = formatting.named(formatting.METHODS, method)
     ends = [
-        f"{words.setting(cell.setting)} from {parts[0].auc.value:.3f} to {parts[-1].auc.value:.3f}"
+        f"{formatting.setting(cell.setting)} from {parts[0].auc.value:.3f} to {parts[-1].auc.value:.3f}"
         for cell, best in pairs
         if (parts := tenths(best, by))
     ]

@@ -1,0 +1,111 @@
+"""The game that epsilon bounds, played on a run: which interactions did the coin keep?
+
+`privfed.setup.inclusion` tosses before training. Here the game is put to what attacks said, what the claim allows
+stands beside the rows that it covers, and from the same coins one lower bound on epsilon is made per tap
+(`attacks.one_run`).
+
+Everything about the bound is fixed before any coin is looked at: the attack by what a tap shows (`fixed_attack`), and
+the guesses by their number, the tenth of the coins that scores highest as kept and the tenth that scores lowest as
+dropped. The adversary's popularity is that of the data before the coin, or it would know the outcome.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from attacks import DecoderBias, MultiRoundVote, RankOneSign, ScoreThreshold, Targets, count_guesses, one_run_epsilon
+from attacks import Observation as Said
+from attacks.ceilings import tpr_ceiling
+from privfed.audit.contradictions import coin_auc_ceiling, interaction_level, is_covered
+from privfed.audit.reaccounting import beside
+from privfed.audit.report import AttackRow, CeilingRow, EmpiricalRow, GuaranteeRow, Tap
+from privfed.methods.method import ItemBlocks
+from privfed.setup.inclusion import Coins
+
+GUESSED = 0.1
+"""Share of the coins that is guessed on either side."""
+
+FEWEST_COINS = 20
+"""Coins without which no epsilon is measured: guesses about so few deny nothing."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CoinGame:
+    """The coins of a run and what it claims.
+
+    Attributes:
+        coins: thrown before training.
+        guarantee: of the run; None where nobody says.
+    """
+
+    coins: Coins
+    guarantee: GuaranteeRow | None
+
+    @property
+    def targets(self) -> Targets:
+        """Interactions that the coin kept against those that it dropped."""
+        return Targets.coin_decided(self.coins.kept, self.coins.dropped)
+
+    @property
+    def playable(self) -> bool:
+        """Whether anybody has interactions on both sides."""
+        return bool((self.coins.kept.any(axis=1) & self.coins.dropped.any(axis=1)).any())
+
+    def under_ceiling(self, row: AttackRow) -> AttackRow:
+        """The row with what the claim allows, where the claim covers its tap; nothing is promised on the device."""
+        if self.guarantee is None or not is_covered(row, self.guarantee):
+            return row
+        epsilon, delta = interaction_level(self.guarantee)
+        most = coin_auc_ceiling(self.guarantee)
+        beaten = row.auc.lo > most or any(
+            point.tpr is not None and point.tpr.lo > tpr_ceiling(point.fpr, epsilon, delta) for point in row.tpr_at_fpr
+        )
+        return row.model_copy(update={"ceiling": CeilingRow(epsilon=epsilon, delta=delta, auc=most, beaten=beaten)})
+
+    def measured(self, said: Said, attack: str, row: AttackRow) -> EmpiricalRow | None:
+        """The lower bound on epsilon from what one attack said; None where it said too little.
+
+        Args:
+            said: by the attacks.
+            attack: the one that was fixed beforehand.
+            row: of this attack in the game, for its tap.
+        """
+        (scored,) = [one for one in said.scored if one.attack.name == attack]
+        asked = self.coins.decided & scored.present[:, None]
+        guesses = int(GUESSED * asked.sum())
+        if asked.sum() < FEWEST_COINS:
+            return None
+        claimed, delta = self._claim(row)
+        kept = self.coins.kept[asked]
+        bound, perfect = (
+            one_run_epsilon(count_guesses(scores, kept, guess_in=guesses, guess_out=guesses), delta=delta)
+            for scores in (scored.scores[asked], kept.astype(np.float64))
+        )
+        who = int(asked.any(axis=1).sum())
+        audited = f"single interactions of {who} people, by {attack}"
+        measured = beside(
+            claimed, bound, bound.confidence, audited, row.tap, "interaction", "one interaction added or removed"
+        )
+        return measured.model_copy(update={"largest_deniable": perfect.epsilon})
+
+    def _claim(self, row: AttackRow) -> tuple[float, float]:
+        """What is claimed at a tap for one interaction, and the delta at which to measure."""
+        if self.guarantee is None:
+            return float("inf"), 0.0
+        if is_covered(row, self.guarantee):
+            epsilon, delta = interaction_level(self.guarantee)
+            if delta < 1:
+                return epsilon, delta
+        return float("inf"), self.guarantee.delta
+
+
+def fixed_attack(tap: Tap, blocks: ItemBlocks | None) -> str:
+    """The one attack that epsilon is measured by, chosen by what is seen: never by how well it did.
+
+    Args:
+        tap: where.
+        blocks: what uploads say about items; None where they say nothing.
+    """
+    if tap == "scores" or blocks is None:
+        return ScoreThreshold.name
+    return MultiRoundVote(RankOneSign() if blocks.bias is None else DecoderBias()).name

@@ -1,0 +1,76 @@
+"""How probable it is that an item is sent as cover, as far as an aggregator can know: from how cover is drawn.
+
+It sees how many rows everybody sends and which of them are public, so it knows how many fakes each client drew, but not
+which items were out of their reach. With these rates the supporters of an item give away how many clients it is private
+to (`attacks.debiased_count`), up to the noise of the draw.
+"""
+
+import numpy as np
+from jaxtyping import Float64
+
+from attacks import cover_probability, recover_examined_count
+from privfed.data import Histories
+from privfed.privacy import FakeItems, RandomisedResponse
+from privfed.privacy.padding import WORDS
+
+_NEWTON_STEPS = 60
+_ALMOST_ONE = 1 - 1e-9
+
+
+def answer_rates(cover: FakeItems | RandomisedResponse | None) -> tuple[float, float | None]:
+    """q, the probability that a private item is sent, and p, that of any other where it is the same for all items."""
+    if isinstance(cover, RandomisedResponse):
+        kept, others = cover.thresholds
+        return kept / WORDS, others / WORDS
+    return 1.0, None
+
+
+def cover_rates(
+    cover: FakeItems | RandomisedResponse, sent: Histories, public: Histories
+) -> Float64[np.ndarray, "items"]:
+    """The probability that a client sends row i as cover, mean over the clients to whom item i is not public.
+
+    k fakes drawn from m items in proportion to weights w take item i with probability 1 - exp(-w_i tau), where tau
+    makes these add up to k: exactly so for equal weights, and nearly where no weight is a large share of all.
+
+    Args:
+        cover: how rows were drawn.
+        sent: rows of every client.
+        public: those of them that everybody knows.
+    """
+    n_items, purchased = sent.n_items, public.counts
+    p = answer_rates(cover)[1]
+    if isinstance(cover, RandomisedResponse):
+        return np.full(n_items, p)
+    weights = np.ones(n_items)
+    if cover.drawn == "popularity":
+        weights = (public.popularity() + 1.0) ** cover.power
+    examined = np.rint(recover_examined_count(sent.counts - purchased, purchased, cover.rho)).astype(np.int64)
+    share = cover_probability(purchased, examined.clip(0, n_items - purchased), n_items, cover.rho)
+    shares, which = np.unique(share.clip(max=_ALMOST_ONE), return_inverse=True)
+    taken = _inclusion(weights, shares)
+    everybody = np.bincount(which, minlength=len(shares)) @ taken
+    buyers = np.bincount(public.items, weights=taken[which[public.owners], public.items], minlength=n_items)
+    others = sent.n_users - public.popularity()
+    rates = np.divide(everybody - buyers, others, out=np.zeros(n_items), where=others > 0)
+    return np.asarray(rates.clip(0.0, _ALMOST_ONE))
+
+
+def _inclusion(
+    weights: Float64[np.ndarray, "items"], shares: Float64[np.ndarray, "sizes"]
+) -> Float64[np.ndarray, "sizes items"]:
+    """1 - exp(-w tau) for draws of each size, given as shares of the items within reach.
+
+    Their sum is concave in tau, below its tangents, so Newton's steps from 0 rise to the root and never past it.
+    """
+    relative = weights / weights.mean()
+    tau = np.zeros((len(shares), 1))
+    for _ in range(_NEWTON_STEPS):
+        left = np.exp(-relative * tau)
+        missing = shares[:, None] - 1 + left.mean(axis=1, keepdims=True)
+        step = missing / (relative * left).mean(axis=1, keepdims=True)
+        tau += step
+        if np.all(step <= 1e-9 * (1 + tau)):
+            break
+    taken: Float64[np.ndarray, "sizes items"] = 1 - np.exp(-relative * tau)
+    return taken

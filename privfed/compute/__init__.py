@@ -1,0 +1,1 @@
+"""Where and how tensors are computed: devices, compiled loops, tiles, decompositions, processes."""

@@ -1,0 +1,191 @@
+"""Matrix decompositions that survive a solver which fails.
+
+An iterative LAPACK or ARPACK routine may fail on some processor for a matrix that another routine decomposes without
+trouble. Each function here tries the fastest routine first, then others for the same decomposition, at last of the
+whole matrix. What it raises is what the last of them raised. The first routine alone decides the result wherever it
+does not fail; another one may choose other signs, or another basis of an eigenspace.
+
+Tensors are decomposed where they live; where that fails, by the routines of the host, which brings the results back.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse.linalg
+import torch
+from jaxtyping import Float64
+from scipy.sparse import csr_array
+from torch import Tensor
+
+from privfed.compute.devices import on_host
+
+FAILURES = (np.linalg.LinAlgError, vars(torch.linalg)["LinAlgError"], scipy.sparse.linalg.ArpackError)
+"""What a routine raises that does not converge, or finds a pivot of zero or below."""
+
+Eigenpairs = tuple[Float64[np.ndarray, " d"], Float64[np.ndarray, "side d"]]
+
+_Result = TypeVar("_Result")
+
+
+def first_that_works(*solvers: Callable[[], _Result]) -> _Result:
+    """The result of the first of `solvers` that does not fail."""
+    for solve in solvers[:-1]:
+        try:
+            return solve()
+        except FAILURES:
+            continue
+    return solvers[-1]()
+
+
+def eigenpairs(matrix: Float64[np.ndarray, "side side"]) -> Eigenpairs:
+    """Eigenvalues of a symmetric matrix, ascending, and unit eigenvectors, one per column."""
+    return first_that_works(
+        lambda: tuple(np.linalg.eigh(matrix)),
+        lambda: scipy.linalg.eigh(matrix),
+        lambda: scipy.linalg.eigh(matrix, driver="ev"),
+    )
+
+
+def largest_eigenpairs(matrix: Float64[np.ndarray, "side side"], most: int) -> Eigenpairs:
+    """At most `most` of the `eigenpairs`, those of the largest eigenvalues; `most` is at least 1."""
+    side = len(matrix)
+    part = (side - most, side - 1) if most < side else None
+
+    def of_all() -> Eigenpairs:
+        values, vectors = eigenpairs(matrix)
+        return values[-most:], vectors[:, -most:]
+
+    return first_that_works(
+        lambda: scipy.linalg.eigh(matrix, subset_by_index=part, check_finite=False),
+        lambda: scipy.linalg.eigh(matrix, subset_by_index=part, driver="evx"),
+        of_all,
+    )
+
+
+def singular_triplets(
+    matrix: Float64[np.ndarray, "rows columns"],
+) -> tuple[Float64[np.ndarray, "rows d"], Float64[np.ndarray, " d"], Float64[np.ndarray, "d columns"]]:
+    """U, s, V^T of a matrix U s V^T, the largest singular value first; d is its smaller side."""
+    left, values, right = first_that_works(
+        lambda: tuple(np.linalg.svd(matrix, full_matrices=False)),
+        lambda: scipy.linalg.svd(matrix, full_matrices=False, lapack_driver="gesvd"),
+    )
+    return left, values, right
+
+
+def largest_singular_vectors(
+    rows: csr_array, dim: int, start: Float64[np.ndarray, " least"]
+) -> tuple[Float64[np.ndarray, " dim"], Float64[np.ndarray, "dim columns"]]:
+    """The `dim` largest singular values of a sparse matrix, in any order, and their right singular vectors, as rows.
+
+    Args:
+        rows: the matrix.
+        dim: below both of its sides.
+        start: vector that the iteration starts from, as long as the smaller side.
+    """
+
+    def iterated() -> tuple[np.ndarray, np.ndarray]:
+        _, values, right = scipy.sparse.linalg.svds(rows, k=dim, v0=start)
+        return values, right
+
+    def by_squares() -> tuple[np.ndarray, np.ndarray]:
+        wide = rows.shape[0] < rows.shape[1]
+        squares, vectors = largest_eigenpairs((rows @ rows.T if wide else rows.T @ rows).toarray(), dim)
+        values = np.sqrt(squares.clip(min=0))
+        return values, ((rows.T @ vectors) / np.where(values > 0, values, 1) if wide else vectors).T
+
+    return first_that_works(iterated, by_squares)
+
+
+def orthonormal_columns(matrix: Float64[np.ndarray, "rows columns"]) -> Float64[np.ndarray, "rows d"]:
+    """Q of the QR decomposition."""
+    return first_that_works(
+        lambda: np.linalg.qr(matrix)[0],
+        lambda: scipy.linalg.qr(matrix, mode="economic")[0],
+    )
+
+
+def least_squares(
+    matrix: Float64[np.ndarray, "rows columns"], right: Float64[np.ndarray, " rows"]
+) -> Float64[np.ndarray, " columns"]:
+    """The shortest x of smallest |matrix x - right|."""
+    return first_that_works(
+        lambda: np.linalg.lstsq(matrix, right, rcond=None)[0],
+        lambda: scipy.linalg.lstsq(matrix, right, lapack_driver="gelsy")[0],
+    )
+
+
+def solve_positive(
+    matrix: Float64[np.ndarray, "side side"], right: Float64[np.ndarray, "side columns"]
+) -> Float64[np.ndarray, "side columns"]:
+    """X of matrix X = right, the matrix symmetric and positive definite, if only before rounding."""
+
+    def by_eigenpairs() -> np.ndarray:
+        values, vectors = eigenpairs(matrix)
+        solved: np.ndarray = vectors @ ((vectors.T @ right) / _positive(values)[:, None])
+        return solved
+
+    return first_that_works(
+        lambda: scipy.linalg.cho_solve(scipy.linalg.cho_factor(matrix, check_finite=False), right, check_finite=False),
+        by_eigenpairs,
+    )
+
+
+def _positive(values: Float64[np.ndarray, " side"]) -> Float64[np.ndarray, " side"]:
+    """Eigenvalues of a matrix that is positive definite before rounding, none below what rounding makes of zero."""
+    least = len(values) * np.finfo(np.float64).eps * values.max(initial=np.finfo(np.float64).tiny)
+    positive: np.ndarray = np.maximum(values, least)
+    return positive
+
+
+def eigenpairs_of(
+    matrices: Float64[Tensor, "*any side side"],
+) -> tuple[Float64[Tensor, "*any side"], Float64[Tensor, "*any side side"]]:
+    """`eigenpairs` of each of some tensors."""
+    values, vectors = first_that_works(
+        lambda: tuple(torch.linalg.eigh(matrices)), lambda: _one_by_one(eigenpairs, matrices)
+    )
+    return values, vectors
+
+
+def singular_triplets_of(
+    matrix: Float64[Tensor, "rows columns"],
+) -> tuple[Float64[Tensor, "rows d"], Float64[Tensor, " d"], Float64[Tensor, "d columns"]]:
+    """`singular_triplets` of a tensor."""
+    left, values, right = first_that_works(
+        lambda: tuple(torch.linalg.svd(matrix, full_matrices=False)), lambda: _one_by_one(singular_triplets, matrix)
+    )
+    return left, values, right
+
+
+def solve_positive_of(
+    matrices: Float64[Tensor, "batch side side"], right: Float64[Tensor, "batch side"]
+) -> Float64[Tensor, "batch side"]:
+    """Solution x of matrix x = right for each of some symmetric matrices, positive definite if only before rounding."""
+    columns = right.unsqueeze(2)
+    solved: Tensor = first_that_works(
+        lambda: torch.cholesky_solve(columns, torch.linalg.cholesky(matrices)),
+        lambda: torch.linalg.solve(matrices, columns),
+        lambda: _one_by_one(solve_positive, matrices, columns)[0],
+    )
+    return solved[:, :, 0]
+
+
+def inverse_positive(matrix: Float64[Tensor, "side side"]) -> Float64[Tensor, "side side"]:
+    """The inverse of a symmetric matrix that is positive definite, if only before rounding."""
+    return first_that_works(
+        lambda: torch.cholesky_inverse(torch.linalg.cholesky(matrix)),
+        lambda: _one_by_one(lambda flat: solve_positive(flat, np.eye(len(flat))), matrix)[0],
+    )
+
+
+def _one_by_one(decompose: Callable[..., Any], *batches: Float64[Tensor, "..."]) -> tuple[Tensor, ...]:
+    """`decompose` of each matrix of the batches, on the host; tensors of what it returns, on the device."""
+    batch, device = batches[0].shape[:-2], batches[0].device
+    flat = [on_host(matrices).reshape(-1, *matrices.shape[-2:]) for matrices in batches]
+    results = [decompose(*matrices) for matrices in zip(*flat, strict=True)]
+    parts = zip(*(result if isinstance(result, tuple) else (result,) for result in results), strict=True)
+    stacked = [torch.from_numpy(np.stack(part)).to(device) for part in parts]
+    return tuple(part.reshape(*batch, *part.shape[1:]) for part in stacked)

@@ -1,0 +1,29 @@
+"""Client tiles of one fixed size, so that floating point does not move with the chunk size.
+
+BLAS and vectorised kernels round differently for ragged batches and short tails; the same client in a batch of
+exactly `TILE` clients always rounds the same (docs/architecture.md, "Bit parity").
+"""
+
+from collections.abc import Iterator
+
+from privfed.compute.devices import HOST, here
+
+TILE = 16
+ACCELERATED_TILE = 128
+"""An accelerator rounds by itself anyhow, and starves on a `TILE`."""
+
+
+def tile_size() -> int:
+    """Clients of a tile where tensors are made now."""
+    return TILE if here() == HOST else ACCELERATED_TILE
+
+
+def tiles(clients: int, per_tile: int = TILE) -> Iterator[slice]:
+    """Slices `[0, per_tile), ...` that cover a multiple of `per_tile` clients; pad to `padded(clients)` first."""
+    for start in range(0, padded(clients, per_tile), per_tile):
+        yield slice(start, start + per_tile)
+
+
+def padded(size: int, multiple: int = TILE) -> int:
+    """`size` rounded up to a multiple."""
+    return -(-size // multiple) * multiple

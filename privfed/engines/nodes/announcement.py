@@ -1,0 +1,111 @@
+"""From an announced experiment to the half of it that a process runs: the server's, or the clients of a node's users.
+
+Where the experiment is a simulation, keys follow from its seed and the results are those of the simulation in one
+process. Otherwise every party draws a secret root of its own, which never leaves its folder, and shares one public key,
+from which initial parameters come.
+"""
+
+import hmac
+import secrets
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from privfed.engines.nodes.errors import NodesError
+from privfed.engines.nodes.node_data import NodeData
+from privfed.federation import Streams
+from privfed.privacy import PlanError, SecureSum, SharedSum
+from privfed.setup.assembly import Assembly
+from privfed.setup.config import ExperimentConfig
+
+RUN_BYTES = 16
+ROOT_BYTES = 32
+
+
+class Announcement(BaseModel):
+    """What a server tells nodes about a run before they take part.
+
+    Attributes:
+        run: 32 hexadecimal digits that no other run has.
+        config: of the experiment.
+        seeded: whether users' keys follow from the experiment's seed: a simulation over processes.
+        public: 64 hexadecimal digits, the root of the public key; empty where all follows from the seed.
+        population: users of the federation.
+        items: size of the catalogue.
+        asks: the most asks of one draw.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    run: str = Field(pattern=r"^[0-9a-f]{32}$")
+    config: ExperimentConfig
+    seeded: bool
+    public: str = Field("", pattern=r"^([0-9a-f]{64})?$")
+    population: int = Field(ge=1)
+    items: int = Field(ge=1)
+    asks: int = Field(ge=1)
+
+    @model_validator(mode="after")
+    def _keys_come_from_somewhere(self) -> Self:
+        if self.seeded == bool(self.public):
+            raise ValueError("a run has either a seed for all keys or a public key; give the one that fits `seeded`")
+        return self
+
+    @classmethod
+    def of(cls, config: ExperimentConfig, data: NodeData, *, seeded: bool, run: str | None = None) -> "Announcement":
+        """The announcement of a new run."""
+        registered = config.registered()
+        public = "" if seeded else secrets.token_hex(ROOT_BYTES)
+        draft = cls(
+            run=run or secrets.token_hex(RUN_BYTES), config=config, seeded=seeded, public=public,
+            population=data.population, items=data.items, asks=1,
+        )  # fmt: skip
+        server = draft.half(data, secrets.token_bytes(ROOT_BYTES)).server
+        asks = len(registered.program(server)) + registered.extra_asks(config.settings())
+        return draft.model_copy(update={"asks": max(asks, 1)})
+
+    def half(self, data: NodeData, root: bytes, salt: str = "") -> Assembly:
+        """The experiment over what one party knows; the other half of it has nobody's data.
+
+        Args:
+            data: of the party.
+            root: 32 secret bytes of the party; not looked at where keys follow from the seed.
+            salt: hexadecimal digits that the party drew when it joined the run, and keeps with its state.
+
+        Raises:
+            NodesError: the experiment cannot be run over nodes, or is of other data than the party's.
+            ValueError: the experiment refuses its own configuration.
+        """
+        if (data.population, data.items) != (self.population, self.items):
+            raise NodesError(
+                f"the run is over {self.population} users and {self.items} items, and this party knows of "
+                f"{data.population} and {data.items}; give all parties the same catalogue and user numbers"
+            )
+        self._refuse_unfit()
+        if self.seeded:
+            return Assembly(self.config, data.parts, hosted=data.users)
+        # Noise is addressed by round and query, so two runs under one key would have the same: every run has its own.
+        # The name of the run is the server's word; the salt is the party's, so that no server can name a run again.
+        own = hmac.digest(root, bytes.fromhex(self.run + salt), "sha256")
+        keys = Streams.of_party(own, bytes.fromhex(self.public))
+        return Assembly(self.config, data.parts, keys, hosted=data.users)
+
+    def _refuse_unfit(self) -> None:
+        config = self.config
+        protection, registered, settings = config.privacy.protection, config.registered(), config.settings()
+        if isinstance(protection, SharedSum):
+            raise PlanError(
+                "shares between aggregators need aggregators that see which rows each single client sends, and nodes "
+                "add up their users before anything leaves: use secure_sum, which sums the same words"
+            )
+        if isinstance(protection, SecureSum) and protection.blocks == "held":
+            raise PlanError(
+                "sums of held blocks show who holds what, client by client, and nodes add up their users first: use "
+                "blocks = 'all'"
+            )
+        if (entangled := registered.entangles(settings)) is not None:
+            raise PlanError(f"{registered.name} as it is set needs everybody's data in one place: {entangled}")
+        if config.taps.coins or config.taps.shadows:
+            raise PlanError("coins and shadow trainings need all data in one process: set taps.coins = 0")
+        if config.protocol.catalogue == "trained":
+            raise PlanError("no node knows what everybody trained on: set protocol.catalogue = 'all'")

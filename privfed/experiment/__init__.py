@@ -1,0 +1,11 @@
+"""One experiment: a method on a data set behind a privacy plan, measured under a protocol.
+
+`Experiment.run` trains, evaluates, taps and returns a `RunResult`. With a run directory it also writes metrics as they
+come, the ledger before every release, and checkpoints from which a killed run continues to the same bits.
+"""
+
+from privfed.experiment.driver import Experiment, Progress
+from privfed.experiment.evaluation import PrivateEvaluation
+from privfed.experiment.result import RunResult
+
+__all__ = ["Experiment", "PrivateEvaluation", "Progress", "RunResult"]

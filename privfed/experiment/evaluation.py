@@ -1,0 +1,93 @@
+"""Evaluation while training."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from privfed.compute.devices import on_host, placed
+from privfed.compute.tiles import tile_size
+from privfed.engines.simulation import Simulation
+from privfed.evaluation import Evaluated, Evaluator, Part
+from privfed.federation import (
+    Call,
+    Clients,
+    Message,
+)
+from privfed.setup.assembly import Assembly
+from privfed.updates import ClientUpdates
+
+_TILES_SCORED_AT_ONCE = 2
+
+
+class PrivateEvaluation:
+    """Utility as the protocol's state asks: on the device's own tuned model, or on what it received.
+
+    The experimenter's view: it is outside the ledger, and no deployment could look there.
+    """
+
+    def __init__(self, experiment: Assembly, parts: Sequence[Part]) -> None:
+        self.experiment = experiment
+        protocol = experiment.config.protocol
+        self.evaluators: dict[Part, Evaluator] = {part: Evaluator(experiment.parts, protocol, part) for part in parts}
+        trains = experiment.registered.step is not None
+        self.private = protocol.state == "private" and trains
+
+    def observe(self, simulation: Simulation, t: int, *, due: bool) -> None:
+        """Before round `t`: arrange to see the devices' own models in it."""
+        simulation.observers.clear()
+        if not due or not self.private:
+            return
+        if simulation.plan.sampling.kind == "all":
+            simulation.observers.append(self._observe_chunk)
+            return
+        e = self.experiment
+        hosted = placed(e.processes.hosted(e.n_users))
+        for users in torch.split(hosted, simulation.chunk_size(e.server.schema)):
+            message, updates = e.rehearse(users, t, e.server.schema)
+            self._score(users, message, updates)
+            e.clients.discard()
+
+    def result(self, t: int) -> Evaluated:
+        """After round `t`: score what was received, where the protocol asks for it, and sum up."""
+        e = self.experiment
+        if not self.private:
+            message = e.server.public()
+            for users in torch.split(self._with_held_out(), _TILES_SCORED_AT_ONCE * tile_size()):
+                self._score(users, message.addressed_to(users), None)
+        for evaluator in self.evaluators.values():
+            for measured in e.processes.every(evaluator.measured):
+                evaluator.include(measured)
+        results = {part: evaluator.result() for part, evaluator in self.evaluators.items()}
+        for evaluator in self.evaluators.values():
+            evaluator.reset()
+        return Evaluated(t, results)
+
+    def _with_held_out(self) -> Tensor:
+        """Users of this process with a held-out item in any evaluated part, ascending."""
+        users = placed(np.unique(np.concatenate([one.users for one in self.evaluators.values()])))
+        return self.experiment.processes.own(users, self.experiment.n_users)
+
+    def _observe_chunk(self, clients: Clients, call: Call, message: Message, updates: ClientUpdates) -> None:
+        del clients
+        if call.step == self.experiment.registered.step:
+            self._score(call.clients, message, updates)
+
+    def _score(self, users: Tensor, message: Message, updates: ClientUpdates | None) -> None:
+        who, whole = on_host(users), None
+        for evaluator in self.evaluators.values():
+            candidates = evaluator.candidates(who)
+            if candidates is not None:
+                evaluator.add(who, self._scores(users, message, updates, placed(candidates)))
+                continue
+            if whole is None:
+                whole = self._scores(users, message, updates, None)
+            evaluator.add(who, whole)
+
+    def _scores(
+        self, users: Tensor, message: Message, updates: ClientUpdates | None, candidates: Tensor | None
+    ) -> np.ndarray:
+        scores = self.experiment.clients.score(users, message, updates, candidates)
+        squashed = self.experiment.config.protocol.scores == "probability"
+        return on_host(scores.sigmoid() if squashed else scores)

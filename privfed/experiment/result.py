@@ -1,0 +1,69 @@
+"""`RunResult`: what a run measured."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from privfed.engines.simulation import Costs
+from privfed.engines.transcript import Transcript
+from privfed.engines.witness import Witness
+from privfed.evaluation import Evaluated, EvaluationResult
+from privfed.federation import (
+    Clients,
+    Server,
+)
+from privfed.privacy import Guarantee
+from privfed.privacy.composition import Composition
+from privfed.privacy.ledger import Entry
+from privfed.setup.config import ExperimentConfig
+
+
+@dataclass(slots=True, eq=False)
+class RunResult:
+    """What a run measured.
+
+    Attributes:
+        config: of the run.
+        history: utility at every evaluated round.
+        guarantee: what the ledger can claim.
+        composition: what it claims that from.
+        costs: seconds by stage and bytes on the wire.
+        clipped_fraction: share of uploads that the clip changed; None without a clip.
+        transcript: what was tapped.
+        server, clients: the trained halves.
+        cpu_seconds, wall_seconds: of training and evaluation.
+        entries: what the ledger holds.
+        witness: what crossed the border of the privacy layer; None where raw uploads are not tapped, as audits do.
+        notices: what the ledger had to drop when the run was resumed, a sentence each.
+    """
+
+    config: ExperimentConfig
+    history: list[Evaluated]
+    guarantee: Guarantee
+    composition: Composition
+    costs: Costs
+    clipped_fraction: float | None
+    transcript: Transcript
+    server: Server
+    clients: Clients
+    cpu_seconds: float
+    wall_seconds: float
+    entries: Sequence[Entry]
+    witness: Witness | None
+    notices: tuple[str, ...] = ()
+
+    @property
+    def decisions(self) -> dict[str, float]:
+        """What the method decided by what had been released to it, so that no privacy was spent on choosing."""
+        return dict(getattr(self.server, "decisions", {}))
+
+    @property
+    def selected(self) -> Evaluated:
+        """The round the protocol reports: the last, or the best on validation by `merit` (the later of equals)."""
+        if self.config.protocol.select == "last":
+            return self.history[-1]
+        return max(self.history, key=lambda e: (e.results["valid"].merit, e.round))
+
+    @property
+    def test(self) -> EvaluationResult:
+        """Test utility at the selected round."""
+        return self.selected.results["test"]

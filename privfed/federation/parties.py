@@ -1,0 +1,109 @@
+"""The two halves of a method, and the only thing the public half ever holds: a `Federation`."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from privfed.contracts import Schema
+from privfed.federation.messages import Call, Cohort, Individual, Message, Total
+from privfed.federation.private_state import Ranges
+from privfed.updates import ClientUpdates
+
+
+class Federation(Protocol):
+    """All a server can do: draw a cohort, ask it for a declared upload, receive what the plan releases."""
+
+    def draw(self, round: int) -> Cohort:
+        """Draw this round's cohort. A second draw in one round is refused."""
+
+    def ask(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Total:
+        """Send `message`, run `step` on every member, and release the sum of the blocks of `schema`."""
+
+    def ask_each(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Individual:
+        """Like `ask`, but release every upload under its pseudonym; a plan that hides uploads refuses."""
+
+
+class Server(Protocol):
+    """Public half: public parameters and a program of asks. It holds no reference to data.
+
+    Attributes:
+        schema: blocks that its training step may upload.
+    """
+
+    schema: Schema
+
+    def round(self, federation: Federation, t: int) -> None:
+        """One round of the method."""
+
+    def public(self) -> Message:
+        """What a device downloads to recommend with, and the next round starts from."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Tensors of a checkpoint."""
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Continue from `state()`."""
+
+
+class Clients(Protocol):
+    """Private halves of one user or many, stacked on a leading clients axis.
+
+    A step is a method `name(call, message) -> ClientUpdates`. It stages private state, which `commit` makes
+    current once the release is confirmed and `discard` forgets. An attribute `noisy`, where there is one, names the
+    steps that train as `Call.noisy_steps` says; the others are never run under a plan that asks for it.
+    """
+
+    def score(
+        self,
+        clients: Int64[Tensor, " clients"],
+        message: Message,
+        updates: ClientUpdates | None,
+        candidates: Int64[Tensor, "clients c"] | None,
+    ) -> Float[Tensor, "clients c"]:
+        """Scores of `candidates` (None: the whole catalogue) on each device.
+
+        With `updates`, the device's own model right after the step that made them, before anything left the
+        device (`private`); without, what it has just downloaded with its committed private state (`received`).
+        `message` is addressed to `clients`.
+        """
+
+    def commit(self) -> None:
+        """The release was confirmed: staged private state becomes current."""
+
+    def discard(self) -> None:
+        """The round was lost: forget staged state."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Committed private tensors, for a simulation's checkpoint."""
+
+    def load(self, state: Mapping[str, Ranges]) -> None:
+        """Continue from `state()`."""
+
+
+class FederationError(RuntimeError):
+    """A method or a client broke the contract of the federation."""
+
+
+def perform(clients: Clients, call: Call, message: Message) -> ClientUpdates:
+    """Run `call.step` on `clients` and hold them to the contract.
+
+    Raises:
+        FederationError: the step does not exist, cannot train with the noise that the call asks for, or updates came
+            back for other clients or in another order.
+    """
+    step = getattr(clients, call.step, None)
+    if step is None:
+        raise FederationError(f"the server asked for step {call.step!r}, which {type(clients).__name__} lacks")
+    if call.noisy_steps is not None and call.step not in getattr(clients, "noisy", ()):
+        raise FederationError(
+            f"the plan protects single interactions, but step {call.step!r} of {type(clients).__name__} trains without "
+            f"that noise; clients name the steps that follow Call.noisy_steps in `noisy`"
+        )
+    updates: ClientUpdates = step(call, message)
+    if not updates.clients.equal(call.clients):
+        raise FederationError(
+            f"step {call.step!r} returned updates of other clients or in another order than it was called with"
+        )
+    return updates

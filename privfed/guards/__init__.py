@@ -1,0 +1,7 @@
+"""Guards run a plan: the client guard clips, noises and encodes uploads; the server guard records, then releases."""
+
+from privfed.guards.client_guard import ClientGuard
+from privfed.guards.ring_code import RingCode
+from privfed.guards.server_guard import ServerGuard
+
+__all__ = ["ClientGuard", "RingCode", "ServerGuard"]

@@ -1,0 +1,49 @@
+"""On which grid every block of a release lies, by the plan alone: what whoever checks releases compares with."""
+
+import math
+from collections.abc import Mapping
+
+from privfed.contracts import Schema, share_of
+from privfed.federation.grid import NoisedSum, device_grid
+from privfed.privacy.mechanisms.gaussian import CentralGaussian
+from privfed.privacy.plan import PrivacyPlan
+
+
+def noised_sum(protection: CentralGaussian, clip_norm: float, schema: Schema, summands: int) -> NoisedSum:
+    """A trusted server's noise on the sum of a query.
+
+    Args:
+        protection: the mechanism.
+        clip_norm: that was announced with the query.
+        schema: blocks of the query.
+        summands: the most clients that a round can have.
+    """
+    return NoisedSum(
+        clip_norm=clip_norm * math.sqrt(share_of(schema)),
+        deviation=protection.total_deviation * clip_norm,
+        coordinates=sum(block.size for block in schema.values() if block.kind == "real"),
+        summands=summands,
+    )
+
+
+def noise_steps(
+    plan: PrivacyPlan, schema: Schema, population: int, clip_norm: float | None = None
+) -> Mapping[str, float] | None:
+    """The step of every real block of a release; None where the plan puts no noise of its own on a release.
+
+    Noise in shares is accounted as integers too, but its sum is decoded through a rotation, off the grid.
+
+    Args:
+        plan: the privacy plan.
+        schema: blocks of the query.
+        population: number of users.
+        clip_norm: that was announced with the query, where the plan adapts it.
+    """
+    protection = plan.protection
+    real = {name: block for name, block in schema.items() if block.kind == "real"}
+    if protection.noise is not None:
+        return {name: device_grid(protection.noise.scale / block.weight).step for name, block in real.items()}
+    if isinstance(protection, CentralGaussian):
+        noised = noised_sum(protection, clip_norm or protection.clip_norm, schema, plan.sampling.most(population))
+        return {name: noised.grid(block.weight).step for name, block in real.items()}
+    return None

@@ -1,0 +1,150 @@
+"""From the blocks of one upload to words of a ring, and from the sum of words back to sums of blocks.
+
+The layout is public: the real blocks of the schema one after another, each coordinate times its block's weight, then
+the integer blocks. Under `SecureSum` real values travel in fixed point; under `DistributedGaussian` they are rounded
+conditionally and carry a share of integer noise (`secure_agg.noise`). Integer blocks travel exactly, and without noise.
+Head-room is proven when the code is built, for the most clients that a round can have.
+"""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from privfed.compute.devices import on_host, placed
+from privfed.contracts import Schema, share_of
+from privfed.guards.share_code import integer_code
+from privfed.privacy.mechanisms.secure import DistributedGaussian, SecureSum, fixed_code, noise_code
+from privfed.updates import ClientUpdates
+from secure_agg.encoding import FixedPoint, Ring, Rounding
+from secure_agg.noise import DistributedMechanism
+from secure_agg.prg import Words
+
+KEY_WORDS = 8
+"""Random 32-bit words that key one client's rounding and noise."""
+
+
+class RingCode:
+    """The code of one schema under one protection.
+
+    Args:
+        protection: a secure sum, with noise or without.
+        schema: blocks of the ask.
+        most: clients that a round can have.
+
+    Raises:
+        HeadroomError: the sum does not fit the ring.
+        PlanError: an integer block without a bound.
+    """
+
+    def __init__(self, protection: SecureSum | DistributedGaussian, schema: Schema, most: int) -> None:
+        self.schema, self.ring = schema, Ring(protection.bits)
+        self.real = [name for name, block in schema.items() if block.kind == "real"]
+        self.integer = [name for name, block in schema.items() if block.kind == "integer"]
+        self.coordinates = sum(schema[name].size for name in self.real)
+        share = share_of(schema)
+        self._clip_norm = protection.clip_norm * math.sqrt(share)
+        self.mechanism: DistributedMechanism | None = None
+        self._fixed: FixedPoint | None = None
+        if self.coordinates and isinstance(protection, DistributedGaussian):
+            self.mechanism = noise_code(protection, self.coordinates, most, share)
+        elif self.coordinates and isinstance(protection, SecureSum):
+            self._fixed = fixed_code(protection, most, share)
+        self._codes = {name: integer_code(self.ring, name, schema[name], most) for name in self.integer}
+
+    @property
+    def takes_coins(self) -> bool:
+        """Whether words follow from a client's own coins too: shares of noise, and stochastic rounding."""
+        stochastic = self._fixed is not None and self._fixed.rounding is Rounding.STOCHASTIC
+        return self.mechanism is not None or stochastic
+
+    @property
+    def length(self) -> int:
+        """Words of one upload."""
+        return self.coordinates + sum(self.schema[name].size for name in self.integer)
+
+    @property
+    def places(self) -> dict[str, slice]:
+        """Where the words of every block lie in an upload."""
+        found, at = {}, 0
+        for name in (*self.real, *self.integer):
+            found[name] = slice(at, at + self.schema[name].size)
+            at = found[name].stop
+        return found
+
+    def encode(self, uploads: Mapping[str, Tensor], position: int, key: bytes) -> Words:
+        """Words `[length]` of one client of dense uploads `[n, *shape]`; `key` seeds what coins it takes."""
+        pieces = [code.encode(on_host(uploads[name][position]).reshape(-1)) for name, code in self._codes.items()]
+        if self.coordinates:
+            flat = on_host(torch.cat([uploads[n][position].reshape(-1) * self.schema[n].weight for n in self.real]))
+            # Materialising rounds: what the clip left exactly at its norm may come out a little longer.
+            excess = max(float(np.linalg.norm(flat.astype(np.float64))) / self._clip_norm, 1.0)
+            if self.mechanism is not None:
+                words = self.ring.lift(self.mechanism.encode(flat[None] / excess, key)[0])
+            elif self._fixed is not None:
+                words = self._fixed.encode(flat / excess, key)
+            pieces.insert(0, words)
+        return np.concatenate(pieces) if len(pieces) > 1 else pieces[0]
+
+    def summed_steps(self, uploads: Mapping[str, Tensor]) -> Int64[Tensor, " length"]:
+        """The sum of several clients' words before they are reduced to the ring, without noise, where the uploads are.
+
+        Whole numbers are added modulo 2^64, in any order, so reduced to the ring it is what the clients' words from
+        `encode` add up to.
+
+        Args:
+            uploads: dense blocks `[n, *shape]`.
+
+        Raises:
+            ConfigurationError: a value over its block's bound.
+        """
+        pieces = [uploads[name].flatten(1) for name in self.integer]
+        for name, piece in zip(self.integer, pieces, strict=True):
+            self._codes[name].encode(on_host(torch.stack(piece.aminmax())))
+        if self._fixed is not None:
+            flat = torch.cat([uploads[n].flatten(1) * self.schema[n].weight for n in self.real], 1)
+            excess = (torch.linalg.vector_norm(flat, dim=1, dtype=torch.float64) / self._clip_norm).clamp_(min=1)
+            flat = flat / excess.to(flat.dtype).unsqueeze(1)
+            self._fixed.encode(on_host(torch.stack(flat.aminmax())))
+            pieces.insert(0, flat.double().mul_(self._fixed.scale).round_().long())
+        return torch.cat(pieces, 1).sum(0)
+
+    def accepts(self, updates: ClientUpdates) -> None:
+        """Refuse whole numbers over their block's bound, as `encode` would.
+
+        Raises:
+            ConfigurationError: there is one.
+        """
+        for name, code in self._codes.items():
+            code.encode(np.array([updates.largest(name)]))
+
+    def decode(self, total: Words) -> dict[str, Tensor]:
+        """Sums `[*shape]` of every block, float64 or int64, from summed words."""
+        sums: dict[str, Tensor] = {}
+        at = self.coordinates
+        if self.mechanism is not None:
+            sums |= self._split(self.mechanism.decode(self.ring.centred(total[:at])))
+        elif self._fixed is not None:
+            sums |= self._split(self._fixed.decode(total[:at]))
+        for name, code in self._codes.items():
+            block = self.schema[name]
+            sums[name] = placed(code.decode(total[at : at + block.size])).view(block.shape)
+            at += block.size
+        return {name: sums[name] for name in self.schema}
+
+    def law_deviation(self, members: int) -> float:
+        """Standard deviation, in the units of weighted values, of the noise on a sum of `members` shares."""
+        if self.mechanism is None:
+            return 0.0
+        return math.sqrt(self.mechanism.noise.client_variance * members) * self.mechanism.grid
+
+    def _split(self, flat: Float[np.ndarray, " coordinates"]) -> dict[str, Tensor]:
+        out, at = {}, 0
+        for name in self.real:
+            block = self.schema[name]
+            out[name] = placed(flat[at : at + block.size] / block.weight).view(block.shape)
+            at += block.size
+        return out

@@ -1,0 +1,80 @@
+"""From the values of a block to words of a ring and back, block by block: the code of secret-shared sums.
+
+Integer blocks travel exactly, real ones in fixed point. Head-room is proven when the code is built, for the most
+clients that a round can have.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privfed.contracts import Block, Schema
+from privfed.privacy.errors import PlanError
+from privfed.privacy.mechanisms.secure import CLIP_SLACK, SharedSum
+from secure_agg.encoding import FixedPoint, IntegerCode, Ring
+from secure_agg.prg import Words
+
+
+class ShareCode:
+    """The code of every block of one schema.
+
+    Args:
+        protection: whose ring and clip norm.
+        schema: blocks of the ask.
+        most: clients that a round can have.
+
+    Raises:
+        HeadroomError: a sum does not fit the ring; the sentence says how many bits it needs.
+        PlanError: an integer block without a bound, or a real one without a clip norm.
+    """
+
+    def __init__(self, protection: SharedSum, schema: Schema, most: int) -> None:
+        self.ring = Ring(protection.bits)
+        self._codes = {name: self._code(protection, name, block, most) for name, block in schema.items()}
+
+    def encode(self, name: str, values: NDArray[Any]) -> Words:
+        """Words of values of block `name`, in the same shape.
+
+        Raises:
+            ConfigurationError: a value over the block's bound.
+        """
+        return self._codes[name].encode(values)
+
+    def decode(self, name: str, words: Words) -> NDArray[Any]:
+        """Sums of block `name` in the same shape, int64 or float64."""
+        return self._codes[name].decode(words)
+
+    def accepts(self, name: str, largest: int) -> None:
+        """Refuse a whole number over the block's bound, as `encode` would.
+
+        Raises:
+            ConfigurationError: it is.
+        """
+        self._codes[name].encode(np.array([largest]))
+
+    def _code(self, protection: SharedSum, name: str, block: Block, most: int) -> IntegerCode | FixedPoint:
+        if block.kind == "integer":
+            return integer_code(self.ring, name, block, most)
+        if protection.clip_norm is None:
+            raise PlanError(
+                f"block {name!r} holds real numbers, whose room in the ring follows from a clip: give the plan a "
+                f"clip_norm, as in shared-sum:clip_norm=1"
+            )
+        bound = protection.clip_norm * (1 + CLIP_SLACK) / block.weight
+        return FixedPoint.for_sum(self.ring, bound=bound, clients=most)
+
+
+def integer_code(ring: Ring, name: str, block: Block, most: int) -> IntegerCode:
+    """The code of an integer block for rounds of at most `most` clients.
+
+    Raises:
+        PlanError: the block declares no bound.
+        HeadroomError: the sum does not fit the ring.
+    """
+    if block.bound is None:
+        raise PlanError(
+            f"integer block {name!r} declares no bound, and a secure sum cannot prove that it fits the ring: "
+            f"declare Block(..., bound=largest absolute value)"
+        )
+    return IntegerCode(ring, block.bound, most)

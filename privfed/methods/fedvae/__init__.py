@@ -1,0 +1,71 @@
+"""FedVAE: one shared variational autoencoder (the federated Mult-VAE that FedDAE compares with, Li et al., AAAI 2025).
+
+Each client takes a few SGD steps on its one row; the server takes one optimiser step along the mean update.
+"""
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from privfed.federation import Call, Message, PrivateHalves, PrivateState, Streams
+from privfed.methods.client_data import ClientData
+from privfed.methods.method import Method
+from privfed.methods.shared.vae import OneEncoder, SharedLayers, decode, encode, train
+from privfed.methods.shared.vae_clients import LocalRound, UserRows, changes_in, counted, uploaded, whole
+from privfed.methods.shared.vae_config import VAEConfig, in_cache
+from privfed.methods.shared.vae_server import VAEServer
+from privfed.updates import ClientUpdates
+
+
+class FedVAEClients(PrivateHalves):
+    """Private halves: each user's row, and no parameters."""
+
+    def __init__(self, config: VAEConfig, data: ClientData, streams: Streams) -> None:  # noqa: ARG002
+        self.config, self.architecture = config, config.architecture(data.n_items)
+        self.rows = UserRows(data.positives)
+        self.private = PrivateState({})
+
+    def count(self, call: Call, message: Message) -> ClientUpdates:  # noqa: ARG002
+        """Own items, for the popularity prior."""
+        return counted(self.rows.of(call.clients), call)
+
+    def train(self, call: Call, message: Message) -> ClientUpdates:
+        """Local steps on the whole autoencoder."""
+        dtype = message.shared["encoder.0.weight"].dtype
+        local = LocalRound.of(self.config, self.rows.of(call.clients), call, dtype)
+        shared = SharedLayers(self.architecture, message.shared, local.coefficients, local.inputs)
+        gate = OneEncoder(len(call.clients), dtype)
+        train(shared.encoder(), gate, shared.decoder(), local.rows, local.noise, local.scale, local.beta)
+        return uploaded(self.architecture, call, shared.changes())
+
+    def score(
+        self,
+        clients: Int64[Tensor, " clients"],
+        message: Message,
+        updates: ClientUpdates | None,
+        candidates: Int64[Tensor, "clients c"] | None,
+    ) -> Float[Tensor, "clients c"]:
+        """Logits of the decoder at the posterior mean, nothing dropped."""
+        changes, shared = changes_in(self.architecture, updates), message.shared
+        inputs = whole(self.rows.of(clients), shared["encoder.0.weight"].dtype)
+        mean, _ = encode(self.architecture, shared, inputs, changes).chunk(2, 1)
+        logits = decode(self.architecture, shared, mean, changes)
+        return logits if candidates is None else torch.gather(logits, 1, candidates)
+
+
+METHOD = Method(
+    name="fedvae",
+    title="one shared variational autoencoder over interaction rows",
+    source="FedVAE baseline of FedDAE, Li et al., AAAI 2025, after Mult-VAE, Liang et al., WWW 2018",
+    config=VAEConfig,
+    release="total",
+    upload="dense",
+    server=VAEServer,
+    clients=FedVAEClients,
+    reads="the sums of autoencoder updates",
+    item_block="decoder.*.weight",
+    input_block="encoder.0.weight",
+    bias_block="decoder.*.bias",
+    chunk=in_cache,
+    extra_asks=lambda config: int(config.popularity_prior),
+)

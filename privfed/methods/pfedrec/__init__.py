@@ -1,0 +1,72 @@
+"""PFedRec: a shared item table, a private score function (Zhang et al., IJCAI 2023).
+
+Each client alternates two steps per batch: its private linear head, then its copy of the item table. The server
+averages the item tables. The released code also uploads the head's bias, which nobody uses; we do not.
+"""
+
+from functools import partial
+
+from pydantic import Field
+
+from privfed.federation import PUBLIC, Call, Message, Purpose, Streams, alike
+from privfed.methods.client_data import ClientData
+from privfed.methods.method import Method, MethodConfig
+from privfed.methods.shared.heads import LinearHead, kaiming_uniform
+from privfed.methods.shared.interaction_dp import InteractionTrainer
+from privfed.methods.shared.linear_clients import LinearClients
+from privfed.methods.shared.record_gradients import clipped_linear
+from privfed.methods.shared.table_server import TableServer
+from privfed.updates import ClientUpdates, Dense
+
+
+class PFedRecConfig(MethodConfig):
+    """Settings; defaults are those of the released code for ML-100K."""
+
+    dim: int = Field(32, ge=1, description="width of an item vector")
+    lr: float = Field(0.1, gt=0, description="learning rate of the private head")
+    item_lr_factor: float = Field(80.0, gt=0, description="item learning rate = lr x this x number of items")
+    negatives: int = Field(4, ge=1, description="distinct negatives per positive, redrawn every round")
+    batch_size: int = Field(256, ge=1, description="local samples per step")
+    initial_scale: float = Field(1.0, gt=0, description="standard deviation of the initial item table")
+
+
+class PFedRecClients(LinearClients):
+    """Private halves: one linear head per user, all from one public copy; heads step first, items see the new ones."""
+
+    noisy = frozenset({"train"})
+
+    def __init__(self, config: PFedRecConfig, data: ClientData, streams: Streams) -> None:
+        unit = streams.uniform(Purpose.INITIALISE, 0, 1, [PUBLIC], config.dim + 1)[0]
+        start = {
+            "w": kaiming_uniform((config.dim,), config.dim, unit[:-1]),
+            "b": kaiming_uniform((1,), config.dim, unit[-1:])[0],
+        }
+        private = data.private_state(alike(start))
+        super().__init__(config, data, LinearHead(config.dim), private, lr_head=config.lr, together=False)
+        self.config = config
+        rates = {"w": config.lr, "b": config.lr, "items": config.lr * config.item_lr_factor * data.n_items}
+        gradients = partial(clipped_linear, self.head)
+        self.noisily = InteractionTrainer(data.positives, config.negatives, gradients, rates, config.lr)
+
+    def train(self, call: Call, message: Message) -> ClientUpdates:
+        """One local epoch; or the plan's noisy steps, which move head and items together, not one after the other."""
+        if call.noisy_steps is None:
+            return super().train(call, message)
+        heads, changes = self.noisily.train(call, self.private.of(call.clients), message.shared["items"])
+        self.private.stage(call.clients, heads)
+        everyone = call.clients.new_tensor(range(len(call.clients)))
+        return ClientUpdates(call.clients, call.schema, [Dense("items", everyone, changes)])
+
+
+METHOD = Method(
+    name="pfedrec",
+    title="shared item table, private linear score function",
+    source="PFedRec, Zhang et al., IJCAI 2023",
+    config=PFedRecConfig,
+    release="total",
+    upload="rows",
+    server=TableServer.of_config,
+    clients=PFedRecClients,
+    reads="the sum of item-table updates",
+    interaction_level=True,
+)

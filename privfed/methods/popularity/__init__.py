@@ -1,0 +1,91 @@
+"""Popularity: rank items by how many users have them. The row every table must beat.
+
+Each client sends the set of its training items once; the server needs their sum only. Exact counts carry no
+guarantee (epsilon = inf): differentially private popularity is another method.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from privfed.compute.devices import on_host, placed
+from privfed.contracts import Block, Schema
+from privfed.federation import Call, Federation, Message, PrivateHalves, PrivateState, Streams
+from privfed.methods.client_data import ClientData
+from privfed.methods.method import Facts, Method, MethodConfig
+from privfed.updates import ClientUpdates, Rows
+
+
+class PopularityConfig(MethodConfig):
+    """No settings."""
+
+
+class PopularityServer:
+    """Public half: one count per item, asked for once, in the first round that is opened."""
+
+    def __init__(self, config: PopularityConfig, facts: Facts, streams: Streams) -> None:  # noqa: ARG002
+        self.counts, self.asked = torch.zeros(facts.n_items, 1), torch.tensor(False)  # noqa: FBT003 (a tensor's value)
+        self.schema: Schema = {"counts": Block((facts.n_items, 1), bound=1)}
+
+    def round(self, federation: Federation, t: int) -> None:
+        """Count once; later rounds have nothing left to ask."""
+        if not self.asked:
+            release = federation.ask("count", federation.draw(t), self.public(), self.schema)
+            self.counts, self.asked = release.sums["counts"], torch.tensor(True)  # noqa: FBT003 (a tensor's value)
+
+    def public(self) -> Message:
+        """The counts."""
+        return Message({"counts": self.counts})
+
+    def state(self) -> dict[str, Tensor]:
+        """The counts, and whether they were asked for."""
+        return {"counts": self.counts, "asked": self.asked}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Continue from `state()`."""
+        self.counts, self.asked = state["counts"], state["asked"]
+
+
+class PopularityClients(PrivateHalves):
+    """Private halves: the users' training items, and no parameters."""
+
+    def __init__(self, config: PopularityConfig, data: ClientData, streams: Streams) -> None:  # noqa: ARG002
+        self.positives = data.positives
+        self.private = PrivateState({})
+
+    def count(self, call: Call, message: Message) -> ClientUpdates:  # noqa: ARG002
+        """A one for every training item."""
+        mine = self.positives.subset(on_host(call.clients))
+        order = placed(mine.owners * mine.n_items + mine.items).sort().values
+        owner, ids = order // mine.n_items, order % mine.n_items
+        return ClientUpdates(call.clients, call.schema, [Rows("counts", owner, ids, torch.ones(len(ids), 1))])
+
+    def score(
+        self,
+        clients: Int64[Tensor, " clients"],
+        message: Message,
+        updates: ClientUpdates | None,  # noqa: ARG002
+        candidates: Int64[Tensor, "clients c"] | None,
+    ) -> Float[Tensor, "clients c"]:
+        """Counts as a share of the largest, the same for everybody: small enough that a sigmoid keeps them apart."""
+        counts = message.shared["counts"][:, 0]
+        shares = counts / counts.max().clamp(min=1)
+        return shares.expand(len(clients), -1) if candidates is None else shares[candidates]
+
+
+METHOD = Method(
+    name="popularity",
+    title="most popular items for everybody",
+    source="counting",
+    config=PopularityConfig,
+    release="total",
+    upload="counts",
+    server=PopularityServer,
+    clients=PopularityClients,
+    reads="how many users have each item",
+    step=None,
+    uploads_once=True,
+    item_block="counts",
+)

@@ -1,0 +1,84 @@
+"""Which recipe predicts best, found inside the privacy budget: one half of the released matrix judges the other.
+
+A matrix G with Gaussian noise of variance v, and N drawn afresh with the same variance, give two matrices, G + N and
+G - N, whose noises (of variance 2 v) are independent of each other ("data thinning": Neufeld, Dharamshi, Gao and
+Witten, JMLR 25, 2024; for Gaussians long known). Both follow from the release, so whatever is chosen by them costs no
+privacy beyond it.
+
+Weights W learned from one are judged by how well W without its diagonal, W0, would predict every entry of a history
+from its others, which is linear in the other matrix and so estimated without bias:
+
+    sum_u |u - W0 u|^2 - |u|^2  =  <W0^T W0 - 2 W0, sum_u u u^T>.
+
+Negative is better than to predict nothing beyond popularity, which is 0. Recipes are tried one choice after the other,
+not in every combination: content and smoothing, how much of the head, single pairs.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Float64
+
+from privfed.methods.private_gram.model.estimate import Evidence, Recipe
+
+_SMOOTHINGS, _KEPT = (0.0, 0.3, 0.6, 0.85), 0.5
+_MARGIN, _MARGIN_OF_PAIRS = 1.01, 1.5
+"""How many times larger a change must make the gain: the judge is noisy, and pairs help prediction more than ranks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What was chosen, and what it is expected to gain.
+
+    Attributes:
+        recipe: the choice.
+        gain: share of the squared length of histories that it predicts beyond popularity; 0 or less means that
+            nothing found predicts anything, and popularity alone is better.
+        tried: how many recipes were compared.
+    """
+
+    recipe: Recipe
+    gain: float
+    tried: int
+
+
+def choose(
+    evidence: Evidence, start: Recipe, noise: Float64[np.ndarray, "side side"], *, pairs: float | None
+) -> Choice:
+    """The best recipe near `start`.
+
+    Args:
+        evidence: the released matrix; its noise must not be 0.
+        start: what is changed, one setting after the other.
+        noise: fresh noise, distributed as that of the release.
+        pairs: threshold of single pairs to try; None tries none.
+    """
+    learning = replace(evidence, gram=evidence.gram + noise, deviation=evidence.deviation * np.sqrt(2))
+    judge = evidence.gram - noise
+    risks: dict[Recipe, float] = {}
+
+    def risk(recipe: Recipe) -> float:
+        if recipe not in risks:
+            risks[recipe] = predicted_risk(learning.weights(recipe), judge) / evidence.clients
+        return risks[recipe]
+
+    def better(current: Recipe, others: Sequence[Recipe], margin: float) -> Recipe:
+        found = min(others, key=risk)
+        return found if risk(found) < margin * min(risk(current), 0.0) else current
+
+    best = start
+    if evidence.content is not None:
+        described = [replace(start, smoothing=share) for share in _SMOOTHINGS]
+        best = better(best, [*described, replace(start, rank=0), replace(start, content=False, smoothing=0.0)], _MARGIN)
+    if pairs is not None:
+        best = better(best, [replace(best, threshold=pairs)], _MARGIN_OF_PAIRS)
+    best = better(best, [replace(best, kept=_KEPT)], _MARGIN)
+    return Choice(best, -risk(best), len(risks))
+
+
+def predicted_risk(weights: Float64[np.ndarray, "side side"], gram: Float64[np.ndarray, "side side"]) -> float:
+    """<W0^T W0 - 2 W0, G>: what predicting every entry from the others adds to the squared lengths left to explain."""
+    off_diagonal = weights.copy()
+    np.fill_diagonal(off_diagonal, 0)
+    return float(np.vdot(off_diagonal @ gram, off_diagonal) - 2 * np.vdot(off_diagonal, gram))

@@ -1,0 +1,213 @@
+"""Weights between items from the noisy Gram matrix of users' centred histories.
+
+With n users whose unit histories u have the covariance Sigma, the released matrix is G = sum_u u u^T + noise. Sigma is
+estimated as what public content explains, K, plus what stands out of the noise besides (`spiked`), and a device
+predicts the rest of its own history y by W y, W = Sigma (Sigma + I / B)^-1: the posterior mean under the prior Sigma
+and white noise of the total variance of a unit vector.
+
+For catalogues of short histories, pairs of items that stand out one by one can be added: what is left of G after the
+above, beyond a threshold at the size of the largest of B^2 / 2 noises, and shrunk to a share of the pair's evidence.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Float64
+
+from privfed.compute.linear_algebra import least_squares, solve_positive
+from privfed.methods.private_gram.model.content import Content
+from privfed.methods.private_gram.model.spiked import Prior, Spikes
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How weights are made of a noisy Gram matrix.
+
+    Attributes:
+        content: whether what public content explains is part of them.
+        smoothing: share of the content kernel in the prior of eigenvectors, below 1; needs content.
+        rank: most eigenpairs; 0 leaves what content explains.
+        kept: share of the head, its most popular items, that has weights.
+        threshold: of single pairs, in expected largest noises; None adds no pairs.
+    """
+
+    content: bool = True
+    smoothing: float = 0.0
+    rank: int = 64
+    kept: float = 1.0
+    threshold: float | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Rest:
+    """What is left to explain, and its eigenpairs above the noise."""
+
+    matrix: Float64[np.ndarray, "side side"]
+    spikes: Spikes
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """A noisy Gram matrix and what is publicly known beside it; what recipes have in common is computed once.
+
+    Attributes:
+        gram: G, symmetric, over the head in descending order of popularity.
+        popularity: positive shares of the items, for one trend that content must not explain.
+        clients: n, vectors in the sum.
+        deviation: standard deviation of the noise on packed numbers: on the diagonal; off it sqrt(2) times less.
+        content: kernels over the items; None where nothing is known of them.
+        diagonal: whether the sum has a diagonal.
+        most: eigenpairs that are computed.
+    """
+
+    gram: Float64[np.ndarray, "side side"]
+    popularity: Float64[np.ndarray, " side"]
+    clients: float
+    deviation: float
+    content: Content | None = None
+    diagonal: bool = True
+    most: int = 64
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation of the noise off the diagonal."""
+        return self.deviation / math.sqrt(2)
+
+    def weights(self, recipe: Recipe) -> Float64[np.ndarray, "side side"]:
+        """W: row j says what each entry of a centred history adds to item j; zeros beyond what the recipe keeps."""
+        side = len(self.gram)
+        kept = math.ceil(recipe.kept * side)
+        if kept < side:
+            weights = np.zeros_like(self.gram)
+            weights[:kept, :kept] = self.first(kept)._weights(recipe, 1 / side)
+            return weights
+        return self._weights(recipe, 1 / side)
+
+    def first(self, kept: int) -> "Evidence":
+        """The evidence on the most popular of the head alone."""
+        content = None if self.content is None else self.content.first(kept)
+        return replace(self, gram=self.gram[:kept, :kept], popularity=self.popularity[:kept], content=content)
+
+    def reaching(self, recipe: Recipe, across: Content) -> Float64[np.ndarray, "j side"]:
+        """Weights of items outside the head, of which only content is known; zeros where the recipe has no content.
+
+        With C their covariance with the head, which content explains and carries on from the head's directions, they
+        are C (Sigma + I / B)^-1.
+
+        Args:
+            recipe: how the head's weights are made.
+            across: kernels between the items outside and the head.
+        """
+        side = len(self.gram)
+        kept = math.ceil(recipe.kept * side)
+        weights = np.zeros((len(across.kernels[0]), side))
+        if self.content is not None and recipe.content:
+            inside = self if kept == side else self.first(kept)
+            weights[:, :kept] = inside._reaching(recipe, across.of_first(kept), 1 / side)
+        return weights
+
+    def _reaching(self, recipe: Recipe, across: Content, white: float) -> Float64[np.ndarray, "j side"]:
+        prior, shares = self._prior.mixed(recipe.smoothing), self._strengths(recipe)
+        spikes = self._beyond_content.spikes.strongest(recipe.rank)
+        outside = spikes.carried(recipe.smoothing * across.mean, prior) * shares
+        covariance = outside @ spikes.smoothed(prior).T
+        for kernel, coefficient in zip(across.kernels, self._coefficients, strict=True):
+            covariance += coefficient * kernel
+        return solve_positive(self._covariance(recipe) + white * np.eye(len(self.gram)), covariance.T).T
+
+    def _weights(self, recipe: Recipe, white: float) -> Float64[np.ndarray, "side side"]:
+        covariance = self._covariance(recipe)
+        weights = _posterior(covariance, white)
+        if recipe.threshold is not None:
+            weights += self._pairs(self.gram - self.clients * covariance, recipe.threshold, white)
+        if not self.diagonal:
+            np.fill_diagonal(weights, 0)
+        return weights
+
+    def _covariance(self, recipe: Recipe) -> Float64[np.ndarray, "side side"]:
+        """Sigma: what content explains, and what stands out of the noise besides."""
+        described = self._described(recipe)
+        spikes = self._seen(recipe).spikes.strongest(recipe.rank)
+        turned = spikes.smoothed(self._prior.mixed(recipe.smoothing) if described and recipe.smoothing else None)
+        covariance: np.ndarray = (turned * self._strengths(recipe)) @ turned.T
+        return covariance + self._explained if described else covariance
+
+    def _strengths(self, recipe: Recipe) -> Float64[np.ndarray, " d"]:
+        """What the spikes are beyond the bulk of all eigenvalues, for one client."""
+        seen = self._seen(recipe)
+        bulk = max(float(np.trace(seen.matrix)), 0.0) / len(seen.matrix)
+        strengths: np.ndarray = np.maximum(seen.spikes.strongest(recipe.rank).strengths - bulk, 0) / self.clients
+        return strengths
+
+    def _described(self, recipe: Recipe) -> bool:
+        return recipe.content and self.content is not None
+
+    def _seen(self, recipe: Recipe) -> "_Rest":
+        return self._beyond_content if self._described(recipe) else self._whole
+
+    @cached_property
+    def _whole(self) -> "_Rest":
+        return self._rest(self.gram.copy())
+
+    @cached_property
+    def _beyond_content(self) -> "_Rest":
+        return self._rest(self.gram - self.clients * self._explained)
+
+    def _rest(self, matrix: Float64[np.ndarray, "side side"]) -> "_Rest":
+        if not self.diagonal:
+            np.fill_diagonal(matrix, 0)
+        return _Rest(matrix, Spikes.of(matrix, self.noise, min(self.most, len(matrix))))
+
+    @cached_property
+    def _known(self) -> Content:
+        if self.content is None:
+            raise ValueError("the evidence has no content: give it some, or leave it out of the recipe")
+        return self.content
+
+    @cached_property
+    def _prior(self) -> Prior:
+        return Prior.of(self._known.mean)
+
+    @cached_property
+    def _explained(self) -> Float64[np.ndarray, "side side"]:
+        """K, what the kernels explain."""
+        explained = np.zeros_like(self.gram)
+        for kernel, coefficient in zip(self._known.kernels, self._coefficients, strict=True):
+            explained += coefficient * kernel
+        return explained
+
+    @cached_property
+    def _coefficients(self) -> list[float]:
+        """Least squares of G / n off its diagonal on the kernels, a constant and popularity; kernels from 0 up."""
+        kernels = self._known.kernels
+        trend = np.log(self.popularity)
+        trend = (trend - trend.mean()) / max(float(trend.std()), np.finfo(np.float64).tiny)
+        basis = [*kernels, np.ones_like(self.gram), np.outer(trend, trend)]
+        products = np.array([[_off_diagonal(one, other) for other in basis] for one in basis])
+        seen = np.array([_off_diagonal(one, self.gram) for one in basis]) / self.clients
+        found = least_squares(products, seen)
+        return [max(float(coefficient), 0.0) for coefficient in found[: len(kernels)]]
+
+    def _pairs(
+        self, left: Float64[np.ndarray, "side side"], threshold: float, white: float
+    ) -> Float64[np.ndarray, "side side"]:
+        """Single pairs that stand out: r / (r + n / B) for what exceeds the threshold by r."""
+        least = threshold * self.noise * math.sqrt(2 * math.log(max(len(left) ** 2 / 2, 1)))
+        excess: np.ndarray = np.maximum(left - least, 0)
+        np.fill_diagonal(excess, 0)
+        pairs: np.ndarray = excess / (excess + self.clients * white)
+        return pairs
+
+
+def _off_diagonal(one: Float64[np.ndarray, "side side"], other: Float64[np.ndarray, "side side"]) -> float:
+    """Inner product over everything but the diagonal."""
+    return float(np.vdot(one, other) - one.diagonal() @ other.diagonal())
+
+
+def _posterior(covariance: Float64[np.ndarray, "side side"], noise: float) -> Float64[np.ndarray, "side side"]:
+    """S (S + c I)^-1, which is I - c (S + c I)^-1."""
+    identity = np.eye(len(covariance))
+    posterior: np.ndarray = identity - solve_positive(covariance + noise * identity, noise * identity)
+    return posterior

@@ -1,0 +1,92 @@
+"""Eigenpairs of a low-rank matrix under symmetric noise: which to believe, how large they were, how far they turned.
+
+A B x B symmetric matrix of independent noise of standard deviation t off the diagonal has its largest eigenvalue near
+the edge 2 t sqrt(B). Of a signal with eigenvalue theta > t sqrt(B), what is seen is lambda = theta + t^2 B / theta and
+an eigenvector whose squared cosine with the true one is s = 1 - t^2 B / theta^2 (Benaych-Georges and Nadakuditi,
+Advances in Mathematics 227, 2011, for the Wigner matrix). Without noise the edge is 0, theta = lambda and s = 1.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float64
+
+from privfed.compute.linear_algebra import largest_eigenpairs
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prior:
+    """How the entries of a direction go together a priori: the eigenpairs of their matrix of correlations.
+
+    Attributes:
+        scales: eigenvalues, from 0 up.
+        basis: eigenvectors, one per column.
+    """
+
+    scales: Float64[np.ndarray, " side"]
+    basis: Float64[np.ndarray, "side side"]
+
+    @classmethod
+    def of(cls, kernel: Float64[np.ndarray, "side side"]) -> "Prior":
+        """The prior whose correlations are `kernel`, positive semidefinite."""
+        scales, basis = largest_eigenpairs(kernel, len(kernel))
+        return cls(np.maximum(scales, 0), basis)
+
+    def mixed(self, share: float) -> "Prior":
+        """So much of this prior, the rest without any correlation."""
+        return Prior((1 - share) + share * self.scales, self.basis)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spikes:
+    """Eigenpairs above the edge of the noise, largest first.
+
+    Attributes:
+        strengths: theta, what the eigenvalues were without noise.
+        trust: s, squared cosines between what is seen and what was there, in (0, 1].
+        directions: unit eigenvectors as seen, one per column.
+    """
+
+    strengths: Float64[np.ndarray, " d"]
+    trust: Float64[np.ndarray, " d"]
+    directions: Float64[np.ndarray, "side d"]
+
+    @classmethod
+    def of(cls, matrix: Float64[np.ndarray, "side side"], deviation: float, most: int) -> "Spikes":
+        """At most `most` spikes of `matrix`, whose off-diagonal noise has standard deviation `deviation`."""
+        side = len(matrix)
+        if most == 0:
+            return cls(np.empty(0), np.empty(0), np.empty((side, 0)))
+        values, vectors = largest_eigenpairs(matrix, most)
+        above = np.flatnonzero(values > 2 * deviation * math.sqrt(side))[::-1]
+        values, vectors = values[above], vectors[:, above]
+        strengths = (values + np.sqrt(values**2 - 4 * deviation**2 * side)) / 2
+        return cls(strengths, 1 - deviation**2 * side / strengths**2, vectors)
+
+    def strongest(self, most: int) -> "Spikes":
+        """The first `most` of them."""
+        return Spikes(self.strengths[:most], self.trust[:most], self.directions[:, :most])
+
+    def smoothed(self, prior: Prior | None) -> Float64[np.ndarray, "side d"]:
+        """Directions scaled by sqrt(s), so that each weighs what is believed of it; smoothed along a prior.
+
+        With entries of a direction a priori Gaussian with correlations K, what is expected of the true one is
+        s K (s K + (1 - s) I)^-1 v / sqrt(s), which is sqrt(s) v for K = I.
+        """
+        if prior is None or not len(self.trust):
+            trusted: np.ndarray = self.directions * np.sqrt(self.trust)
+            return trusted
+        turned: np.ndarray = prior.basis @ (prior.scales[:, None] * self._in(prior))
+        return turned
+
+    def carried(self, across: Float64[np.ndarray, "j side"], prior: Prior) -> Float64[np.ndarray, "j d"]:
+        """The same of items outside, whose correlations with those inside are `across`."""
+        carried: np.ndarray = across @ (prior.basis @ self._in(prior))
+        return carried
+
+    def _in(self, prior: Prior) -> Float64[np.ndarray, "side d"]:
+        """(s K + (1 - s) I)^-1 v sqrt(s) in the basis of K."""
+        left = self.trust * prior.scales[:, None] + (1 - self.trust) + np.finfo(np.float64).tiny
+        inside: np.ndarray = np.sqrt(self.trust) * (prior.basis.T @ self.directions) / left
+        return inside

@@ -1,0 +1,117 @@
+"""EASE as a reference: item-to-item weights in closed form, from everybody's lists.
+
+With a tag weight, public genres and years of the items stand beside the users' lists as further rows.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64
+from pydantic import Field
+from torch import Tensor
+
+from privfed.compute.devices import placed
+from privfed.data import Histories
+from privfed.data.item_features import ItemFeatures, item_features
+from privfed.federation import Streams
+from privfed.methods.method import Facts, Method, MethodConfig
+from privfed.methods.references.ease.model import item_weights
+from privfed.methods.references.shared.collecting import HISTORY, POPULARITY, CollectingServer
+from privfed.methods.references.shared.revealing import RevealingClients, or_popular, sums_of_own
+from privfed.methods.shared.vae_inputs import OwnRows
+
+
+class EASEConfig(MethodConfig):
+    """Settings of EASE; everything happens in the first round."""
+
+    regularisation: float = Field(
+        500.0, gt=0, description="l, added to every item's count of users; larger where users have long lists"
+    )
+    tag_weight: float = Field(
+        0.0, ge=0, description="entry of a row for each genre and each year, public and beside the users' ones; 0: none"
+    )
+    most_items: int | None = Field(
+        10_000,
+        ge=1,
+        description="learn weights between so many items, the most popular ones, and rank the others behind them by "
+        "popularity; null learns all, and takes memory with the square and time with the cube of the catalogue",
+    )
+
+    def learned(self, n_items: int) -> int:
+        """How many items of a catalogue have weights."""
+        return n_items if self.most_items is None else min(n_items, self.most_items)
+
+
+class NoTagsError(ValueError):
+    """Tags were given a weight, and the data have none."""
+
+
+class EASEServer(CollectingServer):
+    """Public half: the weights between the items of the head, and which those are.
+
+    Raises:
+        NoTagsError: tags have a weight, and no genre or year of any item is known.
+    """
+
+    def __init__(self, config: EASEConfig, facts: Facts, streams: Streams) -> None:  # noqa: ARG002
+        self.config, k = config, config.learned(facts.n_items)
+        self.tags = config.tag_weight * tags(item_features(facts.item_info)) if config.tag_weight else None
+        super().__init__(facts.n_items, {"weights": torch.zeros(k, k), "head": torch.arange(k)})
+
+    def fit(self, lists: Histories) -> dict[str, Tensor]:
+        """Weights between the most popular items, of equals those with the lower number."""
+        most = np.argsort(-lists.popularity(), kind="stable")[: self.config.learned(lists.n_items)]
+        head = np.sort(most)
+        weights = item_weights(lists, head, self.config.regularisation, self.tags)
+        return {"weights": weights.float(), "head": placed(head)}
+
+
+def tags(features: ItemFeatures | None) -> Float64[np.ndarray, "tags items"]:
+    """1 where an item has a tag: one row for every genre, and one for every year.
+
+    Raises:
+        NoTagsError: no item has any.
+    """
+    if features is None:
+        raise NoTagsError(
+            "ease has a tag_weight above 0, and the data name no genre or year of any item: set tag_weight to 0, or "
+            "describe the items"
+        )
+    rows = [] if features.genres is None else [features.genres.T]
+    if features.years is not None:
+        rows.append((np.unique(features.years)[:, None] == features.years).astype(float))
+    return np.concatenate(rows)
+
+
+class EASEClients(RevealingClients):
+    """Private halves."""
+
+    def predict(self, mine: OwnRows, model: Mapping[str, Tensor]) -> Float[Tensor, "clients items"]:
+        """The sum of the weights of the own items; items outside the head stand behind it, by popularity."""
+        weights, head, popularity = model["weights"], model["head"], model[POPULARITY]
+        place = torch.full((mine.n_items,), -1).index_put_((head,), torch.arange(len(head)))[mine.items]
+        inside = place >= 0
+        owner = mine.owner[inside]
+        counts = torch.bincount(owner, minlength=len(mine.counts))
+        own = OwnRows(owner, place[inside], counts, len(head))
+        scores = or_popular(sums_of_own(weights, own), popularity[head])
+        behind = scores.amin(1, keepdim=True) - 2 + popularity
+        return behind.index_copy_(1, head, scores)
+
+
+METHOD = Method(
+    name="ease",
+    title="item-to-item weights in closed form, learned centrally from everybody's lists",
+    source="EASE, Steck, WWW 2019",
+    config=EASEConfig,
+    release="individual",
+    upload="rows",
+    server=EASEServer,
+    clients=EASEClients,
+    reads="every user's whole interaction list",
+    step=None,
+    uploads_once=True,
+    host_work="the Gram matrix of the sparse lists",
+    item_block=HISTORY,
+)

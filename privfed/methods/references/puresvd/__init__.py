@@ -1,0 +1,61 @@
+"""PureSVD as a reference: a truncated singular value decomposition of everybody's lists."""
+
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor
+
+from privfed.compute.devices import placed
+from privfed.data import Histories
+from privfed.federation import Streams
+from privfed.methods.method import Facts, Method, MethodConfig
+from privfed.methods.references.puresvd.model import item_factors
+from privfed.methods.references.shared.collecting import HISTORY, POPULARITY, CollectingServer
+from privfed.methods.references.shared.revealing import RevealingClients, or_popular, sums_of_own
+from privfed.methods.shared.vae_inputs import OwnRows
+
+
+class PureSVDConfig(MethodConfig):
+    """Settings of PureSVD; everything happens in the first round."""
+
+    dim: int = Field(32, ge=1, description="singular vectors kept; 32 to 64 suit dense lists, more suit sparse ones")
+
+
+class PureSVDServer(CollectingServer):
+    """Public half: the leading right singular vectors, one row per item."""
+
+    def __init__(self, config: PureSVDConfig, facts: Facts, streams: Streams) -> None:  # noqa: ARG002
+        self.config = config
+        super().__init__(facts.n_items, {"items": torch.zeros(facts.n_items, config.dim)})
+
+    def fit(self, lists: Histories) -> dict[str, Tensor]:
+        """The singular vectors of the lists."""
+        return {"items": placed(item_factors(lists, self.config.dim)).float()}
+
+
+class PureSVDClients(RevealingClients):
+    """Private halves."""
+
+    def predict(self, mine: OwnRows, model: Mapping[str, Tensor]) -> Float[Tensor, "clients items"]:
+        """The own row, projected onto the singular vectors."""
+        items = model["items"]
+        return or_popular(sums_of_own(items, mine) @ items.T, model[POPULARITY])
+
+
+METHOD = Method(
+    name="puresvd",
+    title="truncated singular value decomposition of everybody's lists, computed centrally",
+    source="PureSVD, Cremonesi, Koren & Turrin, RecSys 2010",
+    config=PureSVDConfig,
+    release="individual",
+    upload="rows",
+    server=PureSVDServer,
+    clients=PureSVDClients,
+    reads="every user's whole interaction list",
+    step=None,
+    uploads_once=True,
+    host_work="the decomposition of the sparse matrix",
+    item_block=HISTORY,
+)

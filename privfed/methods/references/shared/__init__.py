@@ -1,0 +1,1 @@
+"""How a reference that needs everybody's data in one place stands among federated methods."""

@@ -1,0 +1,56 @@
+"""Private half that the references share: a list that is revealed once, and scored on the device ever after."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+from torch.nn.functional import embedding_bag
+
+from privfed.federation import Call, Message, PrivateHalves, PrivateState, Streams
+from privfed.methods.client_data import ClientData
+from privfed.methods.method import MethodConfig
+from privfed.methods.references.shared.collecting import HISTORY
+from privfed.methods.shared.vae_clients import UserRows
+from privfed.methods.shared.vae_inputs import OwnRows
+from privfed.updates import ClientUpdates, Rows
+
+
+class RevealingClients(PrivateHalves, ABC):
+    """Each user's list, and no parameters."""
+
+    def __init__(self, config: MethodConfig, data: ClientData, streams: Streams) -> None:  # noqa: ARG002
+        self.rows = UserRows(data.positives)
+        self.private = PrivateState({})
+
+    @abstractmethod
+    def predict(self, mine: OwnRows, model: Mapping[str, Tensor]) -> Float[Tensor, "clients items"]:
+        """Scores of the whole catalogue, from the users' own lists and what the server published."""
+
+    def reveal(self, call: Call, message: Message) -> ClientUpdates:  # noqa: ARG002
+        """The whole list: a one for every training item."""
+        mine = self.rows.of(call.clients)
+        ones = torch.ones(len(mine.items), 1)
+        return ClientUpdates(call.clients, call.schema, [Rows(HISTORY, mine.owner, mine.items, ones)])
+
+    def score(
+        self,
+        clients: Int64[Tensor, " clients"],
+        message: Message,
+        updates: ClientUpdates | None,  # noqa: ARG002
+        candidates: Int64[Tensor, "clients c"] | None,
+    ) -> Float[Tensor, "clients c"]:
+        """What the model predicts from the device's own list."""
+        scores = self.predict(self.rows.of(clients), message.shared)
+        return scores if candidates is None else torch.gather(scores, 1, candidates)
+
+
+def sums_of_own(table: Float[Tensor, "items width"], mine: OwnRows) -> Float[Tensor, "clients width"]:
+    """The sum, for every client, of the table's rows of its own items."""
+    return embedding_bag(mine.items, table, mine.counts.cumsum(0) - mine.counts, mode="sum")
+
+
+def or_popular(scores: Float[Tensor, "clients k"], popularity: Float[Tensor, " k"]) -> Float[Tensor, "clients k"]:
+    """The scores, and popularity for users to whom the model gives none: all theirs are zero."""
+    return torch.where(scores.any(1, keepdim=True), scores, popularity)

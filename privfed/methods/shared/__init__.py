@@ -1,0 +1,1 @@
+"""What several methods share: local training, autoencoders, tables of item embeddings, samplers."""

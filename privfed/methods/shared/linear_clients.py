@@ -1,0 +1,105 @@
+"""The private half of methods with a linear private head on one shared item table (FedMF, PFedRec)."""
+
+from typing import Protocol
+
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from privfed.federation import Call, Message, PrivateHalves, PrivateState
+from privfed.methods.client_data import ClientData
+from privfed.methods.shared.heads import LinearHead
+from privfed.methods.shared.linear_epoch import LinearRates, linear_epoch
+from privfed.methods.shared.local_training import Parameters, draw_samples, local_epoch, local_tables, whole_catalogue
+from privfed.methods.shared.samples import NegativeSampler, touched_rows
+from privfed.updates import ClientUpdates, Rows
+
+
+class LocalTableConfig(Protocol):
+    """Settings of local training on a table."""
+
+    @property
+    def lr(self) -> float:
+        """Base learning rate."""
+
+    @property
+    def item_lr_factor(self) -> float:
+        """Item learning rate = lr x this x number of items."""
+
+    @property
+    def negatives(self) -> int:
+        """Distinct negatives per positive."""
+
+    @property
+    def batch_size(self) -> int:
+        """Samples per step."""
+
+
+class LinearClients(PrivateHalves):
+    """One linear head per user.
+
+    Args:
+        config: settings of local training.
+        data: what the hosted users know.
+        head: the head, stacked over clients.
+        private: its parameters for every user.
+        lr_head: learning rate of the head.
+        together: whether items step by the head as it was, together with it, or by the one that has stepped.
+    """
+
+    def __init__(
+        self,
+        config: LocalTableConfig,
+        data: ClientData,
+        head: LinearHead,
+        private: PrivateState,
+        *,
+        lr_head: float,
+        together: bool,
+    ) -> None:
+        self.head, self.private, self.n_items = head, private, data.n_items
+        self.sampler = NegativeSampler(data.positives, data.excluded, config.negatives)
+        self.rates = LinearRates(lr_head, config.lr * config.item_lr_factor * data.n_items, together)
+        self._batch_size = config.batch_size
+
+    def train(self, call: Call, message: Message) -> ClientUpdates:
+        """One local epoch on the head and the touched item rows."""
+        samples = draw_samples(self.sampler, call)
+        rows = touched_rows(samples, self.n_items)
+        start = message.rows("items", rows.owner, rows.ids)
+        table = start.clone()
+        heads = self.private.of(call.clients)
+        if compiled_for(table):
+            heads = linear_epoch(samples, rows, table, heads, self._batch_size, self.rates)
+        else:
+            lr, batch = self.rates.items, self._batch_size
+            heads = local_epoch(samples, rows, table, heads, self._step, batch_size=batch, lr_items=lr)
+        self.private.stage(call.clients, heads)
+        update = Rows("items", rows.owner, rows.ids, table.sub_(start))
+        return ClientUpdates(call.clients, call.schema, [update])
+
+    def _step(self, p: Parameters, q: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+        """A step of a tile of heads, in place, off the processor; returns dL/dq `[n, batch, dim]`."""
+        if self.rates.together:
+            dq = self.head.item_gradient(p, q, y, weight)
+            self.head.step_head_(p, q, y, weight, self.rates.head)
+            return dq
+        self.head.step_head_(p, q, y, weight, self.rates.head)
+        return self.head.item_gradient(p, q, y, weight)
+
+    def score(
+        self,
+        clients: Int64[Tensor, " clients"],
+        message: Message,
+        updates: ClientUpdates | None,
+        candidates: Int64[Tensor, "clients c"] | None,
+    ) -> Float[Tensor, "clients c"]:
+        """Logits of the private head on the client's own copy of the table."""
+        if candidates is None:
+            candidates = whole_catalogue(len(clients), self.n_items)
+        heads = self.private.of(clients) if updates is None else self.private.staged(clients)
+        return self.head.logits(heads, local_tables(message, updates, candidates))
+
+
+def compiled_for(table: Tensor) -> bool:
+    """Whether a whole epoch on the table runs as machine code of the processor, and not step by step."""
+    return table.is_cpu

@@ -1,0 +1,116 @@
+"""The head of a catalogue, chosen by noisy popularity: the first ask of methods that learn about popular items only.
+
+Every user sends the unit vector along its own items, so the sum of all of them is popularity in units of unit vectors,
+with noise of one clip norm's share. What follows is post-processing: all items in order, the most popular ones as the
+head, and their popularity, floored where noise drowns it. Items below the head are recommended after it, in order.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Float64, Int64
+from torch import Tensor
+
+from privfed.contracts import Block, NoisySums
+from privfed.federation import Call
+from privfed.methods.shared.vae_inputs import OwnRows
+from privfed.updates import ClientUpdates, Rows
+
+POPULARITY, HEAD, ORDER = "popularity", "head", "order"
+WITHIN = 1 - 2.0**-22
+"""A few units in the last place below 1, so that a vector of this norm is within its clip norm after rounding too."""
+_FLOOR = 0.5
+_SMALLEST = 50
+
+
+def side_of(sums: NoisySums, items: int, factor: float, largest: int) -> int:
+    """How many items the head has by rule: `factor` sqrt(n mu), with n clients whose sums have unit noise 1 / mu.
+
+    Args:
+        sums: n, and the noise that gives mu.
+        items: of the catalogue.
+        factor: what the rule multiplies by.
+        largest: what the head may not exceed, however little noise there is.
+    """
+    mu = sums.mu
+    wide = largest if math.isinf(mu) else max(_SMALLEST, round(factor * math.sqrt(sums.clients * mu)))
+    return max(min(wide, largest, items - 1), 1)
+
+
+def unit_block(shape: tuple[int, ...], unit: float, share: float) -> Block:
+    """A block in which a vector of norm 1 uses the whole of its share.
+
+    Args:
+        shape: of one client's values.
+        unit: the norm that a whole upload is sent with; the clip norm, where there is one.
+        share: of the squared clip norm.
+    """
+    return Block(shape, weight=unit * math.sqrt(share), share=share)
+
+
+def unit_histories(mine: OwnRows, call: Call) -> ClientUpdates:
+    """The unit vector along the own items: 1 over the root of how many there are, for each."""
+    values = (WITHIN / mine.counts.double().sqrt())[mine.owner].float().unsqueeze(1)
+    return ClientUpdates(call.clients, call.schema, [Rows(POPULARITY, mine.owner, mine.items, values)])
+
+
+@dataclass(frozen=True, slots=True)
+class PopularHead:
+    """A head and what its popularity is.
+
+    Attributes:
+        items: item codes of the head, most popular first.
+        popularity: of these, in unit vectors, at least what noise leaves of it.
+        order: of every item of the catalogue, from 1 for the most popular one down to 1 / items.
+    """
+
+    items: Int64[Tensor, " side"]
+    popularity: Float64[Tensor, " side"]
+    order: Float[Tensor, " items"]
+
+    @classmethod
+    def of(cls, sums: Float[Tensor, " items"], deviation: float, side: int) -> "PopularHead":
+        """The head of so many items.
+
+        Args:
+            sums: noisy popularity.
+            deviation: standard deviation of its noise.
+            side: how many items.
+        """
+        best = sums.argsort(descending=True, stable=True)
+        order = torch.empty(len(sums))
+        order[best] = torch.arange(len(sums), 0, -1, dtype=torch.float32) / len(sums)
+        items = best[:side]
+        return cls(items, sums[items].double().clamp(min=max(_FLOOR, deviation / 2)), order)
+
+
+def on_head(mine: OwnRows, head: Int64[Tensor, " side"]) -> OwnRows:
+    """The own items that are on the head, by their places there, ascending for each owner."""
+    place = torch.full((mine.n_items,), -1)
+    place[head] = torch.arange(len(head))
+    at = place[mine.items]
+    there = at >= 0
+    key = (mine.owner[there] * len(head) + at[there]).sort().values
+    owner = key // max(len(head), 1)
+    return OwnRows(owner, key - owner * len(head), torch.bincount(owner, minlength=len(mine.counts)), len(head))
+
+
+def over_catalogue(
+    scores: Float[Tensor, "clients side"],
+    known: Int64[Tensor, " clients"],
+    head: Int64[Tensor, " side"],
+    order: Float[Tensor, " items"],
+) -> Float[Tensor, "clients items"]:
+    """Scores of the whole catalogue: the head's, and below them everything else by popularity.
+
+    Args:
+        scores: of the head.
+        known: how many items of the head each client has; one without any gets everything by popularity.
+        head: item codes.
+        order: of all items, in (0, 1].
+    """
+    popular = order.expand(len(scores), -1)
+    found = scores.amin(1, keepdim=True) - 2 + popular
+    found[:, head] = scores
+    return torch.where(known.unsqueeze(1) > 0, found, popular)

@@ -1,0 +1,195 @@
+"""Local training samples of implicit feedback: every positive with k distinct negatives, shuffled, in batches.
+
+Negatives are drawn without rejection and from addressed words, so a client's samples depend on nothing but its
+own key, history and round (NCF, WWW 2017, section 3.2 for the recipe).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor
+
+from privfed.compute.devices import placed
+from privfed.compute.tiles import padded, tile_size, tiles
+from privfed.data import Histories
+
+_FLAGS_PER_SAMPLE = 12
+"""Clearing more flags than this takes longer than sorting the samples."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Samples:
+    """Samples of n clients, client after client.
+
+    Attributes:
+        counts: samples per client.
+        owner: client (position) of every sample.
+        items: item of every sample.
+        labels: 1 for positives, 0 for negatives.
+    """
+
+    counts: Int64[Tensor, " n"]
+    owner: Int64[Tensor, " samples"]
+    items: Int64[Tensor, " samples"]
+    labels: Float[Tensor, " samples"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TouchedRows:
+    """Distinct (client, item) pairs of some samples, ascending, and where each sample finds its pair."""
+
+    owner: Int64[Tensor, " rows"]
+    ids: Int64[Tensor, " rows"]
+    of_sample: Int64[Tensor, " samples"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Step `step` of local training for one tile of clients.
+
+    Attributes:
+        samples: which samples; padding points at sample 0 with weight 0.
+        weight: 1 / batch length for real samples, so that a sum is the mean over the batch.
+    """
+
+    step: int
+    samples: Int64[Tensor, "tile batch"]
+    weight: Float[Tensor, "tile batch"]
+
+
+class NegativeSampler:
+    """Draws samples for any users of a population.
+
+    Args:
+        positives: training items per user.
+        excluded: items that may never be drawn as negatives (a superset of the positives).
+        negatives: distinct negatives per positive.
+
+    Raises:
+        ValueError: a user has too few items left to draw from.
+    """
+
+    def __init__(self, positives: Histories, excluded: Histories, negatives: int) -> None:
+        self.positives, self.negatives = positives, negatives
+        stride = positives.n_items + 1
+        pairs = excluded.pairs(stride)
+        owners, barred = pairs // stride, pairs % stride
+        counts = np.bincount(owners, minlength=excluded.n_users)
+        start = np.cumsum(counts) - counts
+        room = positives.n_items - counts
+        short = np.flatnonzero((positives.counts > 0) & (room < negatives))
+        if len(short):
+            user = int(short[0])
+            raise ValueError(
+                f"user {user} has only {int(room[user])} items left to draw {negatives} distinct negatives from; "
+                f"use fewer negatives or a larger catalogue"
+            )
+        self.room = placed(room)
+        rank = np.arange(len(pairs)) - start[owners]
+        self._stride = stride
+        self._gaps = placed(owners * stride + barred - rank)
+        self._excluded_start = placed(start)
+        self._start = placed(positives.indptr[:-1].copy())
+        self._items = placed(positives.items)
+        self.positive_counts = placed(positives.counts)
+
+    def words_needed(self, users: Int64[Tensor, " n"]) -> int:
+        """Random words per user: k per positive for the negatives, then k + 1 per positive for the shuffle."""
+        most = int(self.positive_counts[users].max()) if len(users) else 0
+        return most * (2 * self.negatives + 1)
+
+    def draw(self, users: Int64[Tensor, " n"], words: Int64[Tensor, "n w"]) -> Samples:
+        """One epoch of samples for `users`, each client's drawn and shuffled by its own 32-bit words."""
+        k = self.negatives
+        count = self.positive_counts[users]
+        owner, rank = _ragged(count)
+        positives = self._items[self._start[users][owner] + rank]
+        negatives = self._unrank(users[owner], self._distinct(users[owner], owner, rank, words))
+        items = torch.cat([positives.unsqueeze(1), negatives], 1).reshape(-1)
+        labels = torch.zeros(len(owner), k + 1)
+        labels[:, 0] = 1
+        owner, rank = _ragged(count * (k + 1))
+        shuffle = words[owner, k * count[owner] + rank]
+        order = ((owner << 32) | shuffle).argsort(stable=True)
+        return Samples(count * (k + 1), owner, items[order], labels.view(-1)[order])
+
+    def _distinct(
+        self,
+        users: Int64[Tensor, " p"],
+        owner: Int64[Tensor, " p"],
+        rank: Int64[Tensor, " p"],
+        words: Int64[Tensor, "n w"],
+    ) -> Int64[Tensor, "p k"]:
+        """K distinct numbers below each user's room: draw j from the numbers not yet taken, in sorted order."""
+        room, columns = self.room[users], list[Tensor]()
+        for j in range(self.negatives):
+            x = (words[owner, rank * self.negatives + j] * (room - j)) >> 32
+            if columns:
+                for taken in torch.stack(columns).sort(0).values:
+                    x = x + (x >= taken)
+            columns.append(x)
+        return torch.stack(columns, 1)
+
+    def _unrank(self, users: Int64[Tensor, " p"], x: Int64[Tensor, "p k"]) -> Int64[Tensor, "p k"]:
+        """The x-th item outside each user's excluded items."""
+        key = (users * self._stride).unsqueeze(1) + x
+        skipped = torch.searchsorted(self._gaps, key, right=True) - self._excluded_start[users].unsqueeze(1)
+        return x + skipped
+
+
+def touched_rows(samples: Samples, n_items: int) -> TouchedRows:
+    """The distinct pairs of `samples`, by a flag for every (client, item) or, where these are many, by sorting."""
+    pairs = len(samples.counts) * n_items
+    key = samples.owner * n_items + samples.items
+    if pairs > _FLAGS_PER_SAMPLE * len(key):
+        rows, of_sample = torch.unique(key, return_inverse=True)
+        return TouchedRows(rows // n_items, rows % n_items, of_sample)
+    flag: Bool[Tensor, " pairs"] = torch.zeros(pairs, dtype=torch.bool)
+    flag[key] = True
+    rows = flag.nonzero().squeeze(1)
+    place = torch.empty(pairs, dtype=torch.int32)
+    place[rows] = torch.arange(len(rows), dtype=torch.int32)
+    return TouchedRows(rows // n_items, rows % n_items, place[key].long())
+
+
+def tile_order(counts: Int64[Tensor, " n"]) -> Int64[Tensor, " padded"]:
+    """Clients by falling size, padded with -1 to whole tiles, so that a tile's clients need alike many steps."""
+    order = counts.argsort(descending=True, stable=True)
+    return torch.nn.functional.pad(order, (0, padded(len(order), tile_size()) - len(order)), value=-1)
+
+
+def tile_batches(samples: Samples, batch_size: int) -> Iterator[tuple[Int64[Tensor, " tile"], list[Batch]]]:
+    """Tiles of exactly `tile_size()` clients (positions, -1 for padding) with their steps.
+
+    Every batch is padded to one canonical width, so a client's arithmetic does not depend on its neighbours.
+    """
+    width = padded(batch_size)
+    start = samples.counts.cumsum(0) - samples.counts
+    order, column = tile_order(samples.counts), torch.arange(width)
+    longest = samples.counts[order[:: tile_size()]].tolist()
+    for span, most in zip(tiles(len(samples.counts), tile_size()), longest, strict=True):
+        clients = order[span]
+        real = clients >= 0
+        count = torch.where(real, samples.counts[clients], 0)
+        batches = []
+        for step in range(-(-most // batch_size)):
+            length = (count - step * batch_size).clamp(0, batch_size)
+            inside = column < length.unsqueeze(1)
+            first = start[clients].unsqueeze(1) + step * batch_size
+            weight = inside.float() / length.clamp(min=1).unsqueeze(1)
+            batches.append(Batch(step, torch.where(inside, first + column, 0), weight))
+        yield clients, batches
+
+
+def steps_taken(samples: Samples, batch_size: int) -> Int64[Tensor, " n"]:
+    """Local SGD steps of every client."""
+    return (samples.counts + batch_size - 1) // batch_size
+
+
+def _ragged(count: Int64[Tensor, " n"]) -> tuple[Int64[Tensor, " total"], Int64[Tensor, " total"]]:
+    owner = torch.repeat_interleave(torch.arange(len(count)), count)
+    rank = torch.arange(len(owner)) - torch.repeat_interleave(count.cumsum(0) - count, count)
+    return owner, rank

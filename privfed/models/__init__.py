@@ -1,1 +1,0 @@
-"""Stacked building blocks: pure functions over a leading clients axis."""

@@ -1,0 +1,1 @@
+"""Privacy mechanisms: what may happen to an upload before it is released."""

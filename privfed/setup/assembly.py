@@ -1,0 +1,209 @@
+"""`Assembly`: keys, padding, inclusion bits and both parties of a configured run."""
+
+from dataclasses import InitVar, dataclass, field, replace
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from jaxtyping import Int64
+from torch import Tensor
+
+from privfed.compute.devices import DeviceError, on_host, placed
+from privfed.compute.processes import ALONE, Processes
+from privfed.contracts import Schema, Tap
+from privfed.data import Histories, Interactions, Split, split
+from privfed.federation import (
+    MEMORY,
+    Call,
+    Clients,
+    Message,
+    Server,
+    ShardFolder,
+    Storage,
+    Streams,
+    perform,
+)
+from privfed.federation.hosted_clients import HostedClients
+from privfed.methods import ClientData, Facts, Method, MethodConfig
+from privfed.methods.method import ItemBlocks
+from privfed.privacy import PlanError
+from privfed.privacy.mechanisms.base import NO_INTEGERS
+from privfed.privacy.mechanisms.interaction_dpsgd import NO_RECORDS
+from privfed.privacy.refusals import refuse_uncovered
+from privfed.setup.config import ExperimentConfig
+from privfed.setup.inclusion import Coins
+from privfed.setup.padding import under_cover
+from privfed.setup.refusals import refuse_shared
+from privfed.updates import ClientUpdates
+
+
+@dataclass(slots=True, eq=False)
+class Assembly:
+    """A configured run over loaded data, with both parties built and nothing executed yet.
+
+    Attributes:
+        config: everything that decides the result.
+        parts: train, validation and test, before any coin: what is evaluated, and what an adversary may know of
+            popularity.
+        registered: the method.
+        streams: keys of all parties; from the seed, unless `keys` gives others (a process of a deployment has its own).
+        processes: processes that share the clients; this one hosts a range of them.
+        hosted: numbers of the users whose private halves are here, ascending; None where it is everybody.
+        client_state: folder whose files keep the private state of clients, which disk then bounds and not memory; None
+            keeps it in memory. It decides nothing of the result.
+        coins: training items of audited users that a coin decided; None where none were put to one.
+        trained: `parts` without what the coin dropped: what clients hold.
+        facts: all that the server was built from.
+        server, clients: both halves.
+        support: rows that every user announced under the plan's cover; None where there is no drawn cover.
+        storage: where private state is kept.
+
+    Raises:
+        ValueError: the configuration or data cannot be used, in one sentence.
+    """
+
+    config: ExperimentConfig
+    parts: Split
+    keys: InitVar[Streams | None] = None
+    processes: Processes = ALONE
+    hosted: Int64[np.ndarray, " hosted"] | None = None
+    client_state: Path | None = None
+    registered: Method = field(init=False)
+    streams: Streams = field(init=False)
+    coins: Coins | None = field(init=False)
+    trained: Split = field(init=False)
+    facts: Facts = field(init=False)
+    server: Server = field(init=False)
+    clients: Clients = field(init=False)
+    support: Histories | None = field(init=False)
+    storage: Storage = field(init=False)
+
+    def __post_init__(self, keys: Streams | None) -> None:
+        with self.config.computing():
+            self._set_up(keys)
+
+    def _set_up(self, keys: Streams | None) -> None:
+        self.registered = self.config.registered()
+        settings = self.config.settings()
+        if self.registered.release == "individual" and self.config.privacy.protection.release == "total":
+            raise PlanError(
+                f"{self.registered.name} cannot run behind the plan {self.config.privacy.name!r}: its server needs "
+                f"{self.registered.reads}, and would see only a sum"
+            )
+        if self.config.privacy.protection.noisy_steps is not None and not self.registered.interaction_level:
+            raise PlanError(
+                f"{self.registered.name} cannot run behind the plan {self.config.privacy.name!r}: {NO_RECORDS}"
+            )
+        if self.registered.integers and not self.config.privacy.protection.covers_integers:
+            raise PlanError(
+                f"{self.registered.name} cannot run behind the plan {self.config.privacy.name!r}: {NO_INTEGERS}"
+            )
+        entangled = self.registered.entangles(settings)
+        if entangled is not None and self.config.privacy.protection.unbounded_reason is None:
+            raise PlanError(
+                f"{self.registered.name} cannot run as it is set behind the plan {self.config.privacy.name!r}, which "
+                f"bounds what a user's own upload changes: {entangled}"
+            )
+        if (task := self.registered.task(settings)) != self.config.protocol.task:
+            does = "ranks items" if task == "ranking" else "predicts ratings"
+            raise PlanError(
+                f"{self.registered.name} {does}, and protocol.task is {self.config.protocol.task}: set "
+                f"protocol.task={task}, or choose a method or a task of the method that fits"
+            )
+        self.streams = keys or self.config.streams()
+        self.coins = self._tossed()
+        self.trained = self.parts if self.coins is None else self.coins.applied_to(self.parts)
+        data = ClientData.from_split(self.trained, self.config.protocol.negatives)
+        public = data.positives if self.registered.public_target else None
+        covered = under_cover(data, self.config.privacy, self.registered, settings)
+        self.support = covered.support
+        sums = self.config.privacy.noisy_sums(data.n_users)
+        self.facts = Facts(data.n_users, data.n_items, public, sums, self.parts.item_info)
+        self.server = self.registered.server(settings, self.facts, self.streams)
+        for ask in self.registered.program(self.server):
+            refuse_uncovered(self.config.privacy, ask.schema)
+        refuse_shared(self.processes, self.config.wire, self._tapped_places())
+        if self.hosted is None and self.processes.size > 1:
+            self.hosted = self.processes.hosted(self.n_users)
+        if self.hosted is not None and self.config.device != "cpu":
+            raise DeviceError(
+                f"device = {self.config.device!r} needs all users in one process, and this one hosts a part of them: "
+                f"set device = 'cpu', or start one process"
+            )
+        self.storage = self._stored()
+        self.clients = self._halves(settings, replace(covered.data, storage=self.storage))
+
+    def _stored(self) -> Storage:
+        """Memory, or a folder; every process has one of its own."""
+        if self.client_state is None:
+            return MEMORY
+        if self.config.device != "cpu":
+            raise DeviceError(
+                f"client state in {self.client_state} is read by the processor, and device is {self.config.device!r}: "
+                f"keep it in memory, or set device = 'cpu'"
+            )
+        rank, size = self.processes.rank, self.processes.size
+        own = self.client_state if size == 1 else self.client_state / f"{rank + 1:05d}-of-{size:05d}"
+        return ShardFolder(own, self.config.digest())
+
+    def _halves(self, settings: MethodConfig, data: ClientData) -> Clients:
+        """Private halves of the users who are hosted here."""
+        make = self.registered.clients
+        if self.hosted is None:
+            return make(settings, data, self.streams)
+        return HostedClients(make(settings, data.hosting(self.hosted), self.streams.numbered(self.hosted)), self.hosted)
+
+    @classmethod
+    def on(cls, config: ExperimentConfig, interactions: Interactions) -> Self:
+        """Split the interactions as configured."""
+        return cls(config, split(interactions, config.split))
+
+    @property
+    def n_users(self) -> int:
+        """Size of the population."""
+        return self.parts.train.n_users
+
+    @property
+    def item_blocks(self) -> ItemBlocks | None:
+        """What uploads of the training step say about single items; None where they say nothing."""
+        return self.registered.item_blocks(self.server.schema, self.config.settings())
+
+    def audited(self) -> Tensor:
+        """Audited users: a seeded draw among users with training items, ascending."""
+        active = np.flatnonzero(self.parts.train.counts)
+        count = min(self.config.taps.users, len(active))
+        chosen = np.random.default_rng(self.config.seed).choice(active, count, replace=False)
+        return placed(np.sort(chosen))
+
+    def _tossed(self) -> Coins | None:
+        """Coins on the audited users' training items, where they are private: what is public is no secret to find."""
+        share = self.config.taps.coins
+        if not share or self.registered.public_target:
+            return None
+        return Coins.toss(self.parts, on_host(self.audited()), share, self.config.seed)
+
+    def _tapped_places(self) -> frozenset[Tap]:
+        """Places to tap: those asked for, as far as there is something for an attack to read.
+
+        Behind a plan that hides single uploads, what is on the wire for the server is their sum.
+        """
+        places: frozenset[Tap] = frozenset(self.config.taps.places)
+        if not self.registered.has_item_rows:
+            return places - {"raw", "wire"}
+        hidden = self.config.privacy.protection.release == "total"
+        seen: frozenset[Tap] = places - {"wire"} if hidden else places
+        if self.config.taps.recipes and self.registered.step is not None and seen & {"raw", "wire"}:
+            places |= {"message"}
+        return places | {"sum"} if hidden and "wire" in places else places
+
+    def rehearse(self, users: Tensor, t: int, schema: Schema) -> tuple[Message, ClientUpdates | None]:
+        """Let `users` download and train alone, as a device does before it recommends; nothing is sent.
+
+        The staged private state must be discarded afterwards.
+        """
+        message = self.server.public().addressed_to(users)
+        if self.registered.step is None:
+            return message, None
+        noisy_steps = self.config.privacy.protection.noisy_steps
+        call = Call(t, -1, self.registered.step, 0, users, self.streams, schema, noisy_steps=noisy_steps)
+        return message, perform(self.clients, call, message)

@@ -1,0 +1,172 @@
+"""`ExperimentConfig`: everything that decides a run's result."""
+
+import hashlib
+import json
+from contextlib import AbstractContextManager
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+
+from privfed.compute.devices import computing_on, usable
+from privfed.contracts import Wire
+from privfed.data import SplitSpec
+from privfed.evaluation import Protocol
+from privfed.federation import (
+    Streams,
+)
+from privfed.methods import Method, MethodConfig, method
+from privfed.privacy import PrivacyPlan, configure
+
+Place = Literal["raw", "wire", "sum", "model"]
+
+
+def _gpfedrec() -> dict[str, JsonValue]:
+    return {"name": "gpfedrec"}
+
+
+class TapConfig(BaseModel):
+    """What to copy for attacks, and what is arranged before training so that they can be measured."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    places: tuple[Place, ...] = Field(
+        ("wire",),
+        description="raw, wire, sum, model; empty taps nothing, and wire is the sum where a plan hides single uploads",
+    )
+    users: int = Field(100, ge=1, description="audited users, drawn by the seed")
+    rounds: tuple[int, ...] | None = Field(
+        None, description="rounds to tap, from 0; null taps four rounds spread over the run"
+    )
+    coins: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="share of the audited users' training items that a fair coin keeps or drops before training, so "
+        "that attacks can be held against epsilon",
+    )
+    recipes: bool = Field(
+        default=False,
+        description="copy what the server sent, too, so that attacks can repeat local training with guessed histories",
+    )
+    shadows: int = Field(
+        0,
+        ge=0,
+        description="further trainings with other coins, from which attacks learn how members score; 0 does without",
+    )
+
+    def of_run(self, **changes: Any) -> "TapConfig":
+        """As one run of an audit has it, with some fields changed."""
+        return TapConfig.model_validate(self.model_dump() | changes)
+
+    @model_validator(mode="after")
+    def _shadows_have_coins(self) -> Self:
+        if self.shadows and not self.coins:
+            raise ValueError(
+                f"shadows = {self.shadows} trains with other coins, and coins = 0 tosses none: set coins, such as 0.2, "
+                "or shadows = 0"
+            )
+        return self
+
+
+class AuditTapConfig(TapConfig):
+    """The same as an audit has it where it is not told otherwise: every place, and coins."""
+
+    places: tuple[Place, ...] = Field(
+        ("raw", "wire", "sum", "model"), description=TapConfig.model_fields["places"].description
+    )
+    coins: float = Field(0.2, ge=0, lt=1, description=TapConfig.model_fields["coins"].description)
+
+
+class ExperimentConfig(BaseModel):
+    """Everything that decides a run's result.
+
+    Attributes:
+        data: name of a data set or path.
+        split: how held-out items are chosen.
+        method: name of the method and its settings, in one table.
+        privacy: the privacy plan.
+        protocol: how utility is measured.
+        rounds: rounds to train.
+        seed: seed of the simulation: initial parameters, sampling, noise (a simulation's noise is seeded).
+        evaluate_every: rounds between evaluations; null evaluates ten times, or every round where the protocol
+            selects by validation.
+        checkpoint_every: rounds between checkpoints of a run directory.
+        taps: what to copy for attacks.
+        chunk: clients trained together; null chooses.
+        memory_limit_gib: bound on update buffers; null sets none.
+        wire: how closely the wire is simulated: `law` draws all Gaussian noise at once, `exact` every client's
+            own, `protocol` runs the real masking protocol too.
+        device: where tensors live: `cpu`, `cuda`, `cuda:1`, ... (docs/performance.md, "On a GPU").
+        deterministic: on a GPU, take only kernels that give the same bits every time; the CPU's always do.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    data: str = "ml-100k"
+    split: SplitSpec = SplitSpec()
+    method: dict[str, JsonValue] = Field(default_factory=_gpfedrec)
+    privacy: PrivacyPlan = Field(default_factory=lambda: PrivacyPlan.named("none"))
+    protocol: Protocol = Protocol()
+    rounds: int = Field(100, ge=1)
+    seed: int = Field(0, ge=0)
+    evaluate_every: int | None = Field(None, ge=1)
+    checkpoint_every: int = Field(10, ge=1)
+    taps: TapConfig = TapConfig()
+    chunk: int | None = Field(None, ge=1)
+    memory_limit_gib: float | None = Field(None, gt=0)
+    wire: Wire = "exact"
+    device: str = "cpu"
+    deterministic: bool = True
+
+    @property
+    def method_name(self) -> str:
+        """The method's registered name."""
+        return str(self.method.get("name", ""))
+
+    def decides(self) -> dict[str, JsonValue]:
+        """Everything that decides the result; the processor is no choice, an accelerator's arithmetic is another."""
+        return self.model_dump(mode="json", exclude={"device", "deterministic"} if self.device == "cpu" else None)
+
+    def digest(self) -> str:
+        """SHA-256 of everything that decides the result: the ledger's name for this run's noise."""
+        canonical = json.dumps(self.decides(), sort_keys=True)
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+    def streams(self) -> Streams:
+        """Keys of the simulation, from its seed; those of noise also from everything else that decides its releases.
+
+        How many rounds there are, how they are chunked, watched and evaluated decides no release. What an audit drops
+        by inclusion bits does.
+        """
+        released = self.model_dump(mode="json", include={"data", "split", "method", "privacy"})
+        released["negatives"] = self.protocol.model_dump(mode="json")["negatives"]
+        released["dropped"] = [self.taps.coins, self.taps.users] if self.taps.coins else None
+        return Streams.from_seed(self.seed, json.dumps(released, sort_keys=True))
+
+    def computing(self) -> AbstractContextManager[None]:
+        """Make tensors on the run's device. Raises DeviceError where it cannot be used."""
+        return computing_on(usable(self.device), deterministic=self.deterministic)
+
+    def registered(self) -> Method:
+        """The method. Raises UnknownMethodError when there is none of that name."""
+        return method(self.method_name)
+
+    def settings(self) -> MethodConfig:
+        """The method's settings, validated."""
+        fields = {key: value for key, value in self.method.items() if key != "name"}
+        return configure(self.registered().config, fields)
+
+    def evaluated(self, t: int) -> bool:
+        """Whether round `t` is evaluated; the last round always is."""
+        every = self.evaluate_every
+        if every is None:
+            every = 1 if self.protocol.select == "best_valid" else max(1, self.rounds // 10)
+        return (t + 1) % every == 0 or t + 1 == self.rounds
+
+    def tapped_rounds(self) -> frozenset[int]:
+        """Rounds to tap: those asked for, or four spread over the run (round 0 of a method that uploads but once)."""
+        if self.taps.rounds is not None:
+            return frozenset(self.taps.rounds)
+        if self.registered().uploads_once:
+            return frozenset({0})
+        return frozenset(max(0, round(self.rounds * share) - 1) for share in (0.25, 0.5, 0.75, 1.0))

@@ -1,0 +1,75 @@
+"""Putting a plan's cover over the data that clients hold: which private items may train, and which rows are sent.
+
+Behind secret sharing a client's rows are seen even though their values are not (`privfed.privacy.padding`). Where the
+target is public (DFMR's purchases), examinations are private and are covered; everywhere else the target itself is.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from privfed.data import Histories
+from privfed.methods import ClientData, Method, MethodConfig
+from privfed.privacy import EveryRow, OwnRows, PlanError, PrivacyPlan, SharedSum
+from privfed.setup.padded_histories import Covered, draw_cover
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CoveredData:
+    """What clients train on and announce.
+
+    Attributes:
+        data: with the private items that answer, and fakes.
+        support: rows that every user announces; None where clients send every row, or name rows as they go.
+    """
+
+    data: ClientData
+    support: Histories | None
+
+
+def under_cover(data: ClientData, plan: PrivacyPlan, registered: Method, settings: MethodConfig) -> CoveredData:
+    """The data as clients hold them under `plan`.
+
+    Raises:
+        PlanError: a cover that needs public histories where there are none, that finds no rows to cover, or that leaves
+            somebody too few rows to train on.
+    """
+    protection = plan.protection
+    if not isinstance(protection, SharedSum) or isinstance(protection.cover, EveryRow):
+        return CoveredData(data, None)
+    public = data.positives if registered.public_target else None
+    private = private_items(data, registered, settings)
+    if isinstance(protection.cover, OwnRows):
+        return CoveredData(data, None if public is None else public.union(private))
+    if registered.upload == "dense":
+        raise PlanError(
+            f"{registered.name} sends whole tables, so there are no rows to cover: choose cover.kind = 'every_row'"
+        )
+    drawn = draw_cover(protection.cover, private, public)
+    if public is None:
+        _refuse_too_few(drawn, getattr(settings, "negatives", 0))
+    covered = data.behind_cover(drawn.kept, drawn.fakes, public_target=registered.public_target)
+    sent = drawn.kept.union(drawn.fakes)
+    return CoveredData(covered, sent if public is None else public.union(sent))
+
+
+def _refuse_too_few(drawn: Covered, negatives: int) -> None:
+    """Negatives come from the fakes alone: any other row would stand out.
+
+    Raises:
+        PlanError: a user who trains has fewer fakes than one positive takes negatives.
+    """
+    short = np.flatnonzero((drawn.kept.counts > 0) & (drawn.fakes.counts < negatives))
+    if len(short):
+        raise PlanError(
+            f"behind this cover negatives come from the rows that hold nothing, and user {short[0]} has "
+            f"{drawn.fakes.counts[short[0]]} of them where {negatives} negatives are drawn for every item: take more "
+            f"cover (a larger rho, a smaller epsilon) or fewer negatives"
+        )
+
+
+def private_items(data: ClientData, registered: Method, settings: MethodConfig) -> Histories:
+    """Each user's items that are nobody else's business: examinations where the target is public, else the target."""
+    if registered.public_target:
+        return data.examined(getattr(settings, "examinations", None))
+    return data.positives
