@@ -67,7 +67,7 @@ class System:
         started: settings where it starts from factors.
         rank: of the factors.
         start: what becomes of the server's state.
-        extra_asks: asks of the first round beside training, alone.
+        extra_queries: asks of the first round beside training, alone.
         rate: whether the server has a learning rate that follows the noise; without one the clip norm does.
         personal: whether devices keep something that they train.
         sums: whether its server can learn from noisy sums.
@@ -80,7 +80,7 @@ class System:
     started: dict[str, Any]
     rank: int
     start: Callable[[Mapping[str, torch.Tensor], GramFactors], Parameters]
-    extra_asks: int = 0
+    extra_queries: int = 0
     rate: bool = True
     personal: bool = True
     sums: bool = True
@@ -104,7 +104,7 @@ SYSTEMS = {
         started={**AUTOENCODER, "latent": 32},
         rank=32,
         start=starting.autoencoder,
-        extra_asks=1,
+        extra_queries=1,
         personal=False,
     ),
     "feddae": System(
@@ -113,7 +113,7 @@ SYSTEMS = {
         started={**AUTOENCODER, "latent": 32},
         rank=32,
         start=starting.autoencoder,
-        extra_asks=1,
+        extra_queries=1,
     ),
     "hetefedrec": System(
         clip_norm=0.1,
@@ -192,7 +192,7 @@ def multipliers(epsilon: float, users: int, share: float, releases: int) -> tupl
 
 def noise_of(privacy: PrivacyPlan) -> float:
     """Noise multiplier of a central plan."""
-    multiplier: float = privacy.to_dict()["protection"]["noise_multiplier"]
+    multiplier: float = privacy.to_dict()["mechanism"]["noise_multiplier"]
     return multiplier
 
 
@@ -267,7 +267,7 @@ class Bridge:
         summed = train and share is not None and share < 1
         settings, privacy, gram = dict(how.started if share else how.alone), PrivacyPlan.named("none"), math.inf
         if share is not None:
-            gram, each = multipliers(epsilon, self.users, share, ROUNDS + (0 if share else how.extra_asks))
+            gram, each = multipliers(epsilon, self.users, share, ROUNDS + (0 if share else how.extra_queries))
         if summed:
             clip_norm = how.clip_norm if how.rate else noise * self.users / each
             privacy = central(clip_norm, each, self.users)
@@ -275,7 +275,7 @@ class Bridge:
                 settings["server_lr"] = min(LARGEST_LR, noise / (each * clip_norm / self.users))
         config = ExperimentConfig(
             data=self.data, split=SPLITS[self.data], method={"name": name, **settings}, privacy=privacy,
-            protocol=PROTOCOL, rounds=ROUNDS, seed=seed, taps=TapConfig(places=()), wire="law",
+            protocol=PROTOCOL, rounds=ROUNDS, seed=seed, taps=TapConfig(places=()), fidelity="analytic",
         )  # fmt: skip
         experiment, spent = Experiment(config, self.parts), []
         if share:
@@ -334,16 +334,16 @@ def table(name: str, data: str, seeds: int) -> None:
         at = f"epsilon {epsilon:g}"
         run(f"DP popularity, {at}", seed, partial(bridge.reference, {**GRAM, "popularity_share": 1.0}, epsilon, seed))
         run(f"the Gram alone, {at}", seed, partial(bridge.reference, GRAM, epsilon, seed))
-        arms = {"started, nobody trains": partial(bridge.system, share=1.0, noise=0.0, train=False)}
+        variants = {"started, nobody trains": partial(bridge.system, share=1.0, noise=0.0, train=False)}
         if how.personal:
-            arms["started, only devices train"] = partial(bridge.system, share=1.0, noise=0.0)
+            variants["started, only devices train"] = partial(bridge.system, share=1.0, noise=0.0)
         for arm, share in TRAINED.items() if how.sums else ():
             noise = chosen(choices, epsilon, arm) if how.noise is None else how.noise[share > 0]
-            arms[arm if arm == ALONE else f"started, {arm}"] = partial(bridge.system, share=share, noise=noise)
+            variants[arm if arm == ALONE else f"started, {arm}"] = partial(bridge.system, share=share, noise=noise)
             if share:
                 untrained = partial(bridge.system, share=share, noise=noise, train=False)
-                arms[f"started, {arm}, before training"] = untrained
-        for arm, measured in arms.items():
+                variants[f"started, {arm}, before training"] = untrained
+        for arm, measured in variants.items():
             run(f"{arm}, {at}", seed, partial(measured, name, epsilon, seed=seed))
             others = (f"{ALONE}, {at}", f"the Gram alone, {at}", UNTOLD)
             pairs += [(f"{arm}, {at}", other) for other in others if not other.startswith(f"{arm}, ")]

@@ -90,23 +90,23 @@ Tmall and UB run with JD's settings: nothing was tuned on them.
 
 LEAKAGE = {
     "every row": "shared-sum",
-    "own rows": "shared-sum:cover.kind=own_rows",
+    "own rows": "shared-sum:padding.kind=no_padding",
     **{
-        f"{drawn} fakes, rho {rho}": f"shared-sum:cover.kind=fake_items,cover.rho={rho},cover.drawn={drawn}"
+        f"{drawn} fakes, rho {rho}": f"shared-sum:padding.kind=fake_items,padding.rho={rho},padding.drawn={drawn}"
         for drawn in ("uniform", "popularity")
         for rho in (1, 3, 5)
     },
     **{
-        f"randomised response, epsilon {epsilon}": "shared-sum:cover.kind=randomised_response,"
-        f"cover.epsilon={epsilon},cover.keep={keep}"
+        f"randomised response, epsilon {epsilon}": "shared-sum:padding.kind=randomised_response,"
+        f"padding.epsilon={epsilon},padding.keep={keep}"
         for epsilon, keep in ((1, 0.5), (2, 0.5), (4, 0.9), (6, 0.9))
     },
 }
 COSTS = {
     "plain": ("none:release=total", "exact"),
-    "two aggregators, real shares": ("shared-sum:cover.kind=own_rows", "protocol"),
-    "three aggregators, real shares": ("shared-sum:aggregators=3,cover.kind=own_rows", "protocol"),
-    "two aggregators, rho 1, real shares": ("shared-sum:cover.kind=fake_items,cover.rho=1", "protocol"),
+    "two aggregators, real shares": ("shared-sum:padding.kind=no_padding", "protocol"),
+    "three aggregators, real shares": ("shared-sum:aggregators=3,padding.kind=no_padding", "protocol"),
+    "two aggregators, rho 1, real shares": ("shared-sum:padding.kind=fake_items,padding.rho=1", "protocol"),
 }
 PAIRS = (
     ("DFMR", "DCF"),
@@ -119,7 +119,7 @@ PAIRS = (
 ROUNDS_TIMED, BITS, CATALOGUES = 6, (8, 16, 32, 64), (3_366, 6_733, 13_465, 26_930)
 
 
-def arms(data: str) -> dict[str, tuple[dict[str, Any], int]]:
+def variants(data: str) -> dict[str, tuple[dict[str, Any], int]]:
     """Arm -> method with its settings, and rounds."""
     chosen, extra = SETTINGS[data], {"min_buyers": 0}
     views = {"examinations": EXAMINATIONS[data]} if data in EXAMINATIONS else {}
@@ -164,12 +164,12 @@ def experiment_of(
     return Experiment(config, parts)
 
 
-def simulation_of(experiment: Experiment, wire: Any = "exact") -> Simulation:
+def simulation_of(experiment: Experiment, fidelity: Any = "exact") -> Simulation:
     """The federation of an experiment, all clients in one chunk where the method prefers that."""
     plan, users = experiment.config.privacy, experiment.n_users
     return Simulation(
         experiment.clients, plan, users, experiment.streams, Ledger(plan, users),
-        chunk=experiment.registered.chunk, wire=wire, support=experiment.support,
+        chunk=experiment.registered.chunk, fidelity=fidelity, support=experiment.support,
     )  # fmt: skip
 
 
@@ -216,7 +216,7 @@ def quality(data: str, parts: Split, seeds: int, only: list[str], file: Path) ->
     viewed = DATA[data][1]
     done = json.loads(file.read_text()) if file.exists() else {"runs": []}
     users: dict[tuple[str, str], list[np.ndarray]] = {}
-    for label, (method, rounds) in arms(data).items():
+    for label, (method, rounds) in variants(data).items():
         if only and label not in only:
             continue
         for seed in range(seeds if label != "popularity" else 1):
@@ -313,7 +313,7 @@ def search(data: str, parts: Split, draws: int, file: Path) -> None:
 
 def leakage(data: str, parts: Split, file: Path) -> None:
     """Every cover: what aggregators still read off the rows, what user codes give away, and what it costs."""
-    method, rounds = arms(data)["DFMR"]
+    method, rounds = variants(data)["DFMR"]
     done = []
     for label, words in LEAKAGE.items():
         experiment = experiment_of(data, parts, method, rounds, 0, PrivacyPlan.parse(words))
@@ -333,28 +333,30 @@ def leakage(data: str, parts: Split, file: Path) -> None:
 
 def cost(data: str, parts: Split, file: Path) -> None:
     """CPU-seconds and bytes of whole rounds, server and all clients: by plan, by d and by catalogue."""
-    method, _ = arms(data)["DFMR"]
+    method, _ = variants(data)["DFMR"]
     rows = []
-    for label, (words, wire) in COSTS.items():
-        rows.append({"what": label} | timed(experiment_of(data, parts, method, 1, 0, PrivacyPlan.parse(words)), wire))
+    for label, (words, fidelity) in COSTS.items():
+        rows.append(
+            {"what": label} | timed(experiment_of(data, parts, method, 1, 0, PrivacyPlan.parse(words)), fidelity)
+        )
         print(rows[-1], flush=True)
     for label in ("plain", "two aggregators, real shares"):
-        words, wire = COSTS[label]
+        words, fidelity = COSTS[label]
         for d in BITS:
             sized = experiment_of(data, parts, method | {"d": d}, 1, 0, PrivacyPlan.parse(words))
-            rows.append({"what": label, "d": d} | timed(sized, wire))
+            rows.append({"what": label, "d": d} | timed(sized, fidelity))
             print(rows[-1], flush=True)
         for n_items in CATALOGUES:
             resized = on_catalogue(parts, n_items)
             sized = experiment_of(data, resized, method, 1, 0, PrivacyPlan.parse(words))
-            rows.append({"what": label, "n_items": n_items} | timed(sized, wire))
+            rows.append({"what": label, "n_items": n_items} | timed(sized, fidelity))
             print(rows[-1], flush=True)
     file.write_text(json.dumps(rows, indent=1) + "\n")
 
 
-def timed(experiment: Experiment, wire: Any) -> dict[str, float]:
+def timed(experiment: Experiment, fidelity: Any) -> dict[str, float]:
     """The least CPU-seconds of a round after the first, and bytes of a client and round."""
-    simulation, rounds = simulation_of(experiment, wire), []
+    simulation, rounds = simulation_of(experiment, fidelity), []
     for t in range(ROUNDS_TIMED):
         up, down, started = simulation.costs.up_bytes, simulation.costs.down_bytes, time.process_time()
         simulation.run(experiment.server, t)

@@ -30,7 +30,7 @@ from paired_runs import PairedRuns
 
 from privfed.data import Split, SplitSpec, load, split
 from privfed.engines import Simulation
-from privfed.evaluation import Evaluated, Evaluator, Protocol
+from privfed.evaluation import Evaluator, Protocol, RoundEvaluation
 from privfed.experiment import Experiment
 from privfed.privacy import Ledger, PrivacyPlan
 from privfed.setup.config import ExperimentConfig, TapConfig
@@ -48,24 +48,24 @@ BUDGETS = (64_000, 256_000, 1_000_000, 4_000_000, 16_000_000, 64_000_000, 256_00
 
 def table_arms() -> dict[str, dict[str, Any]]:
     """Heterogeneous, homogeneous and low-rank devices under every scheme."""
-    arms: dict[str, dict[str, Any]] = {POPULARITY: {}, "FedAvg": {"variant": "fedavg"}}
+    variants: dict[str, dict[str, Any]] = {POPULARITY: {}, "FedAvg": {"variant": "fedavg"}}
     for scheme in SCHEMES:
         for label, variant in (("FAIR-HET", "fair"), ("FAIR-HOM", "hom"), ("FedHM", "fedhm"), ("HeteroFL", "heterofl")):
             if variant not in ("fedhm", "heterofl") or scheme != "1x-16x":
-                arms[f"{label} {scheme}"] = {"variant": variant, "scheme": scheme}
-    return arms
+                variants[f"{label} {scheme}"] = {"variant": variant, "scheme": scheme}
+    return variants
 
 
 def loss_arms() -> dict[str, dict[str, Any]]:
     """A share of the devices holds everything; the others are left out, or hold a quarter."""
-    arms: dict[str, dict[str, Any]] = {POPULARITY: {}}
+    variants: dict[str, dict[str, Any]] = {POPULARITY: {}}
     for share in LOSS:
         scheme = f"1x:{share:g}-4x:{1 - share:g}"
-        arms |= {
+        variants |= {
             f"FULL-TRN {share:.0%}": {"variant": "full_trn", "scheme": scheme},
             f"FAIR-HET {share:.0%}": {"scheme": scheme},
         }
-    return arms
+    return variants
 
 
 def ladder_arms() -> dict[str, dict[str, Any]]:
@@ -131,7 +131,7 @@ def measured(
     users = np.empty(0)
     best: dict[str, Any] = {"valid": -1.0}
 
-    def look(t: int, evaluated: Evaluated | None) -> None:
+    def look(t: int, evaluated: RoundEvaluation | None) -> None:
         nonlocal users
         if evaluated is None:
             return

@@ -100,17 +100,20 @@ def privacy(seeds: int, users: int, items: int) -> Iterator[dict[str, Any]]:
         ),
         "local": (PrivacyPlan.named("local-gaussian", **fields), users**0.5),
     }
-    arms = {
+    variants = {
         "no protection": (PrivacyPlan.named("none"), OPEN),
         "clip only": (PrivacyPlan.named("clip", clip_norm=CLIP_NORM, order=2), {**PRIVATE, "server_lr": LARGEST_LR}),
         "published noise, variance 0.2": (published(0.2), {**OPEN, "local_steps": 10}),
         "published noise, variance 1": (published(1.0), {**OPEN, "local_steps": 10}),
     }
     for (trust, (plan, on_sum)), epsilon in itertools.product(trusts.items(), EPSILONS):
-        sized = plan_for_target(plan, epsilon, PRIVATE_ROUNDS, users, extra_asks=1, coordinates=coordinates)
-        noise = sized.to_dict()["protection"]["noise_multiplier"] * CLIP_NORM * on_sum / users
-        arms[f"{trust}, epsilon {epsilon}"] = sized, {**PRIVATE, "server_lr": min(LARGEST_LR, STEP_NOISE / noise)}
-    for seed, name, (label, (plan, settings)) in itertools.product(range(seeds), METHODS, arms.items()):
+        sized = plan_for_target(plan, epsilon, PRIVATE_ROUNDS, users, extra_queries=1, coordinates=coordinates)
+        noise = sized.to_dict()["mechanism"]["noise_multiplier"] * CLIP_NORM * on_sum / users
+        variants[f"{trust}, epsilon {epsilon}"] = (
+            sized,
+            {**PRIVATE, "server_lr": min(LARGEST_LR, STEP_NOISE / noise)},
+        )
+    for seed, name, (label, (plan, settings)) in itertools.product(range(seeds), METHODS, variants.items()):
         yield {
             "label": f"{name}, {label}",
             "method": {"name": name, **settings} | ({"personal_lr": 1e-2} if name == "feddae" else {}),
@@ -131,7 +134,7 @@ def measure(run: dict[str, Any], data: str, interactions: Interactions) -> dict[
     label, rounds = run["label"], run["rounds"]
     settings = {"privacy": IN_THE_OPEN, "taps": TapConfig(places=()), "evaluate_every": rounds} | run
     del settings["label"]
-    config = ExperimentConfig(data=data, protocol=PROTOCOL, wire="law", **settings)
+    config = ExperimentConfig(data=data, protocol=PROTOCOL, fidelity="analytic", **settings)
     started = time.process_time()
     experiment = Experiment.on(config, interactions)
     result = experiment.run()
@@ -154,12 +157,12 @@ def measure(run: dict[str, Any], data: str, interactions: Interactions) -> dict[
     }
 
 
-def attacked(experiment: Experiment, wire: list[Observation]) -> dict[str, float]:
+def attacked(experiment: Experiment, fidelity: list[Observation]) -> dict[str, float]:
     """AUC of every attack on what single clients sent: training items against items never seen."""
-    if not wire:
+    if not fidelity:
         return {}
     blocks = experiment.registered.item_blocks(experiment.server.schema)
-    rows = attack(wire, "wire", experiment.parts, experiment.audited().numpy(), blocks)
+    rows = attack(fidelity, "wire", experiment.parts, experiment.audited().numpy(), blocks)
     found: dict[str, float] = {}
     for row in rows:
         if row.game == "trained vs never seen" and row.scope == "all items":

@@ -36,7 +36,7 @@ from privfed.contracts import Block
 from privfed.data import Split, SplitSpec, load, split
 from privfed.engines import Simulation
 from privfed.experiment import Experiment
-from privfed.federation import Message, PrivateHalves, PrivateState, Streams
+from privfed.federation import Message, PrivateState, StatefulClients, Streams
 from privfed.privacy import Ledger, PrivacyPlan
 from privfed.setup.config import ExperimentConfig, TapConfig
 from privfed.updates import ClientUpdates, Rows
@@ -65,11 +65,11 @@ def local(words: str, parts: Split, seed: int) -> dict[str, Any]:
         privacy=plan,
         rounds=ROUNDS,
         seed=seed,
-        taps=TapConfig(places=("wire",), users=100, rounds=tuple(range(ROUNDS)), coins=0.2),
+        taps=TapConfig(places=("wire",), users=100, rounds=tuple(range(ROUNDS)), inclusion=0.2),
     )
     experiment = Experiment(config, parts)
     result = experiment.run(parts=())
-    coins, noise = experiment.coins, plan.protection.noise
+    inclusion, noise = experiment.inclusion, plan.mechanism.noise
     uploads = [seen.tensors["items"].numpy() for seen in result.transcript.joined("wire")]
     adversaries = {
         "knows the sampler": [UntouchedBits(FloatNoise(noise.law, noise.scale)).of(rows) for rows in uploads],
@@ -78,12 +78,12 @@ def local(words: str, parts: Split, seed: int) -> dict[str, Any]:
     guarantee = result.guarantee
     found = {}
     for name, scores in adversaries.items():
-        total, decided = np.sum(scores, axis=0), coins.decided
+        total, decided = np.sum(scores, axis=0), inclusion.decided
         each = int(GUESSED * decided.sum())
-        guesses = count_guesses(total[decided], coins.kept[decided], guess_in=each, guess_out=each)
+        guesses = count_guesses(total[decided], inclusion.kept[decided], guess_in=each, guess_out=each)
         bound = one_run_epsilon(guesses, delta=guarantee.delta)
         found[name] = {
-            "auc": round(float(np.nanmean(user_auc(total, coins.kept, decided))), 4),
+            "auc": round(float(np.nanmean(user_auc(total, inclusion.kept, decided))), 4),
             "right": guesses.correct,
             "guesses": guesses.guesses,
         } | bounded(bound.epsilon, guarantee.epsilon)
@@ -95,7 +95,7 @@ def bounded(epsilon: float, claimed: float) -> dict[str, Any]:
     return {"lower_bound": round(epsilon, 3), "denied": bool(epsilon > claimed)}
 
 
-class Senders(PrivateHalves):
+class Senders(StatefulClients):
     """One user on every even row, others with known uploads on every row."""
 
     def __init__(self, others: np.ndarray) -> None:
@@ -127,11 +127,11 @@ def central(others: int, seed: int) -> dict[str, Any]:
     ledger = Ledger(plan, population)
     simulation = Simulation(senders, plan, population, Streams.from_seed(seed), ledger)
     schema = {"values": Block((2 * DRAWS, WIDTH))}
-    released = simulation.ask("send", simulation.draw(0), Message({}), schema).sums["values"].numpy()
+    released = simulation.aggregate("send", simulation.sample_cohort(0), Message({}), schema).sums["values"].numpy()
     candidate = np.zeros((2 * DRAWS, WIDTH))
     for first in range(0, len(known), 2 * DRAWS):
         candidate += known[first : first + 2 * DRAWS]
-    noise = FloatNoise("gaussian", plan.protection.total_deviation * plan.protection.clip_norm, sums=True)
+    noise = FloatNoise("gaussian", plan.mechanism.total_deviation * plan.mechanism.clip_norm, sums=True)
     off = (~noise.could_be(released, candidate)).sum(axis=1).astype(np.float64)
     claimed = ledger.guarantee().epsilon
     flags = {"flagged_with": float((off[::2] >= OFF).mean()), "flagged_without": float((off[1::2] >= OFF).mean())}
@@ -153,11 +153,11 @@ class Overheard:
 
     def draw(self, round: int) -> Any:
         """As the federation does."""
-        return self.simulation.draw(round)
+        return self.simulation.sample_cohort(round)
 
     def ask(self, step: str, cohort: Any, message: Message, schema: Any) -> Any:
         """As the federation does."""
-        total = self.simulation.ask(step, cohort, message, schema)
+        total = self.simulation.aggregate(step, cohort, message, schema)
         self.sums.append((schema, {name: values.clone() for name, values in total.sums.items()}))
         return total
 
@@ -175,9 +175,7 @@ def private_gram(parts: Split, seed: int) -> dict[str, Any]:
     experiment.server.round(heard, 0)
     schema, sums = heard.sums[0]
     ((name, block),) = schema.items()
-    noise = FloatNoise(
-        "gaussian", plan.protection.total_deviation * plan.protection.clip_norm / block.weight, sums=True
-    )
+    noise = FloatNoise("gaussian", plan.mechanism.total_deviation * plan.mechanism.clip_norm / block.weight, sums=True)
     off = (~noise.could_be(sums[name].numpy()[:, 0])).astype(np.float64)
     popularity, claimed = experiment.trained.train.popularity(), ledger.guarantee().epsilon
     one, nobody = off[popularity == 1], off[popularity == 0]

@@ -157,7 +157,7 @@ def measure(nodes: int, exchanges: int, passes: int, rounds: int, folder: Path) 
                 given = f'federation="{folder / "federation.json"}"'
                 trial.flwr("run", str(APP), "trial", "--run-config", given, "--stream", timeout=3600)
             result = json.loads((config.folder / "result.json").read_text())
-            assert not result["lost_rounds"], result
+            assert not result["aborted_rounds"], result
             found = per_exchange([], result["exchanges"], meter, nodes)
             found["seconds"] = round(sum(result["seconds"].values()) / result["exchanges"], 3)
             found |= {"payload_bytes": round((result["up_bytes"] + result["down_bytes"]) / nodes / result["exchanges"])}

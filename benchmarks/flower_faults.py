@@ -108,11 +108,11 @@ def count(grid: Any, said: str) -> None:
             break
         ordered = [(stage, after) for _, stage, after in orders(rng, place, nodes)]
         started = time.monotonic()
-        opened, wrong = federation.run(server, t), False
-        if opened:
+        revealed, wrong = federation.run(server, t), False
+        if revealed:
             wrong = not torch.equal(server.latest, counted(parts, federation.guard.ledger.entries[-1].members()))
         spent = round(time.monotonic() - started, 1)
-        found.append({"round": t, "deaths": ordered, "opened": opened, "wrong": wrong, "seconds": spent})
+        found.append({"round": t, "deaths": ordered, "opened": revealed, "wrong": wrong, "seconds": spent})
         print(found[-1], flush=True)
         (place / "rounds.json").write_text(json.dumps(found))
     federation.finish()
@@ -174,15 +174,15 @@ def losses(rounds: int, nodes: int, seed: int, patience: float, minutes: float, 
             raise TrialError(trial.log("run").read_text())
         seconds = round(time.monotonic() - started)
     found = json.loads((place / "rounds.json").read_text())
-    rounds, opened = len(found), [one["round"] for one in found if one["opened"]]
+    rounds, revealed = len(found), [one["round"] for one in found if one["opened"]]
     back = {event: spread(recovery(place, names, event)) for event in ("serves", "works")}
     note(
         f"losses, patience {patience:g} s",
         {
             "nodes": nodes, "rounds": rounds, "seed": seed, "rounds_hit": sum(bool(one["deaths"]) for one in found),
             "deaths": dict(Counter(f"{'after' if a else 'before'} {s}" for one in found for s, a in one["deaths"])),
-            "restarts": restarts, "opened": len(opened), "lost_rounds": rounds - len(opened),
-            "wrong_sums": sum(one["wrong"] for one in found), "lost_charges": lost_charges(place, nodes, opened),
+            "restarts": restarts, "opened": len(revealed), "aborted_rounds": rounds - len(revealed),
+            "wrong_sums": sum(one["wrong"] for one in found), "lost_charges": lost_charges(place, nodes, revealed),
             **json.loads((place / "traffic.json").read_text()),
             "seconds_to_serve_again": back["serves"], "seconds_to_the_next_masked_input": back["works"],
             "seconds_a_round": spread([one["seconds"] for one in found]),
@@ -262,7 +262,7 @@ def server(rounds: int, place: Path) -> None:
             "method": "hetefedrec", "rounds": rounds, "checkpoint_every": 2, "kills": kills,
             "same_model": all(trained[name].equal(value) for name, value in reference.server.state().items()),
             "charges": len(found), "charges_in_order": [one["round"] for one in found] == list(range(rounds)),
-            "lost_rounds": result["lost_rounds"], "seconds": seconds, "load": round(os.getloadavg()[1], 1),
+            "aborted_rounds": result["aborted_rounds"], "seconds": seconds, "load": round(os.getloadavg()[1], 1),
         },
     )  # fmt: skip
 

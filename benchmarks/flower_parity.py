@@ -116,7 +116,7 @@ def equal(place: Path) -> dict[str, Any]:
         "ledgers_equal": ledgers[0] == ledgers[1],
         "numbers": sum(values.numel() for values in ours.values()),
         "epsilon": result["guarantee"]["epsilon"],
-        "lost_rounds": result["lost_rounds"],
+        "aborted_rounds": result["aborted_rounds"],
         "exchanges": result["exchanges"],
         "bytes_per_node": round((result["up_bytes"] + result["down_bytes"]) / len(NAMES)),
     }

@@ -33,7 +33,7 @@ from privfed.experiment import Experiment
 from privfed.federation import Federation, Message
 from privfed.methods.gpfedrec import GPFedRecServer
 from privfed.methods.gpfedrec.graph import cosines, neighbourhoods, sketched_cosines
-from privfed.methods.gpfedrec.means import Chain
+from privfed.methods.gpfedrec.means import HashChain
 from privfed.setup.config import ExperimentConfig, TapConfig
 
 CASES: dict[str, dict[str, object]] = {
@@ -95,7 +95,7 @@ def counted(run: Experiment) -> dict[str, float]:
     flops = {"local training": 6.0 * weights * samples}
     passes = 2
     if config.graph is not None:
-        chain = Chain.of(run.server.near)
+        chain = HashChain.of(run.server.near)
         flops["means"] = float(len(chain.tables) + n) * size
         gram = n**2 * size if config.sketch is None else n**2 * config.sketch + 2 * n * size
         flops["graph"] = float(gram) / config.refresh_every
@@ -151,11 +151,11 @@ class Watched:
 
     def draw(self, t: int):
         """As the federation draws."""
-        return self.federation.draw(t)
+        return self.federation.sample_cohort(t)
 
-    def ask_each(self, *args):
+    def collect(self, *args):
         """As the federation answers; graphs of the answer are compared on the way."""
-        release = self.federation.ask_each(*args)
+        release = self.federation.collect(*args)
         updates, base, c = release.uploads["items"].flatten(1), self.server.items.flatten(), self.server.config
         exact = neighbourhoods(cosines(updates, base), c.graph, c.gamma, c.min_neighbours)
         for width in WIDTHS:

@@ -27,7 +27,7 @@ from paired_runs import PairedRuns
 
 from privfed.data import Split, SplitSpec, load, split
 from privfed.engines import Simulation
-from privfed.evaluation import Evaluated, Evaluator, Part, Protocol
+from privfed.evaluation import Evaluator, Part, Protocol, RoundEvaluation
 from privfed.experiment import Experiment
 from privfed.methods.hetefedrec import HeteFedRecConfig
 from privfed.methods.hetefedrec.config import Base
@@ -103,7 +103,7 @@ def experiment_of(parts: Split, method: dict[str, Any], epochs: int, seed: int, 
     return Experiment(config, parts)
 
 
-def row(result: Evaluated, part: Part) -> dict[str, float]:
+def row(result: RoundEvaluation, part: Part) -> dict[str, float]:
     """One evaluation, and the share of users for whom ties decide."""
     measured = result.results[part]
     recall, ndcg = measured.metric("recall", K).value, measured.metric("ndcg", K).value
@@ -159,7 +159,7 @@ def stopped(parts: Split, method: dict[str, Any], epochs: int, seed: int) -> tup
     best: dict[str, Any] = {}
     users = np.empty(0)
 
-    def look(t: int, evaluated: Evaluated | None) -> None:
+    def look(t: int, evaluated: RoundEvaluation | None) -> None:
         nonlocal users
         if evaluated is not None and row(evaluated, "valid")["ndcg"] > best.get("valid ndcg", -1.0):
             best.update({"epoch": (t + 1) // ROUNDS, "valid ndcg": row(evaluated, "valid")["ndcg"]})
@@ -204,12 +204,12 @@ def private(seeds: int, file: Path) -> None:
         for arm, plan in plans.items():
             if done.has(arm, seed):
                 continue
-            noise = getattr(plan.protection, "noise_multiplier", 0.0) * CLIP_NORM / users
+            noise = getattr(plan.mechanism, "noise_multiplier", 0.0) * CLIP_NORM / users
             rate = min(LARGEST_LR, STEP_NOISE / noise) if noise else LARGEST_LR
             method = {"name": "hetefedrec", "server_optimiser": "sgd", "server_lr": rate}
             config = ExperimentConfig(
                 data=DATA, split=SPLIT, method=method, privacy=plan, protocol=PROTOCOL, rounds=PRIVATE_ROUNDS,
-                seed=seed, evaluate_every=PRIVATE_ROUNDS, taps=TapConfig(places=()), wire="law",
+                seed=seed, evaluate_every=PRIVATE_ROUNDS, taps=TapConfig(places=()), fidelity="analytic",
             )  # fmt: skip
             experiment = Experiment(config, parts)
             result = experiment.run(parts=("test",))
@@ -221,10 +221,10 @@ def private(seeds: int, file: Path) -> None:
 def cost(file: Path) -> None:
     """CPU-seconds of a round of 256 clients after the first, and the peak memory of the process."""
     parts, rows = split(load(DATA), SPLIT), []
-    arms = {
+    variants = {
         f"{base}, published, {reading}": settings(base, "HeteFedRec", reading) for base in BASES for reading in READINGS
     }
-    for label, method in ({"default": {"name": "hetefedrec"}} | arms).items():
+    for label, method in ({"default": {"name": "hetefedrec"}} | variants).items():
         config = ExperimentConfig(data=DATA, split=SPLIT, method=method, privacy=IN_THE_OPEN, rounds=12)
         experiment, seconds = Experiment(config, parts), []
         plan, users = config.privacy, experiment.n_users

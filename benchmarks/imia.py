@@ -124,7 +124,7 @@ def measured(setting: Setting, seed: int) -> dict[str, Any]:
         rounds=setting.rounds,
         seed=seed,
         evaluate_every=setting.rounds,
-        taps=TapConfig(users=AUDITED, rounds=(setting.rounds - 1,), recipes=True),
+        taps=TapConfig(users=AUDITED, rounds=(setting.rounds - 1,), training_oracles=True),
     )
     experiment = Experiment(config, split(load(DATA), SplitSpec()))
     result = experiment.run(parts=("test",))

@@ -71,7 +71,7 @@ DEVICES: dict[str, tuple[str, dict[str, Any], int]] = {
 def world() -> Any:
     """Synthetic data of 120 users."""
     spec = SyntheticSpec(
-        name="synthetic-nodes", n_users=USERS, n_items=ITEMS, mean_per_user=20, least_per_user=6, rank=4, seed=1
+        name="synthetic-nodes", n_users=USERS, n_items=ITEMS, mean_per_user=20, min_per_user=6, rank=4, seed=1
     )
     return split(generate(spec), SplitSpec())
 
@@ -166,7 +166,7 @@ class Counting:
 
     def round(self, federation: Any, t: int) -> None:
         """One ask."""
-        self.latest = federation.ask("count", federation.draw(t), Message({}), self.schema).sums[COUNTS]
+        self.latest = federation.aggregate("count", federation.sample_cohort(t), Message({}), self.schema).sums[COUNTS]
 
     def public(self) -> Message:
         """Nothing to download."""
@@ -192,10 +192,10 @@ def entries_in(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()[1:]]
 
 
-def lost_charges(place: Path, nodes: int, opened: list[int]) -> int:
+def lost_charges(place: Path, nodes: int, revealed: list[int]) -> int:
     """How often a round that was opened is missing in the server's ledger or that of a node whose users are in it."""
     charged = entries_in(place / "ledger.jsonl")
-    lost = len(opened) - len(charged) + sum(e["round"] != t for e, t in zip(charged, opened, strict=False))
+    lost = len(revealed) - len(charged) + sum(e["round"] != t for e, t in zip(charged, revealed, strict=False))
     for number in range(nodes):
         [path] = (place / f"node{number}").glob("ledger-*.jsonl")
         own = {entry["draw"] for entry in entries_in(path)}
@@ -206,25 +206,25 @@ def lost_charges(place: Path, nodes: int, opened: list[int]) -> int:
 
 def losses(rounds: int, nodes: int = 10) -> None:
     """Rounds with losses: wrong sums, lost charges, recovery."""
-    toss, wrong, opened = Losses(7, nodes, 3), 0, []
+    toss, wrong, revealed = Losses(7, nodes, 3), 0, []
     started = time.monotonic()
     with counting(nodes, toss) as (parts, federation, transport, place):
         server = Counting()
         for t in range(rounds):
             toss.next_round()
             if federation.run(server, t):
-                opened.append(t)
+                revealed.append(t)
                 users = federation.guard.ledger.entries[-1].members()
                 wrong += not torch.equal(server.latest, counted(parts, users))
             if (t + 1) % 50 == 0:
-                print(f"round {t + 1}: {wrong} wrong, {federation.traffic.lost_rounds} lost", flush=True)
-        lost = lost_charges(place, nodes, opened)
+                print(f"round {t + 1}: {wrong} wrong, {federation.traffic.aborted_rounds} lost", flush=True)
+        lost = lost_charges(place, nodes, revealed)
         spent = sorted(toss.recovered)
         note(
             "losses",
             {
-                "nodes": nodes, "rounds": rounds, "rounds_hit": toss.rounds_hit, "opened": len(opened),
-                "lost_rounds": federation.traffic.lost_rounds, "wrong_sums": wrong, "lost_charges": lost,
+                "nodes": nodes, "rounds": rounds, "rounds_hit": toss.rounds_hit, "opened": len(revealed),
+                "aborted_rounds": federation.traffic.aborted_rounds, "wrong_sums": wrong, "lost_charges": lost,
                 "faults": dict(sorted(toss.counts.items())), "restarts": transport.restarts,
                 "recovery_seconds": {
                     "median": round(float(np.median(spent)), 2), "p95": round(float(np.quantile(spent, 0.95)), 2),
@@ -387,7 +387,7 @@ def devices(methods: Sequence[str], rounds: int) -> None:
         cost = {key: float(np.mean([one[key] for one in steady])) for key in steady[0]}
         kept = json.loads(RESULTS.read_text()).get("devices", {}) if RESULTS.exists() else {}
         kept[method] = {
-            "plan": plan, "rounds": config.rounds, "lost_rounds": trained.traffic.lost_rounds,
+            "plan": plan, "rounds": config.rounds, "aborted_rounds": trained.traffic.aborted_rounds,
             "exchanges": cost.pop("exchanges"),
             **{key: round(value / 3, 4) for key, value in cost.items()},
             "peak_mb": round(peak), "mb_over_idle": round(peak - idle), "load": round(os.getloadavg()[0], 1),

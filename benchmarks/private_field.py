@@ -75,7 +75,7 @@ def measured(label: str, configs: list[ExperimentConfig], parts: Split, on: Part
     """A row: runs that differ in their noise, averaged per user."""
     started, runs, found = time.process_time(), [], []
     for config in configs:
-        sums_only = config.privacy.protection.release == "total"
+        sums_only = config.privacy.mechanism.release == "total"
         runs.append(Fitted(config, parts) if sums_only else Reference(config, parts))
         found.append(runs[-1].by_user(on))
     guarantee, constants = runs[0].guarantee, getattr(runs[0].experiment.server, "constants", None)

@@ -112,12 +112,12 @@ class Timed:
 
     def draw(self, round: int) -> Cohort:
         """As the federation does."""
-        return self.simulation.draw(round)
+        return self.simulation.sample_cohort(round)
 
     def ask(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Total:
         """As the federation does, with its CPU-seconds added up."""
         started = time.process_time()
-        released = self.simulation.ask(step, cohort, message, schema)
+        released = self.simulation.aggregate(step, cohort, message, schema)
         self.asking += time.process_time() - started
         return released
 
@@ -136,7 +136,7 @@ class Fitted:
         self.experiment = e = Experiment(config, parts)
         ledger = Ledger(config.privacy, e.n_users)
         simulation = Simulation(
-            e.clients, config.privacy, e.n_users, e.streams, ledger, chunk=e.registered.chunk, wire=config.wire
+            e.clients, config.privacy, e.n_users, e.streams, ledger, chunk=e.registered.chunk, fidelity=config.fidelity
         )
         timed, started = Timed(simulation), time.process_time()
         e.server.round(timed, 0)
@@ -182,12 +182,12 @@ class Fitted:
 
 
 def configured(
-    data: str, method: Mapping[str, Any], privacy: PrivacyPlan, seed: int, wire: Any = "law"
+    data: str, method: Mapping[str, Any], privacy: PrivacyPlan, seed: int, fidelity: Any = "analytic"
 ) -> ExperimentConfig:
     """One run, its noise drawn under `seed`."""
     return ExperimentConfig(
         data=data, split=SPLITS[data], method=dict(method), privacy=privacy, protocol=PROTOCOL, rounds=1, seed=seed,
-        taps=TapConfig(places=()), wire=wire,
+        taps=TapConfig(places=()), fidelity=fidelity,
     )  # fmt: skip
 
 
@@ -239,7 +239,7 @@ def table(options: argparse.Namespace, interactions: Interactions) -> Iterator[t
         yield label, lambda configs=configs, label=label: measured(label, configs, parts, options.on)
 
 
-def wire(options: argparse.Namespace, interactions: Interactions) -> Iterator[tuple[str, Any]]:
+def fidelity(options: argparse.Namespace, interactions: Interactions) -> Iterator[tuple[str, Any]]:
     """Central noise, the same noise in shares through a ring, and the exact secure sum, epsilon by epsilon."""
     parts, users = parts_of(options.data, interactions, options.on), interactions.n_users
     honest = int(0.9 * users)
@@ -253,7 +253,7 @@ def wire(options: argparse.Namespace, interactions: Interactions) -> Iterator[tu
         return plan_for_target(start, epsilon, 1, users, program=program)
 
     for epsilon in options.epsilons:
-        for name, sized, how in (("central", plan, "law"), ("distributed", lambda e, _: shares(e), "exact")):
+        for name, sized, how in (("central", plan, "analytic"), ("distributed", lambda e, _: shares(e), "exact")):
             label = f"{name}, epsilon {epsilon:g}"
 
             def run(sized: Any = sized, how: Any = how, epsilon: float = epsilon, label: str = label) -> dict[str, Any]:
@@ -275,7 +275,7 @@ def cost(options: argparse.Namespace, interactions: Interactions) -> Iterator[tu
             Fitted(config, parts)
             fitted = Fitted(config, parts)
             e = fitted.experiment
-            central = config.privacy.to_dict()["protection"]["noise_multiplier"]
+            central = config.privacy.to_dict()["mechanism"]["noise_multiplier"]
             rings = {
                 "secure sum": PrivacyPlan.named("secure-sum", clip_norm=1.0),
                 "shares of noise": PrivacyPlan.named(
@@ -298,7 +298,7 @@ def client_times(e: Experiment, rings: Mapping[str, PrivacyPlan]) -> dict[str, f
     """CPU-milliseconds of one device, the median of 15 devices: forming and packing the upload, and encoding it."""
     schema, message, codes = e.server.schema, e.server.public(), {}
     for name, privacy in rings.items():
-        codes[name] = RingCode(privacy.protection, schema, e.n_users)  # type: ignore[arg-type]
+        codes[name] = RingCode(privacy.mechanism, schema, e.n_users)  # type: ignore[arg-type]
     spent: dict[str, list[float]] = {name: [] for name in ("upload", *codes, "scores")}
     for user in range(17):
         users, started = torch.tensor([user]), time.process_time()
@@ -330,7 +330,7 @@ def main() -> None:
     interactions = load(options.data, min_per_user=FEWEST_ITEMS.get(options.data, 1))
     file = RESULTS / f"private_gram_{options.part}_{options.data}.json"
     done = json.loads(file.read_text()) if file.exists() else []
-    for label, run in {"table": table, "wire": wire, "cost": cost}[options.part](options, interactions):
+    for label, run in {"table": table, "wire": fidelity, "cost": cost}[options.part](options, interactions):
         known = any((d["label"], d.get("on", options.on)) == (label, options.on) for d in done)
         if known or options.only not in label:
             continue

@@ -50,7 +50,7 @@ from privfed.evaluation import Evaluator, Protocol
 from privfed.experiment import Experiment
 from privfed.federation import Call, Clients, Cohort, Message, Streams, Total
 from privfed.guards import ClientGuard, RingCode
-from privfed.methods import Facts
+from privfed.methods import PublicInfo
 from privfed.methods.private_gram import Constants, PrivateGramConfig
 from privfed.privacy import Ledger, PrivacyPlan, forecast, plan_for_target
 from privfed.privacy.gaussian_budget import solve_gaussian
@@ -115,15 +115,17 @@ def central(epsilon: float, users: int, wider: float = 1.0) -> PrivacyPlan:
 def with_noise(plan: PrivacyPlan, multiplier: float) -> PrivacyPlan:
     """The plan with this noise multiplier."""
     fields = plan.to_dict()
-    fields["protection"] |= {"noise_multiplier": multiplier}
+    fields["mechanism"] |= {"noise_multiplier": multiplier}
     return PrivacyPlan.from_dict(fields)
 
 
-def set_up(parts: Split, method: Mapping[str, Any], plan: PrivacyPlan, seed: int, wire: Any = "law") -> Experiment:
+def set_up(
+    parts: Split, method: Mapping[str, Any], plan: PrivacyPlan, seed: int, fidelity: Any = "analytic"
+) -> Experiment:
     """One run, its noise drawn under `seed`."""
     config = ExperimentConfig(
         data="ml-1m", split=SplitSpec(kind="published"), method=dict(method), privacy=plan, protocol=PROTOCOL, rounds=1,
-        seed=seed, taps=TapConfig(places=()), wire=wire,
+        seed=seed, taps=TapConfig(places=()), fidelity=fidelity,
     )  # fmt: skip
     return Experiment(config, parts)
 
@@ -132,7 +134,7 @@ def simulate(e: Experiment, kind: type[Simulation] = Simulation, **more: Any) ->
     """Its round, through a simulation of this kind."""
     simulation = kind(
         e.clients, e.config.privacy, e.n_users, e.streams, Ledger(e.config.privacy, e.n_users),
-        chunk=e.registered.chunk, wire=e.config.wire, **more,
+        chunk=e.registered.chunk, fidelity=e.config.fidelity, **more,
     )  # fmt: skip
     e.server.round(simulation, 0)
     return simulation
@@ -210,7 +212,7 @@ class Silent(Simulation):
         if self.survivors:
             asked = asked[torch.from_numpy(self._kept(len(asked), self.between))]
         self._members = asked
-        if self.wire != "protocol":
+        if self.fidelity != "protocol":
             gone = sum(share for stage, share in self.inside.items() if stage < Stage.REVEAL)
             self._members = asked[torch.from_numpy(self._kept(len(asked), gone))]
             self.survivors.append(len(self._members))
@@ -228,7 +230,7 @@ class Silent(Simulation):
             some = round(share * len(order))
             dropouts[stage] = [int(user) for user in order[at : at + some]]
             at += some
-        floor = Floor(clients=self.plan.protection.fewest, threshold=2)  # type: ignore[union-attr]  # secure sums only
+        floor = Floor(clients=self.plan.mechanism.min_clients, threshold=2)  # type: ignore[union-attr]  # secure sums only
         terms = self._terms(code, cohort, ask, schema, len(words))
         outcome = aggregate(words, terms, floor=floor, dropouts=dropouts)
         self.survivors.append(len(outcome.survivors))
@@ -258,7 +260,7 @@ WIRED = (
 )
 
 
-def wire() -> Rows:
+def fidelity() -> Rows:
     """Masked sums with dropouts beside central noise."""
     for name, n, epsilon, how, settings in WIRED:
 
@@ -272,7 +274,7 @@ def wire() -> Rows:
             seconds = time.process_time() - started
             schemas = [ask.schema for ask in e.registered.program(e.server)]
             foreseen = forecast(plan, rounds=1, population=n, up=schemas, down=0.0)
-            z, fewest = plan.to_dict()["protection"]["noise_multiplier"], plan.to_dict()["protection"]["n_min_honest"]
+            z, fewest = plan.to_dict()["mechanism"]["noise_multiplier"], plan.to_dict()["mechanism"]["n_min_honest"]
             realised = z * math.sqrt(np.mean(simulation.survivors) / fewest)
             head = GRAM | settings | {"head": e.server.constants.head}
             beside, _ = trained(parts, method, central(epsilon, n))
@@ -300,7 +302,7 @@ def wire() -> Rows:
 
         def without(name: str = name, n: int = n, epsilon: float = epsilon, settings: Any = settings) -> Row:
             parts, method = some_users(data(name), n), GRAM | settings
-            plan = shares(parts, epsilon, method).to_dict()["protection"]
+            plan = shares(parts, epsilon, method).to_dict()["mechanism"]
             first = simulate(set_up(parts, method, central(epsilon, n), 0), Silent)
             wider = plan["noise_multiplier"] * math.sqrt(np.mean(first.survivors) / plan["n_min_honest"])
             head = set_up(parts, method, shares(parts, epsilon, method), 0).server.constants.head
@@ -338,7 +340,7 @@ def scaling() -> Rows:
 
                 def run(n: int = n, settings: Any = settings, epsilon: float = epsilon) -> Row:
                     plan = central(epsilon, n)
-                    mu = 1 / plan.to_dict()["protection"]["noise_multiplier"]
+                    mu = 1 / plan.to_dict()["mechanism"]["noise_multiplier"]
                     row, _ = trained(some_users(data(), n), GRAM | settings, plan)
                     return row | {"mu": round(mu, 4), "n_mu": round(n * mu)}
 
@@ -380,7 +382,7 @@ def cohorts() -> Rows:
                 def run(settings: Any = settings, epsilon: float = epsilon, count: int = count) -> Row:
                     parts = data()
                     plan = central(epsilon, parts.train.n_users, math.sqrt(count))
-                    mu = math.sqrt(count) / plan.to_dict()["protection"]["noise_multiplier"]
+                    mu = math.sqrt(count) / plan.to_dict()["mechanism"]["noise_multiplier"]
                     same = epsilon_from_mu(mu / math.sqrt(count), parts.train.n_users**-1.1)
                     row, _ = trained(parts, GRAM | settings, plan)
                     return row | {"cohorts": count, "as_good_as_one_sum_at_epsilon": round(same, 3)}
@@ -510,33 +512,35 @@ def refreshed(parts: Split, settings: Mapping[str, Any], epsilon: float, k: int,
     the plan.
     """
     plan = central(epsilon, parts.train.n_users)
-    z, n = plan.to_dict()["protection"]["noise_multiplier"], parts.train.n_users
+    z, n = plan.to_dict()["mechanism"]["noise_multiplier"], parts.train.n_users
     method = GRAM | settings | {"popularity_share": 0.1, "histories": "long"}
     first = set_up(grown(parts, 1 / k), method, plan, seed)
     ledger = Ledger(plan, n)
     pool, sums, found = torch.zeros(first.server.schema["gram"].size, dtype=torch.float64), {}, {}
     for number in range(1, k + 1):
         now = first if number == 1 else set_up(grown(parts, number / k), method, plan, seed)
-        simulation = Simulation(now.clients, plan, n, now.streams, ledger, chunk=now.registered.chunk, wire="law")
+        simulation = Simulation(
+            now.clients, plan, n, now.streams, ledger, chunk=now.registered.chunk, fidelity="analytic"
+        )
         simulation.draws = number - 1
-        cohort = simulation.draw(number - 1)
+        cohort = simulation.sample_cohort(number - 1)
         if number == 1:
-            sums = dict(simulation.ask("popularity", cohort, Message({}), first.server.schemas[0]).sums)
+            sums = dict(simulation.aggregate("popularity", cohort, Message({}), first.server.schemas[0]).sums)
             stub = Given(n, sums | {"gram": torch.zeros_like(pool, dtype=torch.float32)})
             first.server.round(stub, 0)
         relation = Message({name: first.server.state()[name] for name in ("head", "shares", "scale")})
         block = first.server.schema["gram"]
         share = 0.9 / k
         schema = {"gram": replace(block, weight=math.sqrt(share), share=share)}
-        pool += simulation.ask("gram", cohort, relation, schema).sums["gram"].double()
+        pool += simulation.aggregate("gram", cohort, relation, schema).sums["gram"].double()
         if number in (1, k):
             precision = 0.1 + 0.9 * number / k
             fixed = {"popularity_share": 0.1 / precision, "head": first.server.constants.head}
-            facts = Facts(
+            public_info = PublicInfo(
                 n, parts.train.n_items, sums=NoisySums(n, 1.0, z / math.sqrt(precision)), item_info=parts.item_info
             )
             config = first.config.settings().model_copy(update=fixed)
-            server = first.registered.server(config, facts, now.streams)
+            server = first.registered.server(config, public_info, now.streams)
             server.round(Given(n, sums | {"gram": (pool / number).float()}), 0)
             now.server = server
             now.parts = grown(parts, number / k)
@@ -620,7 +624,7 @@ def filtered(e: Experiment, user: int, seed: int, *, present: bool) -> float:
     transcript, guard = Transcript(NOBODY, frozenset({"sum"})), ClientGuard(plan, streams)
     person, others = Person(guard, user, present=present), OtherUploads(guard, user, None)
     simulation = Simulation(
-        e.clients, plan, n, streams, Ledger(plan, n), chunk=e.registered.chunk, wire=e.config.wire,
+        e.clients, plan, n, streams, Ledger(plan, n), chunk=e.registered.chunk, fidelity=e.config.fidelity,
         transcript=transcript, observers=[others, person],
     )  # fmt: skip
     e.server.asked = torch.tensor(False)
@@ -657,7 +661,11 @@ def canary() -> Rows:
                 head = 60 if kind == "central-gaussian" else 25
                 parts = some_users(data("ml-100k"), n)
                 e = set_up(
-                    parts, GRAM | FIXED | {"head": head, "histories": histories}, plan, 0, "exact" if fields else "law"
+                    parts,
+                    GRAM | FIXED | {"head": head, "histories": histories},
+                    plan,
+                    0,
+                    "exact" if fields else "analytic",
                 )
                 worlds = [
                     np.array([filtered(e, n - 1, 2 * draw + present, present=present) for draw in range(draws)])
@@ -731,7 +739,7 @@ def audit() -> Rows:
 # ---- running
 
 PARTS: Mapping[str, Callable[[], Rows]] = {
-    "wire": wire,
+    "wire": fidelity,
     "scaling": scaling,
     "larger": larger,
     "cohorts": cohorts,

@@ -477,7 +477,7 @@ def client_memory(flower: Mapping[int, Flower]) -> list[Row]:
     return rows
 
 
-def wire() -> list[Row]:
+def fidelity() -> list[Row]:
     """Bytes per client by message, from the traffic of real rounds without dropouts.
 
     least: the words of the vector up; of the shares 66 bytes per neighbour up and 66 down; one revealed share of 33
@@ -676,7 +676,7 @@ def main() -> None:
         "every cell": every_cell(options.repeats),
         "threads": threads(options.repeats),
         "client memory": client_memory(flower),
-        "wire": wire(),
+        "wire": fidelity(),
         "server": server_rounds(3),
     }
     ends = {"environment": before, "load average at the end": [round(load, 2) for load in os.getloadavg()]}

@@ -47,7 +47,7 @@ EXTRA: dict[str, tuple[tuple[str, ...], Case]] = {
     "pfedrec, ring words": (("ml-100k",), {"method": "pfedrec", "privacy": "secure-sum:clip_norm=1"}),
     "pfedrec, masked": (
         ("ml-100k",),
-        {"method": "pfedrec", "privacy": "secure-sum:clip_norm=1", "wire": "protocol"},
+        {"method": "pfedrec", "privacy": "secure-sum:clip_norm=1", "fidelity": "protocol"},
     ),
     "fedvae, central Gaussian": (
         ("ml-100k",),
@@ -62,7 +62,7 @@ EXTRA: dict[str, tuple[tuple[str, ...], Case]] = {
     ),
     "dfmr, two aggregators": (
         ("jd-dfmr",),
-        {"method": "dfmr", "privacy": "shared-sum:cover.kind=own_rows", "wire": "protocol"},
+        {"method": "dfmr", "privacy": "shared-sum:padding.kind=no_padding", "fidelity": "protocol"},
     ),
 }
 """Label -> where it is measured, and what differs from the method's defaults."""

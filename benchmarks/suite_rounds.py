@@ -85,7 +85,7 @@ def configured(case: dict[str, Any]) -> ExperimentConfig:
         privacy=PrivacyPlan.parse(case["privacy"]) if "privacy" in case else bare,
         protocol={"task": task},
         taps=TapConfig(places=()),
-        wire=case.get("wire", "exact"),
+        fidelity=case.get("fidelity", "exact"),
         chunk=case.get("chunk"),
         device=case.get("device", "cpu"),
     )
@@ -105,7 +105,7 @@ class Running:
             e.streams,
             Ledger(config.privacy, e.n_users),
             chunk=config.chunk or chunk,
-            wire=config.wire,
+            fidelity=config.fidelity,
             support=e.support,
         )
         self.done = 0

@@ -79,7 +79,7 @@ def measured(method: dict[str, Any], plan: str, rounds: int, parts: Any) -> dict
     """One arm."""
     rounds = 1 if method["name"] == "popularity" else rounds
     privacy = PrivacyPlan.parse(plan)
-    seen = privacy.protection.release == "individual" and method["name"] != "popularity"
+    seen = privacy.mechanism.release == "individual" and method["name"] != "popularity"
     config = ExperimentConfig(
         data=DATA, split=parts.spec, method=method, privacy=privacy, protocol=HONEST, rounds=rounds,
         evaluate_every=rounds, seed=SEED, taps=TapConfig(places=("wire",) if seen else (), rounds=(rounds - 1,)),
@@ -87,9 +87,9 @@ def measured(method: dict[str, Any], plan: str, rounds: int, parts: Any) -> dict
     experiment = Experiment(config, parts)
     result = experiment.run(parts=("valid",))
     valid = result.history[-1].results["valid"]
-    protection, error = privacy.protection, None
-    if isinstance(protection, SecureSum | DistributedGaussian):
-        said = sum_error(protection, experiment.server.schema, experiment.n_users)
+    mechanism, error = privacy.mechanism, None
+    if isinstance(mechanism, SecureSum | DistributedGaussian):
+        said = sum_error(mechanism, experiment.server.schema, experiment.n_users)
         error = {"step": said.step, "largest": said.largest, "deviation": said.deviation}
     return {
         "method": method,
@@ -134,15 +134,15 @@ def _seconds(call: Any) -> float:
     return time.process_time() - began
 
 
-def table(arms: dict[str, Any]) -> str:
+def table(variants: dict[str, Any]) -> str:
     """The arms as rows of markdown."""
     lines = [
         "| arm | plan | bytes up | CPU-s a round | NDCG@10 | sums err by, in clips | epsilon | AUC: all, moved rows |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for name, found in arms.items():
+    for name, found in variants.items():
         error, seen = found["error_of_a_sum"], found["eigenvector"].values()
-        clip = PrivacyPlan.parse(found["plan"]).protection.clip
+        clip = PrivacyPlan.parse(found["plan"]).mechanism.clip
         said = "" if error is None or clip is None else f"{error['largest'] / clip.norm:.2g} at most"
         if said and error["deviation"] is not None:
             said += f", deviation {error['deviation'] / clip.norm:.2g}"
@@ -169,19 +169,19 @@ def main() -> None:
     torch.set_num_threads(1)
     done: dict[str, Any] = json.loads(options.out.read_text()) if options.out.exists() else {}
     if options.table:
-        print(table(done["arms"]))
+        print(table(done["variants"]))
         return
     if options.packing:
         done["packing"] = packing()
         options.out.write_text(json.dumps(done, indent=1) + "\n")
         return
     parts = split(load(DATA), SplitSpec())
-    arms = done.setdefault("arms", {})
+    variants = done.setdefault("variants", {})
     for name, (method, plan) in ARMS.items():
-        if name in arms or (options.only and name not in options.only):
+        if name in variants or (options.only and name not in options.only):
             continue
-        arms[name] = measured(method, plan, options.rounds, parts)
-        print(name, json.dumps(arms[name]), flush=True)
+        variants[name] = measured(method, plan, options.rounds, parts)
+        print(name, json.dumps(variants[name]), flush=True)
         options.out.write_text(json.dumps(done, indent=1) + "\n")
 
 

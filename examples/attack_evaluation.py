@@ -19,7 +19,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from privfed.audit.grid import Arm, AuditConfig, run_audit
+from privfed.audit.grid import AuditConfig, Variant, run_audit
 from privfed.cli.show import audit_table, statement_lines
 from privfed.data import SplitSpec, behaviours_from_ratings, load
 from privfed.evaluation import Protocol
@@ -55,14 +55,14 @@ def main() -> None:
     config = AuditConfig(
         data=options.data,
         split=TARGET,
-        arms=arms(interactions, options.rounds),
+        variants=variants(interactions, options.rounds),
         rounds=options.rounds,
         seeds=tuple(range(options.seeds)),
         protocol=Protocol(state="received"),
         evaluate_every=options.rounds,
         taps=AuditTapConfig(users=options.users),
         attributes=interactions.attributes is not None,
-        wire="law",
+        fidelity="analytic",
     )
     with Progress(console=console, transient=True) as bar:
         task = bar.add_task("", total=sum(cell.rounds for cell in config.cells()))
@@ -78,7 +78,7 @@ def main() -> None:
     console.print(f"The page: {options.out / 'index.html'}")
 
 
-def arms(interactions, rounds):
+def variants(interactions, rounds):
     """Every method without protection, as published, and behind sound budgets."""
     users = interactions.n_users
     lasting = {"delta": users**-1.1}
@@ -98,22 +98,22 @@ def arms(interactions, rounds):
             PrivacyPlan.named("published-noise", law="gaussian", scale=1e-3),
         ),
         ({"name": "dfmr"}, none),
-        ({"name": "dfmr"}, PrivacyPlan.parse("shared-sum:cover.kind=fake_items,cover.rho=1")),
+        ({"name": "dfmr"}, PrivacyPlan.parse("shared-sum:padding.kind=fake_items,padding.rho=1")),
     ]
     for epsilon in BUDGETS:
         for name, (settings, rule) in PRIVATE.items():
             plan = PrivacyPlan.named("distributed-gaussian", clip_norm=rule["clip"], **distributed)
             sized = for_budget({"name": name, **settings}, plan, epsilon, interactions, rounds)
-            noise = sized.protection.noise_multiplier * rule["clip"] * 2**0.5 / users
+            noise = sized.mechanism.noise_multiplier * rule["clip"] * 2**0.5 / users
             rate = min(rule["largest_lr"], rule["step_noise"] / noise)
             grid.append(({"name": name, **settings, "server_lr": rate}, sized))
         plan = PrivacyPlan.named("distributed-gaussian", clip_norm=0.1, **distributed)
         grid.append((tiers, for_budget(tiers, plan, epsilon, interactions, rounds)))
         plan = PrivacyPlan.named("local-gaussian", clip_norm=0.1, noise_multiplier=1.0, **lasting)
         grid.append(({"name": "gpfedrec"}, for_budget({"name": "gpfedrec"}, plan, epsilon, interactions, rounds)))
-        words = f"shared-sum:cover.kind=randomised_response,cover.epsilon={epsilon:g}"
+        words = f"shared-sum:padding.kind=randomised_response,padding.epsilon={epsilon:g}"
         grid.append(({"name": "dfmr"}, PrivacyPlan.parse(words)))
-    return tuple(Arm(method=method, privacy=plan) for method, plan in grid)
+    return tuple(Variant(method=method, privacy=plan) for method, plan in grid)
 
 
 def for_budget(method, plan, epsilon, interactions, rounds):
@@ -125,7 +125,7 @@ def for_budget(method, plan, epsilon, interactions, rounds):
         epsilon,
         rounds,
         interactions.n_users,
-        extra_asks=experiment.registered.extra_asks(config.settings()),
+        extra_queries=experiment.registered.extra_queries(config.settings()),
         coordinates=sum(block.size for block in experiment.server.schema.values()),
     )
 

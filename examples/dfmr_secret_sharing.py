@@ -29,9 +29,9 @@ from privfed.data import SplitSpec, load, split
 from privfed.evaluation import UNCOUNTED, Protocol
 from privfed.experiment import Experiment
 from privfed.methods import ClientData
-from privfed.privacy import EveryRow, FakeItems, OwnRows, PrivacyPlan, RandomisedResponse, SharedSum
+from privfed.privacy import FakeItems, FullSupport, OwnRows, PrivacyPlan, RandomisedResponse, SharedSum
 from privfed.setup.config import ExperimentConfig, TapConfig
-from privfed.setup.padding import under_cover
+from privfed.setup.padding import padded_data
 
 FEWEST = 3
 """Clients without which a row is not opened."""
@@ -73,7 +73,7 @@ def main() -> None:
     equal = 0
     with Progress(console=console, transient=True) as bar:
         for cover in bar.track(covers(options)):
-            plan = PrivacyPlan(protection=SharedSum(aggregators=options.aggregators, cover=cover, min_cohort=FEWEST))
+            plan = PrivacyPlan(mechanism=SharedSum(aggregators=options.aggregators, cover=cover, min_cohort=FEWEST))
             experiment = Experiment(configured(options, plan), parts)
             result = experiment.run(parts=("test",))
             seen = rows_seen(experiment)
@@ -83,7 +83,7 @@ def main() -> None:
                 equal += 1
             table.add_row(
                 named(cover), ndcg(result), *leakage(experiment, seen, cover), upload(result),
-                f"{cover.claim.epsilon:.3g}", f"{result.guarantee.epsilon:g}", str(withheld),
+                f"{padding.claim.epsilon:.3g}", f"{result.guarantee.epsilon:g}", str(withheld),
             )  # fmt: skip
     console.print(table)
     kind = "synthetic data" if interactions.card.synthetic else interactions.card.name
@@ -101,16 +101,16 @@ def covers(options):
         FakeItems(rho=rho, drawn=drawn) for drawn in ("uniform", "popularity") for rho in options.rho if rho
     ]  # fmt: skip
     answers = [RandomisedResponse(epsilon=epsilon) for epsilon in options.epsilon]
-    return [EveryRow(), *([OwnRows()] if 0 in options.rho else []), *fakes, *answers]
+    return [FullSupport(), *([OwnRows()] if 0 in options.rho else []), *fakes, *answers]
 
 
 def named(cover):
     """A short name."""
     if isinstance(cover, FakeItems):
-        return f"{cover.drawn}, rho {cover.rho:g}"
+        return f"{padding.drawn}, rho {padding.rho:g}"
     if isinstance(cover, RandomisedResponse):
-        return f"random answers, {cover.epsilon:g}"
-    return cover.label
+        return f"random answers, {padding.epsilon:g}"
+    return padding.label
 
 
 def configured(options, plan, name="dfmr"):
@@ -149,10 +149,10 @@ def leakage(experiment, seen, cover):
     )
     share = f"{user_mean(realised_posterior(view, examined)).value:.3f}"
     sent, purchased = view.at_stake.sum(1), bought.sum(1)
-    if isinstance(cover, EveryRow):
+    if isinstance(cover, FullSupport):
         return share, "none"
     if isinstance(cover, RandomisedResponse):
-        guess = debiased_count(sent, parts.train.n_items - purchased, q=cover.keep, p=cover.others)
+        guess = debiased_count(sent, parts.train.n_items - purchased, q=padding.keep, p=padding.others)
     else:
         guess = recover_examined_count(sent, purchased, getattr(cover, "rho", 0.0))
     return share, f"{count_recovery(guess, examined.sum(1)).exact.value:.0%}"
@@ -163,7 +163,7 @@ def without_sharing(experiment):
     config = experiment.config.model_copy(update={"privacy": PrivacyPlan.named("none")})
     twin = Experiment(config, experiment.parts)
     data = ClientData.from_split(experiment.parts, config.protocol.negatives)
-    covered = under_cover(data, experiment.config.privacy, twin.registered, config.settings())
+    covered = padded_data(data, experiment.config.privacy, twin.registered, config.settings())
     twin.clients = twin.registered.clients(config.settings(), covered.data, twin.streams)
     twin.run(parts=("test",))
     return twin

@@ -45,11 +45,11 @@ def main() -> None:
     interactions, console = load(options.data), Console()
     columns = ("devices and protection", "epsilon", "NDCG@20", "kB up", "kB down", "best attack")
     table = Table(*columns, title=f"fair on {options.data}, {options.rounds} rounds")
-    arms = {"popularity, no training": ({"name": "popularity"}, PrivacyPlan.named("none"))}
-    arms |= settings(options, interactions)
+    variants = {"popularity, no training": ({"name": "popularity"}, PrivacyPlan.named("none"))}
+    variants |= settings(options, interactions)
     with Progress(console=console, transient=True) as bar:
-        task = bar.add_task("", total=len(arms) * options.rounds)
-        for label, (method, plan) in arms.items():
+        task = bar.add_task("", total=len(variants) * options.rounds)
+        for label, (method, plan) in variants.items():
             bar.update(task, description=label)
             experiment = Experiment.on(configured(options, method, plan), interactions)
             result = experiment.run(progress=lambda *_: bar.advance(task), parts=("test",))
@@ -76,7 +76,7 @@ def settings(options, interactions):
     by_budget = {"name": "fair", "budgets": options.budgets, "interactions": interactions.n_items // 2}
     in_tiers = {**tiers, "placement": "tier"}
     held = PrivacyPlan.named("secure-sum", clip_norm=10.0, blocks="held", **some)
-    arms = {
+    variants = {
         "everybody 1x": ({"name": "fair", "variant": "fedavg"}, PrivacyPlan.named("none", **some)),
         options.scheme: (tiers, PrivacyPlan.named("none", **some)),
         f"{options.scheme}, tier by tier": (in_tiers, PrivacyPlan.named("none", **some)),
@@ -87,11 +87,11 @@ def settings(options, interactions):
     users = interactions.n_users
     plan = PrivacyPlan.named("central-gaussian", clip_norm=CLIP_NORM, noise_multiplier=1.0, delta=users**-1.1)
     for epsilon in options.epsilons:
-        arms[f"{options.scheme}, central Gaussian {epsilon:g}"] = (
+        variants[f"{options.scheme}, central Gaussian {epsilon:g}"] = (
             tiers,
             plan_for_target(plan, epsilon, options.rounds, users),
         )
-    return arms
+    return variants
 
 
 def configured(options, method, plan):
@@ -105,7 +105,7 @@ def configured(options, method, plan):
         rounds=rounds,
         seed=options.seed,
         evaluate_every=rounds,
-        wire="law",
+        fidelity="analytic",
         taps=TapConfig(places=("wire",), rounds=(rounds - 1,)),
     )
 

@@ -43,12 +43,12 @@ def main() -> None:
 
     interactions, console = load(options.data), Console()
     title = f"{options.method} on {options.data}, {options.rounds} rounds"
-    table = Table("protection", "trust", "epsilon", "HR@20", "NDCG@20", "best attack on one upload", title=title)
-    arms = {"popularity, no training": ("popularity", PrivacyPlan.named("none"), {})}
-    arms |= {label: (options.method, *arm) for label, arm in protections(options, interactions).items()}
+    table = Table("mechanism", "trust", "epsilon", "HR@20", "NDCG@20", "best attack on one upload", title=title)
+    variants = {"popularity, no training": ("popularity", PrivacyPlan.named("none"), {})}
+    variants |= {label: (options.method, *arm) for label, arm in mechanisms(options, interactions).items()}
     with Progress(console=console, transient=True) as bar:
-        task = bar.add_task("", total=sum(rounds(options, name) for name, _, _ in arms.values()))
-        for label, (name, plan, settings) in arms.items():
+        task = bar.add_task("", total=sum(rounds(options, name) for name, _, _ in variants.values()))
+        for label, (name, plan, settings) in variants.items():
             bar.update(task, description=label)
             config = ExperimentConfig(
                 data=options.data,
@@ -58,7 +58,7 @@ def main() -> None:
                 rounds=rounds(options, name),
                 seed=options.seed,
                 evaluate_every=rounds(options, name),
-                wire="law",
+                fidelity="analytic",
                 taps=TapConfig(rounds=(rounds(options, name) - 1,)),
             )
             experiment = Experiment.on(config, interactions)
@@ -80,7 +80,7 @@ def main() -> None:
     )
 
 
-def protections(options, interactions):
+def mechanisms(options, interactions):
     """Label -> plan and settings of the method."""
     users, delta = interactions.n_users, interactions.n_users**-1.1
     fields = {"clip_norm": CLIP_NORM, "noise_multiplier": 1.0, "delta": delta}
@@ -90,7 +90,7 @@ def protections(options, interactions):
         "local": PrivacyPlan.named("local-gaussian", **fields),
     }
     on_sum = {"central": 1, "distributed": 2**0.5, "local": users**0.5}
-    arms = {
+    variants = {
         "no protection": (PrivacyPlan.named("none"), OPEN),
         "clip, no noise": (PrivacyPlan.named("secure-sum", clip_norm=CLIP_NORM), {**PRIVATE, "server_lr": LARGEST_LR}),
         "published noise (variance 1), no clip": (
@@ -101,12 +101,12 @@ def protections(options, interactions):
     for trust, plan in trusts.items():
         for epsilon in options.epsilons:
             sized = plan_for_target(
-                plan, epsilon, options.rounds, users, extra_asks=1, coordinates=upload_size(interactions.n_items)
+                plan, epsilon, options.rounds, users, extra_queries=1, coordinates=upload_size(interactions.n_items)
             )
-            noise = sized.protection.noise_multiplier * CLIP_NORM * on_sum[trust] / users
+            noise = sized.mechanism.noise_multiplier * CLIP_NORM * on_sum[trust] / users
             settings = {**PRIVATE, "server_lr": min(LARGEST_LR, STEP_NOISE / noise)}
-            arms[f"{trust} Gaussian, epsilon {epsilon:g}"] = sized, settings
-    return arms
+            variants[f"{trust} Gaussian, epsilon {epsilon:g}"] = sized, settings
+    return variants
 
 
 def upload_size(items):

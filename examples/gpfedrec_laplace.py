@@ -36,7 +36,7 @@ def main() -> None:
     options = parser.parse_args()
 
     interactions, console = load(options.data), Console()
-    table = Table("protection", "epsilon (run)", "HR@10", "NDCG@10", "sign attack AUC", title=options.data)
+    table = Table("mechanism", "epsilon (run)", "HR@10", "NDCG@10", "sign attack AUC", title=options.data)
     popularity = Experiment.on(config(options, "popularity", BUDGETS["no protection"], 1), interactions).run()
     table.add_row("popularity, no training", "inf", *quality(popularity.test), "")
     for name, plan in BUDGETS.items():

@@ -42,13 +42,13 @@ def main() -> None:
     options = parser.parse_args()
 
     interactions, console = load(options.data), Console()
-    columns = ("protection", "trust", "epsilon", "NDCG@20", "kB up", "best attack")
+    columns = ("mechanism", "trust", "epsilon", "NDCG@20", "kB up", "best attack")
     table = Table(*columns, title=f"hetefedrec on {options.data}, {options.rounds} rounds")
-    arms = {"popularity, no training": ({"name": "popularity"}, PrivacyPlan.named("none"))}
-    arms |= protections(options, interactions)
+    variants = {"popularity, no training": ({"name": "popularity"}, PrivacyPlan.named("none"))}
+    variants |= mechanisms(options, interactions)
     with Progress(console=console, transient=True) as bar:
-        task = bar.add_task("", total=len(arms) * options.rounds)
-        for label, (method, plan) in arms.items():
+        task = bar.add_task("", total=len(variants) * options.rounds)
+        for label, (method, plan) in variants.items():
             bar.update(task, description=label)
             experiment = Experiment.on(configured(options, method, plan), interactions)
             result = experiment.run(progress=lambda *_: bar.advance(task), parts=("test",))
@@ -67,12 +67,12 @@ def main() -> None:
     console.print("[dim]Epsilon is infinite where exact sums are opened: a sum without noise bounds nothing.")
 
 
-def protections(options, interactions):
+def mechanisms(options, interactions):
     """Label -> method and plan."""
     published = HeteFedRecConfig.published(options.base).model_dump(mode="json")
     default = {"name": "hetefedrec", "base": options.base}
     secure = {"clip_norm": 10.0}
-    arms = {
+    variants = {
         "as published": ({"name": "hetefedrec", **published}, PrivacyPlan.named("none")),
         "default": (default, PrivacyPlan.named("none")),
         "secure sum": (default, PrivacyPlan.named("secure-sum", **secure)),
@@ -90,10 +90,10 @@ def protections(options, interactions):
             sized = plan_for_target(
                 plan, epsilon, options.rounds, users, coordinates=upload_size(options, interactions)
             )
-            noise = sized.protection.noise_multiplier * CLIP_NORM * on_sum[trust] / users
+            noise = sized.mechanism.noise_multiplier * CLIP_NORM * on_sum[trust] / users
             private = {"server_optimiser": "sgd", "server_lr": min(LARGEST_LR, STEP_NOISE / noise)}
-            arms[f"{trust} Gaussian, epsilon {epsilon:g}"] = {**default, **private}, sized
-    return arms
+            variants[f"{trust} Gaussian, epsilon {epsilon:g}"] = {**default, **private}, sized
+    return variants
 
 
 def upload_size(options, interactions):
@@ -115,7 +115,7 @@ def configured(options, method, plan):
         rounds=rounds,
         seed=options.seed,
         evaluate_every=rounds,
-        wire="law",
+        fidelity="analytic",
         taps=TapConfig(places=("wire",), rounds=(rounds - 1,)),
     )
 

@@ -50,10 +50,10 @@ def main() -> None:
     for column in columns:
         table.add_column(column, justify="right")
     decided: dict[str, str] = {}
-    arms = settings(options, interactions)
+    variants = settings(options, interactions)
     with Progress(console=console, transient=True) as bar:
-        task = bar.add_task("", total=len(arms))
-        for label, (method, plan, wire) in arms.items():
+        task = bar.add_task("", total=len(variants))
+        for label, (method, plan, wire) in variants.items():
             bar.update(task, description=label)
             experiment = Experiment.on(configured(options, interactions, method, plan, wire), interactions)
             result = experiment.run(parts=("test",))
@@ -92,27 +92,27 @@ def settings(options, interactions):
         n_min_honest=int(options.honest * users),
     )
     in_the_open = PrivacyPlan.named("none")
-    arms = {
-        "popularity, no privacy": ({"name": "popularity"}, in_the_open, "law"),
-        "EASE, no privacy": ({"name": "ease"}, in_the_open, "law"),
+    variants = {
+        "popularity, no privacy": ({"name": "popularity"}, in_the_open, "analytic"),
+        "EASE, no privacy": ({"name": "ease"}, in_the_open, "analytic"),
     }
     for epsilon in options.epsilons:
         plan = plan_for_target(central, epsilon, 1, users)
-        arms |= {
-            f"popularity, epsilon {epsilon:g}": ({**GRAM, "popularity_share": 1.0}, plan, "law"),
-            f"metadata only, epsilon {epsilon:g}": ({**GRAM, "rank": 0, "select": False}, plan, "law"),
-            f"private Gram, epsilon {epsilon:g}": (GRAM, plan, "law"),
+        variants |= {
+            f"popularity, epsilon {epsilon:g}": ({**GRAM, "popularity_share": 1.0}, plan, "analytic"),
+            f"metadata only, epsilon {epsilon:g}": ({**GRAM, "rank": 0, "select": False}, plan, "analytic"),
+            f"private Gram, epsilon {epsilon:g}": (GRAM, plan, "analytic"),
         }
     for epsilon in options.epsilons:
         program = asks(options, interactions, plan_for_target(central, epsilon, 1, users))
         plan = plan_for_target(shares, epsilon, 1, users, program=program)
-        arms[f"noise in shares, epsilon {epsilon:g}"] = (GRAM, plan, "exact")
-    return arms
+        variants[f"noise in shares, epsilon {epsilon:g}"] = (GRAM, plan, "exact")
+    return variants
 
 
 def asks(options, interactions, plan):
     """What a run under `plan` asks; noise in shares is sized for it, since rounding depends on how many numbers."""
-    experiment = Experiment.on(configured(options, interactions, GRAM, plan, "law"), interactions)
+    experiment = Experiment.on(configured(options, interactions, GRAM, plan, "analytic"), interactions)
     return [ask.schema for ask in experiment.registered.program(experiment.server)]
 
 

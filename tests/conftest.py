@@ -72,7 +72,7 @@ def small_split() -> Any:
     from privfed.data import SplitSpec, SyntheticSpec, generate, split
 
     spec = SyntheticSpec(
-        name="synthetic-tests", n_users=45, n_items=70, mean_per_user=12, least_per_user=5, rank=4, seed=1
+        name="synthetic-tests", n_users=45, n_items=70, mean_per_user=12, min_per_user=5, rank=4, seed=1
     )
     return split(generate(spec), SplitSpec())
 
@@ -108,7 +108,7 @@ def world(small_split: Any) -> Callable[..., World]:
     """Build a method on the small split: `world("pfedrec", plan=..., chunk=16, dim=8)`."""
     from privfed.engines import Simulation
     from privfed.federation import Streams
-    from privfed.methods import ClientData, Facts, method
+    from privfed.methods import ClientData, PublicInfo, method
     from privfed.privacy import Ledger, PrivacyPlan
 
     def build(
@@ -119,7 +119,7 @@ def world(small_split: Any) -> Callable[..., World]:
         registered, streams = method(name), Streams.from_seed(seed)
         config = registered.config(**settings)
         public = data.positives if registered.public_target else None
-        server = registered.server(config, Facts(data.n_users, data.n_items, public), streams)
+        server = registered.server(config, PublicInfo(data.n_users, data.n_items, public), streams)
         clients = registered.clients(config, data, streams)
         privacy = PrivacyPlan.parse(plan)
         ledger = Ledger(privacy, data.n_users)

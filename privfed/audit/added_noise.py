@@ -21,7 +21,7 @@ from scipy import stats
 
 from privfed.audit.report import Check
 from privfed.contracts import Block, Schema, share_of
-from privfed.engines.transcript import PULL
+from privfed.engines.transcript import PROXIMAL
 from privfed.engines.witness import Exchange, clipped_uploads
 from privfed.experiment import Experiment, RunResult
 from privfed.privacy import CentralGaussian, DistributedGaussian, PrivacyPlan
@@ -64,9 +64,9 @@ class Noise:
 def check_added_noise(experiment: Experiment, result: RunResult) -> Iterable[Check]:
     """Noise of the tapped rounds against the plan, where a finite epsilon is claimed."""
     plan = experiment.config.privacy
-    if plan.protection.unbounded_reason is not None or not math.isfinite(result.guarantee.epsilon):
+    if plan.mechanism.unbounded_reason is not None or not math.isfinite(result.guarantee.epsilon):
         return
-    if plan.protection.unit == "interaction":
+    if plan.mechanism.unit == "interaction":
         yield from _check_noisy_steps(result)
         return
     drawn = [*_of_sums(experiment, result), *_of_single_uploads(experiment, result)]
@@ -93,7 +93,7 @@ def _of_sums(experiment: Experiment, result: RunResult) -> Iterator[Noise]:
         deviation, terms, laplace = _of_a_sum(plan, exchange, experiment.n_users, members)
         if deviation <= 0:
             continue
-        above = not isinstance(plan.protection, DistributedGaussian) and plan.upload_bits is None
+        above = not isinstance(plan.mechanism, DistributedGaussian) and plan.upload_bits is None
         noise = exchange.noise()
         yield Noise(
             f"round {exchange.cohort.round + 1}, step {exchange.step!r}",
@@ -117,15 +117,15 @@ def deviation_of_a_sum(plan: PrivacyPlan, exchange: Exchange, population: int) -
 
 def _of_a_sum(plan: PrivacyPlan, exchange: Exchange, population: int, members: int) -> tuple[float, int, bool]:
     """(deviation of a weighted coordinate, draws added up in it, whether they are Laplace)."""
-    protection = plan.protection
-    if isinstance(protection, CentralGaussian):
-        return protection.total_deviation * (exchange.clip_norm or protection.clip_norm), 1, False
-    if isinstance(protection, DistributedGaussian):
+    mechanism = plan.mechanism
+    if isinstance(mechanism, CentralGaussian):
+        return mechanism.total_deviation * (exchange.clip_norm or mechanism.clip_norm), 1, False
+    if isinstance(mechanism, DistributedGaussian):
         real = sum(block.size for block in exchange.schema.values() if block.kind == "real") or 1
-        code = noise_code(protection, real, plan.sampling.most(population), share_of(exchange.schema))
-        variance = code.event().total_variance / protection.n_min_honest * members
+        code = noise_code(mechanism, real, plan.sampling.max_cohort(population), share_of(exchange.schema))
+        variance = code.event().total_variance / mechanism.n_min_honest * members
         return code.grid * math.sqrt(variance), 1, False
-    noise = protection.noise
+    noise = mechanism.noise
     if noise is None:
         return 0.0, 1, False
     spread = math.sqrt(2) if noise.law == "laplace" else 1.0
@@ -134,8 +134,8 @@ def _of_a_sum(plan: PrivacyPlan, exchange: Exchange, population: int, members: i
 
 def _of_single_uploads(experiment: Experiment, result: RunResult) -> Iterator[Noise]:
     plan = experiment.config.privacy
-    noise = plan.protection.noise
-    if plan.protection.release != "individual" or noise is None:
+    noise = plan.mechanism.noise
+    if plan.mechanism.release != "individual" or noise is None:
         return
     schemas = {e.cohort.round: e.schema for e in _asked(result) if e.step == experiment.registered.step}
     deviation = noise.scale * (math.sqrt(2) if noise.law == "laplace" else 1.0)
@@ -145,7 +145,7 @@ def _of_single_uploads(experiment: Experiment, result: RunResult) -> Iterator[No
         if wire is None or schema is None or not torch.equal(raw.users, wire.users):
             continue
         some = slice(0, _CLIENTS)
-        before = {name: values[some] for name, values in raw.tensors.items() if name != PULL and name in schema}
+        before = {name: values[some] for name, values in raw.tensors.items() if name != PROXIMAL and name in schema}
         clipped, _ = clipped_uploads(before, plan, schema, None)
         for place, user in enumerate(raw.users[some].tolist()):
             yield _of_one(
@@ -282,7 +282,11 @@ def alike(left: Float64[np.ndarray, " a"], right: Float64[np.ndarray, " b"]) -> 
 def _check_noisy_steps(result: RunResult) -> Iterator[Check]:
     """Uploads trained by noisy steps: noise everywhere, and never the same one twice."""
     seen = [
-        (observation.round, user, torch.cat([t[row].flatten() for n, t in observation.tensors.items() if n != PULL]))
+        (
+            observation.round,
+            user,
+            torch.cat([t[row].flatten() for n, t in observation.tensors.items() if n != PROXIMAL]),
+        )
         for observation in result.transcript.joined("wire")
         for row, user in enumerate(observation.users[:_CLIENTS].tolist())
     ]

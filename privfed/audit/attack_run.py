@@ -47,7 +47,7 @@ from attacks import (
     observe_sums,
 )
 from attacks import Observation as Said
-from privfed.audit.inclusion_epsilon import CoinGame, fixed_attack
+from privfed.audit.inclusion_epsilon import InclusionGame, fixed_attack
 from privfed.audit.known_others import filtered
 from privfed.audit.models import SEEN_BY, Published, model_changes, why_no_rows
 from privfed.audit.report import POPULARITY, AttackRow, EmpiricalRow, GuaranteeRow, SupportLeak, Tap
@@ -56,10 +56,10 @@ from privfed.audit.shadows import applicable as by_shadows
 from privfed.audit.shadows import shadow_view
 from privfed.audit.sums import SumSeen, sums_seen
 from privfed.audit.supports import attack_supports
-from privfed.audit.training_oracles import Replays, replays
+from privfed.audit.training_oracles import MethodTrainingOracle, replays
 from privfed.contracts import Schema
 from privfed.data import Split
-from privfed.engines import PULL, Observation, load_observations, members
+from privfed.engines import PROXIMAL, Observation, load_observations, members
 from privfed.engines.checkpoint import Checkpoint
 from privfed.engines.simulation import Costs
 from privfed.experiment import Experiment
@@ -92,7 +92,7 @@ class Inquiry:
     knowledge: Knowledge
     games: tuple[Targets, ...]
     activity: Int64[np.ndarray, "users"]
-    coin: CoinGame | None = None
+    coin: InclusionGame | None = None
 
     @classmethod
     def about(cls, split: Split, users: Int64[np.ndarray, "users"], trained: Split | None = None) -> "Inquiry":
@@ -112,10 +112,10 @@ class Inquiry:
     def of(cls, experiment: Experiment, guarantee: Guarantee | GuaranteeRow | None = None) -> "Inquiry":
         """The same of a run, with its coins and what is claimed of it."""
         asked = cls.about(experiment.parts, experiment.audited().numpy(), experiment.trained)
-        if experiment.coins is None:
+        if experiment.inclusion is None:
             return asked
         claim = None if guarantee is None else GuaranteeRow.model_validate(guarantee.model_dump())
-        return replace(asked, coin=CoinGame(experiment.coins, claim))
+        return replace(asked, coin=InclusionGame(experiment.inclusion, claim))
 
     @property
     def helped(self) -> "Inquiry":
@@ -124,7 +124,7 @@ class Inquiry:
         colluding[:: round(1 / COLLUDING)] = True
         told = self.games[0].members & colluding[:, None]
         knowledge = replace(self.knowledge, colluding=colluding, histories=told)
-        coin = None if self.coin is None else replace(self.coin, coins=self.coin.coins.without(colluding))
+        coin = None if self.coin is None else replace(self.coin, inclusion=self.coin.inclusion.without(colluding))
         games = tuple(game.without(colluding) for game in self.games)
         return replace(self, knowledge=knowledge, games=games, coin=coin)
 
@@ -181,8 +181,8 @@ def views(observations: Sequence[Observation], users: np.ndarray, blocks: ItemBl
             raise ValueError(f"round {seen.round} was tapped for users outside the audited ones")
         place = np.searchsorted(users, seen.users.numpy())
         said = blocks.read(seen.tensors)
-        if PULL in seen.tensors:
-            said["pull"] = seen.tensors[PULL]
+        if PROXIMAL in seen.tensors:
+            said["pull"] = seen.tensors[PROXIMAL]
         arrays = {role: _spread(values.numpy(), place, len(users)) for role, values in said.items()}
         yield ServerView(seen.round, **arrays)
 
@@ -192,7 +192,7 @@ def applicable(blocks: ItemBlocks) -> tuple[Attack, ...]:
     return CORE + (INPUT if blocks.input is not None else ()) + (BIAS if blocks.bias is not None else ())
 
 
-def replayed(recipe: Replays | None) -> tuple[Attack, ...]:
+def replayed(recipe: MethodTrainingOracle | None) -> tuple[Attack, ...]:
     """The attacks that repeat local training; IMIA knows the share of positives among touched rows from the settings.
 
     They ask which of the touched rows are positives and which sampled negatives, or what the model that was sent shows
@@ -228,7 +228,11 @@ def attack(
 
 
 def attack_uploads(
-    asked: Inquiry, observations: Sequence[Observation], tap: UploadTap, blocks: ItemBlocks, recipe: Replays | None
+    asked: Inquiry,
+    observations: Sequence[Observation],
+    tap: UploadTap,
+    blocks: ItemBlocks,
+    recipe: MethodTrainingOracle | None,
 ) -> Found:
     """Every attack on single uploads: those on their rows, those with help, and those that repeat training.
 
@@ -400,7 +404,7 @@ def attack_run(directory: Path, config: ExperimentConfig, split: Split) -> Attac
     experiment = Experiment(config.model_copy(update={"device": "cpu"}), split)
     seen = {tap: load_observations(directory / "taps", (tap,)) for tap in ATTACKED_TAPS}
     has_rows = experiment.item_blocks is not None
-    if has_rows and not any(seen[tap] for tap in UPLOAD_TAPS) and config.privacy.protection.release == "individual":
+    if has_rows and not any(seen[tap] for tap in UPLOAD_TAPS) and config.privacy.mechanism.release == "individual":
         raise ValueError(
             f"{directory} holds no tapped uploads; run again with --set 'taps.places=[\"wire\"]' and a new --out"
         )
@@ -408,7 +412,7 @@ def attack_run(directory: Path, config: ExperimentConfig, split: Split) -> Attac
     progress = Checkpoint.load(directory / "checkpoint").progress
     ledger = Ledger.resume(config.privacy, experiment.n_users, directory / "ledger.jsonl", run=config.digest())
     ledger.load(progress["ledger"])
-    guarantee = None if experiment.coins is None else ledger.guarantee()
+    guarantee = None if experiment.inclusion is None else ledger.guarantee()
     found = look_at(experiment, seen.__getitem__, t, guarantee)
     costs = Costs(*progress["costs"])
     rows, support = attack_supports(experiment, t, costs)

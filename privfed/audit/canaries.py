@@ -48,7 +48,7 @@ from privfed.engines.transcript import NOBODY, Transcript
 from privfed.experiment import Experiment
 from privfed.federation import Call, Clients, Message, Ranges, perform
 from privfed.guards import ClientGuard
-from privfed.privacy import DistributedGaussian, EveryRow, Guarantee, Ledger, PrivacyPlan, SharedSum
+from privfed.privacy import DistributedGaussian, FullSupport, Guarantee, Ledger, PrivacyPlan, SharedSum
 from privfed.setup.config import ExperimentConfig
 from privfed.updates import Chunk, ClientUpdates, Dense, clients_at_once
 
@@ -191,7 +191,7 @@ class CanaryClients:
 
     def length(self, call: Call) -> float:
         """Norm of a direction before the clip; 1 where nothing is clipped."""
-        clip = self.plan.protection.clip
+        clip = self.plan.mechanism.clip
         return 1.0 if clip is None else FAR * max(clip.norm, call.clip_norm or 0.0)
 
     def score(
@@ -246,7 +246,7 @@ class OtherUploads:
         self.guard.clip_(known, call.clip_norm)
         known.scale_((call.clients < self.n_users).double())
         sums = self.sums.setdefault(
-            call.ask,
+            call.query_id,
             {
                 name: torch.zeros(block.shape, dtype=torch.float64 if block.kind == "real" else torch.int64)
                 for name, block in call.schema.items()
@@ -357,14 +357,14 @@ def run_canaries(
         experiment.streams,
         ledger,
         chunk=_chunk(config.chunk or registered.chunk, server.schema, config.memory_limit_gib),
-        wire=config.wire,
+        fidelity=config.fidelity,
         transcript=transcript,
     )
     others = OtherUploads(ClientGuard(plan, experiment.streams), experiment.n_users, step)
     simulation.observers.append(others)
     before = directions.find(server.public().shared)
     filtered, rest = torch.zeros(2, directions.dimensions, dtype=torch.float64)
-    opened = 0
+    revealed = 0
     for t in range(config.rounds):
         simulation.run(server, t)
         for tensors in _releases([seen.tensors for seen in transcript.observations], step):
@@ -373,14 +373,14 @@ def run_canaries(
             released = directions.join(tensors)
             filtered.add_(released, alpha=1 / max(float(released @ released), SMALLEST))
             rest.add_(released)
-            opened += 1
+            revealed += 1
         for known in _releases(list(others.sums.values()), step):
             rest.sub_(directions.join(known))
         transcript.observations.clear()
         others.sums.clear()
         if progress is not None:
             progress(t)
-    if opened == 0:
+    if revealed == 0:
         raise CanaryError(f"none of {config.rounds} rounds had enough clients to be opened, so nothing can be read")
     observed: list[tuple[str, Tap, Tensor]] = [
         ("whole users in the released sums", "sum", filtered),
@@ -394,13 +394,15 @@ def run_canaries(
         directions.dimensions,
         ledger.guarantee(),
         [Read(audited, tap, found[:k], found[k:]) for (audited, tap, _), found in zip(observed, cosines, strict=True)],
-        _noise_left(plan, population, opened),
+        _noise_left(plan, population, revealed),
     )
 
 
-def _releases(asks: Sequence[Mapping[str, Tensor]], step: str | None) -> Sequence[Mapping[str, Tensor]]:
+def _releases(queries: Sequence[Mapping[str, Tensor]], step: str | None) -> Sequence[Mapping[str, Tensor]]:
     """Sums of a round as releases: one for every ask of the training step; without one all asks are one release."""
-    return asks if step is not None or not asks else [{name: sums for ask in asks for name, sums in ask.items()}]
+    return (
+        queries if step is not None or not queries else [{name: sums for ask in queries for name, sums in ask.items()}]
+    )
 
 
 def refuse_untestable(plan: PrivacyPlan) -> None:
@@ -409,8 +411,8 @@ def refuse_untestable(plan: PrivacyPlan) -> None:
     Raises:
         CanaryError: why, and what to do.
     """
-    protection, clip = plan.protection, plan.protection.clip
-    if protection.release == "individual":
+    mechanism, clip = plan.mechanism, plan.mechanism.clip
+    if mechanism.release == "individual":
         raise CanaryError(
             f"the plan {plan.name!r} releases every upload by itself, and canaries are read from sums: its claim is "
             f"about one upload, which the audit of the mechanism tests"
@@ -419,10 +421,10 @@ def refuse_untestable(plan: PrivacyPlan) -> None:
         raise CanaryError(
             f"the plan {plan.name!r} clips block by block, which bends a canary's direction: set clipping = 'flat'"
         )
-    if isinstance(protection, SharedSum) and not isinstance(protection.cover, EveryRow):
+    if isinstance(mechanism, SharedSum) and not isinstance(mechanism.padding, FullSupport):
         raise CanaryError(
             f"the plan {plan.name!r} opens rows that enough clients announced, and canaries announce none: set "
-            f"cover.kind = 'every_row'"
+            f"padding.kind = 'full_support'"
         )
 
 
@@ -437,9 +439,9 @@ def _noise_left(plan: PrivacyPlan, population: int, rounds: int) -> float | None
 
     Noise grows with the root of the rounds, and a direction that repeats grows with their number.
     """
-    protection = plan.protection
-    deviation = protection.total_deviation
-    if isinstance(protection, DistributedGaussian):
-        deviation = protection.noise_multiplier
+    mechanism = plan.mechanism
+    deviation = mechanism.total_deviation
+    if isinstance(mechanism, DistributedGaussian):
+        deviation = mechanism.noise_multiplier
     joined = plan.sampling.expected(population) / population * rounds
     return None if deviation is None else deviation * math.sqrt(rounds) / joined

@@ -31,7 +31,7 @@ def check_cohorts(experiment: Experiment, result: RunResult) -> Iterable[Check]:
         return
     plan, population = experiment.config.privacy, experiment.n_users
     faults = [*_one_cohort_a_round(result.witness.exchanges)]
-    rounds = {e.cohort.round: e for e in reversed(result.witness.exchanges) if e.asked or e.answered}
+    rounds = {e.cohort.round: e for e in reversed(result.witness.exchanges) if e.trained or e.answered}
     cohorts = np.zeros((len(rounds), population), dtype=bool)
     for row, t in enumerate(sorted(rounds)):
         cohorts[row, rounds[t].members.numpy()] = True

@@ -158,9 +158,9 @@ def _of_the_runs(a: AuditReport, b: AuditReport) -> dict[str, tuple[object, obje
         "rounds": both("rounds"),
         "clients per round": both("clients_per_round"),
         "sampling": both("sampling"),
-        "wire": both("wire"),
+        "fidelity": both("fidelity"),
         "seeds": both("seed"),
-        "coins tossed": both("coins"),
+        "inclusion bits": both("inclusion"),
         "privfed": (a.privfed_version, b.privfed_version),
     }
 

@@ -62,18 +62,18 @@ def _claim_without_mechanism(run: Run) -> Iterator[Contradiction]:
         return
     claim = f"epsilon = {formatting.epsilon(run.guarantee.epsilon)} is claimed, but"
     try:
-        protection = PrivacyPlan.from_dict(run.plan).protection
+        mechanism = PrivacyPlan.from_dict(run.plan).mechanism
     except PlanError as error:
         yield _offence(run, "unreadable_plan", f"{claim} the plan cannot be read ({error})")
         return
-    if protection.unbounded_reason is None:
+    if mechanism.unbounded_reason is None:
         return
-    if protection.clip is None:
+    if mechanism.clip is None:
         yield _offence(run, "no_clip", f"{claim} the plan has no clip, so one person's influence is unbounded")
-    if protection.noise is None:
+    if mechanism.noise is None:
         yield _offence(run, "no_noise", f"{claim} the plan adds no noise, so what is released is exact")
-    if protection.clip and protection.noise:
-        yield _offence(run, "unsound_plan", f"{claim} {protection.unbounded_reason}")
+    if mechanism.clip and mechanism.noise:
+        yield _offence(run, "unsound_plan", f"{claim} {mechanism.unbounded_reason}")
 
 
 def _nonsense_epsilon(run: Run) -> Iterator[Contradiction]:
@@ -91,10 +91,10 @@ def _beaten_ceiling(run: Run) -> Iterator[Contradiction]:
     """A coin-decided game won by more than the claim allows, intervals considered."""
     guarantee = run.guarantee
     for row in run.attacks:
-        if not is_covered(row, guarantee):
+        if not is_padded(row, guarantee):
             continue
         epsilon, delta = interaction_level(guarantee)
-        ceiling = coin_auc_ceiling(guarantee)
+        ceiling = inclusion_auc_ceiling(guarantee)
         excesses = [
             f"TPR {formatting.share(point.tpr.lo)} at FPR {point.fpr:g}"
             for point in row.tpr_at_fpr
@@ -129,7 +129,7 @@ def _failed_check(run: Run) -> Iterator[Contradiction]:
             yield _offence(run, "failed_check", f"{check.name}: {check.detail.rstrip('.')}")
 
 
-def is_covered(row: AttackRow, guarantee: GuaranteeRow) -> bool:
+def is_padded(row: AttackRow, guarantee: GuaranteeRow) -> bool:
     """Whether a claim puts a ceiling on an attack: it is finite, a coin decided the game, and noise lies before it."""
     finite = 0 <= guarantee.epsilon < math.inf
     return finite and row.membership == "randomised" and row.tap in _COVERED.get(guarantee.trust, ())
@@ -147,7 +147,7 @@ def interaction_level(guarantee: GuaranteeRow) -> tuple[float, float]:
     return _twice(guarantee)
 
 
-def coin_auc_ceiling(guarantee: GuaranteeRow) -> float:
+def inclusion_auc_ceiling(guarantee: GuaranteeRow) -> float:
     """Highest AUC that a claim allows in the coin's game.
 
     An AUC compares an interaction that the coin kept with one that it dropped, in one run: worlds in which they change

@@ -51,7 +51,7 @@ from privfed.audit.report import (
 from privfed.audit.supports import attack_supports
 from privfed.audit.verdicts import conclude
 from privfed.audit.wire_canaries import audit_wire_canaries
-from privfed.contracts import Wire
+from privfed.contracts import Fidelity
 from privfed.data import Interactions, Split, SplitSpec, split
 from privfed.evaluation import HONEST, Protocol
 from privfed.experiment import Experiment, RunResult
@@ -62,7 +62,7 @@ from privfed.setup.config import AuditTapConfig, ExperimentConfig, TapConfig
 _POLL_SECONDS = 0.2
 
 
-class Arm(BaseModel):
+class Variant(BaseModel):
     """One method behind one plan.
 
     Attributes:
@@ -92,7 +92,7 @@ class AuditConfig(BaseModel):
         protocol: how utility is measured.
         methods: name and settings of each method.
         plans: the privacy settings to compare, for every method.
-        arms: methods behind plans of their own, instead of `methods` and `plans`.
+        variants: methods behind plans of their own, instead of `methods` and `plans`.
         rounds: rounds of every run.
         seeds: one run per seed.
         evaluate_every: rounds between evaluations; null evaluates ten times.
@@ -112,7 +112,7 @@ class AuditConfig(BaseModel):
     protocol: Protocol = HONEST
     methods: tuple[dict[str, JsonValue], ...] = ()
     plans: tuple[PrivacyPlan, ...] = ()
-    arms: tuple[Arm, ...] = ()
+    variants: tuple[Variant, ...] = ()
     rounds: int = Field(40, ge=1)
     seeds: tuple[int, ...] = Field((0,), min_length=1)
     evaluate_every: int | None = Field(None, ge=1)
@@ -120,7 +120,7 @@ class AuditConfig(BaseModel):
     attributes: bool = False
     canaries: int = Field(CANARIES, ge=0)
     memory_limit_gib: float | None = Field(None, gt=0)
-    wire: Wire = "exact"
+    fidelity: Fidelity = "exact"
     device: str = "cpu"
 
     @classmethod
@@ -156,9 +156,9 @@ class AuditConfig(BaseModel):
 
     @model_validator(mode="after")
     def _is_a_grid(self) -> Self:
-        if bool(self.arms) == bool(self.methods or self.plans) or bool(self.methods) != bool(self.plans):
+        if bool(self.variants) == bool(self.methods or self.plans) or bool(self.methods) != bool(self.plans):
             raise ValueError(
-                f"{len(self.methods)} methods, {len(self.plans)} plans and {len(self.arms)} arms are no grid: give "
+                f"{len(self.methods)} methods, {len(self.plans)} plans and {len(self.variants)} arms are no grid: give "
                 "methods and plans, or arms alone"
             )
         keys = [arm.key for arm in self.grid()]
@@ -170,15 +170,17 @@ class AuditConfig(BaseModel):
             )
         return self
 
-    def grid(self) -> list[Arm]:
+    def grid(self) -> list[Variant]:
         """Every method behind every plan, or the arms, each once; popularity, which is always there, aside."""
-        pairs = self.arms or [Arm(method=method, privacy=plan) for method in self.methods for plan in self.plans]
+        pairs = self.variants or [
+            Variant(method=method, privacy=plan) for method in self.methods for plan in self.plans
+        ]
         different = [arm for place, arm in enumerate(pairs) if arm not in pairs[:place]]
         return [arm for arm in different if arm.key[0] != POPULARITY]
 
     def cells(self) -> list[ExperimentConfig]:
         """One experiment per cell; popularity needs one round and no protection, and comes first."""
-        baseline = Arm(method={"name": POPULARITY}, privacy=PrivacyPlan.named("none"), rounds=1)
+        baseline = Variant(method={"name": POPULARITY}, privacy=PrivacyPlan.named("none"), rounds=1)
         grid = [(arm.method, arm.privacy, arm.rounds or self.rounds) for arm in (baseline, *self.grid())]
         return [
             ExperimentConfig(
@@ -192,7 +194,7 @@ class AuditConfig(BaseModel):
                 evaluate_every=self.evaluate_every if rounds > 1 else None,
                 taps=self.taps.of_run() if rounds > 1 else self.taps.of_run(rounds=(0,)),
                 memory_limit_gib=self.memory_limit_gib,
-                wire=self.wire,
+                fidelity=self.fidelity,
                 device=self.device,
             )
             for seed in self.seeds
@@ -203,8 +205,8 @@ class AuditConfig(BaseModel):
 COVERED = (
     "none",
     "shared-sum",
-    "shared-sum:cover.kind=fake_items,cover.rho=1",
-    "shared-sum:cover.kind=randomised_response,cover.epsilon=2",
+    "shared-sum:padding.kind=fake_items,padding.rho=1",
+    "shared-sum:padding.kind=randomised_response,padding.epsilon=2",
 )
 """The default grid of a method that uploads whole numbers."""
 
@@ -383,13 +385,13 @@ def as_run(experiment: Experiment, result: RunResult, name: str, more: Further =
     by_support, support = attack_supports(experiment, config.rounds, result.costs)
     program = [ask.schema for ask in experiment.registered.program(experiment.server)]
     empirical = found.empirical + audit_mechanism(
-        config.privacy, experiment.server.schema, experiment.n_users, program=program, wire=config.wire
+        config.privacy, experiment.server.schema, experiment.n_users, program=program, fidelity=config.fidelity
     )
     attributes, undone = [], list[NotRun]()
     if more.attributes and config.method_name != POPULARITY:
         inferred = attack_attributes(experiment, result.transcript.joined)
         attributes, undone = inferred.rows, inferred.not_run
-    if more.canaries and config.privacy.protection.unbounded_reason is None:
+    if more.canaries and config.privacy.mechanism.unbounded_reason is None:
         by_canaries, refused = _with_canaries(experiment, more.canaries)
         empirical, undone = empirical + by_canaries, undone + refused
     checks = check_run(experiment, result)
@@ -407,8 +409,8 @@ def as_run(experiment: Experiment, result: RunResult, name: str, more: Further =
         rounds=config.rounds,
         clients_per_round=config.privacy.sampling.expected(experiment.n_users),
         sampling=config.privacy.sampling.label,
-        wire=config.wire,
-        lost_rounds=costs.lost_rounds,
+        fidelity=config.fidelity,
+        aborted_rounds=costs.aborted_rounds,
         decisions=result.decisions,
         utility=[
             UtilityRow(part=part, round=selected.round + 1, state=state if trained else "received", **m.model_dump())
@@ -423,7 +425,7 @@ def as_run(experiment: Experiment, result: RunResult, name: str, more: Further =
         attributes=attributes,
         ledger=_ledger(result),
         not_run=undone,
-        coins=0 if experiment.coins is None else len(experiment.coins),
+        inclusion=0 if experiment.inclusion is None else len(experiment.inclusion),
         comm=Traffic(
             up_bytes_per_client_round=costs.up_bytes / asked,
             down_bytes_per_client_round=costs.down_bytes / asked,
@@ -442,7 +444,7 @@ def as_run(experiment: Experiment, result: RunResult, name: str, more: Further =
 def _with_canaries(experiment: Experiment, k: int) -> tuple[list[EmpiricalRow], list[NotRun]]:
     """What canaries say of a second training, or why they cannot."""
     try:
-        single = experiment.config.privacy.protection.release == "individual"
+        single = experiment.config.privacy.mechanism.release == "individual"
         return (audit_wire_canaries if single else audit_canaries)(experiment.config, experiment.parts, k), []
     except CanaryError as reason:
         return [], [NotRun(what=f"canaries for {cell_name(experiment.config)}", why=str(reason))]
@@ -510,8 +512,11 @@ def not_run(config: AuditConfig) -> list[NotRun]:
         ),
         NotRun(what="GPU runs", why="this release runs on the CPU only"),
     ]
-    if not config.taps.recipes:
-        why = "replays of local training (IMIA, two-world, public score) cost further trainings: set taps.recipes=true"
+    if not config.taps.training_oracles:
+        why = (
+            "replays of local training (IMIA, two-world, public score) cost further trainings: set "
+            "taps.training_oracles=true"
+        )
         reasons.append(NotRun(what="attacks that repeat local training", why=why))
     if not config.taps.shadows:
         why = "they train further models with other coins: set taps.shadows=2 or more"

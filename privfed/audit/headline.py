@@ -27,7 +27,7 @@ from privfed.audit.report import (
 AFTER_PROTECTION = ("wire", "support", "sum", "model")
 MAIN_GAMES = ("trained vs never seen", "examined vs rest")
 """Private items against everything else: training items, or examinations where training items are public."""
-UNPROTECTED = "nothing"
+UNPROTECTED = "unprotected"
 MOST_CELLS = 6
 """Up to this many cells are shown one by one; of more, each shows its strongest attack and its numbers only."""
 
@@ -36,8 +36,8 @@ R = TypeVar("R", AttackRow, AttackCell)
 
 def is_unprotected(plan: Mapping[str, object]) -> bool:
     """Whether a serialised plan is the one that protects nothing."""
-    protection = plan.get("protection")
-    return isinstance(protection, dict) and protection.get("kind") == UNPROTECTED
+    mechanism = plan.get("mechanism")
+    return isinstance(mechanism, dict) and mechanism.get("kind") == UNPROTECTED
 
 
 def protected_cells(report: AuditReport) -> list[Cell]:
@@ -98,7 +98,7 @@ def main_attack(cell: Cell, *, single_round: bool = False) -> AttackCell | None:
     return max(main or rivals, key=lambda row: row.auc.mean, default=None)
 
 
-def coin_attack(rows: Sequence[R]) -> R | None:
+def inclusion_attack(rows: Sequence[R]) -> R | None:
     """The strongest attack behind the protection in a game that a coin decided, where a claim covers it if one does."""
     rivals = [
         row

@@ -16,11 +16,11 @@ import numpy as np
 from attacks import DecoderBias, MultiRoundVote, RankOneSign, ScoreThreshold, Targets, count_guesses, one_run_epsilon
 from attacks import Observation as Said
 from attacks.ceilings import tpr_ceiling
-from privfed.audit.contradictions import coin_auc_ceiling, interaction_level, is_covered
+from privfed.audit.contradictions import inclusion_auc_ceiling, interaction_level, is_padded
 from privfed.audit.reaccounting import beside
 from privfed.audit.report import AttackRow, CeilingRow, EmpiricalRow, GuaranteeRow, Tap
 from privfed.methods.method import ItemBlocks
-from privfed.setup.inclusion import Coins
+from privfed.setup.inclusion import InclusionBits
 
 GUESSED = 0.1
 """Share of the coins that is guessed on either side."""
@@ -30,33 +30,33 @@ FEWEST_COINS = 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CoinGame:
+class InclusionGame:
     """The coins of a run and what it claims.
 
     Attributes:
-        coins: thrown before training.
+        inclusion: thrown before training.
         guarantee: of the run; None where nobody says.
     """
 
-    coins: Coins
+    inclusion: InclusionBits
     guarantee: GuaranteeRow | None
 
     @property
     def targets(self) -> Targets:
         """Interactions that the coin kept against those that it dropped."""
-        return Targets.coin_decided(self.coins.kept, self.coins.dropped)
+        return Targets.coin_decided(self.inclusion.kept, self.inclusion.dropped)
 
     @property
     def playable(self) -> bool:
         """Whether anybody has interactions on both sides."""
-        return bool((self.coins.kept.any(axis=1) & self.coins.dropped.any(axis=1)).any())
+        return bool((self.inclusion.kept.any(axis=1) & self.inclusion.dropped.any(axis=1)).any())
 
     def under_ceiling(self, row: AttackRow) -> AttackRow:
         """The row with what the claim allows, where the claim covers its tap; nothing is promised on the device."""
-        if self.guarantee is None or not is_covered(row, self.guarantee):
+        if self.guarantee is None or not is_padded(row, self.guarantee):
             return row
         epsilon, delta = interaction_level(self.guarantee)
-        most = coin_auc_ceiling(self.guarantee)
+        most = inclusion_auc_ceiling(self.guarantee)
         beaten = row.auc.lo > most or any(
             point.tpr is not None and point.tpr.lo > tpr_ceiling(point.fpr, epsilon, delta) for point in row.tpr_at_fpr
         )
@@ -71,12 +71,12 @@ class CoinGame:
             row: of this attack in the game, for its tap.
         """
         (scored,) = [one for one in said.scored if one.attack.name == attack]
-        asked = self.coins.decided & scored.present[:, None]
+        asked = self.inclusion.decided & scored.present[:, None]
         guesses = int(GUESSED * asked.sum())
         if asked.sum() < FEWEST_COINS:
             return None
         claimed, delta = self._claim(row)
-        kept = self.coins.kept[asked]
+        kept = self.inclusion.kept[asked]
         bound, perfect = (
             one_run_epsilon(count_guesses(scores, kept, guess_in=guesses, guess_out=guesses), delta=delta)
             for scores in (scored.scores[asked], kept.astype(np.float64))
@@ -92,7 +92,7 @@ class CoinGame:
         """What is claimed at a tap for one interaction, and the delta at which to measure."""
         if self.guarantee is None:
             return float("inf"), 0.0
-        if is_covered(row, self.guarantee):
+        if is_padded(row, self.guarantee):
             epsilon, delta = interaction_level(self.guarantee)
             if delta < 1:
                 return epsilon, delta

@@ -30,7 +30,7 @@ from privfed.experiment import Experiment
 from privfed.federation import Call, Clients, perform
 from privfed.guards import ClientGuard
 from privfed.methods import ClientData
-from privfed.setup.inclusion import Coins
+from privfed.setup.inclusion import InclusionBits
 from privfed.updates import ClientUpdates
 
 _NUMBERS_AT_ONCE = 2**25
@@ -61,15 +61,17 @@ def filtered(experiment: Experiment, observations: Sequence[Observation], knowle
         observations: of tap `sum`.
         knowledge: of the audited users' items; the filter needs no more of it than popularity.
     """
-    asks = [ask.schema for ask in experiment.registered.program(experiment.server)]
+    queries = [ask.schema for ask in experiment.registered.program(experiment.server)]
     sums = {name: values for seen in observations for name, values in seen.tensors.items()}
-    shared = len(asks) > 1 and all(share_of(schema) < 1 for schema in asks)
+    shared = len(queries) > 1 and all(share_of(schema) < 1 for schema in queries)
     # A method may cut a planned block by what it was shown before; what is left of the plan cannot be read then.
-    whole = all(name in sums and sums[name].shape == block.shape for schema in asks for name, block in schema.items())
+    whole = all(
+        name in sums and sums[name].shape == block.shape for schema in queries for name, block in schema.items()
+    )
     readable = shared and experiment.registered.step is None and whole
-    if not readable or experiment.coins is None or not len(experiment.coins):
+    if not readable or experiment.inclusion is None or not len(experiment.inclusion):
         return None
-    scores = _Filter(experiment, asks).scores(experiment.coins, sums)
+    scores = _Filter(experiment, queries).scores(experiment.inclusion, sums)
     everybody = np.ones(len(scores), dtype=bool)
     popularity = observe_scores(ScoreView(0, scores.astype(np.float32)), knowledge).scored[0]
     return Said((popularity, Scored(MatchedFilter(), scores, everybody, 1, 0.0)), None)
@@ -81,18 +83,22 @@ class _Filter:
 
     Attributes:
         experiment: whose method, settings and public tensors are used.
-        asks: schemas of the draw; each is asked for by a step of the name of its one block.
+        queries: schemas of the draw; each is asked for by a step of the name of its one block.
     """
 
     experiment: Experiment
-    asks: Sequence[Schema]
+    queries: Sequence[Schema]
 
-    def scores(self, coins: Coins, sums: Mapping[str, Tensor]) -> Scores:
+    def scores(self, inclusion: InclusionBits, sums: Mapping[str, Tensor]) -> Scores:
         """Of every interaction that a coin decided; 0 elsewhere."""
-        known = Coins(coins.users, np.zeros_like(coins.kept), coins.decided).applied_to(self.experiment.parts).train
-        audited, (who, items) = known.subset(coins.users), np.nonzero(coins.decided)
-        guessed, found = _with_one_more(audited, who, items), np.zeros(coins.kept.shape)
-        for index, schema in enumerate(self.asks):
+        known = (
+            InclusionBits(inclusion.users, np.zeros_like(inclusion.kept), inclusion.decided)
+            .applied_to(self.experiment.parts)
+            .train
+        )
+        audited, (who, items) = known.subset(inclusion.users), np.nonzero(inclusion.decided)
+        guessed, found = _with_one_more(audited, who, items), np.zeros(inclusion.kept.shape)
+        for index, schema in enumerate(self.queries):
             left = self._left(index, schema, known, sums)
             without = torch.cat([uploads for _, uploads in self._uploads(index, schema, audited)])
             for at, uploads in self._uploads(index, schema, guessed):

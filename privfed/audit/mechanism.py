@@ -45,7 +45,7 @@ from privfed.audit.probes.routing import Route, shares_clip
 from privfed.audit.probes.secrets import Recovered, recovered
 from privfed.audit.reaccounting import beside, of_one_draw
 from privfed.audit.report import EmpiricalRow
-from privfed.contracts import Schema, Wire
+from privfed.contracts import Fidelity, Schema
 from privfed.data import Histories
 from privfed.privacy import (
     CentralGaussian,
@@ -58,7 +58,7 @@ from privfed.privacy import (
     SharedSum,
 )
 from privfed.privacy.sampling import All
-from privfed.setup.padded_histories import draw_cover
+from privfed.setup.padded_histories import sample_padding
 
 DRAWS = 5_000
 """Draws of each world on which one upload is measured."""
@@ -111,7 +111,7 @@ def audit_mechanism(
     draws: int | None = None,
     confidence: float = CONFIDENCE,
     seed: int = 0,
-    wire: Wire = "exact",
+    fidelity: Fidelity = "exact",
 ) -> list[EmpiricalRow]:
     """Measured lower bounds on the epsilon of uploads under `plan`, each beside what the plan claims for it.
 
@@ -124,13 +124,13 @@ def audit_mechanism(
         draws: of each world on which one upload is measured; None takes `DRAWS`.
         confidence: probability with which a bound stays below the truth.
         seed: of the randomness.
-        wire: how closely the simulation keeps to the wire.
+        fidelity: how closely the simulation keeps to the wire.
 
     Returns:
         For every path of an upload to the server at most three rows; none where the plan claims nothing about one
         upload, or (noise inside local training) nothing that an engine adds.
     """
-    measure = partial(_measured, plan, shares_clip(program) or [schema], population, draws, confidence, wire)
+    measure = partial(_measured, plan, shares_clip(program) or [schema], population, draws, confidence, fidelity)
     rows = measure(seed)
     if all(row.consistent for row in rows):
         return rows
@@ -143,16 +143,16 @@ def _measured(
     population: int,
     draws: int | None,
     confidence: float,
-    wire: Wire,
+    fidelity: Fidelity,
     seed: int,
 ) -> list[EmpiricalRow]:
     """One measurement of every path."""
-    match plan.protection:
+    match plan.mechanism:
         case SharedSum():
-            cover = plan.protection.cover
-            if not isinstance(cover, RandomisedResponse | FakeItems):
+            padding = plan.mechanism.padding
+            if not isinstance(padding, RandomisedResponse | FakeItems):
                 return []
-            return [_audit_cover(cover, draws or _COVER_DRAWS, confidence, seed)]
+            return [_audit_padding(padding, draws or _COVER_DRAWS, confidence, seed)]
         case LocalLaplace() | LocalGaussian():
             paths = _ALONE
         case CentralGaussian() | DistributedGaussian():
@@ -163,7 +163,7 @@ def _measured(
         return []
     everybody, rows = plan.model_copy(update={"sampling": All()}), list[EmpiricalRow]()
     for path in paths:
-        route = Route(path.engine, path.each, everybody, queries, wire, seed)
+        route = Route(path.engine, path.each, everybody, queries, fidelity, seed)
         if path.pairs:
             found = Pairs(route, math.ceil((draws or DRAWS) * path.draws), confidence).measured()
             rows += [_row(path, route, one, population, confidence) for one in found]
@@ -176,7 +176,7 @@ def _row(
 ) -> EmpiricalRow:
     """What was measured, beside the claim for as many releases."""
     bound, queries = found.bound, found.claimed_of
-    if isinstance(route.plan.protection, DistributedGaussian) and isinstance(found, MeasuredPair):
+    if isinstance(route.plan.mechanism, DistributedGaussian) and isinstance(found, MeasuredPair):
         bound = replace(bound, assumes=IN_SHARES)
     audited = path.name
     if isinstance(found, Recovered):
@@ -190,7 +190,7 @@ def _row(
     return row.model_copy(update={"largest_deniable": found.deniable, "worst_case": found.worst})
 
 
-def _audit_cover(cover: RandomisedResponse | FakeItems, draws: int, confidence: float, seed: int) -> EmpiricalRow:
+def _audit_padding(padding: RandomisedResponse | FakeItems, draws: int, confidence: float, seed: int) -> EmpiricalRow:
     """Whether the row of an item is sent, by people who have it and by others whose history is the same without it."""
     user = np.arange(2 * draws)
     shared = np.arange(1, _OWN)
@@ -202,10 +202,10 @@ def _audit_cover(cover: RandomisedResponse | FakeItems, draws: int, confidence: 
         _ITEMS,
     )
     public = Histories.from_pairs(user, np.full(len(user), _ITEMS - 1), len(user), _ITEMS)
-    covered = draw_cover(cover.model_copy(update={"seed": seed}), private, public)
+    covered = sample_padding(padding.model_copy(update={"seed": seed}), private, public)
     sent = np.zeros(len(user))
-    for histories in (covered.kept, covered.fakes):
+    for histories in (covered.kept, covered.fake_items):
         sent[histories.owners[histories.items == 0]] = 1.0
     bound = clopper_pearson_epsilon(sent[:draws], sent[draws:], threshold=0.5, confidence=confidence)
     audited = "one item under the cover of rows"
-    return beside(cover.claim.epsilon, bound, confidence, audited, "support", "interaction", "add_or_remove_one")
+    return beside(padding.claim.epsilon, bound, confidence, audited, "support", "interaction", "add_or_remove_one")

@@ -110,7 +110,7 @@ def replay_on_neighbours(
     Returns:
         Every comparison that has a distance, and every one that failed.
     """
-    config = config.model_copy(update={"taps": config.taps.model_copy(update={"coins": 0.0, "shadows": 0})})
+    config = config.model_copy(update={"taps": config.taps.model_copy(update={"inclusion": 0.0, "shadows": 0})})
     with config.computing():
         original = _World(config, parts, None, users)
         others = [_World(config, neighbour_of(config.privacy, parts, user), user, users) for user in users]
@@ -126,7 +126,7 @@ def replay_on_neighbours(
 
 def neighbour_of(plan: PrivacyPlan, parts: Split, user: int) -> Split:
     """The data in the other world of a claim: without the user, with another history, or without one interaction."""
-    if plan.protection.unit == "interaction":
+    if plan.mechanism.unit == "interaction":
         return _with_rows(parts, user, lambda own, _: own[:-1], only_training=True)
     if plan.neighbours != "replace_one":
         return _with_rows(parts, user, lambda own, _: own[:0])
@@ -157,7 +157,7 @@ def sampled_users(parts: Split, count: int, seed: int, members: Sequence[int] = 
 def check_neighbours(experiment: Experiment, result: RunResult) -> Iterable[Check]:
     """Replay the first rounds on neighbouring data, where a finite epsilon is claimed."""
     config, parts = experiment.config, experiment.trained
-    if config.privacy.protection.unbounded_reason is not None or not math.isfinite(result.guarantee.epsilon):
+    if config.privacy.mechanism.unbounded_reason is not None or not math.isfinite(result.guarantee.epsilon):
         return
     people = _population(config.privacy, parts, config.seed)
     parts = parts if len(people) == parts.train.n_users else _only(parts, people)
@@ -221,7 +221,7 @@ class _World:
         self.experiment = Experiment(config, parts)
         plan = config.privacy
         self.silent = user if user is not None and plan.neighbours in ("add_or_remove_one", "zero_out_one") else None
-        if plan.protection.unit == "interaction":
+        if plan.mechanism.unit == "interaction":
             self.silent = None
         kept = torch.tensor(sorted(watched))
         self.witness = Witness(
@@ -242,7 +242,7 @@ class _World:
             Ledger(plan, self.experiment.n_users),
             chunk=config.chunk or self.experiment.registered.chunk_here(),
             memory_limit=limit,
-            wire=config.wire,
+            fidelity=config.fidelity,
             support=self.experiment.support,
             transcript=self.wire,
         )
@@ -264,7 +264,7 @@ class _World:
         exchange.followed = dict(self.simulation.server_guard.clip_norms)
         if isinstance(released, Total):
             self.given.append(
-                Total({n: v.clone() for n, v in released.sums.items()}, released.denominator, released.opened)
+                Total({n: v.clone() for n, v in released.sums.items()}, released.denominator, released.revealed)
             )
         else:
             at = torch.isin(released.pseudonyms, self.wire.audited)
@@ -281,7 +281,7 @@ class _World:
             dict(original.witness.exchanges[number].followed),
         )
         if isinstance(given, Total):
-            return Total({n: v.clone() for n, v in given.sums.items()}, given.denominator, given.opened)
+            return Total({n: v.clone() for n, v in given.sums.items()}, given.denominator, given.revealed)
         if isinstance(released, Individual):
             at = torch.isin(released.pseudonyms, self.wire.audited)
             for name, values in released.uploads.items():
@@ -292,7 +292,7 @@ class _World:
     def singles(self, exchange: Exchange) -> dict[int, dict[str, Tensor]]:
         """What each watched user put on the wire in this query."""
         seen = [o for o in self.wire.observations if o.round == exchange.cohort.round]
-        calls = [e for e in self.witness.exchanges if e.asked]
+        calls = [e for e in self.witness.exchanges if e.trained]
         if not seen or exchange not in calls:
             return {}
         place, found = calls.index(exchange), dict[int, list[dict[str, Tensor]]]()
@@ -308,12 +308,12 @@ def _set_up_differences(a: _World, b: _World) -> Iterator[NeighbourDifference]:
     user = b.user if b.user is not None else -1
     pairs: dict[str, list[object]] = {
         "the number of users or items that the server is told": [
-            (e.facts.n_users, e.facts.n_items, e.facts.sums) for e in (one, two)
+            (e.public_info.n_users, e.public_info.n_items, e.public_info.sums) for e in (one, two)
         ],
         "the item descriptions that the server is given": [
-            None if e.facts.item_info is None else e.facts.item_info.to_json() for e in (one, two)
+            None if e.public_info.item_info is None else e.public_info.item_info.to_json() for e in (one, two)
         ],
-        "the public histories that the server is given": [_digest_of(e.facts.public) for e in (one, two)],
+        "the public histories that the server is given": [_digest_of(e.public_info.public) for e in (one, two)],
         "what the server sends before anything was released": [message_digest(e.server.public()) for e in (one, two)],
         "the server's initial state": [message_digest(Message(e.server.state())) for e in (one, two)],
         "the schema of uploads": [_layout(e.server.schema) for e in (one, two)],
@@ -333,8 +333,8 @@ def _set_up_differences(a: _World, b: _World) -> Iterator[NeighbourDifference]:
 def _round_differences(a: _World, b: _World, t: int) -> Iterator[NeighbourDifference]:
     """What was sent, asked and released in one round."""
     user, left, right = b.user if b.user is not None else -1, a.witness.exchanges, b.witness.exchanges
-    asks = [[(e.step, _layout(e.schema)) for e in exchanges] for exchanges in (left, right)]
-    if asks[0] != asks[1]:
+    queries = [[(e.step, _layout(e.schema)) for e in exchanges] for exchanges in (left, right)]
+    if queries[0] != queries[1]:
         yield NeighbourDifference(user, t, "what clients are asked for", "", math.inf, 0.0)
         return
     for one, two in zip(left, right, strict=True):
@@ -368,14 +368,14 @@ def _equal_parts(one: Exchange, two: Exchange, user: int, t: int) -> Iterator[Ne
 def _release_differences(a: _World, b: _World, one: Exchange, two: Exchange, t: int) -> Iterator[NeighbourDifference]:
     """How far a release moves, in the norm that noise was sized for."""
     plan, user = a.experiment.config.privacy, b.user if b.user is not None else -1
-    clip = plan.protection.clip
+    clip = plan.mechanism.clip
     left, right = a.singles(one), b.singles(two)
     for other in sorted(left.keys() & right.keys() - {user}):
         if any(not torch.equal(left[other][name], right[other][name]) for name in one.schema):
             yield NeighbourDifference(
                 user, t, f"the upload of user {other} after clip and noise", one.step, math.inf, 0.0
             )
-    if plan.protection.unit == "interaction":
+    if plan.mechanism.unit == "interaction":
         yield from _interaction_differences(a, left, right, one, user, t)
         return
     if clip is None:
@@ -434,8 +434,8 @@ def _residual(sent: Mapping[str, Tensor], exchange: Exchange, user: int) -> dict
 
 def _lengths(plan: PrivacyPlan, clients: Tensor, kept: Tensor) -> Tensor:
     """Clip norms that uploads are made long; half of them short where the clip follows how many are."""
-    protection = plan.protection
-    if not (isinstance(protection, CentralGaussian) and protection.adaptive is not None):
+    mechanism = plan.mechanism
+    if not (isinstance(mechanism, CentralGaussian) and mechanism.adaptive is not None):
         return torch.full((len(clients),), _FAR, dtype=torch.float64)
     far = (clients % 2 == 0) | torch.isin(clients, kept)
     return torch.where(far, _FAR, 0.5).double()
@@ -450,7 +450,7 @@ def _interaction_differences(
     t: int,
 ) -> Iterator[NeighbourDifference]:
     """How far one interaction moves its user's upload: by one clip norm where z clip norms are the noise."""
-    steps = a.experiment.config.privacy.protection.noisy_steps
+    steps = a.experiment.config.privacy.mechanism.noisy_steps
     if steps is None or steps.steps > 1 or user not in left or user not in right:
         return
     for name, block in exchange.schema.items():
@@ -468,15 +468,15 @@ def _after(a: _World, b: _World, t: int) -> Iterator[NeighbourDifference]:
     if message_digest(a.server.public()) != message_digest(b.server.public()):
         yield NeighbourDifference(user, t, "what the server sends after the round", "", math.inf, 0.0)
     sizes = a.simulation.costs.up_bytes, b.simulation.costs.up_bytes
-    if plan.protection.trust != "central" and sizes[0] != sizes[1]:
+    if plan.mechanism.trust != "central" and sizes[0] != sizes[1]:
         yield NeighbourDifference(user, t, "how many bytes are uploaded", "", math.inf, 0.0)
-    if a.simulation.costs.lost_rounds != b.simulation.costs.lost_rounds:
+    if a.simulation.costs.aborted_rounds != b.simulation.costs.aborted_rounds:
         yield NeighbourDifference(user, t, "whether the round is lost", "", math.inf, 0.0)
-    protection = plan.protection
-    if isinstance(protection, CentralGaussian) and protection.adaptive is not None:
-        rate = protection.adaptive.rate / max(plan.sampling.expected(a.experiment.n_users), 1.0)
+    mechanism = plan.mechanism
+    if isinstance(mechanism, CentralGaussian) and mechanism.adaptive is not None:
+        rate = mechanism.adaptive.rate / max(plan.sampling.expected(a.experiment.n_users), 1.0)
         for one in a.witness.exchanges:
-            if _without_noise(plan, protection.adaptive, one, a.experiment.n_users):
+            if _without_noise(plan, mechanism.adaptive, one, a.experiment.n_users):
                 what = "the count behind the clip norm, which has no noise of its own,"
                 yield NeighbourDifference(user, t, what, one.step, math.inf, 0.0)
         for one, two in zip(a.witness.exchanges, b.witness.exchanges, strict=False):
@@ -523,10 +523,10 @@ def _slack(
 ) -> dict[str, float]:
     """What rounding may change of each weighted coordinate between two worlds, by block."""
     own = 0.0
-    if isinstance(plan.protection, DistributedGaussian):
+    if isinstance(plan.mechanism, DistributedGaussian):
         real = [block.size for block in exchange.schema.values() if block.kind == "real"]
-        most = plan.sampling.most(population)
-        own = 2 * noise_code(plan.protection, sum(real) or 1, most, share_of(exchange.schema)).grid
+        most = plan.sampling.max_cohort(population)
+        own = 2 * noise_code(plan.mechanism, sum(real) or 1, most, share_of(exchange.schema)).grid
     found = {}
     for name, block in exchange.schema.items():
         if block.kind == "real" and name in left:
@@ -554,7 +554,7 @@ def _layout(schema: Schema) -> list[tuple[object, ...]]:
 
 
 def _opened(exchange: Exchange) -> dict[str, list[bool]]:
-    return {name: rows.tolist() for name, rows in exchange.opened.items()}
+    return {name: rows.tolist() for name, rows in exchange.revealed.items()}
 
 
 def _digest_of(histories: Histories | None, leaving: int = -1) -> tuple[bytes, ...] | None:

@@ -24,20 +24,20 @@ _SAME_ROWS = ", and every audited user named the same rows each time, as many as
 
 def check_padding(experiment: Experiment, result: RunResult) -> Iterable[Check]:
     """Rows that audited users named over the run, and rows that were opened."""
-    protection, sent = experiment.config.privacy.protection, result.transcript.sent_rows
-    if not isinstance(protection, SharedSum) or not sent:
+    mechanism, sent = experiment.config.privacy.mechanism, result.transcript.sent_rows
+    if not isinstance(mechanism, SharedSum) or not sent:
         return
-    padded = isinstance(protection.cover, FakeItems | RandomisedResponse)
-    faults = [*_opened_too_early(result, protection.min_cohort)]
+    padded = isinstance(mechanism.padding, FakeItems | RandomisedResponse)
+    faults = [*_opened_too_early(result, mechanism.min_cohort)]
     if padded:
         named = _first_named(experiment, sent)
-        faults += [*_redrawn(sent, named), *_amount(experiment, protection, named)]
+        faults += [*_redrawn(sent, named), *_amount(experiment, mechanism, named)]
     yield Check(
         name="padding of row names",
         passed=not faults,
         detail=faults[0]
         if faults
-        else f"in {len({one.round for one in sent})} rounds every row that was opened had {protection.min_cohort} "
+        else f"in {len({one.round for one in sent})} rounds every row that was opened had {mechanism.min_cohort} "
         f"clients or more{_SAME_ROWS if padded else ''}",
     )
 
@@ -75,30 +75,30 @@ def _redrawn(sent: Iterable[SentRows], named: Mapping[int, frozenset[int]]) -> I
                 return
 
 
-def _amount(experiment: Experiment, protection: SharedSum, named: Mapping[int, frozenset[int]]) -> Iterator[str]:
+def _amount(experiment: Experiment, mechanism: SharedSum, named: Mapping[int, frozenset[int]]) -> Iterator[str]:
     """Padding of another size than its rule gives."""
     config, settings = experiment.config, experiment.config.settings()
     data = ClientData.from_split(experiment.trained, config.protocol.negatives)
     private = private_items(data, experiment.registered, settings)
     public = data.positives if experiment.registered.public_target else None
-    own, other, kept, fakes = 0, 0, 0, 0
+    own, other, kept, fake_items = 0, 0, 0, 0
     for user, rows in named.items():
         known = frozenset() if public is None else frozenset(public.of(user).tolist())
         mine = frozenset(private.of(user).tolist()) - known
         own, kept = own + len(mine), kept + len(rows & mine)
         added = len(rows - mine - known)
-        other, fakes = other + data.n_items - len(mine | known), fakes + added
-        if isinstance(protection.cover, FakeItems):
-            wanted = min(int(np.rint(protection.cover.rho * len(mine | known))), data.n_items - len(mine | known))
+        other, fake_items = other + data.n_items - len(mine | known), fake_items + added
+        if isinstance(mechanism.padding, FakeItems):
+            wanted = min(int(np.rint(mechanism.padding.rho * len(mine | known))), data.n_items - len(mine | known))
             if added < wanted:
                 yield f"user {user} names {added} fake rows, and the padding promises {wanted}"
                 return
-    if isinstance(protection.cover, RandomisedResponse):
-        q, p = (threshold / 2**32 for threshold in protection.cover.thresholds)
-        if _unlikely(kept, own, q) or _unlikely(fakes, other, p):
+    if isinstance(mechanism.padding, RandomisedResponse):
+        q, p = (threshold / 2**32 for threshold in mechanism.padding.thresholds)
+        if _unlikely(kept, own, q) or _unlikely(fake_items, other, p):
             yield (
-                f"{kept} of {own} private rows and {fakes} of {other} others are named, and randomised response with "
-                f"probabilities {q:.4g} and {p:.4g} is claimed"
+                f"{kept} of {own} private rows and {fake_items} of {other} others are named, and "
+                f"randomised response with probabilities {q:.4g} and {p:.4g} is claimed"
             )
 
 
@@ -106,18 +106,18 @@ def _unlikely(count: int, of: int, rate: float) -> bool:
     return 2 * min(stats.binom.cdf(count, of, rate), stats.binom.sf(count - 1, of, rate)) < P_VALUE
 
 
-def _opened_too_early(result: RunResult, fewest: int) -> Iterator[str]:
+def _opened_too_early(result: RunResult, min_clients: int) -> Iterator[str]:
     """Rows that were opened although too few clients named them."""
     exchanges = {(e.cohort.round, e.index): e for e in (result.witness.exchanges if result.witness is not None else ())}
-    for address, chunks in groupby(result.transcript.sent_rows, key=lambda one: (one.round, one.ask)):
+    for address, chunks in groupby(result.transcript.sent_rows, key=lambda one: (one.round, one.query_id)):
         counts: dict[str, torch.Tensor] = {}
         for one in chunks:
             counts[one.block] = counts.get(one.block, torch.zeros_like(one.counts)) + one.counts
-        opened = exchanges[address].opened if address in exchanges else {}
+        revealed = exchanges[address].revealed if address in exchanges else {}
         for block, naming in counts.items():
-            if block in opened and bool((opened[block] & (naming < fewest)).any()):
+            if block in revealed and bool((revealed[block] & (naming < min_clients)).any()):
                 yield (
-                    f"round {address[0] + 1}: {int((opened[block] & (naming < fewest)).sum())} rows of {block!r} were "
-                    f"opened that fewer than {fewest} clients named"
+                    f"round {address[0] + 1}: {int((revealed[block] & (naming < min_clients)).sum())} rows of "
+                    f"{block!r} were revealed that fewer than {min_clients} clients named"
                 )
                 return

@@ -17,16 +17,16 @@ _NEWTON_STEPS = 60
 _ALMOST_ONE = 1 - 1e-9
 
 
-def answer_rates(cover: FakeItems | RandomisedResponse | None) -> tuple[float, float | None]:
+def answer_rates(padding: FakeItems | RandomisedResponse | None) -> tuple[float, float | None]:
     """q, the probability that a private item is sent, and p, that of any other where it is the same for all items."""
-    if isinstance(cover, RandomisedResponse):
-        kept, others = cover.thresholds
+    if isinstance(padding, RandomisedResponse):
+        kept, others = padding.thresholds
         return kept / WORDS, others / WORDS
     return 1.0, None
 
 
-def cover_rates(
-    cover: FakeItems | RandomisedResponse, sent: Histories, public: Histories
+def padding_rates(
+    padding: FakeItems | RandomisedResponse, sent: Histories, public: Histories
 ) -> Float64[np.ndarray, "items"]:
     """The probability that a client sends row i as cover, mean over the clients to whom item i is not public.
 
@@ -34,19 +34,19 @@ def cover_rates(
     makes these add up to k: exactly so for equal weights, and nearly where no weight is a large share of all.
 
     Args:
-        cover: how rows were drawn.
+        padding: how rows were drawn.
         sent: rows of every client.
         public: those of them that everybody knows.
     """
     n_items, purchased = sent.n_items, public.counts
-    p = answer_rates(cover)[1]
-    if isinstance(cover, RandomisedResponse):
+    p = answer_rates(padding)[1]
+    if isinstance(padding, RandomisedResponse):
         return np.full(n_items, p)
     weights = np.ones(n_items)
-    if cover.drawn == "popularity":
-        weights = (public.popularity() + 1.0) ** cover.power
-    examined = np.rint(recover_examined_count(sent.counts - purchased, purchased, cover.rho)).astype(np.int64)
-    share = cover_probability(purchased, examined.clip(0, n_items - purchased), n_items, cover.rho)
+    if padding.drawn == "popularity":
+        weights = (public.popularity() + 1.0) ** padding.power
+    examined = np.rint(recover_examined_count(sent.counts - purchased, purchased, padding.rho)).astype(np.int64)
+    share = cover_probability(purchased, examined.clip(0, n_items - purchased), n_items, padding.rho)
     shares, which = np.unique(share.clip(max=_ALMOST_ONE), return_inverse=True)
     taken = _inclusion(weights, shares)
     everybody = np.bincount(which, minlength=len(shares)) @ taken

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from privfed.audit.headline import AFTER_PROTECTION, coin_attack, metrics_on_test, protected_cells
+from privfed.audit.headline import AFTER_PROTECTION, inclusion_attack, metrics_on_test, protected_cells
 from privfed.audit.latex import booktabs
 from privfed.audit.page import formatting
 from privfed.audit.report import AttackCell, AuditReport, Cell, Interval, Spread
@@ -157,7 +157,7 @@ def _attack(row: AttackCell) -> Row:
 
 
 def _coin(report: AuditReport) -> PaperTable:
-    pairs = [(cell, best) for cell in protected_cells(report) if (best := coin_attack(cell.attacks)) is not None]
+    pairs = [(cell, best) for cell in protected_cells(report) if (best := inclusion_attack(cell.attacks)) is not None]
     rows: list[Row] = [
         _about(cell)
         | _attack(best)

@@ -23,7 +23,7 @@ def check_public_data(experiment: Experiment, result: RunResult) -> Iterable[Che
 
 
 def _public_histories(experiment: Experiment, result: RunResult) -> Iterator[str]:
-    public, unit = experiment.facts.public, result.guarantee.unit
+    public, unit = experiment.public_info.public, result.guarantee.unit
     if public is not None and len(public):
         yield (
             f"the server is given {len(public):,} training items of {int((public.counts > 0).sum()):,} users as "

@@ -15,22 +15,22 @@ from privfed.audit.report import EmpiricalRow, GuaranteeRow, Tap
 from privfed.contracts import Schema
 from privfed.privacy import PrivacyPlan, SchemaSummary
 from privfed.privacy.composition import Composition, Releases
-from privfed.privacy.events import Empty, Exact, Unbounded, mechanism_for, reason_of
+from privfed.privacy.events import Empty, Exact, Unbounded, event_for, reason_of
 from privfed.privacy.guarantee import guarantee_for
 
 
-def of_one_draw(plan: PrivacyPlan, asks: Sequence[Schema], population: int) -> float:
+def of_one_draw(plan: PrivacyPlan, queries: Sequence[Schema], population: int) -> float:
     """Epsilon, at the plan's delta, of one upload to each of these asks (or of the sums it is in), participation known.
 
     Args:
         plan: the privacy plan.
-        asks: blocks of every ask, one after the other.
+        queries: blocks of every ask, one after the other.
         population: number of users, for whose sums a ring must have room.
 
     Raises:
         AccountingError: accountants disagree.
     """
-    mechanisms = [mechanism_for(plan, SchemaSummary.of(ask), population) for ask in asks]
+    mechanisms = [event_for(plan, SchemaSummary.of(ask), population) for ask in queries]
     spending = [mechanism for mechanism in mechanisms if not isinstance(mechanism, Empty)]
     reasons = [reason_of(mechanism) for mechanism in spending if isinstance(mechanism, Exact | Unbounded)]
     bounded = [Releases(mechanism, 1) for mechanism in spending if not isinstance(mechanism, Exact | Unbounded)]

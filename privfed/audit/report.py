@@ -77,13 +77,13 @@ class SupportClaimRow(_Row):
     """What the rows that a client sends say about one private item, by formula; a bound apart from `epsilon` of a run.
 
     Attributes:
-        cover: What the rows hide among.
+        padding: What the rows hide among.
         epsilon: For one private item more or less; "inf" where nothing bounds it.
         epsilon_swap: For one private item exchanged for another.
         sentence: The same in words.
     """
 
-    cover: str
+    padding: str
     epsilon: Number
     epsilon_swap: Number
     sentence: str
@@ -263,7 +263,7 @@ class SupportLeak(_Row):
         n_users: Audited users.
         public_rows: Rows sent that everybody may know.
         private_rows: Rows sent that are private items.
-        cover_rows: Rows sent that are neither.
+        padding_rows: Rows sent that are neither.
         up_bytes_per_client_round: Bytes that a client sends in a round.
         posterior: Share of private items among the rows sent that are not public, mean over users.
         posterior_expected: The same by formula, from sizes and the cover alone.
@@ -280,7 +280,7 @@ class SupportLeak(_Row):
     n_users: int
     public_rows: Number | None = None
     private_rows: Number | None = None
-    cover_rows: Number | None = None
+    padding_rows: Number | None = None
     up_bytes_per_client_round: Number
     posterior: Interval | None = None
     posterior_expected: Number | None = None
@@ -421,7 +421,7 @@ class Check(_Row):
 class Run(_Row):
     """One method under one setting with one seed.
 
-    `wire` says how closely the wire was simulated, `lost_rounds` how many rounds were too small to be opened.
+    `wire` says how closely the wire was simulated, `aborted_rounds` how many rounds were too small to be opened.
     `support` is null where no rows are sent behind a hidden sum and no history is public. `coins` counts the training
     interactions of audited users that a coin kept or dropped before training. `ledger` holds the events
     that epsilon was computed from, and `not_run` what could not be done to this run. `decisions` are choices that the
@@ -436,8 +436,8 @@ class Run(_Row):
     rounds: int
     clients_per_round: Number
     sampling: str
-    wire: str = "exact"
-    lost_rounds: int = 0
+    fidelity: str = "exact"
+    aborted_rounds: int = 0
     utility: list[UtilityRow]
     guarantee: GuaranteeRow
     attacks: list[AttackRow]
@@ -445,7 +445,7 @@ class Run(_Row):
     empirical: list[EmpiricalRow] = []
     attributes: list[AttributeRow] = []
     checks: list[Check] = []
-    coins: int = 0
+    inclusion: int = 0
     ledger: list[LedgerLine] = []
     not_run: list[NotRun] = []
     comm: Traffic

@@ -14,7 +14,7 @@ import torch
 from privfed.data import Histories
 from privfed.experiment import Experiment
 from privfed.methods import ClientData
-from privfed.privacy import EveryRow, FakeItems, RandomisedResponse, SharedSum
+from privfed.privacy import FakeItems, FullSupport, RandomisedResponse, SharedSum
 from privfed.setup.padding import private_items
 from privfed.updates import Rows
 
@@ -29,14 +29,14 @@ class RowsSeen:
         sent: rows that each client sends.
         public: those of them that everybody may know.
         by: who sees them.
-        cover: how cover was drawn among them; None where there is none.
+        padding: how cover was drawn among them; None where there is none.
         sampled: whether `sent` holds negatives, drawn anew in every round.
     """
 
     sent: Histories
     public: Histories
     by: Literal["aggregators", "server"]
-    cover: FakeItems | RandomisedResponse | None
+    padding: FakeItems | RandomisedResponse | None
     sampled: bool = False
 
 
@@ -61,17 +61,19 @@ def rows_seen(experiment: Experiment, t: int) -> RowsSeen | None:
         experiment: trained.
         t: rounds trained; where clients name rows anew in every round, those of the next one are taken.
     """
-    protection, public = experiment.config.privacy.protection, public_items(experiment)
-    if not experiment.server.schema or (isinstance(protection, SharedSum) and isinstance(protection.cover, EveryRow)):
+    mechanism, public = experiment.config.privacy.mechanism, public_items(experiment)
+    if not experiment.server.schema or (
+        isinstance(mechanism, SharedSum) and isinstance(mechanism.padding, FullSupport)
+    ):
         return None
-    if isinstance(protection, SharedSum):
-        cover = protection.cover
-        if isinstance(cover, FakeItems | RandomisedResponse) and experiment.support is not None:
-            return RowsSeen(experiment.support, public, "aggregators", cover)
+    if isinstance(mechanism, SharedSum):
+        padding = mechanism.padding
+        if isinstance(padding, FakeItems | RandomisedResponse) and experiment.support is not None:
+            return RowsSeen(experiment.support, public, "aggregators", padding)
         if experiment.registered.public_target:
             return RowsSeen(public.union(own_items(experiment)), public, "aggregators", None)
         return RowsSeen(_touched(experiment, t), public, "aggregators", None, sampled=True)
-    if protection.release == "individual" and not protection.dense:
+    if mechanism.release == "individual" and not mechanism.dense:
         return RowsSeen(public.union(own_items(experiment)), public, "server", None)
     return None
 

@@ -14,7 +14,7 @@ from attacks import MANY_SHADOWS, SHADOWED, ShadowAttack, ShadowView
 from attacks.shadow import Output
 from privfed.experiment import Experiment
 from privfed.setup.config import TapConfig
-from privfed.setup.inclusion import Coins
+from privfed.setup.inclusion import InclusionBits
 
 MANY = 8
 """Shadows from which on attacks run that want both worlds of each interaction."""
@@ -33,27 +33,27 @@ def shadow_view(experiment: Experiment, target: Float32[np.ndarray, "users items
     Raises:
         ValueError: the run has no coins to throw anew.
     """
-    coins = experiment.coins
-    if coins is None:
-        raise ValueError("shadows throw a run's coins anew, and this one has none: set taps.coins, such as 0.2")
-    users, settings = torch.from_numpy(coins.users), experiment.config.settings()
+    inclusion = experiment.inclusion
+    if inclusion is None:
+        raise ValueError("shadows throw a run's coins anew, and this one has none: set taps.inclusion, such as 0.2")
+    users, settings = torch.from_numpy(inclusion.users), experiment.config.settings()
     scores, worlds = [], []
     for number in range(1, experiment.config.taps.shadows + 1):
         seed = number * _SEEDS_APART + experiment.config.seed
-        shadow = shadow_of(experiment, coins.again(seed), seed)
+        shadow = shadow_of(experiment, inclusion.again(seed), seed)
         shadow.run(parts=())
         scores.append(shadow.shown(users, shadow.config.rounds).numpy())
-        worlds.append(shadow.trained.train.mask(coins.users))
+        worlds.append(shadow.trained.train.mask(inclusion.users))
     # Cross-entropy on sampled negatives makes a score a logit; a softmax over the catalogue, or pairs, only a rank.
     output: Output = "sigmoid" if hasattr(settings, "negatives") else "softmax"
     return ShadowView(target, np.stack(scores), np.stack(worlds), output)
 
 
-def shadow_of(experiment: Experiment, coins: Coins, seed: int) -> Experiment:
+def shadow_of(experiment: Experiment, inclusion: InclusionBits, seed: int) -> Experiment:
     """The same experiment under other coins and another seed, with nothing tapped."""
     config = experiment.config
     changes = {"seed": seed, "taps": TapConfig(places=(), users=config.taps.users), "evaluate_every": config.rounds}
-    return Experiment(config.model_copy(update=changes), coins.applied_to(experiment.parts))
+    return Experiment(config.model_copy(update=changes), inclusion.applied_to(experiment.parts))
 
 
 def applicable(shadows: int) -> tuple[ShadowAttack, ...]:

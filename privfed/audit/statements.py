@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from privfed.audit.aggregates import SEEDS_FOR_AN_INTERVAL
 from privfed.audit.headline import (
     attribute_guess,
-    coin_attack,
+    inclusion_attack,
     main_attack,
     main_utility,
     measured,
@@ -31,8 +31,8 @@ from privfed.audit.support_sentences import sentences
 from privfed.evaluation import UNCOUNTED
 from privfed.privacy.statements import WEAK_EPSILON, odds
 
-_WIRES = {
-    "law": "noise of all clients in one draw",
+_FIDELITIES = {
+    "analytic": "noise of all clients in one draw",
     "exact": "every client rounds and noises by itself",
     "protocol": "the real masking protocol",
 }
@@ -68,17 +68,17 @@ def _tested(report: AuditReport) -> str:
         [formatting.named(formatting.METHODS, name) for name in dict.fromkeys(c.method for c in cells)]
     )
     names = list(dict.fromkeys(formatting.setting(c.setting) for c in cells))
-    settings = formatting.listed(names) if len(names) <= _NAMED else formatting.count(len(names), "protection")
+    settings = formatting.listed(names) if len(names) <= _NAMED else formatting.count(len(names), "mechanism")
     lengths = sorted({run.rounds for run in report.runs if run.method in {c.method for c in cells}})
     n_seeds = max((cell.n_seeds for cell in cells), default=0)
-    coins = max((run.coins for run in report.runs), default=0)
+    inclusion = max((run.inclusion for run in report.runs), default=0)
     return (
         f"{_number(card, 'interactions')} interactions of {_number(card, 'users')} people with "
         f"{_number(card, 'items')} items were divided so that each device holds only its own person's. "
         f"{methods} trained for {formatting.listed([str(n) for n in lengths])} rounds under {settings}; "
         f"{formatting.count(n_seeds, 'seed')} each. The adversary is an honest but curious server: it follows "
         f"the protocol, keeps what it receives, and tries to tell which items each person used."
-        + (f" For {coins:,} interactions a coin decided whether they took part in training." if coins else "")
+        + (f" For {inclusion:,} interactions a coin decided whether they took part in training." if inclusion else "")
     ) + (" The data are synthetic: no number here is a measurement on people." if card.get("synthetic") else "")
 
 
@@ -182,7 +182,7 @@ def _measured(cell: Cell) -> str:
 
 def _coin(cell: Cell) -> str:
     """How the strongest attack does in the game that a coin decided."""
-    attack = coin_attack(cell.attacks)
+    attack = inclusion_attack(cell.attacks)
     if attack is None:
         return ""
     text = (
@@ -287,10 +287,10 @@ def _limits(report: AuditReport) -> list[str]:
     limits += _of_measurements(report)
     limits += [
         f"{formatting.named(formatting.METHODS, run.method)}, {formatting.setting(run.setting)}, seed {run.seed}: "
-        f"{run.lost_rounds} of {run.rounds} rounds had too few clients to be opened; they trained nothing and cost "
+        f"{run.aborted_rounds} of {run.rounds} rounds had too few clients to be opened; they trained nothing and cost "
         "nothing."
         for run in report.runs
-        if run.lost_rounds
+        if run.aborted_rounds
     ]
     limits += [
         f"{formatting.named(formatting.METHODS, run.method)}, {formatting.setting(run.setting)}, seed {run.seed}, "
@@ -299,8 +299,10 @@ def _limits(report: AuditReport) -> list[str]:
         for run in report.runs
         if run.decisions
     ]
-    wires = sorted({run.wire for run in report.runs})
-    limits.append(f"The wire was simulated as: {', '.join(f'{wire} ({_WIRES[wire]})' for wire in wires)}.")
+    fidelities = sorted({run.fidelity for run in report.runs})
+    limits.append(
+        f"The wire was simulated as: {', '.join(f'{fidelity} ({_FIDELITIES[fidelity]})' for fidelity in fidelities)}."
+    )
     limits += [text for text in shared_caveats(report) if text not in limits]
     if 0 < n_seeds < SEEDS_FOR_AN_INTERVAL:
         limits.append(

@@ -43,10 +43,10 @@ def sentences(leak: SupportLeak) -> list[str]:
 
 
 def _rows(leak: SupportLeak) -> Said | None:
-    if leak.public_rows is None or leak.private_rows is None or leak.cover_rows is None:
+    if leak.public_rows is None or leak.private_rows is None or leak.padding_rows is None:
         return None
-    kinds = f"{leak.public_rows:.1f} + {leak.private_rows:.1f} + {leak.cover_rows:.1f}"
-    return f"{leak.public_rows + leak.private_rows + leak.cover_rows:.1f}", kinds
+    kinds = f"{leak.public_rows:.1f} + {leak.private_rows:.1f} + {leak.padding_rows:.1f}"
+    return f"{leak.public_rows + leak.private_rows + leak.padding_rows:.1f}", kinds
 
 
 def _posterior(leak: SupportLeak) -> Said | None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 
 from privfed.audit.aggregates import rate_at
-from privfed.audit.headline import AFTER_PROTECTION, coin_attack, measured
+from privfed.audit.headline import AFTER_PROTECTION, inclusion_attack, measured
 from privfed.audit.report import POPULARITY, AuditReport, ReportError, Run
 
 
@@ -43,7 +43,7 @@ def _row(run: Run, dataset: str, metrics: list[str]) -> dict[str, object]:
     claim = run.guarantee
     rivals = [row for row in run.attacks if row.tap in AFTER_PROTECTION and row.attack != POPULARITY]
     worst = max(rivals, key=lambda row: row.auc.value, default=None)
-    coin = coin_attack(run.attacks)
+    coin = inclusion_attack(run.attacks)
     bound, estimate = measured(run, "lower bound"), measured(run, "estimate")
     return {
         "method": run.method,

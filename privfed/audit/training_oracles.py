@@ -44,14 +44,14 @@ def why_not_replayed(experiment: Experiment) -> str | None:
         return f"uploads of {registered.name} have no row per item to compare a replay with"
     if registered.task(settings) == "rating":
         return "local training learns from ratings, which an adversary who guesses items does not know"
-    if registered.sized is None and (reason := registered.entangles(settings)) is not None:
+    if registered.infer_sizes is None and (reason := registered.cross_user_dependence(settings)) is not None:
         return f"what a device trains depends on everybody's data, which no replay has: {reason}"
     return None
 
 
 def replays(
     experiment: Experiment, tap: Tap, uploads: Sequence[Observation], messages: Sequence[Observation]
-) -> "Replays | None":
+) -> "MethodTrainingOracle | None":
     """The recipe of a run for what was seen at one tap; None where training cannot be repeated or no message is known.
 
     Args:
@@ -63,7 +63,7 @@ def replays(
     blocks = experiment.item_blocks
     if blocks is None or why_not_replayed(experiment) is not None or not messages:
         return None
-    return Replays(
+    return MethodTrainingOracle(
         experiment.registered,
         experiment.config.settings(),
         experiment.config.privacy,
@@ -80,7 +80,7 @@ def replays(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Replays:
+class MethodTrainingOracle:
     """An `attacks.Recipe` made from a registered method.
 
     Attributes:
@@ -199,7 +199,7 @@ class Replays:
             yield some, Message(whole.shared, personal, whole.config)
 
     def _call(self, seen: Observation, users: Int64[Tensor, " n"], streams: Streams) -> Call:
-        step, noisy_steps = self.registered.step, self.plan.protection.noisy_steps
+        step, noisy_steps = self.registered.step, self.plan.mechanism.noisy_steps
         return Call(
             seen.round, -1, str(step), int(seen.tensors[ASK]), users, streams, self.schema, self._clip_norm(seen),
             noisy_steps,
@@ -218,8 +218,8 @@ class Replays:
         """Fresh clients of the whole federation, of whom the audited users have histories."""
         data = ClientData(self._histories(positives), self._histories(excluded))
         clients = self.registered.clients(self.settings, data, streams)
-        if self.registered.sized is not None and (sent := self.uploads.get(round)) is not None:
-            self.registered.sized(clients, sent.users, sent.tensors)
+        if self.registered.infer_sizes is not None and (sent := self.uploads.get(round)) is not None:
+            self.registered.infer_sizes(clients, sent.users, sent.tensors)
         return clients
 
     def _excluded(

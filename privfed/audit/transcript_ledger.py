@@ -59,15 +59,15 @@ def _named(exchange: Exchange) -> str:
 
 def _uncovered(released: Sequence[Exchange], entries: Sequence[Entry]) -> Iterator[str]:
     """Releases without an entry, and entries that say something else than what happened."""
-    by_address = {(entry.draw, entry.step, entry.index): entry for entry in entries}
-    missing = [e for e in released if (e.cohort.draw, e.step, e.index) not in by_address]
+    by_address = {(entry.cohort_id, entry.step, entry.index): entry for entry in entries}
+    missing = [e for e in released if (e.cohort.id, e.step, e.index) not in by_address]
     if missing:
         yield (
             f"{_named(missing[0])}: a release left that the ledger has no entry for "
             f"({len(missing)} of {len(released)} releases are not recorded)"
         )
     for exchange in released:
-        entry = by_address.get((exchange.cohort.draw, exchange.step, exchange.index))
+        entry = by_address.get((exchange.cohort.id, exchange.step, exchange.index))
         if entry is None:
             continue
         members = entry.members()
@@ -81,33 +81,33 @@ def _uncovered(released: Sequence[Exchange], entries: Sequence[Entry]) -> Iterat
 def _mechanism(exchange: Exchange, entry: Entry) -> Iterator[str]:
     """An entry whose blocks are not those that were asked for."""
     integers = tuple(name for name, block in exchange.schema.items() if block.kind == "integer")
-    if integers and isinstance(entry.mechanism, Gaussian | Laplace | SampledGaussian | Shares):
+    if integers and isinstance(entry.event, Gaussian | Laplace | SampledGaussian | Shares):
         yield f"{_named(exchange)}: the blocks {', '.join(integers)} left exactly, and the ledger records noise on them"
-    if isinstance(entry.mechanism, Exact) and entry.mechanism.blocks != integers:
+    if isinstance(entry.event, Exact) and entry.event.blocks != integers:
         yield f"{_named(exchange)}: the ledger names other exact blocks than those that were sent"
     if not math.isclose(entry.share, share_of(exchange.schema), rel_tol=_RELATIVE):
         used = share_of(exchange.schema)
         yield f"{_named(exchange)}: the ledger records a share of {entry.share:g} of the clip norm, {used:g} was used"
     coordinates = sum(block.size for block in exchange.schema.values() if block.kind == "real")
-    if isinstance(entry.mechanism, Shares) and entry.mechanism.coordinates != (coordinates or 1):
-        yield f"{_named(exchange)}: the ledger records {entry.mechanism.coordinates} numbers, {coordinates} were sent"
+    if isinstance(entry.event, Shares) and entry.event.coordinates != (coordinates or 1):
+        yield f"{_named(exchange)}: the ledger records {entry.event.coordinates} numbers, {coordinates} were sent"
 
 
 def _rules(plan: PrivacyPlan, exchange: Exchange, population: int) -> Iterator[str]:
     """A release that the plan does not allow as it was."""
-    protection, members = plan.protection, exchange.members
+    mechanism, members = plan.mechanism, exchange.members
     if len(set(members.tolist())) != len(members) or (
         len(members) and not 0 <= int(members.min()) <= int(members.max()) < population
     ):
         yield f"{_named(exchange)}: a client was asked twice, or one that does not exist"
-    fewest = min_members(plan)
-    if len(members) < fewest:
-        yield f"{_named(exchange)}: a round of {len(members)} clients was opened, and the plan needs {fewest}"
-    if protection.release == "total" and exchange.pseudonyms is not None:
+    min_clients = min_members(plan)
+    if len(members) < min_clients:
+        yield f"{_named(exchange)}: a round of {len(members)} clients was opened, and the plan needs {min_clients}"
+    if mechanism.release == "total" and exchange.pseudonyms is not None:
         yield f"{_named(exchange)}: single uploads were released under a plan that shows only their sum"
     if exchange.pseudonyms is not None and sorted(exchange.pseudonyms) != sorted(members.tolist()):
         yield f"{_named(exchange)}: {len(exchange.pseudonyms)} uploads were released, {len(members)} clients trained"
-    hidden = protection.unbounded_reason is None or plan.sampling.kind == "poisson"
+    hidden = mechanism.unbounded_reason is None or plan.sampling.kind == "poisson"
     divides = any(block.divides for block in exchange.schema.values())
     expected = plan.sampling.expected(population)
     if exchange.denominator is not None and hidden and not divides and exchange.denominator != expected:
@@ -119,12 +119,12 @@ def _rules(plan: PrivacyPlan, exchange: Exchange, population: int) -> Iterator[s
 
 def min_members(plan: PrivacyPlan) -> int:
     """Clients without which nothing may be opened under a plan."""
-    protection = plan.protection
-    if isinstance(protection, DistributedGaussian):
-        return max(3, protection.n_min_honest + protection.colluding)
-    if isinstance(protection, SharedSum):
-        return protection.min_cohort
-    return 3 if isinstance(protection, SecureSum) else 0
+    mechanism = plan.mechanism
+    if isinstance(mechanism, DistributedGaussian):
+        return max(3, mechanism.n_min_honest + mechanism.colluding)
+    if isinstance(mechanism, SharedSum):
+        return mechanism.min_cohort
+    return 3 if isinstance(mechanism, SecureSum) else 0
 
 
 def _claimed(plan: PrivacyPlan, result: RunResult, released: Sequence[Exchange]) -> Iterator[str]:
@@ -161,11 +161,11 @@ def _composed(plan: PrivacyPlan, result: RunResult, released: Sequence[Exchange]
     if not math.isfinite(result.guarantee.epsilon) or not releases:
         return
     rates = {release.rate for release in releases} - {None}
-    own = plan.sampling.rate if isinstance(plan.sampling, Poisson) and plan.protection.trust == "central" else None
+    own = plan.sampling.rate if isinstance(plan.sampling, Poisson) and plan.mechanism.trust == "central" else None
     if rates - {own}:
         yield f"epsilon is amplified by sampling at rate {min(r for r in rates if r is not None):g}, the plan has {own}"
     queries = [exchange for exchange in released if _has_real(exchange.schema)]
-    amplified = {exchange.cohort.draw for exchange in queries}
+    amplified = {exchange.cohort.id for exchange in queries}
     wanted = len(amplified) if rates else len(queries)
     counted = sum(release.count for release in releases)
     if counted < wanted and (rates or plan.sampling.kind == "all"):
@@ -174,21 +174,21 @@ def _composed(plan: PrivacyPlan, result: RunResult, released: Sequence[Exchange]
 
 def _multiplier(entry: Entry) -> float | None:
     """Noise over sensitivity that an entry records."""
-    if isinstance(entry.mechanism, Laplace):
-        return entry.mechanism.scale_over_sensitivity
-    return entry.mechanism.noise_multiplier if isinstance(entry.mechanism, Gaussian | SampledGaussian) else None
+    if isinstance(entry.event, Laplace):
+        return entry.event.scale_over_sensitivity
+    return entry.event.noise_multiplier if isinstance(entry.event, Gaussian | SampledGaussian) else None
 
 
 def planned_multiplier(plan: PrivacyPlan, share: float = 1.0) -> float | None:
     """Noise over sensitivity of one query by the plan's own numbers; None where it is not one number."""
-    protection, reach = plan.protection, math.sqrt(share)
-    if isinstance(protection, LocalLaplace):
-        return 1 / (protection.epsilon0 * reach)
-    if isinstance(protection, LocalGaussian):
-        return protection.noise_multiplier / (2 * reach)
-    if isinstance(protection, CentralGaussian):
-        return protection.noise_multiplier / reach
-    return protection.noisy_steps.noise_multiplier if protection.noisy_steps is not None else None
+    mechanism, reach = plan.mechanism, math.sqrt(share)
+    if isinstance(mechanism, LocalLaplace):
+        return 1 / (mechanism.epsilon0 * reach)
+    if isinstance(mechanism, LocalGaussian):
+        return mechanism.noise_multiplier / (2 * reach)
+    if isinstance(mechanism, CentralGaussian):
+        return mechanism.noise_multiplier / reach
+    return mechanism.noisy_steps.noise_multiplier if mechanism.noisy_steps is not None else None
 
 
 def _at_least(plan: PrivacyPlan, released: Sequence[Exchange]) -> float:
@@ -198,13 +198,13 @@ def _at_least(plan: PrivacyPlan, released: Sequence[Exchange]) -> float:
     and its epsilon is exact (Balle and Wang 2018). Laplace releases cost at least what one of them does.
     """
     shares = [share_of(exchange.schema) for exchange in released if _has_real(exchange.schema)]
-    if not shares or plan.sampling.kind != "all" or plan.protection.unit == "interaction":
+    if not shares or plan.sampling.kind != "all" or plan.mechanism.unit == "interaction":
         return 0.0
     multipliers = [planned_multiplier(plan, share) for share in shares]
-    if isinstance(plan.protection, CentralGaussian | LocalGaussian):
+    if isinstance(plan.mechanism, CentralGaussian | LocalGaussian):
         mu = math.sqrt(sum((m or math.inf) ** -2 for m in multipliers))
         return _gaussian_epsilon(mu, plan.delta)
-    if isinstance(plan.protection, LocalLaplace):
+    if isinstance(plan.mechanism, LocalLaplace):
         one = max(1 / (m or math.inf) for m in multipliers)
         return max(one + 2 * math.log1p(-plan.delta * (1 + math.exp(-one / 2))), 0.0) if one < 50 else 0.0
     return 0.0

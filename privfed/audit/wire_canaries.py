@@ -54,8 +54,8 @@ class Spelling(Directions):
 
     def draw(self, numbers: Sequence[int]) -> Float[Tensor, "n dimensions"]:
         """The secrets with these numbers."""
-        coins = [np.random.default_rng([self.seed, n]).integers(0, 2, self.dimensions, np.int8) for n in numbers]
-        return torch.from_numpy(np.stack(coins)).float().mul_(2).sub_(1).div_(self.dimensions**0.5)
+        inclusion = [np.random.default_rng([self.seed, n]).integers(0, 2, self.dimensions, np.int8) for n in numbers]
+        return torch.from_numpy(np.stack(inclusion)).float().mul_(2).sub_(1).div_(self.dimensions**0.5)
 
 
 class SpellingClients(CanaryClients):
@@ -111,7 +111,7 @@ def audit_wire_canaries(
     simulation = Simulation(
         SpellingClients(experiment.clients, people - k, plan, step, secrets),
         plan, people, experiment.streams, Ledger(plan, people),
-        chunk=config.chunk or experiment.registered.chunk, wire=config.wire, transcript=transcript,
+        chunk=config.chunk or experiment.registered.chunk, fidelity=config.fidelity, transcript=transcript,
     )  # fmt: skip
     for t in range(min(config.rounds, ROUNDS)):
         simulation.run(experiment.server, t)
@@ -155,16 +155,16 @@ class _Read:
             both = sorted(set(users.tolist()) & set(others.tolist()))
             at = [torch.searchsorted(of, torch.tensor(both, dtype=torch.int64)) for of in (users, others)]
             users, values = users[at[0]], values[at[0]] - before[at[1]]
-        coins = self._coins[view.block][[self._row[user] for user in users.tolist()]] * (1 - 2 * (view.round % 2))
+        inclusion = self._coins[view.block][[self._row[user] for user in users.tolist()]] * (1 - 2 * (view.round % 2))
         if view.neighbour and self._amplitude is not None:
-            values = values - (values - coins * self._amplitude).roll(1, 0)
-        wrong: Int64[np.ndarray, " canaries"] = (values[half::2] * coins[half::2] <= 0).sum(1).numpy()
+            values = values - (values - inclusion * self._amplitude).roll(1, 0)
+        wrong: Int64[np.ndarray, " canaries"] = (values[half::2] * inclusion[half::2] <= 0).sum(1).numpy()
         return wrong
 
     @property
     def _amplitude(self) -> float | None:
         """What the clip makes of a unit vector's length; None where blocks have clips of their own."""
-        clip = self.plan.protection.clip
+        clip = self.plan.mechanism.clip
         if clip is None or clip.per_block is not None:
             return None
         return clip.norm / (1.0 if clip.order == 2 else self.secrets.dimensions**0.5)

@@ -123,8 +123,8 @@ def audit(
         f"Data: {card_line(interactions.card)}",
         f"Split: {parts.describe()}",
         f"Protocol: {config.protocol.sentence()}",
-        f"Runs: {len(cells)}, for {', '.join(dict.fromkeys(arm.key[0] for arm in config.grid()))} and popularity "
-        f"under: {'; '.join(dict.fromkeys(arm.privacy.name for arm in config.grid()))}.",
+        f"Runs: {len(cells)}, for {', '.join(dict.fromkeys(variant.key[0] for variant in config.grid()))} and "
+        f"popularity under: {'; '.join(dict.fromkeys(variant.privacy.name for variant in config.grid()))}.",
         "",
     )
     record.write(out)

@@ -10,18 +10,18 @@ from privfed.privacy import (
     InteractionDPSGD,
     LocalGaussian,
     LocalLaplace,
-    Nothing,
     SecureSum,
     SharedSum,
     UnclippedNoise,
+    Unprotected,
 )
 from privfed.privacy.mechanisms.base import NO_INTEGERS
 from privfed.privacy.mechanisms.interaction_dpsgd import NO_RECORDS
-from privfed.privacy.plan import Protection
+from privfed.privacy.plan import Mechanism
 
-EXAMPLES: dict[str, Protection] = {
-    "none": Nothing(),
-    "none:release=total": Nothing(release="total"),
+EXAMPLES: dict[str, Mechanism] = {
+    "none": Unprotected(),
+    "none:release=total": Unprotected(release="total"),
     "clip": ClipOnly(clip_norm=1.0),
     "published-noise": UnclippedNoise(scale=0.3),
     "local-laplace": LocalLaplace(clip_norm=1.0, epsilon0=1.0),
@@ -48,17 +48,17 @@ class Fit:
     unbounded: str | None
 
 
-def fit(method: Method, protection: Protection) -> Fit:
+def fit(method: Method, mechanism: Mechanism) -> Fit:
     """Whether `method` runs behind `protection`, and whether that gives a guarantee."""
-    return Fit(refusal(method, protection), protection.unbounded_reason)
+    return Fit(refusal(method, mechanism), mechanism.unbounded_reason)
 
 
-def refusal(method: Method, protection: Protection) -> str | None:
+def refusal(method: Method, mechanism: Mechanism) -> str | None:
     """Why `method` cannot run behind `protection`; None where it can."""
-    if method.release == "individual" and protection.release == "total":
+    if method.release == "individual" and mechanism.release == "total":
         return f"its server needs {method.reads}, and behind this protection it sees only their sum"
-    if protection.noisy_steps is not None and not method.interaction_level:
+    if mechanism.noisy_steps is not None and not method.interaction_level:
         return NO_RECORDS
-    if method.integers and not protection.covers_integers:
+    if method.integers and not mechanism.protects_integers:
         return NO_INTEGERS
     return None

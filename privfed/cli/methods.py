@@ -66,7 +66,7 @@ def methods(
         ),
         plain_table(
             "Which run behind which protection, and with which epsilon",
-            ("protection", "epsilon", "runs", "does not run"),
+            ("mechanism", "epsilon", "runs", "does not run"),
             [
                 (
                     words,

@@ -35,7 +35,7 @@ _PROTOCOLS: dict[str, Layer] = {
     "honest": {"protocol": HONEST.model_dump(mode="json"), "split": {"ties": "later_row_is_newer"}},
     "paper": {"protocol": PAPER.model_dump(mode="json"), "split": {"ties": "earlier_row_is_newer"}},
 }
-_TAGS = {"method": "name", "privacy.protection": "kind", "privacy.sampling": "kind"}
+_TAGS = {"method": "name", "privacy.mechanism": "kind", "privacy.sampling": "kind"}
 """Tables whose fields depend on one of them: another value there starts the table afresh."""
 
 
@@ -113,7 +113,7 @@ def run_config(layers: Sequence[Layer]) -> tuple[ExperimentConfig, Source]:
         )
     source = _take_source(fields, ExperimentConfig)
     if isinstance(privacy := fields.get("privacy"), dict):
-        privacy.setdefault("protection", {"kind": "nothing"})
+        privacy.setdefault("mechanism", {"kind": "unprotected"})
     config = configure(ExperimentConfig, fields)
     _check(config.method, config.privacy)
     return config, source
@@ -130,19 +130,21 @@ def audit_config(file: Layer, flags: Layer, settings: Sequence[Layer]) -> tuple[
     spread = [layer for layer in settings if layer.keys() & {"method", "privacy"}]
     fields = combine([file, flags, *(layer for layer in settings if layer not in spread)])
     source = _take_source(fields, AuditConfig)
-    if "arms" in fields:
+    if "variants" in fields:
         if also := [key for key in ("methods", "plans") if key in fields]:
             raise CommandError(f"arms stand beside {' and '.join(also)}: give methods and plans, or arms alone")
-        fields["arms"] = [_expanded(_arm(arm)) for arm in _several(fields["arms"], "arms")]
+        fields["variants"] = [_expanded(_variant(variant)) for variant in _several(fields["variants"], "variants")]
     else:
         _fill_grid(fields)
     if isinstance(seeds := fields.get("seeds"), int):
         fields["seeds"] = list(range(seeds))
     for layer in spread:
         for key, change in _expanded(layer).items():
-            if "arms" in fields:
-                changed = _spread([arm[key] for arm in fields["arms"]], change, key)
-                fields["arms"] = [{**arm, key: new} for arm, new in zip(fields["arms"], changed, strict=True)]
+            if "variants" in fields:
+                changed = _spread([variant[key] for variant in fields["variants"]], change, key)
+                fields["variants"] = [
+                    {**variant, key: new} for variant, new in zip(fields["variants"], changed, strict=True)
+                ]
             else:
                 table = "methods" if key == "method" else "plans"
                 fields[table] = _spread(fields[table], change, key)
@@ -152,8 +154,8 @@ def audit_config(file: Layer, flags: Layer, settings: Sequence[Layer]) -> tuple[
             "an audit compares rankings, and protocol.task is rating: choose task=ranking here, and predict ratings "
             "with 'privfed run'"
         )
-    for arm in config.grid():
-        _check(arm.method, arm.privacy)
+    for variant in config.grid():
+        _check(variant.method, variant.privacy)
     return config, source
 
 
@@ -169,10 +171,10 @@ def _fill_grid(fields: Layer) -> None:
         fields["plans"] = [plan.to_dict() for plan in AuditConfig.for_method(first).plans]
 
 
-def _arm(arm: Any) -> Layer:
-    if not isinstance(arm, dict) or not arm.keys() >= {"method", "privacy"}:
-        raise PlanError(f"arms: {arm!r} is not allowed: each must be a table with method and privacy")
-    return arm
+def _variant(variant: Any) -> Layer:
+    if not isinstance(variant, dict) or not variant.keys() >= {"method", "privacy"}:
+        raise PlanError(f"arms: {variant!r} is not allowed: each must be a table with method and privacy")
+    return variant
 
 
 def split_spec(settings: Sequence[str]) -> SplitSpec:
@@ -323,7 +325,7 @@ def _check(settings: Layer, plan: PrivacyPlan) -> None:
     """Refuse settings that the method does not have, and a plan that hides what it needs."""
     _method_settings(settings)
     registered = method(str(settings["name"]))
-    if reason := refusal(registered, plan.protection):
+    if reason := refusal(registered, plan.mechanism):
         raise PlanError(f"the plan '{plan.name}' does not fit {registered.name}: {reason}")
 
 

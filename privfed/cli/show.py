@@ -67,7 +67,7 @@ def forecast_lines(forecast: Forecast) -> list[str]:
                 f"{formatting.count(forecast.uploads_likely, 'upload')}"
             )
     up, down = forecast.up_bytes_per_client_round, forecast.down_bytes_per_client_round
-    lost = forecast.lost_share * forecast.rounds
+    lost = forecast.aborted_share * forecast.rounds
     return [
         f"Privacy: {privacy}.",
         *(
@@ -148,7 +148,7 @@ def attack_tables(rows: Sequence[AttackRow], *, synthetic: bool) -> list[Table]:
 
 def leak_table(leak: SupportLeak, rows: Sequence[AttackRow], *, synthetic: bool) -> Table:
     """What the rows that clients send give away, a number a line."""
-    title = f"What the rows sent give away: {leak.claim.cover}{synthetic_mark(synthetic=synthetic)}"
+    title = f"What the rows sent give away: {leak.claim.padding}{synthetic_mark(synthetic=synthetic)}"
     lines = [(name, *said) for name, said in columns(leak, rows).items()]
     return plain_table(title, ("", formatting.count(leak.n_users, "audited user"), ""), lines)
 
@@ -173,7 +173,7 @@ def audit_table(report: AuditReport, *, synthetic: bool) -> Group:
     mark = synthetic_mark(synthetic=synthetic)
     table = Table(title=f"Utility, guarantee and leakage{mark}")
     table.add_column("method")
-    table.add_column("protection")
+    table.add_column("mechanism")
     for column in ("utility", "popularity", "epsilon", "strongest attack (AUC)", "upload per round"):
         table.add_column(f"{column}{mark if column in ('utility', 'popularity') else ''}", justify="right")
     for cell in report.aggregates:
@@ -213,9 +213,9 @@ def _leaks(report: AuditReport, *, synthetic: bool) -> list[Table]:
             utility = main_utility(cell)
             quality = formatting.share(utility.seeds.mean) if utility else "not measured"
             said = columns(cell.support, cell.attacks)
-            cover = cell.support.claim.cover if cell.guarantee.support else cell.setting.name
+            padding = cell.support.claim.padding if cell.guarantee.support else cell.setting.name
             leaked = ["\n".join(filter(None, said[head])) for head in heads]
-            rows.append([f"{cell.method}, {cover}", quality, *leaked])
+            rows.append([f"{cell.method}, {padding}", quality, *leaked])
     title = f"What the rows sent give away{synthetic_mark(synthetic=synthetic)}"
     return [plain_table(title, ("method, cover", "utility", *heads), rows)] if rows else []
 

@@ -18,7 +18,7 @@ from privfed.cli.screen import Screen
 from privfed.cli.show import live
 from privfed.data import Histories, Interactions
 from privfed.engines import Checkpoint
-from privfed.evaluation import Evaluated, EvaluationError, EvaluationResult, Part
+from privfed.evaluation import EvaluationError, EvaluationResult, Part, RoundEvaluation
 from privfed.experiment import Experiment, PrivateEvaluation, RunResult
 from privfed.guards.client_guard import BrokenUploadError
 from privfed.guards.ring_code import RingCode
@@ -53,25 +53,25 @@ def predict(experiment: Experiment) -> Forecast:
     """
     config, registered, n_items = experiment.config, experiment.registered, experiment.parts.train.n_items
     program = registered.program(experiment.server)
-    protection, most = config.privacy.protection, config.privacy.sampling.most(experiment.n_users)
-    for ask in program:
-        if isinstance(protection, SharedSum):
-            ShareCode(protection, ask.schema, most)
-        elif isinstance(protection, SecureSum | DistributedGaussian):
-            RingCode(protection, ask.schema, most)
+    mechanism, max_clients = config.privacy.mechanism, config.privacy.sampling.max_cohort(experiment.n_users)
+    for query in program:
+        if isinstance(mechanism, SharedSum):
+            ShareCode(mechanism, query.schema, max_clients)
+        elif isinstance(mechanism, SecureSum | DistributedGaussian):
+            RingCode(mechanism, query.schema, max_clients)
     touched = {}
     if registered.upload != "dense":
-        shapes = {name: block.shape for ask in program for name, block in ask.schema.items()}
+        shapes = {name: block.shape for query in program for name, block in query.schema.items()}
         tables = [name for name, shape in shapes.items() if len(shape) == 2 and shape[0] == n_items]
         touched = dict.fromkeys(tables, _rows_sent(experiment))
     return forecast(
         config.privacy,
         rounds=1 if registered.uploads_once else config.rounds,
         population=experiment.n_users,
-        up=[ask.schema for ask in program],
-        down=sum(ask.down_bytes for ask in program),
+        up=[query.schema for query in program],
+        down=sum(query.down_bytes for query in program),
         touched_rows=touched,
-        extra_asks=registered.extra_asks(config.settings()),
+        extra_queries=registered.extra_queries(config.settings()),
     )
 
 
@@ -98,7 +98,7 @@ def _examined(experiment: Experiment) -> Histories | None:
 
 def warnings(result: RunResult) -> list[str]:
     """What a reader of the result must not miss."""
-    lost = result.costs.lost_rounds
+    lost = result.costs.aborted_rounds
     said = (
         [f"Warning: {lost} of {result.config.rounds} rounds had too few clients and were not opened."] if lost else []
     )
@@ -166,7 +166,7 @@ def train(
     started = time.perf_counter()
     with screen.progress(f"{config.method_name}{mark}", config.rounds, reached) as advance:
 
-        def progress(t: int, evaluated: Evaluated | None) -> None:
+        def progress(t: int, evaluated: RoundEvaluation | None) -> None:
             nonlocal reached, first_round
             reached = t + 1
             if evaluated is not None:
@@ -209,7 +209,7 @@ def _begin(directory: Path, *, resume: bool) -> int:
         return 0
     checkpoint = Checkpoint.load(saved, ranged=True)
     history = [
-        Evaluated(t, {part: EvaluationResult.model_validate(result) for part, result in results.items()})
+        RoundEvaluation(t, {part: EvaluationResult.model_validate(result) for part, result in results.items()})
         for t, results in checkpoint.progress["history"]
     ]
     write_text(directory / METRICS, _lines(history))
@@ -223,7 +223,7 @@ def _finish(directory: Path, result: RunResult, population: int) -> None:
     write_json(directory / GUARANTEE, result.guarantee.model_dump(mode="json"))
 
 
-def _lines(history: Iterable[Evaluated]) -> str:
+def _lines(history: Iterable[RoundEvaluation]) -> str:
     return "".join(
         json.dumps(
             {

@@ -91,16 +91,16 @@ class Processes:
             for values, summed in zip(alike, parts, strict=True):
                 values.copy_(summed.view_as(values))
 
-    def add_words_(self, words: Words) -> Words:
+    def add_ring_elements_(self, ring_elements: Words) -> Words:
         """Add ring words up over all processes, in place: wrap-around sums, in which order does not matter."""
         if self.size > 1:
             # What all-reduce knows: 32 and 64 bits, signed, where the sum wraps around to the same bits.
-            signed = np.dtype(f"<i{max(words.dtype.itemsize, 4)}")
-            summed = torch.from_numpy(words.astype(signed))
+            signed = np.dtype(f"<i{max(ring_elements.dtype.itemsize, 4)}")
+            summed = torch.from_numpy(ring_elements.astype(signed))
             with _others():
                 distributed.all_reduce(summed)
-            words[...] = summed.numpy().astype(words.dtype)
-        return words
+            ring_elements[...] = summed.numpy().astype(ring_elements.dtype)
+        return ring_elements
 
     def spread_(self, uploads: Mapping[str, Tensor], members: Int64[Tensor, " members"], population: int) -> None:
         """Give every process the rows `[members, ...]` that the others have made, in place."""

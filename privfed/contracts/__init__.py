@@ -3,18 +3,18 @@
 from privfed.contracts.noisy_steps import NoisySteps
 from privfed.contracts.noisy_sums import NoisySums
 from privfed.contracts.schema import Block, Schema, UpdateError, schema_digest, share_of, upload_bytes
-from privfed.contracts.simulation import TAPS, ReleaseKind, Tap, Wire
+from privfed.contracts.simulation import TAPS, Fidelity, ReleaseKind, Tap
 
 __all__ = [
     "TAPS",
     "Block",
+    "Fidelity",
     "NoisySteps",
     "NoisySums",
     "ReleaseKind",
     "Schema",
     "Tap",
     "UpdateError",
-    "Wire",
     "schema_digest",
     "share_of",
     "upload_bytes",

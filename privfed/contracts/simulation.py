@@ -5,7 +5,7 @@ from typing import Literal
 ReleaseKind = Literal["individual", "total"]
 """Whether a server receives every upload under a pseudonym, or only sums."""
 
-Wire = Literal["law", "exact", "protocol"]
+Fidelity = Literal["analytic", "exact", "protocol"]
 """How closely the wire is simulated; see `privfed.engines.simulation`."""
 
 Tap = Literal["raw", "wire", "sum", "model", "message"]

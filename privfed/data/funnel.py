@@ -38,7 +38,7 @@ class FunnelSpec(SyntheticSpec):
     n_users: Annotated[int, Field(ge=1)] = 1000
     n_items: Annotated[int, Field(ge=2)] = 1500
     mean_per_user: Annotated[float, Field(gt=0)] = 70
-    least_per_user: Annotated[int, Field(ge=1)] = 20
+    min_per_user: Annotated[int, Field(ge=1)] = 20
     cart_share: Annotated[float, Field(gt=0, le=1)] = 0.35
     buy_share: Annotated[float, Field(gt=0, le=1)] = 0.5
     keenness: Annotated[float, Field(ge=0)] = 1.5
@@ -48,7 +48,7 @@ class FunnelSpec(SyntheticSpec):
 FUNNELS = {
     "synthetic-funnel": FunnelSpec(),
     "synthetic-funnel-small": FunnelSpec(
-        name="synthetic-funnel-small", n_users=150, n_items=200, mean_per_user=40, least_per_user=20, sharpness=3.0
+        name="synthetic-funnel-small", n_users=150, n_items=200, mean_per_user=40, min_per_user=20, sharpness=3.0
     ),
 }
 
@@ -77,7 +77,7 @@ def generate_funnel(spec: FunnelSpec, duplicates: Duplicates = "drop", min_per_u
     behaviour = np.repeat(["view", "cart", "buy", "buy"], [len(part) for part in pairs])
     line = np.lexsort((place, user))
     seconds = np.empty(len(line), dtype=np.int64)
-    seconds[line] = moments(user[line], spec.n_users, rng, least_pause=1)
+    seconds[line] = moments(user[line], spec.n_users, rng, min_pause=1)
     rows = np.argsort(seconds, kind="stable")
     return build(
         spec.name,

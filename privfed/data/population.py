@@ -49,7 +49,7 @@ class SyntheticSpec(BaseModel):
         n_users: Users.
         n_items: Size of the catalogue.
         mean_per_user: Mean number of interactions of a user (what comes out is up to 10 % lower).
-        least_per_user: Fewest interactions of a user.
+        min_per_user: Fewest interactions of a user.
         popularity: Zipf exponent of item popularity.
         rank: Dimensions of taste.
         sharpness: Weight of taste against popularity.
@@ -63,7 +63,7 @@ class SyntheticSpec(BaseModel):
     n_users: Annotated[int, Field(ge=1)] = 943
     n_items: Annotated[int, Field(ge=2)] = 1682
     mean_per_user: Annotated[float, Field(gt=0)] = 106
-    least_per_user: Annotated[int, Field(ge=1)] = 20
+    min_per_user: Annotated[int, Field(ge=1)] = 20
     popularity: Annotated[float, Field(ge=0)] = 0.9
     rank: Annotated[int, Field(ge=1)] = 8
     sharpness: Annotated[float, Field(ge=0)] = 2.0
@@ -135,22 +135,22 @@ def choose(
 def activity(spec: SyntheticSpec, rng: np.random.Generator) -> Int64[np.ndarray, "users"]:
     """Log-normal numbers of interactions, at most half the catalogue each."""
     most = max(1, spec.n_items // 2)
-    least = min(spec.least_per_user, most)
+    least = min(spec.min_per_user, most)
     extra = rng.lognormal(sigma=1.0, size=spec.n_users)
     counts: np.ndarray = least + extra / extra.mean() * max(0.0, spec.mean_per_user - least)
     return counts.clip(max=most).astype(np.int64)
 
 
 def moments(
-    user: Int64[np.ndarray, "interactions"], n_users: int, rng: np.random.Generator, least_pause: int = 0
+    user: Int64[np.ndarray, "interactions"], n_users: int, rng: np.random.Generator, min_pause: int = 0
 ) -> Int64[np.ndarray, "interactions"]:
     """The time of each row of rows grouped by user, in whole seconds, rising within a user.
 
-    A user starts at a random moment of a year, acts about every 20 seconds (`least_pause` of them are sure),
+    A user starts at a random moment of a year, acts about every 20 seconds (`min_pause` of them are sure),
     and now and then comes back days later. Every user needs a row.
     """
     pause = np.where(rng.random(len(user)) < 0.03, rng.exponential(20 * 24 * 3600, len(user)), 0)
-    elapsed = np.cumsum((rng.exponential(20, len(user)) + pause).astype(np.int64) + least_pause)
+    elapsed = np.cumsum((rng.exponential(20, len(user)) + pause).astype(np.int64) + min_pause)
     begun = elapsed[np.searchsorted(user, np.arange(n_users))]
     start = rng.integers(_START, _START + _YEAR, size=n_users)
     moment: np.ndarray = (start - begun)[user] + elapsed

@@ -13,7 +13,7 @@ from privfed.data.sources.people import demographics
 SPECS = {
     "synthetic": SyntheticSpec(),
     "synthetic-small": SyntheticSpec(
-        name="synthetic-small", n_users=120, n_items=200, mean_per_user=25, least_per_user=8, sharpness=3.0
+        name="synthetic-small", n_users=120, n_items=200, mean_per_user=25, min_per_user=8, sharpness=3.0
     ),
 }
 

@@ -175,10 +175,10 @@ def _ranged(place: Path, processes: Processes) -> dict[str, Ranges]:
     files = [own] if own.exists() else sorted(place.glob("clients*.safetensors"))
     if not files:
         raise OSError(f"{own.name} is missing")
-    opened: list[Any] = [safe_open(file, framework="numpy") for file in files]
+    revealed: list[Any] = [safe_open(file, framework="numpy") for file in files]
     found: dict[str, Ranges] = {}
-    for name in opened[0].keys():  # noqa: SIM118 (not a mapping)
-        parts = [file.get_slice(name) for file in opened]
+    for name in revealed[0].keys():  # noqa: SIM118 (not a mapping)
+        parts = [file.get_slice(name) for file in revealed]
         total = sum(part.get_shape()[0] for part in parts)
         hosted = range(total) if own.exists() else processes.hosted(total)
         found[name] = _SavedRows(parts, int(hosted[0]), int(hosted[-1]) + 1)

@@ -24,7 +24,7 @@ from privfed.data import Histories
 from privfed.engines.transcript import Transcript
 from privfed.federation import SERVER, Call, Cohort, FederationError, Purpose, Streams
 from privfed.guards.share_code import ShareCode
-from privfed.privacy import EveryRow
+from privfed.privacy import FullSupport
 from privfed.privacy.mechanisms.secure import SharedSum
 from privfed.updates import ClientUpdates, RowPattern, Rows
 from secure_agg.encoding import Ring
@@ -47,7 +47,7 @@ class Announced:
 
     def __init__(self, support: Histories | None) -> None:
         self.support = support
-        self._draw = -1
+        self._cohort_id = -1
         self._patterns: dict[tuple[int, int], tuple[Tensor, RowPattern]] = {}
         self._earlier: dict[tuple[int, int], tuple[Tensor, RowPattern]] = {}
         self._twins: dict[tuple[int, int], tuple[RowPattern, RowPattern]] = {}
@@ -59,12 +59,12 @@ class Announced:
             return 0
         return self.support.n_users * names_bytes(0) + len(self.support) * (names_bytes(1) - names_bytes(0))
 
-    def padded(self, part: Rows, draw: int, clients: Int64[Tensor, " clients"], rows: int) -> Rows:
+    def padded(self, part: Rows, cohort_id: int, clients: Int64[Tensor, " clients"], rows: int) -> Rows:
         """The part with a row of zeros for every announced row that it leaves out.
 
         Args:
             part: what the clients of a call send.
-            draw: of their cohort.
+            cohort_id: of their cohort.
             clients: who they are.
             rows: of the table.
 
@@ -73,7 +73,7 @@ class Announced:
         """
         if self.support is None:
             return part
-        pattern = self._pattern(self.support, draw, clients, rows)
+        pattern = self._pattern(self.support, cohort_id, clients, rows)
         whose = int(clients[0]), len(clients)
         announced_by, sent_by = self._twins.get(whose, (None, None))
         if announced_by is pattern and sent_by is part.pattern:
@@ -100,15 +100,15 @@ class Announced:
             return 0
         return clients * names_bytes(0) + len(part.ids) * (names_bytes(1) - names_bytes(0))
 
-    def _pattern(self, support: Histories, draw: int, clients: Int64[Tensor, " clients"], rows: int) -> RowPattern:
+    def _pattern(self, support: Histories, cohort_id: int, clients: Int64[Tensor, " clients"], rows: int) -> RowPattern:
         """Announced rows of the called clients; kept for as long as the same clients are called draw after draw."""
         if support.n_items != rows:
             raise FederationError(
                 f"a client sends rows of a table of {rows} rows, while covers are drawn over the catalogue; send "
                 f"tables with one row per item"
             )
-        if draw != self._draw:
-            self._draw, self._earlier, self._patterns = draw, self._patterns, {}
+        if cohort_id != self._cohort_id:
+            self._cohort_id, self._earlier, self._patterns = cohort_id, self._patterns, {}
             self._twins = {whose: twins for whose, twins in self._twins.items() if whose in self._earlier}
         whose = int(clients[0]), len(clients)
         known = self._patterns.get(whose) or self._earlier.get(whose)
@@ -124,7 +124,7 @@ class SharedSums:
     """The secret-shared sums of one run.
 
     Args:
-        protection: of the plan.
+        mechanism: of the plan.
         population: number of users.
         streams: the simulation's keys; clients agree theirs with aggregators from them.
         support: rows that every user announced, cover included; None where clients name the rows they send.
@@ -132,9 +132,9 @@ class SharedSums:
     """
 
     def __init__(
-        self, protection: SharedSum, population: int, streams: Streams, support: Histories | None, *, protocol: bool
+        self, mechanism: SharedSum, population: int, streams: Streams, support: Histories | None, *, protocol: bool
     ) -> None:
-        self.protection, self.protocol = protection, protocol
+        self.mechanism, self.protocol = mechanism, protocol
         self.announced = Announced(support)
         self._population, self._streams = population, streams
         self._ciphers: list[Ciphers] = []
@@ -144,13 +144,13 @@ class SharedSums:
     @property
     def enrolment_bytes(self) -> int:
         """Bytes in which all clients name their rows to all aggregators before the first round."""
-        return self.announced.enrolment_bytes * self.protection.aggregators
+        return self.announced.enrolment_bytes * self.mechanism.aggregators
 
-    def code(self, schema: Schema, most: int) -> ShareCode:
+    def code(self, schema: Schema, max_clients: int) -> ShareCode:
         """The code of an ask; see `ShareCode` for what is refused."""
         key = tuple(schema.items())
         if key not in self._codes:
-            self._codes[key] = ShareCode(self.protection, schema, most)
+            self._codes[key] = ShareCode(self.mechanism, schema, max_clients)
         return self._codes[key]
 
     def split(
@@ -159,7 +159,7 @@ class SharedSums:
         address: tuple[int, int],
         clients: Int64[np.ndarray, " clients"],
         counts: Int64[np.ndarray, " clients"],
-        words: Words,
+        ring_elements: Words,
     ) -> list[Words]:
         """Every aggregator's share of the words of some clients, `counts[j]` of client `clients[j]`.
 
@@ -168,38 +168,38 @@ class SharedSums:
             address: draw and ask.
             clients: ascending.
             counts: words of each.
-            words: of one client after another.
+            ring_elements: of one client after another.
         """
         if not self._ciphers:
             key = self._streams.words(Purpose.SHARE, 0, 0, [SERVER], _KEY_WORDS)[0].tobytes()
-            keys = agree_keys(self._population, self.protection.aggregators, key)
+            keys = agree_keys(self._population, self.mechanism.aggregators, key)
             self._ciphers = [Ciphers(of_one) for of_one in keys]
-        ring = Ring(self.protection.bits)
+        ring = Ring(self.mechanism.bits)
         if lane not in self._lanes:
             self._lanes[lane] = [(KeyStreams(own, ring, lane), KeyStreams(own, ring, lane)) for own in self._ciphers]
-        asked = *address, clients, counts
-        left = withhold(words, [own.take(*asked) for own, _ in self._lanes[lane]])
-        return [left, *(aggregator.take(*asked) for _, aggregator in self._lanes[lane])]
+        query = *address, clients, counts
+        left = withhold(ring_elements, [own.take(*query) for own, _ in self._lanes[lane]])
+        return [left, *(aggregator.take(*query) for _, aggregator in self._lanes[lane])]
 
 
-class SharedAsk:
+class SharedQuery:
     """One ask: add the updates of every chunk, then open.
 
     Args:
         sums: of the run.
         schema: of the ask.
         cohort: of the ask.
-        most: clients that a round can have.
+        max_clients: clients that a round can have.
         transcript: notes the rows that are named; None notes none.
     """
 
     def __init__(
-        self, sums: SharedSums, schema: Schema, cohort: Cohort, most: int, transcript: Transcript | None = None
+        self, sums: SharedSums, schema: Schema, cohort: Cohort, max_clients: int, transcript: Transcript | None = None
     ) -> None:
         self._transcript = transcript
-        self._sums, self._schema, self._draw = sums, schema, cohort.draw
-        self._code, self._ring = sums.code(schema, most), Ring(sums.protection.bits)
-        self._every_row = isinstance(sums.protection.cover, EveryRow)
+        self._sums, self._schema, self._cohort_id = sums, schema, cohort.id
+        self._code, self._ring = sums.code(schema, max_clients), Ring(sums.mechanism.bits)
+        self._every_row = isinstance(sums.mechanism.padding, FullSupport)
         self._tables: dict[str, list[RowSums]] | None = None
         self._whole: list[Words] = []
         self.up_bytes = 0.0
@@ -210,19 +210,19 @@ class SharedAsk:
         Raises:
             FederationError: a row that was not announced, or a block that other clients sent in another form.
         """
-        protection, announced, clients = self._sums.protection, self._sums.announced, len(updates)
+        mechanism, announced, clients = self._sums.mechanism, self._sums.announced, len(updates)
         tables = self._row_by_row(updates)
         whole = [name for name in self._schema if name not in tables]
-        words = sum(self._schema[name].size for name in whole) * clients
+        ring_elements = sum(self._schema[name].size for name in whole) * clients
         for name, rows in tables.items():
-            part = announced.padded(rows, self._draw, call.clients, self._schema[name].shape[0])
-            words += part.values.numel()
+            part = announced.padded(rows, self._cohort_id, call.clients, self._schema[name].shape[0])
+            ring_elements += part.values.numel()
             if self._transcript is not None:
                 self._transcript.record_rows(call, part, self._schema[name].shape[0])
-            self.up_bytes += announced.name_bytes(part, clients) * protection.aggregators
+            self.up_bytes += announced.name_bytes(part, clients) * mechanism.aggregators
             self._add_rows(name, part, call)
-        self.up_bytes += share_bytes(0, self._ring, protection.aggregators) * clients
-        self.up_bytes += self._ring.dtype.itemsize * words
+        self.up_bytes += share_bytes(0, self._ring, mechanism.aggregators) * clients
+        self.up_bytes += self._ring.dtype.itemsize * ring_elements
         if whole:
             self._add_whole(whole, updates, call)
 
@@ -233,38 +233,38 @@ class SharedAsk:
             processes: processes that have added their clients' updates, each for itself.
         """
         self._add_up(processes)
-        fewest, sums, opened = self._sums.protection.min_cohort, dict[str, Tensor](), dict[str, Tensor]()
+        min_clients, sums, revealed = self._sums.mechanism.min_cohort, dict[str, Tensor](), dict[str, Tensor]()
         tables, at = self._tables or {}, 0
         whole = self._ring.sum(self._whole) if self._whole else self._ring.zeros(0)
         for name, block in self._schema.items():
             if name in tables:
-                words, wide_enough = self._opened(tables[name], fewest)
-                opened[name] = placed(wide_enough)
+                ring_elements, wide_enough = self._opened(tables[name], min_clients)
+                revealed[name] = placed(wide_enough)
             else:
-                words, at = whole[at : at + block.size], at + block.size
-            sums[name] = placed(self._code.decode(name, words)).view(block.shape)
-        return sums, opened
+                ring_elements, at = whole[at : at + block.size], at + block.size
+            sums[name] = placed(self._code.decode(name, ring_elements)).view(block.shape)
+        return sums, revealed
 
     def _add_up(self, processes: Processes) -> None:
         """Sums over the clients of all processes; one whose clients were not asked has nothing to add."""
         if processes.size == 1:
             return
         every = processes.every(None if self._tables is None else [*self._tables])
-        asked = [tables for tables in every if tables is not None]
-        if any(tables != asked[0] for tables in asked):
+        query = [tables for tables in every if tables is not None]
+        if any(tables != query[0] for tables in query):
             raise FederationError("blocks are sent as rows in one process and whole in another; send them alike")
         if self._tables is None:
-            self._tables = {name: self._nothing(name) for name in (asked[0] if asked else ())}
+            self._tables = {name: self._nothing(name) for name in (query[0] if query else ())}
         for rows in self._tables.values():
-            processes.add_words_(rows[0].words)
+            processes.add_ring_elements_(rows[0].words)
             processes.add_({"supporters": placed(rows[0].supporters)})
         whole = sum(block.size for name, block in self._schema.items() if name not in self._tables)
-        self._whole = [processes.add_words_(share) for share in self._whole or [self._ring.zeros(whole)]]
+        self._whole = [processes.add_ring_elements_(share) for share in self._whole or [self._ring.zeros(whole)]]
 
-    def _opened(self, held: Sequence[RowSums], fewest: int) -> tuple[Words, np.ndarray]:
+    def _opened(self, held: Sequence[RowSums], min_clients: int) -> tuple[Words, np.ndarray]:
         if self._sums.protocol:
-            return open_rows(held, fewest)
-        return held[0].handed_out(fewest), held[0].enough(fewest)
+            return open_rows(held, min_clients)
+        return held[0].handed_out(min_clients), held[0].enough(min_clients)
 
     def _row_by_row(self, updates: ClientUpdates) -> dict[str, Rows]:
         """Blocks that are shared row by row, the same in every chunk."""
@@ -284,18 +284,18 @@ class SharedAsk:
 
     def _nothing(self, name: str) -> list[RowSums]:
         rows, width = self._schema[name].shape
-        return [RowSums.empty(self._ring, rows, width) for _ in range(self._sums.protection.aggregators)]
+        return [RowSums.empty(self._ring, rows, width) for _ in range(self._sums.mechanism.aggregators)]
 
     def _add_rows(self, name: str, part: Rows, call: Call) -> None:
         held, ids, clients = (self._tables or {})[name], on_host(part.ids), on_host(call.clients)
-        words = self._code.encode(name, on_host(part.values)).reshape(-1)
+        ring_elements = self._code.encode(name, on_host(part.values)).reshape(-1)
         if not self._sums.protocol:
-            held[0].add(clients, ids, words)
+            held[0].add(clients, ids, ring_elements)
             return
         counts = np.bincount(on_host(part.owner), minlength=len(clients)) * part.values.shape[1]
         lane = 1 + list(self._schema).index(name)
         for sums, share in zip(
-            held, self._sums.split(lane, (self._draw, call.ask), clients, counts, words), strict=True
+            held, self._sums.split(lane, (self._cohort_id, call.query_id), clients, counts, ring_elements), strict=True
         ):
             sums.add(clients, ids, share)
 
@@ -306,12 +306,12 @@ class SharedAsk:
             return
         for some in self._some_clients(names, updates):
             blocks = self._materialised(names, updates, some)
-            words = np.concatenate([self._code.encode(name, block) for name, block in blocks.items()], axis=1)
-            counts = np.full(len(some), words.shape[1])
+            ring_elements = np.concatenate([self._code.encode(name, block) for name, block in blocks.items()], axis=1)
+            counts = np.full(len(some), ring_elements.shape[1])
             shares = self._sums.split(
-                _WHOLE, (self._draw, call.ask), on_host(call.clients[some]), counts, words.reshape(-1)
+                _WHOLE, (self._cohort_id, call.query_id), on_host(call.clients[some]), counts, ring_elements.reshape(-1)
             )
-            self._keep([share.reshape(words.shape).sum(0, dtype=share.dtype) for share in shares])
+            self._keep([share.reshape(ring_elements.shape).sum(0, dtype=share.dtype) for share in shares])
 
     def _in_the_open(self, name: str, updates: ClientUpdates) -> Words:
         """What shares of one block come to: the sum of its words."""

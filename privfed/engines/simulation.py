@@ -3,7 +3,8 @@
 Every party runs here, so a simulation measures utility, leakage and cost; it protects nobody. The code that clips,
 noises and charges is the code that a deployment runs.
 
-How closely the wire is simulated is a choice (`Wire`), and every report names it. The guarantee does not depend on it:
+How closely the wire is simulated is a choice (`Fidelity`), and every report names it. The guarantee does not depend on
+it:
 
 * `law`: Gaussian noise of all clients together is drawn once, on the sum, with the variance it has there; rounding to a
   ring is left out. For sweeps.
@@ -26,10 +27,10 @@ from torch import Tensor
 from privfed.compute.devices import HOST, here, on_host, placed
 from privfed.compute.processes import ALONE, Processes
 from privfed.compute.tiles import TILE, tile_size
-from privfed.contracts import Schema, Tap, Wire, schema_digest, upload_bytes
+from privfed.contracts import Fidelity, Schema, Tap, schema_digest, upload_bytes
 from privfed.data import Histories
 from privfed.engines.holdings import BlockGroup, Holdings
-from privfed.engines.share_sums import SharedAsk, SharedSums
+from privfed.engines.share_sums import SharedQuery, SharedSums
 from privfed.engines.transcript import Observation, Transcript
 from privfed.federation import (
     SERVER,
@@ -81,7 +82,7 @@ class Costs:
     up_bytes: float = 0.0
     down_bytes: float = 0.0
     client_rounds: int = 0
-    lost_rounds: int = 0
+    aborted_rounds: int = 0
 
 
 class Simulation:
@@ -95,7 +96,7 @@ class Simulation:
         ledger: charged before anything is released.
         chunk: clients per call; where no number is given, whole tiles within `memory_limit`.
         memory_limit: bytes that update buffers may take; None sets no bound.
-        wire: how closely the wire is simulated.
+        fidelity: how closely the wire is simulated.
         support: rows that every user announced under the plan's cover; None where there is no drawn cover.
         transcript: what to tap; None taps nothing and costs nothing.
         observers: called per chunk between training and guard.
@@ -116,32 +117,32 @@ class Simulation:
         *,
         chunk: Chunk | None = None,
         memory_limit: int | None = None,
-        wire: Wire = "exact",
+        fidelity: Fidelity = "exact",
         support: Histories | None = None,
         transcript: Transcript | None = None,
         observers: Sequence[Observer] = (),
         processes: Processes = ALONE,
     ) -> None:
-        refuse_shared(processes, wire, transcript.taps if transcript else ())
+        refuse_shared(processes, fidelity, transcript.taps if transcript else ())
         self.processes = processes
         self.clients, self.plan, self.population = clients, plan, population
         self.client_guard = ClientGuard(plan, streams)
         self.server_guard = ServerGuard(plan, ledger, streams)
-        self.wire: Wire = wire
+        self.fidelity: Fidelity = fidelity
         self.costs = Costs()
         self.transcript, self.observers = transcript, list(observers)
         self._streams, self._chunk, self._limit = streams, chunk, memory_limit
         self._cohort: Cohort | None = None
         self._members: Tensor = torch.empty(0, dtype=torch.int64)
-        self._asks = 0
+        self._queries = 0
         self._holdings: Holdings | None = None
         self._as_raw: Observation | None = None
         self._buffer: dict[str, Tensor] = {}
         self._shared: SharedSums | None = None
-        if isinstance(plan.protection, SharedSum):
-            self._shared = SharedSums(plan.protection, population, streams, support, protocol=wire == "protocol")
+        if isinstance(plan.mechanism, SharedSum):
+            self._shared = SharedSums(plan.mechanism, population, streams, support, protocol=fidelity == "protocol")
             self.costs.up_bytes += float(self._shared.enrolment_bytes) if processes.first else 0.0
-        self.draws = 0
+        self.cohorts = 0
 
     def run(self, server: Server, t: int) -> None:
         """One round of `server`; its releases are confirmed and private state committed round by round."""
@@ -149,14 +150,14 @@ class Simulation:
             server.round(self, t)
         except TooFewClientsError:
             self.clients.discard()
-            self.costs.lost_rounds += 1
+            self.costs.aborted_rounds += 1
         except BaseException:
             self.clients.discard()
             raise
         if self.transcript is not None:
             self.transcript.record_public(t, server.public().shared)
 
-    def draw(self, round: int) -> Cohort:
+    def sample_cohort(self, round: int) -> Cohort:
         """Draw the round's cohort by the plan's sampling rule.
 
         Raises:
@@ -166,9 +167,9 @@ class Simulation:
             raise FederationError(f"round {round} has drawn its cohort already; one draw per round")
         sampling = self.plan.sampling
         self._members = self.members(round)
-        self._cohort = Cohort(round, self.draws, sampling.kind, sampling.expected(self.population))
-        self.draws += 1
-        self._asks = 0
+        self._cohort = Cohort(round, self.cohorts, sampling.kind, sampling.expected(self.population))
+        self.cohorts += 1
+        self._queries = 0
         return self._cohort
 
     def members(self, round: int) -> Int64[Tensor, " members"]:
@@ -176,76 +177,76 @@ class Simulation:
         sampling = self.plan.sampling
         if sampling.kind == "poisson" and self.processes.size > 1:
             hosted = placed(self.processes.hosted(self.population))
-            coins = self._streams.uniform(Purpose.MEMBERSHIP, round, 0, hosted.tolist(), 1)[:, 0]
-            return torch.cat(list(self.processes.every(hosted[coins < sampling.rate])))
+            inclusion = self._streams.uniform(Purpose.MEMBERSHIP, round, 0, hosted.tolist(), 1)[:, 0]
+            return torch.cat(list(self.processes.every(hosted[inclusion < sampling.rate])))
         return members(sampling, self._streams, self.population, round)
 
-    def ask(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Total:
+    def aggregate(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Total:
         """Sum the cohort's protected uploads; sums of real blocks accumulate in float64, ring words in their ring."""
         if self._shared is not None:
-            self._shared.code(schema, self.plan.sampling.most(self.population))
+            self._shared.code(schema, self.plan.sampling.max_cohort(self.population))
         code = self.server_guard.code(schema)
-        ask, opened = self._begin(step, cohort, schema), dict[str, Tensor]()
+        query_id, revealed = self._begin(step, cohort, schema), dict[str, Tensor]()
         tapped = self.transcript is not None and self.transcript.wants("sum", cohort.round, step)
         self._holdings = Holdings(schema) if tapped or self._held_only else None
         if self._shared is not None:
-            sums, opened = self._open_shares(self._shared, step, ask, cohort, message, schema)
-        elif code is not None and self.wire != "law" and (code.coordinates or self.wire == "protocol"):
-            sums = self._sum_words(code, step, ask, cohort, message, schema)
+            sums, revealed = self._reconstruct_shares(self._shared, step, query_id, cohort, message, schema)
+        elif code is not None and self.fidelity != "analytic" and (code.coordinates or self.fidelity == "protocol"):
+            sums = self._sum_ring_elements(code, step, query_id, cohort, message, schema)
         else:
-            sums = self._sum_numbers(code, step, ask, cohort, message, schema)
+            sums = self._sum_numbers(code, step, query_id, cohort, message, schema)
         if self._holdings is not None:
             self._holdings.gather(self.processes)
         for group in self._groups(opening=False):
             for name in group.blocks:
                 sums[name].zero_()
-                opened[name] = torch.zeros(schema[name].shape[:1], dtype=torch.bool)
+                revealed[name] = torch.zeros(schema[name].shape[:1], dtype=torch.bool)
         released = {name: s.float() if schema[name].kind == "real" else s for name, s in sums.items()}
         self.clients.commit()
         if tapped and self.transcript is not None and self._holdings is not None:
             self.transcript.record_sum(cohort.round, step, self._members, released, self._holdings)
         self._holdings = None
-        return self.server_guard.total(released, cohort, len(self._members), schema, opened)
+        return self.server_guard.total(released, cohort, len(self._members), schema, revealed)
 
     @property
     def _held_only(self) -> bool:
         """Whether clients take part in the sums of the blocks that they hold only."""
-        protection = self.plan.protection
-        return isinstance(protection, SecureSum) and protection.blocks == "held"
+        mechanism = self.plan.mechanism
+        return isinstance(mechanism, SecureSum) and mechanism.blocks == "held"
 
     def _groups(self, *, opening: bool) -> list[BlockGroup]:
         """Where clients send held blocks only, the blocks that enough of them hold, or those that too few hold."""
         if self._holdings is None or not self._held_only:
             return []
-        return [g for g in self._holdings.groups() if self.server_guard.opens(len(g.holders)) == opening]
+        return [g for g in self._holdings.groups() if self.server_guard.reveals(len(g.holders)) == opening]
 
-    def _open_shares(
-        self, shared: SharedSums, step: str, ask: int, cohort: Cohort, message: Message, schema: Schema
+    def _reconstruct_shares(
+        self, shared: SharedSums, step: str, query_id: int, cohort: Cohort, message: Message, schema: Schema
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Sums of secret-shared uploads, and which rows of tables had enough clients to be opened."""
-        adding = SharedAsk(shared, schema, cohort, self.plan.sampling.most(self.population), self.transcript)
-        for call, _, updates, _ in self._chunks(step, ask, cohort, message, schema):
+        adding = SharedQuery(shared, schema, cohort, self.plan.sampling.max_cohort(self.population), self.transcript)
+        for call, _, updates, _ in self._chunks(step, query_id, cohort, message, schema):
             started = time.perf_counter()
             adding.add(call, updates)
             self.costs.seconds["sum"] += time.perf_counter() - started
         started = time.perf_counter()
-        sums, opened = adding.close(self.processes)
+        sums, revealed = adding.close(self.processes)
         self.costs.up_bytes += adding.up_bytes
         self.costs.seconds["sum"] += time.perf_counter() - started
-        return sums, opened
+        return sums, revealed
 
     def _sum_numbers(
-        self, code: RingCode | None, step: str, ask: int, cohort: Cohort, message: Message, schema: Schema
+        self, code: RingCode | None, step: str, query_id: int, cohort: Cohort, message: Message, schema: Schema
     ) -> dict[str, Tensor]:
         """Sums of uploads that travel as numbers, with each client's noise or with that of all at once."""
         sums = {
             name: torch.zeros(b.shape, dtype=torch.float64 if b.kind == "real" else torch.int64)
             for name, b in schema.items()
         }
-        noise, within = self.plan.protection.noise, 0
+        noise, within = self.plan.mechanism.noise, 0
         normal = noise is not None and (noise.law, noise.coordinates) == ("gaussian", "all")
-        at_once = normal and self.wire == "law" and self.plan.upload_bits is None
-        for call, own, updates, inside in self._chunks(step, ask, cohort, message, schema):
+        at_once = normal and self.fidelity == "analytic" and self.plan.upload_bits is None
+        for call, own, updates, inside in self._chunks(step, query_id, cohort, message, schema):
             within += inside
             started = time.perf_counter()
             if code is not None:
@@ -253,7 +254,7 @@ class Simulation:
             if self.client_guard.rewrites and not at_once:
                 started += self._add_noisy(sums, updates, call, own)
             else:
-                if self.plan.protection.release == "individual":
+                if self.plan.mechanism.release == "individual":
                     self._tap("wire", call, own, self._wire_of(updates, call))
                 updates.add_to(sums, precise=self.client_guard.sums_precisely)
             self.costs.seconds["sum"] += time.perf_counter() - started
@@ -262,10 +263,10 @@ class Simulation:
         self.processes.add_({**sums, "clients within the clip norm": clients_within})
         if at_once and noise is not None:
             deviation = noise.scale * math.sqrt(members)
-            self.server_guard.add_gaussian_(sums, cohort.round, ask, schema, deviation)
-        if code is not None and code.mechanism is not None:
-            self.server_guard.add_gaussian_(sums, cohort.round, ask, schema, code.law_deviation(members))
-        self.server_guard.add_noise_(sums, cohort, step, ask, schema, members=members, within=int(clients_within))
+            self.server_guard.add_gaussian_(sums, cohort.round, query_id, schema, deviation)
+        if code is not None and code.distributed is not None:
+            self.server_guard.add_gaussian_(sums, cohort.round, query_id, schema, code.analytic_deviation(members))
+        self.server_guard.add_noise_(sums, cohort, step, query_id, schema, members=members, within=int(clients_within))
         self.costs.seconds["privacy"] += time.perf_counter() - started
         return sums
 
@@ -274,7 +275,7 @@ class Simulation:
         protecting = 0.0
         for tile in torch.split(torch.arange(len(updates)), tile_size()):
             protecting -= time.perf_counter()
-            uploads = self.client_guard.wire(updates, call, tile)
+            uploads = self.client_guard.protect(updates, call, tile)
             protecting += time.perf_counter()
             self._tap("wire", call, own, _chosen(uploads), tile)
             for name, values in uploads.items():
@@ -284,75 +285,81 @@ class Simulation:
 
     def _wire_of(self, updates: ClientUpdates, call: Call) -> Callable[[Tensor], Mapping[str, Tensor]]:
         """What the clients at given positions would put on the wire by themselves."""
-        return lambda positions: self.client_guard.wire(updates, call, positions)
+        return lambda positions: self.client_guard.protect(updates, call, positions)
 
-    def _sum_words(
-        self, code: RingCode, step: str, ask: int, cohort: Cohort, message: Message, schema: Schema
+    def _sum_ring_elements(
+        self, code: RingCode, step: str, query_id: int, cohort: Cohort, message: Message, schema: Schema
     ) -> dict[str, Tensor]:
         """Sums of uploads that travel as ring words."""
-        total, words = code.ring.zeros(code.length), dict[int, Words]()
-        if here() != HOST and self.wire == "exact" and not code.takes_coins:
+        total, ring_elements = code.ring.zeros(code.length), dict[int, Words]()
+        if here() != HOST and self.fidelity == "exact" and not code.randomised:
             return code.decode(
-                self.processes.add_words_(self._words_in_place(code, step, ask, cohort, message, schema))
+                self.processes.add_ring_elements_(
+                    self._ring_elements_in_place(code, step, query_id, cohort, message, schema)
+                )
             )
-        for call, _, updates, _ in self._chunks(step, ask, cohort, message, schema):
+        for call, _, updates, _ in self._chunks(step, query_id, cohort, message, schema):
             started = time.perf_counter()
             for tile in torch.split(torch.arange(len(updates)), tile_size()):
-                encoded = self.client_guard.words(code, updates.materialise(tile), call, tile)
-                if self.wire == "protocol":
-                    words |= zip(call.clients[tile].tolist(), encoded, strict=True)
+                encoded = self.client_guard.ring_elements(code, updates.materialise(tile), call, tile)
+                if self.fidelity == "protocol":
+                    ring_elements |= zip(call.clients[tile].tolist(), encoded, strict=True)
                 else:
                     total = code.ring.sum([total, *encoded])
             self.costs.seconds["privacy"] += time.perf_counter() - started
-        if self.wire == "protocol":
+        if self.fidelity == "protocol":
             started = time.perf_counter()
-            total = self._masked(code, words, cohort, ask, schema)
+            total = self._masked(code, ring_elements, cohort, query_id, schema)
             self.costs.seconds["sum"] += time.perf_counter() - started
-        return code.decode(self.processes.add_words_(total))
+        return code.decode(self.processes.add_ring_elements_(total))
 
-    def _words_in_place(
-        self, code: RingCode, step: str, ask: int, cohort: Cohort, message: Message, schema: Schema
+    def _ring_elements_in_place(
+        self, code: RingCode, step: str, query_id: int, cohort: Cohort, message: Message, schema: Schema
     ) -> Words:
         """The sum of uploads without noise shares, rounded and added on the accelerator; it leaves it once."""
         total = torch.zeros(code.length, dtype=torch.int64)
-        for _, _, updates, _ in self._chunks(step, ask, cohort, message, schema):
+        for _, _, updates, _ in self._chunks(step, query_id, cohort, message, schema):
             started = time.perf_counter()
             for tile in torch.split(torch.arange(len(updates)), tile_size()):
                 total += code.summed_steps(updates.materialise(tile))
             self.costs.seconds["privacy"] += time.perf_counter() - started
         return code.ring.reduce_(on_host(total).astype(code.ring.dtype))
 
-    def _masked(self, code: RingCode, words: Mapping[int, Words], cohort: Cohort, ask: int, schema: Schema) -> Words:
+    def _masked(
+        self, code: RingCode, ring_elements: Mapping[int, Words], cohort: Cohort, query_id: int, schema: Schema
+    ) -> Words:
         """The sum of the members' words as the protocol opens it: one vector, or one for every set of holders."""
         if not self._held_only:
-            return aggregate(words, self._terms(code, cohort, ask, schema, len(words))).total
+            return aggregate(ring_elements, self._terms(code, cohort, query_id, schema, len(ring_elements))).total
         total = code.ring.zeros(code.length)
         for number, group in enumerate(self._groups(opening=True)):
             at = np.r_[tuple(code.places[name] for name in group.blocks)]
-            held = {user: words[user][at] for user in self._members[group.holders].tolist()}
+            held = {user: ring_elements[user][at] for user in self._members[group.holders].tolist()}
             blocks = {name: schema[name] for name in group.blocks}
-            total[at] = aggregate(held, self._terms(code, cohort, ask, blocks, len(held), number)).total
+            total[at] = aggregate(held, self._terms(code, cohort, query_id, blocks, len(held), number)).total
         return total
 
-    def _terms(self, code: RingCode, cohort: Cohort, ask: int, schema: Schema, clients: int, number: int = 0) -> Terms:
+    def _terms(
+        self, code: RingCode, cohort: Cohort, query_id: int, schema: Schema, clients: int, number: int = 0
+    ) -> Terms:
         """Terms of masked sum `number` of an ask: of the blocks of `schema`, by so many clients."""
         chosen = parameters.choose(clients)
-        words = self._streams.words(Purpose.RUN, cohort.round, ask, [SERVER], _RUN_WORDS * (number + 1))[0]
-        run, length = words[_RUN_WORDS * number :].tobytes(), sum(block.size for block in schema.values())
+        ring_elements = self._streams.words(Purpose.RUN, cohort.round, query_id, [SERVER], _RUN_WORDS * (number + 1))[0]
+        run, length = ring_elements[_RUN_WORDS * number :].tobytes(), sum(block.size for block in schema.values())
         layout = bytes.fromhex(schema_digest(schema))
         return Terms.of(chosen, bits=code.ring.bits, length=length, run=run, round=cohort.round, layout=layout)
 
-    def ask_each(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Individual:
+    def collect(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Individual:
         """Release every protected upload under its pseudonym.
 
         The uploads lie in one buffer that the next call uses again: a server may work in place but not keep it.
         """
-        if self.plan.protection.release == "total":
+        if self.plan.mechanism.release == "total":
             raise FederationError(
                 f"step {step!r} needs every single upload, but under the plan {self.plan.name!r} the server sees only "
                 f"their sum; choose another plan or method"
             )
-        ask = self._begin(step, cohort, schema)
+        query_id = self._begin(step, cohort, schema)
         needed = upload_bytes(schema) * len(self._members)
         if self._limit is not None and needed > self._limit:
             raise MemoryLimitError(
@@ -361,10 +368,10 @@ class Simulation:
             )
         uploads = self._release_buffer(schema, len(self._members))
         first = int((self._members < self.processes.first_user(self.population)).sum())
-        for call, own, updates, _ in self._chunks(step, ask, cohort, message, schema):
+        for call, own, updates, _ in self._chunks(step, query_id, cohort, message, schema):
             started = time.perf_counter()
             place = {name: values[first : first + len(updates)] for name, values in uploads.items()}
-            self.client_guard.wire(updates, call, torch.arange(len(updates)), out=place)
+            self.client_guard.protect(updates, call, torch.arange(len(updates)), out=place)
             self._tap("wire", call, own, _chosen(place))
             first += len(updates)
             self.costs.seconds["privacy"] += time.perf_counter() - started
@@ -390,28 +397,28 @@ class Simulation:
     def _begin(self, step: str, cohort: Cohort, schema: Schema) -> int:
         if cohort is not self._cohort:
             raise FederationError("ask was called with a cohort of another draw; ask with the round's own cohort")
-        if not self.server_guard.opens(len(self._members)):
+        if not self.server_guard.reveals(len(self._members)):
             raise TooFewClientsError(
                 f"round {cohort.round + 1} has {len(self._members)} clients, too few for the plan "
                 f"{self.plan.name!r}: it is not opened"
             )
-        ask = self._asks
-        self._asks += 1
-        self.server_guard.charge(cohort, step, ask, schema, self._members)
-        return ask
+        query_id = self._queries
+        self._queries += 1
+        self.server_guard.record(cohort, step, query_id, schema, self._members)
+        return query_id
 
     def _chunks(
-        self, step: str, ask: int, cohort: Cohort, message: Message, schema: Schema
+        self, step: str, query_id: int, cohort: Cohort, message: Message, schema: Schema
     ) -> Iterator[tuple[Call, Message, ClientUpdates, int]]:
-        clip_norm, noisy_steps = self.server_guard.clip_norm(step), self.plan.protection.noisy_steps
+        clip_norm, noisy_steps = self.server_guard.clip_norm(step), self.plan.mechanism.noisy_steps
         if self.transcript is not None:
-            self.transcript.record_message(cohort.round, step, ask, self._members, message, clip_norm)
+            self.transcript.record_message(cohort.round, step, query_id, self._members, message, clip_norm)
         own = self.processes.own(self._members, self.population)
         for users in torch.split(own, self.chunk_size(schema)):
             if len(users) == 0:
                 return
             started = time.perf_counter()
-            call = Call(cohort.round, cohort.draw, step, ask, users, self._streams, schema, clip_norm, noisy_steps)
+            call = Call(cohort.round, cohort.id, step, query_id, users, self._streams, schema, clip_norm, noisy_steps)
             received = message.addressed_to(users)
             updates = perform(self.clients, call, received)
             self.client_guard.refuse_broken(updates, call)
@@ -427,7 +434,7 @@ class Simulation:
             started = time.perf_counter()
             within = self.client_guard.clip_(updates, clip_norm)
             self.costs.seconds["privacy"] += time.perf_counter() - started
-            self.costs.client_rounds += len(users) if ask == 0 else 0
+            self.costs.client_rounds += len(users) if query_id == 0 else 0
             if self._shared is None:
                 self.costs.up_bytes += self.client_guard.upload_bytes(updates)
             self.costs.down_bytes += received.bytes_per_client() * len(users)
@@ -441,7 +448,7 @@ class Simulation:
             sum(one.up_bytes for one in every),
             sum(one.down_bytes for one in every),
             sum(one.client_rounds for one in every),
-            self.costs.lost_rounds,
+            self.costs.aborted_rounds,
         )
 
     def clip_counts(self) -> ClipCounts:
@@ -478,8 +485,8 @@ def members(sampling: Sampling, streams: Streams, population: int, round: int) -
     """Who takes part in `round`: each client's own coin (Poisson), or the server's choice (fixed, epoch)."""
     everybody = torch.arange(population)
     if sampling.kind == "poisson":
-        coins = streams.uniform(Purpose.MEMBERSHIP, round, 0, everybody.tolist(), 1)[:, 0]
-        return (coins < sampling.rate).nonzero().squeeze(1)
+        inclusion = streams.uniform(Purpose.MEMBERSHIP, round, 0, everybody.tolist(), 1)[:, 0]
+        return (inclusion < sampling.rate).nonzero().squeeze(1)
     if sampling.kind == "fixed":
         keys = streams.uniform(Purpose.MEMBERSHIP, round, 0, [SERVER], population)[0]
         return keys.argsort()[: sampling.size].sort().values

@@ -24,7 +24,7 @@ from privfed.engines.holdings import Holdings
 from privfed.federation import Call, Message
 from privfed.updates import Rows
 
-PULL = "@pull"
+PROXIMAL = "@pull"
 """Name of the server's own direction beside the blocks of an observation."""
 HOLDS = "@holds"
 """Name of who sent which block into a sum, bool `[n, blocks]` for the audited users in it, blocks by name."""
@@ -68,7 +68,7 @@ class SentRows:
     """Rows of a table that clients named in one chunk of a query.
 
     Attributes:
-        round, ask: of the query.
+        round, query_id: of the query.
         block: the table.
         audited: audited users among the clients of the chunk.
         keys: user x rows + row for every row that they named, in the order sent.
@@ -76,7 +76,7 @@ class SentRows:
     """
 
     round: int
-    ask: int
+    query_id: int
     block: str
     audited: Int64[Tensor, " users"]
     keys: Int64[Tensor, " sent"]
@@ -91,7 +91,7 @@ class Transcript:
         audited: users whose uploads may be copied.
         taps: places to tap.
         rounds: rounds to tap; None taps every round.
-        pull: a method's `pull`: its value travels with every raw or wire observation as `PULL`.
+        pull: a method's `pull`: its value travels with every raw or wire observation as `PROXIMAL`.
         step: the client step whose uploads and sums are copied; None copies those of every step.
         names_rows: whether to note which rows clients name where tables are sent row by row.
         sent_rows: these notes.
@@ -110,7 +110,7 @@ class Transcript:
         self,
         round: int,
         step: str,
-        ask: int,
+        query_id: int,
         members: Int64[Tensor, " members"],
         message: Message,
         clip_norm: float | None,
@@ -120,7 +120,7 @@ class Transcript:
         Args:
             round: of the exchange.
             step: that it asks for.
-            ask: running number within the draw.
+            query_id: running number within the draw.
             members: everybody who is asked.
             message: not yet addressed.
             clip_norm: announced with it, or None.
@@ -135,7 +135,7 @@ class Transcript:
         if clip_norm is not None:
             numbers[CLIP_NORM] = clip_norm
         tensors |= {name: torch.tensor(value, dtype=torch.float64) for name, value in numbers.items()}
-        tensors[ASK] = torch.tensor(ask)
+        tensors[ASK] = torch.tensor(query_id)
         self._keep("message", round, here, tensors)
 
     def record_rows(self, call: Call, part: Rows, rows: int) -> None:
@@ -147,7 +147,7 @@ class Transcript:
         here = call.clients[torch.isin(call.clients, self.audited)]
         keys = users[mine] * rows + part.ids[mine]
         counts = torch.bincount(part.ids, minlength=rows)
-        self.sent_rows.append(SentRows(call.round, call.ask, part.block, here.cpu(), keys.cpu(), counts.cpu()))
+        self.sent_rows.append(SentRows(call.round, call.query_id, part.block, here.cpu(), keys.cpu(), counts.cpu()))
 
     def wants(self, tap: Tap, round: int, step: str | None = None) -> bool:
         """Whether this exchange is to be copied; one with clients has a step."""
@@ -179,7 +179,7 @@ class Transcript:
             return None
         tensors = dict(uploads(at))
         if self.pull is not None:
-            tensors[PULL] = self.pull(message, shown[at])
+            tensors[PROXIMAL] = self.pull(message, shown[at])
         return self._keep(tap, call.round, call.clients[shown][at], tensors)
 
     def repeat_uploads(self, tap: Tap, seen: Observation, step: str) -> None:

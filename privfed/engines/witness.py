@@ -47,10 +47,10 @@ class Exchange:
         schema: declared blocks.
         message: digest of everything that was sent; empty unless wanted.
         received: digests of what the clients of each chunk were sent; empty unless wanted.
-        asked: numbers of the clients that trained, chunk by chunk.
+        trained: numbers of the clients that trained, chunk by chunk.
         clip_norm: announced with the query, where the plan adapts it.
         denominator: of a released sum; None where single uploads were released.
-        opened: rows of each block that were opened, where only some are.
+        revealed: rows of each block that were opened, where only some are.
         within: clients whose upload was within the clip norm, by the witness's count; None where it did not look.
         clipped: sum of clipped uploads, float64; empty where the witness did not look.
         released: the released sum, or the sum of single uploads; empty where the witness did not look.
@@ -67,10 +67,10 @@ class Exchange:
     schema: Schema
     message: bytes
     received: list[bytes] = field(default_factory=list)
-    asked: list[Tensor] = field(default_factory=list)
+    trained: list[Tensor] = field(default_factory=list)
     clip_norm: float | None = None
     denominator: float | None = None
-    opened: Mapping[str, Tensor] = field(default_factory=dict)
+    revealed: Mapping[str, Tensor] = field(default_factory=dict)
     within: int | None = None
     clipped: dict[str, Tensor] = field(default_factory=dict)
     released: dict[str, Tensor] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class Exchange:
     @property
     def members(self) -> Int64[Tensor, " members"]:
         """Clients that trained, in the order in which they were asked."""
-        return torch.cat(self.asked) if self.asked else torch.empty(0, dtype=torch.int64)
+        return torch.cat(self.trained) if self.trained else torch.empty(0, dtype=torch.int64)
 
     @property
     def answered(self) -> bool:
@@ -153,11 +153,11 @@ class Witness:
         if not self.exchanges:
             return
         exchange = self.exchanges[-1]
-        exchange.asked.append(call.clients.cpu())
+        exchange.trained.append(call.clients.cpu())
         exchange.clip_norm = call.clip_norm
         if self.digests:
             exchange.received.append(message_digest(message))
-        clip = self.plan.protection.clip
+        clip = self.plan.mechanism.clip
         looks = call.round in self.watched and clip is not None
         if not (looks or self.digests):
             return
@@ -170,7 +170,7 @@ class Witness:
 
     def _stretch(self, call: Call, updates: ClientUpdates) -> None:
         """Put uploads far outside the clip, and one at zero."""
-        clip = self.plan.protection.clip
+        clip = self.plan.mechanism.clip
         if clip is not None and self.lengths is not None:
             norms = updates.norms(clip.order)
             stretched = self.lengths(call.clients) * (call.clip_norm or clip.norm) / norms.clamp(min=_SHORTEST)
@@ -190,7 +190,7 @@ class Witness:
 
     def total(self, exchange: Exchange, total: Total) -> None:
         """A sum was released."""
-        exchange.denominator, exchange.opened = total.denominator, dict(total.opened)
+        exchange.denominator, exchange.revealed = total.denominator, dict(total.revealed)
         if exchange.cohort.round in self.watched:
             self._keep(exchange, {name: values.clone() for name, values in total.sums.items()})
 
@@ -257,23 +257,23 @@ class _WatchedFederation:
             raise AttributeError(name)
         return getattr(self._real, name)
 
-    def draw(self, round: int) -> Cohort:
+    def sample_cohort(self, round: int) -> Cohort:
         """The federation's own cohort."""
-        return self._real.draw(round)
+        return self._real.sample_cohort(round)
 
-    def ask(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Total:
+    def aggregate(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Total:
         """The federation's own sum, recorded."""
         exchange = self._witness.begin(step, cohort, message, schema)
-        total = self._real.ask(step, cohort, message, schema)
+        total = self._real.aggregate(step, cohort, message, schema)
         self._witness.total(exchange, total)
         forced = self._witness.forced
         given = total if forced is None else forced(exchange, total)
         return given if isinstance(given, Total) else total
 
-    def ask_each(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Individual:
+    def collect(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Individual:
         """The federation's own single uploads, recorded."""
         exchange = self._witness.begin(step, cohort, message, schema)
-        single = self._real.ask_each(step, cohort, message, schema)
+        single = self._real.collect(step, cohort, message, schema)
         self._witness.individual(exchange, single)
         forced = self._witness.forced
         given = single if forced is None else forced(exchange, single)
@@ -298,7 +298,7 @@ def clipped_uploads(
         schema: of the query.
         announced: clip norm that replaces the plan's, where the plan adapts it.
     """
-    clip = plan.protection.clip
+    clip = plan.mechanism.clip
     real = {name: values for name, values in uploads.items() if schema[name].kind == "real"}
     if clip is None or not real:
         return real, torch.ones(len(next(iter(uploads.values()))) if uploads else 0)

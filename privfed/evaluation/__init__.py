@@ -9,14 +9,13 @@ from privfed.evaluation.errors import EvaluationError
 from privfed.evaluation.evaluator import Evaluator
 from privfed.evaluation.protocol import HONEST, PAPER, Protocol, Task
 from privfed.evaluation.ranking import Positions, positions, ties_decide, user_metrics
-from privfed.evaluation.result import Evaluated, EvaluationResult, Metric, MetricName, Part
+from privfed.evaluation.result import EvaluationResult, Metric, MetricName, Part, RoundEvaluation
 from privfed.evaluation.uncounted import UNCOUNTED
 
 __all__ = [
     "HONEST",
     "PAPER",
     "UNCOUNTED",
-    "Evaluated",
     "EvaluationError",
     "EvaluationResult",
     "Evaluator",
@@ -25,6 +24,7 @@ __all__ = [
     "Part",
     "Positions",
     "Protocol",
+    "RoundEvaluation",
     "Task",
     "positions",
     "ties_decide",

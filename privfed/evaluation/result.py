@@ -91,7 +91,7 @@ Part = Literal["valid", "test"]
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluated:
+class RoundEvaluation:
     """Utility after one round."""
 
     round: int

@@ -15,12 +15,12 @@ from privfed.engines.checkpoint import Checkpoint
 from privfed.engines.simulation import Costs, Simulation
 from privfed.engines.transcript import Transcript
 from privfed.engines.witness import Witness
-from privfed.evaluation import UNCOUNTED, Evaluated, EvaluationResult, Part
+from privfed.evaluation import UNCOUNTED, EvaluationResult, Part, RoundEvaluation
 from privfed.experiment.evaluation import PrivateEvaluation
 from privfed.experiment.result import RunResult
 from privfed.federation import (
-    PrivateHalves,
     Ranges,
+    StatefulClients,
 )
 from privfed.federation.hosted_clients import HostedClients
 from privfed.privacy import Guarantee, Ledger
@@ -29,7 +29,7 @@ from privfed.setup.assembly import Assembly
 
 _TILES_SCORED_AT_ONCE = 2
 
-Progress = Callable[[int, Evaluated | None], None]
+Progress = Callable[[int, RoundEvaluation | None], None]
 """Called after every round with its number and, where it was evaluated, its utility."""
 
 
@@ -85,13 +85,13 @@ class Experiment(Assembly):
             ledger,
             chunk=config.chunk or reg.chunk_here(),
             memory_limit=limit,
-            wire=config.wire,
+            fidelity=config.fidelity,
             support=self.support,
             transcript=transcript,
             processes=processes,
         )
         server = self.server if witness is None else witness.server(self.server)
-        history: list[Evaluated] = []
+        history: list[RoundEvaluation] = []
         first, cpu, wall = 0, -time.process_time(), -time.perf_counter()
         if resumed and directory is not None and Checkpoint.exists(directory / "checkpoint"):
             saved = Checkpoint.load(directory / "checkpoint", processes, ranged=self.client_state is not None)
@@ -130,12 +130,12 @@ class Experiment(Assembly):
         """Somebody who records every query, where raw uploads are tapped: an oracle of audits, like these."""
         if "raw" not in self.config.taps.places or self.processes.size > 1:
             return None
-        bounded = self.config.privacy.protection.unbounded_reason is None
+        bounded = self.config.privacy.mechanism.unbounded_reason is None
         return Witness(self.config.privacy, self.config.tapped_rounds() | {0, 1} if bounded else ())
 
     def _with_disclosures(self, guarantee: Guarantee, *, measured: bool) -> Guarantee:
         """The guarantee with what method, data and metrics show beside uploads in its statements and assumptions."""
-        shown = [*([UNCOUNTED] if measured else []), *self.registered.discloses(self.config.settings())]
+        shown = [*([UNCOUNTED] if measured else []), *self.registered.side_disclosures(self.config.settings())]
         assumed = list[str]()
         if self.parts.catalogue_derived and guarantee.reason_if_inf is None:
             assumed = [derived_catalogue(self.parts.train.n_items)]
@@ -184,37 +184,39 @@ class Experiment(Assembly):
         return torch.cat(scores).cpu()
 
     def _checkpoint(
-        self, next_round: int, simulation: Simulation, ledger: Ledger, history: Sequence[Evaluated]
+        self, next_round: int, simulation: Simulation, ledger: Ledger, history: Sequence[RoundEvaluation]
     ) -> Checkpoint:
         counts, costs = simulation.clip_counts(), simulation.total_costs()
         progress: dict[str, Any] = {
-            "draws": simulation.draws,
+            "draws": simulation.cohorts,
             "ledger": ledger.state(),
             "clip": [counts.uploads, counts.clipped, simulation.server_guard.clip_norms],
-            "costs": [costs.seconds, costs.up_bytes, costs.down_bytes, costs.client_rounds, costs.lost_rounds],
+            "costs": [costs.seconds, costs.up_bytes, costs.down_bytes, costs.client_rounds, costs.aborted_rounds],
             "history": [[e.round, {part: r.model_dump(mode="json") for part, r in e.results.items()}] for e in history],
         }
         return Checkpoint(next_round, all_on_host(self.server.state()), self._private_state(), progress)
 
     def _private_state(self) -> Mapping[str, Ranges]:
         """Committed private tensors; where they live in files, they stay there until they are written."""
-        if self.client_state is not None and isinstance(self.clients, PrivateHalves | HostedClients):
+        if self.client_state is not None and isinstance(self.clients, StatefulClients | HostedClients):
             return self.clients.ranges()
         return all_on_host(self.clients.state())
 
-    def _restore(self, checkpoint: Checkpoint, simulation: Simulation, ledger: Ledger, history: list[Evaluated]) -> int:
+    def _restore(
+        self, checkpoint: Checkpoint, simulation: Simulation, ledger: Ledger, history: list[RoundEvaluation]
+    ) -> int:
         self._continue_from(checkpoint.server, checkpoint.clients)
         saved = checkpoint.progress
         ledger.load(saved["ledger"])
-        simulation.draws = saved["draws"]
+        simulation.cohorts = saved["draws"]
         counts = simulation.client_guard.counts
         uploads, clipped, simulation.server_guard.clip_norms = saved["clip"]
         costs = Costs(*saved["costs"])
         if self.processes.first:
             counts.uploads, counts.clipped, simulation.costs = uploads, clipped, costs
-        simulation.costs.lost_rounds = costs.lost_rounds
+        simulation.costs.aborted_rounds = costs.aborted_rounds
         history.extend(
-            Evaluated(t, {part: EvaluationResult.model_validate(r) for part, r in results.items()})
+            RoundEvaluation(t, {part: EvaluationResult.model_validate(r) for part, r in results.items()})
             for t, results in saved["history"]
         )
         return checkpoint.next_round

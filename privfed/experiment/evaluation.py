@@ -9,7 +9,7 @@ from torch import Tensor
 from privfed.compute.devices import on_host, placed
 from privfed.compute.tiles import tile_size
 from privfed.engines.simulation import Simulation
-from privfed.evaluation import Evaluated, Evaluator, Part
+from privfed.evaluation import Evaluator, Part, RoundEvaluation
 from privfed.federation import (
     Call,
     Clients,
@@ -49,7 +49,7 @@ class PrivateEvaluation:
             self._score(users, message, updates)
             e.clients.discard()
 
-    def result(self, t: int) -> Evaluated:
+    def result(self, t: int) -> RoundEvaluation:
         """After round `t`: score what was received, where the protocol asks for it, and sum up."""
         e = self.experiment
         if not self.private:
@@ -62,7 +62,7 @@ class PrivateEvaluation:
         results = {part: evaluator.result() for part, evaluator in self.evaluators.items()}
         for evaluator in self.evaluators.values():
             evaluator.reset()
-        return Evaluated(t, results)
+        return RoundEvaluation(t, results)
 
     def _with_held_out(self) -> Tensor:
         """Users of this process with a held-out item in any evaluated part, ascending."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from privfed.engines.simulation import Costs
 from privfed.engines.transcript import Transcript
 from privfed.engines.witness import Witness
-from privfed.evaluation import Evaluated, EvaluationResult
+from privfed.evaluation import EvaluationResult, RoundEvaluation
 from privfed.federation import (
     Clients,
     Server,
@@ -37,7 +37,7 @@ class RunResult:
     """
 
     config: ExperimentConfig
-    history: list[Evaluated]
+    history: list[RoundEvaluation]
     guarantee: Guarantee
     composition: Composition
     costs: Costs
@@ -57,7 +57,7 @@ class RunResult:
         return dict(getattr(self.server, "decisions", {}))
 
     @property
-    def selected(self) -> Evaluated:
+    def selected(self) -> RoundEvaluation:
         """The round the protocol reports: the last, or the best on validation by `merit` (the later of equals)."""
         if self.config.protocol.select == "last":
             return self.history[-1]

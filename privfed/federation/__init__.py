@@ -2,7 +2,7 @@
 
 from privfed.federation.messages import Call, Cohort, Individual, Message, Total
 from privfed.federation.parties import Clients, Federation, FederationError, Server, perform
-from privfed.federation.private_state import MEMORY, PrivateHalves, PrivateState, Ranges, Start, Storage, alike
+from privfed.federation.private_state import MEMORY, PrivateState, Ranges, Start, StatefulClients, Storage, alike
 from privfed.federation.sharded_state import ClientStateError, ShardFolder
 from privfed.federation.streams import PUBLIC, SERVER, Purpose, Streams
 
@@ -18,13 +18,13 @@ __all__ = [
     "FederationError",
     "Individual",
     "Message",
-    "PrivateHalves",
     "PrivateState",
     "Purpose",
     "Ranges",
     "Server",
     "ShardFolder",
     "Start",
+    "StatefulClients",
     "Storage",
     "Streams",
     "Total",

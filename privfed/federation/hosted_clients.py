@@ -14,7 +14,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from privfed.compute.devices import placed
-from privfed.federation import Call, Clients, FederationError, Message, PrivateHalves, Ranges, Streams
+from privfed.federation import Call, Clients, FederationError, Message, Ranges, StatefulClients, Streams
 from privfed.updates import ClientUpdates
 
 
@@ -60,7 +60,9 @@ class HostedClients:
 
     def ranges(self) -> Mapping[str, Ranges]:
         """The same, to be written away range by range, where the hosted clients' state can be."""
-        found: Mapping[str, Ranges] = self.clients.ranges() if isinstance(self.clients, PrivateHalves) else self.state()
+        found: Mapping[str, Ranges] = (
+            self.clients.ranges() if isinstance(self.clients, StatefulClients) else self.state()
+        )
         return found
 
     def load(self, state: Mapping[str, Ranges]) -> None:

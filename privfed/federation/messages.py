@@ -18,13 +18,13 @@ class Cohort:
 
     Attributes:
         round: number of the round, from 0.
-        draw: number of the draw; the ledger's key.
+        id: number of the cohort; the ledger's key.
         rule: name of the sampling rule.
         expected: expected number of members.
     """
 
     round: int
-    draw: int
+    id: int
     rule: str
     expected: float
 
@@ -34,9 +34,9 @@ class Call:
     """Everything a client step is told besides the message.
 
     Attributes:
-        round, draw: of the cohort.
+        round, cohort_id: of the cohort.
         step: name of the client's step.
-        ask: running number of this ask within its draw; part of every random address.
+        query_id: running number of this ask within its draw; part of every random address.
         clients: the clients of this chunk, in the order in which updates must come back.
         streams: addressed randomness under the clients' own keys.
         schema: the blocks that may be sent.
@@ -45,9 +45,9 @@ class Call:
     """
 
     round: int
-    draw: int
+    cohort_id: int
     step: str
-    ask: int
+    query_id: int
     clients: Int64[Tensor, " clients"]
     streams: Streams
     schema: Schema
@@ -105,13 +105,13 @@ class Total:
         sums: block name -> sum over the cohort.
         denominator: what a mean divides by: the expected cohort under sampling or differential privacy, the
             realised cohort otherwise. Methods never divide themselves.
-        opened: for blocks some of whose rows were not opened, because too few clients sent them, which were; sums of
+        revealed: for blocks some of whose rows were not opened, because too few clients sent them, which were; sums of
             the others are zero.
     """
 
     sums: Mapping[str, Tensor]
     denominator: float
-    opened: Mapping[str, Bool[Tensor, " rows"]] = field(default_factory=dict)
+    revealed: Mapping[str, Bool[Tensor, " rows"]] = field(default_factory=dict)
 
     def mean(self, block: str) -> Tensor:
         """The block's sum over the denominator."""

@@ -15,13 +15,13 @@ from privfed.updates import ClientUpdates
 class Federation(Protocol):
     """All a server can do: draw a cohort, ask it for a declared upload, receive what the plan releases."""
 
-    def draw(self, round: int) -> Cohort:
+    def sample_cohort(self, round: int) -> Cohort:
         """Draw this round's cohort. A second draw in one round is refused."""
 
-    def ask(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Total:
+    def aggregate(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Total:
         """Send `message`, run `step` on every member, and release the sum of the blocks of `schema`."""
 
-    def ask_each(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Individual:
+    def collect(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Individual:
         """Like `ask`, but release every upload under its pseudonym; a plan that hides uploads refuses."""
 
 

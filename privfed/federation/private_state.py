@@ -136,7 +136,7 @@ def alike(values: Mapping[str, Tensor]) -> Start:
     return lambda users: {name: value.expand(len(users), *value.shape).clone() for name, value in values.items()}
 
 
-class PrivateHalves:
+class StatefulClients:
     """Clients whose private state is one `PrivateState`: the transaction and checkpoint half of `Clients`."""
 
     private: PrivateState

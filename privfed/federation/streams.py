@@ -129,7 +129,7 @@ class Streams:
         return hosted
 
     def words(
-        self, purpose: Purpose, round: int, ask: int, users: Sequence[int], count: int
+        self, purpose: Purpose, round: int, query_id: int, users: Sequence[int], count: int
     ) -> UInt32[np.ndarray, "users count"]:
         """`count` uniform 32-bit words for every user."""
         if not (count and len(users)):
@@ -138,7 +138,7 @@ class Streams:
         width = blocks * _WORDS_PER_BLOCK
         counters = np.zeros((blocks, _WORDS_PER_BLOCK), "<u4")
         counters[:, 0] = (purpose & 0xFF) | (round << 8)
-        counters[:, 1], counters[:, 3] = ask, np.arange(blocks)
+        counters[:, 1], counters[:, 3] = query_id, np.arange(blocks)
         plain = counters.data.cast("B")
         if self._numbers is not None:
             users = [int(self._numbers[user]) if user >= 0 else user for user in users]
@@ -153,42 +153,49 @@ class Streams:
         return flat[: len(users) * width].reshape(len(users), width)[:, :count]
 
     def uniform(
-        self, purpose: Purpose, round: int, ask: int, users: Sequence[int], count: int
+        self, purpose: Purpose, round: int, query_id: int, users: Sequence[int], count: int
     ) -> Float[Tensor, "users count"]:
         """Uniform numbers in (0, 1): the middles of 2^53 cells, float64."""
-        return placed(_unit(self.words(purpose, round, ask, users, 2 * count)))
+        return placed(_unit(self.words(purpose, round, query_id, users, 2 * count)))
 
     def laplace_steps(
-        self, purpose: Purpose, round: int, ask: int, users: Sequence[int], count: int, ratio: Ratio
+        self, purpose: Purpose, round: int, query_id: int, users: Sequence[int], count: int, ratio: Ratio
     ) -> Float64[Tensor, "users count"]:
         """Whole numbers, in float64: Laplace variables of scale `ratio`, rounded exactly (`rounded_noise`).
 
         They lie in a buffer that the next such draw uses again.
         """
-        return self._steps(laplace_steps, purpose, round, ask, users, count, ratio)
+        return self._steps(laplace_steps, purpose, round, query_id, users, count, ratio)
 
     def normal_steps(
-        self, purpose: Purpose, round: int, ask: int, users: Sequence[int], count: int, ratio: Ratio
+        self, purpose: Purpose, round: int, query_id: int, users: Sequence[int], count: int, ratio: Ratio
     ) -> Float64[Tensor, "users count"]:
         """Whole numbers, in float64: normal variables of standard deviation `ratio`, rounded exactly.
 
         The first numbers do not depend on how many are drawn. They lie in a buffer that the next such draw uses again.
         """
-        return self._steps(normal_steps, purpose, round, ask, users, count, ratio)
+        return self._steps(normal_steps, purpose, round, query_id, users, count, ratio)
 
     def _steps(
-        self, law: RoundedLaw, purpose: Purpose, round: int, ask: int, users: Sequence[int], count: int, ratio: Ratio
+        self,
+        law: RoundedLaw,
+        purpose: Purpose,
+        round: int,
+        query_id: int,
+        users: Sequence[int],
+        count: int,
+        ratio: Ratio,
     ) -> Float64[Tensor, "users count"]:
         """Draws of `law`, each from words of its own and, where these do not decide, from further bits."""
         width = count + count % 2
-        words = _wide(self.words(purpose, round, ask, users, 2 * width))
+        words = _wide(self.words(purpose, round, query_id, users, 2 * width))
         scales = np.full((1, 1), ratio) if isinstance(ratio, float) else np.zeros((len(users), width))
         if not isinstance(ratio, float):
             scales[:, :count] = ratio
 
         def further(place: int, bits: int) -> int:
             row, index = divmod(place, width)
-            key = self.words(Purpose.FURTHER_BITS, round, ask, [users[row]], _KEY_WORDS)[0].tobytes()
+            key = self.words(Purpose.FURTHER_BITS, round, query_id, [users[row]], _KEY_WORDS)[0].tobytes()
             return further_bits(key + bytes([purpose]), index, bits)
 
         # A fresh buffer of this size costs as much as the draws: its pages have to be mapped.
@@ -199,7 +206,7 @@ class Streams:
         return placed(steps.reshape(len(users), width)[:, :count])
 
     def normal(
-        self, purpose: Purpose, round: int, ask: int, users: Sequence[int], count: int
+        self, purpose: Purpose, round: int, query_id: int, users: Sequence[int], count: int
     ) -> Float[Tensor, "users count"]:
         """Standard normal draws by Box and Muller (1958) from 53-bit uniforms, float32: for models, never for privacy.
 
@@ -211,7 +218,7 @@ class Streams:
                 f"floating-point draws were asked for {purpose.name}, which has to hide data: use normal_steps"
             )
         half = -(-count // 2)
-        u = self.uniform(purpose, round, ask, users, 2 * half)
+        u = self.uniform(purpose, round, query_id, users, 2 * half)
         radius = u[:, :half].log().mul_(-2).sqrt_()
         angle = u[:, half:].mul(2 * math.pi)
         return torch.cat([radius * angle.cos(), radius * angle.sin()], 1)[:, :count].float()

@@ -24,7 +24,7 @@ from privfed.privacy.plan import PrivacyPlan
 from privfed.updates import ClientUpdates
 from secure_agg.prg import Words
 
-BLOCKS_PER_ASK = 65_536
+BLOCKS_PER_QUERY = 65_536
 _NOISED_AT_ONCE, _NUMBERS_AT_ONCE = 4, 1 << 16
 """Of a tile of 16, clients whose noise is drawn together: the words of four item tables stay in the cache. Of small
 blocks so many numbers are."""
@@ -63,12 +63,12 @@ class ClientGuard:
     @property
     def rewrites(self) -> bool:
         """True where every upload gets its own noise or is rounded, so it must be materialised."""
-        return self.plan.protection.noise is not None or self._code is not None
+        return self.plan.mechanism.noise is not None or self._code is not None
 
     @property
     def sums_precisely(self) -> bool:
         """True where noise is sized for the exact sum of the uploads, which their float64 sum has to be close to."""
-        return self.plan.protection.total_deviation is not None
+        return self.plan.mechanism.total_deviation is not None
 
     def refuse_broken(self, updates: ClientUpdates, call: Call) -> None:
         """Stop before an upload with NaN or infinity leaves: no clip bounds it and no noise hides it.
@@ -92,7 +92,7 @@ class ClientGuard:
         Returns:
             How many clients were within the clip norm already.
         """
-        clip = self.plan.protection.clip
+        clip = self.plan.mechanism.clip
         if clip is None:
             return len(updates)
         if clip.per_block is None:
@@ -109,7 +109,7 @@ class ClientGuard:
         self.counts.clipped += clipped
         return len(updates) - clipped
 
-    def wire(
+    def protect(
         self,
         updates: ClientUpdates,
         call: Call,
@@ -123,10 +123,10 @@ class ClientGuard:
         step of every real block `[n]` is put there.
         """
         uploads = updates.materialise(positions, out)
-        if self.rewrites and len(call.schema) > BLOCKS_PER_ASK:
-            raise PrivacyError(f"an ask has {len(call.schema)} blocks; noise has addresses for {BLOCKS_PER_ASK}")
-        if self.plan.protection.noise is not None:
-            self._add_noise_(uploads, updates, call, positions, self.plan.protection.noise)
+        if self.rewrites and len(call.schema) > BLOCKS_PER_QUERY:
+            raise PrivacyError(f"an ask has {len(call.schema)} blocks; noise has addresses for {BLOCKS_PER_QUERY}")
+        if self.plan.mechanism.noise is not None:
+            self._add_noise_(uploads, updates, call, positions, self.plan.mechanism.noise)
         if self._code is not None:
             steps = {} if steps is None else steps
             steps |= self._round_(uploads, call, positions, self._code)
@@ -138,14 +138,14 @@ class ClientGuard:
         """Round every client's values to its noise's grid and add its own noise, in place."""
         users = call.clients[positions].tolist()
         touched = updates.touched(positions) if noise.coordinates == "touched" else None
-        draw = self._streams.laplace_steps if noise.law == "laplace" else self._streams.normal_steps
+        cohort_id = self._streams.laplace_steps if noise.law == "laplace" else self._streams.normal_steps
         for index, (name, block) in enumerate(call.schema.items()):
             if block.kind != "real":
                 continue
-            address = call.ask * BLOCKS_PER_ASK + index
+            address = call.query_id * BLOCKS_PER_QUERY + index
             flat, grid = uploads[name].view(len(users), block.size), device_grid(noise.scale / block.weight)
             for some in tiles(len(users), _at_once(block.size)):
-                steps = draw(Purpose.NOISE, call.round, address, users[some], block.size, grid.ratio)
+                steps = cohort_id(Purpose.NOISE, call.round, address, users[some], block.size, grid.ratio)
                 if touched is not None:
                     steps.mul_(touched[name][some].view(steps.shape))
                 release_upload_(flat[some], steps, grid)
@@ -158,15 +158,17 @@ class ClientGuard:
         for index, (name, block) in enumerate(call.schema.items()):
             if block.kind != "real":
                 continue
-            address = call.ask * BLOCKS_PER_ASK + index
+            address = call.query_id * BLOCKS_PER_QUERY + index
             flat = uploads[name].view(len(users), block.size)
             found[name] = steps = code.steps_of(flat)
             for some in tiles(len(users), _at_once(block.size)):
-                words = self._streams.words(Purpose.ROUNDING, call.round, address, users[some], block.size)
-                flat[some].copy_(code.whole(flat[some], steps[some], words)).mul_(steps[some].unsqueeze(1))
+                ring_elements = self._streams.words(Purpose.ROUNDING, call.round, address, users[some], block.size)
+                flat[some].copy_(code.whole(flat[some], steps[some], ring_elements)).mul_(steps[some].unsqueeze(1))
         return found
 
-    def words(self, code: RingCode, uploads: Mapping[str, Tensor], call: Call, positions: Tensor) -> list[Words]:
+    def ring_elements(
+        self, code: RingCode, uploads: Mapping[str, Tensor], call: Call, positions: Tensor
+    ) -> list[Words]:
         """Ring words `[length]` of each of the clients at `positions`, rounded and noised under the client's own key.
 
         Args:
@@ -176,7 +178,7 @@ class ClientGuard:
             positions: of these clients in the call.
         """
         users, uploads = call.clients[positions].tolist(), {name: values.cpu() for name, values in uploads.items()}
-        keys = self._streams.words(Purpose.SHARE, call.round, call.ask, users, KEY_WORDS if code.takes_coins else 0)
+        keys = self._streams.words(Purpose.SHARE, call.round, call.query_id, users, KEY_WORDS if code.randomised else 0)
         return [code.encode(uploads, place, keys[place].tobytes()) for place in range(len(users))]
 
     def upload_bytes(self, updates: ClientUpdates) -> int:
@@ -184,15 +186,15 @@ class ClientGuard:
 
         Where the plan rounds uploads, `coded_upload_bytes`.
         """
-        protection = self.plan.protection
-        if isinstance(protection, SecureSum) and protection.blocks == "held":
-            sizes = torch.tensor([ring_bytes(protection, {name: block}) for name, block in updates.schema.items()])
+        mechanism = self.plan.mechanism
+        if isinstance(mechanism, SecureSum) and mechanism.blocks == "held":
+            sizes = torch.tensor([ring_bytes(mechanism, {name: block}) for name, block in updates.schema.items()])
             return int((updates.holds().sum(0) * sizes).sum())
-        if isinstance(protection, SecureSum | DistributedGaussian):
-            return ring_bytes(protection, updates.schema) * len(updates)
+        if isinstance(mechanism, SecureSum | DistributedGaussian):
+            return ring_bytes(mechanism, updates.schema) * len(updates)
         if self._code is not None:
-            return coded_upload_bytes(updates, self._code.bits, dense=protection.dense)
-        if protection.dense:
+            return coded_upload_bytes(updates, self._code.bits, dense=mechanism.dense)
+        if mechanism.dense:
             return upload_bytes(updates.schema) * len(updates)
         return updates.nbytes
 

@@ -9,18 +9,18 @@ from privfed.privacy.mechanisms.gaussian import CentralGaussian
 from privfed.privacy.plan import PrivacyPlan
 
 
-def noised_sum(protection: CentralGaussian, clip_norm: float, schema: Schema, summands: int) -> NoisedSum:
+def noised_sum(mechanism: CentralGaussian, clip_norm: float, schema: Schema, summands: int) -> NoisedSum:
     """A trusted server's noise on the sum of a query.
 
     Args:
-        protection: the mechanism.
+        mechanism: the mechanism.
         clip_norm: that was announced with the query.
         schema: blocks of the query.
         summands: the most clients that a round can have.
     """
     return NoisedSum(
         clip_norm=clip_norm * math.sqrt(share_of(schema)),
-        deviation=protection.total_deviation * clip_norm,
+        deviation=mechanism.total_deviation * clip_norm,
         coordinates=sum(block.size for block in schema.values() if block.kind == "real"),
         summands=summands,
     )
@@ -39,11 +39,11 @@ def noise_steps(
         population: number of users.
         clip_norm: that was announced with the query, where the plan adapts it.
     """
-    protection = plan.protection
+    mechanism = plan.mechanism
     real = {name: block for name, block in schema.items() if block.kind == "real"}
-    if protection.noise is not None:
-        return {name: device_grid(protection.noise.scale / block.weight).step for name, block in real.items()}
-    if isinstance(protection, CentralGaussian):
-        noised = noised_sum(protection, clip_norm or protection.clip_norm, schema, plan.sampling.most(population))
+    if mechanism.noise is not None:
+        return {name: device_grid(mechanism.noise.scale / block.weight).step for name, block in real.items()}
+    if isinstance(mechanism, CentralGaussian):
+        noised = noised_sum(mechanism, clip_norm or mechanism.clip_norm, schema, plan.sampling.max_cohort(population))
         return {name: noised.grid(block.weight).step for name, block in real.items()}
     return None

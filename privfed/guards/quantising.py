@@ -60,17 +60,20 @@ class UploadCode:
         return steps.clamp(min=limits.tiny, max=limits.max / self.levels)
 
     def whole(
-        self, values: Float32[Tensor, "n size"], steps: Float32[Tensor, " n"], words: UInt32[np.ndarray, "n size"]
+        self,
+        values: Float32[Tensor, "n size"],
+        steps: Float32[Tensor, " n"],
+        ring_elements: UInt32[np.ndarray, "n size"],
     ) -> Float64[Tensor, "n size"]:
         """Whole numbers from -L to L, right on average to within 2^-32 of a step.
 
         Args:
             values: rows.
             steps: of the rows, as `steps_of` gives them.
-            words: a uniform word for every value.
+            ring_elements: a uniform word for every value.
         """
-        coins = placed(words * 2.0**-32)
-        return values.double().div_(steps.double().unsqueeze(1)).add_(coins).floor_()
+        inclusion = placed(ring_elements * 2.0**-32)
+        return values.double().div_(steps.double().unsqueeze(1)).add_(inclusion).floor_()
 
     def pack(self, values: Float32[np.ndarray, " size"], step: np.float32) -> UInt8[np.ndarray, " bytes"]:
         """The bytes of a row of values that are whole multiples of `step`."""
@@ -84,9 +87,9 @@ class UploadCode:
             MalformedMessage: another number of bytes than `size` numbers take, bits set after the last, or a step or a
                 number that no code gives.
         """
-        ring, most = Ring(self.bits), np.finfo(np.float32).max
+        ring, max_clients = Ring(self.bits), np.finfo(np.float32).max
         whole = ring.centred(ring.unpack(data.tobytes(), size))
-        if not 0 < step <= most / self.levels or int(whole.min(initial=0)) < -self.levels:
+        if not 0 < step <= max_clients / self.levels or int(whole.min(initial=0)) < -self.levels:
             raise MalformedMessage(f"a step or a number is out of range for {self.bits} bits; drop the message")
         return whole.astype(np.float32) * step
 

@@ -31,35 +31,35 @@ class RingCode:
     """The code of one schema under one protection.
 
     Args:
-        protection: a secure sum, with noise or without.
+        mechanism: a secure sum, with noise or without.
         schema: blocks of the ask.
-        most: clients that a round can have.
+        max_clients: clients that a round can have.
 
     Raises:
         HeadroomError: the sum does not fit the ring.
         PlanError: an integer block without a bound.
     """
 
-    def __init__(self, protection: SecureSum | DistributedGaussian, schema: Schema, most: int) -> None:
-        self.schema, self.ring = schema, Ring(protection.bits)
+    def __init__(self, mechanism: SecureSum | DistributedGaussian, schema: Schema, max_clients: int) -> None:
+        self.schema, self.ring = schema, Ring(mechanism.bits)
         self.real = [name for name, block in schema.items() if block.kind == "real"]
         self.integer = [name for name, block in schema.items() if block.kind == "integer"]
         self.coordinates = sum(schema[name].size for name in self.real)
         share = share_of(schema)
-        self._clip_norm = protection.clip_norm * math.sqrt(share)
-        self.mechanism: DistributedMechanism | None = None
+        self._clip_norm = mechanism.clip_norm * math.sqrt(share)
+        self.distributed: DistributedMechanism | None = None
         self._fixed: FixedPoint | None = None
-        if self.coordinates and isinstance(protection, DistributedGaussian):
-            self.mechanism = noise_code(protection, self.coordinates, most, share)
-        elif self.coordinates and isinstance(protection, SecureSum):
-            self._fixed = fixed_code(protection, most, share)
-        self._codes = {name: integer_code(self.ring, name, schema[name], most) for name in self.integer}
+        if self.coordinates and isinstance(mechanism, DistributedGaussian):
+            self.distributed = noise_code(mechanism, self.coordinates, max_clients, share)
+        elif self.coordinates and isinstance(mechanism, SecureSum):
+            self._fixed = fixed_code(mechanism, max_clients, share)
+        self._codes = {name: integer_code(self.ring, name, schema[name], max_clients) for name in self.integer}
 
     @property
-    def takes_coins(self) -> bool:
+    def randomised(self) -> bool:
         """Whether words follow from a client's own coins too: shares of noise, and stochastic rounding."""
         stochastic = self._fixed is not None and self._fixed.rounding is Rounding.STOCHASTIC
-        return self.mechanism is not None or stochastic
+        return self.distributed is not None or stochastic
 
     @property
     def length(self) -> int:
@@ -82,11 +82,11 @@ class RingCode:
             flat = on_host(torch.cat([uploads[n][position].reshape(-1) * self.schema[n].weight for n in self.real]))
             # Materialising rounds: what the clip left exactly at its norm may come out a little longer.
             excess = max(float(np.linalg.norm(flat.astype(np.float64))) / self._clip_norm, 1.0)
-            if self.mechanism is not None:
-                words = self.ring.lift(self.mechanism.encode(flat[None] / excess, key)[0])
+            if self.distributed is not None:
+                ring_elements = self.ring.lift(self.distributed.encode(flat[None] / excess, key)[0])
             elif self._fixed is not None:
-                words = self._fixed.encode(flat / excess, key)
-            pieces.insert(0, words)
+                ring_elements = self._fixed.encode(flat / excess, key)
+            pieces.insert(0, ring_elements)
         return np.concatenate(pieces) if len(pieces) > 1 else pieces[0]
 
     def summed_steps(self, uploads: Mapping[str, Tensor]) -> Int64[Tensor, " length"]:
@@ -125,8 +125,8 @@ class RingCode:
         """Sums `[*shape]` of every block, float64 or int64, from summed words."""
         sums: dict[str, Tensor] = {}
         at = self.coordinates
-        if self.mechanism is not None:
-            sums |= self._split(self.mechanism.decode(self.ring.centred(total[:at])))
+        if self.distributed is not None:
+            sums |= self._split(self.distributed.decode(self.ring.centred(total[:at])))
         elif self._fixed is not None:
             sums |= self._split(self._fixed.decode(total[:at]))
         for name, code in self._codes.items():
@@ -135,11 +135,11 @@ class RingCode:
             at += block.size
         return {name: sums[name] for name in self.schema}
 
-    def law_deviation(self, members: int) -> float:
+    def analytic_deviation(self, members: int) -> float:
         """Standard deviation, in the units of weighted values, of the noise on a sum of `members` shares."""
-        if self.mechanism is None:
+        if self.distributed is None:
             return 0.0
-        return math.sqrt(self.mechanism.noise.client_variance * members) * self.mechanism.grid
+        return math.sqrt(self.distributed.noise.client_variance * members) * self.distributed.grid
 
     def _split(self, flat: Float[np.ndarray, " coordinates"]) -> dict[str, Tensor]:
         out, at = {}, 0

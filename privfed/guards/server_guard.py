@@ -12,7 +12,7 @@ from privfed.compute.devices import on_host
 from privfed.contracts import Schema
 from privfed.federation import SERVER, Cohort, Individual, Purpose, Streams, Total
 from privfed.federation.grid import Grid, device_grid, released
-from privfed.guards.client_guard import BLOCKS_PER_ASK
+from privfed.guards.client_guard import BLOCKS_PER_QUERY
 from privfed.guards.noise_grid import noised_sum
 from privfed.guards.ring_code import RingCode
 from privfed.privacy.events import SchemaSummary
@@ -20,7 +20,7 @@ from privfed.privacy.ledger import Ledger
 from privfed.privacy.mechanisms.gaussian import AdaptiveClip, CentralGaussian
 from privfed.privacy.mechanisms.secure import DistributedGaussian, SecureSum, SharedSum
 from privfed.privacy.plan import PrivacyPlan
-from privfed.privacy.refusals import refuse_uncovered
+from privfed.privacy.refusals import refuse_unprotected_blocks
 
 _HALF = 0.5
 """What a count that is centred on half of the members is a multiple of."""
@@ -43,20 +43,20 @@ class ServerGuard:
         self.clip_norms: dict[str, float] = {}
         self._codes: dict[tuple[Any, ...], RingCode] = {}
 
-    def charge(
-        self, cohort: Cohort, step: str, ask: int, schema: Schema, participants: Int64[Tensor, " members"]
+    def record(
+        self, cohort: Cohort, step: str, query_id: int, schema: Schema, participants: Int64[Tensor, " members"]
     ) -> None:
         """Record one ask of `cohort`; must return before a release is opened.
 
         Raises:
-            PlanError: as `refuse_uncovered`.
+            PlanError: as `refuse_unprotected_blocks`.
         """
-        refuse_uncovered(self.plan, schema)
-        self.ledger.charge(
-            draw=cohort.draw,
+        refuse_unprotected_blocks(self.plan, schema)
+        self.ledger.record(
+            cohort_id=cohort.id,
             round=cohort.round,
             step=step,
-            index=ask,
+            index=query_id,
             schema=SchemaSummary.of(schema),
             participants=None if self.plan.amplifies else on_host(participants),
         )
@@ -64,31 +64,33 @@ class ServerGuard:
     def clip_norm(self, step: str) -> float | None:
         """The clip norm to announce with an ask of `step`; None where the plan does not adapt it."""
         adaptive = self._adaptive
-        if adaptive is None or self.plan.protection.clip is None:
+        if adaptive is None or self.plan.mechanism.clip is None:
             return None
-        return self.clip_norms.get(step, self.plan.protection.clip.norm)
+        return self.clip_norms.get(step, self.plan.mechanism.clip.norm)
 
     def code(self, schema: Schema) -> RingCode | None:
         """How uploads of `schema` become ring words; None where they travel as numbers."""
-        protection = self.plan.protection
-        if not isinstance(protection, SecureSum | DistributedGaussian):
+        mechanism = self.plan.mechanism
+        if not isinstance(mechanism, SecureSum | DistributedGaussian):
             return None
         key = tuple(schema.items())
         if key not in self._codes:
-            self._codes[key] = RingCode(protection, schema, self.plan.sampling.most(self.ledger.population))
+            self._codes[key] = RingCode(mechanism, schema, self.plan.sampling.max_cohort(self.ledger.population))
         return self._codes[key]
 
-    def opens(self, members: int) -> bool:
+    def reveals(self, members: int) -> bool:
         """Whether a round of so many clients may be opened: sums and noise in shares need enough of them."""
-        protection = self.plan.protection
-        return not isinstance(protection, SecureSum | SharedSum | DistributedGaussian) or members >= protection.fewest
+        mechanism = self.plan.mechanism
+        return (
+            not isinstance(mechanism, SecureSum | SharedSum | DistributedGaussian) or members >= mechanism.min_clients
+        )
 
     def add_noise_(
         self,
         sums: Mapping[str, Tensor],
         cohort: Cohort,
         step: str,
-        ask: int,
+        query_id: int,
         schema: Schema,
         *,
         members: int,
@@ -100,19 +102,19 @@ class ServerGuard:
             sums: of clipped uploads.
             cohort: of the exchange.
             step: of the clients.
-            ask: running number within the draw.
+            query_id: running number within the draw.
             schema: of the ask.
             members: clients in the sum.
             within: those whose norm was within the clip norm.
         """
-        protection = self.plan.protection
-        if not isinstance(protection, CentralGaussian):
+        mechanism = self.plan.mechanism
+        if not isinstance(mechanism, CentralGaussian):
             return
-        clip_norm, adaptive = self.clip_norm(step) or protection.clip_norm, protection.adaptive
-        noised = noised_sum(protection, clip_norm, schema, self.plan.sampling.most(self.ledger.population))
-        self._add_steps_(sums, cohort.round, ask, schema, noised.grid)
+        clip_norm, adaptive = self.clip_norm(step) or mechanism.clip_norm, mechanism.adaptive
+        noised = noised_sum(mechanism, clip_norm, schema, self.plan.sampling.max_cohort(self.ledger.population))
+        self._add_steps_(sums, cohort.round, query_id, schema, noised.grid)
         if adaptive is not None:
-            address = ask * BLOCKS_PER_ASK + len(schema)
+            address = query_id * BLOCKS_PER_QUERY + len(schema)
             grid = device_grid(adaptive.count_noise)
             step_of_count = min(grid.step, _HALF)
             ratio = grid.ratio * grid.step / step_of_count
@@ -120,20 +122,22 @@ class ServerGuard:
             centred = within - members / 2 + step_of_count * float(k)
             self.clip_norms[step] = adaptive.follow(clip_norm, centred / max(cohort.expected, 1.0) + 0.5)
 
-    def add_gaussian_(self, sums: Mapping[str, Tensor], round: int, ask: int, schema: Schema, deviation: float) -> None:
+    def add_gaussian_(
+        self, sums: Mapping[str, Tensor], round: int, query_id: int, schema: Schema, deviation: float
+    ) -> None:
         """Add N(0, deviation^2) to every weighted coordinate of the real sums, in place, under the server's key.
 
         It stands for noise that many devices add one by one, and lies on a grid like theirs.
         """
-        self._add_steps_(sums, round, ask, schema, lambda weight: device_grid(deviation / weight))
+        self._add_steps_(sums, round, query_id, schema, lambda weight: device_grid(deviation / weight))
 
     def _add_steps_(
-        self, sums: Mapping[str, Tensor], round: int, ask: int, schema: Schema, grid_of: Callable[[float], Grid]
+        self, sums: Mapping[str, Tensor], round: int, query_id: int, schema: Schema, grid_of: Callable[[float], Grid]
     ) -> None:
         """Round the real sums to the grids of their blocks and add integer noise, in place."""
         for index, (name, block) in enumerate(schema.items()):
             if block.kind == "real":
-                address, grid = ask * BLOCKS_PER_ASK + index, grid_of(block.weight)
+                address, grid = query_id * BLOCKS_PER_QUERY + index, grid_of(block.weight)
                 steps = self._streams.normal_steps(Purpose.NOISE, round, address, [SERVER], block.size, grid.ratio)[0]
                 released(sums[name].view(-1), steps, grid)
 
@@ -143,13 +147,13 @@ class ServerGuard:
         cohort: Cohort,
         members: int,
         schema: Schema,
-        opened: Mapping[str, Tensor] = MappingProxyType({}),
+        revealed: Mapping[str, Tensor] = MappingProxyType({}),
     ) -> Total:
         """A sum with its denominator: the expected cohort under sampling or noise, else the realised one."""
         weights = [name for name, block in schema.items() if block.divides]
         if weights:
-            return Total(sums, float(math.fsum(sums[name].sum().item() for name in weights)), opened)
-        return Total(sums, cohort.expected if self.plan.fixed_denominator else float(members), opened)
+            return Total(sums, float(math.fsum(sums[name].sum().item() for name in weights)), revealed)
+        return Total(sums, cohort.expected if self.plan.fixed_denominator else float(members), revealed)
 
     def individual(self, members: Int64[Tensor, " members"], uploads: Mapping[str, Tensor]) -> Individual:
         """Every upload under its pseudonym."""
@@ -157,5 +161,5 @@ class ServerGuard:
 
     @property
     def _adaptive(self) -> AdaptiveClip | None:
-        protection = self.plan.protection
-        return protection.adaptive if isinstance(protection, CentralGaussian) else None
+        mechanism = self.plan.mechanism
+        return mechanism.adaptive if isinstance(mechanism, CentralGaussian) else None

@@ -20,18 +20,18 @@ class ShareCode:
     """The code of every block of one schema.
 
     Args:
-        protection: whose ring and clip norm.
+        mechanism: whose ring and clip norm.
         schema: blocks of the ask.
-        most: clients that a round can have.
+        max_clients: clients that a round can have.
 
     Raises:
         HeadroomError: a sum does not fit the ring; the sentence says how many bits it needs.
         PlanError: an integer block without a bound, or a real one without a clip norm.
     """
 
-    def __init__(self, protection: SharedSum, schema: Schema, most: int) -> None:
-        self.ring = Ring(protection.bits)
-        self._codes = {name: self._code(protection, name, block, most) for name, block in schema.items()}
+    def __init__(self, mechanism: SharedSum, schema: Schema, max_clients: int) -> None:
+        self.ring = Ring(mechanism.bits)
+        self._codes = {name: self._code(mechanism, name, block, max_clients) for name, block in schema.items()}
 
     def encode(self, name: str, values: NDArray[Any]) -> Words:
         """Words of values of block `name`, in the same shape.
@@ -41,9 +41,9 @@ class ShareCode:
         """
         return self._codes[name].encode(values)
 
-    def decode(self, name: str, words: Words) -> NDArray[Any]:
+    def decode(self, name: str, ring_elements: Words) -> NDArray[Any]:
         """Sums of block `name` in the same shape, int64 or float64."""
-        return self._codes[name].decode(words)
+        return self._codes[name].decode(ring_elements)
 
     def accepts(self, name: str, largest: int) -> None:
         """Refuse a whole number over the block's bound, as `encode` would.
@@ -53,19 +53,19 @@ class ShareCode:
         """
         self._codes[name].encode(np.array([largest]))
 
-    def _code(self, protection: SharedSum, name: str, block: Block, most: int) -> IntegerCode | FixedPoint:
+    def _code(self, mechanism: SharedSum, name: str, block: Block, max_clients: int) -> IntegerCode | FixedPoint:
         if block.kind == "integer":
-            return integer_code(self.ring, name, block, most)
-        if protection.clip_norm is None:
+            return integer_code(self.ring, name, block, max_clients)
+        if mechanism.clip_norm is None:
             raise PlanError(
                 f"block {name!r} holds real numbers, whose room in the ring follows from a clip: give the plan a "
                 f"clip_norm, as in shared-sum:clip_norm=1"
             )
-        bound = protection.clip_norm * (1 + CLIP_SLACK) / block.weight
-        return FixedPoint.for_sum(self.ring, bound=bound, clients=most)
+        bound = mechanism.clip_norm * (1 + CLIP_SLACK) / block.weight
+        return FixedPoint.for_sum(self.ring, bound=bound, clients=max_clients)
 
 
-def integer_code(ring: Ring, name: str, block: Block, most: int) -> IntegerCode:
+def integer_code(ring: Ring, name: str, block: Block, max_clients: int) -> IntegerCode:
     """The code of an integer block for rounds of at most `most` clients.
 
     Raises:
@@ -77,4 +77,4 @@ def integer_code(ring: Ring, name: str, block: Block, most: int) -> IntegerCode:
             f"integer block {name!r} declares no bound, and a secure sum cannot prove that it fits the ring: "
             f"declare Block(..., bound=largest absolute value)"
         )
-    return IntegerCode(ring, block.bound, most)
+    return IntegerCode(ring, block.bound, max_clients)

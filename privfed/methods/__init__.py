@@ -6,10 +6,10 @@ A method is one file: settings, server half, client half, and a `METHOD` registe
 
 from privfed.methods.client_data import BehaviourError, ClientData
 from privfed.methods.method import (
-    Facts,
     Method,
     MethodConfig,
-    PlannedAsk,
+    PlannedQuery,
+    PublicInfo,
     UnknownMethodError,
     method,
     methods,
@@ -19,10 +19,10 @@ from privfed.methods.torch_method import TorchConfig, TorchMethodError, torch_me
 __all__ = [
     "BehaviourError",
     "ClientData",
-    "Facts",
     "Method",
     "MethodConfig",
-    "PlannedAsk",
+    "PlannedQuery",
+    "PublicInfo",
     "TorchConfig",
     "TorchMethodError",
     "UnknownMethodError",

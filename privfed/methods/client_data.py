@@ -44,7 +44,7 @@ class ClientData:
             also leaves out the held-out ones, which no client can know.
         auxiliary: other behaviours in the training prefix (view, cart, ...), by name.
         answering: where a cover decides which examinations may train, those that may; None where all do.
-        fakes: items whose rows a cover adds; None where there is none.
+        fake_items: items whose rows a cover adds; None where there is none.
         ratings: what each user rated its training items, aligned with `positives.items`; None where the data have no
             ratings.
         population: everybody, where the process hosts a part of a simulation's users only; None where it hosts all.
@@ -58,7 +58,7 @@ class ClientData:
     excluded: Histories
     auxiliary: Mapping[str, Histories] = field(default_factory=dict)
     answering: Histories | None = None
-    fakes: Histories | None = None
+    fake_items: Histories | None = None
     ratings: Float32[np.ndarray, "interactions"] | None = None
     population: Population | None = None
     storage: Storage = MEMORY
@@ -92,7 +92,7 @@ class ClientData:
             self.excluded.subset(users),
             {name: histories.subset(users) for name, histories in self.auxiliary.items()},
             None if self.answering is None else self.answering.subset(users),
-            None if self.fakes is None else self.fakes.subset(users),
+            None if self.fake_items is None else self.fake_items.subset(users),
             ratings,
             Population(users, self.positives),
             self.storage,
@@ -139,13 +139,13 @@ class ClientData:
             joined = joined.union(self.auxiliary[name])
         return joined
 
-    def behind_cover(self, kept: Histories, fakes: Histories, *, public_target: bool) -> "ClientData":
+    def with_padding(self, kept: Histories, fake_items: Histories, *, public_target: bool) -> "ClientData":
         """The same users when only `kept` of their private items answer and rows of `fakes` are sent besides.
 
         Where the target itself is private, negatives come from the fakes alone: any other row would stand out.
         """
         if public_target:
-            return replace(self, answering=kept, fakes=fakes)
+            return replace(self, answering=kept, fake_items=fake_items)
         ratings = None if self.ratings is None else self.ratings[self.positives.find(kept)]
-        excluded = self.excluded.union(fakes.complement())
-        return replace(self, positives=kept, excluded=excluded, fakes=fakes, ratings=ratings)
+        excluded = self.excluded.union(fake_items.complement())
+        return replace(self, positives=kept, excluded=excluded, fake_items=fake_items, ratings=ratings)

@@ -28,7 +28,7 @@ class MethodConfig(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class PublicInfo:
     """All a server may know of a population.
 
     Attributes:
@@ -77,7 +77,7 @@ class ItemBlocks:
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedAsk:
+class PlannedQuery:
     """One ask of a round before it is made.
 
     Attributes:
@@ -123,21 +123,21 @@ class Method:
             Blocks that somebody does not hold come as zeros.
         input_block: the block with one row per item on the way into the model: the first layer of an autoencoder.
         bias_block: the block with one number per item: the last layer's bias.
-        extra_asks: settings -> asks of the first round besides the training step's.
+        extra_queries: settings -> asks of the first round besides the training step's.
         task: settings -> what its scores are: to rank items by, or predicted ratings. A run is measured as such.
         pull: (message addressed to clients, positions) -> the direction the server itself put into each
             client's training, known to it; None where there is none.
-        sized: (clients, users, uploads `[n, *shape]` of theirs) -> puts clients that repeat these users' training into
-            the groups that the uploads show; None where all devices train alike, or it is public which trains how.
+        infer_sizes: (clients, users, uploads `[n, *shape]` of theirs) -> puts clients that repeat these users' training
+            into the groups that the uploads show; None where all devices train alike, or it is public which trains how.
         published: (settings, public parameters) -> parameters by the names of the blocks that change them; None where
             they have these names anyway.
         interaction_level: whether every step of its clients can train as `Call.noisy_steps` says, with a bound and
             noise for single interactions.
-        discloses: settings -> sentences about what the method itself shows beside uploads, whatever the plan: a group
-            chosen by activity, the capacity of a device. They stand among the run's statements.
-        entangles: settings -> how one user's data decides over what other users upload, as in a ranking of everybody's
-            activity; None where it does not. Where it does, a user's influence on a sum is not what the user uploads,
-            so plans that guarantee anything refuse it.
+        side_disclosures: settings -> sentences about what the method itself shows beside uploads, whatever the plan: a
+            group chosen by activity, the capacity of a device. They stand among the run's statements.
+        cross_user_dependence: settings -> how one user's data decides over what other users upload, as in a ranking of
+            everybody's activity; None where it does not. Where it does, a user's influence on a sum is not what the
+            user uploads, so plans that guarantee anything refuse it.
     """
 
     name: str
@@ -146,14 +146,14 @@ class Method:
     config: type[MethodConfig]
     release: ReleaseKind
     upload: Literal["rows", "dense", "counts"]
-    server: Callable[[Any, Facts, Streams], Server]
+    server: Callable[[Any, PublicInfo, Streams], Server]
     clients: Callable[[Any, ClientData, Streams], Clients]
     reads: str
     step: str | None = "train"
     uploads_once: bool = False
     public_target: bool = False
-    program: Callable[[Any], Sequence["PlannedAsk"]] = lambda server: [
-        PlannedAsk(server.schema, server.public().bytes_per_client())
+    program: Callable[[Any], Sequence["PlannedQuery"]] = lambda server: [
+        PlannedQuery(server.schema, server.public().bytes_per_client())
     ]
     integers: bool = False
     chunk: Chunk | None = None
@@ -163,13 +163,13 @@ class Method:
     input_block: str | None = None
     bias_block: str | None = None
     pull: Callable[[Message, Tensor], Tensor] | None = None
-    sized: Callable[[Any, Tensor, Mapping[str, Tensor]], None] | None = None
+    infer_sizes: Callable[[Any, Tensor, Mapping[str, Tensor]], None] | None = None
     published: Callable[[Any, Mapping[str, Tensor]], Mapping[str, Tensor]] | None = None
     interaction_level: bool = False
-    extra_asks: Callable[[Any], int] = lambda config: 0  # noqa: ARG005 (most methods have none, whatever their settings)
+    extra_queries: Callable[[Any], int] = lambda config: 0  # noqa: ARG005 (most methods have none, whatever their settings)
     task: Callable[[Any], Task] = lambda config: "ranking"  # noqa: ARG005 (most methods rank, whatever their settings)
-    discloses: Callable[[Any], Sequence[str]] = lambda config: ()  # noqa: ARG005 (most methods show nothing else)
-    entangles: Callable[[Any], str | None] = lambda config: None  # noqa: ARG005 (most users train on their own data)
+    side_disclosures: Callable[[Any], Sequence[str]] = lambda config: ()  # noqa: ARG005 (most methods show nothing else)
+    cross_user_dependence: Callable[[Any], str | None] = lambda config: None  # noqa: ARG005 (most users train on their own data)
 
     def chunk_here(self) -> Chunk | None:
         """Clients that are best trained together where tensors are made now; None leaves it to the engine."""

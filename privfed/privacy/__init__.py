@@ -12,11 +12,11 @@ from privfed.privacy.forecast import Forecast, forecast
 from privfed.privacy.gaussian_budget import GaussianBudget, GaussianSolution, gaussian_budget, solve_gaussian
 from privfed.privacy.guarantee import Guarantee
 from privfed.privacy.ledger import Entry, Ledger
-from privfed.privacy.mechanisms.base import Clip, ClipOnly, LocalLaplace, Noise, Nothing, UnclippedNoise
+from privfed.privacy.mechanisms.base import Clip, ClipOnly, LocalLaplace, Noise, UnclippedNoise, Unprotected
 from privfed.privacy.mechanisms.gaussian import AdaptiveClip, CentralGaussian, LocalGaussian
 from privfed.privacy.mechanisms.interaction_dpsgd import InteractionDPSGD
 from privfed.privacy.mechanisms.secure import DistributedGaussian, SecureSum, SharedSum
-from privfed.privacy.padding import Cover, EveryRow, FakeItems, OwnRows, RandomisedResponse, SupportClaim
+from privfed.privacy.padding import FakeItems, FullSupport, NoPadding, Padding, RandomisedResponse, SupportClaim
 from privfed.privacy.plan import PrivacyPlan
 from privfed.privacy.sampling import All, Epoch, Fixed, Poisson
 from privfed.privacy.target import plan_for_target
@@ -28,14 +28,13 @@ __all__ = [
     "CentralGaussian",
     "Clip",
     "ClipOnly",
-    "Cover",
     "DistributedGaussian",
     "Entry",
     "Epoch",
-    "EveryRow",
     "FakeItems",
     "Fixed",
     "Forecast",
+    "FullSupport",
     "GaussianBudget",
     "GaussianSolution",
     "Guarantee",
@@ -46,9 +45,9 @@ __all__ = [
     "LedgerError",
     "LocalGaussian",
     "LocalLaplace",
+    "NoPadding",
     "Noise",
-    "Nothing",
-    "OwnRows",
+    "Padding",
     "PlanError",
     "Poisson",
     "PrivacyError",
@@ -59,6 +58,7 @@ __all__ = [
     "SharedSum",
     "SupportClaim",
     "UnclippedNoise",
+    "Unprotected",
     "configure",
     "explain",
     "forecast",

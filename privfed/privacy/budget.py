@@ -68,8 +68,8 @@ def laplace_budget(epsilon0: float, participations: int, delta: float) -> Laplac
         AccountingError: accountants disagree.
     """
     _check(participations, delta, epsilon0=epsilon0)
-    mechanism = Laplace(scale_over_sensitivity=1.0 / epsilon0)
-    result = account(Composition((Releases(mechanism, participations),)).event(), delta)
+    event = Laplace(scale_over_sensitivity=1.0 / epsilon0)
+    result = account(Composition((Releases(event, participations),)).event(), delta)
     return LaplaceBudget(
         epsilon0=epsilon0,
         participations=participations,

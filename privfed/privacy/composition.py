@@ -27,10 +27,10 @@ from privfed.privacy.accounting import dp_accounting, shares_event
 from privfed.privacy.events import (
     Bounded,
     Empty,
+    Event,
     Exact,
     Gaussian,
     Laplace,
-    Mechanism,
     SampledGaussian,
     Shares,
     Unbounded,
@@ -47,18 +47,18 @@ if TYPE_CHECKING:
 class Releases:
     """`count` releases of one mechanism; `rate` is the Poisson rate they are amplified by, None for none."""
 
-    mechanism: Bounded
+    event: Bounded
     count: int
     rate: float | None = None
 
     def __str__(self) -> str:
-        fields = self.mechanism.model_dump(exclude={"kind"})
+        fields = self.event.model_dump(exclude={"kind"})
         numbers = ", ".join(
             f"{name.replace('_', ' ')} {value:.6g}" if isinstance(value, float) else f"{name.replace('_', ' ')} {value}"
             for name, value in fields.items()
         )
         amplified = "" if self.rate is None else f"; amplified by Poisson sampling at rate {self.rate:g}"
-        return f"{self.mechanism.kind.replace('_', ' ')}: {numbers}{amplified}"
+        return f"{self.event.kind.replace('_', ' ')}: {numbers}{amplified}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +70,14 @@ class Composition:
         reasons: why epsilon is infinite; empty where it is finite.
         uploads: releases that the worst-off user took part in (all of them where participation is hidden).
         rounds: rounds that the worst-off user took part in.
-        amplification_lost: draws that would have been amplified had they held Gaussians only.
+        unamplified_cohorts: draws that would have been amplified had they held Gaussians only.
     """
 
     releases: tuple[Releases, ...] = ()
     reasons: tuple[str, ...] = ()
     uploads: int = 0
     rounds: int = 0
-    amplification_lost: int = 0
+    unamplified_cohorts: int = 0
 
     def event(self) -> "DpEvent":
         """The `DpEvent` tree of this composition."""
@@ -91,7 +91,7 @@ class Composition:
 
 
 @dataclass
-class Tally:
+class ParticipationCounts:
     """Counts mechanisms per user and per draw as asks are charged.
 
     Args:
@@ -100,7 +100,7 @@ class Tally:
 
     population: int
     uploads: dict[Bounded, Int64[np.ndarray, " population"]] = field(default_factory=dict)
-    draws: dict[int, list[Bounded]] = field(default_factory=dict)
+    cohorts: dict[int, list[Bounded]] = field(default_factory=dict)
     reasons: dict[str, None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -109,27 +109,27 @@ class Tally:
         self._draw: int | None = None
         self._seen = np.zeros(self.population, dtype=np.bool_)
 
-    def add(self, draw: int, mechanism: Mechanism, members: Int64[np.ndarray, " members"] | None) -> None:
+    def add(self, cohort_id: int, event: Event, members: Int64[np.ndarray, " members"] | None) -> None:
         """Count one ask.
 
         Args:
-            draw: its draw.
-            mechanism: what it did.
+            cohort_id: its draw.
+            event: what it did.
             members: users who took part; None where participation is hidden, which counts everybody.
         """
-        if isinstance(mechanism, Empty):
+        if isinstance(event, Empty):
             return
         took_part = slice(None) if members is None else members
         self.participations[took_part] += 1
-        if draw != self._draw:
-            self._draw, self._seen = draw, np.zeros(self.population, dtype=np.bool_)
+        if cohort_id != self._draw:
+            self._draw, self._seen = cohort_id, np.zeros(self.population, dtype=np.bool_)
         self.rounds[took_part] += ~self._seen[took_part]
         self._seen[took_part] = True
-        if isinstance(mechanism, Exact | Unbounded):
-            self.reasons.setdefault(reason_of(mechanism))
+        if isinstance(event, Exact | Unbounded):
+            self.reasons.setdefault(reason_of(event))
             return
-        self.draws.setdefault(draw, []).append(mechanism)
-        counts = self.uploads.setdefault(mechanism, np.zeros(self.population, dtype=np.int64))
+        self.cohorts.setdefault(cohort_id, []).append(event)
+        counts = self.uploads.setdefault(event, np.zeros(self.population, dtype=np.int64))
         counts[took_part] += 1
 
     def composition(self, trust: Trust, sampling: Sampling) -> Composition:
@@ -140,7 +140,7 @@ class Tally:
         """
         releases: tuple[Releases, ...]
         if isinstance(sampling, Poisson) and sampling.amplifies(trust):
-            releases, lost = _sampled(self.draws, sampling.rate)
+            releases, lost = _sampled(self.cohorts, sampling.rate)
         else:
             releases = tuple(Releases(m, int(counts.max())) for m, counts in self.uploads.items() if counts.any())
             lost = 0
@@ -149,27 +149,27 @@ class Tally:
             reasons=tuple(self.reasons),
             uploads=int(self.participations.max()),
             rounds=int(self.rounds.max()),
-            amplification_lost=lost,
+            unamplified_cohorts=lost,
         )
 
 
 def compose(
-    asks: Iterable[tuple[int, Mechanism, Int64[np.ndarray, " _"] | None]],
+    queries: Iterable[tuple[int, Event, Int64[np.ndarray, " _"] | None]],
     *,
     trust: Trust,
     sampling: Sampling,
     population: int,
 ) -> Composition:
-    """Compose asks given as (draw, mechanism, members); see `Tally`."""
-    tally = Tally(population)
-    for draw, mechanism, members in asks:
-        tally.add(draw, mechanism, members)
+    """Compose asks given as (draw, mechanism, members); see `ParticipationCounts`."""
+    tally = ParticipationCounts(population)
+    for cohort_id, event, members in queries:
+        tally.add(cohort_id, event, members)
     return tally.composition(trust, sampling)
 
 
-def _sampled(draws: Mapping[int, list[Bounded]], rate: float) -> tuple[tuple[Releases, ...], int]:
+def _sampled(cohorts: Mapping[int, list[Bounded]], rate: float) -> tuple[tuple[Releases, ...], int]:
     """Releases under secret Poisson participation, and how many draws lost the amplification."""
-    kinds = Counter(tuple(sorted(held, key=repr)) for held in draws.values() if held)
+    kinds = Counter(tuple(sorted(held, key=repr)) for held in cohorts.values() if held)
     amplified: Counter[Gaussian] = Counter()
     plain: Counter[Bounded] = Counter()
     lost = 0
@@ -179,26 +179,26 @@ def _sampled(draws: Mapping[int, list[Bounded]], rate: float) -> tuple[tuple[Rel
             amplified[fuse(gaussians)] += count
         else:
             lost += count
-            for mechanism in held:
-                plain[mechanism] += count
+            for event in held:
+                plain[event] += count
     return (
-        *(Releases(mechanism, count, rate) for mechanism, count in amplified.items()),
-        *(Releases(mechanism, count) for mechanism, count in plain.items()),
+        *(Releases(event, count, rate) for event, count in amplified.items()),
+        *(Releases(event, count) for event, count in plain.items()),
     ), lost
 
 
 def _event(release: Releases) -> "DpEvent":
-    dp, mechanism = dp_accounting(), release.mechanism
-    match mechanism:
+    dp, event = dp_accounting(), release.event
+    match event:
         case Gaussian():
-            event = dp.GaussianDpEvent(mechanism.noise_multiplier)
+            event = dp.GaussianDpEvent(event.noise_multiplier)
         case Laplace():
-            event = dp.LaplaceDpEvent(mechanism.scale_over_sensitivity)
+            event = dp.LaplaceDpEvent(event.scale_over_sensitivity)
         case SampledGaussian():
-            step = dp.PoissonSampledDpEvent(mechanism.rate, dp.GaussianDpEvent(mechanism.noise_multiplier))
-            event = dp.SelfComposedDpEvent(step, mechanism.steps)
+            step = dp.PoissonSampledDpEvent(event.rate, dp.GaussianDpEvent(event.noise_multiplier))
+            event = dp.SelfComposedDpEvent(step, event.steps)
         case Shares():
-            event = shares_event()(mechanism.event)
+            event = shares_event()(event.event)
     if release.rate is not None:
         event = dp.PoissonSampledDpEvent(release.rate, event)
     return dp.SelfComposedDpEvent(event, release.count)

@@ -20,11 +20,11 @@ from privfed.privacy.plan import PrivacyPlan
 from secure_agg.noise import Law, NoiseEvent
 
 
-class _Mechanism(BaseModel):
+class _Event(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Laplace(_Mechanism):
+class Laplace(_Event):
     """Laplace noise on every coordinate of an L1-bounded value.
 
     Attributes:
@@ -40,7 +40,7 @@ class Laplace(_Mechanism):
         return 1.0 / self.scale_over_sensitivity
 
 
-class Gaussian(_Mechanism):
+class Gaussian(_Event):
     """Gaussian noise on every coordinate of an L2-bounded value.
 
     Attributes:
@@ -51,7 +51,7 @@ class Gaussian(_Mechanism):
     noise_multiplier: float = Field(gt=0)
 
 
-class SampledGaussian(_Mechanism):
+class SampledGaussian(_Event):
     """Several Gaussian releases in one upload, each about a secret Poisson sample of one user's interactions.
 
     Attributes:
@@ -66,7 +66,7 @@ class SampledGaussian(_Mechanism):
     steps: int = Field(ge=1)
 
 
-class Shares(_Mechanism):
+class Shares(_Event):
     """Shares of integer noise in a secure sum of clipped, rounded vectors: the fields of `secure_agg`'s `NoiseEvent`.
 
     Attributes:
@@ -104,7 +104,7 @@ class Shares(_Mechanism):
         return math.sqrt(self.total_variance) / self.l2
 
 
-class Exact(_Mechanism):
+class Exact(_Event):
     """Blocks released exactly, without noise: no finite epsilon, whatever else the ask protects.
 
     Attributes:
@@ -115,7 +115,7 @@ class Exact(_Mechanism):
     blocks: tuple[str, ...] = Field(min_length=1)
 
 
-class Unbounded(_Mechanism):
+class Unbounded(_Event):
     """A release that no finite epsilon describes.
 
     Attributes:
@@ -126,13 +126,13 @@ class Unbounded(_Mechanism):
     reason: str = Field(min_length=1)
 
 
-class Empty(_Mechanism):
+class Empty(_Event):
     """An ask whose schema declares no block: nothing leaves, nothing is spent."""
 
     kind: Literal["empty"] = "empty"
 
 
-Mechanism = Annotated[
+Event = Annotated[
     Laplace | Gaussian | SampledGaussian | Shares | Exact | Unbounded | Empty, Field(discriminator="kind")
 ]
 Bounded = Laplace | Gaussian | SampledGaussian | Shares
@@ -170,7 +170,7 @@ def fuse(gaussians: list[Gaussian]) -> Gaussian:
     return Gaussian(noise_multiplier=precision**-0.5)
 
 
-def mechanism_for(plan: PrivacyPlan, schema: SchemaSummary, population: int) -> Mechanism:
+def event_for(plan: PrivacyPlan, schema: SchemaSummary, population: int) -> Event:
     """The one mechanism that an ask of `schema` is under `plan`.
 
     Args:
@@ -184,36 +184,36 @@ def mechanism_for(plan: PrivacyPlan, schema: SchemaSummary, population: int) -> 
     """
     if not schema.real and not schema.integer:
         return Empty()
-    if schema.real and plan.protection.unbounded_reason is not None:
-        return Unbounded(reason=plan.protection.unbounded_reason)
+    if schema.real and plan.mechanism.unbounded_reason is not None:
+        return Unbounded(reason=plan.mechanism.unbounded_reason)
     if schema.integer:
         return Exact(blocks=schema.integer)
     return _noise_of(plan, schema, population)
 
 
-def _noise_of(plan: PrivacyPlan, schema: SchemaSummary, population: int) -> Mechanism:
+def _noise_of(plan: PrivacyPlan, schema: SchemaSummary, population: int) -> Event:
     """The noise of a plan that bounds something, over its sensitivity."""
-    protection, reach = plan.protection, math.sqrt(schema.share)
-    match protection:
-        case LocalLaplace() if protection.noise is not None:
-            return Laplace(scale_over_sensitivity=protection.noise.scale / (protection.sensitivity * reach))
-        case LocalGaussian() if protection.noise is not None:
-            return Gaussian(noise_multiplier=protection.noise.scale / (protection.sensitivity * reach))
+    mechanism, reach = plan.mechanism, math.sqrt(schema.share)
+    match mechanism:
+        case LocalLaplace() if mechanism.noise is not None:
+            return Laplace(scale_over_sensitivity=mechanism.noise.scale / (mechanism.sensitivity * reach))
+        case LocalGaussian() if mechanism.noise is not None:
+            return Gaussian(noise_multiplier=mechanism.noise.scale / (mechanism.sensitivity * reach))
         case InteractionDPSGD():
             return SampledGaussian(
-                noise_multiplier=protection.noise_multiplier, rate=protection.local_rate, steps=protection.local_steps
+                noise_multiplier=mechanism.noise_multiplier, rate=mechanism.local_rate, steps=mechanism.local_steps
             )
         case CentralGaussian():
-            return Gaussian(noise_multiplier=protection.multiplier_of(schema.share))
+            return Gaussian(noise_multiplier=mechanism.multiplier_of(schema.share))
         case DistributedGaussian():
-            code = noise_code(protection, schema.coordinates, plan.sampling.most(population), schema.share)
+            code = noise_code(mechanism, schema.coordinates, plan.sampling.max_cohort(population), schema.share)
             return Shares.of(code.event())
-    return Unbounded(reason=f"no accounting is known for the protection {protection.kind}")
+    return Unbounded(reason=f"no accounting is known for the protection {mechanism.kind}")
 
 
-def reason_of(mechanism: Exact | Unbounded) -> str:
+def reason_of(event: Exact | Unbounded) -> str:
     """Why no finite epsilon describes this mechanism."""
-    if isinstance(mechanism, Unbounded):
-        return mechanism.reason
-    plural = "s" if len(mechanism.blocks) > 1 else ""
-    return f"the integer block{plural} {', '.join(mechanism.blocks)} left exactly, without noise"
+    if isinstance(event, Unbounded):
+        return event.reason
+    plural = "s" if len(event.blocks) > 1 else ""
+    return f"the integer block{plural} {', '.join(event.blocks)} left exactly, without noise"

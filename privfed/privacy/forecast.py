@@ -21,8 +21,8 @@ from privfed.privacy.events import (
     Gaussian,
     SchemaSummary,
     Unbounded,
+    event_for,
     fuse,
-    mechanism_for,
     reason_of,
 )
 from privfed.privacy.guarantee import Guarantee, guarantee_for
@@ -49,7 +49,7 @@ class Forecast(BaseModel):
         down_bytes_per_client_round: bytes one participant downloads in one round.
         up_bytes: bytes all participants upload in the run, on average.
         down_bytes: bytes all participants download in the run, on average.
-        lost_share: chance that a round has too few clients to be opened.
+        aborted_share: chance that a round has too few clients to be opened.
         seconds: computing time of the run; None where no cost per round was given.
     """
 
@@ -65,7 +65,7 @@ class Forecast(BaseModel):
     down_bytes_per_client_round: float
     up_bytes: float
     down_bytes: float
-    lost_share: float
+    aborted_share: float
     seconds: float | None
 
 
@@ -77,8 +77,8 @@ def forecast(
     up: Schema | Sequence[Schema],
     down: Schema | float,
     touched_rows: Mapping[str, float] | None = None,
-    asks_per_round: int = 1,
-    extra_asks: int = 0,
+    queries_per_round: int = 1,
+    extra_queries: int = 0,
     seconds_per_round: float | None = None,
 ) -> Forecast:
     """Forecast a run under `plan`.
@@ -91,80 +91,82 @@ def forecast(
         down: blocks that one ask downloads, of 4-byte numbers; or the bytes of these asks together.
         touched_rows: for uploaded blocks that are sent as rows, how many rows a client touches on average;
             blocks not named are dense. Noise on every coordinate makes all of them dense.
-        asks_per_round: times that these asks come in one draw, each with this download.
-        extra_asks: asks of the first round besides; taken to upload as much as the others.
+        queries_per_round: times that these asks come in one draw, each with this download.
+        extra_queries: asks of the first round besides; taken to upload as much as the others.
         seconds_per_round: measured or guessed computing time of one round.
 
     Raises:
         PlanError: a number out of range, rows of an unknown block, or a sampling rule that does not fit.
         AccountingError: accountants disagree.
     """
-    if rounds < 1 or asks_per_round < 1:
-        raise PlanError(f"rounds = {rounds} and asks_per_round = {asks_per_round} must both be at least 1")
+    if rounds < 1 or queries_per_round < 1:
+        raise PlanError(f"rounds = {rounds} and asks_per_round = {queries_per_round} must both be at least 1")
     plan.check(population)
     sampling = plan.sampling
     bound = sampling.worst(rounds, population)
     likely = bound if plan.amplifies else sampling.likely_worst(rounds, population)
     per_round = sampling.expected(population)
-    asks = [up] if isinstance(up, Mapping) else list(up)
-    tables = {name for ask in asks for name, block in ask.items() if len(block.shape) == 2}
+    queries = [up] if isinstance(up, Mapping) else list(up)
+    tables = {name for ask in queries for name, block in ask.items() if len(block.shape) == 2}
     if unknown := [name for name in touched_rows or () if name not in tables]:
         raise PlanError(f"touched_rows names {unknown[0]!r}, which is not a table among the blocks {list(tables)}")
-    up_bytes = sum(_upload_bytes(plan, ask, touched_rows or {}) for ask in asks) * asks_per_round
-    one_time = upload_bytes(down) * len(asks) if isinstance(down, Mapping) else down
-    down_bytes = float(one_time * asks_per_round)
+    up_bytes = sum(_upload_bytes(plan, ask, touched_rows or {}) for ask in queries) * queries_per_round
+    one_time = upload_bytes(down) * len(queries) if isinstance(down, Mapping) else down
+    down_bytes = float(one_time * queries_per_round)
     return Forecast(
         rounds=rounds,
         population=population,
         participants_per_round=per_round,
-        uploads_bound=bound * asks_per_round * len(asks) + extra_asks,
-        uploads_likely=likely * asks_per_round * len(asks) + extra_asks,
-        guarantee=guarantee_for(plan, planned(plan, asks, population, bound, asks_per_round, extra_asks), population),
+        uploads_bound=bound * queries_per_round * len(queries) + extra_queries,
+        uploads_likely=likely * queries_per_round * len(queries) + extra_queries,
+        guarantee=guarantee_for(
+            plan, planned(plan, queries, population, bound, queries_per_round, extra_queries), population
+        ),
         epsilon_likely=guarantee_for(
-            plan, planned(plan, asks, population, likely, asks_per_round, extra_asks), population
+            plan, planned(plan, queries, population, likely, queries_per_round, extra_queries), population
         ).epsilon,
         up_bytes_per_client_round=up_bytes,
         down_bytes_per_client_round=down_bytes,
         up_bytes=up_bytes * per_round * rounds,
         down_bytes=down_bytes * per_round * rounds,
-        lost_share=_lost_share(plan, population),
+        aborted_share=_lost_share(plan, population),
         seconds=None if seconds_per_round is None else seconds_per_round * rounds,
     )
 
 
 def _lost_share(plan: PrivacyPlan, population: int) -> float:
     """Chance that a secret coin per user leaves a round with fewer clients than the plan opens."""
-    if not isinstance(plan.protection, SecureSum | SharedSum | DistributedGaussian):
+    if not isinstance(plan.mechanism, SecureSum | SharedSum | DistributedGaussian):
         return 0.0
-    short = plan.protection.fewest - 1
+    short = plan.mechanism.min_clients - 1
     if isinstance(plan.sampling, Poisson):
         return float(bdtr(short, population, plan.sampling.rate))
-    return float(plan.sampling.most(population) <= short)
+    return float(plan.sampling.max_cohort(population) <= short)
 
 
 def planned(
     plan: PrivacyPlan,
-    asks: Sequence[Schema],
+    queries: Sequence[Schema],
     population: int,
     rounds: int,
-    asks_per_round: int = 1,
-    extra_asks: int = 0,
+    queries_per_round: int = 1,
+    extra_queries: int = 0,
 ) -> Composition:
     """The composition of a user who takes part in `rounds` rounds (who might, where participation is secret).
 
     Args:
         plan: the run's privacy plan.
-        asks: blocks of each ask, one after the other.
+        queries: blocks of each ask, one after the other.
         population: number of users.
         rounds: rounds that the user takes part in.
-        asks_per_round: times that these asks come in a round.
-        extra_asks: asks of the first round besides, each like the first of `asks`.
+        queries_per_round: times that these asks come in a round.
+        extra_queries: asks of the first round besides, each like the first of `asks`.
     """
-    mechanisms = [mechanism_for(plan, SchemaSummary.of(ask), population) for ask in asks]
-    spending = [m for m in mechanisms if not isinstance(m, Empty)]
+    events = [event_for(plan, SchemaSummary.of(ask), population) for ask in queries]
+    spending = [m for m in events if not isinstance(m, Empty)]
     if not spending or rounds == 0:
         return Composition()
-    uploads = rounds * asks_per_round * len(spending) + extra_asks
+    uploads = rounds * queries_per_round * len(spending) + extra_queries
     bounded = [m for m in spending if not isinstance(m, Exact | Unbounded)]
     exact = tuple(dict.fromkeys(name for m in spending if isinstance(m, Exact) for name in m.blocks))
     endless: list[Exact | Unbounded] = [Exact(blocks=exact)] if exact else []
@@ -173,27 +175,27 @@ def planned(
         return Composition(reasons=reasons, uploads=uploads, rounds=rounds)
     gaussians = [m for m in bounded if isinstance(m, Gaussian)]
     if len(gaussians) == len(bounded) and isinstance(plan.sampling, Poisson) and plan.amplifies:
-        usual = gaussians * asks_per_round
-        draws = Counter({fuse(usual): rounds - (extra_asks > 0)})
-        draws += Counter({fuse(usual + gaussians[:1] * extra_asks): int(extra_asks > 0)})
-        releases = tuple(Releases(mechanism, count, plan.sampling.rate) for mechanism, count in draws.items())
+        usual = gaussians * queries_per_round
+        cohorts = Counter({fuse(usual): rounds - (extra_queries > 0)})
+        cohorts += Counter({fuse(usual + gaussians[:1] * extra_queries): int(extra_queries > 0)})
+        releases = tuple(Releases(event, count, plan.sampling.rate) for event, count in cohorts.items())
         return Composition(releases, uploads=uploads, rounds=rounds)
     counts = Counter[Bounded]()
-    for mechanism in bounded:
-        counts[mechanism] += rounds * asks_per_round
-    counts[bounded[0]] += extra_asks
+    for event in bounded:
+        counts[event] += rounds * queries_per_round
+    counts[bounded[0]] += extra_queries
     return Composition(tuple(Releases(m, count) for m, count in counts.items()), uploads=uploads, rounds=rounds)
 
 
 def _upload_bytes(plan: PrivacyPlan, up: Schema, touched_rows: Mapping[str, float]) -> float:
     """Bytes of one client's upload of one ask: dense, or rows with a 32-bit id each."""
-    if isinstance(plan.protection, SecureSum | DistributedGaussian):
-        return float(ring_bytes(plan.protection, up))
-    if isinstance(plan.protection, SharedSum):
-        return plan.protection.upload_bytes(up, touched_rows)
+    if isinstance(plan.mechanism, SecureSum | DistributedGaussian):
+        return float(ring_bytes(plan.mechanism, up))
+    if isinstance(plan.mechanism, SharedSum):
+        return plan.mechanism.upload_bytes(up, touched_rows)
     if plan.upload_bits is not None:
         return sum(_coded_bytes(plan, block, plan.upload_bits, touched_rows.get(name)) for name, block in up.items())
-    if plan.protection.dense:
+    if plan.mechanism.dense:
         return float(upload_bytes(up))
     dense = upload_bytes({name: block for name, block in up.items() if name not in touched_rows})
     return dense + sum(
@@ -205,7 +207,7 @@ def _upload_bytes(plan: PrivacyPlan, up: Schema, touched_rows: Mapping[str, floa
 
 def _coded_bytes(plan: PrivacyPlan, block: Block, bits: int, rows: float | None) -> float:
     """Bytes of one block of a rounded upload; integer blocks are not rounded."""
-    sparse = rows is not None and not plan.protection.dense
+    sparse = rows is not None and not plan.mechanism.dense
     sent = min(rows, block.shape[0]) if rows is not None and sparse else 0.0
     size = sent * block.size / block.shape[0] if sparse else block.size
     return (8 * size if block.kind == "integer" else coded_bytes(size, bits)) + _ROW_ID_BYTES * sent

@@ -175,16 +175,16 @@ def _budget(noise_multiplier: float, rounds: int, rate: float, delta: float, *, 
 
 def _root(epsilon: float, rounds: int, rate: float, delta: float) -> float:
     """About where the total meets `epsilon`; log epsilon is nearly straight in log noise."""
-    most = math.sqrt(rounds) / _distance(epsilon, delta)
+    max_clients = math.sqrt(rounds) / _distance(epsilon, delta)
     if rate == 1.0:
-        return most
+        return max_clients
 
     def excess(log_noise: float) -> float:
         return math.log(max(_planned(math.exp(log_noise), rounds, rate, delta), 1e-3 * epsilon) / epsilon)
 
     # Sampling never hurts, so `most` is enough noise; its share `rate` is about right where noise is plenty.
-    high = math.log(most * (1.0 + _SLACK))
-    low = min(high, math.log(max(rate * most, 0.5)))
+    high = math.log(max_clients * (1.0 + _SLACK))
+    low = min(high, math.log(max(rate * max_clients, 0.5)))
     while excess(high) > 0.0:
         high += _SLACK
     while excess(low) <= 0.0:
@@ -202,8 +202,8 @@ def _distance(epsilon: float, delta: float) -> float:
 
 
 def _event(noise_multiplier: float, rounds: int, rate: float) -> "DpEvent":
-    mechanism = Gaussian(noise_multiplier=noise_multiplier)
-    return Composition((Releases(mechanism, rounds, rate if rate < 1.0 else None),)).event()
+    event = Gaussian(noise_multiplier=noise_multiplier)
+    return Composition((Releases(event, rounds, rate if rate < 1.0 else None),)).event()
 
 
 def _planned(noise_multiplier: float, rounds: int, rate: float, delta: float) -> float:

@@ -89,7 +89,7 @@ def guarantee_for(plan: PrivacyPlan, composition: Composition, population: int, 
     Raises:
         AccountingError: no accountant covers the composition, or two disagree.
     """
-    own = plan.protection.unbounded_reason
+    own = plan.mechanism.unbounded_reason
     if own is not None and not composition.reasons:
         composition = Composition(reasons=(own,), uploads=composition.uploads, rounds=composition.rounds)
     result = account(composition.event(), plan.delta)
@@ -97,9 +97,9 @@ def guarantee_for(plan: PrivacyPlan, composition: Composition, population: int, 
         epsilon=result.epsilon,
         reason_if_inf="; ".join(composition.reasons) if math.isinf(result.epsilon) else None,
         delta=plan.delta,
-        unit=plan.protection.unit,
+        unit=plan.mechanism.unit,
         neighbours=plan.neighbours,
-        trust=plan.protection.trust,
+        trust=plan.mechanism.trust,
         per="run",
         rounds_counted=composition.rounds,
         accountant=result.accountant,
@@ -108,5 +108,5 @@ def guarantee_for(plan: PrivacyPlan, composition: Composition, population: int, 
         basic_epsilon=result.basic_epsilon,
         assumptions=assumptions_for(plan, result),
         statements=statements_for(plan, result, composition, population, seeded=seeded),
-        support=plan.protection.cover.claim if isinstance(plan.protection, SharedSum) else None,
+        support=plan.mechanism.padding.claim if isinstance(plan.mechanism, SharedSum) else None,
     )

@@ -31,9 +31,9 @@ from jaxtyping import Int64
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from privfed.privacy.composition import Composition, Tally
+from privfed.privacy.composition import Composition, ParticipationCounts
 from privfed.privacy.errors import LedgerError, explain
-from privfed.privacy.events import Bounded, Mechanism, SchemaSummary, Shares, mechanism_for
+from privfed.privacy.events import Bounded, Event, SchemaSummary, Shares, event_for
 from privfed.privacy.guarantee import Guarantee, guarantee_for
 from privfed.privacy.hash_chain import link, unlink
 from privfed.privacy.plan import PrivacyPlan
@@ -54,7 +54,7 @@ class Entry(BaseModel):
     """One ask as it was charged.
 
     Attributes:
-        draw: number of the cohort draw; the key of composition.
+        cohort_id: number of the cohort draw; the key of composition.
         round: round that the draw belongs to.
         step: name of the client step.
         index: number of the ask within its draw.
@@ -64,18 +64,18 @@ class Entry(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    draw: int = Field(ge=0)
+    cohort_id: int = Field(ge=0)
     round: int = Field(ge=0)
     step: str = Field(min_length=1)
     index: int = Field(ge=0)
-    mechanism: Mechanism
+    event: Event
     participants: str | None
     share: float = Field(default=1.0, gt=0, le=1)
 
     @property
     def address(self) -> Address:
         """What makes an ask unique in a run: (draw, step, index)."""
-        return self.draw, self.step, self.index
+        return self.cohort_id, self.step, self.index
 
     def members(self) -> Int64[np.ndarray, " members"] | None:
         """User numbers that took part, ascending; None where hidden."""
@@ -112,7 +112,7 @@ class Ledger:
         self._draw_of: dict[int, int] = {}
         self._round_of: dict[int, int] = {}
         self._repeatable: set[Address] = set()
-        self._tally = Tally(population)
+        self._tally = ParticipationCounts(population)
         self._latest: tuple[NDArray[Any], str] | None = None
         if self.path is not None:
             if self.path.exists():
@@ -199,10 +199,10 @@ class Ledger:
         """Releases that each user took part in (everybody, where participation is hidden)."""
         return self._tally.participations.copy()
 
-    def charge(
+    def record(
         self,
         *,
-        draw: int,
+        cohort_id: int,
         round: int,
         step: str,
         index: int,
@@ -212,7 +212,7 @@ class Ledger:
         """Record one ask; only when this has returned may its release be opened.
 
         Args:
-            draw: number of the cohort draw.
+            cohort_id: number of the cohort draw.
             round: round of the draw.
             step: name of the client step.
             index: number of the ask within the draw.
@@ -228,11 +228,11 @@ class Ledger:
                 or a file that cannot be written. Nothing may be released then.
         """
         entry = Entry(
-            draw=draw,
+            cohort_id=cohort_id,
             round=round,
             step=step,
             index=index,
-            mechanism=mechanism_for(self.plan, schema, self.population),
+            event=event_for(self.plan, schema, self.population),
             participants=self._participants(participants),
             share=schema.share,
         )
@@ -255,7 +255,7 @@ class Ledger:
 
     def composition(self) -> Composition:
         """What all charged asks amount to for the worst-off user."""
-        return self._tally.composition(self.plan.protection.trust, self.plan.sampling)
+        return self._tally.composition(self.plan.mechanism.trust, self.plan.sampling)
 
     def event(self) -> "DpEvent":
         """The composition as a `dp_accounting.DpEvent` tree."""
@@ -344,7 +344,7 @@ class Ledger:
     def _participants(self, members: NDArray[Any] | None) -> str | None:
         sampling = self.plan.sampling
         if members is None:
-            if (trust := self.plan.protection.trust) != "central":
+            if (trust := self.plan.mechanism.trust) != "central":
                 raise LedgerError(
                     f"participants are missing: under trust '{trust}' the server sees who answers, so they are counted"
                 )
@@ -359,17 +359,17 @@ class Ledger:
         outside = ((ordered < 0) | (ordered >= self.population)).any()
         if outside or (np.diff(ordered) == 0).any():
             raise LedgerError(f"participants must be distinct user numbers from 0 to {self.population - 1}")
-        if len(ordered) > sampling.most(self.population):
+        if len(ordered) > sampling.max_cohort(self.population):
             raise LedgerError(
                 f"{len(ordered)} users take part where sampling '{sampling.label}' allows "
-                f"{sampling.most(self.population)}"
+                f"{sampling.max_cohort(self.population)}"
             )
         self._latest = members.copy(), to_ranges(ordered)
         return self._latest[1]
 
     def _repeat(self, earlier: Entry, again: Entry) -> None:
         """An ask charged before: allowed once after a resume, when it is the very same ask."""
-        place = f"step '{again.step}', index {again.index} of draw {again.draw}"
+        place = f"step '{again.step}', index {again.index} of draw {again.cohort_id}"
         if again != earlier:
             raise LedgerError(f"{place} was charged as a different ask: a resumed run must repeat itself exactly")
         if again.address not in self._repeatable:
@@ -377,42 +377,44 @@ class Ledger:
         self._repeatable.discard(again.address)
 
     def _check_draw(self, entry: Entry) -> None:
-        draw, round_ = self._draw_of.get(entry.round), self._round_of.get(entry.draw)
-        if draw is not None and draw != entry.draw:
+        cohort_id, round_ = self._draw_of.get(entry.round), self._round_of.get(entry.cohort_id)
+        if cohort_id is not None and cohort_id != entry.cohort_id:
             raise LedgerError(
-                f"round {entry.round} has draw {draw} and asks for draw {entry.draw}: one draw per round, so "
+                f"round {entry.round} has draw {cohort_id} and asks for draw {entry.cohort_id}: one draw per round, so "
                 "that asks of one round compose inside one sampling event"
             )
         if round_ is not None and round_ != entry.round:
-            raise LedgerError(f"draw {entry.draw} belongs to round {round_}, not {entry.round}: number draws afresh")
+            raise LedgerError(
+                f"draw {entry.cohort_id} belongs to round {round_}, not {entry.round}: number draws afresh"
+            )
 
     def _record(self, entry: Entry, digest: str) -> None:
         if entry.address in self._addresses:
             raise LedgerError(f"the ask {entry.address} (draw, step, index) is recorded twice")
         self._check_draw(entry)
         self._check_mechanism(entry)
-        self._tally.add(entry.draw, entry.mechanism, self._known(entry))
+        self._tally.add(entry.cohort_id, entry.event, self._known(entry))
         self._entries.append(entry)
         self._digests.append(digest)
         self._addresses[entry.address] = entry
-        self._draw_of[entry.round], self._round_of[entry.draw] = entry.draw, entry.round
+        self._draw_of[entry.round], self._round_of[entry.cohort_id] = entry.cohort_id, entry.round
 
     def _check_mechanism(self, entry: Entry) -> None:
         """A bounded mechanism must be what this plan makes devices do: a file may have been edited."""
-        if not isinstance(entry.mechanism, Bounded):
+        if not isinstance(entry.event, Bounded):
             return
-        coordinates = entry.mechanism.coordinates if isinstance(entry.mechanism, Shares) else 1
-        own = mechanism_for(self.plan, SchemaSummary(("any",), (), coordinates, entry.share), self.population)
-        if entry.mechanism != own:
+        coordinates = entry.event.coordinates if isinstance(entry.event, Shares) else 1
+        own = event_for(self.plan, SchemaSummary(("any",), (), coordinates, entry.share), self.population)
+        if entry.event != own:
             raise LedgerError(
-                f"draw {entry.draw} is charged as {entry.mechanism!r} where the plan makes it {own!r}: the "
+                f"draw {entry.cohort_id} is charged as {entry.event!r} where the plan makes it {own!r}: the "
                 "ledger does not belong to this plan"
             )
 
     def _known(self, entry: Entry) -> Int64[np.ndarray, " members"] | None:
         members = entry.members()
         if members is not None and len(members) and members[-1] >= self.population:
-            raise LedgerError(f"draw {entry.draw} names user {members[-1]} of {self.population} users")
+            raise LedgerError(f"draw {entry.cohort_id} names user {members[-1]} of {self.population} users")
         return members
 
     def _append(self, text: str) -> None:

@@ -11,7 +11,7 @@ rows are not: they are the history. Cover adds rows of zeros, or sends every row
   itself, a true one with probability q, any other with p. Adding or removing one item costs
   max(ln(q / p), ln((1 - p) / (1 - q))), changing one into another ln(q (1 - p) / (p (1 - q))): two answers change.
   True items that do not answer take no part in training at all.
-* `EveryRow`: all rows from everybody, which says nothing about anybody.
+* `FullSupport`: all rows from everybody, which says nothing about anybody.
 
 What was drawn is drawn once, by `covering`: fakes drawn afresh each round would die out under intersection, and an
 answer given twice by new coins costs twice.
@@ -52,20 +52,20 @@ class SupportClaim(BaseModel):
     """What the rows that clients send say about single items, whatever else is released.
 
     Attributes:
-        cover: name of the cover.
+        padding: name of the cover.
         epsilon: privacy loss when one private item is added to a user's history or removed; inf where none is bounded.
         epsilon_swap: when one private item is replaced by another.
         sentence: in words.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    cover: str
+    padding: str
     epsilon: Epsilon
     epsilon_swap: Epsilon
     sentence: str
 
 
-class CoverModel(BaseModel):
+class PaddingModel(BaseModel):
     """What every cover can answer."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -81,10 +81,10 @@ class CoverModel(BaseModel):
         """What the rows of a client say."""
 
 
-class EveryRow(CoverModel):
+class FullSupport(PaddingModel):
     """Every client sends every row: nothing is seen, and uploads are as long as the catalogue."""
 
-    kind: Literal["every_row"] = "every_row"
+    kind: Literal["full_support"] = "full_support"
 
     @property
     def label(self) -> str:
@@ -95,7 +95,7 @@ class EveryRow(CoverModel):
     def claim(self) -> SupportClaim:
         """Epsilon 0 for this channel."""
         return SupportClaim(
-            cover=self.label,
+            padding=self.label,
             epsilon=0,
             epsilon_swap=0,
             sentence=(
@@ -105,10 +105,10 @@ class EveryRow(CoverModel):
         )
 
 
-class OwnRows(CoverModel):
+class NoPadding(PaddingModel):
     """No cover: a client sends the rows of its own items, which are its history."""
 
-    kind: Literal["own_rows"] = "own_rows"
+    kind: Literal["no_padding"] = "no_padding"
 
     @property
     def label(self) -> str:
@@ -119,7 +119,7 @@ class OwnRows(CoverModel):
     def claim(self) -> SupportClaim:
         """No bound."""
         return SupportClaim(
-            cover=self.label,
+            padding=self.label,
             epsilon=math.inf,
             epsilon_swap=math.inf,
             sentence="Values are hidden and rows are not: the rows that a client sends hold its history, in the open. "
@@ -127,7 +127,7 @@ class OwnRows(CoverModel):
         )
 
 
-class FakeItems(CoverModel):
+class FakeItems(PaddingModel):
     """Further rows of zeros, drawn once per user."""
 
     kind: Literal["fake_items"] = "fake_items"
@@ -154,7 +154,7 @@ class FakeItems(CoverModel):
     def claim(self) -> SupportClaim:
         """No bound: a true row is always there."""
         return SupportClaim(
-            cover=self.label,
+            padding=self.label,
             epsilon=math.inf,
             epsilon_swap=math.inf,
             sentence=(
@@ -166,7 +166,7 @@ class FakeItems(CoverModel):
         )
 
 
-class RandomisedResponse(CoverModel):
+class RandomisedResponse(PaddingModel):
     """Every item answers by itself, once and for all."""
 
     kind: Literal["randomised_response"] = "randomised_response"
@@ -212,7 +212,7 @@ class RandomisedResponse(CoverModel):
         """The bound per item."""
         one, swap = self.realised
         return SupportClaim(
-            cover=self.label,
+            padding=self.label,
             epsilon=one,
             epsilon_swap=swap,
             sentence=(
@@ -226,4 +226,4 @@ class RandomisedResponse(CoverModel):
         )
 
 
-Cover = Annotated[EveryRow | OwnRows | FakeItems | RandomisedResponse, Field(discriminator="kind")]
+Padding = Annotated[FullSupport | NoPadding | FakeItems | RandomisedResponse, Field(discriminator="kind")]

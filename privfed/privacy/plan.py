@@ -18,8 +18,8 @@ from privfed.privacy.mechanisms.base import (
     ClipOnly,
     LocalLaplace,
     Neighbours,
-    Nothing,
     UnclippedNoise,
+    Unprotected,
     number,
 )
 from privfed.privacy.mechanisms.gaussian import CentralGaussian, LocalGaussian
@@ -30,8 +30,8 @@ from privfed.privacy.sampling import All, Sampling
 SMALLEST_DELTA = 1e-10
 """Below it the floating-point convolutions of the accountants can no longer be trusted."""
 
-Protection = Annotated[
-    Nothing
+Mechanism = Annotated[
+    Unprotected
     | ClipOnly
     | UnclippedNoise
     | LocalLaplace
@@ -45,7 +45,7 @@ Protection = Annotated[
 ]
 
 _PRESETS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "none": ("nothing", {}),
+    "none": ("unprotected", {}),
     "clip": ("clip_only", {}),
     "published-noise": ("unclipped_noise", {"scale": 0.3}),
     "local-laplace": ("local_laplace", {}),
@@ -67,7 +67,7 @@ class PrivacyPlan(BaseModel):
     """One protection, who takes part, and the delta at which epsilon is reported.
 
     Attributes:
-        protection: what happens to an upload before it is released.
+        mechanism: what happens to an upload before it is released.
         sampling: who takes part in a round.
         delta: probability with which the epsilon statement may fail, at least `SMALLEST_DELTA`.
         upload_bits: bits of each number of an upload, rounded at random after everything else; None sends 32. Only
@@ -75,7 +75,7 @@ class PrivacyPlan(BaseModel):
     """
 
     model_config = CONFIG
-    protection: Protection = Field(description="what happens to an upload before it is released")
+    mechanism: Mechanism = Field(description="what happens to an upload before it is released")
     sampling: Sampling = Field(default=All(), description="who takes part in a round")
     delta: float = Field(
         default=1e-5, ge=SMALLEST_DELTA, lt=1, description="the probability with which epsilon may fail"
@@ -86,20 +86,20 @@ class PrivacyPlan(BaseModel):
 
     @model_validator(mode="after")
     def _sampling_fits(self) -> Self:
-        self.protection.refuse(self.sampling)
+        self.mechanism.refuse(self.sampling)
         return self
 
     @model_validator(mode="after")
     def _only_single_uploads_are_rounded(self) -> Self:
-        if self.upload_bits is not None and self.protection.release == "total":
-            ring = isinstance(self.protection, SecureSum | SharedSum | DistributedGaussian)
+        if self.upload_bits is not None and self.mechanism.release == "total":
+            ring = isinstance(self.mechanism, SecureSum | SharedSum | DistributedGaussian)
             why = "whose ring has a width of its own: set bits instead"
             if not ring:
                 why = (
                     "while rounding may lengthen an upload beyond the clip norm that a sum is bounded by: leave it out"
                 )
             raise PlanError(
-                f"upload_bits rounds single uploads, and under the plan {self.protection.label!r} only their sum is "
+                f"upload_bits rounds single uploads, and under the plan {self.mechanism.label!r} only their sum is "
                 f"released, {why}"
             )
         return self
@@ -121,7 +121,7 @@ class PrivacyPlan(BaseModel):
             raise PlanError(f"privacy plan {name!r} is not known{nearest(name, _PRESETS)}")
         kind, defaults = _PRESETS[name]
         own: dict[str, Any] = {key: fields.pop(key) for key in ("delta", "sampling", "upload_bits") if key in fields}
-        return cls.from_dict({"protection": {"kind": kind, **defaults, **fields}, **own})
+        return cls.from_dict({"mechanism": {"kind": kind, **defaults, **fields}, **own})
 
     @classmethod
     def parse(cls, words: str) -> "PrivacyPlan":
@@ -163,38 +163,38 @@ class PrivacyPlan(BaseModel):
     @property
     def neighbours(self) -> Neighbours:
         """Which two worlds a guarantee compares."""
-        return self.protection.neighbours
+        return self.mechanism.neighbours
 
     @property
     def bare(self) -> bool:
         """Whether what leaves a device is what its training gave: not clipped, not noised, not rounded."""
-        return self.protection.clip is None and self.protection.noise is None and self.upload_bits is None
+        return self.mechanism.clip is None and self.mechanism.noise is None and self.upload_bits is None
 
     @property
     def amplifies(self) -> bool:
         """Whether secret participation counts as protection."""
-        return self.sampling.amplifies(self.protection.trust)
+        return self.sampling.amplifies(self.mechanism.trust)
 
     @property
     def fixed_denominator(self) -> bool:
         """Whether means divide by the expected cohort, because the realised one is not to be revealed."""
-        p = self.protection
+        p = self.mechanism
         noisy = p.noise is not None or p.total_deviation is not None or isinstance(p, DistributedGaussian)
         return noisy or self.sampling.kind == "poisson"
 
     def noisy_sums(self, population: int) -> NoisySums:
         """What may be told to a server about the sums of a round: it follows from the plan alone, no data enter it."""
-        protection, clients = self.protection, self.sampling.expected(population)
-        clip_norm = None if protection.clip is None else protection.clip.norm
+        mechanism, clients = self.mechanism, self.sampling.expected(population)
+        clip_norm = None if mechanism.clip is None else mechanism.clip.norm
         deviation = 0.0
-        if protection.noise is not None:
-            spread = math.sqrt(2) if protection.noise.law == "laplace" else 1.0
-            deviation = protection.noise.scale * spread * math.sqrt(clients)
-        elif clip_norm is not None and protection.total_deviation is not None:
-            deviation = protection.total_deviation * clip_norm
-        elif isinstance(protection, DistributedGaussian):
-            surplus = max(clients / protection.n_min_honest, 1.0)
-            deviation = protection.noise_multiplier * protection.clip_norm * math.sqrt(surplus)
+        if mechanism.noise is not None:
+            spread = math.sqrt(2) if mechanism.noise.law == "laplace" else 1.0
+            deviation = mechanism.noise.scale * spread * math.sqrt(clients)
+        elif clip_norm is not None and mechanism.total_deviation is not None:
+            deviation = mechanism.total_deviation * clip_norm
+        elif isinstance(mechanism, DistributedGaussian):
+            surplus = max(clients / mechanism.n_min_honest, 1.0)
+            deviation = mechanism.noise_multiplier * mechanism.clip_norm * math.sqrt(surplus)
         return NoisySums(clients, clip_norm, deviation)
 
     def check(self, population: int) -> None:
@@ -204,13 +204,13 @@ class PrivacyPlan(BaseModel):
             PlanError: why, and what to do.
         """
         self.sampling.check(population)
-        if isinstance(self.protection, DistributedGaussian):
-            self.protection.check(self.sampling.most(population))
-        most = self.sampling.most(population)
-        if isinstance(self.protection, SharedSum) and self.protection.fewest > most:
+        if isinstance(self.mechanism, DistributedGaussian):
+            self.mechanism.check(self.sampling.max_cohort(population))
+        max_clients = self.sampling.max_cohort(population)
+        if isinstance(self.mechanism, SharedSum) and self.mechanism.min_clients > max_clients:
             raise PlanError(
-                f"min_cohort = {self.protection.fewest} needs rounds of as many clients, and a round can have {most}, "
-                f"so none would ever be opened: use at most {most}"
+                f"min_cohort = {self.mechanism.min_clients} needs rounds of as many clients, and a round can have "
+                f"{max_clients}, so none would ever be released: use at most {max_clients}"
             )
 
     @property
@@ -221,13 +221,13 @@ class PrivacyPlan(BaseModel):
             *([f"delta {number(self.delta)}"] if self.delta != type(self).model_fields["delta"].default else []),
             *([f"{self.upload_bits}-bit uploads"] if self.upload_bits is not None else []),
         ]
-        return ", ".join([self.protection.label, *extras])
+        return ", ".join([self.mechanism.label, *extras])
 
     @property
     def slug(self) -> str:
         """The plan as a file name; two different plans never share one."""
         defaults = type(self).model_fields
-        parts = [_slug(self.protection)]
+        parts = [_slug(self.mechanism)]
         if self.sampling.kind != "all":
             parts.append(_slug(self.sampling))
         if self.delta != defaults["delta"].default:

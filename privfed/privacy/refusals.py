@@ -5,14 +5,14 @@ from privfed.privacy.errors import PlanError
 from privfed.privacy.plan import PrivacyPlan
 
 
-def refuse_uncovered(plan: PrivacyPlan, schema: Schema) -> None:
+def refuse_unprotected_blocks(plan: PrivacyPlan, schema: Schema) -> None:
     """Refuse an ask that the plan has no noise or no bound for; it can be told before the first round.
 
     Raises:
         PlanError: means would divide by weights or counts that depend on data and are released exactly, under a plan
             that guarantees something, or the plan's bounds are those of other blocks.
     """
-    for name, block in schema.items() if plan.protection.unbounded_reason is None else ():
+    for name, block in schema.items() if plan.mechanism.unbounded_reason is None else ():
         if block.divides:
             raise PlanError(
                 f"block {name!r} weights clients by their data, which the noise of the plan {plan.name!r} is not sized "
@@ -23,5 +23,5 @@ def refuse_uncovered(plan: PrivacyPlan, schema: Schema) -> None:
                 f"block {name!r} counts clients exactly, which the noise of the plan {plan.name!r} does not cover: "
                 f"aggregate with fixed denominators, and where tiers are counted set min_tier = 1"
             )
-    if (clip := plan.protection.clip) is not None and clip.per_block is not None:
+    if (clip := plan.mechanism.clip) is not None and clip.per_block is not None:
         clip.bounds([name for name, block in schema.items() if block.kind == "real"])

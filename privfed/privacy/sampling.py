@@ -36,7 +36,7 @@ class _Rule(BaseModel):
     def expected(self, population: int) -> float:
         """Mean number of participants of one round."""
 
-    def most(self, population: int) -> int:
+    def max_cohort(self, population: int) -> int:
         """Largest possible number of participants of one round."""
         return population
 
@@ -129,9 +129,9 @@ class Fixed(_Rule):
 
     def expected(self, population: int) -> float:
         """Always `size`."""
-        return float(self.most(population))
+        return float(self.max_cohort(population))
 
-    def most(self, population: int) -> int:
+    def max_cohort(self, population: int) -> int:
         """Always `size`."""
         return min(self.size, population)
 
@@ -156,7 +156,7 @@ class Epoch(_Rule):
         """Mean over the rounds of an epoch."""
         return population / self.rounds_per_epoch(population)
 
-    def most(self, population: int) -> int:
+    def max_cohort(self, population: int) -> int:
         """`size`, which all rounds of an epoch but perhaps the last have."""
         return min(self.size, population)
 

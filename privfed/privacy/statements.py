@@ -62,7 +62,7 @@ def assumptions_for(plan: PrivacyPlan, account: Account) -> list[str]:
         return []
     assumptions = [
         "Every release is in the ledger, and each was charged before it was opened.",
-        plan.sampling.claim(plan.protection.trust),
+        plan.sampling.claim(plan.mechanism.trust),
     ]
     assumptions += _of_the_mechanism(plan)
     if account.accountant == BASIC:
@@ -81,7 +81,7 @@ def assumptions_for(plan: PrivacyPlan, account: Account) -> list[str]:
 
 def _of_the_mechanism(plan: PrivacyPlan) -> list[str]:
     """What devices and server have to do for the number to be true."""
-    protection = plan.protection
+    mechanism = plan.mechanism
     same_shape = "Size and shape of an upload, and whether a user takes part, do not depend on that user's data."
     grid = (
         "What leaves is a whole number of steps of a power-of-two grid: values are rounded to it, and noise is a whole "
@@ -91,62 +91,62 @@ def _of_the_mechanism(plan: PrivacyPlan) -> list[str]:
         f"{grid} The noise is wider than its multiplier says by what rounding and float64 sums may add to the "
         "sensitivity."
     )
-    if isinstance(protection, LocalLaplace):
+    if isinstance(mechanism, LocalLaplace):
         return [
             "The device clips all real blocks of an upload together to L1 norm "
-            f"C = {protection.clip_norm:g} and adds Laplace noise of scale 2C / epsilon0 = "
-            f"{protection.noise_scale:g} to every coordinate, touched or not.",
+            f"C = {mechanism.clip_norm:g} and adds Laplace noise of scale 2C / epsilon0 = "
+            f"{mechanism.noise_scale:g} to every coordinate, touched or not.",
             "Two uploads compared may differ in everything (replace one upload by any other): their L1 "
             "distance is at most 2C, not C.",
             same_shape,
             grid,
         ]
-    if isinstance(protection, LocalGaussian):
+    if isinstance(mechanism, LocalGaussian):
         return [
-            f"The device clips an upload to a joint L2 norm of C = {protection.clip_norm:g} over all real blocks and "
-            f"adds Gaussian noise of standard deviation {protection.noise_multiplier * protection.clip_norm:g} to "
+            f"The device clips an upload to a joint L2 norm of C = {mechanism.clip_norm:g} over all real blocks and "
+            f"adds Gaussian noise of standard deviation {mechanism.noise_multiplier * mechanism.clip_norm:g} to "
             "every coordinate, touched or not.",
             "Two uploads compared may differ in everything (replace one upload by any other): their L2 "
             "distance is at most 2C, not C.",
             same_shape,
             grid,
         ]
-    if isinstance(protection, InteractionDPSGD):
-        sampled = protection.local_rate < 1
+    if isinstance(mechanism, InteractionDPSGD):
+        sampled = mechanism.local_rate < 1
         chosen = (
-            f"draws each interaction by its own secret coin of {protection.local_rate:g}"
+            f"draws each interaction by its own secret coin of {mechanism.local_rate:g}"
             if sampled
             else "takes all interactions"
         )
         return [
-            f"In every local step ({protection.local_steps} per upload) the device {chosen}, clips the "
-            f"gradient of every one with its negatives to L2 norm C = {protection.clip_norm:g} over everything that is "
-            f"trained, and adds Gaussian noise of {protection.noise_multiplier:g} C to every coordinate of the sum, "
+            f"In every local step ({mechanism.local_steps} per upload) the device {chosen}, clips the "
+            f"gradient of every one with its negatives to L2 norm C = {mechanism.clip_norm:g} over everything that is "
+            f"trained, and adds Gaussian noise of {mechanism.noise_multiplier:g} C to every coordinate of the sum, "
             "private vectors and untouched rows too.",
             *(["The coins never leave the device, so amplification by sampling interactions is claimed."] * sampled),
             "Negatives come from the whole public catalogue and depend on no other interaction; a step divides by "
-            f"{protection.noisy_steps.divisor:g}, whatever the user's own number of interactions is.",
+            f"{mechanism.noisy_steps.divisor:g}, whatever the user's own number of interactions is.",
             "Compared are two training histories of one user, with one interaction and without it; filtering the data "
             "and choosing what is held out came before and are not covered.",
             same_shape,
             widened,
         ]
-    if isinstance(protection, CentralGaussian):
-        clip = "the announced clip norm" if protection.adaptive else f"C = {protection.clip_norm:g}"
+    if isinstance(mechanism, CentralGaussian):
+        clip = "the announced clip norm" if mechanism.adaptive else f"C = {mechanism.clip_norm:g}"
         return [
             f"Every device clips its upload to a joint L2 norm of {clip} over all real blocks, and the server adds "
-            f"Gaussian noise of {protection.total_deviation:g} times that norm to the sum before anybody else sees it.",
+            f"Gaussian noise of {mechanism.total_deviation:g} times that norm to the sum before anybody else sees it.",
             "Compared are the data with one user and without, so the sum moves by at most the clip norm.",
             "Means divide by the expected cohort, whoever took part; the number of users is public.",
             widened,
-            *([_COUNT] if protection.adaptive else []),
+            *([_COUNT] if mechanism.adaptive else []),
         ]
-    if isinstance(protection, DistributedGaussian):
+    if isinstance(mechanism, DistributedGaussian):
         return [
-            f"Every device clips to a joint L2 norm of C = {protection.clip_norm:g}, rounds to whole steps and adds "
-            f"its share of integer noise. At least {protection.n_min_honest} clients of every opened round are honest: "
-            f"a round is opened with {protection.fewest} clients or more, of which at most {protection.colluding} may "
-            "work for the server.",
+            f"Every device clips to a joint L2 norm of C = {mechanism.clip_norm:g}, rounds to whole steps and adds "
+            f"its share of integer noise. At least {mechanism.n_min_honest} clients of every opened round are honest: "
+            f"a round is opened with {mechanism.min_clients} clients or more, of which at most "
+            f"{mechanism.colluding} may work for the server.",
             "Secure aggregation holds, so the server sees sums only.",
             "Compared are a sum in which a user's vector counts and one in which it is zero; who takes part is seen.",
             same_shape,
@@ -155,50 +155,50 @@ def _of_the_mechanism(plan: PrivacyPlan) -> list[str]:
 
 
 def _nothing_guaranteed(plan: PrivacyPlan, composition: Composition, population: int, *, seeded: bool) -> list[str]:
-    reasons = "; ".join(composition.reasons) or plan.protection.unbounded_reason or "nothing bounds it"
+    reasons = "; ".join(composition.reasons) or plan.mechanism.unbounded_reason or "nothing bounds it"
     said = [f"No formal guarantee: epsilon is infinite, because {reasons}."]
-    if isinstance(plan.protection, SecureSum):
+    if isinstance(plan.mechanism, SecureSum):
         said.append("What is hidden are single uploads, from a server that fewer clients than a threshold work for.")
-        if plan.protection.blocks == "held":
+        if plan.mechanism.blocks == "held":
             said.append(
                 "A client takes part only in the sums of the blocks that it holds, so the server sees who holds which "
                 "block (a size, a tier, a group) and how many do. A block that fewer than "
-                f"{plan.protection.fewest} clients hold is not opened; a sum over few says more about each of them."
+                f"{plan.mechanism.min_clients} clients hold is not opened; a sum over few says more about each of them."
             )
-        said.append(_ring_words(plan.protection, plan.sampling.most(population)))
-    if isinstance(plan.protection, SharedSum):
-        said += _shared(plan.protection, seeded=seeded)
-    if plan.protection.noise is not None:
+        said.append(_ring_elements(plan.mechanism, plan.sampling.max_cohort(population)))
+    if isinstance(plan.mechanism, SharedSum):
+        said += _shared(plan.mechanism, seeded=seeded)
+    if plan.mechanism.noise is not None:
         said.append("The noise may make some attacks harder; that one attack fails is no bound on what others find.")
     return said
 
 
-def _ring_words(protection: SecureSum, most: int) -> str:
+def _ring_elements(mechanism: SecureSum, max_clients: int) -> str:
     """What the width of a ring word costs, and that it hides and shows nothing by itself."""
     said = (
-        f"Every number of an upload takes {protection.bits} bits on the wire, whatever the data; masks are uniform in "
+        f"Every number of an upload takes {mechanism.bits} bits on the wire, whatever the data; masks are uniform in "
         f"the ring of that width"
     )
     try:
-        error = fixed_point_error(fixed_code(protection, most))
+        error = fixed_point_error(fixed_code(mechanism, max_clients))
     except HeadroomError:
-        return f"{said}, which has no room for real numbers of rounds of {most:,} clients."
+        return f"{said}, which has no room for real numbers of rounds of {max_clients:,} clients."
     average = (
         "and not right on average, since what is below half a step vanishes from every upload"
         if error.deviation is None
         else f"right on average, with a standard deviation of at most {error.deviation:.2g}"
     )
     return (
-        f"{said}. Real numbers are rounded to steps of {error.step:.2g}, so a coordinate of a sum of up to {most:,} "
-        f"clients errs by at most {error.largest:.2g}, {average}."
+        f"{said}. Real numbers are rounded to steps of {error.step:.2g}, so a coordinate of a sum of up to "
+        f"{max_clients:,} clients errs by at most {error.largest:.2g}, {average}."
     )
 
 
-def _shared(protection: SharedSum, *, seeded: bool) -> list[str]:
+def _shared(mechanism: SharedSum, *, seeded: bool) -> list[str]:
     """What secret sharing hides and what it shows, a cover's own bound included."""
     return [
-        f"What is hidden are the values of single uploads, as long as one of {protection.aggregators} aggregators "
-        f"keeps its shares to itself. Sums are opened row by row where {protection.min_cohort} clients or more send "
+        f"What is hidden are the values of single uploads, as long as one of {mechanism.aggregators} aggregators "
+        f"keeps its shares to itself. Sums are opened row by row where {mechanism.min_cohort} clients or more send "
         "the row, with a value or without; clients who pool what they know subtract their own. Where a behaviour is "
         "public, its clients count, although everybody knows who they are.",
         "Aggregators see which rows each client names, who takes part in every ask, how many clients send each row, "
@@ -206,26 +206,26 @@ def _shared(protection: SharedSum, *, seeded: bool) -> list[str]:
         "Sums of rounds whose clients differ in few of them can be subtracted: where the others' values stand still, "
         "what is left is about those few, whatever the fewest clients of one sum. Many exact sums over the same few "
         "clients may be solved together for what each of them sent.",
-        protection.cover.claim.sentence,
+        mechanism.padding.claim.sentence,
         *([_SEEDED_SHARES] if seeded else []),
     ]
 
 
 def _guaranteed(plan: PrivacyPlan, account: Account, composition: Composition) -> list[str]:
     said = []
-    if isinstance(plan.protection, InteractionDPSGD):
-        said.append(_not_a_user(plan.protection, account))
-    if plan.protection.trust == "local":
+    if isinstance(plan.mechanism, InteractionDPSGD):
+        said.append(_not_a_user(plan.mechanism, account))
+    if plan.mechanism.trust == "local":
         said.append(
             "Noise is added on each user's own device, so nobody else has to be trusted, not even the "
             f"server: whoever sees the uploads learns only this much about {_protected(plan)}."
         )
-    if plan.protection.trust == "central":
+    if plan.mechanism.trust == "central":
         said.append(
             "The server is trusted: it sees every upload, adds the noise to their sum and releases nothing else. "
             "Against the server itself epsilon is infinite; this holds against all who see the model or the sums."
         )
-    if plan.protection.trust == "distributed":
+    if plan.mechanism.trust == "distributed":
         said.append(
             "The server is not trusted with uploads: it sees their sum only, which carries noise from every client. "
             "It is trusted to follow the protocol, and clients beyond the colluding ones not to work for it."
@@ -235,20 +235,20 @@ def _guaranteed(plan: PrivacyPlan, account: Account, composition: Composition) -
         f"most a factor of {odds(account.epsilon)} (epsilon = {account.epsilon:.4g}), except with probability "
         f"{plan.delta:g} (delta)."
     )
-    protection = plan.protection
-    if isinstance(protection, LocalGaussian | InteractionDPSGD):
+    mechanism = plan.mechanism
+    if isinstance(mechanism, LocalGaussian | InteractionDPSGD):
         said.append("Uploads add up: epsilon of a run is not that of a round.")
-    if isinstance(protection, LocalLaplace):
+    if isinstance(mechanism, LocalLaplace):
         said.append(
-            f"One upload alone has epsilon {protection.epsilon0:g}. Uploads add up: epsilon of a run is not "
+            f"One upload alone has epsilon {mechanism.epsilon0:g}. Uploads add up: epsilon of a run is not "
             "that of a round."
         )
     return said
 
 
-def _not_a_user(protection: InteractionDPSGD, account: Account) -> str:
+def _not_a_user(mechanism: InteractionDPSGD, account: Account) -> str:
     """The loudest sentence of the weakest unit."""
-    typical = max(2, round(protection.expected_records))
+    typical = max(2, round(mechanism.expected_records))
     return (
         "The unit is ONE INTERACTION, NOT A USER: k interactions of one user together cost up to k times this epsilon, "
         f"with a larger delta. For a user of {typical:,} that is up to {typical * account.epsilon:,.4g}, so nothing is "
@@ -260,7 +260,7 @@ def _protected(plan: PrivacyPlan) -> str:
     return {
         "user": "what a user put into them",
         "interaction": "whether any one interaction is behind them",
-    }[plan.protection.unit]
+    }[plan.mechanism.unit]
 
 
 def _participation(plan: PrivacyPlan, composition: Composition) -> str:
@@ -272,7 +272,7 @@ def _participation(plan: PrivacyPlan, composition: Composition) -> str:
 
 def _change(plan: PrivacyPlan) -> str:
     """The step between the two worlds, as the subject of a sentence."""
-    if plan.protection.unit == "interaction":
+    if plan.mechanism.unit == "interaction":
         return "Adding one interaction to that user's training history, or taking one out,"
     return {
         "replace_one": "Replacing everything that user uploaded by anything else",
@@ -294,21 +294,21 @@ def _limits(plan: PrivacyPlan, account: Account, composition: Composition, popul
             f"random user in full could satisfy it. Choose delta well below 1 / {population}."
         )
     if plan.sampling.kind != "all":
-        said.append(plan.sampling.claim(plan.protection.trust))
-    if composition.amplification_lost:
+        said.append(plan.sampling.claim(plan.mechanism.trust))
+    if composition.unamplified_cohorts:
         said.append(
-            f"{composition.amplification_lost} draws mixed mechanisms that do not fuse, so their sampling "
+            f"{composition.unamplified_cohorts} draws mixed mechanisms that do not fuse, so their sampling "
             "protects nothing and they are counted in full."
         )
-    if not plan.amplifies and plan.protection.trust != "central":
+    if not plan.amplifies and plan.mechanism.trust != "central":
         said.append("Who takes part, and when, is visible to the server and not protected.")
-    if plan.protection.trust == "central":
+    if plan.mechanism.trust == "central":
         said.append(
             "What a device keeps for itself (private vectors, gates, whole encoders) never enters a sum and is covered "
             "as far as others see it; what a user's own device shows is computed from that user's data and is not."
         )
-    if plan.protection.trust == "local":
-        unit = "The unit is a user's whole contribution. " if plan.protection.unit == "user" else ""
+    if plan.mechanism.trust == "local":
+        unit = "The unit is a user's whole contribution. " if plan.mechanism.unit == "user" else ""
         said.append(f"{unit}What a user learns from the model, and what the user shows to others, is not covered.")
     return said
 
@@ -319,7 +319,7 @@ def _rounded(plan: PrivacyPlan) -> list[str]:
         return []
     after = (
         "saves bytes and hides nothing"
-        if plan.protection.noise is None and plan.protection.unbounded_reason is not None
+        if plan.mechanism.noise is None and plan.mechanism.unbounded_reason is not None
         else "comes after the noise, so it neither adds to what is guaranteed nor takes from it"
     )
     return [
@@ -335,7 +335,7 @@ def _always(plan: PrivacyPlan, *, seeded: bool) -> list[str]:
         "read off the data beforehand, data set statistics) spend privacy too, and are not in this ledger. Nor is what "
         "an experimenter sees: exact counts of clipped uploads, of clients and bytes, and whether training diverged."
     ]
-    noisy = plan.protection.unbounded_reason is None or plan.protection.noise is not None
+    noisy = plan.mechanism.unbounded_reason is None or plan.mechanism.noise is not None
     if seeded and noisy:
         said.append(
             "This is a simulation with seeded noise: whoever holds the seed can subtract the noise, and two runs of "

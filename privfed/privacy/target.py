@@ -32,9 +32,9 @@ def plan_for_target(
     epsilon: float,
     rounds: int,
     population: int,
-    asks_per_round: int = 1,
+    queries_per_round: int = 1,
     *,
-    extra_asks: int = 0,
+    extra_queries: int = 0,
     coordinates: int | None = None,
     program: Sequence[Schema] | None = None,
 ) -> PrivacyPlan:
@@ -45,34 +45,34 @@ def plan_for_target(
         epsilon: total that no user may exceed at the plan's delta.
         rounds: rounds of the run.
         population: number of users.
-        asks_per_round: uploads that one round asks of each participant.
-        extra_asks: asks of the first round besides.
+        queries_per_round: uploads that one round asks of each participant.
+        extra_queries: asks of the first round besides.
         coordinates: numbers in one upload, which rounding depends on; needed for distributed noise only.
         program: blocks of each ask, where the asks of a round are several and use shares of the clip norm or differ in
-            length; `asks_per_round` is how often they come.
+            length; `queries_per_round` is how often they come.
 
     Raises:
         PlanError: the plan's protection has no finite epsilon, or a value is out of range.
     """
-    protection = plan.protection
-    if protection.unbounded_reason is not None:
-        raise PlanError(f"the plan '{plan.name}' cannot reach epsilon = {epsilon:g}: {protection.unbounded_reason}")
-    if rounds < 1 or asks_per_round < 1:
-        raise PlanError(f"rounds = {rounds} and asks_per_round = {asks_per_round} must both be at least 1")
+    mechanism = plan.mechanism
+    if mechanism.unbounded_reason is not None:
+        raise PlanError(f"the plan '{plan.name}' cannot reach epsilon = {epsilon:g}: {mechanism.unbounded_reason}")
+    if rounds < 1 or queries_per_round < 1:
+        raise PlanError(f"rounds = {rounds} and asks_per_round = {queries_per_round} must both be at least 1")
     plan.check(population)
-    asks: Sequence[Schema] = [{"upload": Block((coordinates or 1,))}] if program is None else program
-    shares = [share_of(ask) for ask in asks]
-    worst = plan.sampling.worst(rounds, population) * asks_per_round
-    uploads, whole = worst * len(asks) + extra_asks, worst * math.fsum(shares) + extra_asks * shares[0]
-    match protection:
+    queries: Sequence[Schema] = [{"upload": Block((coordinates or 1,))}] if program is None else program
+    shares = [share_of(ask) for ask in queries]
+    worst = plan.sampling.worst(rounds, population) * queries_per_round
+    uploads, whole = worst * len(queries) + extra_queries, worst * math.fsum(shares) + extra_queries * shares[0]
+    match mechanism:
         case LocalLaplace():
             return _with(plan, epsilon0=solve_laplace(epsilon, uploads, plan.delta).budget.epsilon0)
         case InteractionDPSGD():
-            multiplier = _multiplier(epsilon, uploads * protection.local_steps, protection.local_rate, plan.delta)
+            multiplier = _multiplier(epsilon, uploads * mechanism.local_steps, mechanism.local_rate, plan.delta)
             return _with(plan, noise_multiplier=multiplier)
         case CentralGaussian() if isinstance(plan.sampling, Poisson) and plan.amplifies:
             start = _multiplier(epsilon, rounds, plan.sampling.rate, plan.delta)
-            start *= math.sqrt(asks_per_round * math.fsum(shares))
+            start *= math.sqrt(queries_per_round * math.fsum(shares))
         case DistributedGaussian() if coordinates is None and program is None:
             raise PlanError("coordinates is missing: rounding depends on how many numbers an upload has, so give it")
         case LocalGaussian() | CentralGaussian() | DistributedGaussian():
@@ -81,13 +81,13 @@ def plan_for_target(
                 if program is None
                 else _multiplier(epsilon, 1, 1.0, plan.delta) * math.sqrt(whole)
             )
-            if isinstance(protection, LocalGaussian):
-                start *= protection.sensitivity / protection.clip_norm
-            if program is None and not isinstance(protection, DistributedGaussian):
+            if isinstance(mechanism, LocalGaussian):
+                start *= mechanism.sensitivity / mechanism.clip_norm
+            if program is None and not isinstance(mechanism, DistributedGaussian):
                 return _with(plan, noise_multiplier=start)
         case _:
             raise PlanError(f"the plan '{plan.name}' cannot reach epsilon = {epsilon:g}: its noise cannot be sized")
-    return _enough(plan, epsilon, start, asks, population, rounds, asks_per_round, extra_asks)
+    return _enough(plan, epsilon, start, queries, population, rounds, queries_per_round, extra_queries)
 
 
 def _multiplier(epsilon: float, releases: int, rate: float, delta: float) -> float:
@@ -98,17 +98,17 @@ def _enough(
     plan: PrivacyPlan,
     epsilon: float,
     start: float,
-    asks: Sequence[Schema],
+    queries: Sequence[Schema],
     population: int,
     rounds: int,
-    asks_per_round: int,
-    extra_asks: int,
+    queries_per_round: int,
+    extra_queries: int,
 ) -> PrivacyPlan:
     """Go up from a multiplier that is at most a little too small: integer noise and extra asks cost a little more."""
 
     def total(multiplier: float) -> float:
-        sized = _with(plan, noise_multiplier=multiplier)
-        composition = planned(sized, asks, population, rounds, asks_per_round, extra_asks)
+        infer_sizes = _with(plan, noise_multiplier=multiplier)
+        composition = planned(infer_sizes, queries, population, rounds, queries_per_round, extra_queries)
         return account(composition.event(), plan.delta).epsilon
 
     enough = less = start
@@ -125,5 +125,5 @@ def _enough(
 
 def _with(plan: PrivacyPlan, **fields: Any) -> PrivacyPlan:
     data = plan.to_dict()
-    data["protection"] |= fields
+    data["mechanism"] |= fields
     return PrivacyPlan.from_dict(data)

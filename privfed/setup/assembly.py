@@ -24,15 +24,15 @@ from privfed.federation import (
     perform,
 )
 from privfed.federation.hosted_clients import HostedClients
-from privfed.methods import ClientData, Facts, Method, MethodConfig
+from privfed.methods import ClientData, Method, MethodConfig, PublicInfo
 from privfed.methods.method import ItemBlocks
 from privfed.privacy import PlanError
 from privfed.privacy.mechanisms.base import NO_INTEGERS
 from privfed.privacy.mechanisms.interaction_dpsgd import NO_RECORDS
-from privfed.privacy.refusals import refuse_uncovered
+from privfed.privacy.refusals import refuse_unprotected_blocks
 from privfed.setup.config import ExperimentConfig
-from privfed.setup.inclusion import Coins
-from privfed.setup.padding import under_cover
+from privfed.setup.inclusion import InclusionBits
+from privfed.setup.padding import padded_data
 from privfed.setup.refusals import refuse_shared
 from privfed.updates import ClientUpdates
 
@@ -51,9 +51,9 @@ class Assembly:
         hosted: numbers of the users whose private halves are here, ascending; None where it is everybody.
         client_state: folder whose files keep the private state of clients, which disk then bounds and not memory; None
             keeps it in memory. It decides nothing of the result.
-        coins: training items of audited users that a coin decided; None where none were put to one.
+        inclusion: training items of audited users that a coin decided; None where none were put to one.
         trained: `parts` without what the coin dropped: what clients hold.
-        facts: all that the server was built from.
+        public_info: all that the server was built from.
         server, clients: both halves.
         support: rows that every user announced under the plan's cover; None where there is no drawn cover.
         storage: where private state is kept.
@@ -70,9 +70,9 @@ class Assembly:
     client_state: Path | None = None
     registered: Method = field(init=False)
     streams: Streams = field(init=False)
-    coins: Coins | None = field(init=False)
+    inclusion: InclusionBits | None = field(init=False)
     trained: Split = field(init=False)
-    facts: Facts = field(init=False)
+    public_info: PublicInfo = field(init=False)
     server: Server = field(init=False)
     clients: Clients = field(init=False)
     support: Histories | None = field(init=False)
@@ -85,21 +85,21 @@ class Assembly:
     def _set_up(self, keys: Streams | None) -> None:
         self.registered = self.config.registered()
         settings = self.config.settings()
-        if self.registered.release == "individual" and self.config.privacy.protection.release == "total":
+        if self.registered.release == "individual" and self.config.privacy.mechanism.release == "total":
             raise PlanError(
                 f"{self.registered.name} cannot run behind the plan {self.config.privacy.name!r}: its server needs "
                 f"{self.registered.reads}, and would see only a sum"
             )
-        if self.config.privacy.protection.noisy_steps is not None and not self.registered.interaction_level:
+        if self.config.privacy.mechanism.noisy_steps is not None and not self.registered.interaction_level:
             raise PlanError(
                 f"{self.registered.name} cannot run behind the plan {self.config.privacy.name!r}: {NO_RECORDS}"
             )
-        if self.registered.integers and not self.config.privacy.protection.covers_integers:
+        if self.registered.integers and not self.config.privacy.mechanism.protects_integers:
             raise PlanError(
                 f"{self.registered.name} cannot run behind the plan {self.config.privacy.name!r}: {NO_INTEGERS}"
             )
-        entangled = self.registered.entangles(settings)
-        if entangled is not None and self.config.privacy.protection.unbounded_reason is None:
+        entangled = self.registered.cross_user_dependence(settings)
+        if entangled is not None and self.config.privacy.mechanism.unbounded_reason is None:
             raise PlanError(
                 f"{self.registered.name} cannot run as it is set behind the plan {self.config.privacy.name!r}, which "
                 f"bounds what a user's own upload changes: {entangled}"
@@ -111,18 +111,18 @@ class Assembly:
                 f"protocol.task={task}, or choose a method or a task of the method that fits"
             )
         self.streams = keys or self.config.streams()
-        self.coins = self._tossed()
-        self.trained = self.parts if self.coins is None else self.coins.applied_to(self.parts)
+        self.inclusion = self._inclusion_bits()
+        self.trained = self.parts if self.inclusion is None else self.inclusion.applied_to(self.parts)
         data = ClientData.from_split(self.trained, self.config.protocol.negatives)
         public = data.positives if self.registered.public_target else None
-        covered = under_cover(data, self.config.privacy, self.registered, settings)
-        self.support = covered.support
+        padded = padded_data(data, self.config.privacy, self.registered, settings)
+        self.support = padded.support
         sums = self.config.privacy.noisy_sums(data.n_users)
-        self.facts = Facts(data.n_users, data.n_items, public, sums, self.parts.item_info)
-        self.server = self.registered.server(settings, self.facts, self.streams)
+        self.public_info = PublicInfo(data.n_users, data.n_items, public, sums, self.parts.item_info)
+        self.server = self.registered.server(settings, self.public_info, self.streams)
         for ask in self.registered.program(self.server):
-            refuse_uncovered(self.config.privacy, ask.schema)
-        refuse_shared(self.processes, self.config.wire, self._tapped_places())
+            refuse_unprotected_blocks(self.config.privacy, ask.schema)
+        refuse_shared(self.processes, self.config.fidelity, self._tapped_places())
         if self.hosted is None and self.processes.size > 1:
             self.hosted = self.processes.hosted(self.n_users)
         if self.hosted is not None and self.config.device != "cpu":
@@ -131,7 +131,7 @@ class Assembly:
                 f"set device = 'cpu', or start one process"
             )
         self.storage = self._stored()
-        self.clients = self._halves(settings, replace(covered.data, storage=self.storage))
+        self.clients = self._halves(settings, replace(padded.data, storage=self.storage))
 
     def _stored(self) -> Storage:
         """Memory, or a folder; every process has one of its own."""
@@ -175,12 +175,12 @@ class Assembly:
         chosen = np.random.default_rng(self.config.seed).choice(active, count, replace=False)
         return placed(np.sort(chosen))
 
-    def _tossed(self) -> Coins | None:
+    def _inclusion_bits(self) -> InclusionBits | None:
         """Coins on the audited users' training items, where they are private: what is public is no secret to find."""
-        share = self.config.taps.coins
+        share = self.config.taps.inclusion
         if not share or self.registered.public_target:
             return None
-        return Coins.toss(self.parts, on_host(self.audited()), share, self.config.seed)
+        return InclusionBits.toss(self.parts, on_host(self.audited()), share, self.config.seed)
 
     def _tapped_places(self) -> frozenset[Tap]:
         """Places to tap: those asked for, as far as there is something for an attack to read.
@@ -190,9 +190,9 @@ class Assembly:
         places: frozenset[Tap] = frozenset(self.config.taps.places)
         if not self.registered.has_item_rows:
             return places - {"raw", "wire"}
-        hidden = self.config.privacy.protection.release == "total"
+        hidden = self.config.privacy.mechanism.release == "total"
         seen: frozenset[Tap] = places - {"wire"} if hidden else places
-        if self.config.taps.recipes and self.registered.step is not None and seen & {"raw", "wire"}:
+        if self.config.taps.training_oracles and self.registered.step is not None and seen & {"raw", "wire"}:
             places |= {"message"}
         return places | {"sum"} if hidden and "wire" in places else places
 
@@ -204,6 +204,6 @@ class Assembly:
         message = self.server.public().addressed_to(users)
         if self.registered.step is None:
             return message, None
-        noisy_steps = self.config.privacy.protection.noisy_steps
+        noisy_steps = self.config.privacy.mechanism.noisy_steps
         call = Call(t, -1, self.registered.step, 0, users, self.streams, schema, noisy_steps=noisy_steps)
         return message, perform(self.clients, call, message)

@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from privfed.compute.devices import computing_on, usable
-from privfed.contracts import Wire
+from privfed.contracts import Fidelity
 from privfed.data import SplitSpec
 from privfed.evaluation import Protocol
 from privfed.federation import (
@@ -37,14 +37,14 @@ class TapConfig(BaseModel):
     rounds: tuple[int, ...] | None = Field(
         None, description="rounds to tap, from 0; null taps four rounds spread over the run"
     )
-    coins: float = Field(
+    inclusion: float = Field(
         0.0,
         ge=0,
         lt=1,
         description="share of the audited users' training items that a fair coin keeps or drops before training, so "
         "that attacks can be held against epsilon",
     )
-    recipes: bool = Field(
+    training_oracles: bool = Field(
         default=False,
         description="copy what the server sent, too, so that attacks can repeat local training with guessed histories",
     )
@@ -60,7 +60,7 @@ class TapConfig(BaseModel):
 
     @model_validator(mode="after")
     def _shadows_have_coins(self) -> Self:
-        if self.shadows and not self.coins:
+        if self.shadows and not self.inclusion:
             raise ValueError(
                 f"shadows = {self.shadows} trains with other coins, and coins = 0 tosses none: set coins, such as 0.2, "
                 "or shadows = 0"
@@ -74,7 +74,7 @@ class AuditTapConfig(TapConfig):
     places: tuple[Place, ...] = Field(
         ("raw", "wire", "sum", "model"), description=TapConfig.model_fields["places"].description
     )
-    coins: float = Field(0.2, ge=0, lt=1, description=TapConfig.model_fields["coins"].description)
+    inclusion: float = Field(0.2, ge=0, lt=1, description=TapConfig.model_fields["coins"].description)
 
 
 class ExperimentConfig(BaseModel):
@@ -94,7 +94,7 @@ class ExperimentConfig(BaseModel):
         taps: what to copy for attacks.
         chunk: clients trained together; null chooses.
         memory_limit_gib: bound on update buffers; null sets none.
-        wire: how closely the wire is simulated: `law` draws all Gaussian noise at once, `exact` every client's
+        fidelity: how closely the wire is simulated: `law` draws all Gaussian noise at once, `exact` every client's
             own, `protocol` runs the real masking protocol too.
         device: where tensors live: `cpu`, `cuda`, `cuda:1`, ... (docs/performance.md, "On a GPU").
         deterministic: on a GPU, take only kernels that give the same bits every time; the CPU's always do.
@@ -114,7 +114,7 @@ class ExperimentConfig(BaseModel):
     taps: TapConfig = TapConfig()
     chunk: int | None = Field(None, ge=1)
     memory_limit_gib: float | None = Field(None, gt=0)
-    wire: Wire = "exact"
+    fidelity: Fidelity = "exact"
     device: str = "cpu"
     deterministic: bool = True
 
@@ -140,7 +140,7 @@ class ExperimentConfig(BaseModel):
         """
         released = self.model_dump(mode="json", include={"data", "split", "method", "privacy"})
         released["negatives"] = self.protocol.model_dump(mode="json")["negatives"]
-        released["dropped"] = [self.taps.coins, self.taps.users] if self.taps.coins else None
+        released["dropped"] = [self.taps.inclusion, self.taps.users] if self.taps.inclusion else None
         return Streams.from_seed(self.seed, json.dumps(released, sort_keys=True))
 
     def computing(self) -> AbstractContextManager[None]:

@@ -18,7 +18,7 @@ _TOSS, _AGAIN = 7, 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Coins:
+class InclusionBits:
     """Interactions of some users that a fair coin decided.
 
     Attributes:
@@ -32,7 +32,7 @@ class Coins:
     dropped: Bool[np.ndarray, "users items"]
 
     @classmethod
-    def toss(cls, split: Split, users: Int64[np.ndarray, "users"], share: float, seed: int) -> "Coins":
+    def toss(cls, split: Split, users: Int64[np.ndarray, "users"], share: float, seed: int) -> "InclusionBits":
         """Toss for a share of each user's training items, drawn at random and rounded down.
 
         Items that a user also has in a held-out part are left alone.
@@ -59,14 +59,14 @@ class Coins:
     def __len__(self) -> int:
         return int(self.decided.sum())
 
-    def without(self, users: Bool[np.ndarray, "users"]) -> "Coins":
+    def without(self, users: Bool[np.ndarray, "users"]) -> "InclusionBits":
         """Those of the other users."""
-        return Coins(self.users, self.kept & ~users[:, None], self.dropped & ~users[:, None])
+        return InclusionBits(self.users, self.kept & ~users[:, None], self.dropped & ~users[:, None])
 
-    def again(self, seed: int) -> "Coins":
+    def again(self, seed: int) -> "InclusionBits":
         """The same interactions, put to other coins."""
         heads = np.random.default_rng([_AGAIN, seed]).random(self.kept.shape) < 0.5
-        return Coins(self.users, self.decided & heads, self.decided & ~heads)
+        return InclusionBits(self.users, self.decided & heads, self.decided & ~heads)
 
     def applied_to(self, split: Split) -> Split:
         """The split without the dropped interactions, their ratings gone with them."""

@@ -30,26 +30,28 @@ _TIE = 2.0**-50
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Covered:
+class PaddedHistories:
     """Histories behind a cover.
 
     Attributes:
         kept: private items that answer, and only they may train.
-        fakes: rows that are sent and hold zeros.
+        fake_items: rows that are sent and hold zeros.
     """
 
     kept: Histories
-    fakes: Histories
+    fake_items: Histories
 
 
-def draw_cover(cover: FakeItems | RandomisedResponse, private: Histories, public: Histories | None) -> Covered:
+def sample_padding(
+    padding: FakeItems | RandomisedResponse, private: Histories, public: Histories | None
+) -> PaddedHistories:
     """What a cover makes of everybody's histories.
 
     A user's rows depend on the cover, the user's number and histories and, for fakes drawn like public histories, on
     the public count of every item.
 
     Args:
-        cover: the plan's.
+        padding: the plan's.
         private: items to be covered.
         public: items that everybody knows to be sent; they are never fakes. None where there are none.
 
@@ -57,14 +59,14 @@ def draw_cover(cover: FakeItems | RandomisedResponse, private: Histories, public
         PlanError: fakes like the public histories, where there are none.
     """
     popularity = None
-    if isinstance(cover, FakeItems) and cover.drawn == "popularity":
+    if isinstance(padding, FakeItems) and padding.drawn == "popularity":
         if public is None:
             raise PlanError(
-                "cover.drawn = 'popularity' draws fakes like public histories, and with this method no history is "
-                "public: choose cover.drawn = 'uniform'"
+                "padding.drawn = 'popularity' draws fakes like public histories, and with this method no history is "
+                "public: choose padding.drawn = 'uniform'"
             )
-        popularity = (public.popularity().astype(np.float64) + 1) ** cover.power
-    streams = Streams.from_seed(cover.seed)
+        popularity = (public.popularity().astype(np.float64) + 1) ** padding.power
+    streams = Streams.from_seed(padding.seed)
     parts: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {"kept": [], "fakes": []}
     for first in range(0, private.n_users, _USERS_AT_ONCE):
         users = np.arange(first, min(first + _USERS_AT_ONCE, private.n_users))
@@ -72,8 +74,8 @@ def draw_cover(cover: FakeItems | RandomisedResponse, private: Histories, public
         known = np.zeros_like(own) if public is None else public.mask(users)
         own &= ~known
         words = streams.words(Purpose.COVER, 0, 0, users.tolist(), private.n_items)
-        kept, fakes = _answers(cover, own, known, words, popularity)
-        for name, mask in (("kept", kept), ("fakes", fakes)):
+        kept, fake_items = _answers(padding, own, known, words, popularity)
+        for name, mask in (("kept", kept), ("fakes", fake_items)):
             row, item = np.nonzero(mask)
             parts[name].append((users[row], item))
     made = {
@@ -85,32 +87,32 @@ def draw_cover(cover: FakeItems | RandomisedResponse, private: Histories, public
         )
         for name, pairs in parts.items()
     }
-    return Covered(made["kept"], made["fakes"])
+    return PaddedHistories(made["kept"], made["fakes"])
 
 
 def _answers(
-    cover: FakeItems | RandomisedResponse,
+    padding: FakeItems | RandomisedResponse,
     own: Bool[np.ndarray, "users items"],
     known: Bool[np.ndarray, "users items"],
     words: UInt32[np.ndarray, "users items"],
     popularity: Float64[np.ndarray, "items"] | None,
 ) -> tuple[Bool[np.ndarray, "users items"], Bool[np.ndarray, "users items"]]:
     """Which private items answer, and which others do."""
-    if isinstance(cover, RandomisedResponse):
-        q, p = cover.thresholds
+    if isinstance(padding, RandomisedResponse):
+        q, p = padding.thresholds
         return own & (words < np.uint64(q)), ~own & ~known & (words < np.uint64(p))
     taken = own | known
     room = (~taken).sum(1)
-    wanted = np.minimum(np.rint(cover.rho * taken.sum(1)), room).astype(np.int64)
+    wanted = np.minimum(np.rint(padding.rho * taken.sum(1)), room).astype(np.int64)
     # The k smallest of Exp(1) / weight are k draws without replacement in proportion to the weights.
     keys = words + 0.5 if popularity is None else -np.log((words + 0.5) / WORDS) / popularity
     keys *= 1 + np.arange(keys.shape[1]) * _TIE
     keys[taken] = np.inf
-    fakes = np.zeros_like(own)
+    fake_items = np.zeros_like(own)
     most = int(wanted.max(initial=0))
     if most:
         smallest = np.argpartition(keys, most - 1, axis=1)[:, :most]
         ranked = np.argsort(np.take_along_axis(keys, smallest, axis=1), axis=1)
         order = np.take_along_axis(smallest, ranked, axis=1)
-        np.put_along_axis(fakes, order, np.arange(most) < wanted[:, None], axis=1)
-    return own, fakes
+        np.put_along_axis(fake_items, order, np.arange(most) < wanted[:, None], axis=1)
+    return own, fake_items

@@ -10,12 +10,12 @@ import numpy as np
 
 from privfed.data import Histories
 from privfed.methods import ClientData, Method, MethodConfig
-from privfed.privacy import EveryRow, OwnRows, PlanError, PrivacyPlan, SharedSum
-from privfed.setup.padded_histories import Covered, draw_cover
+from privfed.privacy import FullSupport, NoPadding, PlanError, PrivacyPlan, SharedSum
+from privfed.setup.padded_histories import PaddedHistories, sample_padding
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CoveredData:
+class PaddedData:
     """What clients train on and announce.
 
     Attributes:
@@ -27,44 +27,44 @@ class CoveredData:
     support: Histories | None
 
 
-def under_cover(data: ClientData, plan: PrivacyPlan, registered: Method, settings: MethodConfig) -> CoveredData:
+def padded_data(data: ClientData, plan: PrivacyPlan, registered: Method, settings: MethodConfig) -> PaddedData:
     """The data as clients hold them under `plan`.
 
     Raises:
         PlanError: a cover that needs public histories where there are none, that finds no rows to cover, or that leaves
             somebody too few rows to train on.
     """
-    protection = plan.protection
-    if not isinstance(protection, SharedSum) or isinstance(protection.cover, EveryRow):
-        return CoveredData(data, None)
+    mechanism = plan.mechanism
+    if not isinstance(mechanism, SharedSum) or isinstance(mechanism.padding, FullSupport):
+        return PaddedData(data, None)
     public = data.positives if registered.public_target else None
     private = private_items(data, registered, settings)
-    if isinstance(protection.cover, OwnRows):
-        return CoveredData(data, None if public is None else public.union(private))
+    if isinstance(mechanism.padding, NoPadding):
+        return PaddedData(data, None if public is None else public.union(private))
     if registered.upload == "dense":
         raise PlanError(
-            f"{registered.name} sends whole tables, so there are no rows to cover: choose cover.kind = 'every_row'"
+            f"{registered.name} sends whole tables, so there are no rows to cover: choose padding.kind = 'full_support'"
         )
-    drawn = draw_cover(protection.cover, private, public)
+    drawn = sample_padding(mechanism.padding, private, public)
     if public is None:
         _refuse_too_few(drawn, getattr(settings, "negatives", 0))
-    covered = data.behind_cover(drawn.kept, drawn.fakes, public_target=registered.public_target)
-    sent = drawn.kept.union(drawn.fakes)
-    return CoveredData(covered, sent if public is None else public.union(sent))
+    padded = data.with_padding(drawn.kept, drawn.fake_items, public_target=registered.public_target)
+    sent = drawn.kept.union(drawn.fake_items)
+    return PaddedData(padded, sent if public is None else public.union(sent))
 
 
-def _refuse_too_few(drawn: Covered, negatives: int) -> None:
+def _refuse_too_few(drawn: PaddedHistories, negatives: int) -> None:
     """Negatives come from the fakes alone: any other row would stand out.
 
     Raises:
         PlanError: a user who trains has fewer fakes than one positive takes negatives.
     """
-    short = np.flatnonzero((drawn.kept.counts > 0) & (drawn.fakes.counts < negatives))
+    short = np.flatnonzero((drawn.kept.counts > 0) & (drawn.fake_items.counts < negatives))
     if len(short):
         raise PlanError(
             f"behind this cover negatives come from the rows that hold nothing, and user {short[0]} has "
-            f"{drawn.fakes.counts[short[0]]} of them where {negatives} negatives are drawn for every item: take more "
-            f"cover (a larger rho, a smaller epsilon) or fewer negatives"
+            f"{drawn.fake_items.counts[short[0]]} of them where {negatives} negatives are drawn for every item: take "
+            f"more padding (a larger rho, a smaller epsilon) or fewer negatives"
         )
 
 

@@ -3,19 +3,19 @@
 from collections.abc import Collection
 
 from privfed.compute.processes import Processes, ProcessesError
-from privfed.contracts import Tap, Wire
+from privfed.contracts import Fidelity, Tap
 
 
-def refuse_shared(processes: Processes, wire: Wire, taps: Collection[Tap]) -> None:
+def refuse_shared(processes: Processes, fidelity: Fidelity, taps: Collection[Tap]) -> None:
     """What several processes cannot do, because no one of them has everybody's messages.
 
     Raises:
         ProcessesError: it was asked for.
     """
-    if processes.size > 1 and wire == "protocol":
+    if processes.size > 1 and fidelity == "protocol":
         raise ProcessesError(
-            "wire = 'protocol' runs every client's side of the masking protocol in one process: choose wire = 'exact', "
-            "whose sums are the same words, or start one process"
+            "fidelity = 'protocol' runs every client's side of the masking protocol in one process: choose "
+            "fidelity = 'exact', whose sums are the same, or start one process"
         )
     if processes.size > 1 and taps:
         raise ProcessesError(

@@ -209,7 +209,7 @@ class SegmentedServer(TableServer):
         self.schema = {"items.0:4": Block((len(items), 4)), "items.4:12": Block((len(items), 8))}
 
     def round(self, federation, t):
-        release = federation.ask("train", federation.draw(t), self.public(), self.schema)
+        release = federation.aggregate("train", federation.sample_cohort(t), self.public(), self.schema)
         self.items = self.items + torch.cat([release.mean(name) for name in self.schema], 1)
 
 
@@ -333,7 +333,9 @@ def test_rows_of_a_spread_table_count_as_sent(segmented):
     from privfed.audit.rows_seen import rows_seen
 
     done, _ = segmented("none")
-    config = done.config.model_copy(update={"privacy": PrivacyPlan.parse("shared-sum:clip_norm=1,cover.kind=own_rows")})
+    config = done.config.model_copy(
+        update={"privacy": PrivacyPlan.parse("shared-sum:clip_norm=1,padding.kind=no_padding")}
+    )
     seen = rows_seen(Experiment(config, done.parts), 1)
     own = done.parts.train
     assert (seen.sent.mask(np.arange(160)) >= own.mask(np.arange(160))).all()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from privfed.audit.contradictions import coin_auc_ceiling, interaction_level, is_covered
+from privfed.audit.contradictions import inclusion_auc_ceiling, interaction_level, is_padded
 from privfed.audit.report import (
     AttackRow,
     AttributeRow,
@@ -39,9 +39,9 @@ SETTINGS = {
     "local_laplace": Setting(slug="local_laplace", name="local Laplace (eps0 = 1 per upload, C = 1)"),
 }
 PLANS = {
-    "none": {"protection": {"kind": "nothing"}},
-    "published_noise": {"protection": {"kind": "unclipped_noise", "law": "laplace", "scale": 0.3}},
-    "local_laplace": {"protection": {"kind": "local_laplace", "clip_norm": 1.0, "epsilon0": 1.0}},
+    "none": {"mechanism": {"kind": "unprotected"}},
+    "published_noise": {"mechanism": {"kind": "unclipped_noise", "law": "laplace", "scale": 0.3}},
+    "local_laplace": {"mechanism": {"kind": "local_laplace", "clip_norm": 1.0, "epsilon0": 1.0}},
 }
 HR = {"none": 0.712, "published_noise": 0.701, "local_laplace": 0.251, "popularity": 0.452}
 NDCG = {"none": 0.428, "published_noise": 0.411, "local_laplace": 0.121, "popularity": 0.252}
@@ -260,7 +260,7 @@ def make_report(runs: list[Run], **changes: object) -> AuditReport:
 SECRET = ("published_noise", "local_laplace", "central_gaussian")
 SETTINGS["central_gaussian"] = Setting(slug="central_gaussian", name="central Gaussian (z = 1.1, C = 1), poisson 0.1")
 PLANS["central_gaussian"] = {
-    "protection": {"kind": "central_gaussian", "clip_norm": 1.0, "noise_multiplier": 1.1},
+    "mechanism": {"kind": "central_gaussian", "clip_norm": 1.0, "noise_multiplier": 1.1},
 }
 CENTRAL = {
     "epsilon": 7.94,
@@ -303,9 +303,9 @@ def coin_rows(setting: str, claim: GuaranteeRow, tap: str) -> list[AttackRow]:
     for name, strong in (("multi-round vote of rank-1 sign", 0.49), ("row norm", 0.2), ("popularity", 0.0)):
         changes = {"game": "coin decided", "membership": "randomised", "popularity_auc": 0.5}
         row = attack_row(name, 0.5 + strong * STRENGTH[setting], [10, 20, 30, 40], tap=tap, **changes)
-        if is_covered(row, claim):
+        if is_padded(row, claim):
             epsilon, delta = interaction_level(claim)
-            ceiling = CeilingRow(epsilon=epsilon, delta=delta, auc=coin_auc_ceiling(claim), beaten=False)
+            ceiling = CeilingRow(epsilon=epsilon, delta=delta, auc=inclusion_auc_ceiling(claim), beaten=False)
             row = row.model_copy(update={"ceiling": ceiling})
         rows.append(row)
     return rows
@@ -431,7 +431,7 @@ def full_run(method: str, setting: str, seed: int) -> Run:
         attacks=attacks + coin_rows(setting, claim, tap),
         empirical=empirical_rows(setting, claim, tap) if setting in SECRET else empirical_rows(setting, claim, tap)[:1],
         attributes=attribute_rows(setting, tap),
-        coins=4000,
+        inclusion=4000,
         ledger=[LedgerLine(event="LaplaceDpEvent(noise_multiplier=1.0)", times=100)] if claim.finite else [],
         utility=[
             row.model_copy(update={"value": at, "lo": at - 0.02, "hi": at + 0.02})

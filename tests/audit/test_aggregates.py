@@ -117,9 +117,9 @@ def test_the_ceiling_and_the_ledger_are_those_of_the_weakest_seed(make: SimpleNa
     runs[1] = runs[1].model_copy(update={"guarantee": weak, "ledger": ledger, "attacks": attacks})
     (cell,) = aggregate(runs)
     assert (cell.guarantee.epsilon, cell.ledger) == (99.0, ledger)
-    coins = [row for row in cell.attacks if row.membership == "randomised"]
-    assert len(coins) == 3
-    assert all(row.ceiling and row.ceiling.beaten and row.ceiling.auc > 0.9 for row in coins)
+    inclusion = [row for row in cell.attacks if row.membership == "randomised"]
+    assert len(inclusion) == 3
+    assert all(row.ceiling and row.ceiling.beaten and row.ceiling.auc > 0.9 for row in inclusion)
     assert all(row.ceiling is None for row in cell.attacks if row.membership == "natural")
 
 

@@ -16,7 +16,7 @@ from privfed.privacy import PrivacyPlan
 from privfed.setup.config import ExperimentConfig, TapConfig
 
 PEOPLE = SyntheticSpec(
-    name="synthetic-people", n_users=120, n_items=300, mean_per_user=25, least_per_user=12, rank=3,
+    name="synthetic-people", n_users=120, n_items=300, mean_per_user=25, min_per_user=12, rank=3,
     popularity=0.2, sharpness=6.0, from_attributes=1.0, seed=0,
 )  # fmt: skip
 YARDSTICKS = ["true interactions", "true interactions, blind to popularity", "number of interactions"]
@@ -100,7 +100,7 @@ def test_a_sum_belongs_to_nobody(parts):
 
 
 def test_rows_behind_shares_are_evidence_too(parts):
-    bare = run(parts, "fedncf", "shared-sum:clip_norm=1,cover.kind=own_rows", places=("wire",))
+    bare = run(parts, "fedncf", "shared-sum:clip_norm=1,padding.kind=no_padding", places=("wire",))
     found = by_evidence(attack_attributes(*bare, attributes=["gender"]).rows)
     assert found["rows that clients send", "support"].auc.value > 0.55
     assert found["rows that clients send", "support"].auc.value < found["true interactions", None].auc.value

@@ -319,7 +319,7 @@ def test_progress_and_memory(small_split, monkeypatch):
         ("local-laplace:clip_norm=1,epsilon0=1", "audit of the mechanism"),
         ("none", "releases every upload by itself"),
         (CENTRAL + ",clipping=per_block", "clipping = 'flat'"),
-        ("shared-sum:cover.kind=randomised_response,cover.epsilon=1", "every_row"),
+        ("shared-sum:padding.kind=randomised_response,padding.epsilon=1", "full_support"),
     ],
 )
 def test_plans_that_canaries_cannot_test_are_refused_in_one_sentence(plan, says):

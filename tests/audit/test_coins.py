@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from attacks import ALL_ITEMS, Observation, RankOneSign, Scored, Targets
 from privfed.audit.attack_run import Inquiry, attack_run, look_at
 from privfed.audit.contradictions import auc_ceiling, interaction_level
-from privfed.audit.inclusion_epsilon import GUESSED, CoinGame, fixed_attack
+from privfed.audit.inclusion_epsilon import GUESSED, InclusionGame, fixed_attack
 from privfed.audit.report import AttackRow, GuaranteeRow
 from privfed.data import Histories, PartRatings, SplitSpec, load, split
 from privfed.evaluation import PAPER, Evaluator, Protocol
@@ -19,7 +19,7 @@ from privfed.experiment import Experiment
 from privfed.methods.method import ItemBlocks
 from privfed.privacy import PrivacyPlan
 from privfed.setup.config import ExperimentConfig, TapConfig
-from privfed.setup.inclusion import Coins
+from privfed.setup.inclusion import InclusionBits
 
 EVERYWHERE = ("raw", "wire", "sum", "model")
 
@@ -41,25 +41,25 @@ def experiment(split, plan="none", name="fedmf", rounds=4, protocol=None, seed=0
 @settings(max_examples=50, deadline=None)
 def test_a_share_of_everybodys_training_items_is_tossed(small_split, share, seed):
     users = np.arange(3, 45, 2)
-    coins = Coins.toss(small_split, users, share, seed)
+    inclusion = InclusionBits.toss(small_split, users, share, seed)
     train = small_split.train.mask(users)
-    assert not (coins.kept & coins.dropped).any()
-    assert (coins.decided <= train).all()
-    assert (coins.decided.sum(1) == np.floor(share * train.sum(1))).all()
-    left = coins.applied_to(small_split).train
-    assert (left.mask(users) == train & ~coins.dropped).all()
+    assert not (inclusion.kept & inclusion.dropped).any()
+    assert (inclusion.decided <= train).all()
+    assert (inclusion.decided.sum(1) == np.floor(share * train.sum(1))).all()
+    left = inclusion.applied_to(small_split).train
+    assert (left.mask(users) == train & ~inclusion.dropped).all()
     assert (left.counts > 0).all()
     others = np.setdiff1d(np.arange(45), users)
     assert (left.mask(others) == small_split.train.mask(others)).all()
-    again = coins.again(seed)
-    assert (again.decided == coins.decided).all()
-    assert len(coins) == 0 or again.kept.any() or again.dropped.any()
+    again = inclusion.again(seed)
+    assert (again.decided == inclusion.decided).all()
+    assert len(inclusion) == 0 or again.kept.any() or again.dropped.any()
 
 
 def test_the_coin_is_fair_and_everybodys_own(small_split):
     users = np.arange(45)
-    kept = np.stack([Coins.toss(small_split, users, 0.5, seed).kept.sum() for seed in range(200)])
-    decided = len(Coins.toss(small_split, users, 0.5, 0))
+    kept = np.stack([InclusionBits.toss(small_split, users, 0.5, seed).kept.sum() for seed in range(200)])
+    decided = len(InclusionBits.toss(small_split, users, 0.5, 0))
     assert abs(kept.mean() / decided - 0.5) < 4 * 0.5 / np.sqrt(200 * decided)
     assert 0.7 < kept.std() / (0.5 * np.sqrt(decided)) < 1.3
 
@@ -72,7 +72,7 @@ def test_ratings_and_order_stay_with_their_items(small_split):
             *(np.arange(len(p), dtype=np.float32) for p in (train, small_split.valid, small_split.test))
         ),
     )
-    left = Coins.toss(rated, np.arange(45), 0.5, 1).applied_to(rated)
+    left = InclusionBits.toss(rated, np.arange(45), 0.5, 1).applied_to(rated)
     assert len(left.ratings.train) == len(left.train) < len(train)
     for user in range(45):
         mine = left.ratings.train[left.train.indptr[user] : left.train.indptr[user + 1]].astype(int)
@@ -85,18 +85,18 @@ def test_an_item_that_is_held_out_too_is_left_alone(small_split):
     owners = np.concatenate([small_split.train.owners, test.owners])
     items = np.concatenate([small_split.train.items, test.items])
     leaky = replace(small_split, train=Histories.from_pairs(owners, items, 45, 70), ratings=None)
-    coins = Coins.toss(leaky, np.arange(45), 0.9, 0)
-    assert not (coins.decided & test.mask(np.arange(45))).any()
+    inclusion = InclusionBits.toss(leaky, np.arange(45), 0.9, 0)
+    assert not (inclusion.decided & test.mask(np.arange(45))).any()
 
 
 def test_clients_hold_what_the_coin_left_and_everything_else_is_as_before(small_split):
     """Popularity, candidates and audited users are those of the data before the coin: nothing of it can be read off."""
-    tossed, plain = experiment(small_split), experiment(small_split, coins=0.0)
-    assert plain.coins is None
+    tossed, plain = experiment(small_split), experiment(small_split, inclusion=0.0)
+    assert plain.inclusion is None
     assert plain.trained is plain.parts
     assert tossed.audited().equal(plain.audited())
     users = tossed.audited().numpy()
-    assert not (tossed.trained.train.mask(users) & tossed.coins.dropped).any()
+    assert not (tossed.trained.train.mask(users) & tossed.inclusion.dropped).any()
     assert torch.from_numpy(tossed.trained.train.counts).equal(tossed.clients.sampler.positive_counts)
     assert (Inquiry.of(tossed).knowledge.popularity == small_split.train.popularity()).all()
     other = experiment(small_split, seed=1)
@@ -109,7 +109,7 @@ def test_evaluation_ranks_no_dropped_item(small_split, protocol):
     tossed = experiment(small_split, protocol=protocol)
     everybody = np.arange(45)
     dropped = np.zeros((45, 70), dtype=bool)
-    dropped[tossed.coins.users] = tossed.coins.dropped
+    dropped[tossed.inclusion.users] = tossed.inclusion.dropped
     scores = np.random.default_rng(0).random((45, 70)).astype(np.float32)
     results = []
     for preferred in (scores, scores + 5 * dropped.astype(np.float32)):
@@ -129,15 +129,15 @@ def test_negatives_do_not_know_the_coin(small_split):
         _, updates = tossed.rehearse(tossed.audited(), t, tossed.server.schema)
         tossed.clients.discard()
         touched |= updates.materialise(torch.arange(40))["items"].any(2).numpy()
-    assert (touched & tossed.coins.dropped).sum() > 0.9 * tossed.coins.dropped.sum()
-    held_out = small_split.test.mask(tossed.coins.users)
+    assert (touched & tossed.inclusion.dropped).sum() > 0.9 * tossed.inclusion.dropped.sum()
+    held_out = small_split.test.mask(tossed.inclusion.users)
     assert not (touched & held_out).any()
 
 
 def test_plain_runs_are_those_of_before(small_split):
-    one, other = (experiment(small_split, coins=0.0, places=places).run() for places in (EVERYWHERE, ()))
+    one, other = (experiment(small_split, inclusion=0.0, places=places).run() for places in (EVERYWHERE, ()))
     assert one.server.state()["items"].equal(other.server.state()["items"])
-    assert experiment(small_split).config.digest() != experiment(small_split, coins=0.0).config.digest()
+    assert experiment(small_split).config.digest() != experiment(small_split, inclusion=0.0).config.digest()
     with pytest.raises(ValueError, match="coins = 0 tosses none"):
         TapConfig(shadows=2)
 
@@ -146,7 +146,7 @@ def test_a_killed_run_has_the_same_coins(small_split, tmp_path):
     done = experiment(small_split)
     result = done.run(tmp_path)
     again = experiment(small_split)
-    assert (again.coins.kept == done.coins.kept).all()
+    assert (again.inclusion.kept == done.inclusion.kept).all()
     found = attack_run(tmp_path, done.config, small_split)
     wanted = look_at(done, result.transcript.joined, 4, result.guarantee)
     assert found.rows == wanted.rows
@@ -174,7 +174,7 @@ def test_unprotected_uploads_give_the_coin_away_at_every_tap_that_shows_them(bar
     assert popularity.auc.lo < 0.55
     bounds = {row.tap: row for row in found.empirical}
     assert bounds.keys() == {"raw", "wire", "sum", "model", "scores"}
-    guesses = int(GUESSED * len(done.coins))
+    guesses = int(GUESSED * len(done.inclusion))
     assert bounds["wire"].value > 0.8 * np.log(1 / (0.05 ** (-1 / (2 * guesses)) - 1))
     assert bounds["sum"].value < 1
     assert all(row.value <= row.largest_deniable for row in found.empirical)
@@ -218,13 +218,13 @@ def test_a_beaten_ceiling_is_noticed(bare):
 
 def test_placebo_scores_give_no_epsilon(small_split):
     """Scores that follow from nothing of the run: at most one in twenty bounds is above 0."""
-    coins = Coins.toss(small_split, np.arange(45), 0.5, 0)
+    inclusion = InclusionBits.toss(small_split, np.arange(45), 0.5, 0)
     above = 0
     for seed in range(100):
-        thrown = coins.again(seed)
+        thrown = inclusion.again(seed)
         scores = np.random.default_rng(seed).random(thrown.kept.shape)
         said = Observation((Scored(RankOneSign(), scores, np.ones(45, dtype=bool), 1, 0.0),), None)
-        bound = CoinGame(thrown, None).measured(said, "rank-1 sign", AttackRow.model_construct(tap="wire"))
+        bound = InclusionGame(thrown, None).measured(said, "rank-1 sign", AttackRow.model_construct(tap="wire"))
         above += bound.value > 0
     assert above <= 12
 
@@ -237,7 +237,7 @@ def test_the_attack_follows_from_what_is_seen():
 
 def test_public_histories_are_put_to_no_coin():
     parts = split(load("synthetic-funnel-small"), SplitSpec(target="buy"))
-    assert experiment(parts, name="dfmr", places=()).coins is None
+    assert experiment(parts, name="dfmr", places=()).inclusion is None
 
 
 def test_helpers_are_not_asked_about(small_split):
@@ -248,7 +248,7 @@ def test_helpers_are_not_asked_about(small_split):
     told, truth = helped.knowledge.histories, asked.games[0].members
     assert (told[colluding] == truth[colluding]).all()
     assert not told[~colluding].any()
-    assert not helped.coin.coins.decided[colluding].any()
+    assert not helped.coin.inclusion.decided[colluding].any()
     for game in helped.games:
         assert not game.candidates[colluding].any()
     assert isinstance(asked.coin.targets, Targets)

@@ -29,9 +29,9 @@ def test_a_sound_report_contradicts_nothing(report: AuditReport, make: SimpleNam
 
 
 @pytest.mark.parametrize(
-    ("protection", "rule"),
+    ("mechanism", "rule"),
     [
-        ({"kind": "nothing"}, ["no_clip", "no_noise"]),
+        ({"kind": "unprotected"}, ["no_clip", "no_noise"]),
         ({"kind": "clip_only", "clip_norm": 1.0}, ["no_noise"]),
         ({"kind": "unclipped_noise", "scale": 0.3}, ["no_clip"]),
         ({"kind": "local_laplace", "clip_norm": 1.0, "epsilon0": 1.0, "clip_order": 2}, ["unsound_plan"]),
@@ -43,9 +43,9 @@ def test_a_sound_report_contradicts_nothing(report: AuditReport, make: SimpleNam
     ],
 )
 def test_a_finite_epsilon_needs_a_plan_that_can_give_it(
-    make: SimpleNamespace, protection: dict[str, object], rule: list[str]
+    make: SimpleNamespace, mechanism: dict[str, object], rule: list[str]
 ) -> None:
-    assert rules(protected(make, plan={"protection": protection}, attacks=[])) == rule
+    assert rules(protected(make, plan={"mechanism": mechanism}, attacks=[])) == rule
 
 
 @pytest.mark.parametrize(

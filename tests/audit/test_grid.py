@@ -36,7 +36,7 @@ def test_the_record_holds_the_events_that_epsilon_was_computed_from(noised: Run)
     (line,) = noised.ledger
     assert line.times == 2
     assert line.event == "gaussian: noise multiplier 2"
-    plain = audited("none", Further(), coins=0.0)
+    plain = audited("none", Further(), inclusion=0.0)
     assert [line.event for line in plain.ledger] == [f"no bound: {plain.guarantee.reason_if_inf}"]
 
 
@@ -48,7 +48,7 @@ def test_epsilon_is_measured_from_coins_the_mechanism_and_canaries(noised: Run) 
     upload = uploads["one upload in a sum"]
     assert 0.7 * upload.accounted < upload.value <= upload.accounted
     assert all(row.consistent for row in noised.empirical if row.kind == "lower bound")
-    assert noised.coins > 0
+    assert noised.inclusion > 0
 
 
 def test_attributes_are_guessed_where_somebody_sees_uploads(noised: Run) -> None:
@@ -57,7 +57,7 @@ def test_attributes_are_guessed_where_somebody_sees_uploads(noised: Run) -> None
 
 
 def test_canaries_of_single_uploads_are_read_on_the_wire() -> None:
-    single = audited("local-laplace:epsilon0=8,clip_norm=1", Further(canaries=20), coins=0.0)
+    single = audited("local-laplace:epsilon0=8,clip_norm=1", Further(canaries=20), inclusion=0.0)
     assert not single.not_run
     assert "user" not in {row.unit for row in single.empirical}
     (row,) = [row for row in single.empirical if row.audited == "uploads of canaries"]
@@ -67,7 +67,7 @@ def test_canaries_of_single_uploads_are_read_on_the_wire() -> None:
 
 
 def test_what_could_not_be_done_is_said() -> None:
-    few = audited("local-laplace:epsilon0=8,clip_norm=1", Further(canaries=5), coins=0.0)
+    few = audited("local-laplace:epsilon0=8,clip_norm=1", Further(canaries=5), inclusion=0.0)
     (reason,) = few.not_run
     assert reason.what.startswith("canaries for fedmf")
 
@@ -80,7 +80,9 @@ def test_every_tap_has_the_coin_decided_game_and_only_covered_ones_a_ceiling(noi
 
 def test_an_audit_says_what_it_leaves_out_and_nothing_that_it_does() -> None:
     little = AuditConfig.for_method("fedmf", canaries=0)
-    much = AuditConfig.for_method("fedmf", attributes=True, canaries=10, taps=AuditTapConfig(recipes=True, shadows=2))
+    much = AuditConfig.for_method(
+        "fedmf", attributes=True, canaries=10, taps=AuditTapConfig(training_oracles=True, shadows=2)
+    )
     left_out = {reason.what for reason in not_run(little)} - {reason.what for reason in not_run(much)}
     assert left_out == {
         "attacks that repeat local training",

@@ -71,25 +71,25 @@ class Planted:
         patch.setattr(ClientGuard, "wire", partialmethod(_wire, self))
         patch.setattr(ServerGuard, "add_noise_", partialmethod(_total, self))
 
-    def wire(
+    def fidelity(
         self, guard: ClientGuard, updates: Any, call: Any, positions: Any, out: Any = None, **_: Any
     ) -> dict[str, torch.Tensor]:
-        uploads, noise = updates.materialise(positions, out), guard.plan.protection.noise
+        uploads, noise = updates.materialise(positions, out), guard.plan.mechanism.noise
         users = call.clients[positions].tolist()
         for name, block in call.schema.items():
             flat = self._rounded(uploads[name].view(len(users), -1))
             if noise is not None:
                 for at, user in enumerate(users):
-                    drawn = self.sampler(call.round, call.ask, user, name, noise.scale / block.weight, block.size)
+                    drawn = self.sampler(call.round, call.query_id, user, name, noise.scale / block.weight, block.size)
                     flat[at] += torch.from_numpy(drawn.astype(np.float32))
         return uploads
 
     def total(self, guard: ServerGuard, sums: Any, cohort: Any, step: str, ask: int, schema: Any, **_: Any) -> None:
         del step
-        protection = guard.plan.protection
+        mechanism = guard.plan.mechanism
         for name, block in schema.items():
-            if protection.total_deviation is not None:
-                scale = protection.total_deviation * protection.clip.norm / block.weight
+            if mechanism.total_deviation is not None:
+                scale = mechanism.total_deviation * mechanism.clip.norm / block.weight
                 drawn = self.sampler(cohort.round, ask, SERVER, name, scale, block.size)
                 self._rounded(sums[name]).view(-1).add_(torch.from_numpy(np.asarray(drawn, np.float64)))
 
@@ -101,7 +101,7 @@ class Planted:
 def parts() -> Split:
     """Enough histories among enough items that untouched rows are common."""
     spec = SyntheticSpec(
-        name="synthetic-rows", n_users=90, n_items=900, mean_per_user=30, least_per_user=12, rank=4, seed=1
+        name="synthetic-rows", n_users=90, n_items=900, mean_per_user=30, min_per_user=12, rank=4, seed=1
     )
     return split(generate(spec), SplitSpec())
 
@@ -112,7 +112,7 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 def _wire(guard: ClientGuard, planted: Planted, *given: Any, **named: Any) -> dict[str, torch.Tensor]:
-    return planted.wire(guard, *given, **named)
+    return planted.fidelity(guard, *given, **named)
 
 
 def _total(guard: ServerGuard, planted: Planted, *given: Any, **named: Any) -> None:
@@ -125,7 +125,7 @@ def trained(parts: Split, words: str, method: str = "pfedrec", **settings: Any) 
         method={"name": method, "dim": 16, "negatives": 1, **settings},
         privacy=PrivacyPlan.parse(words),
         rounds=3,
-        taps=TapConfig(places=("raw", "wire", "sum"), users=90, rounds=(0, 1, 2), coins=0.4),
+        taps=TapConfig(places=("raw", "wire", "sum"), users=90, rounds=(0, 1, 2), inclusion=0.4),
     )
     experiment = Experiment(config, parts)
     return experiment, experiment.run(parts=("test",))
@@ -244,7 +244,7 @@ def test_dense_uploads_that_share_noise_are_found(parts: Split, patch: pytest.Mo
 
 
 def test_padding_drawn_anew_is_found_in_what_was_sent(parts: Split, patch: pytest.MonkeyPatch) -> None:
-    words = "shared-sum:clip_norm=1,cover.kind=fake_items,cover.rho=1,cover.drawn=uniform"
+    words = "shared-sum:clip_norm=1,padding.kind=fake_items,padding.rho=1,padding.drawn=uniform"
     assert named_rows.NAME not in failed(*trained(parts, words, "fedmf"))
     honest = share_sums.Announced._pattern
 
@@ -288,7 +288,7 @@ def _vae(parts: Split, words: str) -> tuple[Experiment, Any]:
         method={"name": "fedvae", "latent": 4},
         privacy=PrivacyPlan.parse(words),
         rounds=2,
-        taps=TapConfig(places=("raw", "wire", "sum"), users=30, rounds=(0, 1), coins=0.2),
+        taps=TapConfig(places=("raw", "wire", "sum"), users=30, rounds=(0, 1), inclusion=0.2),
     )
     experiment = Experiment(config, parts)
     return experiment, experiment.run(parts=())

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from privfed.audit.contradictions import auc_ceiling, coin_auc_ceiling, interaction_level
+from privfed.audit.contradictions import auc_ceiling, inclusion_auc_ceiling, interaction_level
 from privfed.audit.page import formatting
 
-PLAN = {"protection": {"kind": "interaction_dpsgd", "clip_norm": 1.0, "noise_multiplier": 1.0}}
+PLAN = {"mechanism": {"kind": "interaction_dpsgd", "clip_norm": 1.0, "noise_multiplier": 1.0}}
 CLAIM = {"epsilon": 3.0, "unit": "interaction", "neighbours": "add_or_remove_one"}
 
 
@@ -20,15 +20,15 @@ def audited(make: SimpleNamespace, plan: dict[str, object], **changes: object) -
 
 
 @pytest.mark.parametrize(
-    "protection",
+    "mechanism",
     [
-        PLAN["protection"],
+        PLAN["mechanism"],
         {"kind": "central_gaussian", "clip_norm": 1.0, "noise_multiplier": 1.0},
         {"kind": "distributed_gaussian", "clip_norm": 1.0, "noise_multiplier": 1.0, "n_min_honest": 5},
     ],
 )
-def test_noise_that_is_not_on_the_upload_is_noise(make: SimpleNamespace, protection: dict[str, object]) -> None:
-    assert audited(make, {"protection": protection}, attacks=[]) == []
+def test_noise_that_is_not_on_the_upload_is_noise(make: SimpleNamespace, mechanism: dict[str, object]) -> None:
+    assert audited(make, {"mechanism": mechanism}, attacks=[]) == []
 
 
 def test_ceilings_hold_for_an_interaction_as_they_are(make: SimpleNamespace) -> None:
@@ -62,9 +62,9 @@ def test_the_headline_speaks_of_an_interaction(make: SimpleNamespace) -> None:
 
 def test_an_auc_over_pairs_of_interactions_is_held_against_two_of_them(make: SimpleNamespace) -> None:
     single = make.guarantee("local_laplace", **CLAIM)
-    assert coin_auc_ceiling(single) == auc_ceiling(6.0, min(1.0, (1 + math.exp(3.0)) * 1e-5))
+    assert inclusion_auc_ceiling(single) == auc_ceiling(6.0, min(1.0, (1 + math.exp(3.0)) * 1e-5))
     person = make.guarantee("local_laplace", **CLAIM | {"unit": "user", "neighbours": "replace_one"})
-    assert coin_auc_ceiling(person) == auc_ceiling(3.0, 1e-5)
+    assert inclusion_auc_ceiling(person) == auc_ceiling(3.0, 1e-5)
 
 
 def test_the_sound_mechanism_that_beats_the_ceiling_of_one_interaction_stays_below_that_of_two() -> None:

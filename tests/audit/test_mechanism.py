@@ -42,7 +42,7 @@ GAUSSIAN = "local-gaussian:clip_norm=0.7,noise_multiplier=2"
 PER_BLOCK = GAUSSIAN + ",clipping=per_block"
 CENTRAL = "central-gaussian:clip_norm=0.7,noise_multiplier=1"
 SHARES = "distributed-gaussian:clip_norm=0.7,noise_multiplier=1,n_min_honest=20"
-COVER = "shared-sum:cover.kind=randomised_response,cover.epsilon=1"
+COVER = "shared-sum:padding.kind=randomised_response,padding.epsilon=1"
 
 
 @pytest.fixture(autouse=True)
@@ -111,7 +111,7 @@ def test_what_is_accounted_is_one_upload_and_neither_a_run_nor_amplified(in_one_
 
 def test_fakes_promise_nothing_and_give_much_away():
     """A true row is always sent, so a row that is missing settles the matter."""
-    (found,) = rows("shared-sum:cover.kind=fake_items,cover.rho=1,cover.drawn=uniform").values()
+    (found,) = rows("shared-sum:padding.kind=fake_items,padding.rho=1,padding.drawn=uniform").values()
     assert found.accounted == math.inf
     assert found.value > 5
     assert found.consistent
@@ -131,7 +131,7 @@ def test_a_cover_stands_below_its_claim():
         "published-noise",
         "secure-sum:clip_norm=1",
         "shared-sum",
-        "shared-sum:cover.kind=own_rows",
+        "shared-sum:padding.kind=no_padding",
         "local-laplace:clip_norm=1,epsilon0=1,clip_order=2",
         "local-laplace:clip_norm=1,epsilon0=1,coordinates=touched",
         "interaction-dpsgd:clip_norm=1,noise_multiplier=1",
@@ -154,7 +154,7 @@ def test_the_size_of_blocks_does_not_matter_and_the_seed_decides(in_one_process)
 @pytest.mark.parametrize("words", [LAPLACE, GAUSSIAN, PER_BLOCK, CENTRAL])
 def test_all_inputs_are_within_the_clip_and_at_it(words):
     plan = PrivacyPlan.parse(words)
-    clip = plan.protection.clip
+    clip = plan.mechanism.clip
     tried = candidates(plan, [{name: replace(block, shape=(4, 2)) for name, block in REAL.items()}])
     assert {one.form for one in tried} == {0, 1, 2}
     assert {one.size for one in tried} == {1000, 1.1, 1.0}
@@ -184,7 +184,7 @@ def test_engines_release_what_is_prescribed_in_every_representation(engine, word
 
 # ---- planted faults
 
-WIRE = ClientGuard.wire
+WIRE = ClientGuard.fidelity
 ADD_NOISE = ServerGuard.add_noise_
 ADD_STEPS = ServerGuard._add_steps_
 
@@ -194,10 +194,10 @@ def bare(self, updates, call, positions, out=None, steps=None):
 
 
 def only_where(quiet):
-    def wire(self, updates, call, positions, out=None, steps=None):
+    def fidelity(self, updates, call, positions, out=None, steps=None):
         return (bare if quiet(call) else WIRE)(self, updates, call, positions, out)
 
-    return wire
+    return fidelity
 
 
 def as_if(change):
@@ -226,10 +226,10 @@ def forgets_weights(self, updates, call, positions, out=None, steps=None):
 
 
 @pytest.mark.parametrize(
-    "wire",
+    "fidelity",
     [
         bare,
-        only_where(lambda call: call.ask > 0),
+        only_where(lambda call: call.query_id > 0),
         only_where(lambda call: call.round >= 10),
         only_where(lambda call: call.round % 2 == 1),
         without_noise_in_the_last_block,
@@ -249,21 +249,21 @@ def forgets_weights(self, updates, call, positions, out=None, steps=None):
     ],
 )
 @pytest.mark.parametrize("words", [LARGE, GAUSSIAN])
-def test_missing_and_repeated_noise_is_caught_at_any_claim(monkeypatch, in_one_process, words, wire):
-    monkeypatch.setattr(ClientGuard, "wire", wire)
+def test_missing_and_repeated_noise_is_caught_at_any_claim(monkeypatch, in_one_process, words, fidelity):
+    monkeypatch.setattr(ClientGuard, "wire", fidelity)
     assert "secrets in one upload" in denied(words, draws=200)
 
 
 @pytest.mark.parametrize("words", [pytest.param(LAPLACE, marks=pytest.mark.exhaustive), GAUSSIAN])
-@pytest.mark.parametrize("wire", [half_the_noise, forgets_weights])
-def test_too_little_noise_is_caught(monkeypatch, in_one_process, words, wire):
-    monkeypatch.setattr(ClientGuard, "wire", wire)
+@pytest.mark.parametrize("fidelity", [half_the_noise, forgets_weights])
+def test_too_little_noise_is_caught(monkeypatch, in_one_process, words, fidelity):
+    monkeypatch.setattr(ClientGuard, "wire", fidelity)
     assert "one upload" in denied(words, draws=3000)
 
 
 def clipped_by_itself(self, updates, clip_norm=None, *, rows):
     """Every row, or every block, to the whole clip norm."""
-    clip, everybody, parts = self.plan.protection.clip, torch.arange(len(updates)), []
+    clip, everybody, parts = self.plan.mechanism.clip, torch.arange(len(updates)), []
     for name, values in updates.materialise(everybody).items():
         weighted = values * updates.schema[name].weight
         by_row = rows and values.dim() > 2
@@ -355,7 +355,7 @@ def test_a_server_whose_noise_repeats_is_caught(monkeypatch, in_one_process):
 
 def test_shares_of_half_the_noise_are_caught(monkeypatch, in_one_process):
     weak = PrivacyPlan.parse(SHARES.replace("noise_multiplier=1", "noise_multiplier=0.5"))
-    monkeypatch.setattr(ServerGuard, "code", lambda self, schema: RingCode(weak.protection, schema, USERS))
+    monkeypatch.setattr(ServerGuard, "code", lambda self, schema: RingCode(weak.mechanism, schema, USERS))
     assert "one upload in a sum" in denied(SHARES)
 
 
@@ -372,7 +372,7 @@ def test_an_engine_that_sums_bare_uploads_of_a_local_plan_is_caught(monkeypatch)
 
 def test_a_node_that_sends_bare_uploads_is_caught(monkeypatch):
     class Bare(ClientGuard):
-        wire = bare
+        fidelity = bare
 
     monkeypatch.setattr(Node, "_guard", lambda self: Bare(self._plan, self._prepared(None).streams))
     over = {"secrets in one upload over nodes", "secrets in one upload in a sum over nodes"}
@@ -402,12 +402,12 @@ def test_the_search_finds_the_rows_of_a_clip_per_row(monkeypatch, in_one_process
 
 
 def test_a_cover_that_answers_too_truthfully_is_caught(monkeypatch):
-    drawn = mechanism.draw_cover
+    drawn = mechanism.sample_padding
     loud = RandomisedResponse(epsilon=1.5)
     monkeypatch.setattr(
         mechanism,
         "draw_cover",
-        lambda cover, *histories: drawn(loud.model_copy(update={"seed": cover.seed}), *histories),
+        lambda padding, *histories: drawn(loud.model_copy(update={"seed": padding.seed}), *histories),
     )
     assert denied(COVER, draws=2000)
 

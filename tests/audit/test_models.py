@@ -10,7 +10,7 @@ from privfed.audit.models import model_changes, why_no_rows
 from privfed.engines import members
 from privfed.experiment import Experiment
 from privfed.federation import Streams
-from privfed.methods import Facts, methods
+from privfed.methods import PublicInfo, methods
 from privfed.privacy import PrivacyPlan
 from privfed.setup.config import ExperimentConfig, TapConfig
 
@@ -84,9 +84,12 @@ def test_one_model_alone_says_nothing(few_users):
 
 
 def test_every_method_is_read_or_says_why_not(small_split):
-    facts, said = Facts(45, 70, small_split.train), {}
+    public_info, said = PublicInfo(45, 70, small_split.train), {}
     for name, registered in methods().items():
-        server, settings = registered.server(registered.config(), facts, Streams.from_seed(0)), registered.config()
+        server, settings = (
+            registered.server(registered.config(), public_info, Streams.from_seed(0)),
+            registered.config(),
+        )
         shared = server.public().shared
         found = shared if registered.published is None else registered.published(settings, shared)
         said[name] = why_no_rows(server.schema, found, registered.item_blocks(server.schema, settings))
@@ -97,7 +100,7 @@ def test_every_method_is_read_or_says_why_not(small_split):
 
 @pytest.mark.parametrize("name", ["fedvae", "gpfedrec", "hetefedrec", "fair"])
 def test_autoencoders_and_global_tables_are_read_too(few_users, name):
-    done = experiment(few_users, name=name, places=("model",), coins=0.5)
+    done = experiment(few_users, name=name, places=("model",), inclusion=0.5)
     result = done.run()
     found = look_at(done, result.transcript.joined, 4, result.guarantee)
     rows = [row for row in found.rows if row.tap == "model"]

@@ -14,8 +14,8 @@ from privfed.audit.page.charts import (
     Chart,
     Charts,
     attribute_charts,
-    coin_charts,
     frontier_charts,
+    inclusion_charts,
     measured_charts,
     roc_charts,
     slice_charts,
@@ -303,7 +303,7 @@ def test_what_is_read_on_the_device_stands_beside_no_claim(make: SimpleNamespace
 
 
 def test_a_coin_decided_game_is_drawn_below_its_ceiling(full_report: AuditReport) -> None:
-    charts = {chart.slug: chart for chart in coin_charts(full_report)}
+    charts = {chart.slug: chart for chart in inclusion_charts(full_report)}
     assert list(charts) == [f"coin_gpfedrec_{slug}" for slug in ("none", "published_noise", "local_laplace")]
     kinds = {slug: {row["kind"] for row in values(chart, "detail")} for slug, chart in charts.items()}
     assert kinds["coin_gpfedrec_none"] == {"strongest", "other", "popularity"}

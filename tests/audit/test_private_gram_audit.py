@@ -43,7 +43,7 @@ def experiment(split, words, **settings):
     config = ExperimentConfig(
         data="synthetic-tests", method={"name": "private-gram", "head": SIDE, **settings},
         privacy=PrivacyPlan.parse(words), protocol=Protocol(k=(5,), state="received"), rounds=1, seed=4,
-        taps=TapConfig(places=("sum",), users=40, coins=0.3),
+        taps=TapConfig(places=("sum",), users=40, inclusion=0.3),
     )  # fmt: skip
     return Experiment(config, split)
 
@@ -82,10 +82,10 @@ class Asks:
         """Both sums as a trusted server opens them, less what others sent, weighted."""
         for index, (step, schema) in enumerate(zip(STEPS, self.schemas, strict=True)):
             (block,), (whole, others) = schema.values(), self.sums[index]
-            opened = {step: (whole if present else others).clone().view(block.shape)}
+            revealed = {step: (whole if present else others).clone().view(block.shape)}
             cohort = Cohort(round, round, "all", float(self.population))
-            guard.add_noise_(opened, cohort, step, index, schema, members=self.population, within=0)
-            yield (opened[step].flatten() - others) * block.weight
+            guard.add_noise_(revealed, cohort, step, index, schema, members=self.population, within=0)
+            yield (revealed[step].flatten() - others) * block.weight
 
     def scores(self, draws=DRAWS, seed=0):
         """The filter's output with the canary, and without."""
@@ -108,10 +108,10 @@ def separation(inside, outside):
 
 @pytest.mark.parametrize(("histories", "share"), [("long", 0.1), ("short", 0.5)])
 def test_a_canary_in_both_sums_is_told_apart_by_mu(small_split, histories, share):
-    asks = Asks(small_split, CENTRAL, histories=histories, popularity_share=share)
-    length = math.sqrt(sum(float(vector @ vector) for vector in asks.vector))
+    queries = Asks(small_split, CENTRAL, histories=histories, popularity_share=share)
+    length = math.sqrt(sum(float(vector @ vector) for vector in queries.vector))
     assert length == pytest.approx(1, abs=1e-6)
-    inside, outside = asks.scores()
+    inside, outside = queries.scores()
     found, error = separation(inside, outside)
     assert error < 0.03
     assert abs(found - MU) < 3 * error
@@ -120,9 +120,9 @@ def test_a_canary_in_both_sums_is_told_apart_by_mu(small_split, histories, share
 
 
 def test_one_ask_alone_shows_only_its_share(small_split):
-    asks = Asks(small_split, CENTRAL, popularity_share=0.2)
-    asks.vector[1].zero_()
-    inside, outside = asks.scores(1000)
+    queries = Asks(small_split, CENTRAL, popularity_share=0.2)
+    queries.vector[1].zero_()
+    inside, outside = queries.scores(1000)
     found, error = separation(inside, outside)
     assert abs(found - MU * math.sqrt(0.2)) < 3 * error
 
@@ -176,21 +176,21 @@ def test_an_upper_triangle_that_counts_twice_what_is_off_the_diagonal_is_caught(
 def test_shares_of_noise_hide_a_canary_as_well(small_split):
     """Three people, who are all the honest ones, round and noise their own words; the canary's is zero in one world."""
     users = torch.tensor([3, CANARY, 20])
-    asks, draws = Asks(small_split, SHARES, users=users), 400
+    queries, draws = Asks(small_split, SHARES, users=users), 400
     streams, found = Streams.from_seed(1), np.zeros((2, draws))
-    server = ServerGuard(asks.plan, Ledger(asks.plan, asks.population), streams)
-    for index, (step, schema) in enumerate(zip(STEPS, asks.schemas, strict=True)):
+    server = ServerGuard(queries.plan, Ledger(queries.plan, queries.population), streams)
+    for index, (step, schema) in enumerate(zip(STEPS, queries.schemas, strict=True)):
         (block,), code = schema.values(), server.code(schema)
-        dense = asks.updates[index].materialise(torch.arange(3))
+        dense = queries.updates[index].materialise(torch.arange(3))
         without = {step: dense[step].clone()}
         without[step][1] = 0
         others = without[step].double().sum(0).flatten()
         for world, uploads in enumerate((dense, without)):
             for draw in range(draws):
                 call = Call(draw, draw, step, 2 * index + world, users, streams, schema)
-                words = asks.guard.words(code, uploads, call, torch.arange(3))
-                opened = code.decode(code.ring.sum(words))[step].flatten()
-                found[world, draw] += float(asks.vector[index] @ ((opened - others) * block.weight))
+                words = queries.guard.words(code, uploads, call, torch.arange(3))
+                revealed = code.decode(code.ring.sum(words))[step].flatten()
+                found[world, draw] += float(queries.vector[index] @ ((revealed - others) * block.weight))
     measured, error = separation(*found)
     assert abs(measured - MU) < 3 * error
 

@@ -16,7 +16,7 @@ from privfed.data import Histories
 from privfed.engines import load_observations
 from privfed.experiment import Experiment
 from privfed.federation import PUBLIC, SERVER, Purpose, Streams
-from privfed.methods import Facts
+from privfed.methods import PublicInfo
 from privfed.privacy import PrivacyPlan
 from privfed.setup.config import ExperimentConfig, TapConfig
 
@@ -148,8 +148,8 @@ def test_public_scores_are_those_of_the_model_that_was_sent(ascending, name):
     assert np.isfinite(sent).all()
     raised = (sent - silent)[truth].mean() - (sent - silent)[~truth].mean()
     assert raised > 0
-    facts = Facts(done.n_users, done.parts.train.n_items)
-    message = done.registered.server(done.config.settings(), facts, done.streams).public()
+    public_info = PublicInfo(done.n_users, done.parts.train.n_items)
+    message = done.registered.server(done.config.settings(), public_info, done.streams).public()
     fresh = recipe._clients(np.zeros_like(truth), np.zeros_like(truth), recipe.streams(0), 0)
     users = done.audited()
     wanted = fresh.score(users, message.addressed_to(users), None, None)
@@ -172,7 +172,7 @@ def test_methods_that_cannot_be_repeated_say_why(small_split):
 
 
 def test_messages_are_copied_only_where_they_are_asked_for(ascending, tmp_path):
-    plain = experiment(ascending, "gpfedrec", recipes=False).run().transcript
+    plain = experiment(ascending, "gpfedrec", training_oracles=False).run().transcript
     assert plain.joined("message") == []
     done = experiment(ascending, "gpfedrec")
     transcript = done.run(tmp_path).transcript

@@ -23,17 +23,17 @@ def experiment(split, name="fedmf", shadows=2, rounds=8, seed=0, **taps):
 
 def test_a_shadow_has_other_coins_and_other_keys(small_split):
     done = experiment(small_split)
-    coins = done.coins
-    worlds = [shadow_of(done, coins.again(seed), seed) for seed in (1, 2)]
-    users = coins.users
+    inclusion = done.inclusion
+    worlds = [shadow_of(done, inclusion.again(seed), seed) for seed in (1, 2)]
+    users = inclusion.users
     trained = [world.trained.train.mask(users) for world in worlds]
     own = done.trained.train.mask(users)
     for mask in trained:
-        assert (mask[~coins.decided] == own[~coins.decided]).all()
-        assert 0.3 < (mask == own)[coins.decided].mean() < 0.7
+        assert (mask[~inclusion.decided] == own[~inclusion.decided]).all()
+        assert 0.3 < (mask == own)[inclusion.decided].mean() < 0.7
     assert (trained[0] != trained[1]).any()
     for world in worlds:
-        assert world.coins is None
+        assert world.inclusion is None
         assert not world.clients.state()["w"].equal(done.clients.state()["w"])
 
 
@@ -44,7 +44,8 @@ def test_the_view_is_that_of_the_worlds(few_users):
     assert view.n_worlds == 2
     assert view.output == "sigmoid"
     assert (
-        view.trained[:, ~done.coins.decided] == done.trained.train.mask(done.coins.users)[~done.coins.decided]
+        view.trained[:, ~done.inclusion.decided]
+        == done.trained.train.mask(done.inclusion.users)[~done.inclusion.decided]
     ).all()
     again = shadow_view(done, target)
     assert (again.shadows == view.shadows).all()
@@ -81,6 +82,6 @@ def test_many_shadows_serve_attacks_that_want_both_worlds():
 
 
 def test_shadows_without_coins_are_refused(small_split):
-    done = experiment(small_split, shadows=0, coins=0.0)
+    done = experiment(small_split, shadows=0, inclusion=0.0)
     with pytest.raises(ValueError, match="set taps"):
         shadow_view(done, np.zeros((30, 70), np.float32))

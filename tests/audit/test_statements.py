@@ -135,9 +135,9 @@ def test_measured_epsilons_and_coins_stand_beside_the_guarantee(full_report: Aud
     assert "epsilon of whole users is at least 0.064 (95 % confidence)" in closed
     assert "the estimate for whole users is 0.78, no more than canaries give that were never there" in closed
     assert "reaches AUC 0.510; the claim allows at most 1.000" in closed
-    opened = said(full_report, "guarantee", "published_noise").detail
-    assert "the estimate for whole users is 7.8." in opened
-    assert "the claim allows" not in opened
+    revealed = said(full_report, "guarantee", "published_noise").detail
+    assert "the estimate for whole users is 7.8." in revealed
+    assert "the claim allows" not in revealed
     assert "4,000 interactions a coin decided" in said(full_report, "tested").text
 
 
@@ -166,7 +166,7 @@ def test_only_natural_games_are_said_to_be_silent_about_epsilon(full_report: Aud
 
 
 def test_lost_rounds_and_the_wire_are_limits(make: SimpleNamespace) -> None:
-    run = make.run("gpfedrec", "local_laplace", 0).model_copy(update={"lost_rounds": 2, "wire": "law"})
+    run = make.run("gpfedrec", "local_laplace", 0).model_copy(update={"aborted_rounds": 2, "fidelity": "analytic"})
     limits = " ".join(s.text for s in make.report([run]).statements if s.topic == "limit")
     assert f"2 of {run.rounds} rounds had too few clients" in limits
     assert "law (noise of all clients in one draw)" in limits

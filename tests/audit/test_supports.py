@@ -9,7 +9,7 @@ import pytest
 from attacks import debiased_count, support_auc
 from privfed.audit.aggregates import aggregate
 from privfed.audit.grid import as_run
-from privfed.audit.padding_rates import cover_rates
+from privfed.audit.padding_rates import padding_rates
 from privfed.audit.page.render import render
 from privfed.audit.report import AttackRow, GuaranteeRow, ProtocolUsed, Run
 from privfed.audit.rows_seen import own_items, rows_seen
@@ -20,7 +20,7 @@ from privfed.experiment import Experiment
 from privfed.methods.dfmr.reconstruction import STARTS, rebuild_codes
 from privfed.privacy import FakeItems, PrivacyPlan, RandomisedResponse
 from privfed.setup.config import ExperimentConfig
-from privfed.setup.padded_histories import draw_cover
+from privfed.setup.padded_histories import sample_padding
 
 FUNNEL = SplitSpec(kind="leave_one_out", target="buy")
 UNIFORM = {"kind": "fake_items", "rho": 0.5, "drawn": "uniform"}
@@ -42,9 +42,11 @@ def behind(plan: PrivacyPlan, method: str = "dfmr", data: str = "synthetic-funne
     return experiment, as_run(experiment, experiment.run(), f"{method}-{plan.slug}-{seed}")
 
 
-def shared(cover: dict[str, object], method: str = "dfmr", data: str = "synthetic-funnel-small", seed: int = 0) -> Ran:
+def shared(
+    padding: dict[str, object], method: str = "dfmr", data: str = "synthetic-funnel-small", seed: int = 0
+) -> Ran:
     clip = {} if method == "dfmr" else {"clip_norm": 1.0}
-    return behind(PrivacyPlan.named("shared-sum", cover=cover, **clip), method, data, seed)
+    return behind(PrivacyPlan.named("shared-sum", padding=padding, **clip), method, data, seed)
 
 
 @pytest.fixture(scope="module")
@@ -96,12 +98,12 @@ def test_fakes_like_purchases_blind_the_popularity_guess(uniform: Ran, popular: 
 
 def test_randomised_response_is_what_its_formulas_say(randomised: Ran) -> None:
     _, run = randomised
-    cover, leak = RandomisedResponse(epsilon=2.0, keep=0.5), run.support
+    padding, leak = RandomisedResponse(epsilon=2.0, keep=0.5), run.support
     assert leak is not None
     assert leak.posterior is not None
     assert leak.claim.epsilon == pytest.approx(2.0, abs=1e-6)
     assert on_rows(run, "examined vs rest")["in support"].auc.value == pytest.approx(
-        support_auc(cover.keep, cover.others), abs=0.02
+        support_auc(padding.keep, padding.others), abs=0.02
     )
     assert leak.posterior.value == pytest.approx(leak.posterior_expected, abs=0.03)
     assert leak.count_exact is not None
@@ -125,7 +127,7 @@ def test_where_nobody_sees_rows_nothing_is_attacked(plan: PrivacyPlan) -> None:
     assert leak is not None
     assert leak.seen_by is None
     assert leak.claim.epsilon == 0
-    assert leak.posterior is leak.count_exact is leak.cover_rows is None
+    assert leak.posterior is leak.count_exact is leak.padding_rows is None
     assert leak.rebuilt is not None
 
 
@@ -146,14 +148,14 @@ def test_purchases_are_no_targets(uniform: Ran) -> None:
 
 
 def test_a_method_that_looks_at_no_examinations_gives_none_away() -> None:
-    _, run = behind(PrivacyPlan.named("shared-sum", cover=UNIFORM), "dcf")
+    _, run = behind(PrivacyPlan.named("shared-sum", padding=UNIFORM), "dcf")
     assert run.attacks == []
     leak = run.support
     assert leak is not None
     assert leak.posterior is None
     assert leak.private_rows == 0
-    assert leak.cover_rows is not None
-    assert leak.cover_rows > 0
+    assert leak.padding_rows is not None
+    assert leak.padding_rows > 0
 
 
 def test_training_items_where_they_are_private() -> None:
@@ -170,7 +172,7 @@ def test_training_items_where_they_are_private() -> None:
 
 
 def test_own_rows_of_a_method_that_samples_negatives() -> None:
-    experiment, run = shared({"kind": "own_rows"}, "fedmf", "synthetic-small")
+    experiment, run = shared({"kind": "no_padding"}, "fedmf", "synthetic-small")
     before = experiment.clients.state()
     leak = run.support
     assert leak is not None
@@ -221,10 +223,10 @@ def test_rates_of_cover_are_those_of_its_draws(uniform: Ran, drawn: str) -> None
     free = ~(train.mask(everybody) | private.mask(everybody))
     drawn_as_cover = np.zeros(train.n_items)
     for seed in range(30):
-        cover = FakeItems(rho=0.5, drawn=drawn, seed=seed)
-        covered = draw_cover(cover, private, train)
+        padding = FakeItems(rho=0.5, drawn=drawn, seed=seed)
+        covered = sample_padding(padding, private, train)
         drawn_as_cover += covered.fakes.popularity()
-    rates = cover_rates(cover, train.union(covered.kept.union(covered.fakes)), train)
+    rates = padding_rates(padding, train.union(covered.kept.union(covered.fakes)), train)
     found = drawn_as_cover / 30 / free.sum(0)
     assert np.abs(rates - found).mean() < 0.03
     assert np.corrcoef(rates, found)[0, 1] > (0.9 if drawn == "popularity" else -1)
@@ -236,7 +238,7 @@ def test_estimated_counts_are_near_the_true_ones(uniform: Ran) -> None:
     assert seen is not None
     train, private = experiment.parts.train, own_items(experiment)
     supporters = seen.sent.popularity() - train.popularity()
-    rates = cover_rates(seen.cover, seen.sent, train)
+    rates = padding_rates(seen.padding, seen.sent, train)
     counts = debiased_count(supporters, train.n_users - train.popularity(), q=1.0, p=rates)
     assert np.abs(counts - private.popularity()).mean() < 6
     assert np.corrcoef(counts, private.popularity())[0, 1] > 0.9
@@ -249,7 +251,7 @@ def test_cells_average_what_seeds_gave_away(uniform: Ran) -> None:
     bits = [run.support.codes[0].bits.value for run in runs]
     assert cell.support.codes[0].bits.value == pytest.approx(np.mean(bits))
     assert cell.support.posterior.lo == pytest.approx(np.mean([run.support.posterior.lo for run in runs]))
-    assert cell.support.cover_rows == pytest.approx(np.mean([run.support.cover_rows for run in runs]))
+    assert cell.support.padding_rows == pytest.approx(np.mean([run.support.padding_rows for run in runs]))
     assert cell.support.claim == runs[0].support.claim
     assert cell.support.posterior_expected is not None
 

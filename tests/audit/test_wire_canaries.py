@@ -13,7 +13,7 @@ from privfed.setup.config import ExperimentConfig
 
 LAPLACE = "local-laplace:epsilon0=8,clip_norm=1"
 GAUSSIAN = "local-gaussian:noise_multiplier=1,clip_norm=1"
-WIRE = ClientGuard.wire
+WIRE = ClientGuard.fidelity
 
 
 def row(split, words, k=40, method="gpfedrec"):
@@ -40,7 +40,7 @@ def as_if(change):
 
 
 @pytest.mark.parametrize(
-    ("wire", "where"),
+    ("fidelity", "where"),
     [
         (bare, "in round 1"),
         (lambda self, u, call, *more, **how: (bare if call.round else WIRE)(self, u, call, *more, **how), "in round 2"),
@@ -48,8 +48,8 @@ def as_if(change):
         (as_if(lambda call: replace(call, clients=torch.zeros_like(call.clients))), "less that of another canary"),
     ],
 )
-def test_what_leaves_without_fresh_noise_is_denied_at_any_claim(monkeypatch, small_split, wire, where):
-    monkeypatch.setattr(ClientGuard, "wire", wire)
+def test_what_leaves_without_fresh_noise_is_denied_at_any_claim(monkeypatch, small_split, fidelity, where):
+    monkeypatch.setattr(ClientGuard, "wire", fidelity)
     found = row(small_split, LAPLACE)
     assert not found.consistent
     assert found.value > 100

@@ -46,7 +46,7 @@ def watched() -> Callable[..., Watched]:
         experiment = Experiment(config, _equal_lists(users))
         ledger = Ledger(privacy, users)
         simulation = Simulation(
-            experiment.clients, privacy, users, experiment.streams, ledger, chunk=4096, wire="law"
+            experiment.clients, privacy, users, experiment.streams, ledger, chunk=4096, fidelity="analytic"
         )  # fmt: skip
         first = 0 if registered.uploads_once else 1
         for t in range(first):

@@ -24,7 +24,7 @@ FUNNEL = ("--data", "synthetic-funnel-small", "--set", "split.kind=leave_one_out
 
 def test_attack_on_the_rows_that_are_sent(cli: Callable, tmp_path: Path) -> None:
     covered, whole = tmp_path / "covered", tmp_path / "whole"
-    plan = "shared-sum:cover.kind=fake_items,cover.rho=0.5,cover.drawn=uniform"
+    plan = "shared-sum:padding.kind=fake_items,padding.rho=0.5,padding.drawn=uniform"
     cli("run", "dfmr", *FUNNEL, "--rounds", 2, "--out", covered, "--privacy", plan, "-q")
     found = cli("attack", covered, "--json").document
     assert json.loads((covered / "attacks.json").read_text()) == found

@@ -94,14 +94,14 @@ def test_settings_reach_every_method_and_plan_that_has_them() -> None:
                 "method.lr=0.02",
                 "method.reg=0.1",
                 "privacy.delta=1e-6",
-                "privacy.protection.epsilon0=2",
+                "privacy.mechanism.epsilon0=2",
             )
         ],
     )
     assert config.methods == ({"name": "fedmf", "lr": 0.02}, {"name": "gpfedrec", "lr": 0.02, "reg": 0.1})
     assert {plan.delta for plan in config.plans} == {1e-6}
-    assert config.plans[0].protection.kind == "nothing"
-    assert {getattr(plan.protection, "epsilon0", 2) for plan in config.plans} == {2}
+    assert config.plans[0].mechanism.kind == "nothing"
+    assert {getattr(plan.mechanism, "epsilon0", 2) for plan in config.plans} == {2}
     assert config.seeds == (0, 1, 2)
     assert config.protocol.candidates == "sampled"
     assert config.split.ties == "earlier_row_is_newer"
@@ -109,16 +109,16 @@ def test_settings_reach_every_method_and_plan_that_has_them() -> None:
 
 
 def test_arms_are_methods_behind_plans_of_their_own() -> None:
-    arms = [
+    variants = [
         {"method": "fedmf", "privacy": "none"},
         {"method": {"name": "fedvae", "latent": 4}, "privacy": "central-gaussian:noise_multiplier=1,clip_norm=1"},
     ]
     config, _ = audit_config(
-        {"arms": arms, "data": "synthetic-small", "rounds": 3}, {}, [read_setting("method.lr=0.5")]
+        {"variants": variants, "data": "synthetic-small", "rounds": 3}, {}, [read_setting("method.lr=0.5")]
     )
-    assert [arm.key[0] for arm in config.grid()] == ["fedmf", "fedvae"]
-    assert config.arms[0].method == {"name": "fedmf", "lr": 0.5}
-    assert config.arms[1].method == {"name": "fedvae", "latent": 4}
+    assert [variant.key[0] for variant in config.grid()] == ["fedmf", "fedvae"]
+    assert config.variants[0].method == {"name": "fedmf", "lr": 0.5}
+    assert config.variants[1].method == {"name": "fedvae", "latent": 4}
     assert [cell.method_name for cell in config.cells()] == ["popularity", "fedmf", "fedvae"]
     assert [cell.rounds for cell in config.cells()] == [1, 3, 3]
 
@@ -127,13 +127,13 @@ def test_arms_are_methods_behind_plans_of_their_own() -> None:
     ("fields", "told"),
     [
         (
-            {"arms": [{"method": {"name": "fedmf", "lr": lr}, "privacy": "none"} for lr in (0.1, 0.2)]},
+            {"variants": [{"method": {"name": "fedmf", "lr": lr}, "privacy": "none"} for lr in (0.1, 0.2)]},
             "fedmf behind nothing is there twice with different settings",
         ),
-        ({"arms": [{"method": "fedmf"}]}, "each must be a table with method and privacy"),
-        ({"arms": [{"method": "gpfedrec", "privacy": "none:release=total"}]}, "does not fit gpfedrec"),
-        ({"arms": []}, "0 methods, 0 plans and 0 arms are no grid"),
-        ({"arms": [{"method": "fedmf", "privacy": "none"}], "methods": ["fedmf"]}, "arms alone"),
+        ({"variants": [{"method": "fedmf"}]}, "each must be a table with method and privacy"),
+        ({"variants": [{"method": "gpfedrec", "privacy": "none:release=total"}]}, "does not fit gpfedrec"),
+        ({"variants": []}, "0 methods, 0 plans and 0 arms are no grid"),
+        ({"variants": [{"method": "fedmf", "privacy": "none"}], "methods": ["fedmf"]}, "arms alone"),
     ],
 )
 def test_arms_that_cannot_be_run_are_refused(fields: dict[str, Any], told: str) -> None:
@@ -148,7 +148,7 @@ def test_arms_that_cannot_be_run_are_refused(fields: dict[str, Any], told: str) 
         (("--privacy", "local-laplace:epsilon0=1"), "clip_norm is missing"),
         (("--privacy", "none:release=total"), "does not fit gpfedrec"),
         (("--set", "method.lrr=1"), "method.lrr is not a known key"),
-        (("--set", "privacy.protection.sigma=1"), "privacy.protection.sigma is not a known key"),
+        (("--set", "privacy.mechanism.sigma=1"), "privacy.mechanism.sigma is not a known key"),
         (("--set", "plans=none"), "plans = 'none' is not allowed"),
         (("--set", "methods=[]"), "methods = "),
         (("--seeds", 0), "seeds = "),

@@ -62,13 +62,13 @@ def test_a_path_below_the_data_folder_is_not_missing(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--privacy", "local-laplace:epsilon0=-1,clip_norm=1"), "protection.epsilon0 = -1 is not allowed"),
-        (("--privacy", "local-laplace:epsilon0=1"), "protection.clip_norm is missing"),
+        (("--privacy", "local-laplace:epsilon0=-1,clip_norm=1"), "mechanism.epsilon0 = -1 is not allowed"),
+        (("--privacy", "local-laplace:epsilon0=1"), "mechanism.clip_norm is missing"),
         (
-            ("--set", "privacy.protection.kind=local_laplace", "--set", "privacy.protection.epsilon0=1"),
-            "privacy.protection.clip_norm is missing",
+            ("--set", "privacy.mechanism.kind=local_laplace", "--set", "privacy.mechanism.epsilon0=1"),
+            "privacy.mechanism.clip_norm is missing",
         ),
-        (("--set", "privacy.protection.epsilon0=1"), "privacy.protection.kind is missing"),
+        (("--set", "privacy.mechanism.epsilon0=1"), "privacy.mechanism.kind is missing"),
         (("--privacy", "laplace"), "did you mean 'local-laplace'"),
         (("--set", "privacy.delta=2"), "privacy.delta = 2 is not allowed"),
         (("--set", "method.lrr=0.1"), "method.lrr is not a known key; did you mean 'lr'?"),
@@ -164,7 +164,7 @@ def test_folders_that_hold_no_run(refused: Callable, tmp_path: Path) -> None:
     [
         (("--rounds", 7), "was begun with rounds = 4, not 7"),
         (("pfedrec",), "was begun with method.name = 'fedmf', not 'pfedrec'"),
-        (("--privacy", "clip:clip_norm=1"), "was begun with privacy.protection.kind = 'nothing'"),
+        (("--privacy", "clip:clip_norm=1"), "was begun with privacy.mechanism.kind = 'nothing'"),
         (("--set", "method.dim=8"), "was begun with method.dim = None, not 8"),
     ],
 )

@@ -20,8 +20,8 @@ def named(cell: str) -> set[str]:
 
 @pytest.mark.parametrize("line", re.findall(r"^\| (`none`.*|`secure.*|`central.*|`inter.*) \|$", PAGE, re.MULTILINE))
 def test_methods_run_where_the_page_says(line: str) -> None:
-    protections, runs, refused, _ = line.split(" | ")
-    for words in re.findall(r"`([\w-]+)`", protections):
+    mechanisms, runs, refused, _ = line.split(" | ")
+    for words in re.findall(r"`([\w-]+)`", mechanisms):
         reasons = {name: refusal(methods.method(name), EXAMPLES[words]) for name in NAMES}
         assert not [name for name in named(runs) if reasons[name]]
         assert not [name for name in named(refused) if not reasons[name] and words != "none"]
@@ -31,7 +31,7 @@ def test_the_plans_of_the_page_are_plans() -> None:
     command = re.search(r"privfed audit .*?(?=\nprivfed)", PAGE, re.DOTALL)[0]
     parts = shlex.split(command.replace("\\\n", " "))
     plans = [PrivacyPlan.parse(parts[at + 1]) for at, part in enumerate(parts) if part == "--privacy"]
-    assert [plan.protection.trust for plan in plans] == ["none", "central", "distributed"]
+    assert [plan.mechanism.trust for plan in plans] == ["none", "central", "distributed"]
 
 
 @pytest.mark.parametrize(("people", "z"), [(943, (0.80, 4.98, 9.96)), (10_000, (0.89, 5.67, 11.3))])

@@ -17,7 +17,7 @@ from privfed.methods.dfmr.codes import ItemCodes, pack
 from privfed.setup.config import ExperimentConfig
 
 FUNNEL = ("--data", "synthetic-funnel-small", "--set", "split.target=buy", "--set", "method.d=16")
-PLAN = "shared-sum:cover.kind=fake_items,cover.rho=1"
+PLAN = "shared-sum:padding.kind=fake_items,padding.rho=1"
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def test_a_run_says_what_it_costs_and_what_it_does_not_hide(coded: Path) -> None
     assert found["split"].count("the target is buy, beside it cart") == 1
     sent = found["up_bytes"] / 4 / 150
     assert found["forecast"]["up_bytes_per_client_round"] == pytest.approx(sent, rel=0.05)
-    assert found["lost_rounds"] == 0
+    assert found["aborted_rounds"] == 0
 
 
 def test_the_forecast_is_a_sentence(cli: Callable, tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_export_explains_itself_and_its_refusals(
         (("dfmr", *FUNNEL, "--privacy", "shared-sum:min_cohort=151"), "none would ever be opened: use at most 150"),
         (("dfmr", *FUNNEL, "--set", "method.start=server", "--set", "method.start_sweeps=0"), "start_sweeps = 0"),
         (
-            ("fedvae", *FUNNEL[:4], "--privacy", "shared-sum:clip_norm=1,cover.kind=fake_items,cover.rho=1"),
+            ("fedvae", *FUNNEL[:4], "--privacy", "shared-sum:clip_norm=1,padding.kind=fake_items,padding.rho=1"),
             "no rows to cover",
         ),
     ],

@@ -8,16 +8,16 @@ from privfed.cli.settings import audit_config, read_file, run_config
 
 def test_experiment_files_of_the_page(tmp_path: Path) -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text()
-    grid, arms, single = re.findall(r"```toml\n(.*?)```", page, flags=re.DOTALL)
+    grid, variants, single = re.findall(r"```toml\n(.*?)```", page, flags=re.DOTALL)
     file = tmp_path / "experiment.toml"
     file.write_text(grid)
     audit, _ = audit_config(read_file(file), {}, [])
-    assert [plan.protection.kind for plan in audit.plans] == ["nothing", "local_laplace"]
+    assert [plan.mechanism.kind for plan in audit.plans] == ["nothing", "local_laplace"]
     assert audit.methods[1] == {"name": "gpfedrec", "graph": "distance"}
     assert audit.seeds == (0, 1, 2)
-    file.write_text(arms)
+    file.write_text(variants)
     own, _ = audit_config(read_file(file), {}, [])
-    assert [arm.key[0] for arm in own.grid()] == ["gpfedrec", "feddae"]
+    assert [variant.key[0] for variant in own.grid()] == ["gpfedrec", "feddae"]
     assert (own.attributes, own.canaries) == (True, 1000)
     file.write_text(single)
     run, source = run_config([read_file(file)])

@@ -78,21 +78,21 @@ def test_a_file_then_flags_then_settings(cli: Callable, tmp_path: Path) -> None:
     file.write_text(
         'data = "synthetic-small"\nrounds = 9\nprotocol = "paper"\n'
         "[method]\nname = 'gpfedrec'\ngraph = 'null'\n"
-        "[privacy.protection]\nkind = 'local_laplace'\nepsilon0 = 2\nclip_norm = 3\n"
+        "[privacy.mechanism]\nkind = 'local_laplace'\nepsilon0 = 2\nclip_norm = 3\n"
         "[taps]\nplaces = []\n"
     )
     out = tmp_path / "r"
     cli(
         "run", "--config", file, "--rounds", 2, "--out", out, "--quiet",
-        "--set", "privacy.protection.epsilon0=0.5", "--set", "privacy.delta=1e-6",
+        "--set", "privacy.mechanism.epsilon0=0.5", "--set", "privacy.delta=1e-6",
         "--set", "protocol.k=[5]", "--set", "protocol.n_sampled=20", "--set", "split.ties=later_row_is_newer",
         "--set", "method.dim=8",
     )  # fmt: skip
     config = json.loads((out / "config.json").read_text())["config"]
     assert config["rounds"] == 2
     assert config["method"] == {"name": "gpfedrec", "graph": None, "dim": 8}
-    assert config["privacy"]["protection"]["epsilon0"] == 0.5
-    assert config["privacy"]["protection"]["clip_norm"] == 3
+    assert config["privacy"]["mechanism"]["epsilon0"] == 0.5
+    assert config["privacy"]["mechanism"]["clip_norm"] == 3
     assert config["privacy"]["delta"] == 1e-6
     assert (config["protocol"]["candidates"], config["protocol"]["k"]) == ("sampled", [5])
     assert config["split"]["ties"] == "later_row_is_newer"

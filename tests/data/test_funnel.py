@@ -58,7 +58,7 @@ def test_one_time_line_a_user_and_rows_in_order(data):
 
 
 def test_the_seed_decides_everything_and_shares_can_be_zero_or_one():
-    small = FunnelSpec(name="synthetic-tiny", n_users=30, n_items=40, mean_per_user=10, least_per_user=4)
+    small = FunnelSpec(name="synthetic-tiny", n_users=30, n_items=40, mean_per_user=10, min_per_user=4)
     other = small.model_copy(update={"seed": 1})
     assert generate_funnel(small).card == generate_funnel(small).card
     assert generate_funnel(small).card.sha256 != generate_funnel(other).card.sha256

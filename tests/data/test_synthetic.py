@@ -25,7 +25,7 @@ def test_it_has_the_size_and_says_what_it_is(data):
 
 
 def test_the_seed_decides_everything():
-    small = SyntheticSpec(name="synthetic-tiny", n_users=40, n_items=60, mean_per_user=10, least_per_user=4)
+    small = SyntheticSpec(name="synthetic-tiny", n_users=40, n_items=60, mean_per_user=10, min_per_user=4)
     other = small.model_copy(update={"seed": 1})
     assert generate(small).card == generate(small).card
     assert generate(small).card.sha256 != generate(other).card.sha256

@@ -37,7 +37,7 @@ INTEGERS = {"dfmr", "dcf", "lightfr"}
 
 
 def run(
-    split: Any, method: dict[str, Any], plan: str, device: str, wire: Any = "exact"
+    split: Any, method: dict[str, Any], plan: str, device: str, fidelity: Any = "exact"
 ) -> tuple[Experiment, RunResult]:
     """One round; every upload of a few users is tapped."""
     config = ExperimentConfig(
@@ -45,7 +45,7 @@ def run(
         privacy=PrivacyPlan.parse(plan),
         rounds=1,
         device=device,
-        wire=wire,
+        fidelity=fidelity,
         taps=TapConfig(users=5, places=("raw", "wire", "sum", "model")),
     )
     experiment = Experiment(config, split)
@@ -67,12 +67,12 @@ def same_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def assert_as_on_the_processor(
-    pretended: Callable, split: Any, method: dict[str, Any], plan: str, wire: Any = "exact"
+    pretended: Callable, split: Any, method: dict[str, Any], plan: str, fidelity: Any = "exact"
 ) -> None:
     """Parameters, private state, metrics and taps, all to the bit."""
-    here, known = run(split, method, plan, "cpu", wire)
+    here, known = run(split, method, plan, "cpu", fidelity)
     with pretended():
-        there, found = run(split, method, plan, "pretend", wire)
+        there, found = run(split, method, plan, "pretend", fidelity)
         state = {name: value.cpu() for name, value in tensors(there).items()}
     expected = tensors(here)
     assert state.keys() == expected.keys()
@@ -143,7 +143,7 @@ SETTINGS: dict[str, tuple[str, dict[str, Any], str]] = {
     "a narrow ring": ("pfedrec", {}, "secure-sum:clip_norm=1,bits=20"),
     "a narrow ring, rounded by coins": ("pfedrec", {}, "secure-sum:clip_norm=1,bits=20,rounding=stochastic"),
     "rounded uploads": ("gpfedrec", {}, "none:upload_bits=8"),
-    "drawn covers": ("dfmr", {}, "shared-sum:cover.kind=randomised_response,cover.epsilon=2"),
+    "drawn covers": ("dfmr", {}, "shared-sum:padding.kind=randomised_response,padding.epsilon=2"),
     "members by their own coins": ("pfedrec", {}, PLANS["central"] + ",sampling.kind=poisson,sampling.rate=0.5"),
 }
 
@@ -155,11 +155,11 @@ def test_other_ways_through_the_code(pretended: Callable, few_users: Any, case: 
     assert_as_on_the_processor(pretended, few_users, {"name": method, **settings}, plan)
 
 
-@pytest.mark.parametrize("wire", ["law", "protocol"])
+@pytest.mark.parametrize("fidelity", ["analytic", "protocol"])
 @pytest.mark.usefixtures("same_tiles")
-def test_wires(pretended: Callable, few_users: Any, wire: str) -> None:
+def test_wires(pretended: Callable, few_users: Any, fidelity: str) -> None:
     plan = "distributed-gaussian:clip_norm=1,noise_multiplier=1,n_min_honest=10"
-    assert_as_on_the_processor(pretended, few_users, {"name": "fedvae"}, plan, wire=wire)
+    assert_as_on_the_processor(pretended, few_users, {"name": "fedvae"}, plan, fidelity=fidelity)
 
 
 class Bilinear(nn.Module):
@@ -205,7 +205,7 @@ def test_larger_tiles_change_rounding_only(pretended: Callable, small_split: Any
 def trips(pretended: Callable, users: int, method: str, plan: str) -> dict[str, int]:
     """How often the host waits or copies in the second round of so many users, who fit one chunk."""
     spec = SyntheticSpec(
-        name="synthetic-trips", n_users=users, n_items=200, mean_per_user=12, least_per_user=5, rank=4, seed=1
+        name="synthetic-trips", n_users=users, n_items=200, mean_per_user=12, min_per_user=5, rank=4, seed=1
     )
     counts = []
     with pretended() as device:
@@ -265,7 +265,7 @@ def test_a_resumed_run_is_the_unbroken_one(pretended: Callable, few_users: Any, 
 
 def test_a_run_of_a_device_is_attacked_on_the_processor(pretended: Callable, few_users: Any, tmp_path: Path) -> None:
     config = ExperimentConfig(
-        method={"name": "pfedrec"}, rounds=2, device="pretend", taps=TapConfig(users=5, coins=0.3)
+        method={"name": "pfedrec"}, rounds=2, device="pretend", taps=TapConfig(users=5, inclusion=0.3)
     )
     with pretended():
         Experiment(config, few_users).run(tmp_path)

@@ -11,13 +11,13 @@ def toy():
     """Clients that upload `100 user + round` in a vector and `user` in one row; private state counts steps."""
     from privfed.contracts import Block
     from privfed.engines import Simulation
-    from privfed.federation import Message, PrivateHalves, PrivateState, Streams
+    from privfed.federation import Message, PrivateState, StatefulClients, Streams
     from privfed.privacy import Ledger, PrivacyPlan
     from privfed.updates import ClientUpdates, Dense, Rows
 
     schema = {"v": Block((3,)), "t": Block((50, 2))}
 
-    class ToyClients(PrivateHalves):
+    class ToyClients(StatefulClients):
         def __init__(self, population):
             self.private = PrivateState({"steps": torch.zeros(population)})
             self.calls, self.messages, self.fail_at = [], [], None
@@ -35,8 +35,8 @@ def toy():
             return ClientUpdates(call.clients, call.schema, [Dense("v", everyone, vector), rows])
 
     class ToyServer:
-        def __init__(self, individual=False, asks=1):
-            self.schema, self.individual, self.asks = schema, individual, asks
+        def __init__(self, individual=False, queries=1):
+            self.schema, self.individual, self.queries = schema, individual, queries
             self.releases, self.cohorts = [], []
             self.x = torch.zeros(4)
 
@@ -44,10 +44,10 @@ def toy():
             return Message({"x": self.x})
 
         def round(self, federation, t):
-            cohort = federation.draw(t)
+            cohort = federation.sample_cohort(t)
             self.cohorts.append(cohort)
-            ask = federation.ask_each if self.individual else federation.ask
-            for _ in range(self.asks):
+            ask = federation.collect if self.individual else federation.ask
+            for _ in range(self.queries):
                 release = ask("train", cohort, self.public(), self.schema)
                 if self.individual:
                     uploads = {name: value.clone() for name, value in release.uploads.items()}
@@ -55,12 +55,12 @@ def toy():
                 self.releases.append(release)
             self.x = self.x + 1
 
-    def build(plan="none", population=45, seed=0, individual=False, asks=1, **options):
+    def build(plan="none", population=45, seed=0, individual=False, queries=1, **options):
         privacy, streams = PrivacyPlan.parse(plan), Streams.from_seed(seed)
         clients, ledger = ToyClients(population), Ledger(privacy, population)
         simulation = Simulation(clients, privacy, population, streams, ledger, **options)
         return SimpleNamespace(
-            clients=clients, server=ToyServer(individual, asks), simulation=simulation, ledger=ledger,
+            clients=clients, server=ToyServer(individual, queries), simulation=simulation, ledger=ledger,
             streams=streams, schema=schema,
         )  # fmt: skip
 

@@ -25,7 +25,7 @@ class KilledError(Exception):
 def small() -> Split:
     """45 users, 70 items; views besides, for methods that learn from examinations."""
     spec = SyntheticSpec(
-        name="synthetic-tests", n_users=45, n_items=70, mean_per_user=12, least_per_user=5, rank=4, seed=1
+        name="synthetic-tests", n_users=45, n_items=70, mean_per_user=12, min_per_user=5, rank=4, seed=1
     )
     return split(generate(spec), SplitSpec())
 
@@ -42,7 +42,7 @@ def config(case: dict[str, Any]) -> ExperimentConfig:
         evaluate_every=1,
         checkpoint_every=1,
         taps=TapConfig(places=()),
-        wire=case.get("wire", "exact"),
+        fidelity=case.get("fidelity", "exact"),
         chunk=16,
     )
 
@@ -73,7 +73,12 @@ def outcome(case: dict[str, Any], folder: Path, processes: Processes) -> dict[st
         "metrics": [e.results[part].model_dump() for e in result.history for part in ("valid", "test")],
         "guarantee": result.guarantee.model_dump(),
         "ledger": (folder / "ledger.jsonl").read_text(),
-        "costs": [result.costs.up_bytes, result.costs.down_bytes, result.costs.client_rounds, result.costs.lost_rounds],
+        "costs": [
+            result.costs.up_bytes,
+            result.costs.down_bytes,
+            result.costs.client_rounds,
+            result.costs.aborted_rounds,
+        ],
         "clipped": result.clipped_fraction,
     }
 

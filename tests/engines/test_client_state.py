@@ -124,7 +124,7 @@ def same_run(found, wanted, folder):
             assert one[name].equal(other[name]), f"{half} {name}"
     assert found.history == result.history
     assert found.guarantee == result.guarantee
-    assert found.costs.lost_rounds == result.costs.lost_rounds
+    assert found.costs.aborted_rounds == result.costs.aborted_rounds
     assert files(folder) == written
 
 
@@ -144,7 +144,7 @@ def test_a_run_in_files_equals_one_in_memory(few_users, reference, tmp_path, mon
 
 
 def test_some_rounds_are_lost_indeed(reference):
-    assert 0 < reference("fedmf, some rounds lost")[0].costs.lost_rounds < ROUNDS
+    assert 0 < reference("fedmf, some rounds lost")[0].costs.aborted_rounds < ROUNDS
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_a_kill_in_the_middle_of_a_round(few_users, reference, tmp_path, monkeyp
     train = broken.clients.train
 
     def dying(call, message):
-        if call.draw == 3 and call.clients[-1] > 15:
+        if call.cohort_id == 3 and call.clients[-1] > 15:
             raise KilledError
         return train(call, message)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from privfed.contracts import Block, schema_digest
 from privfed.engines import HELD_BY, HOLDERS, HOLDS, Simulation, Transcript, load_observations
 from privfed.engines.holdings import Holdings
-from privfed.federation import Message, PrivateHalves, PrivateState, Streams
+from privfed.federation import Message, PrivateState, StatefulClients, Streams
 from privfed.privacy import Ledger, PrivacyPlan
 from privfed.updates import ClientUpdates, Dense, Rows
 
@@ -51,7 +51,7 @@ def updates_of(users, schema, tiers, scale=1.0):
     return ClientUpdates(users, schema, parts)
 
 
-class Sized(PrivateHalves):
+class Sized(StatefulClients):
     def __init__(self, tiers, scale):
         self.private = PrivateState({"steps": torch.zeros(len(tiers))})
         self.tiers, self.scale = tiers, scale
@@ -68,14 +68,14 @@ class OneSum:
         return Message({"x": torch.zeros(1)})
 
     def round(self, federation, t):
-        self.total = federation.ask("train", federation.draw(t), self.public(), self.schema)
+        self.total = federation.aggregate("train", federation.sample_cohort(t), self.public(), self.schema)
 
 
-def summed(plan, tiers, wire="exact", scale=1.0, seed=0, rounds=1, **options):
+def summed(plan, tiers, fidelity="exact", scale=1.0, seed=0, rounds=1, **options):
     privacy = PrivacyPlan.parse(plan)
     simulation = Simulation(
         Sized(tiers, scale), privacy, len(tiers), Streams.from_seed(seed), Ledger(privacy, len(tiers)),
-        wire=wire, **options,
+        fidelity=fidelity, **options,
     )  # fmt: skip
     server = OneSum()
     for t in range(rounds):
@@ -90,9 +90,9 @@ MIXED = [0, 1, 2] * 6 + [1]
 @pytest.mark.parametrize("chunk", [5, None])
 def test_exact_protocol_and_all_blocks_agree_to_the_bit(chunk):
     padded = summed(ALL, MIXED)
-    for wire in ("exact", "protocol"):
-        held = summed(HELD, MIXED, wire, chunk=chunk)
-        assert held.total.opened == {}
+    for fidelity in ("exact", "protocol"):
+        held = summed(HELD, MIXED, fidelity, chunk=chunk)
+        assert held.total.revealed == {}
         assert held.total.denominator == padded.total.denominator == len(MIXED)
         assert all(held.total.sums[name].equal(padded.total.sums[name]) for name in SCHEMA)
     assert padded.total.sums["seen"].sum() == len(MIXED)
@@ -106,21 +106,21 @@ def test_blocks_of_too_few_holders_stay_closed_and_disturb_no_other(tiers):
         *({"tier.1"} if tiers.count(1) < 3 else ()),
         *(LARGE if tiers.count(2) < 3 else ()),
     }
-    assert set(held.total.opened) == few
+    assert set(held.total.revealed) == few
     for name, block in SCHEMA.items():
         assert held.total.sums[name].equal(real.total.sums[name])
         if name in few:
             assert not held.total.sums[name].any()
-            assert held.total.opened[name].shape == block.shape[:1]
-            assert not held.total.opened[name].any()
+            assert held.total.revealed[name].shape == block.shape[:1]
+            assert not held.total.revealed[name].any()
         else:
             assert held.total.sums[name].equal(padded.total.sums[name])
 
 
 def test_the_law_keeps_the_same_blocks_closed():
     tiers = [0] * 5 + [1] * 2 + [2] * 3
-    law = summed(HELD, tiers, "law")
-    assert set(law.total.opened) == {"tier.1"}
+    law = summed(HELD, tiers, "analytic")
+    assert set(law.total.revealed) == {"tier.1"}
     assert not law.total.sums["tier.1"].any()
     torch.testing.assert_close(law.total.sums["items.2:6"], summed(HELD, tiers).total.sums["items.2:6"])
 
@@ -253,10 +253,12 @@ class NoisySum(OneSum):
     schema = REAL_SCHEMA
 
 
-def noise_on(plan, tiers, rounds, wire):
+def noise_on(plan, tiers, rounds, fidelity):
     """Released sums less the exact ones, in weighted coordinates, `[rounds, coordinates]`."""
     privacy, server, clients = PrivacyPlan.parse(plan), NoisySum(), SizedReal(tiers, 1e-3)
-    simulation = Simulation(clients, privacy, len(tiers), Streams.from_seed(3), Ledger(privacy, len(tiers)), wire=wire)
+    simulation = Simulation(
+        clients, privacy, len(tiers), Streams.from_seed(3), Ledger(privacy, len(tiers)), fidelity=fidelity
+    )
     exact = updates_of(torch.arange(len(tiers)), SCHEMA, tiers, 1e-3).materialise(torch.arange(len(tiers)))
     wanted = weighted({name: value.double().sum(0) for name, value in exact.items()})
     found = []
@@ -274,7 +276,7 @@ class SizedReal(Sized):
         return ClientUpdates(call.clients, call.schema, [part for part in whole.parts if part.block in REAL])
 
 
-@pytest.mark.parametrize("wire", ["exact", "law"])
+@pytest.mark.parametrize("fidelity", ["exact", "analytic"])
 @pytest.mark.parametrize(
     ("plan", "deviation"),
     [
@@ -285,9 +287,9 @@ class SizedReal(Sized):
         ("distributed-gaussian:clip_norm=2,noise_multiplier=1.5,n_min_honest=9", 3.0),
     ],
 )  # fmt: skip
-def test_noise_has_its_scale_on_every_weighted_coordinate_whoever_owns_it(plan, deviation, wire):
+def test_noise_has_its_scale_on_every_weighted_coordinate_whoever_owns_it(plan, deviation, fidelity):
     tiers = [0, 1, 2] * 3
-    noise = noise_on(plan, tiers, 200, wire)
+    noise = noise_on(plan, tiers, 200, fidelity)
     assert noise.mean().abs() < 5 * deviation / math.sqrt(noise.numel())
     at = 0
     for name in REAL:

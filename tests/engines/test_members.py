@@ -98,5 +98,5 @@ def test_a_cohort_tells_the_server_a_rule_and_an_expected_size(toy, rule):
     t.simulation.run(t.server, 0)
     (cohort,) = t.server.cohorts
     wanted = {"all": 45, "poisson": 13.5, "fixed": 13, "epoch": 45 / 4}[rule]
-    assert (cohort.round, cohort.draw, cohort.rule) == (0, 0, rule)
+    assert (cohort.round, cohort.id, cohort.rule) == (0, 0, rule)
     assert cohort.expected == pytest.approx(wanted)

@@ -57,11 +57,11 @@ BEHIND_PLANS = {
     "tiers at random": {"method": {"name": "fair", "assigned": "random"}, "plan": "secure-sum:clip_norm=4"},
     "shares between aggregators": {
         "method": {"name": "fedmf", "dim": 4, "negatives": 1},
-        "plan": "shared-sum:clip_norm=2,cover.kind=fake_items,cover.rho=1,cover.drawn=uniform,min_cohort=2",
+        "plan": "shared-sum:clip_norm=2,padding.kind=fake_items,padding.rho=1,padding.drawn=uniform,min_cohort=2",
     },
     "every row in shares": {
         "method": {"name": "pfedrec", "dim": 4},
-        "plan": "shared-sum:clip_norm=2,cover.kind=every_row,min_cohort=2",
+        "plan": "shared-sum:clip_norm=2,padding.kind=full_support,min_cohort=2",
     },
     "adaptive clip": {
         "method": {"name": "fedmf", "dim": 4},
@@ -70,7 +70,7 @@ BEHIND_PLANS = {
     "noise at once": {
         "method": {"name": "fedmf", "dim": 4},
         "plan": "local-gaussian:clip_norm=1,noise_multiplier=1",
-        "wire": "law",
+        "fidelity": "analytic",
     },
     "own noise": {
         "method": SETTINGS["gpfedrec"] | {"name": "gpfedrec"},
@@ -203,7 +203,7 @@ def test_ranges_cover_everybody_once() -> None:
                 ]
 
 
-@pytest.mark.parametrize(("changes", "said"), [({"wire": "protocol"}, "wire = 'exact'"), ({}, "taps.places")])
+@pytest.mark.parametrize(("changes", "said"), [({"fidelity": "protocol"}, "fidelity = 'exact'"), ({}, "taps.places")])
 def test_what_needs_one_process_is_refused(changes: dict[str, Any], said: str) -> None:
     case = {"method": SETTINGS["fedmf"] | {"name": "fedmf"}, **changes}
     config = runs.config(case)

@@ -123,7 +123,7 @@ def test_a_run_killed_in_the_middle_of_a_round_and_once_more(small_split, tmp_pa
     train = broken.clients.train
 
     def dying(call, message):
-        if call.draw == 3 and call.clients[-1] > 30:
+        if call.cohort_id == 3 and call.clients[-1] > 30:
             raise KilledError
         return train(call, message)
 

@@ -8,7 +8,7 @@ import torch
 
 from privfed.contracts import Block
 from privfed.engines import Simulation, simulation
-from privfed.federation import Message, PrivateHalves, PrivateState, Streams
+from privfed.federation import Message, PrivateState, StatefulClients, Streams
 from privfed.guards.ring_code import RingCode
 from privfed.privacy import Ledger, PlanError, PrivacyPlan
 from privfed.privacy.forecast import forecast
@@ -22,7 +22,7 @@ USERS, ITEMS = 20, 9
 SCHEMA = {"items": Block((ITEMS, 3)), "tier": Block((4,), weight=math.sqrt(2)), "seen": Block((5,), "integer", bound=1)}
 
 
-class Halves(PrivateHalves):
+class Halves(StatefulClients):
     """Everybody sends one row, a vector of its own size, and a count."""
 
     def __init__(self):
@@ -46,13 +46,13 @@ class OneSum:
         return Message({"x": torch.zeros(1)})
 
     def round(self, federation, t):
-        self.total = federation.ask("train", federation.draw(t), self.public(), SCHEMA)
+        self.total = federation.aggregate("train", federation.sample_cohort(t), self.public(), SCHEMA)
 
 
-def summed(plan, wire="exact", chunk=None):
+def summed(plan, fidelity="exact", chunk=None):
     privacy, server = PrivacyPlan.parse(plan), OneSum()
     made = Simulation(
-        Halves(), privacy, USERS, Streams.from_seed(0), Ledger(privacy, USERS), wire=wire, chunk=chunk
+        Halves(), privacy, USERS, Streams.from_seed(0), Ledger(privacy, USERS), fidelity=fidelity, chunk=chunk
     )  # fmt: skip
     made.run(server, 0)
     return server.total.sums, made.costs
@@ -81,9 +81,9 @@ def test_the_protocol_opens_the_sum_and_sends_the_bytes_that_are_counted(plan, m
     for name in SCHEMA:
         assert exact[name].equal(masked[name])
     assert exact["seen"].sum() == USERS
-    protection = PrivacyPlan.parse(plan).protection
-    assert sum(traffic) == sent.up_bytes == costs.up_bytes == USERS * ring_bytes(protection, SCHEMA)
-    assert ring_bytes(protection, SCHEMA) == -(-(3 * ITEMS + 4 + 5) * protection.bits // 8)
+    mechanism = PrivacyPlan.parse(plan).mechanism
+    assert sum(traffic) == sent.up_bytes == costs.up_bytes == USERS * ring_bytes(mechanism, SCHEMA)
+    assert ring_bytes(mechanism, SCHEMA) == -(-(3 * ITEMS + 4 + 5) * mechanism.bits // 8)
     assert forecast(PrivacyPlan.parse(plan), rounds=1, population=USERS, up=SCHEMA, down=0.0).up_bytes == sent.up_bytes
 
 
@@ -91,7 +91,7 @@ def test_the_protocol_opens_the_sum_and_sends_the_bytes_that_are_counted(plan, m
 @pytest.mark.parametrize("bits", [9, 12, 20])
 def test_no_coordinate_errs_by_more_than_the_plan_says(bits, rounding):
     plan = f"secure-sum:clip_norm=1,bits={bits},rounding={rounding}"
-    said = sum_error(PrivacyPlan.parse(plan).protection, SCHEMA, USERS)
+    said = sum_error(PrivacyPlan.parse(plan).mechanism, SCHEMA, USERS)
     exact, rounded = summed("secure-sum:clip_norm=1,bits=64")[0], summed(plan)[0]
     for name in ("items", "tier"):
         assert (rounded[name] - exact[name]).abs().max() * SCHEMA[name].weight <= said.largest
@@ -109,10 +109,10 @@ def forecast_of(plan):
 def test_stochastic_rounding_is_right_on_average_and_no_wider_than_said():
     """4,000 times the same client: the mean is the value, and the variance is below a quarter of a step squared."""
     schema = {"v": Block((6,))}
-    protection = PrivacyPlan.parse("secure-sum:clip_norm=1,bits=9,rounding=stochastic").protection
-    code = RingCode(protection, schema, USERS)
+    mechanism = PrivacyPlan.parse("secure-sum:clip_norm=1,bits=9,rounding=stochastic").mechanism
+    code = RingCode(mechanism, schema, USERS)
     values = torch.tensor([[0.3, -0.01, 0.001, 0.0, -0.7, 0.02]])
-    said, n = sum_error(protection, schema, USERS), 4000
+    said, n = sum_error(mechanism, schema, USERS), 4000
     keys = [np.random.default_rng(i).bytes(32) for i in range(n)]
     seen = np.stack([code.decode(code.encode({"v": values}, 0, key))["v"].numpy() for key in keys])
     assert (np.abs(seen.mean(0) - values[0].numpy()) < 5 * said.step / 2 / math.sqrt(n)).all()
@@ -122,11 +122,11 @@ def test_stochastic_rounding_is_right_on_average_and_no_wider_than_said():
 
 
 def test_rounding_of_shares_errs_by_less_than_the_plan_says():
-    protection = PrivacyPlan.parse(PLANS[3]).protection
-    said = sum_error(protection, SCHEMA, USERS)
+    mechanism = PrivacyPlan.parse(PLANS[3]).mechanism
+    said = sum_error(mechanism, SCHEMA, USERS)
     assert said.deviation is None
     assert said.largest == USERS * said.step
-    assert sum_error(PrivacyPlan.parse(PLANS[4]).protection, SCHEMA, USERS).step < said.step
+    assert sum_error(PrivacyPlan.parse(PLANS[4]).mechanism, SCHEMA, USERS).step < said.step
 
 
 def test_a_ring_without_room_says_so():

@@ -6,7 +6,7 @@ import torch
 
 from privfed.contracts import Block
 from privfed.engines import Simulation, Transcript
-from privfed.federation import Message, PrivateHalves, PrivateState, Streams
+from privfed.federation import Message, PrivateState, StatefulClients, Streams
 from privfed.privacy import Ledger, PrivacyPlan
 from privfed.updates import ClientUpdates, Dense
 
@@ -14,7 +14,7 @@ USERS = 40
 SCHEMA = {"items": Block((9, 3))}
 
 
-class Halves(PrivateHalves):
+class Halves(StatefulClients):
     def __init__(self):
         self.private = PrivateState({"steps": torch.zeros(USERS)})
 
@@ -34,9 +34,9 @@ class Both:
         return Message({"x": torch.zeros(1)})
 
     def round(self, federation, t):
-        cohort = federation.draw(t)
-        self.each = federation.ask_each("train", cohort, self.public(), SCHEMA).uploads["items"].clone()
-        self.sum = federation.ask("train", cohort, self.public(), SCHEMA).sums["items"]
+        cohort = federation.sample_cohort(t)
+        self.each = federation.collect("train", cohort, self.public(), SCHEMA).uploads["items"].clone()
+        self.sum = federation.aggregate("train", cohort, self.public(), SCHEMA).sums["items"]
 
 
 def run(plan, **options):
@@ -49,7 +49,7 @@ def run(plan, **options):
 @pytest.mark.parametrize("plan", ["none", "local-gaussian:noise_multiplier=1,clip_norm=1"])
 def test_results_do_not_depend_on_chunks_or_wire(plan):
     whole, costs = run(f"{plan}{',' if ':' in plan else ':'}upload_bits=6")
-    for options in ({"chunk": 7}, {"wire": "law"}):
+    for options in ({"chunk": 7}, {"fidelity": "analytic"}):
         other, same = run(f"{plan}{',' if ':' in plan else ':'}upload_bits=6", **options)
         assert other.each.equal(whole.each)
         torch.testing.assert_close(other.sum, whole.sum)

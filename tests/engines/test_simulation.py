@@ -50,16 +50,16 @@ def test_clients_are_called_once_each_in_chunks_with_their_own_message(toy, chun
     assert called.tolist() == list(range(45))
     assert all(len(call.clients) <= (chunk or 128) for call in t.clients.calls)
     for call in t.clients.calls:
-        assert (call.round, call.draw, call.step, call.ask) == (0, 0, "train", 0)
+        assert (call.round, call.cohort_id, call.step, call.query_id) == (0, 0, "train", 0)
         assert call.schema is t.schema
 
 
 def test_state_is_committed_once_per_release_and_counts_asks(toy):
-    t = toy(asks=3, chunk=16)
+    t = toy(queries=3, chunk=16)
     for round in range(2):
         t.simulation.run(t.server, round)
     assert t.clients.state()["steps"].tolist() == [6] * 45
-    assert [call.ask for call in t.clients.calls if call.clients[0] == 0] == [0, 1, 2, 0, 1, 2]
+    assert [call.query_id for call in t.clients.calls if call.clients[0] == 0] == [0, 1, 2, 0, 1, 2]
     assert [(e.draw, e.round, e.index) for e in t.ledger.entries] == [
         (0, 0, 0), (0, 0, 1), (0, 0, 2), (1, 1, 0), (1, 1, 1), (1, 1, 2),
     ]  # fmt: skip
@@ -129,10 +129,10 @@ def test_the_ledger_is_charged_before_any_client_is_asked(toy):
 
 def test_one_draw_per_round(toy):
     t = toy()
-    t.simulation.draw(0)
+    t.simulation.sample_cohort(0)
     with pytest.raises(FederationError, match="round 0 has drawn its cohort already; one draw per round"):
-        t.simulation.draw(0)
-    t.simulation.draw(1)
+        t.simulation.sample_cohort(0)
+    t.simulation.sample_cohort(1)
 
 
 def test_going_back_to_an_earlier_round_is_refused_before_anything_is_released(toy):
@@ -147,8 +147,8 @@ def test_going_back_to_an_earlier_round_is_refused_before_anything_is_released(t
 @pytest.mark.parametrize("ask", ["ask", "ask_each"])
 def test_only_the_rounds_own_cohort_may_be_asked(toy, ask):
     t = toy()
-    old = t.simulation.draw(0)
-    current = t.simulation.draw(1)
+    old = t.simulation.sample_cohort(0)
+    current = t.simulation.sample_cohort(1)
     forged = Cohort(current.round, current.draw, current.rule, current.expected)
     for cohort in (old, forged, Cohort(1, 7, "all", 45.0)):
         with pytest.raises(FederationError, match="cohort of another draw"):
@@ -160,7 +160,7 @@ def test_only_the_rounds_own_cohort_may_be_asked(toy, ask):
 def test_an_unknown_step_is_refused(toy):
     t = toy()
     with pytest.raises(FederationError, match="'guess'"):
-        t.simulation.ask("guess", t.simulation.draw(0), Message({}), t.schema)
+        t.simulation.aggregate("guess", t.simulation.sample_cohort(0), Message({}), t.schema)
 
 
 def test_a_plan_that_shows_only_the_sum_refuses_individual_uploads(toy):
@@ -234,7 +234,7 @@ def test_chunks_from_a_memory_limit_are_whole_tiles(toy, limit):
 
 
 def test_costs_count_bytes_and_client_rounds(toy):
-    t = toy(asks=2)
+    t = toy(queries=2)
     t.simulation.run(t.server, 0)
     costs = t.simulation.costs
     assert costs.client_rounds == 45, "both asks of a round are one round of a client"

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from privfed.contracts import TAPS
-from privfed.engines import PULL, Transcript, load_observations
+from privfed.engines import PROXIMAL, Transcript, load_observations
 
 AUDITED = torch.tensor([0, 3, 16, 17, 44])
 SETTINGS = {"dim": 4, "batch_size": 32}
@@ -63,22 +63,22 @@ def test_wire_adds_up_to_the_released_sum(toy, plan, chunk):
     everybody = Transcript(torch.arange(45), frozenset({"wire", "sum"}))
     t = toy(plan, chunk=chunk, transcript=everybody)
     t.simulation.run(t.server, 0)
-    (wire,), (total,) = (t.simulation.transcript.joined(tap) for tap in ("wire", "sum"))
+    (fidelity,), (total,) = (t.simulation.transcript.joined(tap) for tap in ("wire", "sum"))
     for block in t.schema:
-        torch.testing.assert_close(wire.tensors[block].double().sum(0).float(), total.tensors[block])
+        torch.testing.assert_close(fidelity.tensors[block].double().sum(0).float(), total.tensors[block])
         assert total.tensors[block].equal(t.server.releases[0].sums[block])
 
 
 def test_wire_without_protection_is_raw_and_with_a_clip_its_multiple(world):
     both = tapped("raw", "wire")
     w = world("gpfedrec", transcript=both, **GP).train(1)
-    raw, wire = (w.simulation.transcript.joined(tap)[0].tensors["items"] for tap in ("raw", "wire"))
-    assert raw.equal(wire)
+    raw, fidelity = (w.simulation.transcript.joined(tap)[0].tensors["items"] for tap in ("raw", "wire"))
+    assert raw.equal(fidelity)
     w = world("gpfedrec", plan="clip:clip_norm=0.5", transcript=tapped("raw", "wire"), **GP).train(1)
-    raw, wire = (w.simulation.transcript.joined(tap)[0].tensors["items"] for tap in ("raw", "wire"))
+    raw, fidelity = (w.simulation.transcript.joined(tap)[0].tensors["items"] for tap in ("raw", "wire"))
     norms = raw.flatten(1).abs().sum(1)
     assert (norms > 0.5).all()
-    torch.testing.assert_close(wire, raw * (0.5 / norms).view(-1, 1, 1), rtol=1e-5, atol=1e-8)
+    torch.testing.assert_close(fidelity, raw * (0.5 / norms).view(-1, 1, 1), rtol=1e-5, atol=1e-8)
 
 
 def test_where_only_the_sum_is_seen_no_upload_is_on_the_wire(world):
@@ -109,7 +109,7 @@ def test_the_servers_own_direction_travels_with_the_uploads(world, chunk):
     targets, items = before.personal["targets"].clone(), before.shared["items"].clone()
     w.train(2, first=1)
     seen = w.simulation.transcript.joined("wire")[1]
-    assert seen.tensors[PULL].equal(targets[AUDITED] - items)
+    assert seen.tensors[PROXIMAL].equal(targets[AUDITED] - items)
 
 
 @pytest.mark.parametrize("name", ["pfedrec", "gpfedrec"])

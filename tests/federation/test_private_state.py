@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from privfed.federation import PrivateHalves, PrivateState
+from privfed.federation import PrivateState, StatefulClients
 
 
 def users(*ids):
@@ -73,7 +73,7 @@ def test_loading_replaces_what_is_current_and_forgets_what_is_staged(state):
 
 
 def test_halves_pass_the_transaction_on(state):
-    class Half(PrivateHalves):
+    class Half(StatefulClients):
         private = state
 
     half = Half()

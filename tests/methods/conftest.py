@@ -57,24 +57,24 @@ def coded(funnel: Any) -> Callable[..., CodeWorld]:
     """Build a code method: `coded("dfmr", plan="shared-sum", parts=..., chunk=7, d=8)`."""
     from privfed.engines import Simulation
     from privfed.federation import Streams
-    from privfed.methods import ClientData, Facts, method
+    from privfed.methods import ClientData, PublicInfo, method
     from privfed.privacy import Ledger, PrivacyPlan
-    from privfed.setup.padding import under_cover
+    from privfed.setup.padding import padded_data
 
     def build(
-        name: str = "dfmr", *, plan: str = "none", parts: Any = None, data: Any = None, wire: Any = "exact",
+        name: str = "dfmr", *, plan: str = "none", parts: Any = None, data: Any = None, fidelity: Any = "exact",
         seed: int = 3, chunk: int | None = None, transcript: Any = None, **settings: Any,
     ) -> CodeWorld:  # fmt: skip
         data = data or ClientData.from_split(parts or funnel, "train")
         registered, streams, privacy = method(name), Streams.from_seed(seed), PrivacyPlan.parse(plan)
         pull = {"alpha": 0.6} if name == "dfmr" else {}
         config = registered.config(**{"d": 8, "min_buyers": 0} | pull | settings)
-        covered = under_cover(data, privacy, registered, config)
-        server = registered.server(config, Facts(data.n_users, data.n_items, data.positives), streams)
+        covered = padded_data(data, privacy, registered, config)
+        server = registered.server(config, PublicInfo(data.n_users, data.n_items, data.positives), streams)
         clients = registered.clients(config, covered.data, streams)
         simulation = Simulation(
             clients, privacy, data.n_users, streams, Ledger(privacy, data.n_users), chunk=chunk or registered.chunk,
-            wire=wire, support=covered.support, transcript=transcript,
+            fidelity=fidelity, support=covered.support, transcript=transcript,
         )  # fmt: skip
         return CodeWorld(server, clients, simulation, data, covered.support)
 

@@ -11,7 +11,7 @@ from privfed.data import Histories, SplitSpec, SyntheticSpec, generate, split
 from privfed.engines import Simulation, Transcript
 from privfed.evaluation import Evaluator, Protocol
 from privfed.federation import Call, FederationError, Streams
-from privfed.methods import ClientData, Facts
+from privfed.methods import ClientData, PublicInfo
 from privfed.methods.references.als import EALS, VALS
 from privfed.methods.references.als.server import revealed
 from privfed.methods.shared.als import Feedback
@@ -44,7 +44,7 @@ def shoppers(small_split):
 
 def build(method, data, plan="none", transcript=None, chunk=None, **settings):
     config, streams = method.config(**SMALL | settings), Streams.from_seed(3)
-    server = method.server(config, Facts(data.n_users, data.n_items), streams)
+    server = method.server(config, PublicInfo(data.n_users, data.n_items), streams)
     clients, privacy = method.clients(config, data, streams), PrivacyPlan.parse(plan)
     ledger = Ledger(privacy, data.n_users)
     simulation = Simulation(clients, privacy, data.n_users, streams, ledger, transcript=transcript, chunk=chunk)
@@ -246,7 +246,7 @@ def test_settings_without_a_minimum_are_refused(settings):
 
 def test_it_learns_what_popularity_cannot_know():
     spec = SyntheticSpec(
-        name="synthetic-tests", n_users=300, n_items=150, mean_per_user=25, least_per_user=8, sharpness=3.0
+        name="synthetic-tests", n_users=300, n_items=150, mean_per_user=25, min_per_user=8, sharpness=3.0
     )
     parts = split(generate(spec), SplitSpec())
     data = ClientData(parts.train, parts.train)

@@ -11,12 +11,12 @@ from pydantic import ValidationError
 
 from privfed.data import Histories, Split
 from privfed.engines import Simulation
-from privfed.federation import PrivateHalves, PrivateState, Streams
-from privfed.methods import ClientData, Facts, UnknownMethodError, method, methods
+from privfed.federation import PrivateState, StatefulClients, Streams
+from privfed.methods import ClientData, PublicInfo, UnknownMethodError, method, methods
 from privfed.methods.shared.samples import NegativeSampler
 
 FORBIDDEN = (
-    Histories, ClientData, Split, PrivateHalves, PrivateState, NegativeSampler, Streams, Simulation,
+    Histories, ClientData, Split, StatefulClients, PrivateState, NegativeSampler, Streams, Simulation,
 )  # fmt: skip
 LEAVES = (torch.Tensor, np.ndarray, str, bytes, int, float, bool, type(None), type, types.ModuleType)
 NAMES = ["popularity", "fedmf", "fedncf", "pfedrec", "gpfedrec", "fedvae", "feddae", "multvae", "hetefedrec", "fair",
@@ -74,8 +74,8 @@ def test_a_server_holds_no_reference_to_data_clients_or_keys(world, name):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_server_is_built_from_settings_two_numbers_and_what_is_public(name):
     registered = method(name)
-    server = registered.server(registered.config(), Facts(5, 9), Streams.from_seed(0))
-    assert set(Facts.__dataclass_fields__) == {"n_users", "n_items", "public", "sums", "item_info"}
+    server = registered.server(registered.config(), PublicInfo(5, 9), Streams.from_seed(0))
+    assert set(PublicInfo.__dataclass_fields__) == {"n_users", "n_items", "public", "sums", "item_info"}
     assert all("data" not in p for p in inspect.signature(registered.server).parameters)
     assert {type(t) for t in server.state().values()} == {torch.Tensor}
 
@@ -84,7 +84,7 @@ def test_a_server_is_built_from_settings_two_numbers_and_what_is_public(name):
 def test_initial_public_parameters_do_not_depend_on_data(name):
     registered = method(name)
     states = [
-        registered.server(registered.config(), Facts(users, 9), Streams.from_seed(0)).public().shared
+        registered.server(registered.config(), PublicInfo(users, 9), Streams.from_seed(0)).public().shared
         for users in (3, 8)
     ]
     assert all(states[0][key].equal(states[1][key]) for key in states[0])

@@ -62,7 +62,7 @@ def test_gpfedrec_is_bit_equal_for_any_chunk_over_whole_rounds(world, whole, few
 
 
 def test_gpfedrec_is_bit_equal_in_chunks_of_64_and_all_at_once(world):
-    spec = SyntheticSpec(name="synthetic-more", n_users=90, n_items=50, mean_per_user=9, least_per_user=4)
+    spec = SyntheticSpec(name="synthetic-more", n_users=90, n_items=50, mean_per_user=9, min_per_user=4)
     parts = split(generate(spec), SplitSpec())
     equal(*(run(world, "gpfedrec", chunk, ROUNDS, parts=parts) for chunk in (64, 90)))
 

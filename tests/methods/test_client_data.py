@@ -31,11 +31,11 @@ def test_behind_a_cover_each_item_keeps_its_rating(rows):
     own = Histories.from_pairs(user, item, 4, 8)
     data = ClientData(own, own, ratings=np.arange(len(own), dtype=np.float32))
     kept = Histories.from_pairs(user[stays > 0][::-1], item[stays > 0][::-1], 4, 8)
-    covered = data.behind_cover(kept, Histories.from_pairs(user, 7 - item, 4, 8), public_target=False)
+    covered = data.with_padding(kept, Histories.from_pairs(user, 7 - item, 4, 8), public_target=False)
     before = ratings_by_pair(data)
     assert ratings_by_pair(covered) == {pair: before[pair] for pair in ratings_by_pair(covered)}
     assert len(covered.ratings) == len(kept)
-    assert data.behind_cover(kept, kept, public_target=True).ratings is data.ratings
+    assert data.with_padding(kept, kept, public_target=True).ratings is data.ratings
 
 
 def test_one_rating_for_each_training_item():

@@ -24,8 +24,8 @@ SHARED = [
     ("shared-sum", "exact"),
     ("shared-sum", "protocol"),
     ("shared-sum:aggregators=3", "protocol"),
-    ("shared-sum:cover.kind=fake_items,cover.rho=5,min_cohort=2", "exact"),
-    ("shared-sum:cover.kind=fake_items,cover.rho=5,cover.drawn=uniform,min_cohort=2,aggregators=3", "protocol"),
+    ("shared-sum:padding.kind=fake_items,padding.rho=5,min_cohort=2", "exact"),
+    ("shared-sum:padding.kind=fake_items,padding.rho=5,padding.drawn=uniform,min_cohort=2,aggregators=3", "protocol"),
 ]
 
 
@@ -48,30 +48,30 @@ def same(found, wanted):
     return all(np.array_equal(a, b) for a, b in zip(found, wanted, strict=True))
 
 
-@pytest.mark.parametrize(("plan", "wire"), SHARED)
+@pytest.mark.parametrize(("plan", "fidelity"), SHARED)
 @pytest.mark.parametrize("method", METHODS)
-def test_codes_behind_shared_sums_are_those_of_a_plain_run(coded, funnel, plain, method, plan, wire):
+def test_codes_behind_shared_sums_are_those_of_a_plain_run(coded, funnel, plain, method, plan, fidelity):
     name, settings = METHODS[method]
-    opened = []
-    world = coded(name, plan=plan, wire=wire, **settings)
+    revealed = []
+    world = coded(name, plan=plan, fidelity=fidelity, **settings)
     total = world.simulation.server_guard.total
 
     def watch(sums, cohort, members, schema, mask):
-        opened.extend(rows.all() for rows in mask.values())
+        revealed.extend(rows.all() for rows in mask.values())
         return total(sums, cohort, members, schema, mask)
 
     world.simulation.server_guard.total = watch
     found = world.train(2).codes
-    assert all(opened)
-    assert bool(opened) == ("fake_items" in plan)
+    assert all(revealed)
+    assert bool(revealed) == ("fake_items" in plan)
     assert same(found, plain(method, funnel, 8))
 
 
-@pytest.mark.parametrize("wire", ["law", "exact", "protocol"])
+@pytest.mark.parametrize("fidelity", ["analytic", "exact", "protocol"])
 @pytest.mark.parametrize("method", METHODS)
-def test_codes_behind_masked_sums_are_those_of_a_plain_run(coded, few, plain, method, wire):
+def test_codes_behind_masked_sums_are_those_of_a_plain_run(coded, few, plain, method, fidelity):
     name, settings = METHODS[method]
-    world = coded(name, plan="secure-sum:clip_norm=1,bits=64", wire=wire, parts=few, d=2, **settings)
+    world = coded(name, plan="secure-sum:clip_norm=1,bits=64", fidelity=fidelity, parts=few, d=2, **settings)
     assert same(world.train(2).codes, plain(method, few, 2))
 
 
@@ -83,7 +83,7 @@ class Withholding:
         self.draw = simulation.draw
 
     def ask(self, step, cohort, message, schema):
-        release = self.simulation.ask(step, cohort, message, schema)
+        release = self.simulation.aggregate(step, cohort, message, schema)
         if ITEMS not in schema:
             return release
         rows = torch.where(self.open.unsqueeze(1), release.sums[ITEMS], 0)
@@ -94,8 +94,8 @@ class Withholding:
 @pytest.mark.parametrize("method", ["dfmr", "dfmr, both balanced, three blocks", "dcf"])
 def test_withheld_rows_are_decided_as_if_nobody_had_them(coded, method, fewest):
     name, settings = METHODS[method]
-    plan = f"shared-sum:cover.kind=own_rows,min_cohort={fewest}"
-    shared, protocol = (coded(name, plan=plan, wire=w, **settings).train(2) for w in ("exact", "protocol"))
+    plan = f"shared-sum:padding.kind=no_padding,min_cohort={fewest}"
+    shared, protocol = (coded(name, plan=plan, fidelity=w, **settings).train(2) for w in ("exact", "protocol"))
     world = coded(name, **settings)
     sent = world.data.positives.union(world.data.examined(world.clients.config.examinations))
     federation = Withholding(world.simulation, sent, fewest)
@@ -111,7 +111,7 @@ def test_sums_of_withheld_rows_are_zero_wherever_they_are_seen(coded):
     from privfed.engines import Transcript
 
     transcript = Transcript(torch.arange(5), frozenset({"sum"}))
-    plan = "shared-sum:cover.kind=own_rows,min_cohort=22"
+    plan = "shared-sum:padding.kind=no_padding,min_cohort=22"
     world = coded(plan=plan, transcript=transcript, guard=False).train(1)
     sent = world.data.positives.union(world.data.examined(None))
     closed = sent.popularity() < 22
@@ -121,7 +121,7 @@ def test_sums_of_withheld_rows_are_zero_wherever_they_are_seen(coded):
 
 
 def test_a_repeated_sweep_leaves_withheld_rows_alone(coded):
-    world = coded(plan="shared-sum:cover.kind=own_rows,min_cohort=22")
+    world = coded(plan="shared-sum:padding.kind=no_padding,min_cohort=22")
     before = world.server.items.copy()
     world.server._rose = lambda *args: True
     world.train(1)
@@ -260,7 +260,7 @@ def test_one_block_per_item_does_not_rise_at_the_hub(coded):
     assert loss() <= first
 
 
-@pytest.mark.parametrize("plan", ["shared-sum:min_cohort=2", "shared-sum:cover.kind=own_rows,min_cohort=2"])
+@pytest.mark.parametrize("plan", ["shared-sum:min_cohort=2", "shared-sum:padding.kind=no_padding,min_cohort=2"])
 def test_a_repeated_sweep_behind_shared_sums_is_the_plain_one(coded, plan):
     codes = [[-1, -1], [-1, 1]]
     plain, _ = hub(coded, guard=True, users=codes)
@@ -299,7 +299,7 @@ def test_carts_are_views_too(coded):
     )
 
 
-@pytest.mark.parametrize("plan", ["none", "shared-sum:cover.kind=own_rows,min_cohort=2"])
+@pytest.mark.parametrize("plan", ["none", "shared-sum:padding.kind=no_padding,min_cohort=2"])
 def test_examinations_of_items_with_few_buyers_can_be_left_out(coded, plan):
     """Rows of such items hold zeros from everybody, so that no opened sum is one examiner's code."""
     careful, plain = coded(plan=plan, min_buyers=3), coded(plan=plan)

@@ -11,16 +11,16 @@ from privfed.cli.compatibility import EXAMPLES
 from privfed.data import DataError, Histories, SplitSpec, load, split
 from privfed.experiment import Experiment
 from privfed.federation import Streams
-from privfed.methods import ClientData, Facts, method
+from privfed.methods import ClientData, PublicInfo, method
 from privfed.methods.client_data import BehaviourError
-from privfed.methods.dfmr import BlocksError, DFMRConfig, NoPurchasesError, RoomError
+from privfed.methods.dfmr import BlocksError, DFMRConfig, NoPurchasesError, SumOverflowError
 from privfed.methods.dfmr.balance import NULL_SHARE, Balance
 from privfed.methods.dfmr.discrete import DiscreteError, Grid, GridError, Support, balance, objective, pair_scores
 from privfed.methods.dfmr.overflow import largest_user_field
 from privfed.methods.dfmr.schemas import LOSS, statistics_schema
 from privfed.privacy import FakeItems, PlanError, PrivacyPlan, SharedSum
 from privfed.setup.config import ExperimentConfig
-from privfed.setup.padding import under_cover
+from privfed.setup.padding import padded_data
 from secure_agg.errors import ConfigurationError, HeadroomError
 from secure_agg.sparse import RowNames, RowShare
 
@@ -39,7 +39,7 @@ def test_purchases_are_needed(coded, funnel):
     one_sentence(caught)
     registered = method("dfmr")
     with pytest.raises(NoPurchasesError):
-        registered.server(registered.config(), Facts(5, 9), Streams.from_seed(0))
+        registered.server(registered.config(), PublicInfo(5, 9), Streams.from_seed(0))
 
 
 def test_a_target_is_needed():
@@ -53,7 +53,7 @@ def test_examinations_are_behaviours_that_there_are(coded):
     one_sentence(caught)
 
 
-@pytest.mark.parametrize("plan", ["none", "shared-sum:cover.kind=fake_items,cover.rho=1"])
+@pytest.mark.parametrize("plan", ["none", "shared-sum:padding.kind=fake_items,padding.rho=1"])
 def test_examinations_are_of_the_catalogue(coded, funnel, plan):
     beyond = Histories.from_pairs(np.array([0, 3]), np.array([4, 200]), 150, 201)
     with pytest.raises((DataError, DiscreteError), match="same data set") as caught:
@@ -65,21 +65,21 @@ def test_examinations_are_of_the_catalogue(coded, funnel, plan):
     "settings", [{"c0": 1e9}, {"bits": 50}, {"d": 100, "bits": 40, "start_sweeps": 0}, {"alpha": 1e9}, {"beta": 1e9}]
 )
 def test_a_field_that_may_leave_64_bits_is_refused_with_the_bits_it_needs(coded, settings):
-    with pytest.raises(RoomError, match=r"can need \d+ bits and integers have 64: lower bits to \d+") as caught:
+    with pytest.raises(SumOverflowError, match=r"can need \d+ bits and integers have 64: lower bits to \d+") as caught:
         coded("dcf" if "beta" in settings else "dfmr", **settings)
     lower = int(one_sentence(caught).split()[-1])
     coded(**settings | {"bits": lower})
-    with pytest.raises(RoomError):
+    with pytest.raises(SumOverflowError):
         coded(**settings | {"bits": lower + 2})
 
 
 @pytest.mark.parametrize("settings", [{"bits": 60}, {"bits": 60, "d": 3, "c0": 1e-4, "w": 1e-4}, {"beta": 1e9}])
 def test_room_ends_at_the_last_bit(coded, settings):
-    with pytest.raises(RoomError) as caught:
+    with pytest.raises(SumOverflowError) as caught:
         coded(**settings)
     finest = int(one_sentence(caught).split()[-1])
     coded(**settings | {"bits": finest})
-    with pytest.raises(RoomError, match="can need 65 bits"):
+    with pytest.raises(SumOverflowError, match="can need 65 bits"):
         coded(**settings | {"bits": finest + 1})
 
 
@@ -90,13 +90,13 @@ def test_room_is_left_for_the_inertia_of_a_repeated_sweep(coded):
 
     def bounds(c0):
         grid = DFMRConfig(d=8, c0=c0).grid(purchases)
-        alone = grid.contribution_bound + grid.field_bound + grid.pull_bound + (grid.d - 1) * grid.kappa_bound
+        alone = grid.contribution_bound + grid.field_bound + grid.proximal_bound + (grid.d - 1) * grid.kappa_bound
         return 150 * alone, 150 * (alone + grid.inertia_bound), largest_user_field(DFMRConfig(d=8, c0=c0), grid)
 
     c0 = 44.0 * 2**63 / math.sqrt(math.prod(bounds(44.0)[:2]))
     alone, held_back, users = bounds(c0)
     assert max(alone, users) < 2**63 <= held_back
-    with pytest.raises(RoomError, match="field of an item's bit"):
+    with pytest.raises(SumOverflowError, match="field of an item's bit"):
         coded(c0=c0, alpha=0.0)
 
 
@@ -118,7 +118,7 @@ def test_the_bound_of_the_objective_is_nearly_reached(w, bought, share):
 
 
 def test_a_field_that_no_grid_makes_fit_is_refused(coded):
-    with pytest.raises(RoomError, match="lower c0, w or the balance weights"):
+    with pytest.raises(SumOverflowError, match="lower c0, w or the balance weights"):
         coded(bits=1, alpha=1e16)
     with pytest.raises(GridError, match="scale it down or lower bits"):
         coded(c0=1e18, bits=60)
@@ -149,24 +149,24 @@ def test_more_blocks_than_items_are_refused(coded):
     one_sentence(caught)
 
 
-@pytest.mark.parametrize("wire", ["law", "exact", "protocol"])
-def test_a_value_over_its_bound_is_refused_however_the_wire_is_simulated(coded, wire):
-    world = coded(plan="secure-sum:clip_norm=1,bits=64", wire=wire)
+@pytest.mark.parametrize("fidelity", ["analytic", "exact", "protocol"])
+def test_a_value_over_its_bound_is_refused_however_the_wire_is_simulated(coded, fidelity):
+    world = coded(plan="secure-sum:clip_norm=1,bits=64", fidelity=fidelity)
     world.clients.weights.kappa[3] = world.server.grid.kappa_bound + 1
     with pytest.raises(ConfigurationError, match="the code holds up to"):
         world.train(1)
 
 
 def test_a_ring_that_is_too_narrow_is_refused_with_the_bits_it_needs(coded):
-    for wire in ("exact", "protocol"):
+    for fidelity in ("exact", "protocol"):
         with pytest.raises(HeadroomError, match=r"needs \d+ bits and the ring has 32, \d+ too few") as caught:
-            coded(plan="shared-sum:bits=32", wire=wire).train(1)
+            coded(plan="shared-sum:bits=32", fidelity=fidelity).train(1)
         one_sentence(caught)
 
 
 def test_a_narrow_ring_holds_a_coarse_grid(coded):
     settings = {"bits": 6, "d": 4, "c0": 1.0}
-    found = coded(plan="shared-sum:bits=32", wire="protocol", **settings).train(2).codes
+    found = coded(plan="shared-sum:bits=32", fidelity="protocol", **settings).train(2).codes
     plain = coded(**settings).train(2).codes
     assert all(np.array_equal(a, b) for a, b in zip(found, plain, strict=True))
 
@@ -185,7 +185,7 @@ def test_a_cohort_below_the_fewest_is_refused(coded):
 @pytest.mark.parametrize("name", ["dfmr", "dcf", "lightfr"])
 @pytest.mark.parametrize("kind", EXAMPLES)
 def test_plans_that_would_leave_whole_numbers_as_they_are_are_refused(funnel, name, kind):
-    config = ExperimentConfig(method={"name": name, "d": 4}, privacy=PrivacyPlan(protection=EXAMPLES[kind]))
+    config = ExperimentConfig(method={"name": name, "d": 4}, privacy=PrivacyPlan(mechanism=EXAMPLES[kind]))
     if kind in ("none", "none:release=total", "secure-sum", "shared-sum"):
         assert Experiment(config, funnel).registered.integers
         return
@@ -197,9 +197,9 @@ def test_a_method_without_rows_has_none_to_cover(funnel):
     config = ExperimentConfig(
         data="synthetic-funnel-small",
         method={"name": "fedvae"},
-        privacy=PrivacyPlan.parse("shared-sum:clip_norm=1,cover.kind=fake_items,cover.rho=1,cover.drawn=uniform"),
+        privacy=PrivacyPlan.parse("shared-sum:clip_norm=1,padding.kind=fake_items,padding.rho=1,padding.drawn=uniform"),
     )
-    with pytest.raises(PlanError, match=r"no rows to cover: choose cover\.kind = 'every_row'") as caught:
+    with pytest.raises(PlanError, match=r"no rows to cover: choose cover\.kind = 'full_support'") as caught:
         Experiment(config, funnel)
     one_sentence(caught)
 
@@ -211,13 +211,13 @@ def test_user_codes_of_the_server_need_sweeps():
         method("lightfr").config(start="server")
 
 
-@pytest.mark.parametrize("cover", ["every_row", "own_rows", "fake_items,cover.rho=1"])
+@pytest.mark.parametrize("padding", ["full_support", "no_padding", "fake_items,padding.rho=1"])
 @pytest.mark.parametrize("aggregators", [2, 3])
 @pytest.mark.parametrize(
     ("settings", "numbers"), [({}, 28 + 8 + 1 + 8 + 28 + 1 + 1), ({"alpha": 0, "guard": False}, 28 + 8)]
 )
-def test_what_a_client_uploads_is_what_its_messages_weigh(coded, few, cover, aggregators, settings, numbers):
-    world = coded(parts=few, plan=f"shared-sum:cover.kind={cover},aggregators={aggregators}", **settings)
+def test_what_a_client_uploads_is_what_its_messages_weigh(coded, few, padding, aggregators, settings, numbers):
+    world = coded(parts=few, plan=f"shared-sum:padding.kind={padding},aggregators={aggregators}", **settings)
     own = world.data.positives.union(world.data.examined(None)) if world.support is None else world.support
 
     def share(words):
@@ -228,8 +228,8 @@ def test_what_a_client_uploads_is_what_its_messages_weigh(coded, few, cover, agg
     expected, named = 0, 0
     for user in range(24):
         rows = np.sort(own.of(user)).astype(np.uint32)
-        named += 0 if cover == "every_row" else len(RowNames(rows).encode())
-        expected += share(numbers) + 8 * share((200 if cover == "every_row" else len(rows)) + 1)
+        named += 0 if padding == "full_support" else len(RowNames(rows).encode())
+        expected += share(numbers) + 8 * share((200 if padding == "full_support" else len(rows)) + 1)
         expected += 0 if "guard" in settings else share(1)
     costs, before = world.simulation.costs, 0
     for t in range(2):
@@ -242,7 +242,7 @@ def test_what_a_client_uploads_is_what_its_messages_weigh(coded, few, cover, agg
 
 def test_an_upload_is_8_bytes_for_every_row_and_bit_and_little_more(coded):
     """As the slides count: (support + 1) d words and the statistics, here 8 bytes each; then headers."""
-    world = coded(d=32, plan="shared-sum:cover.kind=fake_items,cover.rho=1").train(1)
+    world = coded(d=32, plan="shared-sum:padding.kind=fake_items,padding.rho=1").train(1)
     before = world.simulation.costs.up_bytes
     world.train(2, first=1)
     rows, pairs = world.support.counts.sum(), 32 * 31 // 2
@@ -262,10 +262,10 @@ def test_what_a_client_downloads_is_packed_codes_and_columns(coded, name):
     assert world.simulation.costs.down_bytes == 3 * 150 * (codes + balance + columns * column)
 
 
-@pytest.mark.parametrize("cover", ["every_row", "fake_items,cover.rho=9"])
-def test_a_sum_with_one_examination_shows_that_clients_code(coded, few, cover):
+@pytest.mark.parametrize("padding", ["full_support", "fake_items,padding.rho=9"])
+def test_a_sum_with_one_examination_shows_that_clients_code(coded, few, padding):
     """As the module says: rows of zeros open the sum and hide nothing in it, and its sign is the client's bit."""
-    world, sums = coded(parts=few, plan=f"shared-sum:cover.kind={cover}", d=16, alpha=0.0), []
+    world, sums = coded(parts=few, plan=f"shared-sum:padding.kind={padding}", d=16, alpha=0.0), []
     ask = world.simulation.ask
 
     def listen(step, cohort, message, schema):
@@ -281,15 +281,15 @@ def test_a_sum_with_one_examination_shows_that_clients_code(coded, few, cover):
     alone = (examined.popularity() == 1) & ~bought
     owners, items = examined.owners[alone[examined.items]], examined.items[alone[examined.items]]
     signs = np.sign(np.stack(sums[:16], axis=1)[items])
-    opened = signs.any(axis=1)
-    assert opened.sum() > 5
-    assert np.array_equal(signs[opened], world.users[owners[opened]])
+    revealed = signs.any(axis=1)
+    assert revealed.sum() > 5
+    assert np.array_equal(signs[revealed], world.users[owners[revealed]])
 
 
 def test_fakes_answer_zero_and_kept_examinations_alone_train(coded, funnel):
-    plan = "shared-sum:cover.kind=randomised_response,cover.epsilon=2,cover.keep=0.5,min_cohort=2"
+    plan = "shared-sum:padding.kind=randomised_response,padding.epsilon=2,padding.keep=0.5,min_cohort=2"
     data, privacy = ClientData.from_split(funnel, "train"), PrivacyPlan.parse(plan)
-    covered = under_cover(data, privacy, method("dfmr"), DFMRConfig())
+    covered = padded_data(data, privacy, method("dfmr"), DFMRConfig())
     kept, fakes = covered.data.answering, covered.data.fakes
     assert 0.4 < len(kept) / len(data.examined(None)) < 0.6
     found = coded(plan=plan).train(2).codes
@@ -306,5 +306,5 @@ def test_fakes_answer_zero_and_kept_examinations_alone_train(coded, funnel):
     world.train(1)
     assert len(seen) == 8
     assert not np.any(seen)
-    assert isinstance(privacy.protection, SharedSum)
-    assert not isinstance(privacy.protection.cover, FakeItems)
+    assert isinstance(privacy.mechanism, SharedSum)
+    assert not isinstance(privacy.mechanism.padding, FakeItems)

@@ -10,8 +10,8 @@ from privfed.data import Histories, Split
 from privfed.engines import Simulation
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
-from privfed.federation import PrivateHalves, PrivateState, Streams, Total
-from privfed.methods import ClientData, Facts, method
+from privfed.federation import PrivateState, StatefulClients, Streams, Total
+from privfed.methods import ClientData, PublicInfo, method
 from privfed.methods.dfmr.balance import Balance
 from privfed.methods.dfmr.codes import unpack
 from privfed.methods.dfmr.discrete import Grid, balanced_rows, inverse_root
@@ -31,13 +31,15 @@ def whole(coded):
     return coded(**SETTINGS).train(3).codes
 
 
-@pytest.mark.parametrize("plan", ["none", "shared-sum", "shared-sum:cover.kind=fake_items,cover.rho=5,min_cohort=2"])
+@pytest.mark.parametrize(
+    "plan", ["none", "shared-sum", "shared-sum:padding.kind=fake_items,padding.rho=5,min_cohort=2"]
+)
 @pytest.mark.parametrize("chunk", [13, 64, 149])
 def test_codes_do_not_depend_on_chunks(coded, whole, plan, chunk):
     assert same(coded(plan=plan, chunk=chunk, **SETTINGS).train(3).codes, whole)
 
 
-@pytest.mark.parametrize("plan", ["none", "shared-sum:cover.kind=fake_items,cover.rho=5,min_cohort=2"])
+@pytest.mark.parametrize("plan", ["none", "shared-sum:padding.kind=fake_items,padding.rho=5,min_cohort=2"])
 def test_codes_do_not_depend_on_the_order_of_clients(coded, whole, plan):
     world = coded(plan=plan, chunk=40, **SETTINGS)
     shuffled = np.random.default_rng(0)
@@ -73,13 +75,13 @@ def test_a_repeated_sweep_forgets_the_one_before(coded):
             self.simulation, self.server, self.draw = simulation, server, simulation.draw
 
         def ask(self, step, cohort, message, schema):
-            release = self.simulation.ask(step, cohort, message, schema)
+            release = self.simulation.aggregate(step, cohort, message, schema)
             sums = dict(release.sums)
             if step == "weigh":
                 sums["loss"] = sums["loss"] + 2**60
             if step == "update":
                 sums["inertia"] = sums["inertia"] * 0
-            return Total(sums, release.denominator, release.opened)
+            return Total(sums, release.denominator, release.revealed)
 
     world = coded(**SETTINGS, chunk=64)
     for t in range(2):
@@ -115,7 +117,7 @@ def test_scores_are_those_of_a_device_that_brought_its_code_up_to_date(coded):
     assert not np.array_equal(before, mine)
 
 
-@pytest.mark.parametrize("plan", ["none", "shared-sum", "shared-sum:cover.kind=own_rows,min_cohort=3"])
+@pytest.mark.parametrize("plan", ["none", "shared-sum", "shared-sum:padding.kind=no_padding,min_cohort=3"])
 def test_absent_users_keep_their_code_and_join_with_fresh_item_codes(coded, plan):
     joined = ":" if plan in ("none", "shared-sum") else ","
     world = coded(plan=f"{plan}{joined}sampling.kind=fixed,sampling.size=40", chunk=16, alpha=0.3)
@@ -141,7 +143,7 @@ def test_a_lost_round_changes_nothing_and_the_next_goes_on(coded):
         assert (members < 40) == same(after, before)
         if members < 40:
             lost.append(t)
-    assert world.simulation.costs.lost_rounds == len(lost)
+    assert world.simulation.costs.aborted_rounds == len(lost)
     assert 1 < len(lost) < 7
     alone = coded(plan=plan, alpha=0.3)
     for t in set(range(8)) - set(lost):
@@ -165,7 +167,7 @@ def test_a_step_that_fails_leaves_no_trace(coded):
     bit = world.clients.bit
 
     def failing(call, message):
-        if call.ask == 4 and call.clients[0] == 80:
+        if call.query_id == 4 and call.clients[0] == 80:
             raise RuntimeError("the battery is empty")
         return bit(call, message)
 
@@ -207,8 +209,11 @@ def experiment(parts, plan, **settings):
     [
         ("none", {"alpha": 0.3, "beta": 0.01}),
         ("none:sampling.kind=fixed,sampling.size=30", {"start": "server"}),
-        ("shared-sum:cover.kind=fake_items,cover.rho=2,min_cohort=3", {"blocks": 2}),
-        ("shared-sum:cover.kind=own_rows,min_cohort=40,sampling.kind=poisson,sampling.rate=0.3", {"start": "server"}),
+        ("shared-sum:padding.kind=fake_items,padding.rho=2,min_cohort=3", {"blocks": 2}),
+        (
+            "shared-sum:padding.kind=no_padding,min_cohort=40,sampling.kind=poisson,sampling.rate=0.3",
+            {"start": "server"},
+        ),
     ],
 )
 def test_a_resumed_run_equals_an_unbroken_one(funnel, tmp_path, plan, settings, killed_after):
@@ -230,7 +235,7 @@ def test_a_resumed_run_equals_an_unbroken_one(funnel, tmp_path, plan, settings, 
         assert all(one[name].equal(other[name]) for name in one)
     assert found.history == wanted.history
     assert found.guarantee == wanted.guarantee
-    for count in ("up_bytes", "down_bytes", "client_rounds", "lost_rounds"):
+    for count in ("up_bytes", "down_bytes", "client_rounds", "aborted_rounds"):
         assert getattr(found.costs, count) == getattr(wanted.costs, count)
     restored = experiment(funnel, plan, **settings)
     assert restored.restore(broken) == 4
@@ -242,7 +247,7 @@ def experiment_scores(result, user):
     return result.clients.score(users, result.server.public().addressed_to(users), None, None)[0]
 
 
-FORBIDDEN = (Histories, ClientData, Facts, Split, PrivateHalves, PrivateState, Streams, Simulation)
+FORBIDDEN = (Histories, ClientData, PublicInfo, Split, StatefulClients, PrivateState, Streams, Simulation)
 LEAVES = (torch.Tensor, np.ndarray, str, bytes, int, float, bool, type(None), type, types.ModuleType)
 
 

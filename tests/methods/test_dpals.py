@@ -10,7 +10,7 @@ from privfed.contracts import NoisySums
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
 from privfed.federation import Call, Cohort, Streams
-from privfed.methods import ClientData, Facts
+from privfed.methods import ClientData, PublicInfo
 from privfed.methods.dpals import DPALSClients, DPALSConfig, DPALSServer
 from privfed.methods.dpals.model import ItemStep, positive, shrunk
 from privfed.privacy import PlanError, PrivacyPlan, configure
@@ -24,7 +24,8 @@ BASE = {"head": HEAD, "dim": DIM, "passes": 2}
 def ran(split, plan="none:release=total", seed=4, **settings):
     config = ExperimentConfig(
         data="synthetic-tests", method={"name": "dpals", **BASE, **settings}, privacy=PrivacyPlan.parse(plan),
-        protocol=Protocol(k=(5,), state="received"), rounds=1, seed=seed, taps=TapConfig(places=("sum",)), wire="law",
+        protocol=Protocol(k=(5,), state="received"), rounds=1, seed=seed, taps=TapConfig(places=("sum",)),
+        fidelity="analytic",
     )  # fmt: skip
     e = Experiment(config, split)
     return e, e.run()
@@ -145,7 +146,7 @@ def test_without_noise_and_with_equal_users_the_reach_follows_from_popularity_ex
     rng = np.random.default_rng(3)
     items = np.concatenate([rng.choice(9, 5, replace=False) for _ in range(12)])
     config = DPALSConfig(head=9, dim=2, passes=1, balance=0.0)
-    server = DPALSServer(config, Facts(12, 10, sums=NoisySums(12)), Streams.from_seed(0))
+    server = DPALSServer(config, PublicInfo(12, 10, sums=NoisySums(12)), Streams.from_seed(0))
     counts = np.bincount(items, minlength=10).astype(float)
     reach, step = server._start(torch.from_numpy(counts / np.sqrt(5)), Cohort(0, 0, "all", 12.0))
     np.testing.assert_allclose(reach.numpy(), np.sort(counts)[::-1][:9] / np.sqrt(5))

@@ -281,7 +281,7 @@ def test_gpfedrec_pull_of_any_strength_and_any_number_of_steps(world, few_users,
     lr_items = w.clients.lr_items
     reg = strength * w.data.n_items * settings["dim"] / (2 * lr_items)
     w = world("gpfedrec", reg=reg, **settings)
-    assert w.clients.pull_strength == pytest.approx(strength)
+    assert w.clients.proximal_strength == pytest.approx(strength)
     compare("gpfedrec", w)
 
 

@@ -12,8 +12,8 @@ from privfed.engines import Simulation, Transcript
 from privfed.experiment import Experiment
 from privfed.federation import Call, Streams
 from privfed.guards import ClientGuard
-from privfed.methods import ClientData, Facts, method
-from privfed.methods.fair import METHOD, NothingToDrawError, RatingsError, device_memory, discloses, item_rows
+from privfed.methods import ClientData, PublicInfo, method
+from privfed.methods.fair import METHOD, NothingToDrawError, RatingsError, device_memory, item_rows, side_disclosures
 from privfed.methods.fair.message import PLACES
 from privfed.methods.fair.subspaces import CapacityError, group_tiers
 from privfed.methods.fair.tiers import Tiers
@@ -347,11 +347,15 @@ def test_item_rows_are_what_uploads_recover_to(world):
 
 
 def test_what_is_disclosed():
-    said = discloses(METHOD.config(assigned="activity"))
+    said = side_disclosures(METHOD.config(assigned="activity"))
     assert "no protection" in said[0]
     assert "how active" in said[1]
-    assert len(discloses(METHOD.config(variant="hom"))) == len(discloses(METHOD.config(budgets=(10**9,)))) == 1
-    assert len(discloses(METHOD.config(budgets=(10**6, 10**9)))) == 3
+    assert (
+        len(side_disclosures(METHOD.config(variant="hom")))
+        == len(side_disclosures(METHOD.config(budgets=(10**9,))))
+        == 1
+    )
+    assert len(side_disclosures(METHOD.config(budgets=(10**6, 10**9)))) == 3
 
 
 @pytest.mark.parametrize(
@@ -371,7 +375,7 @@ def test_what_is_disclosed():
     ids=str,
 )
 def test_sums_of_few_are_disclosed(settings, sentences):
-    said = discloses(METHOD.config(**settings))[2:]
+    said = side_disclosures(METHOD.config(**settings))[2:]
     assert len(said) == len(sentences)
     assert all(part in sentence for part, sentence in zip(sentences, said, strict=True))
 
@@ -544,7 +548,7 @@ def test_ratings_are_learnt():
     data = ClientData(histories, histories, ratings=truth[held].astype(np.float32))
     config = METHOD.config(task="rating", scheme="1x-2x", lr=0.02, rating_offset=3.0, batch_size=64, initial_scale=0.1)
     streams = Streams.from_seed(1)
-    server = METHOD.server(config, Facts(users, items), streams)
+    server = METHOD.server(config, PublicInfo(users, items), streams)
     clients = METHOD.clients(config, data, streams)
     plan = PrivacyPlan.named("none")
     simulation = Simulation(clients, plan, users, streams, Ledger(plan, users))

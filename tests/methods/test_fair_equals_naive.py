@@ -14,7 +14,7 @@ from torch import nn
 
 from privfed.data import Histories
 from privfed.federation import Call, Purpose, Streams, Total
-from privfed.methods import ClientData, Facts
+from privfed.methods import ClientData, PublicInfo
 from privfed.methods.fair import METHOD
 from privfed.methods.fair.subspaces import Columns, LowRank
 
@@ -65,7 +65,7 @@ class Halves:
 def build(data, **settings):
     config = METHOD.config(**({"lr": 0.01, "batch_size": 8, "epochs": 3, "initial_scale": 0.3} | settings))
     streams = Streams.from_seed(SEED)
-    server = METHOD.server(config, Facts(data.n_users, data.n_items), streams)
+    server = METHOD.server(config, PublicInfo(data.n_users, data.n_items), streams)
     return Halves(config, server, METHOD.clients(config, data, streams), streams)
 
 

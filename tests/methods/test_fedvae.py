@@ -9,7 +9,7 @@ import torch
 from privfed.data import Histories
 from privfed.engines import Transcript
 from privfed.federation import Call, Message, Streams
-from privfed.methods import ClientData, Facts
+from privfed.methods import ClientData, PublicInfo
 from privfed.methods.fedvae import METHOD
 from privfed.methods.shared.vae_clients import UserRows
 from privfed.updates import LowRank
@@ -86,7 +86,7 @@ def test_a_repeated_item_counts_once():
 def test_a_client_without_items_moves_nothing_at_the_decoder():
     data = ClientData(*[Histories(np.array([0, 0, 2]), np.array([1, 3]), 5)] * 2)
     config, streams = METHOD.config(latent=2, anneal_rounds=0), Streams.from_seed(0)
-    server = METHOD.server(config, Facts(2, 5), streams)
+    server = METHOD.server(config, PublicInfo(2, 5), streams)
     clients = METHOD.clients(config, data, streams)
     for users in ([0], [0, 1]):
         call = Call(0, 0, "train", 0, torch.tensor(users), streams, server.schema)
@@ -136,4 +136,4 @@ def test_the_server_reads_sums_only():
     assert METHOD.release == "total"
     assert METHOD.pull is None
     known = {"n_users": 3, "n_items": 4, "public": None, "sums": None, "item_info": None}
-    assert dataclasses.asdict(Facts(3, 4)) == known
+    assert dataclasses.asdict(PublicInfo(3, 4)) == known

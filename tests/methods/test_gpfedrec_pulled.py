@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privfed.contracts import Block, UpdateError
-from privfed.methods.gpfedrec.proximal import PulledTables
+from privfed.methods.gpfedrec.proximal import ProximalTables
 from privfed.updates import ClientUpdates, Dense
 
 ITEMS, DIM = 7, 3
@@ -27,7 +27,7 @@ def part(seed, clients, **changes):
         "places": torch.from_numpy(places),
         "values": floats(rng, len(places), DIM),
     }
-    return PulledTables(**(values | changes))
+    return ProximalTables(**(values | changes))
 
 
 def floats(rng, *shape):

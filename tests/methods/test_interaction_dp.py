@@ -15,7 +15,7 @@ from privfed.engines import Transcript
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
 from privfed.federation import Call, FederationError, Streams, perform
-from privfed.methods import ClientData, Facts, method, methods
+from privfed.methods import ClientData, PublicInfo, method, methods
 from privfed.methods.shared.interaction_dp import InteractionTrainer
 from privfed.privacy import PlanError, PrivacyPlan
 from privfed.setup.config import ExperimentConfig, TapConfig
@@ -206,7 +206,7 @@ def built(name, lists, n_items, **settings):
     data = ClientData(histories_of(lists, n_items), histories_of(lists, n_items))
     registered, streams = method(name), Streams.from_seed(3)
     config = registered.config(**settings)
-    server = registered.server(config, Facts(data.n_users, n_items), streams)
+    server = registered.server(config, PublicInfo(data.n_users, n_items), streams)
     clients = registered.clients(config, data, streams)
     return server, clients, streams
 
@@ -291,9 +291,9 @@ def test_what_is_uploaded_is_what_was_trained(world, name):
     """The guard neither clips nor noises again: raw and wire are the same bits, dense, for everybody."""
     tapped = Transcript(torch.arange(45), frozenset({"raw", "wire"}))
     w = world(name, plan=PLAN, transcript=tapped, **SMALL[name]).train(2)
-    for raw, wire in zip(tapped.joined("raw"), tapped.joined("wire"), strict=True):
-        assert all(raw.tensors[block].equal(wire.tensors[block]) for block in raw.tensors)
-        assert all(bool((value != 0).all()) for value in wire.tensors.values())
+    for raw, fidelity in zip(tapped.joined("raw"), tapped.joined("wire"), strict=True):
+        assert all(raw.tensors[block].equal(fidelity.tensors[block]) for block in raw.tensors)
+        assert all(bool((value != 0).all()) for value in fidelity.tensors.values())
     size = sum(block.size for block in w.server.schema.values())
     assert w.simulation.costs.up_bytes == 2 * 45 * 4 * size
     assert w.simulation.client_guard.counts.fraction is None
@@ -385,7 +385,7 @@ def test_devices_are_evaluated_and_recommend_behind_the_same_noise(small_split, 
 
 
 def call_of(experiment, users):
-    how = experiment.config.privacy.protection.noisy_steps
+    how = experiment.config.privacy.mechanism.noisy_steps
     return Call(0, 0, "train", 0, users, experiment.streams, experiment.server.schema, noisy_steps=how)
 
 

@@ -13,7 +13,7 @@ from privfed.engines import Simulation, Transcript
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
 from privfed.federation import SERVER, Call, Purpose, Streams
-from privfed.methods import ClientData, Facts
+from privfed.methods import ClientData, PublicInfo
 from privfed.methods.references.multvae import METHOD, DivergedError, inputs
 from privfed.privacy import Ledger, PlanError, PrivacyPlan, configure
 from privfed.setup.config import ExperimentConfig, TapConfig
@@ -183,7 +183,7 @@ def test_an_empty_cohort_and_users_without_items_teach_nothing(world):
     same_bits(w.train(2).server.parameters, start)
     histories = Histories(np.array([0, 0, 3, 3]), np.array([1, 3, 1]), 5)
     data, config, streams = ClientData(histories, histories), METHOD.config(latent=2), Streams.from_seed(0)
-    server, clients = METHOD.server(config, Facts(3, 5), streams), METHOD.clients(config, data, streams)
+    server, clients = METHOD.server(config, PublicInfo(3, 5), streams), METHOD.clients(config, data, streams)
     plan = PrivacyPlan.named("none")
     Simulation(clients, plan, 3, streams, Ledger(plan, 3)).run(server, 0)
     assert server.rows.tolist() == [[0, 1, 0, 1, 0]]
@@ -225,7 +225,7 @@ def test_a_killed_run_continues_to_the_same_bits(small_split, tmp_path, plan):
 
 def test_it_learns_what_popularity_cannot_know():
     spec = SyntheticSpec(
-        name="synthetic-tests", n_users=300, n_items=150, mean_per_user=25, least_per_user=8, sharpness=3.0
+        name="synthetic-tests", n_users=300, n_items=150, mean_per_user=25, min_per_user=8, sharpness=3.0
     )
     parts, protocol = split(generate(spec), SplitSpec()), Protocol(k=(10,))
     found = experiment(parts, rounds=40, places=(), protocol=protocol, latent=16, hidden=[], batch_size=100).run().test

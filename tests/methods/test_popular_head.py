@@ -15,7 +15,7 @@ from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
 from privfed.federation import Call, Streams
 from privfed.guards import ClientGuard
-from privfed.methods import Facts, method
+from privfed.methods import PublicInfo, method
 from privfed.methods.shared.popular_head import PopularHead, on_head, over_catalogue, side_of
 from privfed.methods.shared.vae_clients import UserRows
 from privfed.privacy import PlanError, PrivacyPlan, forecast, plan_for_target
@@ -34,12 +34,12 @@ LITTLE = CENTRAL.replace("noise_multiplier=2", "noise_multiplier=0.1")
 SHARES = "distributed-gaussian:clip_norm=1,noise_multiplier=2,n_min_honest=40,delta=0.001"
 
 
-def experiment(parts, name, plan="none:release=total", wire="law", seed=4, rounds=1, **settings):
+def experiment(parts, name, plan="none:release=total", fidelity="analytic", seed=4, rounds=1, **settings):
     method = {"name": name, **({"head": HEAD, **SETTINGS[name]} if name in SETTINGS else {}), **settings}
     config = ExperimentConfig(
         data="synthetic-tests", method=method,
         privacy=PrivacyPlan.parse(plan), protocol=Protocol(k=(5,), state="received"), rounds=rounds, seed=seed,
-        taps=TapConfig(places=("sum",)), wire=wire, checkpoint_every=1, evaluate_every=1,
+        taps=TapConfig(places=("sum",)), fidelity=fidelity, checkpoint_every=1, evaluate_every=1,
     )  # fmt: skip
     return Experiment(config, parts)
 
@@ -75,7 +75,7 @@ def test_shares_of_all_asks_add_up_to_one_and_the_program_names_every_ask(small_
 def test_a_user_moves_all_sums_together_by_the_clip_norm(small_split, name, settings, plan):
     """Uploads have exactly their share, so no clip touches them; asks are adaptive, so messages are what they were."""
     run = ran(small_split, name, plan, **settings)
-    e, clip = run.e, float(run.e.config.privacy.to_dict()["protection"]["clip_norm"])
+    e, clip = run.e, float(run.e.config.privacy.to_dict()["mechanism"]["clip_norm"])
     guard, everybody = ClientGuard(e.config.privacy, Streams.from_seed(0)), torch.arange(e.n_users)
     moved = torch.zeros(e.n_users, dtype=torch.float64)
     for schema, step in zip(e.server.schemas, ["popularity", *[STEP[name]] * ASKS], strict=True):
@@ -107,7 +107,7 @@ def test_a_device_with_nothing_on_the_head_sends_zeros(small_split, name, settin
 def test_the_whole_run_costs_one_gaussian_of_the_plan_as_forecast(small_split, name):
     delta = 45**-1.1
     start = PrivacyPlan.named("central-gaussian", clip_norm=1.0, noise_multiplier=1.0, delta=delta)
-    sized = plan_for_target(start, 4.0, 1, 45).protection.noise_multiplier
+    sized = plan_for_target(start, 4.0, 1, 45).mechanism.noise_multiplier
     run = ran(small_split, name, f"central-gaussian:clip_norm=1,noise_multiplier={sized!r},delta={delta!r}")
     guarantee = run.result.guarantee
     assert guarantee.epsilon == pytest.approx(4.0, rel=1e-3)
@@ -158,11 +158,11 @@ def test_interaction_noise_is_refused(small_split, name):
 
 
 @pytest.mark.parametrize(
-    ("name", "settings", "wire"),
+    ("name", "settings", "fidelity"),
     [*[(name, settings, "exact") for name, settings in VARIANTS], ("dpals", {"item_gram_share": 0.3}, "protocol")],
 )
-def test_the_ring_path_is_the_float_path_up_to_quantisation(small_split, name, settings, wire):
-    found = ran(small_split, name, "secure-sum:clip_norm=1", wire=wire, head=12, **settings).server
+def test_the_ring_path_is_the_float_path_up_to_quantisation(small_split, name, settings, fidelity):
+    found = ran(small_split, name, "secure-sum:clip_norm=1", fidelity=fidelity, head=12, **settings).server
     wanted = ran(small_split, name, head=12, **settings).server
     for key, value in wanted.state().items():
         torch.testing.assert_close(found.state()[key], value, rtol=2e-3, atol=2e-3)
@@ -215,7 +215,7 @@ def test_head_scores_stand_above_the_rest_which_follows_by_popularity(small_spli
 @pytest.fixture(scope="module")
 def crowd():
     """300 users of 90 items with tastes of 3 dimensions."""
-    spec = SyntheticSpec(name="synthetic-crowd", n_users=300, n_items=90, mean_per_user=18, least_per_user=6, rank=3)
+    spec = SyntheticSpec(name="synthetic-crowd", n_users=300, n_items=90, mean_per_user=18, min_per_user=6, rank=3)
     return split(generate(spec), SplitSpec())
 
 
@@ -251,8 +251,8 @@ def test_a_run_killed_between_two_asks_resumes_to_the_same_bits(small_split, tmp
     step = getattr(broken.clients, STEP[name])
 
     def dying(call, message):
-        asked.append(call.ask)
-        if call.ask == 2:
+        asked.append(call.query_id)
+        if call.query_id == 2:
             raise KilledError
         return step(call, message)
 
@@ -282,8 +282,8 @@ def test_chunks_change_rounding_and_nothing_else(small_split, name, chunk):
 @pytest.mark.parametrize("name", SETTINGS)
 def test_the_head_by_rule_grows_with_users_and_shrinks_with_noise(name):
     def side(users, deviation):
-        facts = Facts(users, 3706, sums=NoisySums(users, 1.0, deviation))
-        return method(name).server(method(name).config(), facts, Streams.from_seed(0)).constants.head
+        public_info = PublicInfo(users, 3706, sums=NoisySums(users, 1.0, deviation))
+        return method(name).server(method(name).config(), public_info, Streams.from_seed(0)).constants.head
 
     assert side(6040, 3.28) < side(6040, 0.55) < side(60400, 0.55)
     assert side(6040, 0.0) == 2048

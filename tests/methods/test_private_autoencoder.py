@@ -9,7 +9,7 @@ import torch
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
 from privfed.federation import Call, Cohort, Message, Streams, Total
-from privfed.methods import Facts
+from privfed.methods import PublicInfo
 from privfed.methods.private_autoencoder import PrivateAutoencoderConfig, PrivateAutoencoderServer
 from privfed.privacy import PrivacyPlan
 from privfed.setup.config import ExperimentConfig, TapConfig
@@ -26,7 +26,7 @@ def run(small_split):
         data="synthetic-tests",
         method={"name": "private-autoencoder", "head": HEAD, "dim": DIM, "steps": 4, "initial_scale": 0.4, "lr": 0.1},
         privacy=PrivacyPlan.parse(CENTRAL), protocol=Protocol(k=(5,), state="received"), rounds=1, seed=4,
-        taps=TapConfig(places=()), wire="law",
+        taps=TapConfig(places=()), fidelity="analytic",
     )  # fmt: skip
     e = Experiment(config, small_split)
     e.run()
@@ -107,7 +107,7 @@ def test_the_server_is_torchs_adam_along_the_mean_and_its_bias_is_fixed_log_popu
     popularity = torch.rand(70, 1, generator=rng) * 20 - 4
     sums = [{name: torch.randn(HEAD, DIM, generator=rng) for name in ("encoder", "decoder")} for _ in range(5)]
     config = PrivateAutoencoderConfig(head=HEAD, dim=DIM, steps=5, lr=0.03)
-    server = PrivateAutoencoderServer(config, Facts(45, 70), Streams.from_seed(1))
+    server = PrivateAutoencoderServer(config, PublicInfo(45, 70), Streams.from_seed(1))
     start = {name: value.clone() for name, value in server.state().items()}
     federation = Replay(popularity, sums)
     server.round(federation, 0)
@@ -129,7 +129,7 @@ def test_the_server_is_torchs_adam_along_the_mean_and_its_bias_is_fixed_log_popu
 
 def test_initial_weights_are_public_and_as_wide_as_they_are_set():
     config = PrivateAutoencoderConfig(head=400, dim=8, initial_scale=0.05)
-    server, same = (PrivateAutoencoderServer(config, Facts(45, 700), Streams.from_seed(1)) for _ in range(2))
+    server, same = (PrivateAutoencoderServer(config, PublicInfo(45, 700), Streams.from_seed(1)) for _ in range(2))
     state = server.state()
     assert float(state["encoder"].std()) == pytest.approx(0.05, rel=0.1)
     assert float(state["decoder"].std()) == pytest.approx(0.05, rel=0.1)

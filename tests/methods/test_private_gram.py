@@ -17,7 +17,7 @@ from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
 from privfed.federation import Call, Streams
 from privfed.guards import ClientGuard
-from privfed.methods import Facts, method
+from privfed.methods import PublicInfo, method
 from privfed.methods.private_gram import Constants, NoFeaturesError, PrivateGramConfig, Shown
 from privfed.methods.private_gram.model.content import Content
 from privfed.methods.private_gram.model.estimate import Evidence, Recipe
@@ -41,11 +41,11 @@ def described(small_split):
     return replace(small_split, item_info=pd.DataFrame({"title": titles, "genres": genres}))
 
 
-def experiment(split, plan="none:release=total", wire="exact", seed=4, rounds=1, chunk=None, **settings):
+def experiment(split, plan="none:release=total", fidelity="exact", seed=4, rounds=1, chunk=None, **settings):
     config = ExperimentConfig(
         data="synthetic-tests", method={"name": "private-gram", **PLAIN, **settings},
         privacy=PrivacyPlan.parse(plan), protocol=Protocol(k=(5,), state="received"), rounds=rounds, seed=seed,
-        taps=TapConfig(places=("sum",)), wire=wire, chunk=chunk, checkpoint_every=1, evaluate_every=1,
+        taps=TapConfig(places=("sum",)), fidelity=fidelity, chunk=chunk, checkpoint_every=1, evaluate_every=1,
     )  # fmt: skip
     # One noise for all settings, so that what they make of it can be compared.
     return Experiment(config, split, Streams.from_seed(seed))
@@ -200,7 +200,7 @@ def test_noise_is_sigma_g_on_the_diagonal_and_sigma_g_over_root_two_off_it(small
     """mu = 1/2, split by the shares of the two queries, whatever the clip norm is."""
     ends, others, popularity = [], [], []
     for seed in range(8):
-        run = ran(small_split, plan, seed=seed, wire="law")
+        run = ran(small_split, plan, seed=seed, fidelity="analytic")
         noise = unpacked(run.sums["gram"].double() - exact(run.e), HEAD).numpy()
         ends.append(noise.diagonal())
         others.append(noise[np.triu_indices(HEAD, 1)])
@@ -225,7 +225,7 @@ def mu_of(epsilon, delta):
 def test_both_releases_together_cost_what_one_gaussian_of_the_plan_costs(small_split, epsilon, share):
     delta = 45**-1.1
     plan = f"central-gaussian:clip_norm=1,noise_multiplier={1 / mu_of(epsilon, delta)!r},delta={delta!r}"
-    run = ran(small_split, plan, wire="law", popularity_share=share)
+    run = ran(small_split, plan, fidelity="analytic", popularity_share=share)
     guarantee = run.result.guarantee
     assert guarantee.epsilon == pytest.approx(epsilon, rel=5e-4)
     assert (guarantee.neighbours, guarantee.trust, guarantee.unit) == ("add_or_remove_one", "central", "user")
@@ -236,13 +236,13 @@ def test_both_releases_together_cost_what_one_gaussian_of_the_plan_costs(small_s
 
 
 def test_the_ledger_charges_two_multipliers_of_one_draw_and_reads_them_back(small_split, tmp_path):
-    e = experiment(small_split, CENTRAL, wire="law")
+    e = experiment(small_split, CENTRAL, fidelity="analytic")
     e.run(tmp_path)
     header, *entries = [json.loads(line) for line in (tmp_path / "ledger.jsonl").read_text().splitlines()]
-    asks = [(entry["draw"], entry["step"], entry["share"]) for entry in entries]
+    queries = [(entry["draw"], entry["step"], entry["share"]) for entry in entries]
     share = e.server.constants.share
-    assert asks == [(0, "popularity", share), (0, "gram", 1 - share)]
-    assert header["plan"]["protection"]["noise_multiplier"] == 2
+    assert queries == [(0, "popularity", share), (0, "gram", 1 - share)]
+    assert header["plan"]["mechanism"]["noise_multiplier"] == 2
     multipliers = [entry["mechanism"]["noise_multiplier"] for entry in entries]
     assert multipliers == pytest.approx([2 / math.sqrt(share), 2 / math.sqrt(1 - share)])
     assert sum(m**-2 for m in multipliers) == pytest.approx(2.0**-2)
@@ -292,8 +292,8 @@ def test_a_target_is_met_with_integer_noise_in_shares(small_split):
 
 
 def start_words(plan):
-    protection = plan.to_dict()["protection"]
-    fields = ",".join(f"{key}={protection[key]!r}" for key in ("clip_norm", "noise_multiplier", "n_min_honest"))
+    mechanism = plan.to_dict()["mechanism"]
+    fields = ",".join(f"{key}={mechanism[key]!r}" for key in ("clip_norm", "noise_multiplier", "n_min_honest"))
     return f"distributed-gaussian:{fields},delta=0.001"
 
 
@@ -301,9 +301,9 @@ def start_words(plan):
 
 
 @pytest.mark.parametrize("histories", VARIANTS)
-@pytest.mark.parametrize("wire", ["exact", "protocol"])
-def test_the_ring_path_is_the_float_path_up_to_quantisation(described, histories, wire):
-    run = ran(described, "secure-sum:clip_norm=1", histories=histories, wire=wire)
+@pytest.mark.parametrize("fidelity", ["exact", "protocol"])
+def test_the_ring_path_is_the_float_path_up_to_quantisation(described, histories, fidelity):
+    run = ran(described, "secure-sum:clip_norm=1", histories=histories, fidelity=fidelity)
     for step in ("popularity", "gram"):
         torch.testing.assert_close(run.sums[step].double(), exact(run.e, step), rtol=0, atol=1e-5)
     direct = run.e.server
@@ -374,16 +374,16 @@ def test_large_catalogues_give_popularity_more(shape, ends):
 def test_settings_overrule_the_rule_and_shares_add_up_to_one():
     chosen = constants(ML_1M, 1, content=True, head=77, damping=0.5, smoothing=0.1, popularity_share=0.25)
     assert (chosen.head, chosen.damping, chosen.smoothing, chosen.share) == (77, 0.5, 0.1, 0.25)
-    server = method("private-gram").server(PrivateGramConfig(), facts(6040, 3706), Streams.from_seed(0))
+    server = method("private-gram").server(PrivateGramConfig(), public_info(6040, 3706), Streams.from_seed(0))
     assert sum(block.share for schema in server.schemas for block in schema.values()) == 1
 
 
-def facts(users, items, sums=None):
-    return Facts(users, items, sums=sums)
+def public_info(users, items, sums=None):
+    return PublicInfo(users, items, sums=sums)
 
 
 def test_without_noise_the_head_is_limited_by_size_alone():
-    server = method("private-gram").server(PrivateGramConfig(), facts(6040, 3706), Streams.from_seed(0))
+    server = method("private-gram").server(PrivateGramConfig(), public_info(6040, 3706), Streams.from_seed(0))
     assert server.constants.head == 2048
     assert server.schema["gram"].shape == (packed_size(2048),)
 
@@ -396,7 +396,7 @@ def test_without_features_there_is_no_content(small_split, described):
     assert plain.constants == off.constants
     assert (plain.constants.smoothing, plain.constants.damping) == (0, 0)
     assert (rich.constants.smoothing, rich.constants.damping) == (0.6, 0.25)
-    one, other = (ran(parts, CENTRAL, metadata=False, wire="law").server for parts in (bare, described))
+    one, other = (ran(parts, CENTRAL, metadata=False, fidelity="analytic").server for parts in (bare, described))
     assert one.state()["weights"].equal(other.state()["weights"])
 
 
@@ -406,7 +406,7 @@ def test_one_known_feature_is_enough(described):
     genres = replace(described, item_info=titles.assign(genres=described.item_info["genres"]))
     years = replace(described, item_info=described.item_info[["title"]])
     for parts in (genres, years):
-        server = ran(parts, CENTRAL, wire="law").server
+        server = ran(parts, CENTRAL, fidelity="analytic").server
         assert server.constants.smoothing == 0.6
         assert np.isfinite(server.state()["weights"].numpy()).all()
 
@@ -415,7 +415,7 @@ def test_one_known_feature_is_enough(described):
 
 
 def test_scores_are_the_naive_prediction(described):
-    run = ran(described, CENTRAL, wire="law")
+    run = ran(described, CENTRAL, fidelity="analytic")
     state = {name: value.double().numpy() for name, value in run.server.state().items()}
     head, users = state["head"].astype(int), torch.arange(45)
     found = run.clients.score(users, run.server.public(), None, None).numpy()
@@ -434,7 +434,7 @@ def test_scores_are_the_naive_prediction(described):
 
 
 def test_users_without_head_items_get_popularity_and_no_ties(described):
-    run = ran(described, CENTRAL, wire="law")
+    run = ran(described, CENTRAL, fidelity="analytic")
     own = described.train.of(3)
     message = run.server.public()
     elsewhere = torch.from_numpy(np.setdiff1d(np.arange(70), own)[:HEAD])
@@ -446,14 +446,14 @@ def test_users_without_head_items_get_popularity_and_no_ties(described):
 
 
 def test_candidates_are_columns_of_the_whole_catalogue(described):
-    run = ran(described, CENTRAL, wire="law")
+    run = ran(described, CENTRAL, fidelity="analytic")
     users, candidates = torch.tensor([2, 3, 11]), torch.tensor([[0, 69, 5], [7, 7, 1], [30, 2, 44]])
     whole = run.clients.score(users, run.server.public(), None, None)
     assert run.clients.score(users, run.server.public(), None, candidates).equal(whole.gather(1, candidates))
 
 
 def test_all_of_the_budget_for_popularity_ranks_by_it(small_split):
-    run = ran(small_split, CENTRAL, wire="law", popularity_share=1.0)
+    run = ran(small_split, CENTRAL, fidelity="analytic", popularity_share=1.0)
     assert list(run.sums) == ["popularity", *(name for name in run.sums if name.startswith("@"))]
     (noise,) = ((run.sums["popularity"].double() - exact(run.e, "popularity")).numpy(),)
     assert noise.std() == pytest.approx(2, rel=4 / math.sqrt(2 * 70))
@@ -465,7 +465,7 @@ def test_all_of_the_budget_for_popularity_ranks_by_it(small_split):
 
 def test_rank_zero_leaves_popularity_and_content(described):
     """The weights are those of the content kernels alone, which a private matrix scales by three numbers."""
-    server = ran(described, CENTRAL, wire="law", rank=0).server
+    server = ran(described, CENTRAL, fidelity="analytic", rank=0).server
     weights = server.state()["weights"].double().numpy()
     covariance = np.linalg.inv(np.eye(HEAD) - weights) / HEAD - np.eye(HEAD) / HEAD
     content = Content.of(server.features, server.state()["head"].numpy(), 6.0)
@@ -473,7 +473,7 @@ def test_rank_zero_leaves_popularity_and_content(described):
     found, left, *_ = np.linalg.lstsq(kernels, covariance.ravel(), rcond=None)
     assert left.sum() < 1e-6 * (covariance**2).sum()
     assert found.min() > -1e-6
-    assert not ran(described, CENTRAL, wire="law", rank=0, metadata=False).server.state()["weights"].any()
+    assert not ran(described, CENTRAL, fidelity="analytic", rank=0, metadata=False).server.state()["weights"].any()
 
 
 def test_it_beats_popularity_without_noise(small_split):
@@ -491,7 +491,7 @@ def test_it_beats_popularity_without_noise(small_split):
 def test_histories_are_short_where_their_mean_root_length_is_small(small_split):
     for deviation, margin in ((0.0, 1e-4), (2.0, 4 * 2 * math.sqrt(70) / 45)):
         plan = "none:release=total" if deviation == 0 else CENTRAL
-        server = ran(small_split, plan, wire="law", histories="auto").server
+        server = ran(small_split, plan, fidelity="analytic", histories="auto").server
         lengths = np.sqrt(small_split.train.counts)
         assert server.decisions["mean root of history lengths"] == pytest.approx(lengths.mean(), abs=4 * margin)
     assert Shown(4.9, 100).short(PrivateGramConfig())
@@ -501,11 +501,11 @@ def test_histories_are_short_where_their_mean_root_length_is_small(small_split):
 
 def test_the_second_ask_has_a_diagonal_only_where_histories_are_long(small_split):
     for histories in ("auto", "long"):
-        run = ran(small_split, CENTRAL, wire="law", histories=histories)
+        run = ran(small_split, CENTRAL, fidelity="analytic", histories=histories)
         long = histories == "long" or run.server.decisions["mean root of history lengths"] >= 5
         assert len(run.sums["gram"]) == packed_size(HEAD, diagonal=long)
         assert run.result.guarantee.epsilon == pytest.approx(
-            ran(small_split, CENTRAL, wire="law").result.guarantee.epsilon
+            ran(small_split, CENTRAL, fidelity="analytic").result.guarantee.epsilon
         )
 
 
@@ -517,9 +517,9 @@ def test_items_stand_out_of_noise_or_do_not():
     assert Shown.of(torch.tensor([0.0, 0.5, 2.0]), 10, 0.0).standing_out == 2
 
 
-@pytest.mark.parametrize("wire", ["law", "exact"])
-def test_a_head_that_noise_hides_makes_popularity_more_exact_instead(small_split, wire):
-    run = ran(small_split, CENTRAL, wire=wire, least_items=71)
+@pytest.mark.parametrize("fidelity", ["analytic", "exact"])
+def test_a_head_that_noise_hides_makes_popularity_more_exact_instead(small_split, fidelity):
+    run = ran(small_split, CENTRAL, fidelity=fidelity, min_items=71)
     assert "gram" not in run.sums
     assert not len(run.server.state()["head"])
     first, second = (o.tensors["popularity"][:, 0].double() for o in run.result.transcript.joined("sum"))
@@ -527,18 +527,20 @@ def test_a_head_that_noise_hides_makes_popularity_more_exact_instead(small_split
     order = (share * first + (1 - share) * second).argsort(descending=True)
     scores = run.clients.score(torch.arange(3), run.server.public(), None, None)
     assert all(row.argsort(descending=True).equal(order) for row in scores)
-    assert run.result.guarantee.epsilon == pytest.approx(ran(small_split, CENTRAL, wire=wire).result.guarantee.epsilon)
+    assert run.result.guarantee.epsilon == pytest.approx(
+        ran(small_split, CENTRAL, fidelity=fidelity).result.guarantee.epsilon
+    )
     noise = (share * first + (1 - share) * second - exact(run.e, "popularity")[:, 0]).numpy()
     assert noise.std() == pytest.approx(2, rel=4 / math.sqrt(2 * 70))
 
 
 def test_the_choice_changes_nothing_that_was_asked_and_is_reported(described):
-    settled, chosen = (ran(described, CENTRAL, wire="law", select=select) for select in (False, True))
+    settled, chosen = (ran(described, CENTRAL, fidelity="analytic", select=select) for select in (False, True))
     assert settled.sums["gram"].equal(chosen.sums["gram"])
     assert settled.result.guarantee.epsilon == chosen.result.guarantee.epsilon
     assert chosen.server.decisions["recipes compared"] >= 7
     assert chosen.result.decisions == chosen.server.decisions
-    again = ran(described, CENTRAL, wire="law", select=True)
+    again = ran(described, CENTRAL, fidelity="analytic", select=True)
     assert again.server.state()["weights"].equal(chosen.server.state()["weights"])
 
 
@@ -550,8 +552,8 @@ def test_without_noise_there_is_nothing_to_judge_with(described):
 
 
 def test_items_outside_the_head_are_ranked_by_content(described):
-    run = ran(described, CENTRAL, wire="law", beyond_head="content")
-    plain = ran(described, CENTRAL, wire="law")
+    run = ran(described, CENTRAL, fidelity="analytic", beyond_head="content")
+    plain = ran(described, CENTRAL, fidelity="analytic")
     state = run.server.state()
     assert sorted([*state["head"].tolist(), *state["beyond"].tolist()]) == list(range(70))
     users = torch.arange(45)
@@ -574,21 +576,23 @@ def test_content_outside_the_head_needs_features(small_split):
 
 
 def test_later_rounds_ask_for_nothing(small_split):
-    e = experiment(small_split, CENTRAL, wire="law", rounds=3)
+    e = experiment(small_split, CENTRAL, fidelity="analytic", rounds=3)
     result = e.run()
     assert len(result.transcript.joined("sum")) == 2
     assert result.guarantee.rounds_counted == 1
-    assert result.guarantee.epsilon == ran(small_split, CENTRAL, wire="law").result.guarantee.epsilon
+    assert result.guarantee.epsilon == ran(small_split, CENTRAL, fidelity="analytic").result.guarantee.epsilon
 
 
 class KilledError(Exception):
     """Stands for the process being gone."""
 
 
-@pytest.mark.parametrize("wire", ["law", "exact"])
-def test_a_killed_run_resumes_to_the_same_bits(described, tmp_path, wire):
+@pytest.mark.parametrize("fidelity", ["analytic", "exact"])
+def test_a_killed_run_resumes_to_the_same_bits(described, tmp_path, fidelity):
     def start():
-        return experiment(described, CENTRAL if wire == "law" else "secure-sum:clip_norm=1", wire=wire, rounds=2)
+        return experiment(
+            described, CENTRAL if fidelity == "analytic" else "secure-sum:clip_norm=1", fidelity=fidelity, rounds=2
+        )
 
     def kill(t, _):
         raise KilledError
@@ -616,7 +620,7 @@ def test_a_killed_run_resumes_to_the_same_bits(described, tmp_path, wire):
 
 
 def test_noise_is_the_same_for_every_chunk_size(small_split):
-    states = [ran(small_split, CENTRAL, wire="law", chunk=chunk).server.state() for chunk in (7, None)]
+    states = [ran(small_split, CENTRAL, fidelity="analytic", chunk=chunk).server.state() for chunk in (7, None)]
     for key, value in states[0].items():
         torch.testing.assert_close(value, states[1][key], rtol=0, atol=1e-4)
 
@@ -625,6 +629,6 @@ def test_a_lost_round_asks_again(small_split):
     plan = "distributed-gaussian:clip_norm=1,noise_multiplier=2,n_min_honest=20,delta=0.001"
     e = experiment(small_split, f"{plan},sampling.kind=poisson,sampling.rate=0.4", rounds=8, head=10)
     result = e.run()
-    assert result.costs.lost_rounds > 0
+    assert result.costs.aborted_rounds > 0
     assert bool(e.server.asked)
     assert result.guarantee.rounds_counted == 1

@@ -17,7 +17,7 @@ from scipy.special import log_ndtr
 
 from privfed.contracts import NoisySums
 from privfed.federation import Call, Message, Streams
-from privfed.methods import Facts, method
+from privfed.methods import PublicInfo, method
 from privfed.methods.client_data import ClientData
 from privfed.privacy import Ledger, PrivacyPlan, forecast, plan_for_target
 from privfed.privacy.events import SchemaSummary
@@ -46,15 +46,15 @@ def mu_of(epsilon, delta=DELTA):
 def server(plan, n=N, m=M, **settings):
     """The public half at the size of MovieLens-1M; it needs no data."""
     registered = method("private-gram")
-    facts = Facts(n, m, sums=plan.noisy_sums(n))
-    return registered.server(registered.config(**settings), facts, Streams.from_seed(0))
+    public_info = PublicInfo(n, m, sums=plan.noisy_sums(n))
+    return registered.server(registered.config(**settings), public_info, Streams.from_seed(0))
 
 
 def charged(plan, schemas, n=N):
     """The guarantee of a ledger in which everybody took part in these asks of one draw."""
     ledger = Ledger(plan, n)
     for index, schema in enumerate(schemas):
-        ledger.charge(
+        ledger.record(
             draw=0,
             round=0,
             step=f"ask {index}",
@@ -99,7 +99,7 @@ def test_neither_the_share_nor_the_clip_norm_changes_what_both_asks_cost(epsilon
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_a_plan_sized_for_a_target_has_the_noise_of_the_closed_formula(epsilon):
     sized = plan_for_target(central(1.0), epsilon, 1, N)
-    assert sized.protection.noise_multiplier == pytest.approx(1 / mu_of(epsilon), rel=THREE_DIGITS)
+    assert sized.mechanism.noise_multiplier == pytest.approx(1 / mu_of(epsilon), rel=THREE_DIGITS)
     assert charged(sized, server(sized).schemas).epsilon <= epsilon
 
 
@@ -135,7 +135,7 @@ def test_a_second_draw_costs_root_two_in_mu(epsilon):
     ledger, schemas = Ledger(plan, N), server(plan).schemas
     for draw in range(2):
         for index, schema in enumerate(schemas):
-            ledger.charge(
+            ledger.record(
                 draw=draw, round=draw, step="again", index=index, schema=SchemaSummary.of(schema),
                 participants=np.arange(N),
             )  # fmt: skip
@@ -150,7 +150,7 @@ def uploads(split, plan, histories):
     registered = method("private-gram")
     n, m = split.train.n_users, split.train.n_items
     public = registered.server(
-        registered.config(histories=histories, head=24), Facts(n, m, sums=plan.noisy_sums(n)), Streams.from_seed(0)
+        registered.config(histories=histories, head=24), PublicInfo(n, m, sums=plan.noisy_sums(n)), Streams.from_seed(0)
     )
     clients = registered.clients(public.config, ClientData.from_split(split, "train"), Streams.from_seed(0))
     head = torch.from_numpy(np.argsort(-np.bincount(split.train.items, minlength=m), kind="stable")[:24].copy())

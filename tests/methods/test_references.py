@@ -13,7 +13,7 @@ from privfed.engines import Simulation, Transcript
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
 from privfed.federation import Call, Streams
-from privfed.methods import ClientData, Facts, method
+from privfed.methods import ClientData, PublicInfo, method
 from privfed.methods.references.ease import NoTagsError
 from privfed.methods.references.ease.model import item_weights
 from privfed.methods.references.puresvd.model import item_factors
@@ -65,7 +65,7 @@ def trained(name, histories, plan="none", rounds=1, item_info=None, **more):
     """Both halves after training on any lists."""
     data, registered, streams = ClientData(histories, histories), method(name), Streams.from_seed(0)
     config, plan = registered.config(**SMALL[name] | more), PrivacyPlan.parse(plan)
-    server = registered.server(config, Facts(data.n_users, data.n_items, item_info=item_info), streams)
+    server = registered.server(config, PublicInfo(data.n_users, data.n_items, item_info=item_info), streams)
     clients = registered.clients(config, data, streams)
     simulation = Simulation(clients, plan, data.n_users, streams, Ledger(plan, data.n_users))
     for t in range(rounds):
@@ -118,7 +118,7 @@ def test_ease_scores_are_the_own_row_times_the_weights(small_split):
 
 def test_ease_learns_a_head_and_ranks_the_rest_behind_it_by_popularity(small_split):
     lists = small_split.train
-    server, clients = trained("ease", lists, most_items=20)
+    server, clients = trained("ease", lists, max_items=20)
     counts = lists.popularity()
     head = sorted(sorted(range(70), key=lambda i: (-counts[i], i))[:20])
     assert server.public().shared["head"].tolist() == head
@@ -131,7 +131,7 @@ def test_ease_learns_a_head_and_ranks_the_rest_behind_it_by_popularity(small_spl
     assert (found[:, rest].max(1) < found[:, head].min(1)).all()
     steps = np.diff(found[:, rest[np.argsort(counts[rest], kind="stable")]], axis=1)
     assert (steps >= 0).all()
-    wider, same = (trained("ease", lists, most_items=most)[0].public().shared for most in (None, 10_000))
+    wider, same = (trained("ease", lists, max_items=most)[0].public().shared for most in (None, 10_000))
     same_bits(wider, same)
 
 
@@ -370,7 +370,7 @@ def test_users_without_history_get_what_is_popular(name):
 
 def test_ease_gives_users_without_an_item_of_the_head_what_is_popular():
     histories = Histories.from_pairs(np.array([0, 0, 1, 1, 2]), np.array([0, 1, 0, 1, 3]), 3, 5)
-    found = scores(*trained("ease", histories, most_items=2), 3)
+    found = scores(*trained("ease", histories, max_items=2), 3)
     assert found[2, :2].tolist() == [1, 1]
     assert found[2].argmax() in (0, 1)
     assert found[2, 3] > found[2, 4]
@@ -419,7 +419,7 @@ def test_revealed_rows_are_in_the_order_of_the_call(world, name):
 @pytest.fixture(scope="module")
 def tastes():
     spec = SyntheticSpec(
-        name="synthetic-tests", n_users=300, n_items=150, mean_per_user=25, least_per_user=8, sharpness=3.0
+        name="synthetic-tests", n_users=300, n_items=150, mean_per_user=25, min_per_user=8, sharpness=3.0
     )
     return split(generate(spec), SplitSpec())
 

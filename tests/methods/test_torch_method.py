@@ -15,7 +15,7 @@ from privfed.engines import Transcript
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
 from privfed.federation import PUBLIC, Call, Federation, Purpose, Streams
-from privfed.methods import ClientData, Facts
+from privfed.methods import ClientData, PublicInfo
 from privfed.methods.shared.local_training import draw_samples
 from privfed.methods.shared.samples import NegativeSampler
 from privfed.methods.torch_method import TorchConfig, TorchMethodError, clients, torch_method
@@ -507,7 +507,7 @@ REFUSED = {
         "nothing says which of the item tables context, items.weight attacks look at; name one as item_block",
     ),
     "a block that is no table": ({"item_block": "w"}, "item_block is 'w', but which of the item tables items.weight"),
-    "settings without local training": ({"config": Facts}, "config is Facts; extend TorchConfig"),
+    "settings without local training": ({"config": PublicInfo}, "config is Facts; extend TorchConfig"),
     "settings without defaults": ({"config": Needy}, "the settings dim need a valid default"),
     "a rate for nothing": ({"learning_rates": lambda c, n: {"user": 1.0}}, "given for 'user', which names none of"),
     "a rate of zero": ({"learning_rates": lambda c, n: {"w": 0.0}}, "rate of 'w' is 0.0; give a positive number"),
@@ -563,7 +563,7 @@ def test_a_catalogue_as_long_as_something_else_is_never_mistaken(n_items):
     streams = Streams.from_seed(0)
     config = Settings(negatives=1)
     halves = made.clients(config, ClientData(histories, histories), streams)
-    server = made.server(config, Facts(2, n_items), streams)
+    server = made.server(config, PublicInfo(2, n_items), streams)
     call = Call(0, 0, "train", 0, torch.arange(2), streams, server.schema)
     updates = halves.train(call, server.public())
     assert updates.finite()
@@ -627,13 +627,13 @@ PLANS = [
 def test_every_plan_applies_and_a_killed_run_continues_to_the_same_bits(experiment, tmp_path, kind, plan):
     wanted = experiment(kind=kind, plan=plan).run()
     assert l1_norms(wanted, "raw").min() > 0
-    wire = wanted.transcript.joined("wire")
+    fidelity = wanted.transcript.joined("wire")
     if plan.startswith("clip"):
         assert l1_norms(wanted, "wire").max() <= 0.5 * (1 + 1e-6)
         assert wanted.clipped_fraction == 1.0
     if plan.startswith("local"):
         assert wanted.guarantee.epsilon == pytest.approx(8.0, rel=1e-4)
-        assert all((value != 0).all() for seen in wire for value in seen.tensors.values())
+        assert all((value != 0).all() for seen in fidelity for value in seen.tensors.values())
     else:
         assert wanted.guarantee.epsilon == float("inf")
 
@@ -683,7 +683,7 @@ def test_a_federation_is_all_a_server_is_given():
 
             return Total({name: torch.ones(block.shape) for name, block in schema.items()}, 4.0)
 
-    server = build().server(Settings(), Facts(3, 12), Streams.from_seed(0))
+    server = build().server(Settings(), PublicInfo(3, 12), Streams.from_seed(0))
     before = server.parameters["items.weight"].clone()
     server.round(Spy(), 7)
     assert asked == [("train", 7, {"items.weight"}, {"items.weight"})]

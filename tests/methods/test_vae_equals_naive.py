@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from privfed.federation import Call, Message, Purpose, Streams
-from privfed.methods import ClientData, Facts
+from privfed.methods import ClientData, PublicInfo
 from privfed.methods.feddae import METHOD as FEDDAE
 from privfed.methods.fedvae import METHOD as FEDVAE
 from privfed.updates import LowRank
@@ -54,7 +54,7 @@ class Bench:
         self.config = method.config(**settings)
         self.data = ClientData.from_split(split, "train")
         self.streams = Streams.from_seed(5)
-        self.server = method.server(self.config, Facts(self.data.n_users, self.data.n_items), self.streams)
+        self.server = method.server(self.config, PublicInfo(self.data.n_users, self.data.n_items), self.streams)
         self.clients = method.clients(self.config, self.data, self.streams)
         generator = torch.Generator().manual_seed(0)
         for state in (self.clients.private, getattr(self.clients, "ragged", None)):

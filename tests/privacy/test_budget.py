@@ -55,15 +55,15 @@ def test_solutions_keep_the_target_and_waste_nothing(target, uploads, delta):
 def test_a_plan_solved_for_a_target_keeps_it_in_the_ledger(sampling, uploads):
     """6 users, 20 rounds of two asks: the worst user that the rule allows stays at or below the target."""
     start = PrivacyPlan.parse("local-laplace:epsilon0=1,clip_norm=5" + sampling)
-    plan = plan_for_target(start, 8.0, rounds=20, population=6, asks_per_round=2)
-    assert plan.protection.clip_norm == 5
+    plan = plan_for_target(start, 8.0, rounds=20, population=6, queries_per_round=2)
+    assert plan.mechanism.clip_norm == 5
     assert plan.sampling == start.sampling
-    assert plan.protection.epsilon0 == solve_laplace(8.0, uploads, 1e-5).budget.epsilon0
+    assert plan.mechanism.epsilon0 == solve_laplace(8.0, uploads, 1e-5).budget.epsilon0
     ledger = Ledger(plan, 6)
     for round in range(20):
         members = {"all": range(6), "epoch": [0, 1, 2] if round % 2 else [3, 4, 5], "fixed": [0, 1, 2]}
         for index in range(2):
-            ledger.charge(
+            ledger.record(
                 draw=round,
                 round=round,
                 step="train",

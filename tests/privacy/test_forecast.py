@@ -27,7 +27,7 @@ def test_full_participation_forecasts_what_the_ledger_will_say():
     seen = foresee(words, rounds=20, population=6)
     ledger = Ledger(PrivacyPlan.parse(words), 6)
     for round in range(20):
-        ledger.charge(
+        ledger.record(
             draw=round,
             round=round,
             step="train",
@@ -59,7 +59,7 @@ def test_noise_everywhere_makes_uploads_dense():
 
 
 def test_totals():
-    seen = foresee("none:sampling.kind=poisson,sampling.rate=0.1", asks_per_round=3, seconds_per_round=0.5)
+    seen = foresee("none:sampling.kind=poisson,sampling.rate=0.1", queries_per_round=3, seconds_per_round=0.5)
     assert seen.down_bytes_per_client_round == 3 * TABLE
     assert seen.down_bytes == pytest.approx(3 * TABLE * 94.3 * 100)
     assert seen.up_bytes == pytest.approx(seen.up_bytes_per_client_round * 94.3 * 100)

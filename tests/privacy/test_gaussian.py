@@ -10,10 +10,10 @@ from scipy import stats
 
 from privfed.contracts import Block
 from privfed.engines import Simulation
-from privfed.federation import Call, Cohort, Message, PrivateHalves, PrivateState, Streams
+from privfed.federation import Call, Cohort, Message, PrivateState, StatefulClients, Streams
 from privfed.guards import ClientGuard
 from privfed.privacy import Ledger, PlanError, PrivacyPlan, forecast, plan_for_target
-from privfed.privacy.events import Gaussian, SchemaSummary, Shares, mechanism_for
+from privfed.privacy.events import Gaussian, SchemaSummary, Shares, event_for
 from privfed.updates import ClientUpdates, Dense, LowRank
 
 SCHEMA = {"a": Block((40, 5)), "b": Block((30,), weight=2.0)}
@@ -21,7 +21,7 @@ COORDINATES = 230
 POPULATION = 60
 
 
-class Uploaders(PrivateHalves):
+class Uploaders(StatefulClients):
     """Every client uploads the same vector in every round, of a norm that grows with its number."""
 
     def __init__(self, population=POPULATION, scale=0.1):
@@ -41,24 +41,26 @@ class Uploaders(PrivateHalves):
 class Collector:
     """Keeps every release."""
 
-    def __init__(self, schema=SCHEMA, asks=1):
-        self.schema, self.asks, self.releases = schema, asks, []
+    def __init__(self, schema=SCHEMA, queries=1):
+        self.schema, self.queries, self.releases = schema, queries, []
 
     def public(self):
         return Message({})
 
     def round(self, federation, t):
-        cohort = federation.draw(t)
-        for _ in range(self.asks):
-            self.releases.append(federation.ask("train", cohort, self.public(), self.schema))
+        cohort = federation.sample_cohort(t)
+        for _ in range(self.queries):
+            self.releases.append(federation.aggregate("train", cohort, self.public(), self.schema))
 
 
-def federation(words, *, population=POPULATION, seed=0, wire="exact", schema=SCHEMA, asks=1, scale=0.1, **options):
+def federation(
+    words, *, population=POPULATION, seed=0, fidelity="exact", schema=SCHEMA, queries=1, scale=0.1, **options
+):
     plan = PrivacyPlan.parse(words)
     ledger, clients = Ledger(plan, population), Uploaders(population, scale)
     streams = Streams.from_seed(seed)
-    simulation = Simulation(clients, plan, population, streams, ledger, wire=wire, **options)
-    server = Collector(schema, asks)
+    simulation = Simulation(clients, plan, population, streams, ledger, fidelity=fidelity, **options)
+    server = Collector(schema, queries)
     return SimpleNamespace(simulation=simulation, server=server, ledger=ledger, clients=clients, plan=plan)
 
 
@@ -93,9 +95,9 @@ DISTRIBUTED = "distributed-gaussian:clip_norm=1,noise_multiplier=2,n_min_honest=
         (DISTRIBUTED + ",bits=16", 2.0 * math.sqrt(POPULATION / 40)),
     ],
 )
-@pytest.mark.parametrize("wire", ["exact", "law"])
-def test_noise_on_the_sum_has_the_promised_law_at_every_fidelity(words, deviation, wire):
-    noise = (sums(words, rounds=20, wire=wire) - clipped_sum()).ravel() / deviation
+@pytest.mark.parametrize("fidelity", ["exact", "analytic"])
+def test_noise_on_the_sum_has_the_promised_law_at_every_fidelity(words, deviation, fidelity):
+    noise = (sums(words, rounds=20, fidelity=fidelity) - clipped_sum()).ravel() / deviation
     assert stats.kstest(noise, "norm").pvalue > 1e-3
     # Rounding to the coarse grid of 16 bits adds a percent of its own under `exact`.
     assert noise.std() == pytest.approx(1, abs=4 / math.sqrt(2 * len(noise)) + 0.01)
@@ -108,7 +110,7 @@ def test_noise_on_the_sum_has_the_promised_law_at_every_fidelity(words, deviatio
 @pytest.mark.parametrize("words", [DISTRIBUTED, DISTRIBUTED + ",bits=16", "secure-sum:clip_norm=1"])
 def test_the_masking_protocol_gives_the_very_bits_of_the_open_sum(words):
     few = words.replace("n_min_honest=40", "n_min_honest=8")
-    exact, protocol = (sums(few, rounds=2, wire=wire, population=12) for wire in ("exact", "protocol"))
+    exact, protocol = (sums(few, rounds=2, fidelity=fidelity, population=12) for fidelity in ("exact", "protocol"))
     assert np.array_equal(exact, protocol)
 
 
@@ -133,9 +135,9 @@ def test_a_secure_sum_is_the_sum_of_the_clipped_uploads():
 
 def test_one_plan_charges_what_its_trust_model_costs():
     summary = SchemaSummary.of(SCHEMA)
-    assert mechanism_for(PrivacyPlan.parse(LOCAL), summary, POPULATION) == Gaussian(noise_multiplier=1.0)
-    assert mechanism_for(PrivacyPlan.parse(CENTRAL), summary, POPULATION) == Gaussian(noise_multiplier=2.0)
-    shares = mechanism_for(PrivacyPlan.parse(DISTRIBUTED), summary, POPULATION)
+    assert event_for(PrivacyPlan.parse(LOCAL), summary, POPULATION) == Gaussian(noise_multiplier=1.0)
+    assert event_for(PrivacyPlan.parse(CENTRAL), summary, POPULATION) == Gaussian(noise_multiplier=2.0)
+    shares = event_for(PrivacyPlan.parse(DISTRIBUTED), summary, POPULATION)
     assert isinstance(shares, Shares)
     assert (shares.min_honest, shares.coordinates) == (40, COORDINATES)
     assert shares.noise_multiplier == pytest.approx(2.0, rel=1e-4)
@@ -188,19 +190,19 @@ def test_the_research_table_of_noise_multipliers_for_epsilon_eight(population, r
 
 def test_secret_poisson_cohorts_amplify_and_leave_no_trace_of_who_took_part():
     words = CENTRAL + ",sampling.kind=poisson,sampling.rate=0.25"
-    f = federation(words, asks=2)
+    f = federation(words, queries=2)
     for t in range(5):
         f.simulation.run(f.server, t)
     assert all(entry.participants is None for entry in f.ledger.entries)
     # Two asks of one draw are one Gaussian of z / sqrt 2 inside that draw's sampling.
-    planned = forecast(f.plan, rounds=5, population=POPULATION, up=SCHEMA, down=SCHEMA, asks_per_round=2)
+    planned = forecast(f.plan, rounds=5, population=POPULATION, up=SCHEMA, down=SCHEMA, queries_per_round=2)
     assert f.ledger.guarantee().epsilon == planned.guarantee.epsilon
-    assert planned.guarantee.epsilon < federation_epsilon(CENTRAL, rounds=5, asks=2)
+    assert planned.guarantee.epsilon < federation_epsilon(CENTRAL, rounds=5, queries=2)
     assert all(r.denominator == 0.25 * POPULATION for r in f.server.releases)
 
 
-def federation_epsilon(words, rounds, asks):
-    f = federation(words, asks=asks)
+def federation_epsilon(words, rounds, queries):
+    f = federation(words, queries=queries)
     for t in range(rounds):
         f.simulation.run(f.server, t)
     return f.ledger.guarantee().epsilon
@@ -220,15 +222,15 @@ def test_visible_participants_gain_nothing_from_sampling(words):
 
 def test_a_round_with_too_few_honest_clients_is_neither_charged_nor_opened():
     f = federation(DISTRIBUTED + ",sampling.kind=poisson,sampling.rate=0.6")
-    opened = []
+    revealed = []
     for t in range(12):
         f.simulation.run(f.server, t)
-        opened.append(len(f.simulation.members(t)) >= 40)
-    assert 0 < sum(opened) < 12
-    assert f.simulation.costs.lost_rounds == 12 - sum(opened)
-    assert len(f.server.releases) == len(f.ledger.entries) == sum(opened)
+        revealed.append(len(f.simulation.members(t)) >= 40)
+    assert 0 < sum(revealed) < 12
+    assert f.simulation.costs.aborted_rounds == 12 - sum(revealed)
+    assert len(f.server.releases) == len(f.ledger.entries) == sum(revealed)
     steps = f.clients.private.current["steps"]
-    taken = sum(torch.bincount(f.simulation.members(t), minlength=POPULATION) for t in range(12) if opened[t])
+    taken = sum(torch.bincount(f.simulation.members(t), minlength=POPULATION) for t in range(12) if revealed[t])
     assert torch.equal(steps, taken.float())
 
 
@@ -253,8 +255,8 @@ def test_clipping_per_block_keeps_every_block_and_the_joint_norm():
 def test_adaptive_clipping_follows_the_quantile_and_pays_for_its_count():
     words = CENTRAL + ",adaptive.quantile=0.7,adaptive.rate=0.4,adaptive.count_noise=3"
     f = federation(words)
-    protection = f.plan.protection
-    assert protection.total_deviation**-2 + 6.0**-2 == pytest.approx(2.0**-2)
+    mechanism = f.plan.mechanism
+    assert mechanism.total_deviation**-2 + 6.0**-2 == pytest.approx(2.0**-2)
     for t in range(60):
         f.simulation.run(f.server, t)
     norms = torch.cat([f.clients.a.flatten(1), 2 * f.clients.b], 1).norm(dim=1)
@@ -269,7 +271,7 @@ def test_adaptive_clipping_follows_the_quantile_and_pays_for_its_count():
     clip = federation(f"secure-sum:clip_norm={reached},bits=64")
     clip.simulation.run(clip.server, 0)
     noise = weighted(last) - weighted(clip.server.releases[0].sums)
-    assert noise.std() == pytest.approx(protection.total_deviation * reached, rel=0.3)
+    assert noise.std() == pytest.approx(mechanism.total_deviation * reached, rel=0.3)
 
 
 @pytest.mark.parametrize(
@@ -317,7 +319,7 @@ def test_exact_counts_of_clients_are_refused_where_something_is_guaranteed():
         assert not f.ledger.entries
     for words in ("none", "none:release=total", "secure-sum:clip_norm=1", "secure-sum:clip_norm=1,blocks=held"):
         f = federation(words)
-        f.simulation.server_guard.charge(Cohort(0, 0, "all", 60.0), "train", 0, schema, torch.arange(60))
+        f.simulation.server_guard.record(Cohort(0, 0, "all", 60.0), "train", 0, schema, torch.arange(60))
         assert len(f.ledger.entries) == 1
 
 
@@ -346,7 +348,7 @@ def test_what_the_guarantee_says_names_whom_to_trust():
     for words in (CENTRAL, LOCAL, DISTRIBUTED):
         f = federation(words)
         f.simulation.run(f.server, 0)
-        texts[f.plan.protection.trust] = " ".join(f.ledger.guarantee().statements)
+        texts[f.plan.mechanism.trust] = " ".join(f.ledger.guarantee().statements)
     assert "Against the server itself epsilon is infinite" in texts["central"]
     assert "nobody else has to be trusted" in texts["local"]
     assert "It is trusted to follow the protocol" in texts["distributed"]
@@ -365,15 +367,17 @@ def test_what_the_guarantee_says_names_whom_to_trust():
 )
 @pytest.mark.parametrize("epsilon", [1.0, 8.0])
 def test_a_plan_sized_for_a_total_stays_just_below_it(words, epsilon):
-    plan = plan_for_target(PrivacyPlan.parse(words), epsilon, 20, POPULATION, 2, extra_asks=1, coordinates=COORDINATES)
+    plan = plan_for_target(
+        PrivacyPlan.parse(words), epsilon, 20, POPULATION, 2, extra_queries=1, coordinates=COORDINATES
+    )
 
     def total(p):
         shape = {"rounds": 20, "population": POPULATION, "up": SCHEMA, "down": SCHEMA}
-        return forecast(p, **shape, asks_per_round=2, extra_asks=1).guarantee.epsilon
+        return forecast(p, **shape, queries_per_round=2, extra_queries=1).guarantee.epsilon
 
     assert total(plan) <= epsilon
     weaker = plan.to_dict()
-    weaker["protection"]["noise_multiplier"] *= 0.998
+    weaker["mechanism"]["noise_multiplier"] *= 0.998
     assert total(PrivacyPlan.from_dict(weaker)) > epsilon
 
 
@@ -381,14 +385,14 @@ def test_a_plan_sized_for_a_total_stays_just_below_it(words, epsilon):
 def test_the_forecast_of_a_run_with_one_more_ask_in_the_first_round_is_what_the_ledger_claims(words):
     class OneMore(Collector):
         def round(self, federation, t):
-            cohort = federation.draw(t)
+            cohort = federation.sample_cohort(t)
             for _ in range(1 + (t == 0)):
-                federation.ask("train", cohort, self.public(), self.schema)
+                federation.aggregate("train", cohort, self.public(), self.schema)
 
     f = federation(words)
     for t in range(4):
         f.simulation.run(OneMore(), t)
-    planned = forecast(f.plan, rounds=4, population=POPULATION, up=SCHEMA, down=SCHEMA, extra_asks=1).guarantee
+    planned = forecast(f.plan, rounds=4, population=POPULATION, up=SCHEMA, down=SCHEMA, extra_queries=1).guarantee
     claimed = f.ledger.guarantee()
     if f.plan.sampling.kind == "all" or f.plan.amplifies:
         assert planned.epsilon == claimed.epsilon
@@ -409,9 +413,9 @@ def federation_rounds(words, population):
     return f.server.releases
 
 
-@pytest.mark.parametrize("wire", ["law", "exact", "protocol"])
-def test_a_secure_sum_of_one_or_two_clients_is_never_opened(wire):
-    f = federation("secure-sum:clip_norm=1,sampling.kind=poisson,sampling.rate=0.2", population=12, wire=wire)
+@pytest.mark.parametrize("fidelity", ["analytic", "exact", "protocol"])
+def test_a_secure_sum_of_one_or_two_clients_is_never_opened(fidelity):
+    f = federation("secure-sum:clip_norm=1,sampling.kind=poisson,sampling.rate=0.2", population=12, fidelity=fidelity)
     sizes = [len(f.simulation.members(t)) for t in range(12)]
     assert min(sizes) < 3 <= max(sizes)
     for t in range(12):
@@ -448,7 +452,7 @@ def test_factors_that_cancel_cannot_slip_past_the_clip(words, scale, tilt):
 def test_block_bounds_are_frozen_hashable_and_may_name_blocks_with_dots():
     words = "distributed-gaussian:clip_norm=5,noise_multiplier=1,n_min_honest=3,clipping=per_block"
     plan = PrivacyPlan.parse(words + ",block_norms.encoder.0.weight=3,block_norms.b=4")
-    assert dict(plan.protection.block_norms) == {"b": 4.0, "encoder.0.weight": 3.0}
+    assert dict(plan.mechanism.block_norms) == {"b": 4.0, "encoder.0.weight": 3.0}
     assert isinstance(hash(plan), int)
     assert PrivacyPlan.from_dict(plan.to_dict()) == plan
     assert len(plan.slug) < 60
@@ -476,7 +480,7 @@ def test_noise_next_to_nothing_is_accounted_by_a_bound_and_in_no_time():
 def test_a_forecast_says_how_many_rounds_will_be_lost():
     words = DISTRIBUTED + ",sampling.kind=poisson,sampling.rate=0.6"
     f = federation(words)
-    expected = forecast(f.plan, rounds=200, population=POPULATION, up=SCHEMA, down=SCHEMA).lost_share
+    expected = forecast(f.plan, rounds=200, population=POPULATION, up=SCHEMA, down=SCHEMA).aborted_share
     lost = np.mean([len(f.simulation.members(t)) < 40 for t in range(200)])
     assert lost == pytest.approx(expected, abs=4 * math.sqrt(expected * (1 - expected) / 200))
-    assert forecast(PrivacyPlan.parse(CENTRAL), rounds=2, population=9, up=SCHEMA, down=SCHEMA).lost_share == 0
+    assert forecast(PrivacyPlan.parse(CENTRAL), rounds=2, population=9, up=SCHEMA, down=SCHEMA).aborted_share == 0

@@ -88,7 +88,7 @@ def test_a_plan_without_bound_is_infinite_whatever_was_or_was_not_charged(words)
     for composition in (Composition(), ONE_HUNDRED):
         claim = guarantee_for(plan, composition, 943)
         assert claim.epsilon == math.inf
-        assert claim.reason_if_inf == plan.protection.unbounded_reason
+        assert claim.reason_if_inf == plan.mechanism.unbounded_reason
         assert claim.reason_if_inf in claim.statements[0]
         assert claim.assumptions == []
         assert claim.basic_epsilon is None
@@ -117,7 +117,7 @@ def test_every_sentence_answers_its_configuration():
     )
     assert "no amplification by sampling is claimed" in told(sampled, small)
     assert "Nothing has been released yet" in told(LOCAL, Composition())
-    assert "2 draws mixed mechanisms" in told(LOCAL, Composition(small.releases, amplification_lost=2))
+    assert "2 draws mixed mechanisms" in told(LOCAL, Composition(small.releases, unamplified_cohorts=2))
     assert "seed" not in told(PrivacyPlan.parse("none"), Composition())
     assert "The noise may make some attacks harder" in told(PrivacyPlan.parse("published-noise"), Composition())
 

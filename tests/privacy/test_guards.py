@@ -12,7 +12,7 @@ from scipy import stats
 
 from privfed.contracts import Block
 from privfed.engines import Simulation
-from privfed.federation import Call, Cohort, Message, PrivateHalves, PrivateState, Streams
+from privfed.federation import Call, Cohort, Message, PrivateState, StatefulClients, Streams
 from privfed.guards import ClientGuard, ServerGuard
 from privfed.privacy import Ledger, PrivacyError, PrivacyPlan
 from privfed.updates import ClientUpdates, Dense, Rows
@@ -129,7 +129,7 @@ def test_without_noise_the_wire_carries_the_update(plan):
     g, u = guard(plan), updates(range(9))
     assert not g.rewrites
     positions = torch.tensor([4, 0, 7])
-    sent, raw = g.wire(u, call(range(9)), positions), u.materialise(positions)
+    sent, raw = g.fidelity(u, call(range(9)), positions), u.materialise(positions)
     assert all(sent[b].equal(raw[b]) for b in REAL)
 
 
@@ -137,7 +137,7 @@ def noise(plan, clients, schema=REAL, round=0, ask=0, seed=0, u=None):
     """What the wire adds to (clipped) updates; none given, to nothing at all."""
     g = guard(plan, seed)
     u = u or ClientUpdates(torch.as_tensor(clients), schema, [])
-    raw, sent = u.materialise(everybody(u)), g.wire(u, call(clients, schema, round, ask), everybody(u))
+    raw, sent = u.materialise(everybody(u)), g.fidelity(u, call(clients, schema, round, ask), everybody(u))
     return {name: (sent[name] - raw[name]).double().numpy() for name in schema}
 
 
@@ -220,9 +220,9 @@ def test_other_keys_draw_other_noise():
 def test_buffers_that_are_given_are_written_over():
     g, u = guard(LAPLACE), updates(range(9))
     positions = torch.tensor([2, 8])
-    wanted = g.wire(u, call(range(9)), positions)
+    wanted = g.fidelity(u, call(range(9)), positions)
     out = {name: torch.full_like(value, 1e9) for name, value in wanted.items()}
-    found = g.wire(u, call(range(9)), positions, out)
+    found = g.fidelity(u, call(range(9)), positions, out)
     assert all(found[b].equal(wanted[b]) and found[b].data_ptr() == out[b].data_ptr() for b in REAL)
 
 
@@ -234,7 +234,7 @@ def test_touched_only_noise_leaves_untouched_coordinates_exactly_zero(plan):
     """That is why it has no finite epsilon: the support of an upload shows."""
     g, u = guard(plan), updates(range(500), scale=0.001)
     touched = u.touched(everybody(u))
-    sent = g.wire(u, call(range(500)), everybody(u))
+    sent = g.fidelity(u, call(range(500)), everybody(u))
     for name in REAL:
         assert (sent[name][~touched[name]] == 0).all()
         assert (sent[name][touched[name]] != 0).all()
@@ -250,7 +250,7 @@ def test_integer_blocks_leave_exactly_as_they_are(plan):
     g, u = guard(plan), updates(range(30), MIXED, scale=100)
     before = u.materialise(everybody(u))["counts"]
     g.clip_(u)
-    sent = g.wire(u, call(range(30), MIXED), everybody(u))
+    sent = g.fidelity(u, call(range(30), MIXED), everybody(u))
     assert sent["counts"].dtype == torch.int64
     assert sent["counts"].equal(before)
 
@@ -273,7 +273,7 @@ def test_a_diverged_update_is_refused_in_one_sentence(bad, plan, part):
 def test_the_realised_noise_of_a_release_adds_up_to_what_the_plan_says(seen):
     """Variance of a sum over n clients: n x 2 b^2 per coordinate, measured through a whole federation."""
 
-    class Silent(PrivateHalves):
+    class Silent(StatefulClients):
         private = PrivateState({})
 
         def train(self, call, message):
@@ -284,8 +284,8 @@ def test_the_realised_noise_of_a_release_adds_up_to_what_the_plan_says(seen):
     simulation = Simulation(Silent(), plan, n, streams, Ledger(plan, n), chunk=16)
     sums = []
     for t in range(4):
-        ask = simulation.ask if seen == "total" else simulation.ask_each
-        release = ask("train", simulation.draw(t), Message({}), schema)
+        ask = simulation.ask if seen == "total" else simulation.collect
+        release = ask("train", simulation.sample_cohort(t), Message({}), schema)
         sums.append(release.sums["v"] if seen == "total" else release.uploads["v"].double().sum(0))
     values = torch.stack(sums).double().numpy()
     assert values.var() == pytest.approx(n * 2 * SCALE**2, rel=5 * np.sqrt(2 / values.size))
@@ -329,7 +329,7 @@ def worlds(plan, one, other):
         clients = torch.arange(DRAWS)
         u = ClientUpdates(clients, schema, [Dense("v", clients, raw)])
         g.clip_(u)
-        sent.append(g.wire(u, call(clients, schema), clients)["v"].double().numpy())
+        sent.append(g.fidelity(u, call(clients, schema), clients)["v"].double().numpy())
     return sent
 
 
@@ -392,7 +392,7 @@ def test_the_same_game_beats_the_faulty_settings(plan, at_least):
             clients, sparse, [Rows("v", clients, torch.full((DRAWS,), row), torch.full((DRAWS, 1), 17.5))]
         )
         g.clip_(u)
-        sent.append(g.wire(u, call(clients, sparse), clients)["v"][:, :, 0].double().numpy())
+        sent.append(g.fidelity(u, call(clients, sparse), clients)["v"][:, :, 0].double().numpy())
     if "touched" in plan:
         scores = [3.0 * ((s[:, 0] != 0).astype(float) - (s[:, 4] != 0)) for s in sent]
     else:

@@ -22,7 +22,7 @@ from privfed.privacy import (
     plan_for_target,
 )
 from privfed.privacy.composition import Composition, Releases
-from privfed.privacy.events import Exact, SampledGaussian, mechanism_for
+from privfed.privacy.events import Exact, SampledGaussian, event_for
 from privfed.privacy.guarantee import Guarantee, guarantee_for
 
 WORDS = "interaction-dpsgd:clip_norm=0.5,noise_multiplier=1.2,local_rate=0.1,local_steps=5,expected_records=80"
@@ -34,7 +34,7 @@ def ledger_of(rounds, plan=PLAN, members=None, population=10, path=None):
     ledger = Ledger(plan, population, path)
     for t in range(rounds):
         who = np.arange(population) if members is None else members(t)
-        ledger.charge(draw=t, round=t, step="train", index=0, schema=SCHEMA, participants=who)
+        ledger.record(draw=t, round=t, step="train", index=0, schema=SCHEMA, participants=who)
     return ledger
 
 
@@ -63,18 +63,18 @@ def test_each_upload_counts_for_who_made_it_and_hidden_users_amplify_nothing():
     assert not plan.amplifies
     some = ledger_of(8, plan, lambda t: np.array([0, 1]) if t % 2 else np.array([0]))
     composition = some.composition()
-    assert composition.releases == (Releases(mechanism_for(PLAN, SCHEMA, 10), 8),)
+    assert composition.releases == (Releases(event_for(PLAN, SCHEMA, 10), 8),)
     assert some.guarantee().epsilon == pytest.approx(ledger_of(8).guarantee().epsilon)
     assert some.guarantee().epsilon > ledger_of(4).guarantee().epsilon > 0
 
 
 def test_the_charge_holds_what_the_device_does():
-    mechanism = mechanism_for(PLAN, SCHEMA, 10)
+    mechanism = event_for(PLAN, SCHEMA, 10)
     assert mechanism == SampledGaussian(noise_multiplier=1.2, rate=0.1, steps=5)
-    steps = PLAN.protection.noisy_steps
+    steps = PLAN.mechanism.noisy_steps
     assert (steps.clip_norm, steps.noise_multiplier, steps.rate, steps.steps) == (0.5, 1.2, 0.1, 5)
     assert steps.divisor == pytest.approx(8)
-    assert isinstance(mechanism_for(PLAN, SchemaSummary(("items",), ("counts",), 5), 10), Exact)
+    assert isinstance(event_for(PLAN, SchemaSummary(("items",), ("counts",), 5), 10), Exact)
 
 
 def test_the_ledger_is_read_back_and_refuses_another_noise(tmp_path):
@@ -110,7 +110,7 @@ def test_the_claim_names_its_unit_everywhere():
 
 @pytest.mark.parametrize("other", EXAMPLES.values())
 def test_every_other_protection_is_about_users(other):
-    claim = guarantee_for(PrivacyPlan(protection=other), Composition(), 200)
+    claim = guarantee_for(PrivacyPlan(mechanism=other), Composition(), 200)
     assert claim.unit == ("interaction" if isinstance(other, InteractionDPSGD) else "user")
     assert (other.noisy_steps is None) == (claim.unit == "user")
 
@@ -121,7 +121,7 @@ def test_a_plan_for_a_total_keeps_it(rate):
     sized = plan_for_target(plan, 8.0, rounds=25, population=10)
     total = ledger_of(25, sized).guarantee().epsilon
     assert 7.9 < total <= 8.0
-    assert sized.protection.model_dump() | {"noise_multiplier": 9.0} == plan.protection.model_dump()
+    assert sized.mechanism.model_dump() | {"noise_multiplier": 9.0} == plan.mechanism.model_dump()
 
 
 def test_a_forecast_is_dense_and_counts_every_upload():
@@ -168,7 +168,7 @@ def test_the_table_of_methods_says_who_can():
 
 def test_no_coins_no_claim_of_amplification():
     plan = PrivacyPlan.parse("interaction-dpsgd:clip_norm=1,noise_multiplier=1")
-    assert (plan.protection.local_rate, plan.protection.local_steps) == (1, 1)
+    assert (plan.mechanism.local_rate, plan.mechanism.local_steps) == (1, 1)
     assumed = " ".join(ledger_of(2, plan).guarantee().assumptions)
     assert "In every local step (1 per upload) the device takes all interactions, clips" in assumed
     assert "coin" not in assumed

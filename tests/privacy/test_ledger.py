@@ -20,7 +20,7 @@ PLAN = PrivacyPlan.parse("local-laplace:epsilon0=0.5,clip_norm=5")
 
 
 def charge(ledger, round=0, *, draw=None, step="train", index=0, real=("items",), integer=(), members=None):
-    return ledger.charge(
+    return ledger.record(
         draw=round if draw is None else draw,
         round=round,
         step=step,

@@ -18,7 +18,7 @@ PLAN = PrivacyPlan.parse("local-laplace:epsilon0=0.5,clip_norm=5")
 
 
 def charge(ledger, round, members=USERS):
-    ledger.charge(
+    ledger.record(
         draw=round,
         round=round,
         step="train",

@@ -40,7 +40,7 @@ def plan(name, **fields):
 def claim(plan):
     """Epsilon that the ledger claims for one ask of everybody."""
     ledger = Ledger(plan, 2 * DRAWS)
-    ledger.charge(
+    ledger.record(
         draw=0, round=0, step="train", index=0, schema=SchemaSummary.of(SCHEMA), participants=np.arange(2 * DRAWS)
     )
     return ledger.guarantee().epsilon
@@ -59,7 +59,7 @@ def device(plan, direction, *, clips=True):
         updates = ClientUpdates(clients, SCHEMA, parts)
         if clips:
             guard.clip_(updates)
-        worlds.append(guard.wire(updates, Call(0, 0, "train", 0, clients, STREAMS, SCHEMA), torch.arange(DRAWS)))
+        worlds.append(guard.protect(updates, Call(0, 0, "train", 0, clients, STREAMS, SCHEMA), torch.arange(DRAWS)))
     return worlds
 
 
@@ -89,17 +89,17 @@ def server(plan):
         torch.arange(users), schema, [Dense("head", torch.arange(users), FAR * torch.eye(users, 2 * users))]
     )
     ClientGuard(plan, STREAMS).clip_(sent)
-    opened = torch.zeros(DRAWS // users, 2 * users, dtype=torch.float64)
-    for round, sums in enumerate(opened):
+    revealed = torch.zeros(DRAWS // users, 2 * users, dtype=torch.float64)
+    for round, sums in enumerate(revealed):
         sent.add_to({"head": sums})
         cohort = Cohort(round, round, "all", float(users))
         guard.add_noise_({"head": sums}, cohort, "train", 0, schema, members=users, within=0)
-    return [schema["head"].weight * world.flatten().numpy() for world in opened.split(users, dim=1)]
+    return [schema["head"].weight * world.flatten().numpy() for world in revealed.split(users, dim=1)]
 
 
 def lower_bound(plan, worlds, threshold):
     """Of the estimator that fits the law of the plan's noise, at the plan's delta, threshold fixed beforehand."""
-    bound = clopper_pearson_epsilon if plan.protection.kind == "local_laplace" else gdp_epsilon
+    bound = clopper_pearson_epsilon if plan.mechanism.kind == "local_laplace" else gdp_epsilon
     return bound(*worlds, delta=plan.delta, threshold=threshold).epsilon
 
 
@@ -135,7 +135,7 @@ def test_central_gaussian(noise_multiplier):
 def test_a_device_that_adds_laplace_noise_of_scale_c_over_epsilon_is_caught(epsilon0, direction):
     """The factor of two that is easily forgotten: noise for inputs C apart, where they are 2C apart."""
     claimed, wrong = claim(plan("local-laplace", epsilon0=epsilon0)), plan("local-laplace", epsilon0=2 * epsilon0)
-    assert wrong.protection.noise.scale == pytest.approx(CLIP / epsilon0)
+    assert wrong.mechanism.noise.scale == pytest.approx(CLIP / epsilon0)
     assert lower_bound(wrong, along(device(wrong, direction), direction), CLIP) > 1.5 * claimed
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from privfed.contracts import Block
 from privfed.engines import Simulation
-from privfed.federation import Call, Message, PrivateHalves, PrivateState, Streams
+from privfed.federation import Call, Message, PrivateState, StatefulClients, Streams
 from privfed.guards import ClientGuard
 from privfed.guards.noise_grid import noise_steps, noised_sum
 from privfed.privacy import Ledger, PrivacyPlan
@@ -91,25 +91,25 @@ def on_grid(blocks, steps):
 @pytest.mark.parametrize("plan", LOCAL)
 def test_an_upload_is_whole_steps_with_noise_and_within_its_clip_without(plan, monkeypatch):
     plan = PrivacyPlan.parse(plan)
-    steps, clip = noise_steps(plan, SCHEMA, USERS), plan.protection.clip
+    steps, clip = noise_steps(plan, SCHEMA, USERS), plan.mechanism.clip
     for seed, size in enumerate([1e-4, 0.05, 1.0, 1e4]):
         updates, everybody = some_updates(range(USERS), seed, size), torch.arange(USERS)
         guard = ClientGuard(plan, Streams.from_seed(seed))
         guard.clip_(updates)
         call = Call(0, 0, "train", 0, everybody, Streams.from_seed(0), SCHEMA)
-        noised = guard.wire(updates, call, everybody)
+        noised = guard.protect(updates, call, everybody)
         assert on_grid(noised, steps)
         assert not any(torch.signbit(values[values == 0]).any() for values in noised.values())
         with monkeypatch.context() as patch:
             silent(patch)
-            bare = guard.wire(updates, call, everybody)
+            bare = guard.protect(updates, call, everybody)
         assert on_grid(bare, steps)
         for user in everybody.tolist() if clip is not None else ():
             mine = {name: values[user] for name, values in bare.items()}
             assert exact_norm_power(mine, clip.order) <= Fraction(clip.norm) ** clip.order
 
 
-class Prescribed(PrivateHalves):
+class Prescribed(StatefulClients):
     """Clients that upload what they were given, whoever else there is."""
 
     def __init__(self, seed, size):
@@ -131,16 +131,18 @@ class Prescribed(PrivateHalves):
         return ClientUpdates(call.clients, call.schema, parts)
 
 
-def released(plan, seed=0, size=1.0, chunk=4, wire="exact", without=None):
+def released(plan, seed=0, size=1.0, chunk=4, fidelity="exact", without=None):
     """A round's sum or uploads, as the engine hands them to the server."""
     streams = Streams.from_seed(seed)
-    simulation = Simulation(Prescribed(seed, size), plan, USERS, streams, Ledger(plan, USERS), chunk=chunk, wire=wire)
-    cohort = simulation.draw(0)
+    simulation = Simulation(
+        Prescribed(seed, size), plan, USERS, streams, Ledger(plan, USERS), chunk=chunk, fidelity=fidelity
+    )
+    cohort = simulation.sample_cohort(0)
     if without is not None:
         simulation._members = simulation._members[simulation._members != without]
-    if plan.protection.release == "individual" and wire != "law":
-        return simulation.ask_each("train", cohort, Message({}), SCHEMA).uploads
-    return simulation.ask("train", cohort, Message({}), SCHEMA).sums
+    if plan.mechanism.release == "individual" and fidelity != "law":
+        return simulation.collect("train", cohort, Message({}), SCHEMA).uploads
+    return simulation.aggregate("train", cohort, Message({}), SCHEMA).sums
 
 
 @pytest.mark.parametrize("plan", CENTRAL)
@@ -157,7 +159,7 @@ def test_uploads_are_whole_steps_after_the_engine_too(plan):
 
 def test_noise_that_is_added_at_once_lies_on_a_grid():
     plan = PrivacyPlan.parse(LOCAL[2])
-    sums = released(plan, wire="law")
+    sums = released(plan, fidelity="analytic")
     for name, values in sums.items():
         step = 2.0 ** np.floor(np.log2(30 * USERS**0.5 / SCHEMA[name].weight * 2.0**-20))
         assert on_grid({name: values}, {name: step})
@@ -174,12 +176,12 @@ def test_the_engines_sums_with_a_user_and_without_lie_within_what_the_noise_is_s
         both, alone = released(plan, seed, size), released(plan, seed, size, chunk=5, without=seed % USERS)
     moved = {name: both[name] - alone[name] for name in SCHEMA}
     # Differences of multiples of one step are exact.
-    assert exact_norm_power(moved, 2) * Fraction(plan.protection.noise_multiplier) ** 2 <= deviation(plan) ** 2
+    assert exact_norm_power(moved, 2) * Fraction(plan.mechanism.noise_multiplier) ** 2 <= deviation(plan) ** 2
 
 
 def deviation(plan):
     """Of the noise that the guard adds to weighted values, the least of all blocks."""
-    noised = noised_sum(plan.protection, plan.protection.clip_norm, SCHEMA, USERS)
+    noised = noised_sum(plan.mechanism, plan.mechanism.clip_norm, SCHEMA, USERS)
     return min(
         Fraction(grid.ratio) * Fraction(grid.step) * Fraction(block.weight)
         for block in SCHEMA.values()

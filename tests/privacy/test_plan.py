@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from privfed.privacy.errors import PlanError, configure, explain
-from privfed.privacy.events import Empty, Exact, Laplace, SchemaSummary, Unbounded, mechanism_for
+from privfed.privacy.events import Empty, Exact, Laplace, SchemaSummary, Unbounded, event_for
 from privfed.privacy.mechanisms.base import Clip, LocalLaplace, Noise
 from privfed.privacy.plan import PrivacyPlan
 from privfed.privacy.sampling import All, Epoch, Fixed, Poisson
@@ -70,7 +70,7 @@ def test_a_plan_reads_from_toml():
     sampling = { kind = "poisson", rate = 0.1 }
     """
     plan = PrivacyPlan.from_dict(tomllib.loads(text))
-    assert plan.protection == LocalLaplace(clip_norm=2, epsilon0=0.5)
+    assert plan.mechanism == LocalLaplace(clip_norm=2, epsilon0=0.5)
     assert plan.sampling == Poisson(rate=0.1)
     assert plan.delta == 1e-6
 
@@ -80,7 +80,7 @@ def test_defaults():
     assert plan.sampling == All()
     assert plan.delta == 1e-5
     assert plan.neighbours == "replace_one"
-    assert PrivacyPlan.named("published-noise").protection.scale == 0.3
+    assert PrivacyPlan.named("published-noise").mechanism.scale == 0.3
 
 
 def test_plans_are_frozen():
@@ -88,7 +88,7 @@ def test_plans_are_frozen():
     with pytest.raises(ValidationError):
         plan.delta = 0.1
     with pytest.raises(ValidationError):
-        plan.protection.epsilon0 = 100.0
+        plan.mechanism.epsilon0 = 100.0
 
 
 @pytest.mark.parametrize(
@@ -107,21 +107,21 @@ def test_plans_are_frozen():
     ],
 )
 def test_what_the_guards_read(words, clip, noise, trust):
-    protection = PrivacyPlan.parse(words).protection
-    assert (protection.clip, protection.noise, protection.trust) == (clip, noise, trust)
+    mechanism = PrivacyPlan.parse(words).mechanism
+    assert (mechanism.clip, mechanism.noise, mechanism.trust) == (clip, noise, trust)
 
 
 @settings(max_examples=50, deadline=None)
 @given(PLAUSIBLE, PLAUSIBLE, st.integers(1, 30), st.integers(0, 2**32 - 1))
 def test_derived_noise_keeps_epsilon0_for_any_two_clipped_uploads(clip_norm, epsilon0, dimension, seed):
     """The log density ratio of two clipped uploads never exceeds epsilon0, which is the definition."""
-    protection = LocalLaplace(clip_norm=clip_norm, epsilon0=epsilon0)
+    mechanism = LocalLaplace(clip_norm=clip_norm, epsilon0=epsilon0)
     rng = np.random.default_rng(seed)
     a, b = rng.standard_normal((2, dimension))
     a *= clip_norm / np.abs(a).sum()
     b *= clip_norm / np.abs(b).sum()
-    seen = a + rng.laplace(scale=protection.noise_scale, size=dimension)
-    ratio = (np.abs(seen - b) - np.abs(seen - a)).sum() / protection.noise_scale
+    seen = a + rng.laplace(scale=mechanism.noise_scale, size=dimension)
+    ratio = (np.abs(seen - b) - np.abs(seen - a)).sum() / mechanism.noise_scale
     assert ratio <= epsilon0 * (1 + 1e-9)
 
 
@@ -129,29 +129,29 @@ def test_derived_noise_keeps_epsilon0_for_any_two_clipped_uploads(clip_norm, eps
 @given(PLAUSIBLE, PLAUSIBLE)
 def test_the_bound_is_reached_by_opposite_uploads(clip_norm, epsilon0):
     """+C against -C on one coordinate has log ratio exactly epsilon0, so no smaller scale would do."""
-    protection = LocalLaplace(clip_norm=clip_norm, epsilon0=epsilon0)
-    ratio = (abs(2 * clip_norm + clip_norm) - abs(2 * clip_norm - clip_norm)) / protection.noise_scale
+    mechanism = LocalLaplace(clip_norm=clip_norm, epsilon0=epsilon0)
+    ratio = (abs(2 * clip_norm + clip_norm) - abs(2 * clip_norm - clip_norm)) / mechanism.noise_scale
     assert ratio == pytest.approx(epsilon0, rel=1e-12)
 
 
 def test_the_wrong_norm_really_breaks_the_bound():
     """Two uploads of L2 norm C in 100 dimensions: under the plan's noise their ratio is ten epsilon0."""
-    protection = LocalLaplace(clip_norm=1.0, epsilon0=1.0, clip_order=2)
+    mechanism = LocalLaplace(clip_norm=1.0, epsilon0=1.0, clip_order=2)
     upload = np.full(100, 0.1)
     seen = 2 * upload
-    ratio = (np.abs(seen + upload) - np.abs(seen - upload)).sum() / protection.noise_scale
+    ratio = (np.abs(seen + upload) - np.abs(seen - upload)).sum() / mechanism.noise_scale
     assert ratio == pytest.approx(10.0)
-    assert isinstance(mechanism_for(laplace(clip_order=2), REAL, 10), Unbounded)
+    assert isinstance(event_for(laplace(clip_order=2), REAL, 10), Unbounded)
 
 
 @settings(max_examples=50, deadline=None)
 @given(PLAUSIBLE, PLAUSIBLE)
 def test_the_charged_mechanism_is_the_noise_over_the_distance(clip_norm, epsilon0):
     plan = laplace(clip_norm=clip_norm, epsilon0=epsilon0)
-    mechanism = mechanism_for(plan, REAL, 10)
+    mechanism = event_for(plan, REAL, 10)
     assert isinstance(mechanism, Laplace)
     assert mechanism.pure_epsilon == pytest.approx(epsilon0, rel=1e-12)
-    assert mechanism.scale_over_sensitivity * 2 * clip_norm == pytest.approx(plan.protection.noise.scale, rel=1e-12)
+    assert mechanism.scale_over_sensitivity * 2 * clip_norm == pytest.approx(plan.mechanism.noise.scale, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_the_charged_mechanism_is_the_noise_over_the_distance(clip_norm, epsilon
     ],
 )
 def test_protections_that_bound_nothing_say_why(words, because):
-    mechanism = mechanism_for(PrivacyPlan.parse(words), REAL, 10)
+    mechanism = event_for(PrivacyPlan.parse(words), REAL, 10)
     assert isinstance(mechanism, Unbounded)
     assert because in mechanism.reason
 
@@ -176,9 +176,9 @@ def test_protections_that_bound_nothing_say_why(words, because):
 @pytest.mark.parametrize("words", [w for w, _, _ in WORDS])
 def test_integer_blocks_are_never_free_and_only_an_empty_schema_is(words):
     plan = PrivacyPlan.parse(words)
-    assert isinstance(mechanism_for(plan, SchemaSummary(), 10), Empty)
-    assert mechanism_for(plan, SchemaSummary(integer=("counts",)), 10) == Exact(blocks=("counts",))
-    mixed = mechanism_for(plan, SchemaSummary(real=("items",), integer=("counts",)), 10)
+    assert isinstance(event_for(plan, SchemaSummary(), 10), Empty)
+    assert event_for(plan, SchemaSummary(integer=("counts",)), 10) == Exact(blocks=("counts",))
+    mixed = event_for(plan, SchemaSummary(real=("items",), integer=("counts",)), 10)
     assert isinstance(mixed, Exact | Unbounded)
 
 
@@ -204,14 +204,14 @@ def test_different_plans_have_different_slugs_and_names(plans):
 
 
 SENTENCES = [
-    ("local-laplace:epsilon0=-1,clip_norm=5", ["protection.epsilon0 = -1", "greater than 0"]),
-    ("local-laplace:epsilon0=0,clip_norm=5", ["protection.epsilon0 = 0", "greater than 0"]),
-    ("local-laplace:epsilon0=1", ["protection.clip_norm is missing", "epsilon0 means nothing"]),
-    ("local-laplace:epsilon0=1,clip_norm=0", ["protection.clip_norm = 0", "greater than 0"]),
-    ("local-laplace:epsilon0=inf,clip_norm=1", ["protection.epsilon0 = 'inf'", "finite"]),
-    ("local-laplace:epsilon0=nan,clip_norm=1", ["protection.epsilon0 = 'nan'", "finite"]),
+    ("local-laplace:epsilon0=-1,clip_norm=5", ["mechanism.epsilon0 = -1", "greater than 0"]),
+    ("local-laplace:epsilon0=0,clip_norm=5", ["mechanism.epsilon0 = 0", "greater than 0"]),
+    ("local-laplace:epsilon0=1", ["mechanism.clip_norm is missing", "epsilon0 means nothing"]),
+    ("local-laplace:epsilon0=1,clip_norm=0", ["mechanism.clip_norm = 0", "greater than 0"]),
+    ("local-laplace:epsilon0=inf,clip_norm=1", ["mechanism.epsilon0 = 'inf'", "finite"]),
+    ("local-laplace:epsilon0=nan,clip_norm=1", ["mechanism.epsilon0 = 'nan'", "finite"]),
     ("local-laplace:epsilon0=1e-40,clip_norm=1", ["epsilon0 = 1e-40", "noise scale"]),
-    ("local-laplace:epsilon0=one,clip_norm=1", ["protection.epsilon0 = 'one'", "number"]),
+    ("local-laplace:epsilon0=one,clip_norm=1", ["mechanism.epsilon0 = 'one'", "number"]),
     ("local-laplace:epsilon0=1,clip_norm=1,clip_order=3", ["protection.clip_order = 3", "1 or 2"]),
     (
         "local-laplace:epsilon=1,clip_norm=1",
@@ -226,7 +226,7 @@ SENTENCES = [
     ("none:sampling.kind=poisson,sampling.rate=1.5", ["sampling.rate = 1.5", "less than or equal to 1"]),
     ("none:sampling.kind=fixed,sampling.size=0", ["sampling.size = 0", "greater than or equal to 1"]),
     ("none:release=sum", ["protection.release = 'sum'", "'individual' or 'total'"]),
-    ("none:epsilon0=1", ["protection.epsilon0 is not a known key"]),
+    ("none:epsilon0=1", ["mechanism.epsilon0 is not a known key"]),
     ("published-noise:scale=-0.3", ["protection.scale = -0.3", "greater than 0"]),
     ("published-noise:law=gauss", ["protection.law = 'gauss'", "did you mean 'gaussian'"]),
     (
@@ -250,13 +250,13 @@ def test_bad_words_are_answered_in_one_sentence(words, parts):
     ("data", "part"),
     [
         ({}, "protection is missing"),
-        ({"protecton": {"kind": "nothing"}}, "protecton is not a known key; did you mean 'protection'?"),
-        ({"protection": {}}, "protection.kind is missing"),
+        ({"protecton": {"kind": "unprotected"}}, "protecton is not a known key; did you mean 'mechanism'?"),
+        ({"mechanism": {}}, "mechanism.kind is missing"),
         (
-            {"protection": {"kind": "laplace"}},
-            "protection.kind = 'laplace' is not known; did you mean 'local_laplace'?",
+            {"mechanism": {"kind": "laplace"}},
+            "mechanism.kind = 'laplace' is not known; did you mean 'local_laplace'?",
         ),
-        ({"protection": 3}, "protection = 3 is not allowed"),
+        ({"mechanism": 3}, "protection = 3 is not allowed"),
     ],
 )
 def test_bad_dictionaries_are_answered_in_one_sentence(data, part):
@@ -290,4 +290,4 @@ def test_noise_scale_is_always_usable():
     for clip_norm, epsilon0 in [(1e308, 1e-5), (1e-40, 1e10)]:
         with pytest.raises(PlanError, match="noise scale"):
             laplace(clip_norm=clip_norm, epsilon0=epsilon0)
-    assert math.isfinite(laplace(clip_norm=1e10, epsilon0=1e-10).protection.noise_scale)
+    assert math.isfinite(laplace(clip_norm=1e10, epsilon0=1e-10).mechanism.noise_scale)

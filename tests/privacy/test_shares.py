@@ -11,7 +11,7 @@ from privfed.federation import Streams
 from privfed.guards import ClientGuard
 from privfed.guards.ring_code import RingCode
 from privfed.privacy import Ledger, LedgerError, PrivacyPlan, forecast, plan_for_target
-from privfed.privacy.events import Gaussian, SchemaSummary, mechanism_for
+from privfed.privacy.events import Gaussian, SchemaSummary, event_for
 from privfed.updates import ClientUpdates, Dense
 
 N = 20
@@ -26,8 +26,8 @@ def plan(words):
     return PrivacyPlan.parse(words)
 
 
-def mechanism(words, share):
-    return mechanism_for(plan(words), SchemaSummary(("v",), (), 6, share), N)
+def event(words, share):
+    return event_for(plan(words), SchemaSummary(("v",), (), 6, share), N)
 
 
 def test_shares_of_real_blocks_add_up_and_a_whole_ask_is_the_default():
@@ -67,39 +67,39 @@ def test_bounds_of_blocks_shrink_with_the_ask():
 
 
 def test_the_mechanism_is_the_same_noise_over_less():
-    assert mechanism(CENTRAL, 0.25) == Gaussian(noise_multiplier=6.0)
-    assert mechanism(LOCAL, 0.25) == Gaussian(noise_multiplier=3.0)
-    laplace = mechanism("local-laplace:clip_norm=2,epsilon0=1", 0.25)
+    assert event(CENTRAL, 0.25) == Gaussian(noise_multiplier=6.0)
+    assert event(LOCAL, 0.25) == Gaussian(noise_multiplier=3.0)
+    laplace = event("local-laplace:clip_norm=2,epsilon0=1", 0.25)
     assert laplace.pure_epsilon == pytest.approx(0.5)
-    whole, quarter = mechanism(DISTRIBUTED, 1.0), mechanism(DISTRIBUTED, 0.25)
+    whole, quarter = event(DISTRIBUTED, 1.0), mechanism(DISTRIBUTED, 0.25)
     assert quarter.noise_multiplier == pytest.approx(2 * whole.noise_multiplier, rel=1e-3)
 
 
 def test_the_count_of_an_adaptive_clip_costs_the_same_whatever_the_share():
     words = CENTRAL + ",adaptive.count_noise=4"
-    assert mechanism(words, 1.0) == Gaussian(noise_multiplier=3.0)
-    protection = plan(words).protection
-    count, whole = (2 * protection.adaptive.count_noise) ** -2, protection.total_deviation**-2
-    assert mechanism(words, 0.25).noise_multiplier == pytest.approx((0.25 * whole + count) ** -0.5)
+    assert event(words, 1.0) == Gaussian(noise_multiplier=3.0)
+    mechanism = plan(words).mechanism
+    count, whole = (2 * mechanism.adaptive.count_noise) ** -2, mechanism.total_deviation**-2
+    assert event(words, 0.25).noise_multiplier == pytest.approx((0.25 * whole + count) ** -0.5)
 
 
 def test_ring_words_carry_the_same_noise_on_a_shorter_vector():
-    codes = [RingCode(plan(DISTRIBUTED).protection, {"v": Block((6,), share=share)}, N) for share in (1.0, 0.25)]
-    assert codes[1].law_deviation(18) == pytest.approx(codes[0].law_deviation(18), rel=1e-3)
-    assert codes[0].law_deviation(18) == pytest.approx(3 * 2, rel=1e-3)
-    exact = RingCode(plan("secure-sum:clip_norm=2").protection, QUARTER, N)
+    codes = [RingCode(plan(DISTRIBUTED).mechanism, {"v": Block((6,), share=share)}, N) for share in (1.0, 0.25)]
+    assert codes[1].analytic_deviation(18) == pytest.approx(codes[0].analytic_deviation(18), rel=1e-3)
+    assert codes[0].analytic_deviation(18) == pytest.approx(3 * 2, rel=1e-3)
+    exact = RingCode(plan("secure-sum:clip_norm=2").mechanism, QUARTER, N)
     words = exact.encode({"v": torch.ones(1, 6)}, 0, bytes(32))
     assert np.linalg.norm(exact.decode(words)["v"].numpy()) == pytest.approx(1.0, abs=1e-5)
 
 
 @pytest.mark.parametrize("words", [CENTRAL, DISTRIBUTED, LOCAL, CENTRAL + ",sampling.kind=poisson,sampling.rate=0.3"])
 def test_a_ledger_charges_the_share_and_a_forecast_says_so(words, tmp_path):
-    asks = [QUARTER, {"v": REST["v"], "w": REST["w"]}]
+    queries = [QUARTER, {"v": REST["v"], "w": REST["w"]}]
     ledger = Ledger(plan(words), N, tmp_path / "ledger.jsonl")
     members = None if ledger.plan.amplifies else np.arange(N)
-    for index, ask in enumerate(asks):
-        ledger.charge(draw=0, round=0, step="s", index=index, schema=SchemaSummary.of(ask), participants=members)
-    foreseen = forecast(plan(words), rounds=1, population=N, up=asks, down=0.0)
+    for index, ask in enumerate(queries):
+        ledger.record(draw=0, round=0, step="s", index=index, schema=SchemaSummary.of(ask), participants=members)
+    foreseen = forecast(plan(words), rounds=1, population=N, up=queries, down=0.0)
     assert foreseen.guarantee == ledger.guarantee()
     again = Ledger.resume(plan(words), N, tmp_path / "ledger.jsonl")
     assert again.guarantee() == ledger.guarantee()
@@ -111,7 +111,7 @@ def test_a_ledger_charges_the_share_and_a_forecast_says_so(words, tmp_path):
 def test_a_ledger_whose_share_was_edited_is_refused(tmp_path):
     path = tmp_path / "ledger.jsonl"
     ledger = Ledger(plan(CENTRAL), N, path)
-    ledger.charge(
+    ledger.record(
         draw=0, round=0, step="s", index=0, schema=SchemaSummary.of(QUARTER), participants=np.arange(N)
     )  # fmt: skip
     path.write_text(path.read_text().replace('"share":0.25', '"share":1.0'))

@@ -34,8 +34,8 @@ def grid_steps(plan: PrivacyPlan, schema: Schema, population: int) -> Mapping[st
         schema: blocks of the query.
         population: number of users.
     """
-    protection = plan.protection
-    if isinstance(protection, CentralGaussian) and protection.adaptive is not None:
+    mechanism = plan.mechanism
+    if isinstance(mechanism, CentralGaussian) and mechanism.adaptive is not None:
         return {}
     return noise_steps(plan, schema, population) or {}
 
@@ -65,12 +65,12 @@ class Released:
 
 def claims_epsilon(experiment: Experiment, result: RunResult) -> bool:
     """Whether a finite epsilon is claimed of what a run released."""
-    return experiment.config.privacy.protection.unbounded_reason is None and math.isfinite(result.guarantee.epsilon)
+    return experiment.config.privacy.mechanism.unbounded_reason is None and math.isfinite(result.guarantee.epsilon)
 
 
-def covered_tap(plan: PrivacyPlan) -> Literal["wire", "sum"]:
+def padded_tap(plan: PrivacyPlan) -> Literal["wire", "sum"]:
     """Where numbers first appear that the claim covers."""
-    return "wire" if plan.protection.release == "individual" else "sum"
+    return "wire" if plan.mechanism.release == "individual" else "sum"
 
 
 def released(experiment: Experiment, result: RunResult) -> Iterator[Released]:
@@ -78,7 +78,7 @@ def released(experiment: Experiment, result: RunResult) -> Iterator[Released]:
 
     Exchanges whose blocks no query of the method's program declares are left out: nothing says what is claimed of them.
     """
-    plan, tap = experiment.config.privacy, covered_tap(experiment.config.privacy)
+    plan, tap = experiment.config.privacy, padded_tap(experiment.config.privacy)
     program = [query.schema for query in experiment.registered.program(experiment.server)]
     round, left = -1, list[Schema]()
     for seen in result.transcript.joined(tap):
@@ -93,7 +93,7 @@ def released(experiment: Experiment, result: RunResult) -> Iterator[Released]:
             if block.kind != "real":
                 continue
             values = seen.tensors[name].numpy().reshape(-1, block.size)
-            noise = claimed_noise(plan, schema, name, values, experiment.n_users, wire=experiment.config.wire)
+            noise = claimed_noise(plan, schema, name, values, experiment.n_users, fidelity=experiment.config.fidelity)
             yield Released(tap, round, name, block, values, noise, steps.get(name))
 
 
@@ -104,7 +104,7 @@ def claimed_noise(
     values: Float[np.ndarray, "uploads numbers"],
     population: int,
     *,
-    wire: str = "exact",
+    fidelity: str = "exact",
 ) -> ClaimedNoise | None:
     """The noise that the plan claims on every released number of a block.
 
@@ -114,22 +114,22 @@ def claimed_noise(
         name: of the block.
         values: released; rounding to few bits depends on the largest of them.
         population: number of users, for whose sums a ring must have room.
-        wire: how closely the wire was simulated.
+        fidelity: how closely the wire was simulated.
     """
-    protection, weight = plan.protection, schema[name].weight
+    mechanism, weight = plan.mechanism, schema[name].weight
     step = grid_steps(plan, schema, population).get(name, 0.0)
     if plan.upload_bits is not None:
         step = max(step, float(np.abs(values).max(initial=0.0)) / levels(plan.upload_bits))
-    if protection.noise is not None:
-        law, scale = protection.noise.law, protection.noise.scale
-        return ClaimedNoise(law, scale / weight, step) if protection.noise.coordinates == "all" else None
-    if isinstance(protection, CentralGaussian) and protection.adaptive is None:
-        return ClaimedNoise("gaussian", protection.total_deviation * protection.clip_norm / weight, step)
-    if isinstance(protection, DistributedGaussian):
-        if wire != "law":
-            step = sum_error(protection, schema, plan.sampling.most(population)).step / weight
+    if mechanism.noise is not None:
+        law, scale = mechanism.noise.law, mechanism.noise.scale
+        return ClaimedNoise(law, scale / weight, step) if mechanism.noise.coordinates == "all" else None
+    if isinstance(mechanism, CentralGaussian) and mechanism.adaptive is None:
+        return ClaimedNoise("gaussian", mechanism.total_deviation * mechanism.clip_norm / weight, step)
+    if isinstance(mechanism, DistributedGaussian):
+        if fidelity != "analytic":
+            step = sum_error(mechanism, schema, plan.sampling.max_cohort(population)).step / weight
         return ClaimedNoise(
-            "gaussian", protection.noise_multiplier * protection.clip_norm / weight, step, _INTEGER_EXCESS
+            "gaussian", mechanism.noise_multiplier * mechanism.clip_norm / weight, step, _INTEGER_EXCESS
         )
     return None
 

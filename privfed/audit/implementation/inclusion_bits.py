@@ -13,27 +13,27 @@ from attacks import count_guesses, one_run_epsilon
 from attacks.empirical import Guesses, LowerBound
 from attacks.implementation import FloatNoise, UntouchedBits
 from privfed.audit.contradictions import interaction_level
-from privfed.audit.implementation.claims import FALSE_ALARM, Released, claims_epsilon, covered_tap, released
+from privfed.audit.implementation.claims import FALSE_ALARM, Released, claims_epsilon, padded_tap, released
 from privfed.audit.inclusion_epsilon import FEWEST_COINS, GUESSED
 from privfed.audit.report import Check, GuaranteeRow
 from privfed.engines import Observation
 from privfed.experiment import Experiment, RunResult
 from privfed.privacy.guarantee import guarantee_for
 from privfed.privacy.plan import SMALLEST_DELTA
-from privfed.setup.inclusion import Coins
+from privfed.setup.inclusion import InclusionBits
 
 NAME = "bits of the noise say nothing of training items"
 
 
 def check_inclusion_bits(experiment: Experiment, result: RunResult) -> Iterator[Check]:
     """Single uploads alone, where a row of a block stands for an item and inclusion was randomised."""
-    plan, coins, blocks = experiment.config.privacy, experiment.coins, experiment.item_blocks
-    local = covered_tap(plan) == "wire"
-    if coins is None or blocks is None or not local or not claims_epsilon(experiment, result):
+    plan, inclusion, blocks = experiment.config.privacy, experiment.inclusion, experiment.item_blocks
+    local = padded_tap(plan) == "wire"
+    if inclusion is None or blocks is None or not local or not claims_epsilon(experiment, result):
         return
     tables = [one for one in released(experiment, result) if one.name == blocks.output and len(one.block.shape) == 2]
     seen = result.transcript.joined("wire")
-    guess = _Guesses.of(coins, tables, [one for one in seen if blocks.output in one.tensors])
+    guess = _Guesses.of(inclusion, tables, [one for one in seen if blocks.output in one.tensors])
     if guess is None:
         return
     epsilon, delta = _claim(experiment, result)
@@ -81,15 +81,15 @@ class _Guesses:
         self.number = 2 * self.each
 
     @classmethod
-    def of(cls, coins: Coins, tables: Sequence[Released], seen: Sequence[Observation]) -> "_Guesses | None":
+    def of(cls, inclusion: InclusionBits, tables: Sequence[Released], seen: Sequence[Observation]) -> "_Guesses | None":
         """The game of a run; None where there are too few bits, or no table was seen."""
-        users, items = np.nonzero(coins.decided)
+        users, items = np.nonzero(inclusion.decided)
         rows, everything, samplers = [], [], []
-        present = np.zeros(len(coins.users), dtype=bool)
+        present = np.zeros(len(inclusion.users), dtype=bool)
         for table, observed in zip(tables, seen, strict=True):
             who = observed.users.numpy()
-            at = np.full(len(coins.users), -1)
-            at[np.searchsorted(coins.users, who)] = np.arange(len(who))
+            at = np.full(len(inclusion.users), -1)
+            at[np.searchsorted(inclusion.users, who)] = np.arange(len(who))
             present[at >= 0] = True
             uploads = table.values.reshape(-1, *table.block.shape).astype(np.float32)
             rows.append(np.where((at[users] >= 0)[:, None], uploads[at[users], items], np.float32(0)))
@@ -99,7 +99,7 @@ class _Guesses:
         asked = present[users]
         if not rows or asked.sum() < FEWEST_COINS:
             return None
-        return cls(coins.kept[users, items][asked], [row[asked] for row in rows], everything, samplers)
+        return cls(inclusion.kept[users, items][asked], [row[asked] for row in rows], everything, samplers)
 
     def scores(self) -> list[Float64[np.ndarray, "bits"]]:
         """By the bits alone, and by the sampler where it is known; summed over rounds."""

@@ -16,14 +16,14 @@ NAME = "padding is the same in every round"
 
 def check_named_rows(experiment: Experiment, result: RunResult) -> Iterator[Check]:
     """For every table whose rows are named with padding: what the audited users named, round against round."""
-    protection = experiment.config.privacy.protection
-    if not isinstance(protection, SharedSum) or not isinstance(protection.cover, FakeItems | RandomisedResponse):
+    mechanism = experiment.config.privacy.mechanism
+    if not isinstance(mechanism, SharedSum) or not isinstance(mechanism.padding, FakeItems | RandomisedResponse):
         return
     users, heard = experiment.audited().cpu(), result.transcript.sent_rows
     for block in dict.fromkeys(one.block for one in heard):
         calls = [one for one in heard if one.block == block]
-        exchanges = dict.fromkeys((one.round, one.ask) for one in calls)
-        rows = [_by_user([one for one in calls if (one.round, one.ask) == at], users.numpy()) for at in exchanges]
+        exchanges = dict.fromkeys((one.round, one.query_id) for one in calls)
+        rows = [_by_user([one for one in calls if (one.round, one.query_id) == at], users.numpy()) for at in exchanges]
         test = intersect_rounds(rows, experiment.parts.train.n_items).test
         detail = f"in table {block!r}, {test.where} ({len(exchanges)} exchanges), and one draw of padding is claimed"
         yield Check(name=NAME, passed=not test.denies(), detail=detail)

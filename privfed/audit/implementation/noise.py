@@ -43,7 +43,7 @@ def check_repeated_noise(experiment: Experiment, result: RunResult) -> Iterator[
         return
     seen = [one for one in released(experiment, result) if one.noise is not None]
     tests = [(_to_the_bit(seen), "everything")] if seen else []
-    clip = experiment.config.privacy.protection.clip
+    clip = experiment.config.privacy.mechanism.clip
     if clip is not None and any(one.tap == "wire" for one in seen):
         tests.append((_between_uploads(seen, clip), "uploads"))
     for name, again in groupby(sorted((one for one in seen if one.tap == "sum"), key=_by_name), key=_by_name):

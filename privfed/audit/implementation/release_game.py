@@ -23,7 +23,7 @@ from privfed.audit.report import Check
 from privfed.contracts import Block
 from privfed.engines import Simulation
 from privfed.experiment import Experiment, RunResult
-from privfed.federation import Call, Message, PrivateHalves, PrivateState, Streams
+from privfed.federation import Call, Message, PrivateState, StatefulClients, Streams
 from privfed.privacy import CentralGaussian, Ledger, LocalGaussian, LocalLaplace, PrivacyPlan
 from privfed.privacy.sampling import All
 from privfed.updates import ClientUpdates, Rows
@@ -46,7 +46,7 @@ def check_release_bits(experiment: Experiment, result: RunResult) -> Iterator[Ch
     """For plans that add Laplace or Gaussian noise to uploads or sums; noise in shares is whole numbers in a ring."""
     plan, schema = experiment.config.privacy, experiment.server.schema
     real = [name for name, block in schema.items() if block.kind == "real"]
-    handled = isinstance(plan.protection, CentralGaussian | LocalGaussian | LocalLaplace)
+    handled = isinstance(plan.mechanism, CentralGaussian | LocalGaussian | LocalLaplace)
     if not handled or not real or not claims_epsilon(experiment, result):
         return
     name = real[0]
@@ -73,7 +73,7 @@ def _bound(
     confidence: float,
 ) -> LowerBound:
     """Numbers off the lattice are cut where honest samplers never come, other scores at order statistics."""
-    law = "laplace" if isinstance(plan.protection, LocalLaplace) else "gaussian"
+    law = "laplace" if isinstance(plan.mechanism, LocalLaplace) else "gaussian"
     cut = _OFF[law] if score == OFF_LATTICE else None
     return clopper_pearson_epsilon(members, nonmembers, delta=plan.delta, threshold=cut, confidence=confidence)
 
@@ -89,7 +89,7 @@ def release(
         block: as the method declares it.
     """
     everybody = plan.model_copy(update={"sampling": All()})
-    summed = plan.protection.release == "total"
+    summed = plan.mechanism.release == "total"
     population = DRAWS if summed else 2 * DRAWS
     short = _short(block, plan)
     simulation = Simulation(
@@ -99,15 +99,15 @@ def release(
         Streams.from_seed(_SEED),
         Ledger(everybody, population),
     )
-    cohort, message, schema = simulation.draw(0), Message({}), {name: short}
+    cohort, message, schema = simulation.sample_cohort(0), Message({}), {name: short}
     if summed:
-        values = simulation.ask("send", cohort, message, schema).sums[name]
+        values = simulation.aggregate("send", cohort, message, schema).sums[name]
     else:
-        values = simulation.ask_each("send", cohort, message, schema).uploads[name]
+        values = simulation.collect("send", cohort, message, schema).uploads[name]
     return _scores(values.reshape(2 * DRAWS, WIDTH).numpy(), plan, block.weight)
 
 
-class _Senders(PrivateHalves):
+class _Senders(StatefulClients):
     """Clients of whom those with even numbers send one row of equal numbers, and the others nothing.
 
     Where uploads are summed, everybody sends, each in a row of its own among rows that nobody touches.
@@ -136,11 +136,11 @@ class _Senders(PrivateHalves):
 
 
 def _short(block: Block, plan: PrivacyPlan) -> Block:
-    return replace(block, shape=(2 * DRAWS if plan.protection.release == "total" else 1, WIDTH))
+    return replace(block, shape=(2 * DRAWS if plan.mechanism.release == "total" else 1, WIDTH))
 
 
 def _clip_norm(plan: PrivacyPlan) -> float:
-    return 1.0 if plan.protection.clip is None else plan.protection.clip.norm
+    return 1.0 if plan.mechanism.clip is None else plan.mechanism.clip.norm
 
 
 def _scores(
@@ -153,11 +153,11 @@ def _scores(
         "spare low bits": apart[0] - spare_bits(rows).sum(axis=1),
         "sizes that come back": apart[1] - repeated_values(rows).sum(axis=1),
     }
-    protection = plan.protection
-    if protection.noise is not None:
-        sampler = FloatNoise(protection.noise.law, protection.noise.scale / weight)
+    mechanism = plan.mechanism
+    if mechanism.noise is not None:
+        sampler = FloatNoise(mechanism.noise.law, mechanism.noise.scale / weight)
         scored[OFF_LATTICE] = UntouchedBits(sampler).of(rows)
-    elif isinstance(protection, CentralGaussian):
-        scale = protection.total_deviation * protection.clip_norm / weight
+    elif isinstance(mechanism, CentralGaussian):
+        scale = mechanism.total_deviation * mechanism.clip_norm / weight
         scored[OFF_LATTICE] = UntouchedBits(FloatNoise("gaussian", scale, sums=True)).of(rows)
     return {name: (values[::2], values[1::2]) for name, values in scored.items()}

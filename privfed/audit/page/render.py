@@ -89,9 +89,9 @@ def render(report: AuditReport, charts: Charts | None = None) -> str:
         every=[rows.attack(report, cell, row) for cell, row in attacks],
         explained=rows.explained(report),
         leaks=rows.leaks(report),
-        coins=rows.coins(report),
+        inclusion=rows.inclusion(report),
         coin_heads=rows.COIN,
-        tossed=max((run.coins for run in report.runs), default=0),
+        tossed=max((run.inclusion for run in report.runs), default=0),
         slice_sentences=slice_sentences(report),
         attributes=rows.attributes(report),
         attribute_heads=rows.ATTRIBUTES,
@@ -128,7 +128,7 @@ def sections(report: AuditReport) -> list[tuple[str, str]]:
     cells = report.aggregates
     empty = {
         "measured": not any(cell.empirical for cell in cells),
-        "coin": not rows.coins(report),
+        "coin": not rows.inclusion(report),
         "slices": not any(row.slices for cell in cells for row in cell.attacks),
         "attributes": not any(cell.attributes for cell in cells),
     }

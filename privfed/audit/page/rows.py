@@ -7,7 +7,7 @@ numbers and are laid out by their templates.
 from typing import Any
 
 from attacks.ceilings import tpr_ceiling
-from privfed.audit.headline import coin_attack, main_utility, metrics_on_test, protected_cells
+from privfed.audit.headline import inclusion_attack, main_utility, metrics_on_test, protected_cells
 from privfed.audit.page import formatting
 from privfed.audit.page.charts import colour_of
 from privfed.audit.report import (
@@ -145,11 +145,11 @@ def _verdict(row: EmpiricalRow, claim: GuaranteeRow) -> str:
     return "contradicts the claim" if row.kind == "lower bound" else "above the claim; proves nothing"
 
 
-def coins(report: AuditReport) -> list[Line]:
+def inclusion(report: AuditReport) -> list[Line]:
     """The strongest attack of each cell where a coin decided, beside what its claim allows."""
     rows = []
     for cell in protected_cells(report):
-        best = coin_attack(cell.attacks)
+        best = inclusion_attack(cell.attacks)
         if best is None:
             continue
         rate = best.tpr_at_1pct

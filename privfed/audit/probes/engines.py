@@ -18,7 +18,7 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from privfed.audit.probes.uploads import STEP, PrescribedClients, Uploads, in_slots
-from privfed.contracts import Schema, Wire
+from privfed.contracts import Fidelity, Schema
 from privfed.data import Histories, Split, SplitSpec
 from privfed.engines.nodes.announcement import RUN_BYTES, Announcement
 from privfed.engines.nodes.loopback import InProcess
@@ -53,14 +53,14 @@ class Probe:
         each: whether every upload is released by itself, or the sum.
         rounds: numbers of the rounds.
         seed: of all keys.
-        wire: how closely a simulation keeps to the wire.
+        fidelity: how closely a simulation keeps to the wire.
     """
 
     plan: PrivacyPlan
     each: bool
     rounds: Sequence[int]
     seed: int
-    wire: Wire = "exact"
+    fidelity: Fidelity = "exact"
 
 
 Engine = Callable[[Probe, Uploads], Released]
@@ -81,16 +81,16 @@ class _Queries:
 
     def round(self, federation: Federation, t: int) -> None:
         """All queries of one round."""
-        cohort, opened = federation.draw(t), list[dict[str, Tensor]]()
+        cohort, revealed = federation.sample_cohort(t), list[dict[str, Tensor]]()
         for short, schema in zip(self.uploads.schemas, self.uploads.asked, strict=True):
-            clip = self.probe.plan.protection.clip
+            clip = self.probe.plan.mechanism.clip
             norm = self.clip_norm(STEP) or (1.0 if clip is None else clip.norm)
             if self.probe.each:
-                found = federation.ask_each(STEP, cohort, Message({}), schema).uploads
+                found = federation.collect(STEP, cohort, Message({}), schema).uploads
             else:
-                found = federation.ask(STEP, cohort, Message({}), schema).sums
-            opened.append({name: in_slots(found[name], block) / norm for name, block in short.items()})
-        self.released.append(opened)
+                found = federation.aggregate(STEP, cohort, Message({}), schema).sums
+            revealed.append({name: in_slots(found[name], block) / norm for name, block in short.items()})
+        self.released.append(revealed)
 
     def public(self) -> Message:
         """Nothing."""
@@ -130,7 +130,7 @@ def simulated(probe: Probe, uploads: Uploads) -> Released:
         uploads.population,
         Streams.from_seed(probe.seed),
         ledger,
-        wire="exact" if probe.wire == "protocol" else probe.wire,
+        fidelity="exact" if probe.fidelity == "protocol" else probe.fidelity,
     )
     server = _Queries(probe, uploads, engine.server_guard.clip_norm)
     for t in probe.rounds:
@@ -147,9 +147,9 @@ def over_nodes(probe: Probe, uploads: Uploads) -> Released:
     public = _secret(probe.seed, "public")
     announced = Announcement(
         run=_secret(probe.seed, "run")[:RUN_BYTES].hex(), config=config, seeded=False, public=public.hex(),
-        population=population, items=_ITEMS, asks=len(uploads.schemas),
+        population=population, items=_ITEMS, queries=len(uploads.schemas),
     )  # fmt: skip
-    policy = Policy(protections=(probe.plan.protection.kind,), max_rounds=config.rounds, max_delta=probe.plan.delta)
+    policy = Policy(mechanisms=(probe.plan.mechanism.kind,), max_rounds=config.rounds, max_delta=probe.plan.delta)
     with TemporaryDirectory(prefix="privfed-audit-", dir=_in_memory()) as folder:
         nodes = {
             number: _node(Path(folder) / str(number), policy, users, population, probe.seed, uploads)

@@ -88,7 +88,7 @@ def _every(size: int, shape: tuple[int, ...]) -> Float64[Tensor, " size"]:
 
 def _at_clip(plan: PrivacyPlan, schema: Schema, pattern: Pattern) -> Pattern:
     """The pattern as long as the clip lets it be."""
-    clip = plan.protection.clip
+    clip = plan.mechanism.clip
     if clip is None:
         return pattern
     share = math.sqrt(share_of(schema))

@@ -85,7 +85,7 @@ class Pairs:
         self.route, self.draws, self.confidence = route, draws, confidence
         self.schemas = route.schemas(_ROWS, _COLUMNS)
         self._dear = _DEAR if route.in_shares else 1
-        self._laplace = isinstance(route.plan.protection, LocalLaplace)
+        self._laplace = isinstance(route.plan.mechanism, LocalLaplace)
         self._first, self._second = (max(draws // of_one // self._dear, 2) for of_one in (_FIRST, _SECOND))
 
     def measured(self) -> list[MeasuredPair]:
@@ -130,7 +130,7 @@ class Pairs:
 
     def _worlds(self, tried: Sequence[Candidate], each: int, stage: int) -> list[_Worlds]:
         """Both worlds of these inputs, `each` uploads in either; in as many runs as it takes."""
-        most = self.route.most_users
+        most = self.route.max_users
         times = -(-each // most)
         at_once, each = max(most // -(-each // times), 1), -(-each // times)
         found = []

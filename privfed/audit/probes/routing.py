@@ -10,7 +10,7 @@ from torch import Tensor
 
 from privfed.audit.probes.engines import NODES, Engine, Probe, Released
 from privfed.audit.probes.uploads import Uploads, shortened
-from privfed.contracts import Schema, Wire, share_of
+from privfed.contracts import Fidelity, Schema, share_of
 from privfed.privacy import DistributedGaussian, PrivacyPlan
 
 ROUNDS = (0, 1, 2, 3, 9, 10, 39, 40)
@@ -33,7 +33,7 @@ class Route:
         each: whether every upload is released by itself, or the sum.
         plan: with everybody in every round.
         queries: blocks of the method's queries of a round: one, which is made twice, or those that share a clip norm.
-        wire: of a simulation.
+        fidelity: of a simulation.
         seed: of the audit.
     """
 
@@ -41,7 +41,7 @@ class Route:
     each: bool
     plan: PrivacyPlan
     queries: Sequence[Schema]
-    wire: Wire
+    fidelity: Fidelity
     seed: int
 
     @property
@@ -52,26 +52,26 @@ class Route:
     @property
     def rounds(self) -> Sequence[int]:
         """Numbers of the rounds of one run."""
-        protection = self.plan.protection
-        costly = isinstance(protection, DistributedGaussian) and protection.n_min_honest > _MANY_HONEST
+        mechanism = self.plan.mechanism
+        costly = isinstance(mechanism, DistributedGaussian) and mechanism.n_min_honest > _MANY_HONEST
         return ROUNDS[:2] if costly else ROUNDS
 
     @property
     def in_shares(self) -> bool:
         """Whether every client of a sum rounds and noises it, so that draws are dear."""
-        return isinstance(self.plan.protection, DistributedGaussian)
+        return isinstance(self.plan.mechanism, DistributedGaussian)
 
     @property
-    def most_users(self) -> int:
+    def max_users(self) -> int:
         """Users with an input in one run; more shares of noise than the fewest would hide them better than claimed."""
-        protection = self.plan.protection
-        return protection.n_min_honest if isinstance(protection, DistributedGaussian) else _MOST_USERS
+        mechanism = self.plan.mechanism
+        return mechanism.n_min_honest if isinstance(mechanism, DistributedGaussian) else _MOST_USERS
 
     @property
-    def fewest_users(self) -> int:
+    def min_users(self) -> int:
         """Users without whom a round is not opened."""
-        protection = self.plan.protection
-        return max(protection.fewest if isinstance(protection, DistributedGaussian) else 1, NODES)
+        mechanism = self.plan.mechanism
+        return max(mechanism.min_clients if isinstance(mechanism, DistributedGaussian) else 1, NODES)
 
     def schemas(self, rows: int, columns: int) -> list[Schema]:
         """Short blocks of every query of a round."""
@@ -102,10 +102,10 @@ class Route:
             rounds: their numbers.
         """
         users = torch.arange(len(forms)) if self.each else takes_part.nonzero().squeeze(1)
-        missing = max(self.fewest_users - len(users), 0)
+        missing = max(self.min_users - len(users), 0)
         whose = torch.cat([users, torch.zeros(missing, dtype=torch.int64)])
         sends = torch.cat([torch.ones(len(users)), torch.zeros(missing)])
-        clip = self.plan.protection.clip
+        clip = self.plan.mechanism.clip
         norm = 1.0 if clip is None else clip.norm
         values = [
             {
@@ -119,7 +119,7 @@ class Route:
         slots = torch.zeros_like(whose) if self.each else whose
         uploads = Uploads(schemas, values, slots, forms[whose], 1 if self.each else len(forms))
         digest = hashlib.sha256(repr((self.seed, self.engine.__name__, *address)).encode()).digest()
-        probe = Probe(self.plan, self.each, rounds, int.from_bytes(digest[:7], "little"), self.wire)
+        probe = Probe(self.plan, self.each, rounds, int.from_bytes(digest[:7], "little"), self.fidelity)
         found = self.engine(probe, uploads)
         return [{name: rows[:, : len(forms)] for name, rows in query.items()} for query in found]
 

@@ -97,21 +97,21 @@ def recovered(route: Route, confidence: float) -> Recovered:
     schemas, spellers, rounds = route.schemas(_ROWS, _COLUMNS), _SPELLERS, route.rounds
     if (noisy := _noisy_users(route)) is not None:
         spellers, rounds = noisy, tuple(dict.fromkeys([*rounds[:2], *rounds[-2:]]))
-    coins = torch.from_numpy(np.random.default_rng([route.seed, BITS]).integers(0, 2, (spellers, BITS)) * 2.0 - 1)
+    inclusion = torch.from_numpy(np.random.default_rng([route.seed, BITS]).integers(0, 2, (spellers, BITS)) * 2.0 - 1)
     spells = torch.arange(2 * spellers) % 2 == 0
     spelt = torch.zeros(2 * spellers, BITS, dtype=torch.float64)
-    spelt[spells] = coins * SIZES[0]
+    spelt[spells] = inclusion * SIZES[0]
     inputs = [{name: spelt * _turn(block) for block, name in enumerate(schema)} for schema in schemas]
     released = route.released(schemas, inputs, torch.arange(2 * spellers) // 2 % 3, spells, (4,), rounds)
-    return _search(_Secrets(released, coins, rounds), route, schemas, confidence)
+    return _search(_Secrets(released, inclusion, rounds), route, schemas, confidence)
 
 
 def _noisy_users(route: Route) -> int | None:
     """Users with a secret where every user's noise lies on the slots of all; None where it does not."""
-    protection = route.plan.protection
-    if isinstance(protection, DistributedGaussian):
-        return max(min(_IN_NOISE, route.most_users, _IN_NOISE_AT_ONCE // protection.n_min_honest), 2)
-    return None if route.each or protection.noise is None else _IN_NOISE
+    mechanism = route.plan.mechanism
+    if isinstance(mechanism, DistributedGaussian):
+        return max(min(_IN_NOISE, route.max_users, _IN_NOISE_AT_ONCE // mechanism.n_min_honest), 2)
+    return None if route.each or mechanism.noise is None else _IN_NOISE
 
 
 def _turn(block: int) -> int:
@@ -122,8 +122,8 @@ def _turn(block: int) -> int:
 class _Secrets:
     """What was released of secrets; spellers and bystanders take turns."""
 
-    def __init__(self, released: Released, coins: Float64[Tensor, "spellers bits"], rounds: Sequence[int]) -> None:
-        self._released, self._coins, self.rounds = released, coins, rounds
+    def __init__(self, released: Released, inclusion: Float64[Tensor, "spellers bits"], rounds: Sequence[int]) -> None:
+        self._released, self._coins, self.rounds = released, inclusion, rounds
         self._signs: dict[Cell, int] = {
             (place, query, name): sign(t, query) * _turn(block)
             for place, t in enumerate(rounds)

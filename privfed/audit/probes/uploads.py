@@ -39,7 +39,7 @@ def shortened(plan: PrivacyPlan, schema: Schema, rows: int, columns: int) -> dic
     All of them where each has a clip or a share of its own, else the last and the first of each weight.
     """
     real = {name: block for name, block in schema.items() if block.kind == "real"}
-    clip = plan.protection.clip
+    clip = plan.mechanism.clip
     shared = any(block.share < 1 for block in real.values())
     if not shared and (clip is None or clip.per_block is None):
         first = {block.weight: name for name, block in reversed(real.items())}
@@ -97,7 +97,7 @@ class PrescribedClients:
         told, parts = self.uploads, list[Part]()
         forms, slots = told.forms[call.clients], told.slots[call.clients]
         for name, block in call.schema.items():
-            values = told.values[call.ask][name][call.clients] * sign(call.round, call.ask)
+            values = told.values[call.query_id][name][call.clients] * sign(call.round, call.query_id)
             for form in sorted(set(forms.tolist())):
                 owner = (forms == form).nonzero().squeeze(1)
                 parts.append(_part(name, block, form, owner, values[owner], slots[owner]))

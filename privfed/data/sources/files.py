@@ -64,15 +64,15 @@ def archive(path: Path, is_marker: Callable[[str], bool]) -> Files:
         DataError: The archive is damaged.
     """
     try:
-        with zipfile.ZipFile(path) as opened:
-            members = [PurePosixPath(name) for name in opened.namelist() if not name.endswith("/")]
+        with zipfile.ZipFile(path) as revealed:
+            members = [PurePosixPath(name) for name in revealed.namelist() if not name.endswith("/")]
     except (OSError, zipfile.BadZipFile) as error:
         raise DataError(f"{path} is not a readable zip archive ({error}): fetch it again") from error
     home = next((member.parent for member in members if is_marker(member.name)), PurePosixPath())
 
     def fetch(name: str) -> bytes:
-        with zipfile.ZipFile(path) as opened:
-            return opened.read(str(home / name))
+        with zipfile.ZipFile(path) as revealed:
+            return revealed.read(str(home / name))
 
     names = sorted(member.name for member in members if member.parent == home)
     return Files(f"{path}/{home}", tuple(names), fetch)

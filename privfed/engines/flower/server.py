@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from privfed.engines.flower.transport import FlowerTransport
 from privfed.engines.nodes.node_data import NodeData
 from privfed.engines.nodes.run import Trained, train
-from privfed.evaluation import UNCOUNTED, Evaluated
+from privfed.evaluation import UNCOUNTED, RoundEvaluation
 from privfed.privacy import configure
 from privfed.setup.config import ExperimentConfig
 
@@ -118,7 +118,7 @@ def train_over(grid: Grid, federation: FederationConfig) -> Trained:
             f"register their keys, or wait for fewer"
         )
 
-    def tell(t: int, evaluated: Evaluated | None) -> None:
+    def tell(t: int, evaluated: RoundEvaluation | None) -> None:
         quality = f": {_quality(evaluated)}" if evaluated is not None and evaluated.results else ""
         _say(f"round {t + 1} of {federation.experiment.rounds}{quality}")
 
@@ -137,7 +137,7 @@ def train_over(grid: Grid, federation: FederationConfig) -> Trained:
         progress=tell,
     )
     (federation.folder / RESULT).write_text(json.dumps(_result(trained, connected), indent=1))
-    if trained.traffic.lost_rounds == federation.experiment.rounds:
+    if trained.traffic.aborted_rounds == federation.experiment.rounds:
         said = "; ".join(sorted({f"node {i.node}: {i.reason}" for i in trained.incidents})) or "no node said why"
         raise TooFewNodesError(f"every round was lost, so nothing was trained: {said}")
     for said in [*trained.notices, *([UNCOUNTED] if trained.history else [])]:
@@ -160,7 +160,7 @@ def _say(line: str) -> None:
     print(line, flush=True)
 
 
-def _quality(evaluated: Evaluated) -> str:
+def _quality(evaluated: RoundEvaluation) -> str:
     return "; ".join(
         f"{part} " + ", ".join(f"{m.name}@{m.k} {m.value:.4f}" for m in result.metrics)
         for part, result in evaluated.results.items()
@@ -182,7 +182,7 @@ def _result(trained: Trained, connected: Any) -> dict[str, Any]:
         "up_bytes": traffic.up_bytes,
         "down_bytes": traffic.down_bytes,
         "seconds": traffic.seconds,
-        "lost_rounds": traffic.lost_rounds,
+        "aborted_rounds": traffic.aborted_rounds,
         "missing": traffic.missing,
         "notices": list(trained.notices),
         "incidents": [[i.node, i.stage, i.reason] for i in trained.incidents],

@@ -153,10 +153,10 @@ def _send(connection: socket.socket, content: bytes) -> None:
         connection.sendall(content)
 
 
-def _receive(connection: socket.socket, most: int) -> bytes:
+def _receive(connection: socket.socket, max_clients: int) -> bytes:
     (length,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size))
-    if length > most:
-        raise ServiceError(f"a message of {length} bytes is longer than {most}")
+    if length > max_clients:
+        raise ServiceError(f"a message of {length} bytes is longer than {max_clients}")
     return bytes(_exactly(connection, length))
 
 

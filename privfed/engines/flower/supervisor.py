@@ -19,7 +19,7 @@ Family = Mapping[int, str]
 """Processes by number, with the moment each began: a number alone may be another process's later."""
 
 
-class Minder:
+class Supervisor:
     """Knows processes that lead groups of their own, and kills them and theirs when this process is gone.
 
     Attributes:

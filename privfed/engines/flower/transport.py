@@ -65,16 +65,16 @@ class FlowerTransport:
             for node, address in reached.items()
         ]
         ids = self._grid.push_messages(messages) if messages else []
-        asked = {
+        query = {
             message_id: (node, address)
             for message_id, (node, address) in zip(ids, reached.items(), strict=False)
             if message_id
         }
-        replies = _Gathering(stage, group, asked)
+        replies = _Gathering(stage, group, query)
         left = started + timeout - time.monotonic()
-        pollers = min(_POLLERS, len(asked))
+        pollers = min(_POLLERS, len(query))
         for first in range(pollers):
-            some = list(asked)[first::pollers]
+            some = list(query)[first::pollers]
             looking = (self._grid, some, self._poll * pollers, left)
             threading.Thread(target=replies.poll, args=looking, daemon=True).start()
         answers = replies.wait(left)
@@ -91,10 +91,10 @@ class FlowerTransport:
 class _Gathering:
     """Replies to one exchange, as they come in."""
 
-    def __init__(self, stage: str, group: str, asked: Mapping[str, tuple[NodeId, int]]) -> None:
-        self._stage, self._group, self._asked = stage, group, asked
+    def __init__(self, stage: str, group: str, query: Mapping[str, tuple[NodeId, int]]) -> None:
+        self._stage, self._group, self._asked = stage, group, query
         self._answers: dict[NodeId, bytes] = {}
-        self._open = set(asked)
+        self._open = set(query)
         self._changed = threading.Condition()
         self._over = False
 

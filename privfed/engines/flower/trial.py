@@ -26,7 +26,7 @@ import numpy as np
 from privfed.data import Split
 from privfed.engines.flower.keys import TrialKeys, make_keys
 from privfed.engines.flower.service import PATIENCE
-from privfed.engines.flower.supervisor import Family, Minder, alive, family, kill
+from privfed.engines.flower.supervisor import Family, Supervisor, alive, family, kill
 from privfed.engines.nodes.node_data import NodeData
 
 CONNECTION = "trial"
@@ -62,14 +62,14 @@ class Trial:
     processes: dict[str, subprocess.Popen[bytes]] = field(init=False, default_factory=dict)
     _logs: list[IO[bytes]] = field(init=False, default_factory=list)
     _sockets: tempfile.TemporaryDirectory[str] = field(init=False)
-    _minder: Minder = field(init=False)
+    _minder: Supervisor = field(init=False)
 
     def __post_init__(self) -> None:
         self.folder = self.folder.resolve()
         self.keys = make_keys(self.folder / "keys", self.names)
         self.port = self.port or free_port()
         self._sockets = tempfile.TemporaryDirectory(prefix="privfed-")
-        self._minder = Minder()
+        self._minder = Supervisor()
 
     @property
     def address(self) -> str:

@@ -32,7 +32,7 @@ class Announcement(BaseModel):
         public: 64 hexadecimal digits, the root of the public key; empty where all follows from the seed.
         population: users of the federation.
         items: size of the catalogue.
-        asks: the most asks of one draw.
+        queries: the most asks of one draw.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -43,7 +43,7 @@ class Announcement(BaseModel):
     public: str = Field("", pattern=r"^([0-9a-f]{64})?$")
     population: int = Field(ge=1)
     items: int = Field(ge=1)
-    asks: int = Field(ge=1)
+    queries: int = Field(ge=1)
 
     @model_validator(mode="after")
     def _keys_come_from_somewhere(self) -> Self:
@@ -58,11 +58,11 @@ class Announcement(BaseModel):
         public = "" if seeded else secrets.token_hex(ROOT_BYTES)
         draft = cls(
             run=run or secrets.token_hex(RUN_BYTES), config=config, seeded=seeded, public=public,
-            population=data.population, items=data.items, asks=1,
+            population=data.population, items=data.items, queries=1,
         )  # fmt: skip
         server = draft.half(data, secrets.token_bytes(ROOT_BYTES)).server
-        asks = len(registered.program(server)) + registered.extra_asks(config.settings())
-        return draft.model_copy(update={"asks": max(asks, 1)})
+        queries = len(registered.program(server)) + registered.extra_queries(config.settings())
+        return draft.model_copy(update={"asks": max(queries, 1)})
 
     def half(self, data: NodeData, root: bytes, salt: str = "") -> Assembly:
         """The experiment over what one party knows; the other half of it has nobody's data.
@@ -92,20 +92,20 @@ class Announcement(BaseModel):
 
     def _refuse_unfit(self) -> None:
         config = self.config
-        protection, registered, settings = config.privacy.protection, config.registered(), config.settings()
-        if isinstance(protection, SharedSum):
+        mechanism, registered, settings = config.privacy.mechanism, config.registered(), config.settings()
+        if isinstance(mechanism, SharedSum):
             raise PlanError(
                 "shares between aggregators need aggregators that see which rows each single client sends, and nodes "
                 "add up their users before anything leaves: use secure_sum, which sums the same words"
             )
-        if isinstance(protection, SecureSum) and protection.blocks == "held":
+        if isinstance(mechanism, SecureSum) and mechanism.blocks == "held":
             raise PlanError(
                 "sums of held blocks show who holds what, client by client, and nodes add up their users first: use "
                 "blocks = 'all'"
             )
-        if (entangled := registered.entangles(settings)) is not None:
+        if (entangled := registered.cross_user_dependence(settings)) is not None:
             raise PlanError(f"{registered.name} as it is set needs everybody's data in one place: {entangled}")
-        if config.taps.coins or config.taps.shadows:
-            raise PlanError("coins and shadow trainings need all data in one process: set taps.coins = 0")
+        if config.taps.inclusion or config.taps.shadows:
+            raise PlanError("coins and shadow trainings need all data in one process: set taps.inclusion = 0")
         if config.protocol.catalogue == "trained":
             raise PlanError("no node knows what everybody trained on: set protocol.catalogue = 'all'")

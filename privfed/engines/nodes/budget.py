@@ -40,14 +40,14 @@ class Budget:
         Raises:
             PolicyRefused: its epsilon cannot be added to that of earlier runs, or nothing is left for it.
         """
-        if plan.protection.unbounded_reason is not None:
+        if plan.mechanism.unbounded_reason is not None:
             return
         self._accept_sums(Cost(0.0, plan.delta))
         if self._policy.max_epsilon is None:
             return
-        if plan.protection.unit != "user":
+        if plan.mechanism.unit != "user":
             raise PolicyRefused(
-                f"the run's epsilon is of one {plan.protection.unit} and this node's max_epsilon is of one user, of "
+                f"the run's epsilon is of one {plan.mechanism.unit} and this node's max_epsilon is of one user, of "
                 "whom it says nothing; announce a plan whose unit is the user"
             )
         others = {run.counted for run in self._spent if run.counted} - {counted_as(plan)}
@@ -58,14 +58,14 @@ class Budget:
             )
 
     def accept(
-        self, ledger: Ledger, *, draw: int, round: int, step: str, index: int, schema: SchemaSummary,
+        self, ledger: Ledger, *, cohort_id: int, round: int, step: str, index: int, schema: SchemaSummary,
         participants: Int64[np.ndarray, " members"],
     ) -> None:  # fmt: skip
         """Return quietly where this ask may be charged too.
 
         Args:
             ledger: of the run, without it.
-            draw: of the ask.
+            cohort_id: of the ask.
             round: of the ask.
             step: of the ask.
             index: of the ask within its draw.
@@ -75,7 +75,7 @@ class Budget:
         Raises:
             PolicyRefused: it would exceed the policy's rounds, its epsilon or its delta.
         """
-        rounds = {entry.draw for entry in ledger.entries} | {draw}
+        rounds = {entry.cohort_id for entry in ledger.entries} | {cohort_id}
         total = len(rounds) + sum(run.rounds for run in self._spent)
         if total > self._policy.max_rounds:
             raise PolicyRefused(
@@ -92,22 +92,22 @@ class Budget:
         ahead = _AHEAD if ledger.plan.sampling.kind == "all" else 1
         while ahead > 1:
             with suppress(PolicyRefused):
-                self._accept_sums(self._after(ledger, ahead, draw, round, step, index, schema, participants))
+                self._accept_sums(self._after(ledger, ahead, cohort_id, round, step, index, schema, participants))
                 break
             ahead //= 2
         else:
-            self._accept_sums(self._after(ledger, 1, draw, round, step, index, schema, participants))
+            self._accept_sums(self._after(ledger, 1, cohort_id, round, step, index, schema, participants))
         self._cleared = (like, ahead - 1)
 
     def _after(
-        self, ledger: Ledger, times: int, draw: int, round: int, step: str, index: int, schema: SchemaSummary,
+        self, ledger: Ledger, times: int, cohort_id: int, round: int, step: str, index: int, schema: SchemaSummary,
         participants: Int64[np.ndarray, " members"],
     ) -> "Cost":  # fmt: skip
         """Cost of the run when this query had been made so many times."""
         trial = ledger.copy()
         for more in range(times):
-            trial.charge(
-                draw=draw + more, round=round + more, step=step, index=index, schema=schema,
+            trial.record(
+                cohort_id=cohort_id + more, round=round + more, step=step, index=index, schema=schema,
                 participants=None if ledger.plan.amplifies else participants,
             )  # fmt: skip
         return Cost.of(trial)
@@ -118,16 +118,16 @@ class Budget:
         Raises:
             PolicyRefused: epsilons or deltas add up to more than the policy's.
         """
-        allowed, most = self._policy.max_epsilon, self._policy.max_delta
-        bounds = f"max_delta = {most:g}" if allowed is None else f"max_epsilon = {allowed:g} and max_delta = {most:g}"
+        allowed, delta = self._policy.max_epsilon, self._policy.max_delta
+        bounds = f"max_delta = {delta:g}" if allowed is None else f"max_epsilon = {allowed:g} and max_delta = {delta:g}"
         of_all = f"its policy has {bounds} over all runs together; it takes part in no more"
         if allowed is not None and any(run.epsilon is None for run in self._spent):
             raise PolicyRefused(f"an earlier run of this node guaranteed nothing, so no epsilon bounds all: {of_all}")
         earlier = [Cost(run.epsilon, run.delta, run.pure) for run in self._spent if run.epsilon is not None]
         sums = [_total([*earlier, cost]), _total([each.at_zero for each in (*earlier, cost)])]
-        if any(epsilon <= (allowed or math.inf) and delta <= most for epsilon, delta in sums):
+        if any(epsilon <= (allowed or math.inf) and delta <= self._policy.max_delta for epsilon, delta in sums):
             return
-        what = "epsilons" if all(delta <= most for _, delta in sums) else "epsilons and deltas"
+        what = "epsilons" if all(delta <= self._policy.max_delta for _, delta in sums) else "epsilons and deltas"
         raise PolicyRefused(f"the {what} of this node's runs would add up to more than it allows: {of_all}")
 
 
@@ -165,7 +165,7 @@ def _total(costs: list[Cost]) -> tuple[float, float]:
 
 def counted_as(plan: PrivacyPlan) -> str:
     """What epsilon of a plan is about; epsilons of different things do not add up."""
-    return f"one {plan.protection.unit}, {plan.neighbours}, {plan.protection.trust} trust"
+    return f"one {plan.mechanism.unit}, {plan.neighbours}, {plan.mechanism.trust} trust"
 
 
 def spent_in(run: str, ledger: Ledger) -> Spent:
@@ -179,5 +179,5 @@ def spent_in(run: str, ledger: Ledger) -> Spent:
         delta=cost.delta,
         pure=cost.pure,
         counted=counted_as(ledger.plan),
-        rounds=len({entry.draw for entry in ledger.entries}),
+        rounds=len({entry.cohort_id for entry in ledger.entries}),
     )

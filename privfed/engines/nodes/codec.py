@@ -67,18 +67,20 @@ class Packet:
         return b"".join([_PREFIX.pack(_MAGIC, len(header)), header, *pieces])
 
     @classmethod
-    def decode(cls, data: bytes, most: int = MAX_BYTES) -> "Packet":
+    def decode(cls, data: bytes, max_bytes: int = MAX_BYTES) -> "Packet":
         """Read one.
 
         Args:
             data: one whole message.
-            most: bytes that are looked at at all.
+            max_bytes: bytes that are looked at at all.
 
         Raises:
             MessageError: the bytes are anything else, in one sentence that quotes no payload.
         """
-        if len(data) > most:
-            raise MessageError(f"a message of {len(data)} bytes was given and {most} are accepted; send less at once")
+        if len(data) > max_bytes:
+            raise MessageError(
+                f"a message of {len(data)} bytes was given and {max_bytes} are accepted; send less at once"
+            )
         if len(data) < _PREFIX.size:
             raise MessageError(f"a message of {len(data)} bytes was given; the shortest has {_PREFIX.size}, so drop it")
         magic, size = _PREFIX.unpack_from(data)
@@ -99,15 +101,15 @@ class Packet:
             raise MessageError(f"the message lacks the field {name!r}; its sender speaks another version")
         return self.fields[name]
 
-    def whole(self, name: str, least: int = 0, most: int = 2**63 - 1) -> int:
+    def whole(self, name: str, least: int = 0, max_bytes: int = 2**63 - 1) -> int:
         """A field that must be a whole number.
 
         Raises:
             MessageError: it is not, or out of range.
         """
         value = self[name]
-        if type(value) is not int or not least <= value <= most:
-            raise MessageError(f"field {name!r} is no whole number from {least} to {most}; drop the message")
+        if type(value) is not int or not least <= value <= max_bytes:
+            raise MessageError(f"field {name!r} is no whole number from {least} to {max_bytes}; drop the message")
         return value
 
     def text(self, name: str, longest: int = MAX_HEADER) -> str:
@@ -150,7 +152,7 @@ class Address:
         node: whom it is for.
         serial: rises with every request of a node, over restarts too.
         stage: as the transport names it.
-        round, draw, ask: of the ask it serves; -1 where it serves none.
+        round, cohort_id, query_id: of the ask it serves; -1 where it serves none.
         schema: SHA-256 of the declared blocks; empty where nothing is declared.
     """
 
@@ -159,8 +161,8 @@ class Address:
     serial: int
     stage: str
     round: int = -1
-    draw: int = -1
-    ask: int = -1
+    cohort_id: int = -1
+    query_id: int = -1
     schema: str = ""
 
 
@@ -201,13 +203,13 @@ def refusal(to: bytes, reason: str, values: Mapping[str, Any] | None = None) -> 
     return Packet({"of": digest(to), "refused": reason, **(values or {})}).encode()
 
 
-def answer(data: bytes, to: bytes, most: int = MAX_BYTES) -> Packet:
+def answer(data: bytes, to: bytes, max_bytes: int = MAX_BYTES) -> Packet:
     """The reply in these bytes, if it is one to the request `to`.
 
     Raises:
         MessageError: malformed, or a reply to another request.
     """
-    packet = Packet.decode(data, most)
+    packet = Packet.decode(data, max_bytes)
     if packet["of"] != digest(to):
         raise MessageError("the reply is to another request: it is stale or replayed, so it is dropped")
     refused = packet["refused"]

@@ -55,7 +55,7 @@ class Journal:
         if folder is not None:
             make_folder(folder)
 
-    def write(self, draw: int, ask: int, release: Release) -> None:
+    def write(self, cohort_id: int, query_id: int, release: Release) -> None:
         """Write a release down; only then may a method see it.
 
         Raises:
@@ -71,15 +71,15 @@ class Journal:
             "clip_norms": dict(release.clip_norms),
         }
         arrays = {name: values.numpy() for name, values in release.blocks.items()}
-        write_file(self._folder / f"{draw}-{ask}.pfn", Packet(fields, arrays).encode(), secret=True)
+        write_file(self._folder / f"{cohort_id}-{query_id}.pfn", Packet(fields, arrays).encode(), secret=True)
 
-    def find(self, draw: int, ask: int, step: str, schema: Schema) -> Release | None:
+    def find(self, cohort_id: int, query_id: int, step: str, schema: Schema) -> Release | None:
         """The release of an ask, where it was opened before.
 
         Raises:
             StateError: it is damaged, or is of another ask.
         """
-        path = None if self._folder is None else self._folder / f"{draw}-{ask}.pfn"
+        path = None if self._folder is None else self._folder / f"{cohort_id}-{query_id}.pfn"
         if path is None or not path.exists():
             return None
         try:
@@ -98,18 +98,18 @@ class Journal:
             raise StateError(f"{path} is the release of another ask; begin the run again in another folder")
         return release
 
-    def lose(self, draw: int) -> None:
+    def lose(self, cohort_id: int) -> None:
         """Write down that a draw's round was lost.
 
         Raises:
             StateError: it cannot be written.
         """
         if self._folder is not None:
-            write_file(self._folder / f"{draw}.{_LOST}", b"")
+            write_file(self._folder / f"{cohort_id}.{_LOST}", b"")
 
-    def lost(self, draw: int) -> bool:
+    def lost(self, cohort_id: int) -> bool:
         """Whether a draw's round was lost."""
-        return self._folder is not None and (self._folder / f"{draw}.{_LOST}").exists()
+        return self._folder is not None and (self._folder / f"{cohort_id}.{_LOST}").exists()
 
     def clear(self) -> None:
         """Forget everything: a checkpoint holds it now."""

@@ -119,7 +119,7 @@ class Loopback:
 
     def exchange(self, stage: str, requests: Mapping[NodeId, bytes], timeout: float) -> Mapping[NodeId, bytes]:
         """Ask the nodes' processes; who is gone or late is missing."""
-        asked: dict[NodeId, Future[bytes]] = {}
+        query: dict[NodeId, Future[bytes]] = {}
         late: set[NodeId] = set()
         for node, request in requests.items():
             busy, fault = self._busy.get(node), self.faults(node, stage)
@@ -127,15 +127,15 @@ class Loopback:
                 self.kill(node)
             if fault == "drop" or node not in self._workers or (busy is not None and not busy.done()):
                 continue
-            self._busy[node] = asked[node] = self._pool.submit(self._workers[node].ask, stage, request)
+            self._busy[node] = query[node] = self._pool.submit(self._workers[node].ask, stage, request)
             if fault == "kill_after":
                 self.kill(node)
             elif fault == "late":
                 late.add(node)
-        wait(asked.values(), timeout=timeout)
+        wait(query.values(), timeout=timeout)
         return {
             node: found.result()
-            for node, found in asked.items()
+            for node, found in query.items()
             if found.done() and found.exception() is None and node not in late
         }
 

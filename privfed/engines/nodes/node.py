@@ -42,14 +42,14 @@ from privfed.engines.nodes.measuring import PARTS, sums_of
 from privfed.engines.nodes.node_data import NodeData
 from privfed.engines.nodes.policy import FILE as POLICY
 from privfed.engines.nodes.policy import Policy, masked
-from privfed.engines.nodes.queries import MEASURE, Asked, addressed, coded_arrays
+from privfed.engines.nodes.queries import MEASURE, Query, addressed, coded_arrays
 from privfed.engines.nodes.record import Place, Record, load_tensors, save_call, save_tensors
 from privfed.federation import Call, FederationError, Message, Purpose, perform
 from privfed.guards import ClientGuard
 from privfed.guards.ring_code import RingCode
 from privfed.privacy import Ledger, LedgerError, PrivacyError, SchemaSummary, explain
 from privfed.privacy.ledger import to_ranges
-from privfed.privacy.refusals import refuse_uncovered
+from privfed.privacy.refusals import refuse_unprotected_blocks
 from privfed.setup.assembly import Assembly
 from privfed.updates import clients_at_once
 from secure_agg.encoding import Ring
@@ -220,7 +220,7 @@ class Node:
         record = self._record
         record.run, record.node, record.seat, record.serial = announced, address.node, seat, address.serial
         self._settle(settled)
-        return {"users": to_ranges(self.data.users), "session": record.session, "draw": record.draw}, {}
+        return {"users": to_ranges(self.data.users), "session": record.session, "draw": record.cohort_id}, {}
 
     def _begin_run(self, announced: Announcement) -> None:
         """Leave an earlier run, whose cost stays counted."""
@@ -273,16 +273,16 @@ class Node:
 
     def _input(self, packet: Packet, address: Address) -> Answer:
         """Train, add up the users' ring words, and return them under masks."""
-        client, asked = self._masking(), Asked.read(packet, address, self._most)
+        client, query = self._masking(), Query.read(packet, address, self._most)
         self._settle(_settled_place(packet["settle"]))
         if client.awaits is not Stage.DELIVERY:
             raise NodeRefused("this node has shared no secrets in an open session; share first")
-        if asked.step != MEASURE and not masked(self._plan):
+        if query.step != MEASURE and not masked(self._plan):
             raise NodeRefused("the run's plan has no masked sums; ask in the clear")
-        self._refuse_second(asked)
-        _fit(client.terms, asked.schema, self._length(asked))
-        words, taking = self._words(asked)
-        said = client.mask(packet.array("delivery", "uint8", (None,)).tobytes(), words)
+        self._refuse_second(query)
+        _fit(client.terms, query.schema, self._length(query))
+        ring_elements, taking = self._ring_elements(query)
+        said = client.mask(packet.array("delivery", "uint8", (None,)).tobytes(), ring_elements)
         return {"members": self._shown(taking)}, {"masked": _bytes(said)}
 
     def _reveal(self, packet: Packet, address: Address) -> Answer:
@@ -297,17 +297,17 @@ class Node:
 
     def _clear(self, packet: Packet, address: Address) -> Answer:
         """Train, and return partial sums or every user's protected upload."""
-        asked = Asked.read(packet, address, self._most)
+        query = Query.read(packet, address, self._most)
         each = packet["each"]
         self._settle(_settled_place(packet["settle"]))
-        if masked(self._plan) and asked.schema:
+        if masked(self._plan) and query.schema:
             raise NodeRefused("the run's plan opens nothing but masked sums; nothing leaves in the clear")
-        if type(each) is not bool or (each and self._plan.protection.release == "total"):
+        if type(each) is not bool or (each and self._plan.mechanism.release == "total"):
             raise NodeRefused("the run's plan releases sums and no single uploads; ask for a sum")
         if each:
-            arrays, taking = self._uploads(asked)
+            arrays, taking = self._uploads(query)
             return {"members": self._shown(taking), "within": 0}, arrays
-        sums, taking, within = self._sums(asked)
+        sums, taking, within = self._sums(query)
         arrays = {f"block/{name}": values.numpy() for name, values in sums.items()}
         return {"members": self._shown(taking), "within": within}, arrays
 
@@ -327,164 +327,164 @@ class Node:
         """Take over a masked sum's state; that a request was answered is on the disk before the answer leaves."""
         self._record.masking = snapshot.decode()
 
-    def _refuse_second(self, asked: Asked) -> None:
+    def _refuse_second(self, query: Query) -> None:
         """One masked input per ask: in a simulation an ask that was lost repeats to the bit, elsewhere it is spent.
 
         Sums of the same inputs over other survivors would differ by what single nodes sent.
         """
         record = self._record
-        spent = asked.draw == record.draw and asked.ask in record.calls_digest
-        if spent and asked.step != MEASURE and record.run is not None and not record.run.seeded:
+        spent = query.cohort_id == record.cohort_id and query.query_id in record.calls_digest
+        if spent and query.step != MEASURE and record.run is not None and not record.run.seeded:
             raise NodeRefused(
                 "this node has sent its masked input of that ask, and does so once; go on with a new draw"
             )
 
-    def _length(self, asked: Asked) -> tuple[int, int]:
+    def _length(self, query: Query) -> tuple[int, int]:
         """Words and bits of an ask's vector."""
-        if asked.step == MEASURE:
-            return sum(block.size for block in asked.schema.values()), _RING_BITS
-        code = self._code(asked.schema)
+        if query.step == MEASURE:
+            return sum(block.size for block in query.schema.values()), _RING_BITS
+        code = self._code(query.schema)
         return code.length, code.ring.bits
 
     def _code(self, schema: Schema) -> RingCode:
-        protection: Any = self._plan.protection
-        return RingCode(protection, schema, self._plan.sampling.most(self.data.population))
+        mechanism: Any = self._plan.mechanism
+        return RingCode(mechanism, schema, self._plan.sampling.max_cohort(self.data.population))
 
-    def _words(self, asked: Asked) -> tuple[Words, Int64[np.ndarray, " taking"]]:
+    def _ring_elements(self, query: Query) -> tuple[Words, Int64[np.ndarray, " taking"]]:
         """The sum of the own users' ring words."""
-        if asked.step == MEASURE:
-            sums = self._measured(asked)
-            flat = np.concatenate([sums[name].numpy().reshape(-1) for name in asked.schema])
+        if query.step == MEASURE:
+            sums = self._measured(query)
+            flat = np.concatenate([sums[name].numpy().reshape(-1) for name in query.schema])
             return flat.astype(np.int64).view(Ring(_RING_BITS).dtype), self.data.users
-        code = self._code(asked.schema)
-        taking = self._begin(asked)
+        code = self._code(query.schema)
+        taking = self._begin(query)
         guard, total = self._guard(), code.ring.zeros(code.length)
-        for call, updates, _ in self._chunks(asked, taking, guard):
+        for call, updates, _ in self._chunks(query, taking, guard):
             for tile in torch.split(torch.arange(len(updates)), TILE):
-                total = code.ring.sum([total, *guard.words(code, updates.materialise(tile), call, tile)])
-        self._stage(asked)
+                total = code.ring.sum([total, *guard.ring_elements(code, updates.materialise(tile), call, tile)])
+        self._stage(query)
         return total, taking
 
     # Asks ------------------------------------------------------------------------------------------------------------
 
-    def _sums(self, asked: Asked) -> tuple[_Sums, Int64[np.ndarray, " taking"], int]:
+    def _sums(self, query: Query) -> tuple[_Sums, Int64[np.ndarray, " taking"], int]:
         """Partial sums, with every user's own noise where the plan has any."""
-        if asked.step == MEASURE:
-            return self._measured(asked), self.data.users, 0
-        taking = self._begin(asked)
+        if query.step == MEASURE:
+            return self._measured(query), self.data.users, 0
+        taking = self._begin(query)
         guard, within = self._guard(), 0
         sums = {
             name: torch.zeros(b.shape, dtype=torch.float64 if b.kind == "real" else torch.int64)
-            for name, b in asked.schema.items()
+            for name, b in query.schema.items()
         }
-        for call, updates, inside in self._chunks(asked, taking, guard):
+        for call, updates, inside in self._chunks(query, taking, guard):
             within += inside
             if not guard.rewrites:
                 updates.add_to(sums, precise=guard.sums_precisely)
                 continue
             for tile in torch.split(torch.arange(len(updates)), TILE):
-                for name, values in guard.wire(updates, call, tile).items():
+                for name, values in guard.protect(updates, call, tile).items():
                     sums[name].add_(values.sum(0, dtype=sums[name].dtype))
-        self._stage(asked)
+        self._stage(query)
         return sums, taking, within
 
-    def _uploads(self, asked: Asked) -> tuple[dict[str, Array], Int64[np.ndarray, " taking"]]:
+    def _uploads(self, query: Query) -> tuple[dict[str, Array], Int64[np.ndarray, " taking"]]:
         """Every user's own protected upload, as it travels."""
-        taking = self._begin(asked)
+        taking = self._begin(query)
         guard, first, bits = self._guard(), 0, self._plan.upload_bits
-        steps = {n: torch.empty(len(taking)) for n, b in asked.schema.items() if b.kind == "real" and bits is not None}
+        steps = {n: torch.empty(len(taking)) for n, b in query.schema.items() if b.kind == "real" and bits is not None}
         out = {
             name: torch.empty((len(taking), *b.shape), dtype=torch.float32 if b.kind == "real" else torch.int64)
-            for name, b in asked.schema.items()
+            for name, b in query.schema.items()
         }
-        for call, updates, _ in self._chunks(asked, taking, guard):
+        for call, updates, _ in self._chunks(query, taking, guard):
             some = {name: values[first : first + len(updates)] for name, values in out.items()}
             rounded = dict[str, Tensor]()
-            guard.wire(updates, call, torch.arange(len(updates)), out=some, steps=rounded)
+            guard.protect(updates, call, torch.arange(len(updates)), out=some, steps=rounded)
             for name, own in rounded.items():
                 steps[name][first : first + len(updates)] = own
             first += len(updates)
-        self._stage(asked)
+        self._stage(query)
         if bits is not None:
-            return coded_arrays(out, steps, asked.schema, bits), taking
+            return coded_arrays(out, steps, query.schema, bits), taking
         return {f"block/{name}": values.numpy() for name, values in out.items()}, taking
 
-    def _measured(self, asked: Asked) -> _Sums:
+    def _measured(self, query: Query) -> _Sums:
         """Sums of metrics over the own users."""
         if not self.policy.evaluate:
             raise NodeRefused("this node's policy lets no sums of metrics leave (evaluate = false)")
-        parts = [part for part in PARTS if asked.message.config.get(part)]
+        parts = [part for part in PARTS if query.message.config.get(part)]
         began = self._ready
         half = self._prepared(None)
         self._ready = began
-        sums = dict(sums_of(half, self.data.users, asked.message, parts))
-        if {name: tuple(v.shape) for name, v in sums.items()} != {n: b.shape for n, b in asked.schema.items()}:
+        sums = dict(sums_of(half, self.data.users, query.message, parts))
+        if {name: tuple(v.shape) for name, v in sums.items()} != {n: b.shape for n, b in query.schema.items()}:
             raise NodeRefused("the sums of metrics asked for are not those of this run's protocol")
         return sums
 
-    def _begin(self, asked: Asked) -> Int64[np.ndarray, " taking"]:
+    def _begin(self, query: Query) -> Int64[np.ndarray, " taking"]:
         """Check an ask against plan, policy and ledger, charge it, and get private halves ready; returns who trains."""
-        record, digest = self._record, asked.digest()
-        if asked.step in _NOT_STEPS:
-            raise NodeRefused(f"{asked.step!r} is no step of a client; ask for one that trains")
-        refuse_uncovered(self._plan, asked.schema)
-        self.policy.accept_clip_norm(self._plan, asked.clip_norm)
-        if asked.draw < record.draw:
+        record, digest = self._record, query.digest()
+        if query.step in _NOT_STEPS:
+            raise NodeRefused(f"{query.step!r} is no step of a client; ask for one that trains")
+        refuse_unprotected_blocks(self._plan, query.schema)
+        self.policy.accept_clip_norm(self._plan, query.clip_norm)
+        if query.cohort_id < record.cohort_id:
             raise NodeRefused("the ask is older than one that this node has done; go on with a new draw")
-        before = record.asked if asked.draw == record.draw else 0
-        if asked.ask != before:
+        before = record.query if query.cohort_id == record.cohort_id else 0
+        if query.query_id != before:
             raise NodeRefused(
-                f"this node has done {before} asks of draw {asked.draw} and is asked for number {asked.ask + 1}: it "
-                "sits out the rest of the draw"
+                f"this node has done {before} queries of cohort {query.cohort_id} and is sent number "
+                f"{query.query_id + 1}: it sits out the rest of the round"
             )
-        if asked.draw == record.draw and record.calls_digest.get(asked.ask, digest) != digest:
+        if query.cohort_id == record.cohort_id and record.calls_digest.get(query.query_id, digest) != digest:
             raise NodeRefused("the ask was made before with another message, and its noise is spent; use a new draw")
-        self._prepared(asked)
-        taking = self._taking(asked)
+        self._prepared(query)
+        taking = self._taking(query)
         self.policy.accept_share(self._plan, len(taking))
-        self._charge(asked, taking, digest)
+        self._charge(query, taking, digest)
         return taking
 
-    def _charge(self, asked: Asked, taking: Int64[np.ndarray, " taking"], digest: str) -> None:
+    def _charge(self, query: Query, taking: Int64[np.ndarray, " taking"], digest: str) -> None:
         """Write down what the ask costs, before anything of it leaves; what repeats to the bit costs nothing more."""
         record, ledger, plan = self._record, self._book(), self._plan
-        summary = SchemaSummary.of(asked.schema)
-        if (asked.draw, asked.step, asked.ask) not in {
-            entry.address for entry in ledger.entries[-_most_asks(record) :]
+        summary = SchemaSummary.of(query.schema)
+        if (query.cohort_id, query.step, query.query_id) not in {
+            entry.address for entry in ledger.entries[-_max_queries(record) :]
         }:
             whole = plan.sampling.kind == "all"
             budget = self._budget or Budget(self.policy, record.spent)
             self._budget = budget
             budget.accept(
-                ledger, draw=asked.draw, round=asked.round, step=asked.step, index=asked.ask, schema=summary,
-                participants=self.data.users if whole else taking,
+                ledger, cohort_id=query.cohort_id, round=query.round, step=query.step, index=query.query_id,
+                schema=summary, participants=self.data.users if whole else taking,
             )  # fmt: skip
-            ledger.charge(
-                draw=asked.draw, round=asked.round, step=asked.step, index=asked.ask, schema=summary,
+            ledger.record(
+                cohort_id=query.cohort_id, round=query.round, step=query.step, index=query.query_id, schema=summary,
                 participants=None if plan.amplifies else taking,
             )  # fmt: skip
             record.charges, record.head = len(ledger.entries), ledger.head
-        elif record.calls_digest.get(asked.ask) != digest or asked.draw != record.draw:
+        elif record.calls_digest.get(query.query_id) != digest or query.cohort_id != record.cohort_id:
             raise NodeRefused("the ask was charged before and its noise may be out; use a new draw")
-        if asked.draw != record.draw:
-            record.draw, record.asked, record.calls, record.base = asked.draw, 0, [], record.current
+        if query.cohort_id != record.cohort_id:
+            record.cohort_id, record.query, record.calls, record.base = query.cohort_id, 0, [], record.current
             record.calls_digest = {}
-        record.calls_digest[asked.ask] = digest
+        record.calls_digest[query.query_id] = digest
 
-    def _taking(self, asked: Asked) -> Int64[np.ndarray, " taking"]:
+    def _taking(self, query: Query) -> Int64[np.ndarray, " taking"]:
         """The own users that take part."""
         sampling, own = self._plan.sampling, self.data.users
         if sampling.kind == "poisson":
-            if asked.members is not None:
+            if query.members is not None:
                 raise NodeRefused("who takes part is each user's own secret coin, and the server names members")
-            coins = self._prepared(None).streams.uniform(Purpose.MEMBERSHIP, asked.round, 0, own.tolist(), 1)[:, 0]
-            joined: Int64[np.ndarray, " taking"] = own[(coins < sampling.rate).numpy()]
+            inclusion = self._prepared(None).streams.uniform(Purpose.MEMBERSHIP, query.round, 0, own.tolist(), 1)[:, 0]
+            joined: Int64[np.ndarray, " taking"] = own[(inclusion < sampling.rate).numpy()]
             return joined
-        if asked.members is None or not np.isin(asked.members, own).all():
+        if query.members is None or not np.isin(query.members, own).all():
             raise NodeRefused("the server names no members, or some that this node does not host")
-        if sampling.kind == "all" and len(asked.members) != len(own):
+        if sampling.kind == "all" and len(query.members) != len(own):
             raise NodeRefused("everybody takes part in every round of this plan, and the server leaves users out")
-        chosen: Int64[np.ndarray, " taking"] = asked.members
+        chosen: Int64[np.ndarray, " taking"] = query.members
         return chosen
 
     def _shown(self, taking: Int64[np.ndarray, " taking"]) -> str | None:
@@ -492,41 +492,41 @@ class Node:
         return to_ranges(taking) if self._plan.sampling.kind == "poisson" else None
 
     def _calls(
-        self, asked: Asked, taking: Int64[np.ndarray, " taking"], half: Assembly
+        self, query: Query, taking: Int64[np.ndarray, " taking"], half: Assembly
     ) -> Iterator[tuple[Call, Message]]:
         """What every chunk of users is told."""
-        everybody = taking if asked.members is not None else self.data.users
-        noisy_steps = half.config.privacy.protection.noisy_steps
-        at_once = clients_at_once(half.config.chunk or half.registered.chunk, asked.schema)
+        everybody = taking if query.members is not None else self.data.users
+        noisy_steps = half.config.privacy.mechanism.noisy_steps
+        at_once = clients_at_once(half.config.chunk or half.registered.chunk, query.schema)
         for users in torch.split(torch.from_numpy(taking), at_once):
             if len(users):
                 call = Call(
-                    asked.round, asked.draw, asked.step, asked.ask, users, half.streams, asked.schema, asked.clip_norm,
-                    noisy_steps,
+                    query.round, query.cohort_id, query.step, query.query_id, users, half.streams, query.schema,
+                    query.clip_norm, noisy_steps,
                 )  # fmt: skip
-                yield call, addressed(asked.message, everybody, users.numpy())
+                yield call, addressed(query.message, everybody, users.numpy())
 
     def _chunks(
-        self, asked: Asked, taking: Int64[np.ndarray, " taking"], guard: ClientGuard
+        self, query: Query, taking: Int64[np.ndarray, " taking"], guard: ClientGuard
     ) -> Iterator[tuple[Call, Any, int]]:
         """Clipped updates, chunk by chunk, as a simulation makes them."""
         half = self._prepared(None)
-        for call, own in self._calls(asked, taking, half):
+        for call, own in self._calls(query, taking, half):
             updates = perform(half.clients, call, own)
             guard.refuse_broken(updates, call)
-            yield call, updates, guard.clip_(updates, asked.clip_norm)
+            yield call, updates, guard.clip_(updates, query.clip_norm)
 
-    def _stage(self, asked: Asked) -> None:
+    def _stage(self, query: Query) -> None:
         """Keep the users' new private state beside the old, until the release is confirmed."""
         record, clients = self._record, self._prepared(None).clients
         clients.commit()
-        name = f"{asked.draw}-{asked.ask}-{record.version}"
-        record.before, record.staged = record.current, (asked.draw, asked.ask)
+        name = f"{query.cohort_id}-{query.query_id}-{record.version}"
+        record.before, record.staged = record.current, (query.cohort_id, query.query_id)
         record.current = save_tensors(self._place, name, clients.state(), self._start)
-        record.asked = asked.ask + 1
-        if _most_asks(record) > 1:
-            bound = asked.address(record.run.run if record.run else "", record.node, record.serial, "train.input")
-            kept = codec.request(bound, asked.fields(), asked.arrays())
+        record.query = query.query_id + 1
+        if _max_queries(record) > 1:
+            bound = query.address(record.run.run if record.run else "", record.node, record.serial, "train.input")
+            kept = codec.request(bound, query.fields(), query.arrays())
             record.calls = [*record.calls, save_call(self._place, name, kept)]
 
     def _settle(self, counted: Place | None) -> None:
@@ -535,8 +535,8 @@ class Node:
         if record.staged is None:
             return
         if counted != record.staged:
-            record.current, record.asked = record.before, record.staged[1]
-            record.calls = record.calls[: record.asked]
+            record.current, record.query = record.before, record.staged[1]
+            record.calls = record.calls[: record.query]
             self._ready = False
         record.staged, record.before = None, None
 
@@ -563,7 +563,7 @@ class Node:
             raise StateError(f"{path} is no key of {ROOT_BYTES} bytes; restore it from a copy")
         return root
 
-    def _prepared(self, asked: Asked | None) -> Assembly:
+    def _prepared(self, query: Query | None) -> Assembly:
         """The private halves, with the private state that the next ask starts from; in memory until a process ends."""
         record = self._record
         if record.run is None:
@@ -572,7 +572,7 @@ class Node:
             self._half = record.run.half(self.data, self._root(), record.salt)
             self._start, self._ready = self._half.clients.state(), False
         if not self._ready:
-            again = asked is not None and asked.draw == record.draw and asked.ask > 0
+            again = query is not None and query.cohort_id == record.cohort_id and query.query_id > 0
             self._half.clients.discard()
             file = record.base if again else record.current
             self._half.clients.load(load_tensors(self._place, file, self._start))
@@ -584,8 +584,8 @@ class Node:
     def _repeat(self, file: str, half: Assembly) -> None:
         """Do an earlier ask of the draw again, for what the private halves keep in memory between asks."""
         packet = Packet.decode(read_file(self._place / file))
-        asked = Asked.read(packet, codec.address_of(packet), self._most)
-        for call, own in self._calls(asked, self._taking(asked), half):
+        query = Query.read(packet, codec.address_of(packet), self._most)
+        for call, own in self._calls(query, self._taking(query), half):
             perform(half.clients, call, own)
         half.clients.commit()
 
@@ -624,9 +624,9 @@ def _settled_place(given: Any) -> Place | None:
     return given[0], given[1]
 
 
-def _most_asks(record: Record) -> int:
+def _max_queries(record: Record) -> int:
     """The most asks of one draw."""
-    return 1 if record.run is None else record.run.asks
+    return 1 if record.run is None else record.run.queries
 
 
 def _fit(terms: Terms, schema: Schema, size: tuple[int, int]) -> None:

@@ -39,9 +39,9 @@ class NodeData:
     parts: Split
 
     def __post_init__(self) -> None:
-        most = self.parts.train.n_users
-        if len(self.users) and (self.users[0] < 0 or self.users[-1] >= most or (np.diff(self.users) <= 0).any()):
-            raise NodesError(f"a node's users must be ascending numbers from 0 to {most - 1}; mend the list")
+        max_clients = self.parts.train.n_users
+        if len(self.users) and (self.users[0] < 0 or self.users[-1] >= max_clients or (np.diff(self.users) <= 0).any()):
+            raise NodesError(f"a node's users must be ascending numbers from 0 to {max_clients - 1}; mend the list")
 
     @classmethod
     def of(cls, parts: Split, users: Int64[np.ndarray, " users"], *, public: bool = False) -> "NodeData":

@@ -29,7 +29,7 @@ from secure_agg.masking import Floor
 FILE = "node.toml"
 
 ProtectionKind = Literal[
-    "nothing", "clip_only", "unclipped_noise", "local_laplace", "local_gaussian", "interaction_dpsgd",
+    "unprotected", "clip_only", "unclipped_noise", "local_laplace", "local_gaussian", "interaction_dpsgd",
     "central_gaussian", "secure_sum", "distributed_gaussian",
 ]  # fmt: skip
 
@@ -48,7 +48,7 @@ class Policy(BaseModel):
         max_clip_norm: largest clip norm; a plan without a clip is refused where this is set.
         min_noise_multiplier: least noise over the clip norm; a plan without noise is refused where this is set.
         methods: names of methods; null allows all that are installed here.
-        protections: kinds of protection.
+        mechanisms: kinds of protection.
         own_noise_suffices: whether noise that is added in shares must be enough with the shares of this node's own
             users that take part; the number of others in a sum is the server's word.
         allow_simulation: whether keys of users may follow from the server's seed, which protects nobody: for trials.
@@ -67,7 +67,7 @@ class Policy(BaseModel):
     max_clip_norm: float | None = Field(None, gt=0, description="largest clip norm of an upload")
     min_noise_multiplier: float | None = Field(None, gt=0, description="least noise over the clip norm")
     methods: tuple[str, ...] | None = Field(None, description="names of methods it trains; null for all")
-    protections: tuple[ProtectionKind, ...] = Field(
+    mechanisms: tuple[ProtectionKind, ...] = Field(
         ("secure_sum", "distributed_gaussian"), description="kinds of protection it sends anything under"
     )
     own_noise_suffices: bool = Field(
@@ -111,7 +111,7 @@ class Policy(BaseModel):
         Raises:
             PolicyRefused: it is not; the sentence says which line of the policy forbids it.
         """
-        protection = plan.protection
+        mechanism = plan.mechanism
         if seeded and not self.allow_simulation:
             raise PolicyRefused(
                 "the run takes users' keys from a seed that the server knows; this node's policy has "
@@ -119,9 +119,9 @@ class Policy(BaseModel):
             )
         if self.methods is not None and method not in self.methods:
             raise PolicyRefused(f"the run trains {method}; this node's policy allows {', '.join(self.methods)}")
-        if protection.kind not in self.protections:
+        if mechanism.kind not in self.mechanisms:
             raise PolicyRefused(
-                f"the run's plan is {protection.kind}; this node's policy allows {', '.join(self.protections)}"
+                f"the run's plan is {mechanism.kind}; this node's policy allows {', '.join(self.mechanisms)}"
             )
         if rounds > self.max_rounds:
             raise PolicyRefused(f"the run has {rounds} rounds; this node's policy allows {self.max_rounds} in all")
@@ -140,7 +140,7 @@ class Policy(BaseModel):
         """
         if announced is None:
             return
-        if not isinstance(plan.protection, CentralGaussian) or plan.protection.adaptive is None:
+        if not isinstance(plan.mechanism, CentralGaussian) or plan.mechanism.adaptive is None:
             raise PolicyRefused("the server announces a clip norm where the plan fixes it; only the plan's own holds")
         if self.max_clip_norm is not None and announced > self.max_clip_norm:
             raise PolicyRefused(
@@ -153,17 +153,17 @@ class Policy(BaseModel):
         Raises:
             PolicyRefused: noise in shares would rest on users of other nodes.
         """
-        protection = plan.protection
-        if not self.own_noise_suffices or not isinstance(protection, DistributedGaussian):
+        mechanism = plan.mechanism
+        if not self.own_noise_suffices or not isinstance(mechanism, DistributedGaussian):
             return
-        if taking < protection.n_min_honest:
+        if taking < mechanism.n_min_honest:
             raise PolicyRefused(
-                f"the plan's noise needs shares of {protection.n_min_honest} users and {taking} of this node's take "
+                f"the plan's noise needs shares of {mechanism.n_min_honest} users and {taking} of this node's take "
                 "part; its policy has own_noise_suffices = true"
             )
 
     def _accept_clip(self, plan: PrivacyPlan) -> None:
-        clip = plan.protection.clip
+        clip = plan.mechanism.clip
         if self.max_clip_norm is None:
             return
         if clip is None or clip.norm > self.max_clip_norm:
@@ -171,19 +171,19 @@ class Policy(BaseModel):
             raise PolicyRefused(f"the plan has {given}; this node's policy allows at most {self.max_clip_norm:g}")
 
     def _accept_noise(self, plan: PrivacyPlan) -> None:
-        protection, least = plan.protection, self.min_noise_multiplier
-        if plan.protection.unbounded_reason is None and plan.delta > self.max_delta:
+        mechanism, least = plan.mechanism, self.min_noise_multiplier
+        if plan.mechanism.unbounded_reason is None and plan.delta > self.max_delta:
             raise PolicyRefused(f"the plan has delta {plan.delta:g}; this node's policy allows {self.max_delta:g}")
-        if self.max_epsilon is not None and protection.unbounded_reason is not None:
+        if self.max_epsilon is not None and mechanism.unbounded_reason is not None:
             raise PolicyRefused(
                 f"the plan guarantees nothing and this node's policy bounds epsilon by {self.max_epsilon:g}: "
-                f"{protection.unbounded_reason}"
+                f"{mechanism.unbounded_reason}"
             )
         if least is None:
             return
-        noise = getattr(protection, "noise_multiplier", None)
-        if noise is None and protection.noise is not None and protection.clip is not None:
-            noise = protection.noise.scale / protection.clip.norm
+        noise = getattr(mechanism, "noise_multiplier", None)
+        if noise is None and mechanism.noise is not None and mechanism.clip is not None:
+            noise = mechanism.noise.scale / mechanism.clip.norm
         if noise is None or noise < least:
             given = "no noise" if noise is None else f"a noise multiplier of {noise:g}"
             raise PolicyRefused(f"the plan has {given}; this node's policy asks for at least {least:g}")
@@ -191,4 +191,4 @@ class Policy(BaseModel):
 
 def masked(plan: PrivacyPlan) -> bool:
     """Whether uploads of a plan travel as ring words that only a masked sum opens."""
-    return isinstance(plan.protection, SecureSum | DistributedGaussian)
+    return isinstance(plan.mechanism, SecureSum | DistributedGaussian)

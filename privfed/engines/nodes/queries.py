@@ -29,12 +29,12 @@ _MOST_BLOCKS = 65_536
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Asked:
+class Query:
     """What one node is asked.
 
     Attributes:
         step: of the clients, or `MEASURE`.
-        round, draw, ask: of the cohort.
+        round, cohort_id, query_id: of the cohort.
         members: the node's users that take part; None lets each decide by its own secret coin.
         message: addressed to these users, or to all of the node's where they decide.
         schema: blocks that may be sent.
@@ -43,8 +43,8 @@ class Asked:
 
     step: str
     round: int
-    draw: int
-    ask: int
+    cohort_id: int
+    query_id: int
     members: Int64[np.ndarray, " members"] | None
     message: Message
     schema: Schema
@@ -52,7 +52,7 @@ class Asked:
 
     def address(self, run: str, node: int, serial: int, stage: str) -> Address:
         """Where a request that serves this ask is bound to."""
-        return Address(run, node, serial, stage, self.round, self.draw, self.ask, schema_digest(self.schema))
+        return Address(run, node, serial, stage, self.round, self.cohort_id, self.query_id, schema_digest(self.schema))
 
     def fields(self) -> dict[str, Any]:
         """The small values."""
@@ -76,13 +76,13 @@ class Asked:
         }
 
     @classmethod
-    def read(cls, packet: Packet, address: Address, most: int) -> "Asked":
+    def read(cls, packet: Packet, address: Address, max_clients: int) -> "Query":
         """The ask in a request.
 
         Args:
             packet: the request.
             address: its address.
-            most: bytes that the largest upload of one user may take.
+            max_clients: bytes that the largest upload of one user may take.
 
         Raises:
             MessageError: something is missing or malformed, or the blocks are not those of the address.
@@ -90,14 +90,14 @@ class Asked:
         step, members, config, clip = packet.text("step", 200), packet["members"], packet["config"], packet["clip_norm"]
         if not step.isidentifier() or step.startswith("_"):
             raise MessageError("the step is no name of a client's step; drop the message")
-        schema = _schema(packet["schema"], most)
+        schema = _schema(packet["schema"], max_clients)
         if schema_digest(schema) != address.schema:
             raise MessageError("the blocks asked for are not those that the request is bound to; drop the message")
         if not isinstance(config, Mapping) or not all(_number(value) for value in config.values()):
             raise MessageError("the message's settings are no finite numbers; drop it")
         if clip is not None and not (_number(clip) and clip > 0):
             raise MessageError("the announced clip norm is no number above 0; drop the message")
-        if min(address.round, address.draw, address.ask) < 0:
+        if min(address.round, address.cohort_id, address.query_id) < 0:
             raise MessageError("the request serves no ask; drop the message")
         tensors = {name: torch.tensor(array) for name, array in packet.arrays.items()}
         message = Message(
@@ -106,13 +106,13 @@ class Asked:
             {str(name): float(value) if isinstance(value, float) else value for name, value in config.items()},
         )
         return cls(
-            step, address.round, address.draw, address.ask, _members(members), message, schema,
+            step, address.round, address.cohort_id, address.query_id, _members(members), message, schema,
             None if clip is None else float(clip),
         )  # fmt: skip
 
     def digest(self) -> str:
         """SHA-256 of everything that decides what the node's users send."""
-        place = {"round": self.round, "draw": self.draw, "ask": self.ask}
+        place = {"round": self.round, "draw": self.cohort_id, "ask": self.query_id}
         return hashlib.sha256(Packet(self.fields() | place, self.arrays()).encode()).hexdigest()
 
 
@@ -188,7 +188,7 @@ def _require_blocks(packet: Packet, schema: Schema) -> None:
         )
 
 
-def _schema(listed: Any, most: int) -> Schema:
+def _schema(listed: Any, max_clients: int) -> Schema:
     if not isinstance(listed, list) or len(listed) > _MOST_BLOCKS:
         raise MessageError(f"the blocks are not listed, or are more than {_MOST_BLOCKS}; drop the message")
     schema: dict[str, Block] = {}
@@ -204,9 +204,9 @@ def _schema(listed: Any, most: int) -> Schema:
             schema[name] = Block(tuple(shape), **given)
         except UpdateError as error:
             raise MessageError(f"a block cannot be: {error}") from error
-    if upload_bytes(schema) > most:
+    if upload_bytes(schema) > max_clients:
         raise MessageError(
-            f"the blocks take {upload_bytes(schema)} bytes and {most} are accepted; ask for less at once"
+            f"the blocks take {upload_bytes(schema)} bytes and {max_clients} are accepted; ask for less at once"
         )
     return schema
 

@@ -57,8 +57,8 @@ class Record(BaseModel):
         invited: SHA-256 of the invitation to it.
         advertised: the public keys that answered it.
         masking: the masked sum's state, secrets in it; empty where there is none.
-        draw: of the latest ask; -1 before the first.
-        asked: asks of that draw that it has done.
+        cohort_id: of the latest ask; -1 before the first.
+        query: asks of that draw that it has done.
         calls: files of these asks, where a draw has several, to be done again by a process that starts in between.
         base: file of private tensors as the draw began; null is the start of the run.
         current: file of private tensors now.
@@ -82,8 +82,8 @@ class Record(BaseModel):
     invited: str = ""
     advertised: str = ""
     masking: str = ""
-    draw: int = -1
-    asked: int = 0
+    cohort_id: int = -1
+    query: int = 0
     calls: list[str] = Field(default_factory=list)
     base: str | None = None
     current: str | None = None

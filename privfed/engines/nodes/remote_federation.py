@@ -29,7 +29,7 @@ from privfed.engines.nodes.errors import MessageError
 from privfed.engines.nodes.journal import Journal, Release
 from privfed.engines.nodes.measuring import Part, measure_schema, results
 from privfed.engines.nodes.policy import masked
-from privfed.engines.nodes.queries import MEASURE, Asked, coded_tensors_of, tensors_of
+from privfed.engines.nodes.queries import MEASURE, Query, coded_tensors_of, tensors_of
 from privfed.engines.nodes.transport import NodeId, Transport
 from privfed.engines.simulation import TooFewClientsError, members
 from privfed.evaluation import EvaluationResult
@@ -75,7 +75,7 @@ class Traffic:
         exchanges: with how many a stage went out.
         up_bytes, down_bytes: of messages that arrived.
         seconds: by stage.
-        lost_rounds: too small to open.
+        aborted_rounds: too small to open.
         missing: replies that did not come.
     """
 
@@ -83,7 +83,7 @@ class Traffic:
     up_bytes: int = 0
     down_bytes: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
-    lost_rounds: int = 0
+    aborted_rounds: int = 0
     missing: int = 0
 
 
@@ -94,13 +94,13 @@ class _Session:
     Attributes:
         server: of the sum.
         invitations: by seat.
-        words: number and bits of the words.
+        ring_elements: number and bits of the words.
         schema: SHA-256 of the blocks.
     """
 
     server: MaskingServer
     invitations: Mapping[int, bytes]
-    words: tuple[int, int]
+    ring_elements: tuple[int, int]
     schema: str
 
 
@@ -135,7 +135,7 @@ class RemoteFederation:
         corrupt, dropout: shares of the nodes that are allowed for when a threshold is chosen.
 
     Attributes:
-        draws: how many there were.
+        cohorts: how many there were.
         counted: by node, the last draw and ask whose release its users are in.
         incidents: replies that were not used.
         traffic: exchanges, bytes, seconds.
@@ -156,7 +156,7 @@ class RemoteFederation:
     ) -> None:
         self.transport, self.announced, self.guard = transport, announced, guard
         self.journal = journal or Journal(None)
-        self.draws = 0
+        self.cohorts = 0
         self.counted: dict[NodeId, Place] = {}
         self.incidents: list[Incident] = []
         self.traffic = Traffic()
@@ -174,7 +174,7 @@ class RemoteFederation:
         self._follows: dict[str, tuple[str, tuple[int, int]]] = {}
         self._latest = ""
         self._cohort: Cohort | None = None
-        self._asks = 0
+        self._queries = 0
         self._taking: tuple[NodeId, ...] | None = None
 
     @property
@@ -184,39 +184,39 @@ class RemoteFederation:
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Continue from `progress()`."""
-        self.draws = saved["draws"]
+        self.cohorts = saved["draws"]
         self.counted = {int(node): (place[0], place[1]) for node, place in saved["counted"].items()}
         self._seats = {int(node): seat for node, seat in saved["seats"].items()}
         self.guard.clip_norms = dict(saved["clip_norms"])
-        self.traffic.lost_rounds = saved["lost_rounds"]
+        self.traffic.aborted_rounds = saved["aborted_rounds"]
 
     def progress(self) -> dict[str, Any]:
         """What a checkpoint keeps."""
         return {
-            "draws": self.draws,
+            "draws": self.cohorts,
             "counted": {str(node): list(place) for node, place in self.counted.items()},
             "seats": {str(node): seat for node, seat in self._seats.items()},
             "clip_norms": dict(self.guard.clip_norms),
-            "lost_rounds": self.traffic.lost_rounds,
+            "aborted_rounds": self.traffic.aborted_rounds,
         }
 
     # What a method's server sees -------------------------------------------------------------------------------------
 
     def run(self, server: Server, t: int) -> bool:
         """One round of `server`; returns whether it was opened. A lost one leaves the server as it was."""
-        before = {name: value.clone() for name, value in server.state().items()} if self.announced.asks > 1 else None
+        before = {name: value.clone() for name, value in server.state().items()} if self.announced.queries > 1 else None
         try:
             server.round(self, t)
         except TooFewClientsError as lost:
             _log.warning("round %d is lost: %s", t + 1, lost)
-            self.journal.lose(self.draws - 1)
-            self.traffic.lost_rounds += 1
+            self.journal.lose(self.cohorts - 1)
+            self.traffic.aborted_rounds += 1
             if before is not None:
                 server.load(before)
             return False
         return True
 
-    def draw(self, round: int) -> Cohort:
+    def sample_cohort(self, round: int) -> Cohort:
         """Draw the round's cohort by the plan's sampling rule.
 
         Raises:
@@ -226,14 +226,14 @@ class RemoteFederation:
         if self._cohort is not None and self._cohort.round == round:
             raise FederationError(f"round {round} has drawn its cohort already; one draw per round")
         sampling = self.guard.plan.sampling
-        self._cohort = Cohort(round, self.draws, sampling.kind, sampling.expected(self.announced.population))
-        self.draws += 1
-        self._asks, self._taking = 0, None
-        if self.journal.lost(self._cohort.draw):
+        self._cohort = Cohort(round, self.cohorts, sampling.kind, sampling.expected(self.announced.population))
+        self.cohorts += 1
+        self._queries, self._taking = 0, None
+        if self.journal.lost(self._cohort.id):
             raise TooFewClientsError(f"round {round + 1} was lost before and is not asked for again")
         return self._cohort
 
-    def ask(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Total:
+    def aggregate(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Total:
         """Sum the cohort's protected uploads.
 
         Raises:
@@ -242,14 +242,14 @@ class RemoteFederation:
         release = self._release(step, cohort, message, schema, each=False)
         return self.guard.total(release.blocks, cohort, len(release.members), schema)
 
-    def ask_each(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Individual:
+    def collect(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Individual:
         """Release every protected upload under its pseudonym.
 
         Raises:
             FederationError: the plan hides single uploads.
             TooFewClientsError: no node answered.
         """
-        if self.guard.plan.protection.release == "total":
+        if self.guard.plan.mechanism.release == "total":
             raise FederationError(
                 f"step {step!r} needs every single upload, but under the plan {self.guard.plan.name!r} the server sees "
                 f"only their sum; choose another plan or method"
@@ -263,18 +263,18 @@ class RemoteFederation:
         schema = measure_schema(protocol, parts)
         addressed = Message(message.shared, message.personal, dict.fromkeys(parts, 1))
 
-        def asked(node: NodeId) -> Asked:
-            return Asked(MEASURE, t, self.draws, 0, None, self._own(addressed, self._users[node]), schema)
+        def query(node: NodeId) -> Query:
+            return Query(MEASURE, t, self.cohorts, 0, None, self._own(addressed, self._users[node]), schema)
 
         nodes = tuple(self._here())
         try:
             if masked(self.guard.plan):
                 size = sum(block.size for block in schema.values())
-                words, _ = self._masked(nodes, asked, schema, (size, _MEASURED_BITS), lambda _: None)
-                flat = torch.from_numpy(words.view(np.int64).copy())
+                ring_elements, _ = self._masked(nodes, query, schema, (size, _MEASURED_BITS), lambda _: None)
+                flat = torch.from_numpy(ring_elements.view(np.int64).copy())
                 sums = {name: flat.view(block.shape) for name, block in schema.items()}
             else:
-                sums = self._clear(nodes, asked, schema, each=False).sums
+                sums = self._clear(nodes, query, schema, each=False).sums
         except TooFewClientsError as lost:
             _log.warning("nothing was measured after round %d: %s", t + 1, lost)
             return {}
@@ -291,66 +291,68 @@ class RemoteFederation:
         """An ask's release: from the journal where it was opened before, else from the nodes."""
         if cohort is not self._cohort:
             raise FederationError("ask was called with a cohort of another draw; ask with the round's own cohort")
-        ask = self._asks
-        self._asks += 1
-        release = self.journal.find(cohort.draw, ask, step, schema)
+        query_id = self._queries
+        self._queries += 1
+        release = self.journal.find(cohort.id, query_id, step, schema)
         if release is None:
-            release = self._asked_for(step, ask, cohort, message, schema, each=each)
-            self.journal.write(cohort.draw, ask, release)
+            release = self._asked_for(step, query_id, cohort, message, schema, each=each)
+            self.journal.write(cohort.id, query_id, release)
         else:
-            self._require_charged(cohort, step, ask)
+            self._require_charged(cohort, step, query_id)
             self.guard.clip_norms = dict(release.clip_norms)
         self._taking = release.nodes
-        self.counted |= dict.fromkeys(release.nodes, (cohort.draw, ask))
+        self.counted |= dict.fromkeys(release.nodes, (cohort.id, query_id))
         return release
 
     def _asked_for(
-        self, step: str, ask: int, cohort: Cohort, message: Message, schema: Schema, *, each: bool
+        self, step: str, query_id: int, cohort: Cohort, message: Message, schema: Schema, *, each: bool
     ) -> Release:
         code = None if each else self.guard.code(schema)
         nodes = tuple(self._here()) if self._taking is None else self._taking
         chosen = self._chosen(cohort.round)
         clip_norm = self.guard.clip_norm(step)
 
-        def asked(node: NodeId) -> Asked:
+        def query(node: NodeId) -> Query:
             own = self._users[node]
             mine = None if chosen is None else np.intersect1d(own, chosen, assume_unique=True)
-            return Asked(
-                step, cohort.round, cohort.draw, ask, mine, self._own(message, own if mine is None else mine), schema,
-                clip_norm,
+            return Query(
+                step, cohort.round, cohort.id, query_id, mine, self._own(message, own if mine is None else mine),
+                schema, clip_norm,
             )  # fmt: skip
 
         def charge(members: _Members) -> None:
-            self._charge(cohort, step, ask, schema, members)
+            self._charge(cohort, step, query_id, schema, members)
 
         if code is not None and schema:
-            words, found = self._masked(nodes, asked, schema, (code.length, code.ring.bits), charge)
-            sums = code.decode(words)
+            ring_elements, found = self._masked(nodes, query, schema, (code.length, code.ring.bits), charge)
+            sums = code.decode(ring_elements)
         else:
             if chosen is not None:
                 expected = [np.intersect1d(self._users[node], chosen, assume_unique=True) for node in nodes]
                 charge(_together(expected))
-            found = self._clear(nodes, asked, schema, each=each)
+            found = self._clear(nodes, query, schema, each=each)
             if chosen is None:
                 charge(found.members)
             sums = found.sums
             if not each:
-                self.guard.add_noise_(sums, cohort, step, ask, schema, members=len(found.members), within=found.within)
+                self.guard.add_noise_(
+                    sums, cohort, step, query_id, schema, members=len(found.members), within=found.within
+                )
         if not each:
             sums = {name: s.float() if schema[name].kind == "real" else s for name, s in sums.items()}
         return Release(step, schema_digest(schema), found.nodes, found.members, sums, dict(self.guard.clip_norms))
 
-    def _charge(self, cohort: Cohort, step: str, ask: int, schema: Schema, users: _Members) -> None:
+    def _charge(self, cohort: Cohort, step: str, query_id: int, schema: Schema, users: _Members) -> None:
         """Charge the ledger; an ask that was charged before a restart with other users is not opened again."""
         try:
-            self.guard.charge(cohort, step, ask, schema, torch.from_numpy(users))
+            self.guard.record(cohort, step, query_id, schema, torch.from_numpy(users))
         except LedgerError as refused:
-            if (cohort.draw, step, ask) in {entry.address for entry in self.guard.ledger.entries}:
+            if (cohort.id, step, query_id) in {entry.address for entry in self.guard.ledger.entries}:
                 raise TooFewClientsError(f"it was charged before the server was started again ({refused})") from refused
             raise
 
-    def _require_charged(self, cohort: Cohort, step: str, ask: int) -> None:
-        if (cohort.draw, step, ask) not in {entry.address for entry in self.guard.ledger.entries}:
+    def _require_charged(self, cohort: Cohort, step: str, query_id: int) -> None:
+        if (cohort.id, step, query_id) not in {entry.address for entry in self.guard.ledger.entries}:
             raise LedgerError(
                 f"round {cohort.round + 1} was opened and the ledger has no charge for it: it lost charges, so no "
                 "guarantee could be honest"
@@ -370,17 +372,17 @@ class RemoteFederation:
         return Message(message.shared, personal, message.config)
 
     def _clear(
-        self, nodes: Sequence[NodeId], asked: Callable[[NodeId], Asked], schema: Schema, *, each: bool
+        self, nodes: Sequence[NodeId], query: Callable[[NodeId], Query], schema: Schema, *, each: bool
     ) -> _Gathered:
         """Partial sums added in the order of seats, or all uploads in the order of users."""
-        asks = {node: asked(node) for node in nodes}
+        queries = {node: query(node) for node in nodes}
         replies = self._exchange(
-            "train.clear", {node: (one, {**one.fields(), "each": each}, one.arrays()) for node, one in asks.items()}
+            "train.clear", {node: (one, {**one.fields(), "each": each}, one.arrays()) for node, one in queries.items()}
         )
         found: dict[NodeId, tuple[_Members, dict[str, Tensor], int]] = {}
         for node, packet in replies.items():
             try:
-                mine = self._took_part(node, packet, asks[node])
+                mine = self._took_part(node, packet, queries[node])
                 if each and (bits := self.guard.plan.upload_bits) is not None:
                     blocks = coded_tensors_of(packet, schema, len(mine), bits)
                 else:
@@ -390,7 +392,7 @@ class RemoteFederation:
                 self._note(node, "train.clear", str(refused))
         order = tuple(sorted(found, key=self._seats.__getitem__))
         taking = _together([found[node][0] for node in order])
-        if not order or not self.guard.opens(len(taking)):
+        if not order or not self.guard.reveals(len(taking)):
             raise TooFewClientsError(f"{len(order)} of {len(nodes)} nodes answered, with {len(taking)} users")
         if each:
             place = np.argsort(np.concatenate([found[node][0] for node in order]), kind="stable")
@@ -402,7 +404,7 @@ class RemoteFederation:
     def _masked(
         self,
         nodes: Sequence[NodeId],
-        asked: Callable[[NodeId], Asked],
+        query: Callable[[NodeId], Query],
         schema: Schema,
         size: tuple[int, int],
         charge: Callable[[_Members], None],
@@ -418,17 +420,20 @@ class RemoteFederation:
             rosters = self._addressed(server.advance(), seated)
             self._pass_on(server, "train.share", {n: (None, {}, {"roster": r}) for n, r in rosters.items()}, "shares")
             deliveries = self._addressed(server.advance(), seated)
-            asks = {node: asked(node) for node in deliveries}
+            queries = {node: query(node) for node in deliveries}
             replies = self._pass_on(
                 server,
                 "train.input",
-                {n: (asks[n], asks[n].fields(), {**asks[n].arrays(), "delivery": d}) for n, d in deliveries.items()},
+                {
+                    n: (queries[n], queries[n].fields(), {**queries[n].arrays(), "delivery": d})
+                    for n, d in deliveries.items()
+                },
                 "masked",
-                lambda node, packet: taking.update({node: self._took_part(node, packet, asks[node])}),
+                lambda node, packet: taking.update({node: self._took_part(node, packet, queries[node])}),
             )
             together = _together([taking[node] for node in replies])
             requests = self._addressed(server.advance(), seated)
-            if asks and not _is_measure(asks) and not self.guard.opens(len(together)):
+            if queries and not _is_measure(queries) and not self.guard.reveals(len(together)):
                 raise TooFewClientsError(
                     f"{len(together)} users are left, too few for the plan {self.guard.plan.name!r}"
                 )
@@ -457,7 +462,7 @@ class RemoteFederation:
         seats = {self._seats[node]: node for node in nodes}
         if (
             session is None
-            or (session.schema, session.words) != (layout, size)
+            or (session.schema, session.ring_elements) != (layout, size)
             or not seats.keys() <= set(session.invitations)
         ):
             session = self._session(tuple(seats), layout, size)
@@ -504,7 +509,7 @@ class RemoteFederation:
         self,
         server: MaskingServer,
         stage: str,
-        requests: Mapping[NodeId, tuple[Asked | None, Mapping[str, Any], Mapping[str, Array]]],
+        requests: Mapping[NodeId, tuple[Query | None, Mapping[str, Any], Mapping[str, Array]]],
         name: str,
         besides: Callable[[NodeId, Packet], None] | None = None,
     ) -> list[NodeId]:
@@ -530,17 +535,17 @@ class RemoteFederation:
             return False
         return True
 
-    def _took_part(self, node: NodeId, packet: Packet, asked: Asked) -> _Members:
+    def _took_part(self, node: NodeId, packet: Packet, query: Query) -> _Members:
         """The node's users in its reply.
 
         Raises:
             MessageError: they are not ones that it hosts.
         """
         own = self._users[node]
-        if asked.step == MEASURE:
+        if query.step == MEASURE:
             return own
-        if asked.members is not None:
-            return asked.members
+        if query.members is not None:
+            return query.members
         try:
             said = from_ranges(packet.text("members"))
         except LedgerError as error:
@@ -596,17 +601,17 @@ class RemoteFederation:
             raise MessageError("the node hosts users that another node hosts; it does not take part")
 
     def _exchange(
-        self, stage: str, requests: Mapping[NodeId, tuple[Asked | None, Mapping[str, Any], Mapping[str, Array]]]
+        self, stage: str, requests: Mapping[NodeId, tuple[Query | None, Mapping[str, Any], Mapping[str, Array]]]
     ) -> dict[NodeId, Packet]:
         """Send a stage and gather what answers it, in the order of the requests."""
         if not requests:
             return {}
         started, sent = time.perf_counter(), {}
-        for node, (asked, values, arrays) in requests.items():
+        for node, (query, values, arrays) in requests.items():
             self._serial += 1
             bound = Address(self.announced.run, node, self._serial, stage)
-            if asked is not None:
-                bound = asked.address(self.announced.run, node, self._serial, stage)
+            if query is not None:
+                bound = query.address(self.announced.run, node, self._serial, stage)
             settled = self.counted.get(node)
             sent[node] = codec.request(bound, {**values, "settle": None if settled is None else list(settled)}, arrays)
         replies = self.transport.exchange(stage, sent, self._timeout)
@@ -656,8 +661,8 @@ def _together(parts: Sequence[_Members]) -> _Members:
     return np.sort(np.concatenate([np.empty(0, np.int64), *parts]))
 
 
-def _is_measure(asks: Mapping[NodeId, Asked]) -> bool:
-    return next(iter(asks.values())).step == MEASURE
+def _is_measure(queries: Mapping[NodeId, Query]) -> bool:
+    return next(iter(queries.values())).step == MEASURE
 
 
 def _bytes(message: bytes) -> Array:

@@ -24,7 +24,7 @@ from privfed.engines.nodes.measuring import Part
 from privfed.engines.nodes.node_data import NodeData
 from privfed.engines.nodes.remote_federation import Incident, RemoteFederation, Traffic
 from privfed.engines.nodes.transport import Transport
-from privfed.evaluation import UNCOUNTED, Evaluated, EvaluationResult
+from privfed.evaluation import UNCOUNTED, EvaluationResult, RoundEvaluation
 from privfed.federation import Server
 from privfed.guards.server_guard import ServerGuard
 from privfed.privacy import Guarantee, Ledger
@@ -37,7 +37,7 @@ _NODES_SEE = (
 _MEASURED = f"Sums of metrics over the nodes' users were opened to measure quality. {UNCOUNTED}"
 _RUN, _ROOT, _LEDGER, _CHECKPOINT, _RELEASES = "run.json", "secret.key", "ledger.jsonl", "checkpoint", "releases"
 
-Progress = Callable[[int, Evaluated | None], None]
+Progress = Callable[[int, RoundEvaluation | None], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,7 +59,7 @@ class Trained:
     server: Server
     ledger: Ledger
     guarantee: Guarantee
-    history: list[Evaluated]
+    history: list[RoundEvaluation]
     traffic: Traffic
     incidents: list[Incident]
     notices: tuple[str, ...] = ()
@@ -113,13 +113,13 @@ def train(
         transport, announced, ServerGuard(config.privacy, ledger, half.streams), half.streams,
         journal=journal, timeout=timeout, min_nodes=min_nodes, corrupt=corrupt, dropout=dropout,
     )  # fmt: skip
-    history: list[Evaluated] = []
+    history: list[RoundEvaluation] = []
     first = _restored(folder, federation, half.server, ledger, history)
     for t in range(first, config.rounds):
         federation.run(half.server, t)
         evaluated = None
         if parts and config.evaluated(t):
-            evaluated = Evaluated(t, dict(federation.measure(half.server.public(), t, parts)))
+            evaluated = RoundEvaluation(t, dict(federation.measure(half.server.public(), t, parts)))
             history.append(evaluated)
         if (t + 1) % config.checkpoint_every == 0 or t + 1 == config.rounds:
             _save(folder, t + 1, federation, half.server, ledger, history)
@@ -128,7 +128,7 @@ def train(
             progress(t, evaluated)
     federation.finish()
     earned = ledger.guarantee(seeded=seeded)
-    shown = [*half.registered.discloses(config.settings()), _NODES_SEE, *([_MEASURED] if history else [])]
+    shown = [*half.registered.side_disclosures(config.settings()), _NODES_SEE, *([_MEASURED] if history else [])]
     claim = earned.model_copy(update={"statements": [*earned.statements, *shown]})
     return Trained(
         announced, half.server, ledger, claim, history, federation.traffic, federation.incidents, ledger.notices
@@ -173,7 +173,7 @@ def _save(
     federation: RemoteFederation,
     server: Server,
     ledger: Ledger,
-    history: list[Evaluated],
+    history: list[RoundEvaluation],
 ) -> None:
     progress: dict[str, Any] = {
         **federation.progress(),
@@ -189,7 +189,7 @@ def _save(
 
 
 def _restored(
-    folder: Path, federation: RemoteFederation, server: Server, ledger: Ledger, history: list[Evaluated]
+    folder: Path, federation: RemoteFederation, server: Server, ledger: Ledger, history: list[RoundEvaluation]
 ) -> int:
     """Continue from the last checkpoint; returns the next round."""
     if not Checkpoint.exists(folder / _CHECKPOINT):
@@ -199,7 +199,7 @@ def _restored(
     ledger.load(checkpoint.progress["ledger"])
     federation.restore(checkpoint.progress)
     history.extend(
-        Evaluated(t, {part: EvaluationResult.model_validate(r) for part, r in found.items()})
+        RoundEvaluation(t, {part: EvaluationResult.model_validate(r) for part, r in found.items()})
         for t, found in checkpoint.progress["history"]
     )
     return checkpoint.next_round

@@ -16,7 +16,7 @@ examinations of items with few buyers out of the sums.
 
 from privfed.methods.dfmr.clients import DFMRClients
 from privfed.methods.dfmr.config import DCFConfig, DFMRConfig, LightFRConfig
-from privfed.methods.dfmr.overflow import RoomError
+from privfed.methods.dfmr.overflow import SumOverflowError
 from privfed.methods.dfmr.server import BlocksError, DFMRServer, NoPurchasesError
 from privfed.methods.method import Method, MethodConfig
 
@@ -59,5 +59,5 @@ __all__ = [
     "DFMRServer",
     "LightFRConfig",
     "NoPurchasesError",
-    "RoomError",
+    "SumOverflowError",
 ]

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int8, Int32, Int64
 from torch import Tensor
 
 from privfed.compute.devices import on_host, placed
-from privfed.federation import Call, FederationError, Message, PrivateHalves, PrivateState, Purpose, Streams
+from privfed.federation import Call, FederationError, Message, PrivateState, Purpose, StatefulClients, Streams
 from privfed.methods.client_data import ClientData
 from privfed.methods.dfmr.balance import Balance
 from privfed.methods.dfmr.codes import pack, unpack
@@ -39,7 +39,7 @@ from privfed.methods.dfmr.schemas import (
     ITEMS,
     LOSS,
     PRODUCTS,
-    PULL,
+    PROXIMAL,
     TOTALS,
     loss_shift,
     products_of,
@@ -83,18 +83,18 @@ class _Received:
         self.totals[bit] += int(self.change.sum(dtype=np.int64))
 
 
-class DFMRClients(PrivateHalves):
+class DFMRClients(StatefulClients):
     """Stacked private halves of a population."""
 
     def __init__(self, config: DFMRConfig, data: ClientData, streams: Streams) -> None:
         everybody = data.everybody.positives
         self.config, self.grid = config, config.grid(everybody)
         examined = config.learned(data.examined(config.examinations), everybody)
-        self.support = Support.of(data.positives, examined, data.fakes)
+        self.support = Support.of(data.positives, examined, data.fake_items)
         self.weights = weights_of(self.grid, self.support)
         users = range(data.n_users)
-        coins = streams.words(Purpose.INITIALISE, 0, 0, users, config.d)
-        self.private = PrivateState({_CODES: placed((coins & 1).astype(np.int8) * np.int8(2) - np.int8(1))})
+        inclusion = streams.words(Purpose.INITIALISE, 0, 0, users, config.d)
+        self.private = PrivateState({_CODES: placed((inclusion & 1).astype(np.int8) * np.int8(2) - np.int8(1))})
         self._inertia = inertia(self.grid, self.support, np.arange(data.n_users))
         self._codes = on_host(self.private.current[_CODES]).copy()
         self._scores = self._blank_scores()
@@ -127,7 +127,7 @@ class DFMRClients(PrivateHalves):
         values, pull = self._terms(users, received, int(message.config["bit"]))
         rows = self._pattern(call.clients).with_values(ITEMS, placed(values).unsqueeze(1))
         everybody = torch.arange(len(users))
-        return ClientUpdates(call.clients, call.schema, [rows, Dense(PULL, everybody, placed(pull).unsqueeze(1))])
+        return ClientUpdates(call.clients, call.schema, [rows, Dense(PROXIMAL, everybody, placed(pull).unsqueeze(1))])
 
     def weigh(self, call: Call, message: Message) -> ClientUpdates:
         """The own share of the objective after the last column."""
@@ -174,7 +174,7 @@ class DFMRClients(PrivateHalves):
 
     def _first_of(self, call: Call) -> bool:
         """Whether this is the first chunk of an ask, which moves the item codes for all its chunks; counts chunks."""
-        asked, self._asked = self._asked, (call.draw, call.ask)
+        asked, self._asked = self._asked, (call.cohort_id, call.query_id)
         self._chunk = self._chunk + 1 if asked == self._asked else 0
         return self._chunk == 0
 

@@ -15,11 +15,11 @@ _SLACK = 1.001
 """Of float64 arithmetic, many times over."""
 
 
-class RoomError(ValueError):
+class SumOverflowError(ValueError):
     """A field can leave 64 bits; the message says how many it needs."""
 
 
-def check_room(config: DFMRConfig, grid: Grid, n_users: int) -> None:
+def check_overflow(config: DFMRConfig, grid: Grid, n_users: int) -> None:
     """Refuse settings under which the field of a user's bit, or that of an item's, may overflow.
 
     Raises:
@@ -34,7 +34,7 @@ def check_room(config: DFMRConfig, grid: Grid, n_users: int) -> None:
         needed = largest.bit_length() + 1
         lower = config.bits - (needed - _BITS - 1)
         advice = f"lower bits to {lower}" if lower > 0 else "lower c0, w or the balance weights"
-        raise RoomError(
+        raise SumOverflowError(
             f"with bits = {config.bits} the field of {whose} bit can need {needed} bits and integers have "
             f"{_BITS + 1}: {advice}"
         )
@@ -51,6 +51,6 @@ def largest_user_field(config: DFMRConfig, grid: Grid) -> int:
 
 def _item_field(config: DFMRConfig, grid: Grid, n_users: int) -> int:
     """Bound of |2 d^2 K V*_if|, inertia and balance included: the columns of Y have length sqrt(m)."""
-    one = grid.contribution_bound + grid.field_bound + grid.pull_bound + (grid.d - 1) * grid.kappa_bound
+    one = grid.contribution_bound + grid.field_bound + grid.proximal_bound + (grid.d - 1) * grid.kappa_bound
     balance = _SLACK * unit(grid, config.beta) * math.sqrt(grid.n_items)
     return n_users * (one + grid.inertia_bound) + math.ceil(balance) + 1

@@ -62,8 +62,8 @@ def rebuild_codes(
 
 def _first_guess(start: Start, d: int, public: Message, purchases: Histories, seed: int) -> Int8[np.ndarray, "n d"]:
     if start == "random codes":
-        coins = np.random.default_rng(seed).integers(0, 2, (purchases.n_users, d), dtype=np.int8)
-        return coins * np.int8(2) - np.int8(1)
+        inclusion = np.random.default_rng(seed).integers(0, 2, (purchases.n_users, d), dtype=np.int8)
+        return inclusion * np.int8(2) - np.int8(1)
     items = unpack(on_host(public.shared["codes"]), d)
     running = np.concatenate([np.zeros((1, d), np.int64), items[purchases.items].cumsum(0, dtype=np.int64)])
     own = (running[purchases.indptr[1:]] - running[purchases.indptr[:-1]]) * len(items)

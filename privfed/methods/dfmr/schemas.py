@@ -11,7 +11,7 @@ from privfed.methods.dfmr.discrete import Grid
 
 FIELD, COUPLING, LOSS, INERTIA = "field", "coupling", "loss", "inertia"
 CLIENTS, TOTALS, PRODUCTS = "clients", "totals", "products"
-ITEMS, PULL = "items", "pull"
+ITEMS, PROXIMAL = "items", "pull"
 
 _LOSS_BITS = 40
 
@@ -37,7 +37,7 @@ def bit_schema(grid: Grid) -> Schema:
     """Blocks of one bit: C for every item of a client's support, and its g."""
     return {
         ITEMS: _integers((grid.n_items, 1), grid.contribution_bound),
-        PULL: _integers((1,), grid.pull_bound),
+        PROXIMAL: _integers((1,), grid.proximal_bound),
     }
 
 

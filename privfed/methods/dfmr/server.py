@@ -28,7 +28,7 @@ from privfed.methods.dfmr.balance import Balance, unit
 from privfed.methods.dfmr.codes import pack, unpack
 from privfed.methods.dfmr.config import DFMRConfig
 from privfed.methods.dfmr.discrete import balanced_rows, binarise, binarise_items, inverse_root, server_field
-from privfed.methods.dfmr.overflow import check_room
+from privfed.methods.dfmr.overflow import check_overflow
 from privfed.methods.dfmr.schemas import (
     CLIENTS,
     COUPLING,
@@ -37,7 +37,7 @@ from privfed.methods.dfmr.schemas import (
     ITEMS,
     LOSS,
     PRODUCTS,
-    PULL,
+    PROXIMAL,
     TOTALS,
     bit_schema,
     loss_shift,
@@ -45,7 +45,7 @@ from privfed.methods.dfmr.schemas import (
     statistics_schema,
     symmetric,
 )
-from privfed.methods.method import Facts, PlannedAsk
+from privfed.methods.method import PlannedQuery, PublicInfo
 from privfed.methods.shared.als import Feedback, Objective, popularity_weights
 
 _START_C0, _START_EXPONENT, _START_REG, _START_SCALE = 100.0, 0.5, 0.1, 0.01
@@ -75,20 +75,20 @@ class DFMRServer:
         BlocksError: more blocks than items.
     """
 
-    def __init__(self, config: DFMRConfig, facts: Facts, streams: Streams) -> None:
-        if facts.public is None or not len(facts.public):
+    def __init__(self, config: DFMRConfig, public_info: PublicInfo, streams: Streams) -> None:
+        if public_info.public is None or not len(public_info.public):
             raise NoPurchasesError(
                 "DFMR starts from everybody's purchases, which its problem declares public, and there are none in "
                 "training: choose data and a split.target that have them"
             )
-        self.config, self.grid = config, config.grid(facts.public)
-        check_room(config, self.grid, facts.n_users)
-        if config.blocks > facts.n_items:
+        self.config, self.grid = config, config.grid(public_info.public)
+        check_overflow(config, self.grid, public_info.n_users)
+        if config.blocks > public_info.n_items:
             raise BlocksError(
-                f"blocks = {config.blocks} is more than the {facts.n_items} items there are: use at most as many, or "
-                f"1, which decides all items at once"
+                f"blocks = {config.blocks} exceeds the {public_info.n_items} items there are: use as many at most, "
+                f"or 1, which decides all items at once"
             )
-        self.items, self._users = _first_codes(config, facts.public, streams)
+        self.items, self._users = _first_codes(config, public_info.public, streams)
         self.balance = Balance.none(config.d)
         self.schema = statistics_schema(config, self.grid)
         self.begun, self.repeated = False, 0
@@ -97,11 +97,11 @@ class DFMRServer:
 
     def round(self, federation: Federation, t: int) -> None:
         """Statistics of the clients' updated codes, then one sweep over the bits of all items."""
-        cohort = federation.draw(t)
+        cohort = federation.sample_cohort(t)
         message = self.public()
         if self._users is not None and not self.begun:
             message = Message(message.shared, {"start": placed(self._users)})
-        sums = federation.ask("update", cohort, message, self.schema).sums
+        sums = federation.aggregate("update", cohort, message, self.schema).sums
         self.begun = True
         self._remember_moments(sums)
         before = self.items.copy()
@@ -130,12 +130,12 @@ class DFMRServer:
         self.balance = Balance(on_host(state["balance"]).copy(), on_host(state["centre"]).copy())
         self.begun, self.repeated = bool(state["begun"]), int(state["repeated"])
 
-    def program(self) -> Sequence[PlannedAsk]:
+    def program(self) -> Sequence[PlannedQuery]:
         """All asks of a round that repeats nothing, one after the other; all but the first bit's bring a column."""
         column = -(-len(self.items) // 8)
-        first = PlannedAsk(self.schema, self.public().bytes_per_client())
-        bits = [PlannedAsk(bit_schema(self.grid), column)] * (self.config.d * len(self._blocks))
-        weigh = [PlannedAsk({LOSS: self.schema[LOSS]}, column)] if self.config.guarded else []
+        first = PlannedQuery(self.schema, self.public().bytes_per_client())
+        bits = [PlannedQuery(bit_schema(self.grid), column)] * (self.config.d * len(self._blocks))
+        weigh = [PlannedQuery({LOSS: self.schema[LOSS]}, column)] if self.config.guarded else []
         return [first, replace(bits[0], down_bytes=0), *bits[1:], *weigh]
 
     def _sweep(self, federation: Federation, cohort: Cohort, sums: Mapping[str, Tensor], *, again: bool) -> None:
@@ -153,14 +153,14 @@ class DFMRServer:
         for bit in range(self.config.d):
             for block in self._blocks:
                 message = Message(news, config={"bit": bit, "decided": decided})
-                release = federation.ask("bit", cohort, message, schema)
+                release = federation.aggregate("bit", cohort, message, schema)
                 old = self.items[block, bit]
-                star = server_field(int(totals[bit]), int(release.sums[PULL]), coupling, self.items[block], bit)
+                star = server_field(int(totals[bit]), int(release.sums[PROXIMAL]), coupling, self.items[block], bit)
                 star += on_host(release.sums[ITEMS][:, 0])[block] + inertia * old.astype(np.int64)
                 if balance is not None:
                     star += balance[block, bit]
-                if again and ITEMS in release.opened:
-                    star[~on_host(release.opened[ITEMS])[block]] = 0
+                if again and ITEMS in release.revealed:
+                    star[~on_host(release.revealed[ITEMS])[block]] = 0
                 self.items[block, bit] = np.where(star == 0, old, np.sign(star))
                 news, decided = self._column(bit), bit
 
@@ -173,7 +173,7 @@ class DFMRServer:
         """Whether the summed objective is larger after a sweep than before it."""
         last = self.config.d - 1
         message = Message(self._column(last), config={"decided": last})
-        after = federation.ask("weigh", cohort, message, {LOSS: self.schema[LOSS]}).sums
+        after = federation.aggregate("weigh", cohort, message, {LOSS: self.schema[LOSS]}).sums
         rise = int(after[LOSS]) - int(sums[LOSS])
         balance = self._item_balance(before)
         if balance is not None:
@@ -204,8 +204,8 @@ def _first_codes(
     """Item codes from public purchases alone, and user codes where the server makes them too."""
     n_items, d = purchases.n_items, config.d
     if not config.start_sweeps:
-        coins = streams.words(Purpose.INITIALISE, 0, 0, [PUBLIC], n_items * d)[0].reshape(n_items, d)
-        return (coins & 1).astype(np.int8) * np.int8(2) - np.int8(1), None
+        inclusion = streams.words(Purpose.INITIALISE, 0, 0, [PUBLIC], n_items * d)[0].reshape(n_items, d)
+        return (inclusion & 1).astype(np.int8) * np.int8(2) - np.int8(1), None
     feedback = Feedback.of(purchases)
     items = _START_SCALE * streams.normal(Purpose.INITIALISE, 0, 0, [PUBLIC], n_items * d).double().view(n_items, d)
     factors: Float64[np.ndarray, "m d"] = on_host(items)

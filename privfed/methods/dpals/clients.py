@@ -16,7 +16,7 @@ from torch import Tensor
 
 from privfed.compute.devices import on_host
 from privfed.data import Histories
-from privfed.federation import Call, Message, PrivateHalves, PrivateState, Streams
+from privfed.federation import Call, Message, PrivateState, StatefulClients, Streams
 from privfed.methods.client_data import ClientData
 from privfed.methods.dpals.config import DPALSConfig
 from privfed.methods.dpals.server import BALANCE, GRAM, ITEMS, SQUARES, SUMS
@@ -26,7 +26,7 @@ from privfed.methods.shared.vae_inputs import OwnRows
 from privfed.updates import ClientUpdates, Part, Rows, Symmetric
 
 
-class DPALSClients(PrivateHalves):
+class DPALSClients(StatefulClients):
     """Each user's items, and no parameters: a vector follows from the items' factors."""
 
     def __init__(self, config: DPALSConfig, data: ClientData, streams: Streams) -> None:  # noqa: ARG002

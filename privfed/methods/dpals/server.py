@@ -19,7 +19,7 @@ from privfed.contracts import Block, NoisySums, Schema
 from privfed.federation import PUBLIC, Cohort, Federation, Message, Purpose, Streams, Total
 from privfed.methods.dpals.config import Constants, DPALSConfig
 from privfed.methods.dpals.model import ItemStep
-from privfed.methods.method import Facts, PlannedAsk
+from privfed.methods.method import PlannedQuery, PublicInfo
 from privfed.methods.shared.popular_head import HEAD, ORDER, POPULARITY, PopularHead, unit_block
 from privfed.updates import packed_size, unpacked
 
@@ -37,12 +37,12 @@ class DPALSServer:
         tensors: all that devices download: head, weights of own items, item factors, and the order of all items.
     """
 
-    def __init__(self, config: DPALSConfig, facts: Facts, streams: Streams) -> None:
+    def __init__(self, config: DPALSConfig, public_info: PublicInfo, streams: Streams) -> None:
         self.config = config
-        self.sums = facts.sums or NoisySums(facts.n_users)
-        self.constants = Constants.of(config, self.sums, facts.n_items)
+        self.sums = public_info.sums or NoisySums(public_info.n_users)
+        self.constants = Constants.of(config, self.sums, public_info.n_items)
         self.schema = self._pass()
-        popularity = self._block((facts.n_items, 1), config.popularity_share)
+        popularity = self._block((public_info.n_items, 1), config.popularity_share)
         self.schemas: list[Schema] = [{POPULARITY: popularity}, *[self.schema] * config.passes]
         self.asked = torch.tensor(False)  # noqa: FBT003 (a tensor's value)
         side, dim = self.constants.head, config.dim
@@ -51,26 +51,26 @@ class DPALSServer:
             HEAD: torch.arange(side),
             BALANCE: torch.ones(side),
             ITEMS: drawn / dim**0.5,
-            ORDER: torch.zeros(facts.n_items),
+            ORDER: torch.zeros(public_info.n_items),
         }
 
     def round(self, federation: Federation, t: int) -> None:
         """All asks; later rounds have nothing left to ask."""
         if self.asked:
             return
-        cohort = federation.draw(t)
-        release = federation.ask("popularity", cohort, Message({}), self.schemas[0])
+        cohort = federation.sample_cohort(t)
+        release = federation.aggregate("popularity", cohort, Message({}), self.schemas[0])
         reach, step = self._start(release.sums[POPULARITY][:, 0], cohort)
         for _ in range(self.config.passes):
-            found = federation.ask("statistics", cohort, self._downloaded(), self.schema)
+            found = federation.aggregate("statistics", cohort, self._downloaded(), self.schema)
             self.tensors[ITEMS] = self._solved(found, reach, step)
         self.asked = torch.tensor(True)  # noqa: FBT003 (a tensor's value)
 
-    def program(self) -> Sequence[PlannedAsk]:
+    def program(self) -> Sequence[PlannedQuery]:
         """All asks of the run, with what they send down."""
         passes = self.config.passes
         down = (0, *[self._downloaded().bytes_per_client()] * passes)
-        return [PlannedAsk(schema, size) for schema, size in zip(self.schemas, down, strict=True)]
+        return [PlannedQuery(schema, size) for schema, size in zip(self.schemas, down, strict=True)]
 
     def public(self) -> Message:
         """All that a device needs to recommend."""

@@ -62,7 +62,7 @@ def item_rows(config: FairConfig, schema: Schema, blocks: Mapping[str, Tensor]) 
     return torch.cat(tables, -1)
 
 
-def discloses(config: FairConfig) -> Sequence[str]:
+def side_disclosures(config: FairConfig) -> Sequence[str]:
     """What FAIR shows beside uploads, whatever the plan: sizes of downloads, and sums that few devices are in."""
     said = [
         "A device's smaller table is no protection: a single upload in a subspace still tells which items it touched.",
@@ -80,8 +80,8 @@ def discloses(config: FairConfig) -> Sequence[str]:
         said.append(_of_tiers(config))
     elif config.counts_tiers_first:
         said.append(
-            f"In one sum for all tiers a device is hidden among those of its own tier or a larger one: {config.fewest} "
-            f"or more in a round (min_tier)."
+            f"In one sum for all tiers a device is hidden among those of its own tier or a larger one: "
+            f"{config.min_clients} or more in a round (min_tier)."
         )
     elif config.variant == "heterofl":
         said.append(
@@ -103,15 +103,15 @@ def discloses(config: FairConfig) -> Sequence[str]:
 
 
 def _of_tiers(config: FairConfig) -> str:
-    if config.fewest < FEWEST:
+    if config.min_clients < FEWEST:
         return (
-            f"There is a sum for each tier, of as few as {config.fewest} devices (min_tier): of one it is that "
+            f"There is a sum for each tier, of as few as {config.min_clients} devices (min_tier): of one it is that "
             f"device's update, which is then protected no more than a single upload is by the plan's clip and noise."
         )
-    return f"There is a sum for each tier, of {config.fewest} devices or more (min_tier)."
+    return f"There is a sum for each tier, of {config.min_clients} devices or more (min_tier)."
 
 
-def entangles(config: FairConfig) -> str | None:
+def cross_user_dependence(config: FairConfig) -> str | None:
     """Tiers by rank of activity: whoever becomes more active pushes others into the next tier."""
     if config.assigned != "activity" or not config.unequal:
         return None
@@ -133,8 +133,8 @@ METHOD = Method(
     host_work="local training",
     item_block=None,
     item_rows=item_rows,
-    discloses=discloses,
-    entangles=entangles,
+    side_disclosures=side_disclosures,
+    cross_user_dependence=cross_user_dependence,
     task=lambda config: config.task,
 )
 

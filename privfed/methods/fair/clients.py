@@ -8,7 +8,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from privfed.compute.devices import on_host, placed
-from privfed.federation import Call, Message, PrivateHalves, Purpose, Streams
+from privfed.federation import Call, Message, Purpose, StatefulClients, Streams
 from privfed.methods.client_data import ClientData
 from privfed.methods.fair.config import FairConfig
 from privfed.methods.fair.message import COUNTS, PLACES, SAMPLES
@@ -35,7 +35,7 @@ class Place:
     tier: int
 
 
-class FairClients(PrivateHalves):
+class FairClients(StatefulClients):
     """Private halves: a row in every table for each user, drawn by the user's own key."""
 
     def __init__(self, config: FairConfig, data: ClientData, streams: Streams) -> None:

@@ -94,10 +94,10 @@ class FairConfig(MethodConfig):
 
     @model_validator(mode="after")
     def _short_tiers_join_others(self) -> Self:
-        if self.placement == "server" and self.fewest > 1 and self.short == "lift":
+        if self.placement == "server" and self.min_clients > 1 and self.short == "lift":
             raise ValueError(
                 f"short 'lift' changes the sum that a tier is in, and with placement 'server' there is one: use "
-                f"'demote' or 'skip' with min_tier = {self.fewest}"
+                f"'demote' or 'skip' with min_tier = {self.min_clients}"
             )
         return self
 
@@ -145,7 +145,7 @@ class FairConfig(MethodConfig):
         return {"mlp": self.mlp_seed, "gmf": self.gmf_seed}
 
     @property
-    def fewest(self) -> int:
+    def min_clients(self) -> int:
         """Clients of a round without which nobody trains in a tier."""
         if self.min_tier is not None:
             return self.min_tier
@@ -154,4 +154,4 @@ class FairConfig(MethodConfig):
     @property
     def counts_tiers_first(self) -> bool:
         """Whether a round asks who is in which tier before it asks for training."""
-        return self.fewest > 1
+        return self.min_clients > 1

@@ -26,7 +26,7 @@ from privfed.methods.fair.neumf import initial_layers
 from privfed.methods.fair.spaces import from_block, rows_of
 from privfed.methods.fair.subspaces import Grouping, group_tiers
 from privfed.methods.fair.tiers import Tiers
-from privfed.methods.method import Facts, PlannedAsk
+from privfed.methods.method import PlannedQuery, PublicInfo
 
 
 class TierSchema(dict[str, Block]):
@@ -44,19 +44,19 @@ class TierSchema(dict[str, Block]):
 class FairServer:
     """Public half."""
 
-    def __init__(self, config: FairConfig, facts: Facts, streams: Streams) -> None:
+    def __init__(self, config: FairConfig, public_info: PublicInfo, streams: Streams) -> None:
         self.config, self.model = config, config.model
-        self.tiers = Tiers.of(config, facts.n_users, facts.n_items)
+        self.tiers = Tiers.of(config, public_info.n_users, public_info.n_items)
         self._device_bytes = self.tiers.device_bytes()
-        size = facts.n_items * config.dim
+        size = public_info.n_items * config.dim
         flat = streams.normal(Purpose.INITIALISE, 0, 0, [PUBLIC], size * len(self.model.tables))[0]
-        tables = flat.view(-1, facts.n_items, config.dim).mul_(config.initial_scale).to(torch.get_default_dtype())
+        tables = flat.view(-1, public_info.n_items, config.dim).mul_(config.initial_scale).to(torch.get_default_dtype())
         names = [f"items.{name}" for name in self.model.tables]
         self.parameters = {name: table.clone() for name, table in zip(names, tables, strict=True)}
         self.parameters |= initial_layers(
             self.model, streams.uniform(Purpose.INITIALISE, 0, 1, [PUBLIC], self.model.size)[0]
         )
-        self.schema: Schema = TierSchema(self._blocks(), facts.n_items)
+        self.schema: Schema = TierSchema(self._blocks(), public_info.n_items)
         self.asks_tiers: Schema = {COUNTS: Block((len(self.tiers.levels),), "integer", bound=1, counts=True)}
 
     def _blocks(self) -> dict[str, Block]:
@@ -79,19 +79,19 @@ class FairServer:
 
     def round(self, federation: Federation, t: int) -> None:
         """Ask who is in which tier where that decides sums, then average deltas and pull."""
-        cohort = federation.draw(t)
+        cohort = federation.sample_cohort(t)
         grouping = None
         if self.config.counts_tiers_first:
-            asked = federation.ask("tiers", cohort, Message({}), self.asks_tiers).sums[COUNTS]
+            asked = federation.aggregate("tiers", cohort, Message({}), self.asks_tiers).sums[COUNTS]
             trains = self.tiers.training
             counts = {
                 level: count if level in trains else 0
                 for level, count in zip(self.tiers.levels, asked.tolist(), strict=True)
             }
-            grouping = group_tiers(counts, self.config.fewest, self.config.short)
+            grouping = group_tiers(counts, self.config.min_clients, self.config.short)
             if not any(grouping.sums.values()):
                 return
-        total = federation.ask("train", cohort, self._message(grouping), self.schema)
+        total = federation.aggregate("train", cohort, self._message(grouping), self.schema)
         self._apply(total, grouping)
 
     def _apply(self, total: Total, grouping: Grouping | None) -> None:
@@ -175,10 +175,10 @@ class FairServer:
             shared[PLACES] = torch.tensor(rows)
         return TierMessage(shared, device_bytes=self._device_bytes)
 
-    def program(self) -> list[PlannedAsk]:
+    def program(self) -> list[PlannedQuery]:
         """Both asks of a round where tiers are counted first, else one."""
-        first = [PlannedAsk(self.asks_tiers, 0)] if self.config.counts_tiers_first else []
-        return [*first, PlannedAsk(self.schema, round(float(self.tiers.device_bytes().mean())))]
+        first = [PlannedQuery(self.asks_tiers, 0)] if self.config.counts_tiers_first else []
+        return [*first, PlannedQuery(self.schema, round(float(self.tiers.device_bytes().mean())))]
 
     def state(self) -> dict[str, Tensor]:
         """All public parameters."""

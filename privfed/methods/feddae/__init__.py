@@ -22,5 +22,5 @@ METHOD = Method(
     input_block="encoder.0.weight",
     bias_block="decoder.*.bias",
     chunk=in_cache,
-    extra_asks=lambda config: int(config.popularity_prior),
+    extra_queries=lambda config: int(config.popularity_prior),
 )

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from privfed.federation import PUBLIC, Call, Message, PrivateHalves, Purpose, Ranges, Start, Streams, alike
+from privfed.federation import PUBLIC, Call, Message, Purpose, Ranges, Start, StatefulClients, Streams, alike
 from privfed.methods.client_data import ClientData
 from privfed.methods.feddae.config import FedDAEConfig
 from privfed.methods.feddae.local_encoders import ROWS, LocalEncoding, Own, local_encoding
@@ -25,7 +25,7 @@ class PersonalMemoryError(ValueError):
     """The personal states of all users do not fit the memory they were given."""
 
 
-class FedDAEClients(PrivateHalves):
+class FedDAEClients(StatefulClients):
     """Private halves. `private` has one entry per user, `ragged` one per interaction.
 
     Raises:

@@ -11,9 +11,9 @@ from pydantic import Field
 from torch import Tensor
 
 from privfed.contracts import Block, Schema
-from privfed.federation import PUBLIC, Call, Federation, Message, PrivateHalves, Purpose, Streams
+from privfed.federation import PUBLIC, Call, Federation, Message, Purpose, StatefulClients, Streams
 from privfed.methods.client_data import ClientData
-from privfed.methods.method import Facts, Method, MethodConfig
+from privfed.methods.method import Method, MethodConfig, PublicInfo
 from privfed.methods.shared.heads import NeuralHead, initial_perceptron
 from privfed.methods.shared.interaction_dp import InteractionTrainer
 from privfed.methods.shared.local_training import (
@@ -45,17 +45,17 @@ class FedNCFConfig(MethodConfig):
 class FedNCFServer:
     """Public half: item table and perceptron, both averaged."""
 
-    def __init__(self, config: FedNCFConfig, facts: Facts, streams: Streams) -> None:
+    def __init__(self, config: FedNCFConfig, public_info: PublicInfo, streams: Streams) -> None:
         head = NeuralHead(config.dim, config.hidden)
         self.parameters: dict[str, Tensor] = {
-            "items": initial_table(streams, facts.n_items, config.dim, config.initial_scale),
+            "items": initial_table(streams, public_info.n_items, config.dim, config.initial_scale),
             **initial_perceptron(head, streams.uniform(Purpose.INITIALISE, 0, 1, [PUBLIC], head.size)[0]),
         }
         self.schema: Schema = {name: Block(tuple(p.shape)) for name, p in self.parameters.items()}
 
     def round(self, federation: Federation, t: int) -> None:
         """Average the cohort's updates of every block."""
-        release = federation.ask("train", federation.draw(t), self.public(), self.schema)
+        release = federation.aggregate("train", federation.sample_cohort(t), self.public(), self.schema)
         self.parameters = {name: p + release.mean(name) for name, p in self.parameters.items()}
 
     def public(self) -> Message:
@@ -71,7 +71,7 @@ class FedNCFServer:
         self.parameters = dict(state)
 
 
-class FedNCFClients(PrivateHalves):
+class FedNCFClients(StatefulClients):
     """Private halves: one vector per user, drawn by the user's own key."""
 
     noisy = frozenset({"train"})

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from privfed.federation import Call, Message, PrivateHalves, PrivateState, Streams
+from privfed.federation import Call, Message, PrivateState, StatefulClients, Streams
 from privfed.methods.client_data import ClientData
 from privfed.methods.method import Method
 from privfed.methods.shared.vae import OneEncoder, SharedLayers, decode, encode, train
@@ -17,7 +17,7 @@ from privfed.methods.shared.vae_server import VAEServer
 from privfed.updates import ClientUpdates
 
 
-class FedVAEClients(PrivateHalves):
+class FedVAEClients(StatefulClients):
     """Private halves: each user's row, and no parameters."""
 
     def __init__(self, config: VAEConfig, data: ClientData, streams: Streams) -> None:  # noqa: ARG002
@@ -67,5 +67,5 @@ METHOD = Method(
     input_block="encoder.0.weight",
     bias_block="decoder.*.bias",
     chunk=in_cache,
-    extra_asks=lambda config: int(config.popularity_prior),
+    extra_queries=lambda config: int(config.popularity_prior),
 )

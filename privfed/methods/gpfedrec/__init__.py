@@ -10,7 +10,7 @@ from privfed.methods.gpfedrec.server import GPFedRecServer
 from privfed.methods.method import Method
 
 
-def personal_pull(message: Message, positions: Int64[Tensor, " n"]) -> Float[Tensor, "n items dim"]:
+def personal_direction(message: Message, positions: Int64[Tensor, " n"]) -> Float[Tensor, "n items dim"]:
     """What the server asks each client's table to move towards: its target minus the global table."""
     return message.personal["targets"][positions] - message.shared["items"]
 
@@ -24,7 +24,7 @@ METHOD = Method(
     upload="dense",
     server=GPFedRecServer,
     clients=GPFedRecClients,
-    pull=personal_pull,
+    pull=personal_direction,
     reads="every client's whole item table, each round, under a stable pseudonym",
     chunk=256,
 )

@@ -3,10 +3,10 @@
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from privfed.federation import PUBLIC, Call, Message, PrivateHalves, Purpose, Streams, alike
+from privfed.federation import PUBLIC, Call, Message, Purpose, StatefulClients, Streams, alike
 from privfed.methods.client_data import ClientData
 from privfed.methods.gpfedrec.config import GPFedRecConfig
-from privfed.methods.gpfedrec.proximal import PulledTables
+from privfed.methods.gpfedrec.proximal import ProximalTables
 from privfed.methods.shared.heads import NeuralHead, initial_perceptron
 from privfed.methods.shared.local_training import (
     Decay,
@@ -21,7 +21,7 @@ from privfed.methods.shared.samples import NegativeSampler, steps_taken, touched
 from privfed.updates import ClientUpdates
 
 
-class GPFedRecClients(PrivateHalves):
+class GPFedRecClients(StatefulClients):
     """All clients start from one public copy of user vector and perceptron, as in the released code."""
 
     def __init__(self, config: GPFedRecConfig, data: ClientData, streams: Streams) -> None:
@@ -38,7 +38,7 @@ class GPFedRecClients(PrivateHalves):
         return self.config.lr * (self.config.eta * self.n_items - 1)
 
     @property
-    def pull_strength(self) -> float:
+    def proximal_strength(self) -> float:
         """Share of its distance to the target that every row moves per step: 2 lr_items reg / (items x dim)."""
         return 2 * self.lr_items * self.config.reg / (self.n_items * self.config.dim)
 
@@ -48,7 +48,7 @@ class GPFedRecClients(PrivateHalves):
         samples = draw_samples(self.sampler, call)
         rows = touched_rows(samples, self.n_items)
         table = message.rows("items", rows.owner, rows.ids)
-        pull = Pull(message.rows("targets", rows.owner, rows.ids), self.pull_strength)
+        pull = Pull(message.rows("targets", rows.owner, rows.ids), self.proximal_strength)
         lr_user = c.lr * (c.eta - 1)
 
         def step(p: Parameters, q: Tensor, y: Tensor, weight: Tensor) -> Tensor:
@@ -66,11 +66,11 @@ class GPFedRecClients(PrivateHalves):
         )
         self.private.stage(call.clients, new)
         base = message.shared["items"]
-        update = PulledTables(
+        update = ProximalTables(
             "items",
             message.personal["targets"],
             base,
-            1 - Decay(self.pull_strength, steps_taken(samples, c.batch_size)).untouched(),
+            1 - Decay(self.proximal_strength, steps_taken(samples, c.batch_size)).untouched(),
             rows.owner * self.n_items + rows.ids,
             table.sub_(base.index_select(0, rows.ids)),
         )

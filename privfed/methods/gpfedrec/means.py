@@ -20,7 +20,7 @@ _WORTH_A_CHAIN = 0.1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Chain:
+class HashChain:
     """How to come from each neighbourhood's sum to the next.
 
     Attributes:
@@ -40,7 +40,7 @@ class Chain:
     share: Float64[np.ndarray, " n"]
 
     @classmethod
-    def of(cls, near: Bool[Tensor, "n n"]) -> "Chain":
+    def of(cls, near: Bool[Tensor, "n n"]) -> "HashChain":
         """The chain over users by rising number of neighbours; whom a new start costs fewer changes starts afresh."""
         degree = near.sum(1)
         order = degree.argsort(stable=True)
@@ -78,7 +78,7 @@ def neighbour_means(
     Returns:
         The mean over the neighbourhoods.
     """
-    chain, mean = Chain.of(near) if near.is_cpu else None, torch.empty_like(base)
+    chain, mean = HashChain.of(near) if near.is_cpu else None, torch.empty_like(base)
     if chain is None or len(chain.tables) > _WORTH_A_CHAIN * near.numel():
         weights = near / near.sum(1, keepdim=True)
         for columns in (slice(first, first + _AT_ONCE) for first in range(0, len(base), _AT_ONCE)):

@@ -1,4 +1,4 @@
-"""`PulledTables`: uploads of whole item tables of which only sampled rows were trained, without the tables.
+"""`ProximalTables`: uploads of whole item tables of which only sampled rows were trained, without the tables.
 
 GPFedRec's pull moves every row that no gradient touched by the same share of its way from the global table to the
 personal target (KDD 2024, eq. 7, solved in closed form; `local_training`). So an upload is two tables that the
@@ -21,7 +21,7 @@ _CACHED = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PulledTables:
+class ProximalTables:
     """Client c sends share[c] (targets[c] - base), and `values` in place of that for the rows that it trained.
 
     It reads `targets` and `base` when it is written, so use it before the server that sent them changes them: until the

@@ -12,7 +12,7 @@ from privfed.federation import SERVER, Federation, Individual, Message, Purpose,
 from privfed.methods.gpfedrec.config import GPFedRecConfig
 from privfed.methods.gpfedrec.graph import cosines, neighbourhoods, scores, sketched_cosines, thinned
 from privfed.methods.gpfedrec.means import neighbour_means
-from privfed.methods.method import Facts
+from privfed.methods.method import PublicInfo
 from privfed.methods.shared.table_server import initial_table
 
 _SEED_WORDS = 4
@@ -27,10 +27,10 @@ class GPFedRecServer:
     they are, differences from the global table: nothing of their size is made but the targets.
     """
 
-    def __init__(self, config: GPFedRecConfig, facts: Facts, streams: Streams) -> None:
+    def __init__(self, config: GPFedRecConfig, public_info: PublicInfo, streams: Streams) -> None:
         self.config = config
-        self.items = initial_table(streams, facts.n_items, config.dim, config.initial_scale)
-        self.targets = self.items.expand(facts.n_users, -1, -1)
+        self.items = initial_table(streams, public_info.n_items, config.dim, config.initial_scale)
+        self.targets = self.items.expand(public_info.n_users, -1, -1)
         self.near = torch.zeros(0, 0, dtype=torch.bool)
         self.participants = torch.zeros(0, dtype=torch.int64)
         self._seed = streams.words(Purpose.INITIALISE, 0, 0, [SERVER], _SEED_WORDS)[0].tolist()
@@ -38,7 +38,7 @@ class GPFedRecServer:
 
     def round(self, federation: Federation, t: int) -> None:
         """Collect every client's table, rebuild the graph, send each its neighbours' mean."""
-        release = federation.ask_each("train", federation.draw(t), self.public(), self.schema)
+        release = federation.collect("train", federation.sample_cohort(t), self.public(), self.schema)
         if len(release.pseudonyms) <= self.config.min_neighbours:
             return
         if self.config.graph is None:

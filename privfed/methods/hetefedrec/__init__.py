@@ -16,7 +16,7 @@ from privfed.methods.method import Method
 __all__ = ["METHOD", "HeteFedRecConfig"]
 
 
-def discloses(config: HeteFedRecConfig) -> Sequence[str]:
+def side_disclosures(config: HeteFedRecConfig) -> Sequence[str]:
     """What groups show beside uploads: who is in one is seen wherever its blocks are seen to be sent."""
     if not _grouped(config):
         return ()
@@ -33,7 +33,7 @@ def discloses(config: HeteFedRecConfig) -> Sequence[str]:
     )
 
 
-def entangles(config: HeteFedRecConfig) -> str | None:
+def cross_user_dependence(config: HeteFedRecConfig) -> str | None:
     """Percentiles of activity: a user's own number of items moves them, and with them who else is in which group."""
     if config.groups != "activity" or config.thresholds is not None or not _grouped(config):
         return None
@@ -61,8 +61,8 @@ METHOD = Method(
     chunk=256,
     item_block="items.0:*",
     item_rows=item_rows,
-    sized=HeteFedRecClients.size_as_sent,
+    infer_sizes=HeteFedRecClients.size_as_sent,
     published=published,
-    discloses=discloses,
-    entangles=entangles,
+    side_disclosures=side_disclosures,
+    cross_user_dependence=cross_user_dependence,
 )

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from privfed.compute.devices import on_host, placed
-from privfed.federation import Call, Message, PrivateHalves, Purpose, Streams
+from privfed.federation import Call, Message, Purpose, StatefulClients, Streams
 from privfed.methods.client_data import ClientData
 from privfed.methods.hetefedrec.config import HeteFedRecConfig
 from privfed.methods.hetefedrec.groups import assign_groups
@@ -18,11 +18,11 @@ from privfed.methods.hetefedrec.prefix_heads import Parameters, PrefixHeads
 from privfed.methods.hetefedrec.sampling import DistinctSamples, draw_distinct
 from privfed.methods.hetefedrec.scoring import Scorer
 from privfed.methods.hetefedrec.training import LocalTraining, Received, Trained
-from privfed.methods.hetefedrec.uploads import Outbox
+from privfed.methods.hetefedrec.uploads import UploadBuilder
 from privfed.updates import ClientUpdates
 
 
-class HeteFedRecClients(PrivateHalves):
+class HeteFedRecClients(StatefulClients):
     """Private halves: one vector per user, as wide as the widest group's; a client uses its own width of it.
 
     Args:
@@ -49,10 +49,10 @@ class HeteFedRecClients(PrivateHalves):
         """Local training; with `standalone` a device trains when it is asked for scores, and nothing is sent."""
         if not self.layout.sending:
             return ClientUpdates(call.clients, call.schema, [])
-        round, ask = (0, 0) if self.config.fixed_negatives else (call.round, call.ask)
+        round, ask = (0, 0) if self.config.fixed_negatives else (call.round, call.query_id)
         samples = self._samples(call.clients, call.streams, round, ask)
         vectors = self.private.of(call.clients)["user"]
-        outbox = Outbox(self.layout, call.schema, self.model[call.clients], samples, self._sends[call.clients])
+        outbox = UploadBuilder(self.layout, call.schema, self.model[call.clients], samples, self._sends[call.clients])
         for model, tile, trained in self._trained(call.clients, samples, message, vectors, self.config.steps):
             width, real = self.layout.models[model].width, len(tile.clients)
             vectors[tile.clients, :width] = trained.user[:real]

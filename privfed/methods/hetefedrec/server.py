@@ -11,7 +11,7 @@ from privfed.methods.hetefedrec.aggregation import head_update, row_update
 from privfed.methods.hetefedrec.config import HeteFedRecConfig
 from privfed.methods.hetefedrec.distillation import distillation_gradients, distilled_items
 from privfed.methods.hetefedrec.layout import Layout
-from privfed.methods.method import Facts
+from privfed.methods.method import PublicInfo
 from privfed.methods.shared.heads import initial_perceptron
 from privfed.methods.shared.server_optimiser import ServerOptimiser
 from privfed.methods.shared.table_server import initial_table
@@ -27,31 +27,31 @@ class HeteFedRecServer:
 
     Args:
         config: settings.
-        facts: all that is public.
+        public_info: all that is public.
         streams: of the initial parameters and the server's own draws.
     """
 
-    def __init__(self, config: HeteFedRecConfig, facts: Facts, streams: Streams) -> None:
-        self.config, self.layout, self.n_items = config, Layout.of(config), facts.n_items
-        widest = initial_table(streams, facts.n_items, config.widths[-1], config.initial_scale)
+    def __init__(self, config: HeteFedRecConfig, public_info: PublicInfo, streams: Streams) -> None:
+        self.config, self.layout, self.n_items = config, Layout.of(config), public_info.n_items
+        widest = initial_table(streams, public_info.n_items, config.widths[-1], config.initial_scale)
         self.parameters: dict[str, Tensor] = {
             f"items.{model.name}": widest[:, : model.width].clone() for model in self.layout.models
         }
-        self.parameters |= {name: torch.zeros(facts.n_items, 1) for name in self.layout.biases}
+        self.parameters |= {name: torch.zeros(public_info.n_items, 1) for name in self.layout.biases}
         for index in range(len(self.layout.models)):
             head = self.layout.head(index).head(0)
             unit = streams.uniform(Purpose.INITIALISE, 0, 1 + index, [PUBLIC], head.size)[0]
             prefix = self.layout.head_name(index)
             self.parameters |= {f"{prefix}.{name}": value for name, value in initial_perceptron(head, unit).items()}
         self._needed_bytes = self._mean_download()
-        self.schema: Schema = self.layout.schema(facts.n_items)
+        self.schema: Schema = self.layout.schema(public_info.n_items)
         self.optimiser = config.optimiser()
         self.distiller = ServerOptimiser(config.distillation_optimiser, config.distillation_lr)
         self._seed = streams.words(Purpose.INITIALISE, 0, _SEED_ASK, [SERVER], 4)[0].tolist()
 
     def round(self, federation: Federation, t: int) -> None:
         """Aggregate the cohort's segments and heads, then distil; devices that train alone have nothing to send."""
-        release = federation.ask("train", federation.draw(t), self.public(), self.schema)
+        release = federation.aggregate("train", federation.sample_cohort(t), self.public(), self.schema)
         if not self.schema:
             return
         self.parameters = self.optimiser.step(self.parameters, self._updates(release))

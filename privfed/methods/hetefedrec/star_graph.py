@@ -30,7 +30,7 @@ def propagate(
     return centre, torch.baddbmm(items, user.unsqueeze(2), a.unsqueeze(1), beta=0.5, alpha=0.5)
 
 
-def pull_back(
+def proximal_step(
     d_user: Float[Tensor, "n width"], d_items: Float[Tensor, "n width rows"], a: Float[Tensor, "n rows"]
 ) -> tuple[Float[Tensor, "n width"], Float[Tensor, "n width rows"]]:
     """Gradients by (u, v_j) from those by (e_u, e_j): the propagation is its own transpose."""

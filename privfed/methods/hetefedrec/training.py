@@ -17,7 +17,14 @@ from privfed.methods.hetefedrec.decorrelation import Decorrelation
 from privfed.methods.hetefedrec.local_adam import arena, local_optimiser
 from privfed.methods.hetefedrec.padding import Tile
 from privfed.methods.hetefedrec.prefix_heads import Forward, PrefixHeads
-from privfed.methods.hetefedrec.star_graph import add_gathered_gradient_, edges, gather, own_part, propagate, pull_back
+from privfed.methods.hetefedrec.star_graph import (
+    add_gathered_gradient_,
+    edges,
+    gather,
+    own_part,
+    propagate,
+    proximal_step,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +134,7 @@ class LocalTraining:
             d_own = None if own is None else torch.matmul(self.heads.reach(), dlogits)
             add_gathered_gradient_(d_rows, d_user, rows, self.edges, d_own)
         elif self.edges is not None:
-            d_user, d_rows = pull_back(d_user, d_rows, self.edges)
+            d_user, d_rows = proximal_step(d_user, d_rows, self.edges)
         if self.decorrelation is not None:
             self.decorrelation.add_gradient_(d_rows, self.rows)
         return self._penalised_(d_user), d_rows, dlogits.sum(1)

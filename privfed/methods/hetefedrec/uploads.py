@@ -12,7 +12,7 @@ from privfed.methods.hetefedrec.training import Trained
 from privfed.updates import Dense, Part, Rows
 
 
-class Outbox:
+class UploadBuilder:
     """Collects the updates of all tiles of a call.
 
     Args:

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from privfed.compute.devices import on_host, placed
 from privfed.contracts import Block, Schema
-from privfed.federation import Call, Federation, Message, PrivateHalves, PrivateState, Streams
+from privfed.federation import Call, Federation, Message, PrivateState, StatefulClients, Streams
 from privfed.methods.client_data import ClientData
-from privfed.methods.method import Facts, Method, MethodConfig
+from privfed.methods.method import Method, MethodConfig, PublicInfo
 from privfed.updates import ClientUpdates, Rows
 
 
@@ -25,14 +25,14 @@ class PopularityConfig(MethodConfig):
 class PopularityServer:
     """Public half: one count per item, asked for once, in the first round that is opened."""
 
-    def __init__(self, config: PopularityConfig, facts: Facts, streams: Streams) -> None:  # noqa: ARG002
-        self.counts, self.asked = torch.zeros(facts.n_items, 1), torch.tensor(False)  # noqa: FBT003 (a tensor's value)
-        self.schema: Schema = {"counts": Block((facts.n_items, 1), bound=1)}
+    def __init__(self, config: PopularityConfig, public_info: PublicInfo, streams: Streams) -> None:  # noqa: ARG002
+        self.counts, self.asked = torch.zeros(public_info.n_items, 1), torch.tensor(False)  # noqa: FBT003 (a tensor's value)
+        self.schema: Schema = {"counts": Block((public_info.n_items, 1), bound=1)}
 
     def round(self, federation: Federation, t: int) -> None:
         """Count once; later rounds have nothing left to ask."""
         if not self.asked:
-            release = federation.ask("count", federation.draw(t), self.public(), self.schema)
+            release = federation.aggregate("count", federation.sample_cohort(t), self.public(), self.schema)
             self.counts, self.asked = release.sums["counts"], torch.tensor(True)  # noqa: FBT003 (a tensor's value)
 
     def public(self) -> Message:
@@ -48,7 +48,7 @@ class PopularityServer:
         self.counts, self.asked = state["counts"], state["asked"]
 
 
-class PopularityClients(PrivateHalves):
+class PopularityClients(StatefulClients):
     """Private halves: the users' training items, and no parameters."""
 
     def __init__(self, config: PopularityConfig, data: ClientData, streams: Streams) -> None:  # noqa: ARG002

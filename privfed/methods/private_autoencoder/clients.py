@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from privfed.federation import Call, Message, PrivateHalves, PrivateState, Streams
+from privfed.federation import Call, Message, PrivateState, StatefulClients, Streams
 from privfed.methods.client_data import ClientData
 from privfed.methods.private_autoencoder.config import PrivateAutoencoderConfig
 from privfed.methods.private_autoencoder.server import BIAS, DECODER, ENCODER
@@ -21,7 +21,7 @@ from privfed.methods.shared.vae_layers import LocalAffine, LocalInput, Trunk, af
 from privfed.updates import ClientUpdates, LowRank
 
 
-class PrivateAutoencoderClients(PrivateHalves):
+class PrivateAutoencoderClients(StatefulClients):
     """Each user's row, and no parameters."""
 
     def __init__(self, config: PrivateAutoencoderConfig, data: ClientData, streams: Streams) -> None:  # noqa: ARG002

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from privfed.contracts import NoisySums, Schema
 from privfed.federation import PUBLIC, Federation, Message, Purpose, Streams
-from privfed.methods.method import Facts, PlannedAsk
+from privfed.methods.method import PlannedQuery, PublicInfo
 from privfed.methods.private_autoencoder.config import Constants, PrivateAutoencoderConfig
 from privfed.methods.shared.popular_head import HEAD, ORDER, POPULARITY, PopularHead, unit_block
 
@@ -26,14 +26,14 @@ class PrivateAutoencoderServer:
         tensors: all that devices download: head, weights, output bias, and the order of all items.
     """
 
-    def __init__(self, config: PrivateAutoencoderConfig, facts: Facts, streams: Streams) -> None:
+    def __init__(self, config: PrivateAutoencoderConfig, public_info: PublicInfo, streams: Streams) -> None:
         self.config = config
-        self.sums = facts.sums or NoisySums(facts.n_users)
-        self.constants = Constants.of(config, self.sums, facts.n_items)
+        self.sums = public_info.sums or NoisySums(public_info.n_users)
+        self.constants = Constants.of(config, self.sums, public_info.n_items)
         shape, unit = (self.constants.head, config.dim), self.sums.unit
         each = (1 - config.popularity_share) / config.steps
         self.schema: Schema = _joint(shape, unit, each)
-        popularity = unit_block((facts.n_items, 1), unit, config.popularity_share)
+        popularity = unit_block((public_info.n_items, 1), unit, config.popularity_share)
         self.schemas: list[Schema] = [{POPULARITY: popularity}, *[self.schema] * config.steps]
         self.asked = torch.tensor(False)  # noqa: FBT003 (a tensor's value)
         drawn = streams.normal(Purpose.INITIALISE, 0, 0, [PUBLIC], 2 * shape[0] * shape[1])[0]
@@ -43,27 +43,27 @@ class PrivateAutoencoderServer:
             ENCODER: weights[0].clone(),
             DECODER: weights[1].clone(),
             BIAS: torch.zeros(shape[0]),
-            ORDER: torch.zeros(facts.n_items),
+            ORDER: torch.zeros(public_info.n_items),
         }
 
     def round(self, federation: Federation, t: int) -> None:
         """All asks; later rounds have nothing left to ask."""
         if self.asked:
             return
-        cohort = federation.draw(t)
-        release = federation.ask("popularity", cohort, Message({}), self.schemas[0])
+        cohort = federation.sample_cohort(t)
+        release = federation.aggregate("popularity", cohort, Message({}), self.schemas[0])
         self._start(release.sums[POPULARITY][:, 0])
         optimiser = self.config.optimiser()
         for _ in range(self.config.steps):
-            found = federation.ask("train", cohort, self._downloaded(), self.schema)
+            found = federation.aggregate("train", cohort, self._downloaded(), self.schema)
             weights = {name: self.tensors[name] for name in _WEIGHTS}
             self.tensors |= optimiser.step(weights, {name: found.sums[name] / cohort.expected for name in _WEIGHTS})
         self.asked = torch.tensor(True)  # noqa: FBT003 (a tensor's value)
 
-    def program(self) -> Sequence[PlannedAsk]:
+    def program(self) -> Sequence[PlannedQuery]:
         """All asks of the run, with what they send down."""
         down = (0, *[self._downloaded().bytes_per_client()] * self.config.steps)
-        return [PlannedAsk(schema, size) for schema, size in zip(self.schemas, down, strict=True)]
+        return [PlannedQuery(schema, size) for schema, size in zip(self.schemas, down, strict=True)]
 
     def public(self) -> Message:
         """All that a device needs to recommend."""

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from privfed.federation import Call, Message, PrivateHalves, PrivateState, Streams
+from privfed.federation import Call, Message, PrivateState, StatefulClients, Streams
 from privfed.methods.client_data import ClientData
 from privfed.methods.private_gram.config import PrivateGramConfig
 from privfed.methods.private_gram.server import BEYOND, BEYOND_SHARES, BEYOND_WEIGHTS, GRAM, SCALE, SHARES, WEIGHTS
@@ -25,7 +25,7 @@ from privfed.updates.symmetric import squared_norms
 _MOST_LIFTED = 1.5
 
 
-class PrivateGramClients(PrivateHalves):
+class PrivateGramClients(StatefulClients):
     """Each user's items, and no parameters."""
 
     def __init__(self, config: PrivateGramConfig, data: ClientData, streams: Streams) -> None:  # noqa: ARG002

@@ -45,7 +45,7 @@ class PrivateGramConfig(MethodConfig):
     popularity_share: float | None = Field(
         None, gt=0, le=1, description="share of mu^2 for the popularity of items; 1 asks for nothing else"
     )
-    least_items: int = Field(
+    min_items: int = Field(
         40,
         ge=0,
         description="items that must stand out of the noise on popularity; with fewer, the rest of the budget makes "

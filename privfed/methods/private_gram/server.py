@@ -15,7 +15,7 @@ from privfed.compute.devices import on_host, placed
 from privfed.contracts import Block, NoisySums, Schema
 from privfed.data.item_features import item_features
 from privfed.federation import SERVER, Cohort, Federation, Message, Purpose, Streams
-from privfed.methods.method import Facts, PlannedAsk
+from privfed.methods.method import PlannedQuery, PublicInfo
 from privfed.methods.private_gram.config import Constants, PrivateGramConfig, Shown
 from privfed.methods.private_gram.model.choosing import Choice, choose
 from privfed.methods.private_gram.model.content import Content
@@ -52,17 +52,17 @@ class PrivateGramServer:
         NoFeaturesError: content is to rank items outside the head, and no feature of an item is known.
     """
 
-    def __init__(self, config: PrivateGramConfig, facts: Facts, streams: Streams) -> None:
-        self.config, self.items = config, facts.n_items
+    def __init__(self, config: PrivateGramConfig, public_info: PublicInfo, streams: Streams) -> None:
+        self.config, self.items = config, public_info.n_items
         self._seed = streams.words(Purpose.THINNING, 0, 0, [SERVER], _SEED_WORDS)[0].tolist()
-        self.sums = facts.sums or NoisySums(facts.n_users)
-        self.features = item_features(facts.item_info) if config.metadata else None
+        self.sums = public_info.sums or NoisySums(public_info.n_users)
+        self.features = item_features(public_info.item_info) if config.metadata else None
         if config.beyond_head == "content" and self.features is None:
             raise NoFeaturesError(
                 "private-gram is to rank items outside the head by content, and the data name no genre or year of any "
                 "item: set beyond_head to popularity, or describe the items"
             )
-        self.constants = Constants.of(config, self.sums, facts.n_items, content=self.features is not None)
+        self.constants = Constants.of(config, self.sums, public_info.n_items, content=self.features is not None)
         self.schemas = self._schemas()
         self.schema = self.schemas[-1]
         side = self.constants.head
@@ -73,7 +73,7 @@ class PrivateGramServer:
             SHARES: torch.full((side,), 1 / max(side, 1)),
             SCALE: torch.ones(side),
             WEIGHTS: torch.zeros(side, side),
-            ORDER: torch.zeros(facts.n_items),
+            ORDER: torch.zeros(public_info.n_items),
             **_nothing_beyond(side),
         }
 
@@ -81,23 +81,23 @@ class PrivateGramServer:
         """Ask for popularity and then for the Gram matrix of its head; later rounds have nothing left to ask."""
         if self.asked:
             return
-        cohort = federation.draw(t)
+        cohort = federation.sample_cohort(t)
         popularity = self._popularity(federation, cohort, self.schemas[0])
         shown = Shown.of(popularity, cohort.expected, self._deviation(self.schemas[0][POPULARITY]))
         self.decisions = {"mean root of history lengths": shown.root_length, "items above noise": shown.standing_out}
         if len(self.schemas) == 1:
             self._rank(popularity, 0)
-        elif shown.standing_out < self.config.least_items:
+        elif shown.standing_out < self.config.min_items:
             self._rank(self._more_exact(federation, cohort, popularity), 0)
         else:
             self._relate(federation, cohort, popularity, short=shown.short(self.config))
         self.decisions["items on the head"] = len(self.tensors[HEAD])
         self.asked = torch.tensor(True)  # noqa: FBT003 (a tensor's value)
 
-    def program(self) -> Sequence[PlannedAsk]:
+    def program(self) -> Sequence[PlannedQuery]:
         """Both asks, the second as large as it can be and with what it sends down."""
         down = (0, self._relation().bytes_per_client())
-        return [PlannedAsk(schema, size) for schema, size in zip(self.schemas, down, strict=False)]
+        return [PlannedQuery(schema, size) for schema, size in zip(self.schemas, down, strict=False)]
 
     def public(self) -> Message:
         """All that a device needs to recommend."""
@@ -135,7 +135,7 @@ class PrivateGramServer:
         return self.sums.deviation / block.weight
 
     def _popularity(self, federation: Federation, cohort: Cohort, schema: Schema) -> Float64[Tensor, " items"]:
-        return federation.ask(POPULARITY, cohort, Message({}), schema).sums[POPULARITY][:, 0].double()
+        return federation.aggregate(POPULARITY, cohort, Message({}), schema).sums[POPULARITY][:, 0].double()
 
     def _more_exact(
         self, federation: Federation, cohort: Cohort, popularity: Float64[Tensor, " items"]
@@ -170,7 +170,7 @@ class PrivateGramServer:
         side = self.constants.head
         head = self._rank(popularity, side)
         schema = self._gram_schema(diagonal=not short)
-        release = federation.ask("gram", cohort, self._relation(), schema)
+        release = federation.aggregate("gram", cohort, self._relation(), schema)
         codes, scale = _codes(head.items), self.config.year_scale
         evidence = Evidence(
             gram=on_host(unpacked(release.sums[GRAM], side, diagonal=not short)),

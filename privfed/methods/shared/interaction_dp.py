@@ -42,7 +42,7 @@ from privfed.methods.shared.record_gradients import RecordGradients, with_negati
 from privfed.methods.shared.samples import tile_order
 from privfed.updates import add_rows_
 
-SLOTS_PER_ASK = 65_536
+SLOTS_PER_QUERY = 65_536
 _RECORDS_AT_ONCE = 16
 _NOISED_AT_ONCE = 4
 
@@ -112,10 +112,10 @@ class InteractionTrainer:
         how = call.noisy_steps
         if how is None:
             raise FederationError("training by noisy steps was asked for without saying how noisy; set noisy_steps")
-        if 2 * how.steps >= SLOTS_PER_ASK or call.ask >= 2**32 // SLOTS_PER_ASK:
+        if 2 * how.steps >= SLOTS_PER_QUERY or call.query_id >= 2**32 // SLOTS_PER_QUERY:
             raise FederationError(
-                f"ask {call.ask} with {how.steps} local steps has no fresh addresses for its noise: at most "
-                f"{2**32 // SLOTS_PER_ASK} asks per round and {SLOTS_PER_ASK // 2 - 1} steps have"
+                f"ask {call.query_id} with {how.steps} local steps has no fresh addresses for its noise: at most "
+                f"{2**32 // SLOTS_PER_QUERY} asks per round and {SLOTS_PER_QUERY // 2 - 1} steps have"
             )
         new = {name: torch.empty_like(values) for name, values in parameters.items()}
         changes = torch.empty(len(call.clients), *items.shape)
@@ -168,9 +168,9 @@ class InteractionTrainer:
     ) -> Records:
         """Every interaction's coin, and the negatives of those that joined."""
         who, most = users.tolist(), int(counts.max())
-        slot = call.ask * SLOTS_PER_ASK + 2 * step
-        coins = call.streams.uniform(Purpose.SAMPLES, call.round, slot, who, most)
-        joined = (coins < rate) & (torch.arange(most) < counts.unsqueeze(1))
+        slot = call.query_id * SLOTS_PER_QUERY + 2 * step
+        inclusion = call.streams.uniform(Purpose.SAMPLES, call.round, slot, who, most)
+        joined = (inclusion < rate) & (torch.arange(most) < counts.unsqueeze(1))
         owner, rank = joined.nonzero(as_tuple=True)
         place = (joined.cumsum(1) - 1)[owner, rank]
         width = padded(int(joined.sum(1).max().clamp(min=1)), _RECORDS_AT_ONCE)
@@ -204,7 +204,7 @@ class InteractionTrainer:
         """One step of every parameter but the table, with its noise."""
         sizes = [values[0].numel() for values in p.values()]
         ratios = np.concatenate([np.full(size, grids[name].ratio) for name, size in zip(p, sizes, strict=True)])
-        slot = call.ask * SLOTS_PER_ASK + 2 * step
+        slot = call.query_id * SLOTS_PER_QUERY + 2 * step
         noise = call.streams.normal_steps(Purpose.NOISE, call.round, slot, users, sum(sizes), ratios)
         for (name, values), own in zip(p.items(), torch.split(noise, sizes, 1), strict=True):
             moved = values.double().sub_(sums[name], alpha=self.rates[name] / divisor)
@@ -240,7 +240,7 @@ class RowNoise:
         rank = torch.arange(len(at)) - (counts.cumsum(0) - counts)[owner]
         ratios = torch.zeros(tile, int(counts.max()), 1, dtype=torch.float64)
         ratios[owner, rank] = self._due(at, step)
-        slot = self._call.ask * SLOTS_PER_ASK + 2 * step + 1
+        slot = self._call.query_id * SLOTS_PER_QUERY + 2 * step + 1
         noise = self._noise(slot, self._users, ratios.expand(-1, -1, dim))[owner, rank]
         rows, moves = self._table.view(-1, dim), self._moves.view(-1, dim)
         rows[at] = released(rows[at] + moves[at], noise, self._grid).float()
@@ -248,7 +248,7 @@ class RowNoise:
 
     def finish_(self, steps: int) -> None:
         """Bring every row up to date after the last step."""
-        slot = self._call.ask * SLOTS_PER_ASK + 2 * steps
+        slot = self._call.query_id * SLOTS_PER_QUERY + 2 * steps
         due = self._due(torch.arange(self._settled.numel()), steps).view(*self._settled.shape, 1)
         for some in tiles(len(self._users), _NOISED_AT_ONCE):
             own = self._table[some]

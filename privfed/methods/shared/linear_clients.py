@@ -5,7 +5,7 @@ from typing import Protocol
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from privfed.federation import Call, Message, PrivateHalves, PrivateState
+from privfed.federation import Call, Message, PrivateState, StatefulClients
 from privfed.methods.client_data import ClientData
 from privfed.methods.shared.heads import LinearHead
 from privfed.methods.shared.linear_epoch import LinearRates, linear_epoch
@@ -34,7 +34,7 @@ class LocalTableConfig(Protocol):
         """Samples per step."""
 
 
-class LinearClients(PrivateHalves):
+class LinearClients(StatefulClients):
     """One linear head per user.
 
     Args:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from privfed.contracts import Block, Schema
 from privfed.federation import PUBLIC, Federation, Message, Purpose, Streams
-from privfed.methods.method import Facts
+from privfed.methods.method import PublicInfo
 
 
 class TableConfig(Protocol):
@@ -31,13 +31,13 @@ class TableServer:
         self.schema: Schema = {"items": Block(tuple(items.shape))}
 
     @classmethod
-    def of_config(cls, config: TableConfig, facts: Facts, streams: Streams) -> Self:
+    def of_config(cls, config: TableConfig, public_info: PublicInfo, streams: Streams) -> Self:
         """A server with the public initial table."""
-        return cls(initial_table(streams, facts.n_items, config.dim, config.initial_scale))
+        return cls(initial_table(streams, public_info.n_items, config.dim, config.initial_scale))
 
     def round(self, federation: Federation, t: int) -> None:
         """Average the cohort's item updates."""
-        release = federation.ask("train", federation.draw(t), self.public(), self.schema)
+        release = federation.aggregate("train", federation.sample_cohort(t), self.public(), self.schema)
         self.items = self.items + release.mean("items")
 
     def public(self) -> Message:

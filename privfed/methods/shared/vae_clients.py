@@ -66,7 +66,7 @@ class LocalRound:
     def of(cls, config: VAEConfig, rows: OwnRows, call: Call, dtype: torch.dtype) -> "LocalRound":
         """The round of `call`; every random number is at an address of its client's own."""
         users, steps = call.clients.tolist(), config.local_steps
-        noise = call.streams.normal(Purpose.LATENT, call.round, call.ask, users, steps * config.latent)
+        noise = call.streams.normal(Purpose.LATENT, call.round, call.query_id, users, steps * config.latent)
         keep = kept(rows, call, steps, config.dropout)
         own = rows.counts.clamp(min=1).to(dtype)
         return cls(
@@ -84,7 +84,7 @@ def kept(rows: OwnRows, call: Call, steps: int, dropout: float) -> Bool[Tensor, 
     if not dropout:
         return torch.ones(steps, len(rows.owner), dtype=torch.bool)
     count = steps * int(rows.counts.max()) if len(rows.owner) else 0
-    words = call.streams.words(Purpose.DROPOUT, call.round, call.ask, call.clients.tolist(), count)
+    words = call.streams.words(Purpose.DROPOUT, call.round, call.query_id, call.clients.tolist(), count)
     place = torch.arange(steps).unsqueeze(1) * rows.counts[rows.owner] + rows.place
     return placed(words[on_host(rows.owner), on_host(place)] >= np.uint32(dropout * 2**32))
 

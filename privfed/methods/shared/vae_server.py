@@ -7,7 +7,7 @@ from torch import Tensor
 
 from privfed.contracts import Block, Schema
 from privfed.federation import PUBLIC, Cohort, Federation, Message, Purpose, Streams
-from privfed.methods.method import Facts
+from privfed.methods.method import PublicInfo
 from privfed.methods.shared.server_optimiser import ServerOptimiser
 from privfed.methods.shared.vae import Architecture
 from privfed.methods.shared.vae_config import VAEConfig
@@ -22,13 +22,15 @@ class VAEServer:
 
     Args:
         config: settings.
-        facts: size of the catalogue.
+        public_info: size of the catalogue.
         streams: the public key of initial parameters.
         more_encoders: names of further shared encoders.
     """
 
-    def __init__(self, config: VAEConfig, facts: Facts, streams: Streams, more_encoders: Sequence[str] = ()) -> None:
-        self.config, self.architecture = config, config.architecture(facts.n_items)
+    def __init__(
+        self, config: VAEConfig, public_info: PublicInfo, streams: Streams, more_encoders: Sequence[str] = ()
+    ) -> None:
+        self.config, self.architecture = config, config.architecture(public_info.n_items)
         self.parameters = initial_parameters(self.architecture, config, streams)
         for ask, encoder in enumerate(more_encoders, 1):
             drawn = initial_parameters(self.architecture, config, streams, encoder=encoder, ask=ask)
@@ -38,10 +40,10 @@ class VAEServer:
 
     def round(self, federation: Federation, t: int) -> None:
         """Take one optimiser step along the cohort's mean update."""
-        cohort = federation.draw(t)
+        cohort = federation.sample_cohort(t)
         if self.config.popularity_prior and self.optimiser.steps == 0:
             self._start_from_popularity(federation, cohort)
-        release = federation.ask("train", cohort, self.public(), self.schema)
+        release = federation.aggregate("train", cohort, self.public(), self.schema)
         self.parameters = self.optimiser.step(self.parameters, {name: release.mean(name) for name in self.parameters})
 
     def public(self) -> Message:
@@ -63,7 +65,7 @@ class VAEServer:
 
     def _start_from_popularity(self, federation: Federation, cohort: Cohort) -> None:
         items = self.architecture.n_items
-        release = federation.ask("count", cohort, Message({}), {COUNTS: Block((items,))})
+        release = federation.aggregate("count", cohort, Message({}), {COUNTS: Block((items,))})
         shares = release.mean(COUNTS).clamp(min=0).double()
         shares = shares / shares.sum().clamp(min=torch.finfo(torch.float64).tiny)
         prior = ((1 - _UNIFORM_SHARE) * shares + _UNIFORM_SHARE / items).log()

@@ -20,7 +20,7 @@ _PERIODS = (1, 2, 4, 8, TILE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LaneBatch:
+class ClientBatch:
     """One local step of a tile.
 
     Attributes:
@@ -51,7 +51,7 @@ def lane_period(module: StackedModule, parameters: Mapping[str, Tensor], items: 
     return TILE
 
 
-def lanes(users: Int64[Tensor, " n"], counts: Int64[Tensor, " n"], period: int) -> Int64[Tensor, "tiles tile"]:
+def client_tiles(users: Int64[Tensor, " n"], counts: Int64[Tensor, " n"], period: int) -> Int64[Tensor, "tiles tile"]:
     """Positions of the clients, user u in a lane equal to u mod `period`, -1 where a lane is empty.
 
     Large clients come first, so that clients of alike size share a tile and need alike many steps. Users of
@@ -67,15 +67,15 @@ def lanes(users: Int64[Tensor, " n"], counts: Int64[Tensor, " n"], period: int) 
     return tiles
 
 
-def lane_batches(
+def client_batches(
     samples: Samples, users: Int64[Tensor, " n"], period: int, batch_size: int
-) -> Iterator[tuple[Int64[Tensor, " tile"], list[LaneBatch]]]:
+) -> Iterator[tuple[Int64[Tensor, " tile"], list[ClientBatch]]]:
     """Every tile (positions, -1 for padding) with the steps of one pass, each padded to one canonical width."""
     start, column = samples.counts.cumsum(0) - samples.counts, torch.arange(padded(batch_size))
-    for clients in lanes(users, samples.counts, period):
+    for clients in client_tiles(users, samples.counts, period):
         count = torch.where(clients >= 0, samples.counts[clients], 0).unsqueeze(1)
         batches = []
         for first in range(0, int(count.max()), batch_size):
             real = column < (count - first).clamp(max=batch_size)
-            batches.append(LaneBatch(torch.where(real, start[clients].unsqueeze(1) + first + column, 0), real))
+            batches.append(ClientBatch(torch.where(real, start[clients].unsqueeze(1) + first + column, 0), real))
         yield clients, batches

@@ -10,24 +10,24 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from privfed.compute.tiles import padded, tile_size
-from privfed.federation import Call, Message, PrivateHalves, Purpose, Streams, alike
+from privfed.federation import Call, Message, Purpose, StatefulClients, Streams, alike
 from privfed.methods.client_data import ClientData
 from privfed.methods.shared.local_training import Parameters, draw_samples, whole_catalogue
 from privfed.methods.shared.samples import NegativeSampler, Samples, TouchedRows, touched_rows
-from privfed.methods.torch_method.batched import lane_batches
-from privfed.methods.torch_method.parameters import Anatomy
-from privfed.methods.torch_method.spec import Recipe, TorchConfig, public_words
+from privfed.methods.torch_method.batched import client_batches
+from privfed.methods.torch_method.parameters import ParameterLayout
+from privfed.methods.torch_method.spec import TorchConfig, TorchMethodSpec, public_words
 from privfed.updates import ClientUpdates, Dense, Part, Rows, add_rows_
 
 _ITEMS_AT_ONCE = 2048
 """Items of each client that are scored together: bounds what a module may keep in memory at once."""
 
 
-class TorchClients(PrivateHalves):
+class TorchClients(StatefulClients):
     """Private halves of a module's users.
 
     Args:
-        recipe: what the author gave.
+        spec: what the author gave.
         config: settings.
         data: what the hosted users know.
         streams: addressed randomness.
@@ -36,24 +36,24 @@ class TorchClients(PrivateHalves):
         TorchMethodError: the module cannot be trained.
     """
 
-    def __init__(self, recipe: Recipe, config: TorchConfig, data: ClientData, streams: Streams) -> None:
+    def __init__(self, spec: TorchMethodSpec, config: TorchConfig, data: ClientData, streams: Streams) -> None:
         self.config, self.n_items = config, data.n_items
         self.sampler = NegativeSampler(data.positives, data.excluded, config.negatives)
-        anatomy = Anatomy.of(recipe, config, data.n_items, public_words(streams))
-        self.module = anatomy.stacked(recipe)
-        self._period = anatomy.period(self.module, padded(config.batch_size))
-        self.lr = recipe.rates(config, data.n_items, [*anatomy.private, *anatomy.shared])
-        by_row = anatomy.tables if anatomy.by_row else ()
-        self._row_shapes = {name: anatomy.shared[name].shape[1:] for name in by_row}
-        self._whole = [name for name in anatomy.shared if name not in by_row]
-        same = alike(anatomy.private)
+        layout = ParameterLayout.of(spec, config, data.n_items, public_words(streams))
+        self.module = layout.stacked(spec)
+        self._period = layout.period(self.module, padded(config.batch_size))
+        self.lr = spec.rates(config, data.n_items, [*layout.private, *layout.shared])
+        by_row = layout.tables if layout.by_row else ()
+        self._row_shapes = {name: layout.shared[name].shape[1:] for name in by_row}
+        self._whole = [name for name in layout.shared if name not in by_row]
+        same = alike(layout.private)
 
         def start(users: Int64[Tensor, " n"]) -> dict[str, Tensor]:
             own = same(users)
-            if recipe.per_user_start and own:
+            if spec.per_user_start and own:
                 words = streams.words(Purpose.INITIALISE, 0, 0, users.tolist(), 2)
                 for place, key in enumerate(words):
-                    drawn = dict(recipe.build(config, data.n_items, key).named_parameters())
+                    drawn = dict(spec.build(config, data.n_items, key).named_parameters())
                     for name, values in own.items():
                         values[place] = drawn[name].detach()
             return own
@@ -91,7 +91,7 @@ class TorchClients(PrivateHalves):
         tables: Parameters,
     ) -> None:
         """Every client's SGD steps, in place: `new` is `[clients, *shape]`, a table `[rows, width]`."""
-        for clients, batches in lane_batches(samples, users, self._period, self.config.batch_size):
+        for clients, batches in client_batches(samples, users, self._period, self.config.batch_size):
             real = clients >= 0
             tile = {name: values.index_select(0, clients.clamp(min=0)) for name, values in new.items()}
             for batch in [batch for _ in range(self.config.epochs) for batch in batches]:

@@ -11,58 +11,58 @@ from jaxtyping import Int64
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from privfed.methods.torch_method.spec import Recipe, belongs, first_line
+from privfed.methods.torch_method.spec import TorchMethodSpec, belongs, first_line
 from privfed.methods.torch_method.stacked import StackedModule, per_sample
 
 _PROBED = 8
 """Items a module is asked about."""
 
 
-def trainable(recipe: Recipe, module: nn.Module) -> dict[str, Tensor]:
+def trainable(spec: TorchMethodSpec, module: nn.Module) -> dict[str, Tensor]:
     """The initial values of the parameters that are trained; frozen ones stay as the module built them."""
     found = {name: p.detach() for name, p in module.named_parameters() if p.requires_grad}
     for name, value in module.named_parameters():
         if value.dtype not in (torch.float32, torch.float64):
-            raise recipe.refusal(
+            raise spec.refusal(
                 f"parameter {name!r} is {value.dtype}; make it torch.float32 (or float64), or register a constant "
                 f"as a buffer"
             )
     for name, layer in module.named_modules():
         if isinstance(layer, nn.Embedding) and layer.padding_idx is not None:
-            raise recipe.refusal(
+            raise spec.refusal(
                 f"the embedding {name!r} has a padding_idx, which torch.func.vmap does not honour; leave it out, "
                 f"batches are padded and masked for you"
             )
-    for prefix in recipe.private:
+    for prefix in spec.private:
         if not any(belongs(name, prefix) for name in found):
-            raise recipe.refusal(
+            raise spec.refusal(
                 f"private names {prefix!r}, which is no trainable parameter and no submodule that has one; "
                 f"there are {', '.join(found) or 'none'}"
             )
     return found
 
 
-def something_shared(recipe: Recipe, shared: Mapping[str, Tensor]) -> None:
+def something_shared(spec: TorchMethodSpec, shared: Mapping[str, Tensor]) -> None:
     """Refuse a module with nothing to learn together."""
     if not shared:
-        raise recipe.refusal(
+        raise spec.refusal(
             "no trainable parameter is left to share, so clients would learn nothing from each other; take some "
             "names out of private"
         )
 
 
-def same_start(recipe: Recipe, one: nn.Module, other: nn.Module) -> None:
+def same_start(spec: TorchMethodSpec, one: nn.Module, other: nn.Module) -> None:
     """Refuse a module whose initial values differ when it is built again from the same words."""
     again = dict(_tensors(other))
     for name, value in _tensors(one):
         if name not in again or not torch.equal(value, again[name]):
-            raise recipe.refusal(
+            raise spec.refusal(
                 f"{name!r} starts from other values when the module is built again, so a run could not be repeated; "
                 f"draw initial values with torch's own generator"
             )
 
 
-def forward(recipe: Recipe, probe: nn.Module, n_items: int) -> None:
+def forward(spec: TorchMethodSpec, probe: nn.Module, n_items: int) -> None:
     """Refuse a module or loss that fails, remembers, draws, mixes samples or answers in another shape.
 
     `probe` is moved away from its initial values, where gradients may vanish, and stays there.
@@ -76,48 +76,48 @@ def forward(recipe: Recipe, probe: nn.Module, n_items: int) -> None:
         try:
             logits = probe(items)
         except Exception as error:
-            raise recipe.refusal(
+            raise spec.refusal(
                 f"forward(items) failed for an int64 tensor of {_PROBED} items: {first_line(error)}"
             ) from error
         if not torch.equal(generator, torch.get_rng_state()):
-            raise recipe.refusal(
+            raise spec.refusal(
                 "forward draws random numbers (dropout?), which have no address and could not be repeated after a "
                 "resume or with another chunk size; leave dropout out, or regularise with fewer epochs or a "
                 "smaller width"
             )
         for (name, value), old in zip(_tensors(probe), before, strict=True):
             if not torch.equal(value, old):
-                raise recipe.refusal(
+                raise spec.refusal(
                     f"forward changes {name!r} (batch norm?), which would carry data from client to client outside "
                     f"the upload; use nn.LayerNorm or nn.GroupNorm, which remember nothing"
                 )
         if not isinstance(logits, Tensor) or tuple(logits.shape) != (_PROBED,) or not logits.is_floating_point():
             shape = f"the shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
-            raise recipe.refusal(
+            raise spec.refusal(
                 f"forward returned {shape} for {_PROBED} items; return one logit per item, shape ({_PROBED},)"
             )
         if not _close(probe(_changed_tail(items))[: _PROBED // 2], logits[: _PROBED // 2]):
-            raise recipe.refusal(
+            raise spec.refusal(
                 "forward mixes the items of a batch (batch norm, softmax over items?), but batches are padded; the "
                 "logit of an item may depend on that item alone"
             )
-        _check_loss(recipe, logits)
+        _check_loss(spec, logits)
 
 
-def _check_loss(recipe: Recipe, logits: Tensor) -> None:
-    loss = per_sample(recipe.loss)
+def _check_loss(spec: TorchMethodSpec, logits: Tensor) -> None:
+    loss = per_sample(spec.loss)
     labels = (torch.arange(_PROBED) % 2).to(logits.dtype)
     try:
         losses = loss(logits, labels)
     except Exception as error:
-        raise recipe.refusal(f"loss(logits, labels) failed: {first_line(error)}") from error
+        raise spec.refusal(f"loss(logits, labels) failed: {first_line(error)}") from error
     if tuple(losses.shape) != (_PROBED,):
-        raise recipe.refusal(
+        raise spec.refusal(
             f"loss(logits, labels) returned the shape {tuple(losses.shape)} for {_PROBED} samples; return one loss "
             f'per sample (reduction="none"), because padding must weigh nothing'
         )
     if not _close(loss(_changed_tail(logits), labels)[: _PROBED // 2], losses[: _PROBED // 2]):
-        raise recipe.refusal(
+        raise spec.refusal(
             "loss mixes the samples of a batch, but batches are padded; the loss of a sample may depend on that "
             "sample alone"
         )
@@ -140,21 +140,21 @@ def reads_by_row(probe: nn.Module, n_items: int, tables: Sequence[str], row_cons
 
 
 def stacks(
-    recipe: Recipe, module: StackedModule, values: Mapping[str, Tensor], tables: Sequence[str], n_items: int
+    spec: TorchMethodSpec, module: StackedModule, values: Mapping[str, Tensor], tables: Sequence[str], n_items: int
 ) -> None:
     """Refuse a module that torch cannot evaluate for several clients at once, or to which it does something else."""
     items = torch.stack([probed_items(n_items), probed_items(n_items).flip(0)])
     labels, real = (torch.arange(items.numel()) % 3 == 0).float().view(items.shape), torch.ones_like(items).bool()
     clients = [client(module, values, tables, asked, seed) for seed, asked in enumerate(items)]
-    lanes = {name: torch.stack([own[name] for own in clients]) for name in values}
+    batches = {name: torch.stack([own[name] for own in clients]) for name in values}
     try:
-        found = module.gradients(lanes, items, labels, real)
+        found = module.gradients(batches, items, labels, real)
     except Exception as error:
-        raise recipe.refusal(f"torch.func.vmap cannot stack its module over clients: {first_line(error)}") from error
+        raise spec.refusal(f"torch.func.vmap cannot stack its module over clients: {first_line(error)}") from error
     for lane in range(len(items)):
-        alone = module.gradients_alone({name: v[lane] for name, v in lanes.items()}, items[lane], labels[lane])
+        alone = module.gradients_alone({name: v[lane] for name, v in batches.items()}, items[lane], labels[lane])
         if not all(_close(found[name][lane], alone[name]) for name in found):
-            raise recipe.refusal(
+            raise spec.refusal(
                 "torch.func.vmap gives its module other gradients than it has alone; leave out layers that look at "
                 "the whole stack"
             )

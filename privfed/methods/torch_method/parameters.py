@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from privfed.contracts import Block, Schema
 from privfed.methods.torch_method import examination
 from privfed.methods.torch_method.batched import lane_period
-from privfed.methods.torch_method.spec import Recipe, TorchConfig, belongs
+from privfed.methods.torch_method.spec import TorchConfig, TorchMethodSpec, belongs
 from privfed.methods.torch_method.stacked import StackedModule
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Anatomy:
+class ParameterLayout:
     """A module taken apart.
 
     Attributes:
@@ -37,18 +37,20 @@ class Anatomy:
     by_row: bool
 
     @classmethod
-    def of(cls, recipe: Recipe, config: TorchConfig, n_items: int, words: UInt32[np.ndarray, "two"]) -> "Anatomy":
+    def of(
+        cls, spec: TorchMethodSpec, config: TorchConfig, n_items: int, words: UInt32[np.ndarray, "two"]
+    ) -> "ParameterLayout":
         """Build the module and take it apart.
 
         Raises:
             TorchMethodError: the module cannot be trained honestly or at all, in one sentence.
         """
-        module, probe = (recipe.build(config, n_items, words) for _ in range(2))
-        trainable = examination.trainable(recipe, module)
-        examination.same_start(recipe, module, probe)
-        private = {name: p for name, p in trainable.items() if any(belongs(name, own) for own in recipe.private)}
+        module, probe = (spec.build(config, n_items, words) for _ in range(2))
+        trainable = examination.trainable(spec, module)
+        examination.same_start(spec, module, probe)
+        private = {name: p for name, p in trainable.items() if any(belongs(name, own) for own in spec.private)}
         shared = {name: p for name, p in trainable.items() if name not in private}
-        examination.something_shared(recipe, shared)
+        examination.something_shared(spec, shared)
         tables = tuple(name for name, p in shared.items() if has_rows(p, n_items))
         everything = dict(module.named_parameters()) | dict(module.named_buffers())
         row_constants = {
@@ -56,7 +58,7 @@ class Anatomy:
             for name, value in everything.items()
             if name not in trainable and has_rows(value, n_items)
         }
-        examination.forward(recipe, probe, n_items)
+        examination.forward(spec, probe, n_items)
         by_row = bool(tables) and examination.reads_by_row(probe, n_items, tables, row_constants)
         return cls(module, shared, private, tables, row_constants, n_items, by_row)
 
@@ -64,10 +66,10 @@ class Anatomy:
         """One block per shared parameter, of its name and shape."""
         return {name: Block(tuple(value.shape)) for name, value in self.shared.items()}
 
-    def stacked(self, recipe: Recipe) -> StackedModule:
+    def stacked(self, spec: TorchMethodSpec) -> StackedModule:
         """The module for many clients; refused where torch cannot stack it."""
-        module = StackedModule(self.module, recipe.loss, by_row=self.by_row, row_constants=self.row_constants)
-        examination.stacks(recipe, module, self.shared | self.private, self.tables, self.n_items)
+        module = StackedModule(self.module, spec.loss, by_row=self.by_row, row_constants=self.row_constants)
+        examination.stacks(spec, module, self.shared | self.private, self.tables, self.n_items)
         return module
 
     def period(self, module: StackedModule, width: int) -> int:

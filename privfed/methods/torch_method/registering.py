@@ -9,9 +9,9 @@ from pydantic import ValidationError
 
 from privfed.methods.method import Method
 from privfed.methods.torch_method.clients import TorchClients
-from privfed.methods.torch_method.parameters import Anatomy
+from privfed.methods.torch_method.parameters import ParameterLayout
 from privfed.methods.torch_method.server import TorchServer
-from privfed.methods.torch_method.spec import LearningRates, Loss, ModuleFactory, Recipe, TorchConfig
+from privfed.methods.torch_method.spec import LearningRates, Loss, ModuleFactory, TorchConfig, TorchMethodSpec
 
 _CATALOGUES = (37, 41)
 """Two sizes at which a module is built once when it is registered: what grows with them has one row per item."""
@@ -53,16 +53,16 @@ def torch_method(
     Raises:
         TorchMethodError: the module cannot be trained honestly or at all, in one sentence.
     """
-    recipe = Recipe(name, module, tuple(private), loss, learning_rates, per_user_start)
+    spec = TorchMethodSpec(name, module, tuple(private), loss, learning_rates, per_user_start)
     if not issubclass(config, TorchConfig):
-        raise recipe.refusal(f"config is {config.__name__}; extend TorchConfig, which holds what local SGD reads")
+        raise spec.refusal(f"config is {config.__name__}; extend TorchConfig, which holds what local SGD reads")
     try:
         defaults = config()
     except ValidationError as error:
         missing = ", ".join(str(problem["loc"][0]) for problem in error.errors())
-        raise recipe.refusal(f"the settings {missing} need a valid default, as every setting does") from error
-    small, large = (Anatomy.of(recipe, defaults, n_items, np.zeros(2, np.uint32)) for n_items in _CATALOGUES)
-    recipe.rates(defaults, small.n_items, [*small.private, *small.shared])
+        raise spec.refusal(f"the settings {missing} need a valid default, as every setting does") from error
+    small, large = (ParameterLayout.of(spec, defaults, n_items, np.zeros(2, np.uint32)) for n_items in _CATALOGUES)
+    spec.rates(defaults, small.n_items, [*small.private, *small.shared])
     growing = [table for table in small.tables if table in large.tables]
     tables = [table for table in growing if small.shared[table].dim() == 2]
     numbers = [table for table in growing if table not in tables]
@@ -73,25 +73,23 @@ def torch_method(
         config=config,
         release="total",
         upload="rows" if small.by_row else "dense",
-        server=partial(TorchServer, recipe),
-        clients=partial(TorchClients, recipe),
+        server=partial(TorchServer, spec),
+        clients=partial(TorchClients, spec),
         reads=reads or f"the sums of updates of {', '.join(small.shared)}",
-        item_block=_item_block(recipe, tables, item_block),
+        item_block=_item_block(spec, tables, item_block),
         bias_block=numbers[0] if len(numbers) == 1 else None,
     )
 
 
-def _item_block(recipe: Recipe, tables: Sequence[str], chosen: str | None) -> str:
+def _item_block(spec: TorchMethodSpec, tables: Sequence[str], chosen: str | None) -> str:
     if chosen is None and len(tables) == 1:
         return tables[0]
     if chosen in tables:
         return str(chosen)
     if not tables:
-        raise recipe.refusal(
+        raise spec.refusal(
             "no shared parameter has the shape [items, width], so no attack could tell what an upload gives away "
             "about items; share one, for example an nn.Embedding(n_items, dim)"
         )
     given = "nothing says" if chosen is None else f"item_block is {chosen!r}, but"
-    raise recipe.refusal(
-        f"{given} which of the item tables {', '.join(tables)} attacks look at; name one as item_block"
-    )
+    raise spec.refusal(f"{given} which of the item tables {', '.join(tables)} attacks look at; name one as item_block")

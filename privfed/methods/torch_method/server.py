@@ -10,10 +10,10 @@ from torch import Tensor
 
 from privfed.contracts import Schema
 from privfed.federation import Federation, Message, Streams
-from privfed.methods.method import Facts
+from privfed.methods.method import PublicInfo
 from privfed.methods.shared.server_optimiser import ServerOptimiser
-from privfed.methods.torch_method.parameters import Anatomy
-from privfed.methods.torch_method.spec import Recipe, TorchConfig, public_words
+from privfed.methods.torch_method.parameters import ParameterLayout
+from privfed.methods.torch_method.spec import TorchConfig, TorchMethodSpec, public_words
 
 _OPTIMISER = "optimiser/"
 
@@ -21,15 +21,15 @@ _OPTIMISER = "optimiser/"
 class TorchServer:
     """Shared parameters under the module's own names; it keeps tensors only, no module and no code of its author."""
 
-    def __init__(self, recipe: Recipe, config: TorchConfig, facts: Facts, streams: Streams) -> None:
-        anatomy = Anatomy.of(recipe, config, facts.n_items, public_words(streams))
-        self.parameters = {name: value.clone() for name, value in anatomy.shared.items()}
+    def __init__(self, spec: TorchMethodSpec, config: TorchConfig, public_info: PublicInfo, streams: Streams) -> None:
+        layout = ParameterLayout.of(spec, config, public_info.n_items, public_words(streams))
+        self.parameters = {name: value.clone() for name, value in layout.shared.items()}
         self.optimiser = ServerOptimiser(config.server_optimiser, config.server_lr)
-        self.schema: Schema = anatomy.schema()
+        self.schema: Schema = layout.schema()
 
     def round(self, federation: Federation, t: int) -> None:
         """Move along the mean update of every block."""
-        release = federation.ask("train", federation.draw(t), self.public(), self.schema)
+        release = federation.aggregate("train", federation.sample_cohort(t), self.public(), self.schema)
         self.parameters = self.optimiser.step(self.parameters, {name: release.mean(name) for name in self.parameters})
 
     def public(self) -> Message:

@@ -43,7 +43,7 @@ class TorchConfig(MethodConfig):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Recipe:
+class TorchMethodSpec:
     """Everything an author says about a model.
 
     Attributes:

@@ -74,7 +74,7 @@ class Noise:
     coordinates: Coordinates
 
 
-class ProtectionModel(BaseModel):
+class MechanismModel(BaseModel):
     """What the guards, the ledger and the reports read of any protection."""
 
     model_config = CONFIG
@@ -120,7 +120,7 @@ class ProtectionModel(BaseModel):
         return "none"
 
     @property
-    def covers_integers(self) -> bool:
+    def protects_integers(self) -> bool:
         """Whether uploads of whole numbers get all of this protection: clip and noise act on real blocks only."""
         return False
 
@@ -149,14 +149,14 @@ NO_INTEGERS = (
 """Why a method with integer uploads does not run behind a protection that covers none."""
 
 
-class Nothing(ProtectionModel):
+class Unprotected(MechanismModel):
     """No protection: uploads, or their exact sum, are released as they are."""
 
-    kind: Literal["nothing"] = "nothing"
+    kind: Literal["unprotected"] = "unprotected"
     release: Release = Field(default="individual", description="what the server gets: each upload, or only the sum")
 
     @property
-    def covers_integers(self) -> bool:
+    def protects_integers(self) -> bool:
         """Nothing is done to any block."""
         return True
 
@@ -173,7 +173,7 @@ class Nothing(ProtectionModel):
         return "uploads are released as they are, without clipping and without noise"
 
 
-class ClipOnly(ProtectionModel):
+class ClipOnly(MechanismModel):
     """Clipping without noise: the arm that shows what clipping alone costs and hides."""
 
     release: ClassVar[Release] = "individual"
@@ -197,7 +197,7 @@ class ClipOnly(ProtectionModel):
         return "uploads are clipped but no noise is added, so different uploads remain perfectly distinguishable"
 
 
-class UnclippedNoise(ProtectionModel):
+class UnclippedNoise(MechanismModel):
     """Noise of a fixed scale without a clip, as several papers publish it under the name of privacy."""
 
     release: ClassVar[Release] = "individual"
@@ -226,7 +226,7 @@ class UnclippedNoise(ProtectionModel):
         ) + (f"; besides, {_TOUCHED}" if self.coordinates == "touched" else "")
 
 
-class LocalLaplace(ProtectionModel):
+class LocalLaplace(MechanismModel):
     """Local differential privacy per upload: an L1 clip at C, then Laplace(2C / epsilon0) everywhere.
 
     The wrong norm (`clip_order=2`) and noise on touched rows only can be written down, because both are seen

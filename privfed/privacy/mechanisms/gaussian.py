@@ -19,7 +19,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import BaseModel, BeforeValidator, Field, PlainSerializer, model_validator
 
 from privfed.privacy.errors import PlanError
-from privfed.privacy.mechanisms.base import CONFIG, Clip, Neighbours, Noise, ProtectionModel, Release, number
+from privfed.privacy.mechanisms.base import CONFIG, Clip, MechanismModel, Neighbours, Noise, Release, number
 from privfed.privacy.sampling import Sampling, Trust
 
 L2ClipNorm = Annotated[
@@ -45,7 +45,7 @@ _SMALLEST, _LARGEST = 1e-15, 1e15
 """Clip norms that float32 uploads and their noise can carry."""
 
 
-class ClippedL2(ProtectionModel):
+class ClippedL2(MechanismModel):
     """A joint L2 clip over all real blocks, flat or block by block."""
 
     clip_norm: L2ClipNorm

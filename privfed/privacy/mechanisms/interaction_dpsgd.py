@@ -19,7 +19,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from privfed.contracts import NoisySteps
-from privfed.privacy.mechanisms.base import Neighbours, ProtectionModel, Release, Unit, number
+from privfed.privacy.mechanisms.base import MechanismModel, Neighbours, Release, Unit, number
 from privfed.privacy.mechanisms.gaussian import NoiseMultiplier
 from privfed.privacy.sampling import Trust
 
@@ -32,7 +32,7 @@ NO_RECORDS = (
 )
 
 
-class InteractionDPSGD(ProtectionModel):
+class InteractionDPSGD(MechanismModel):
     """Local DP-SGD over one user's interactions; see the module."""
 
     release: ClassVar[Release] = "individual"

@@ -19,9 +19,9 @@ from pydantic import Field, model_validator
 
 from privfed.contracts import Schema, share_of
 from privfed.privacy.errors import PlanError
-from privfed.privacy.mechanisms.base import Clip, Neighbours, ProtectionModel, Release, number
+from privfed.privacy.mechanisms.base import Clip, MechanismModel, Neighbours, Release, number
 from privfed.privacy.mechanisms.gaussian import ClippedL2, L2ClipNorm, NoiseMultiplier
-from privfed.privacy.padding import Cover, EveryRow
+from privfed.privacy.padding import FullSupport, Padding
 from privfed.privacy.sampling import Trust
 from secure_agg.encoding import FEWEST_BITS, MOST_BITS, FixedPoint, Ring, Rounding
 from secure_agg.noise import DistributedMechanism, fit_to_ring
@@ -38,7 +38,7 @@ RingBits = Annotated[
 ]
 Blocks = Literal["all", "held"]
 
-FEWEST_SUMMED = 3
+MIN_SUMMED = 3
 """A sum of one client is that client's upload, and each of two can subtract its own."""
 
 CLIP_SLACK = 1e-6
@@ -77,7 +77,7 @@ class SecureSum(ClippedL2):
         return self
 
     @property
-    def covers_integers(self) -> bool:
+    def protects_integers(self) -> bool:
         """They are masked like any other word."""
         return True
 
@@ -97,9 +97,9 @@ class SecureSum(ClippedL2):
         return f"secure sum (L2 <= {number(self.clip_norm)}{self.spread}, {ring})"
 
     @property
-    def fewest(self) -> int:
+    def min_clients(self) -> int:
         """Clients without which a round is not opened; nor a block, where clients send held blocks only."""
-        return FEWEST_SUMMED
+        return MIN_SUMMED
 
     @property
     def unbounded_reason(self) -> str | None:
@@ -110,7 +110,7 @@ class SecureSum(ClippedL2):
         )
 
 
-class SharedSum(ProtectionModel):
+class SharedSum(MechanismModel):
     """Additive shares between aggregators that do not collude: values are hidden, rows as far as a cover hides them.
 
     Clients send tables row by row, so an upload is as long as the history and its cover, not as the catalogue; rows
@@ -120,9 +120,9 @@ class SharedSum(ProtectionModel):
     release: ClassVar[Release] = "total"
     kind: Literal["shared_sum"] = "shared_sum"
     aggregators: Literal[2, 3] = Field(default=2, description="how many hold shares; one of them must be honest")
-    cover: Cover = Field(default=EveryRow(), description="which rows of a table a client sends besides its own")
+    padding: Padding = Field(default=FullSupport(), description="which rows of a table a client sends besides its own")
     min_cohort: int = Field(
-        default=FEWEST_SUMMED,
+        default=MIN_SUMMED,
         ge=2,
         description="clients without which a row, or a round, is not opened",
     )
@@ -137,7 +137,7 @@ class SharedSum(ProtectionModel):
         return None if self.clip_norm is None else Clip(self.clip_norm, 2)
 
     @property
-    def covers_integers(self) -> bool:
+    def protects_integers(self) -> bool:
         """They are shared like any other word."""
         return True
 
@@ -149,10 +149,10 @@ class SharedSum(ProtectionModel):
     @property
     def label(self) -> str:
         """Names aggregators, cover and the fewest clients of a row."""
-        return f"shares between {self.aggregators} ({self.cover.label}, at least {self.min_cohort} clients a row)"
+        return f"shares between {self.aggregators} ({self.padding.label}, at least {self.min_cohort} clients a row)"
 
     @property
-    def fewest(self) -> int:
+    def min_clients(self) -> int:
         """Clients without which a round is not opened."""
         return self.min_cohort
 
@@ -163,7 +163,7 @@ class SharedSum(ProtectionModel):
             schema: blocks of the ask.
             sent_rows: table blocks sent row by row -> rows that a client sends, cover included; others are whole.
         """
-        rows = {} if isinstance(self.cover, EveryRow) else sent_rows
+        rows = {} if isinstance(self.padding, FullSupport) else sent_rows
         words = sum(
             b.size if n not in rows else min(rows[n], b.shape[0]) * b.size / b.shape[0] for n, b in schema.items()
         )
@@ -218,27 +218,27 @@ class DistributedGaussian(ClippedL2):
         return None
 
     @property
-    def fewest(self) -> int:
+    def min_clients(self) -> int:
         """Clients without which a round is not opened."""
-        return max(FEWEST_SUMMED, self.n_min_honest + self.colluding)
+        return max(MIN_SUMMED, self.n_min_honest + self.colluding)
 
-    def check(self, most: int) -> None:
+    def check(self, max_clients: int) -> None:
         """Refuse more honest clients than a round can have.
 
         Raises:
             PlanError: a round of at most `most` clients would never be opened.
         """
-        if self.fewest > most:
+        if self.min_clients > max_clients:
             raise PlanError(
                 f"n_min_honest = {self.n_min_honest} with {self.colluding} colluding clients needs rounds of "
-                f"{self.fewest} clients, and a round can have {most}, so none would ever be opened: use at most the "
-                f"cohort minus dropouts and colluders"
+                f"{self.min_clients} clients, and a round can have {max_clients}, so none would ever be "
+                f"released: use at most the cohort minus dropouts and colluders"
             )
 
 
-def ring_bytes(protection: SecureSum | DistributedGaussian, schema: Schema) -> int:
+def ring_bytes(mechanism: SecureSum | DistributedGaussian, schema: Schema) -> int:
     """Bytes of one client's masked upload of these blocks: a ring word of `bits` bits per number, rounded up once."""
-    return Ring(protection.bits).packed_bytes(sum(block.size for block in schema.values()))
+    return Ring(mechanism.bits).packed_bytes(sum(block.size for block in schema.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,23 +259,23 @@ class SumError:
     deviation: float | None
 
 
-def sum_error(protection: SecureSum | DistributedGaussian, schema: Schema, most: int) -> SumError:
+def sum_error(mechanism: SecureSum | DistributedGaussian, schema: Schema, max_clients: int) -> SumError:
     """The error of sums of these blocks over rounds of at most `most` clients; it depends on no data.
 
     Args:
-        protection: ring, clip norm and rounding.
+        mechanism: ring, clip norm and rounding.
         schema: blocks of the ask.
-        most: clients that a round can have.
+        max_clients: clients that a round can have.
 
     Raises:
         HeadroomError: the sum does not fit the ring.
     """
-    if isinstance(protection, SecureSum):
-        return fixed_point_error(fixed_code(protection, most, share_of(schema)))
+    if isinstance(mechanism, SecureSum):
+        return fixed_point_error(fixed_code(mechanism, max_clients, share_of(schema)))
     coordinates = sum(block.size for block in schema.values() if block.kind == "real") or 1
-    grid = noise_code(protection, coordinates, most, share_of(schema)).grid
+    grid = noise_code(mechanism, coordinates, max_clients, share_of(schema)).grid
     # Conditional rounding moves a coordinate by less than a step, and is not right on average.
-    return SumError(grid, most * grid, None)
+    return SumError(grid, max_clients * grid, None)
 
 
 def fixed_point_error(code: FixedPoint) -> SumError:
@@ -285,42 +285,44 @@ def fixed_point_error(code: FixedPoint) -> SumError:
     return SumError(code.resolution, code.error_bound(), deviation)
 
 
-def fixed_code(protection: SecureSum, most: int, share: float = 1.0) -> FixedPoint:
+def fixed_code(mechanism: SecureSum, max_clients: int, share: float = 1.0) -> FixedPoint:
     """Fixed point of a secure sum for rounds of at most `most` clients, on the finest grid that has room.
 
     Args:
-        protection: clip norm, ring and rounding.
-        most: clients that a round can have.
+        mechanism: clip norm, ring and rounding.
+        max_clients: clients that a round can have.
         share: of the squared clip norm that the upload may use.
 
     Raises:
         HeadroomError: the sum does not fit the ring.
     """
-    bound = protection.clip_norm * math.sqrt(share) * (1 + CLIP_SLACK)
-    return FixedPoint.for_sum(Ring(protection.bits), bound=bound, clients=most, rounding=Rounding(protection.rounding))
+    bound = mechanism.clip_norm * math.sqrt(share) * (1 + CLIP_SLACK)
+    return FixedPoint.for_sum(
+        Ring(mechanism.bits), bound=bound, clients=max_clients, rounding=Rounding(mechanism.rounding)
+    )
 
 
 @lru_cache(maxsize=64)
 def noise_code(
-    protection: DistributedGaussian, coordinates: int, most: int, share: float = 1.0
+    mechanism: DistributedGaussian, coordinates: int, max_clients: int, share: float = 1.0
 ) -> DistributedMechanism:
     """Rounding and noise of `protection` for vectors of so many coordinates and rounds of at most `most` clients.
 
     Args:
-        protection: noise multiplier, clip norm, law and ring.
+        mechanism: noise multiplier, clip norm, law and ring.
         coordinates: numbers in an upload.
-        most: clients that a round can have.
+        max_clients: clients that a round can have.
         share: of the squared clip norm that the upload may use; the noise is the same for all.
 
     Raises:
         HeadroomError: the sum does not fit the ring.
     """
     return fit_to_ring(
-        Ring(protection.bits),
-        protection.noise_multiplier / math.sqrt(share),
-        clients=most,
-        min_honest=protection.n_min_honest,
+        Ring(mechanism.bits),
+        mechanism.noise_multiplier / math.sqrt(share),
+        clients=max_clients,
+        min_honest=mechanism.n_min_honest,
         dimension=coordinates,
-        clip=protection.clip_norm * math.sqrt(share),
-        law=protection.law,
+        clip=mechanism.clip_norm * math.sqrt(share),
+        law=mechanism.law,
     )

@@ -18,7 +18,7 @@ import privfed.privacy.ledger
 import privfed.setup.assembly
 import privfed.setup.padded_histories
 from privfed.data import Histories
-from privfed.engines.share_sums import Announced, SharedAsk
+from privfed.engines.share_sums import Announced, SharedQuery
 from privfed.engines.simulation import Simulation
 from privfed.experiment import Experiment
 from privfed.federation import Message, Purpose, Streams, Total
@@ -35,8 +35,8 @@ LAPLACE = "local-laplace:epsilon0=1,clip_norm=1"
 LOCAL = "local-gaussian:noise_multiplier=2,clip_norm=1"
 PER_INTERACTION = "interaction-dpsgd:noise_multiplier=1,clip_norm=1"
 DISTRIBUTED = "distributed-gaussian:noise_multiplier=2,clip_norm=1,n_min_honest=60"
-FAKES = "shared-sum:cover.kind=fake_items,cover.rho=1,cover.drawn=uniform,clip_norm=1"
-RESPONSE = "shared-sum:cover.kind=randomised_response,cover.epsilon=1,clip_norm=1"
+FAKES = "shared-sum:padding.kind=fake_items,padding.rho=1,padding.drawn=uniform,clip_norm=1"
+RESPONSE = "shared-sum:padding.kind=randomised_response,padding.epsilon=1,clip_norm=1"
 
 Plant = Callable[[ExitStack], None]
 
@@ -155,13 +155,13 @@ def _(stack: ExitStack) -> None:
 
 
 def _bound(guard: ClientGuard, announced: float | None) -> float:
-    clip = guard.plan.protection.clip
+    clip = guard.plan.mechanism.clip
     return announced or (1.0 if clip is None else clip.norm)
 
 
 def _row_clip(former: Any) -> Any:
     def clip_(self: ClientGuard, updates: ClientUpdates, clip_norm: float | None = None) -> int:
-        clip, everybody = self.plan.protection.clip, torch.arange(len(updates))
+        clip, everybody = self.plan.mechanism.clip, torch.arange(len(updates))
         if clip is None:
             return int(former(self, updates, clip_norm))
         parts = []
@@ -226,7 +226,7 @@ def _(stack: ExitStack) -> None:
     put(
         stack,
         privfed.setup.assembly,
-        "Facts",
+        "PublicInfo",
         lambda former: lambda users, items, _, *rest: former(users, items, held[-1], *rest),
     )
 
@@ -382,7 +382,7 @@ def _(stack: ExitStack) -> None:
         def add(self: ServerGuard, sums: Any, cohort: Any, step: str, *rest: Any, **more: Any) -> None:
             now = self.clip_norm(step)
             former(self, sums, cohort, step, *rest, **more)
-            adaptive = getattr(self.plan.protection, "adaptive", None)
+            adaptive = getattr(self.plan.mechanism, "adaptive", None)
             if adaptive is None:
                 return
             share = (more["within"] - more["members"] / 2) / cohort.expected + 0.5
@@ -399,7 +399,7 @@ def _(stack: ExitStack) -> None:
         stack,
         ServerGuard,
         "total",
-        lambda former: lambda self, sums, cohort, members, schema, opened={}: Total(sums, float(members), opened),
+        lambda former: lambda self, sums, cohort, members, schema, revealed={}: Total(sums, float(members), revealed),
     )
 
 
@@ -433,7 +433,7 @@ def _(stack: ExitStack) -> None:
 
         return mechanism
 
-    put(stack, privfed.privacy.ledger, "mechanism_for", made)
+    put(stack, privfed.privacy.ledger, "event_for", made)
 
 
 @fault("the composition counts half the rounds", "ledger", "fedmf", SAMPLED, "is composed of 3 releases")
@@ -636,14 +636,14 @@ def _(stack: ExitStack) -> None:
     "rows opened that too few clients sent", "engine", "fedmf", f"{FAKES},min_cohort=40", "were opened that fewer than"
 )
 def _(stack: ExitStack) -> None:
-    put(stack, SharedAsk, "_opened", lambda former: lambda self, held, fewest: former(self, held, 1))
+    put(stack, SharedQuery, "_opened", lambda former: lambda self, held, fewest: former(self, held, 1))
 
 
 @fault("randomised response that only drops", "guards", "fedmf", RESPONSE, "randomised response with")
 def _(stack: ExitStack) -> None:
     def made(former: Any) -> Any:
-        def answers(cover: Any, own: Any, known: Any, words: Any, popularity: Any) -> Any:
-            kept, fakes = former(cover, own, known, words, popularity)
+        def answers(padding: Any, own: Any, known: Any, words: Any, popularity: Any) -> Any:
+            kept, fakes = former(padding, own, known, words, popularity)
             return kept, fakes & (np.arange(fakes.shape[1]) % 3 > 0)
 
         return answers

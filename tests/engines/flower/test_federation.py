@@ -94,7 +94,7 @@ def test_an_organisation_that_is_killed_and_started_again_is_in_the_sum(trial, t
         experiment(), NodeData.load(tmp_path / "here" / "server"), InProcess(here), tmp_path / "reference", seeded=True
     )
     result = json.loads((tmp_path / "run" / "result.json").read_text())
-    assert (result["lost_rounds"], result["missing"], result["incidents"]) == (0, 0, [])
+    assert (result["aborted_rounds"], result["missing"], result["incidents"]) == (0, 0, [])
     assert result["guarantee"] == json.loads(reference.guarantee.model_dump_json())
     trained = safetensors.torch.load_file(tmp_path / "run" / "checkpoint" / "server.safetensors")
     expected = reference.server.state()

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from privfed.engines.flower.supervisor import Minder
+from privfed.engines.flower.supervisor import Supervisor
 from privfed.engines.flower.trial import Trial, TrialError
 
 CHILD = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
@@ -59,7 +59,7 @@ def test_what_a_killed_process_had_started_ends():
 
 def test_a_minder_lets_go_of_what_it_was_told_to():
     with subprocess.Popen([sys.executable, "-c", CHILD], stdout=subprocess.PIPE, start_new_session=True) as child:
-        with Minder() as minder:
+        with Supervisor() as minder:
             minder.watch(child.pid)
             minder.forget(child.pid)
         assert minder.process.returncode == 0

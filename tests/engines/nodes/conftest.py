@@ -26,7 +26,7 @@ from privfed.privacy import Ledger, PrivacyPlan
 from privfed.setup.config import ExperimentConfig
 
 KINDS = ("nothing", "clip_only", "local_laplace", "central_gaussian", "secure_sum", "distributed_gaussian")
-OPEN = Policy(allow_simulation=True, protections=KINDS, evaluate=True)
+OPEN = Policy(allow_simulation=True, mechanisms=KINDS, evaluate=True)
 
 
 class CountServer:
@@ -37,7 +37,7 @@ class CountServer:
         self.sums: list[Any] = []
 
     def round(self, federation: Any, t: int) -> None:
-        total = federation.ask("count", federation.draw(t), Message({}), self.schema)
+        total = federation.aggregate("count", federation.sample_cohort(t), Message({}), self.schema)
         self.sums.append((t, total.sums[COUNTS].clone()))
 
     def public(self) -> Message:

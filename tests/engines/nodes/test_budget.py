@@ -22,7 +22,7 @@ SCHEMA = SchemaSummary(("items",), ())
 def charged(plan: PrivacyPlan, rounds: int) -> Ledger:
     ledger = Ledger(plan, USERS, run="r")
     for t in range(rounds):
-        ledger.charge(
+        ledger.record(
             draw=t, round=t, step="train", index=0, schema=SCHEMA, participants=np.arange(USERS)
         )  # fmt: skip
     return ledger
@@ -32,7 +32,7 @@ def query(budget: Budget, ledger: Ledger) -> None:
     t = len(ledger.entries)
     place: dict[str, Any] = {"draw": t, "round": t, "step": "train", "index": 0, "schema": SCHEMA}
     budget.accept(ledger, **place, participants=np.arange(USERS))
-    ledger.charge(**place, participants=np.arange(USERS))
+    ledger.record(**place, participants=np.arange(USERS))
 
 
 def spent(plan: PrivacyPlan, **changes: Any) -> Spent:

@@ -32,7 +32,7 @@ def sent() -> tuple[dict[str, torch.Tensor], dict[str, Any], int]:
     guard = ClientGuard(PrivacyPlan.parse(f"none:upload_bits={BITS}"), Streams.from_seed(0))
     steps: dict[str, torch.Tensor] = {}
     call = Call(0, 0, "train", 0, users, Streams.from_seed(1), SCHEMA)
-    uploads = guard.wire(updates, call, users, steps=steps)
+    uploads = guard.protect(updates, call, users, steps=steps)
     return uploads, coded_arrays(uploads, steps, SCHEMA, BITS), guard.upload_bytes(updates)
 
 

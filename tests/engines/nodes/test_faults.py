@@ -102,7 +102,7 @@ def test_one_of_four_falls_silent_at_any_stage(
     remote = f.remote(InProcess(f.nodes, faults=lambda node, at: fault if (node, at) == (101, stage) else None))
     for t in range(3):
         remote.run(server, t)
-    assert remote.traffic.lost_rounds == 0 or stage == "train.reveal"
+    assert remote.traffic.aborted_rounds == 0 or stage == "train.reveal"
     entries = remote.guard.ledger.entries
     assert len(server.sums) == 3 == len(entries)
     for (_, total), entry in zip(server.sums, entries, strict=True):
@@ -124,7 +124,7 @@ def test_too_few_nodes_lose_the_round_and_nothing_else(federation: Callable[...,
     assert remote.run(server, 2)
     assert [t for t, _ in server.sums] == [0, 2]
     assert [entry.round for entry in remote.guard.ledger.entries] == [0, 2]
-    assert remote.traffic.lost_rounds == 1
+    assert remote.traffic.aborted_rounds == 1
     # Those whose masked input had left have charged it, whether it was opened or not.
     assert [len(f.nodes[n].ledger.entries) for n in (100, 103)] == [3, 2]
 
@@ -132,24 +132,26 @@ def test_too_few_nodes_lose_the_round_and_nothing_else(federation: Callable[...,
 def test_twenty_rounds_of_ten_nodes_with_losses_add_up(federation: Callable[..., Any], count_server: Any) -> None:
     f, server = federation(nodes=10), count_server()
     remote = f.remote(InProcess(f.nodes, faults=silent_sometimes(5, 10, 3)))
-    opened = [remote.run(server, t) for t in range(20)]
+    revealed = [remote.run(server, t) for t in range(20)]
     entries = remote.guard.ledger.entries
     assert (
-        [entry.round for entry in entries] == [t for t, was in enumerate(opened) if was] == [t for t, _ in server.sums]
+        [entry.round for entry in entries]
+        == [t for t, was in enumerate(revealed) if was]
+        == [t for t, _ in server.sums]
     )
     assert remote.traffic.missing > 5
     for (_, total), entry in zip(server.sums, entries, strict=True):
         assert torch.equal(total, f.counts(entry.members()))
-    own = {n: {entry.draw for entry in node.ledger.entries} for n, node in f.nodes.items()}
+    own = {n: {entry.cohort_id for entry in node.ledger.entries} for n, node in f.nodes.items()}
     for entry in entries:
-        assert all(entry.draw in own[100 + n] for n in range(10) if np.isin(f.shards[n], entry.members()).any())
+        assert all(entry.cohort_id in own[100 + n] for n in range(10) if np.isin(f.shards[n], entry.members()).any())
 
 
 def test_training_with_losses_is_right_to_the_bit(federation: Callable[..., Any]) -> None:
     f = federation("pfedrec", SECURE, nodes=5, mixed=True, rounds=6)
     trained = f.train(InProcess(f.nodes, faults=silent_sometimes(1, 5, 1)))
     lines = f.ledger_lines()
-    assert len(lines) == 1 + 6 - trained.traffic.lost_rounds
+    assert len(lines) == 1 + 6 - trained.traffic.aborted_rounds
     assert trained.traffic.missing
     assert equal(trained.server, replayed(f, lines).server)
 
@@ -167,7 +169,7 @@ def test_a_server_may_die_at_any_moment(federation: Callable[..., Any]) -> None:
         trained = f.train(name=name)
         assert equal(trained.server, simulated.server), (at, before)
         assert f.ledger_lines(name) == charges
-        assert trained.traffic.lost_rounds == 0
+        assert trained.traffic.aborted_rounds == 0
 
 
 def test_a_server_may_die_between_a_sum_and_the_journal(
@@ -205,7 +207,7 @@ def test_with_keys_of_their_own_nodes_open_an_ask_once(
         with pytest.raises(Died):
             f.train()
     trained = f.train()
-    assert trained.traffic.lost_rounds == 1
+    assert trained.traffic.aborted_rounds == 1
     assert [entry.round for entry in trained.ledger.entries] == [0, 1, 2]
 
 
@@ -236,7 +238,7 @@ def test_a_lost_round_stays_lost(federation: Callable[..., Any]) -> None:
     with pytest.raises(Died):
         f.train(Deadly(losing, 4, before=False))
     again = f.train()
-    assert again.traffic.lost_rounds in (0, 1)
+    assert again.traffic.aborted_rounds in (0, 1)
     assert equal(again.server, replayed(f, f.ledger_lines()).server)
 
 
@@ -255,7 +257,7 @@ def test_processes_share_nothing_and_may_be_killed(federation: Callable[..., Any
         folder = f.folder / f"node{number}"
         folder.mkdir(exist_ok=True)
         data.save(folder)
-        kinds = ", ".join(f'"{kind}"' for kind in f.policy.protections)
+        kinds = ", ".join(f'"{kind}"' for kind in f.policy.mechanisms)
         (folder / "node.toml").write_text(f"[policy]\nallow_simulation = true\nprotections = [{kinds}]\n")
     killed: list[str] = []
 

@@ -22,7 +22,7 @@ from privfed.engines.nodes.errors import MessageError, NodesError, StateError
 from privfed.engines.nodes.loopback import InProcess
 from privfed.engines.nodes.node import Node
 from privfed.engines.nodes.policy import Policy
-from privfed.engines.nodes.queries import Asked
+from privfed.engines.nodes.queries import Query
 from privfed.engines.nodes.record import Record
 from privfed.federation import Message, Purpose
 from privfed.methods.shared.vae_server import COUNTS
@@ -236,7 +236,7 @@ def test_lies_in_the_clear(federation: Callable[..., Any], plan: str) -> None:
         lie["made"] = made
         cohort = remote.draw(t)
         if each:
-            release = remote.ask_each("count", cohort, Message({}), schema)
+            release = remote.collect("count", cohort, Message({}), schema)
             assert not np.isin(f.shards[3], release.pseudonyms.numpy()).any()
             assert torch.isfinite(release.uploads[COUNTS]).all()
         else:
@@ -258,7 +258,7 @@ class Server:
         self.serial = 0
 
     def say(
-        self, stage: str, values: Any = None, arrays: Any = None, asked: Asked | None = None, **bound: Any
+        self, stage: str, values: Any = None, arrays: Any = None, asked: Query | None = None, **bound: Any
     ) -> Packet:
         self.serial += 1
         by = bound.pop("by", stage)
@@ -273,17 +273,17 @@ class Server:
         return self.say("train.announce", {"announcement": said, "seat": 0}, run=said["run"])
 
 
-def _place(asked: Asked) -> dict[str, Any]:
+def _place(asked: Query) -> dict[str, Any]:
     bound = asked.address("", 0, 0, "")
     return {name: getattr(bound, name) for name in ("round", "draw", "ask", "schema")}
 
 
-def counts(f: Any, draw: int = 0, *, round: int | None = None, ask: int = 0, **changes: Any) -> Asked:
+def counts(f: Any, draw: int = 0, *, round: int | None = None, ask: int = 0, **changes: Any) -> Query:
     fields: dict[str, Any] = {
         "step": "count", "round": draw if round is None else round, "draw": draw, "ask": ask, "members": f.shards[0],
         "message": Message({}), "schema": {COUNTS: Block((70,))}, "clip_norm": None,
     }  # fmt: skip
-    return Asked(**fields | changes)
+    return Query(**fields | changes)
 
 
 @pytest.mark.parametrize(
@@ -320,7 +320,7 @@ def test_a_policy_that_contradicts_itself_is_no_policy(tmp_path: Path) -> None:
 
 def test_a_node_stops_at_its_own_epsilon_whatever_the_run_is_called(federation: Callable[..., Any]) -> None:
     plan = "local-laplace:epsilon0=1,clip_norm=1"
-    policy = Policy(allow_simulation=True, protections=("local_laplace",), max_epsilon=5.5)
+    policy = Policy(allow_simulation=True, mechanisms=("local_laplace",), max_epsilon=5.5)
     f = federation("feddae", plan, policy=policy)
     done = 0
     for run in ("1" * 32, "2" * 32, "3" * 32):
@@ -338,7 +338,7 @@ def test_a_node_stops_at_its_own_epsilon_whatever_the_run_is_called(federation: 
 
 
 def test_rounds_count_over_runs(federation: Callable[..., Any]) -> None:
-    f = federation("feddae", "none", policy=Policy(allow_simulation=True, protections=("nothing",), max_rounds=3))
+    f = federation("feddae", "none", policy=Policy(allow_simulation=True, mechanisms=("nothing",), max_rounds=3))
     done = 0
     for run in ("1" * 32, "2" * 32):
         server = Server(f, f.nodes[100], Announcement.of(f.config, f.server_data, seeded=True, run=run))
@@ -360,13 +360,13 @@ def _again(f: Any, run: str) -> str:
 
 def test_what_a_hostile_server_asks(federation: Callable[..., Any]) -> None:
     f = federation(
-        "feddae", "clip:clip_norm=1.0,order=2", policy=Policy(allow_simulation=True, protections=("clip_only",))
+        "feddae", "clip:clip_norm=1.0,order=2", policy=Policy(allow_simulation=True, mechanisms=("clip_only",))
     )
     node = f.nodes[100]
     server = Server(f, node)
     asked = counts(f)
 
-    def clear(one: Asked, **changes: Any) -> str | None:
+    def clear(one: Query, **changes: Any) -> str | None:
         said: str | None = server.say("train.clear", {**one.fields(), "each": False} | changes, one.arrays(), one)[
             "refused"
         ]
@@ -374,7 +374,7 @@ def test_what_a_hostile_server_asks(federation: Callable[..., Any]) -> None:
 
     assert "not announced" in (clear(asked) or "")
     assert server.announce()["refused"] is None
-    assert "other settings" in server.announce(asks=9)["refused"]
+    assert "other settings" in server.announce(queries=9)["refused"]
     assert "another node" in server.say("train.settle", node=101)["refused"]
     assert "not announced" in server.say("train.settle", run="f" * 32)["refused"]
     for step in ("commit", "discard", "state", "load", "score"):
@@ -420,7 +420,7 @@ def test_any_bytes_get_an_answer(data: st.DataObject) -> None:
 
     global _NODE  # noqa: PLW0603 (one node for all examples)
     if _NODE is None:
-        spec = SyntheticSpec(name="synthetic-tiny", n_users=9, n_items=30, mean_per_user=6, least_per_user=5, rank=2)
+        spec = SyntheticSpec(name="synthetic-tiny", n_users=9, n_items=30, mean_per_user=6, min_per_user=5, rank=2)
         _NODE = Node(tempfile.mkdtemp(), Policy(), NodeData.of(split(generate(spec), SplitSpec()), np.arange(4)))
     stage = data.draw(st.sampled_from(["train.announce", "train.share", "train.input", "", "x" * 99]))
     whole = bytearray(codec.request(Address("0" * 32, 1, 1, stage), {"announcement": {}, "seat": 0, "settle": None}))
@@ -454,7 +454,7 @@ def test_no_second_unmask_and_no_weaker_terms(federation: Callable[..., Any]) ->
         assert reply["refused"] is None
         servers.append(server)
 
-    def to(seat: int, stage: str, arrays: Any, asked: Asked | None = None) -> Packet:
+    def to(seat: int, stage: str, arrays: Any, asked: Query | None = None) -> Packet:
         values = {} if asked is None else asked.fields()
         return servers[seat].say(stage, values, {n: np.frombuffer(a, np.uint8) for n, a in arrays.items()}, asked,
                                  node=100 + seat)  # fmt: skip
@@ -492,7 +492,7 @@ def test_no_second_unmask_and_no_weaker_terms(federation: Callable[..., Any]) ->
     whole.advance()
     from privfed.guards.ring_code import RingCode
 
-    code = RingCode(f.config.privacy.protection, {COUNTS: Block((70,))}, 45)
+    code = RingCode(f.config.privacy.mechanism, {COUNTS: Block((70,))}, 45)
     assert torch.equal(code.decode(whole.total)[COUNTS].float(), f.counts(np.arange(45)))
     # A session cannot go back.
     stale = masked_sum(f, servers, 2)
@@ -545,16 +545,16 @@ def test_a_full_disk_keeps_a_node_out_and_loses_nothing(
     remote = f.remote()
     assert remote.run(server, 0)
     real, node = os.fdopen, str(f.folder / "node101")
-    opened: dict[int, str] = {}
+    revealed: dict[int, str] = {}
     real_open = os.open
 
     def noting(path: Any, *rest: Any, **more: Any) -> int:
         descriptor = real_open(path, *rest, **more)
-        opened[descriptor] = str(path)
+        revealed[descriptor] = str(path)
         return descriptor
 
     def full(descriptor: int, *rest: Any, **more: Any) -> Any:
-        if opened.get(descriptor, "").startswith(node):
+        if revealed.get(descriptor, "").startswith(node):
             os.close(descriptor)
             raise OSError(28, "No space left on device")
         return real(descriptor, *rest, **more)
@@ -628,7 +628,7 @@ def test_users_are_ascending_numbers(federation: Callable[..., Any]) -> None:
 
 
 def test_a_node_keeps_both_sums_over_runs(federation: Any) -> None:
-    policy = Policy(allow_simulation=True, protections=("local_gaussian",), max_epsilon=50.0, max_delta=2.5e-6)
+    policy = Policy(allow_simulation=True, mechanisms=("local_gaussian",), max_epsilon=50.0, max_delta=2.5e-6)
     f = federation("feddae", "local-gaussian:noise_multiplier=20,clip_norm=1,delta=1e-6", policy=policy)
     said = []
     for run in ("1" * 32, "2" * 32, "3" * 32):

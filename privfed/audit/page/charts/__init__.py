@@ -12,7 +12,7 @@ from privfed.audit.page.charts.cost import cost_charts
 from privfed.audit.page.charts.drawing import SHAPES, Chart, colour_of, method_shapes
 from privfed.audit.page.charts.frontier import frontier_charts, utility_charts
 from privfed.audit.page.charts.measured import SYMBOLS, kinds_shown, measured_charts
-from privfed.audit.page.charts.roc import coin_charts, roc_charts
+from privfed.audit.page.charts.roc import inclusion_charts, roc_charts
 from privfed.audit.page.charts.slices import slice_charts
 from privfed.audit.page.palette import in_light
 from privfed.audit.report import AuditReport
@@ -44,7 +44,7 @@ class Charts:
             frontier=frontier_charts(report),
             attacks=attack_charts(report),
             roc=roc_charts(report),
-            coin=coin_charts(report),
+            coin=inclusion_charts(report),
             slices=slice_charts(report),
             attributes=attribute_charts(report),
             cost=cost_charts(report),

@@ -8,7 +8,7 @@ import altair as alt
 
 from privfed.audit.headline import protected_cells
 from privfed.audit.page import formatting
-from privfed.audit.page.charts.drawing import PANEL, Chart, Lanes, Row, data, finished, named, setting_colour
+from privfed.audit.page.charts.drawing import PANEL, Chart, LabelRows, Row, data, finished, named, setting_colour
 from privfed.audit.report import AuditReport, Cost
 
 _RATIO_OF_A_LOG_AXIS = 20
@@ -55,7 +55,7 @@ def _chart(
         if value > 0
     ]
     values = [float(row["x"]) for row in rows] or [1.0]
-    lanes = Lanes.of(rows)
+    lanes = LabelRows.of(rows)
     colour = setting_colour(report, cells)
     tooltip = [
         alt.Tooltip("method:N"),

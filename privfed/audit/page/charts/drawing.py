@@ -119,7 +119,7 @@ def named(cell: Cell) -> Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Lanes:
+class LabelRows:
     """The vertical channels of a dot plot: a lane for each setting, grouped by method where there are several.
 
     Attributes:
@@ -131,7 +131,7 @@ class Lanes:
     height: int
 
     @classmethod
-    def of(cls, rows: Sequence[Row]) -> "Lanes":
+    def of(cls, rows: Sequence[Row]) -> "LabelRows":
         """Lanes for rows made with `named`, in their order."""
         methods = list(dict.fromkeys(row["method"] for row in rows))
         settings = list(dict.fromkeys(row["setting"] for row in rows))

@@ -14,7 +14,7 @@ from privfed.audit.page.charts.drawing import (
     SOFT,
     WASH,
     Chart,
-    Lanes,
+    LabelRows,
     Row,
     data,
     finished,
@@ -76,7 +76,7 @@ def _chart(report: AuditReport, unit: str, pairs: list[tuple[Cell, EmpiricalRow]
     )
     rows = [_measurement(cell, row, place) for cell, row in pairs]
     floors = [row for row in rows if row["floor"] is not None]
-    lanes = Lanes.of([*claims, *rows])
+    lanes = LabelRows.of([*claims, *rows])
     x = _axis(edge, top)
     colour = setting_colour(report, [cell for cell, _ in pairs])
     tooltip = [alt.Tooltip("method:N"), alt.Tooltip("setting:N"), alt.Tooltip("said:N", title="epsilon")]

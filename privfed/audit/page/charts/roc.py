@@ -14,7 +14,7 @@ from jaxtyping import Float64
 
 from attacks.ceilings import tpr_ceiling
 from privfed.audit.aggregates import grouped
-from privfed.audit.headline import coin_attack, is_large, main_attack, protected_cells
+from privfed.audit.headline import inclusion_attack, is_large, main_attack, protected_cells
 from privfed.audit.page import formatting
 from privfed.audit.page.charts.drawing import (
     INK,
@@ -39,9 +39,9 @@ def roc_charts(report: AuditReport) -> list[Chart]:
     return _charts(report, main_attack, "roc")
 
 
-def coin_charts(report: AuditReport) -> list[Chart]:
+def inclusion_charts(report: AuditReport) -> list[Chart]:
     """Curves of the game that a coin decided, each with the ceiling of its claim."""
-    return _charts(report, lambda cell: coin_attack(cell.attacks), "coin")
+    return _charts(report, lambda cell: inclusion_attack(cell.attacks), "coin")
 
 
 def _charts(report: AuditReport, strongest: Callable[[Cell], AttackCell | None], slug: str) -> list[Chart]:

@@ -135,7 +135,7 @@ class Grid:
         return self.s + self._most(1, 1)
 
     @cached_property
-    def pull_bound(self) -> int:
+    def proximal_bound(self) -> int:
         """Largest |g_uf| = |B^P + B^E|: every score at most d, each item's larger weight."""
         return self.d * self._most(1, 1)
 

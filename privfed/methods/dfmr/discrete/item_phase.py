@@ -190,7 +190,7 @@ def _pair_scores(
 
 def server_field(
     q2_f: int,
-    pull_total: int,
+    proximal_total: int,
     coupling: Int64[np.ndarray, "d d"],
     item_codes: Int8[np.ndarray, "items d"],
     bit: int,
@@ -199,7 +199,7 @@ def server_field(
 
     Args:
         q2_f: sum over clients of their `field` at this bit.
-        pull_total: g_f, sum over clients of their pull at this bit.
+        proximal_total: g_f, sum over clients of their pull at this bit.
         coupling: M; its diagonal does not matter.
         item_codes: V, now.
         bit: f.
@@ -214,16 +214,16 @@ def server_field(
         )
     row = coupling[bit].copy()
     row[bit] = 0
-    return _opposed(q2_f, pull_total, row, item_codes)
+    return _opposed(q2_f, proximal_total, row, item_codes)
 
 
 @compiled
 def _opposed(
-    q2_f: int, pull_total: int, row: Int64[np.ndarray, "d"], item_codes: Int8[np.ndarray, "items d"]
+    q2_f: int, proximal_total: int, row: Int64[np.ndarray, "d"], item_codes: Int8[np.ndarray, "items d"]
 ) -> Int64[np.ndarray, "items"]:
     """Both numbers less row.V_i, which is twice the sum of `row` where the code is 1, less its sum."""
     n_items, d = item_codes.shape
-    constant = q2_f + pull_total + row.sum()
+    constant = q2_f + proximal_total + row.sum()
     out = np.empty(n_items, dtype=np.int64)
     for i in range(n_items):
         positive = np.int64(0)

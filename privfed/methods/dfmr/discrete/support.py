@@ -36,13 +36,13 @@ class Support:
     n_examined: Int64[np.ndarray, "users"]
 
     @classmethod
-    def of(cls, purchased: Histories, examined: Histories, cover: Histories | None = None) -> "Support":
+    def of(cls, purchased: Histories, examined: Histories, padding: Histories | None = None) -> "Support":
         """Merge histories into supports: purchased wins over examined, both over cover; duplicates count once.
 
         Raises:
             DiscreteError: The histories differ in users or in catalogue.
         """
-        parts = [purchased, examined, *([] if cover is None else [cover])]
+        parts = [purchased, examined, *([] if padding is None else [padding])]
         n_users, n_items = purchased.n_users, purchased.n_items
         for part in parts[1:]:
             if (part.n_users, part.n_items) != (n_users, n_items):

@@ -169,7 +169,7 @@ class Capacities:
         return dict(zip(levels.tolist(), counts.tolist(), strict=True))
 
     @property
-    def discloses(self) -> tuple[str, ...]:
+    def side_disclosures(self) -> tuple[str, ...]:
         """Sentences about what a capacity says of its user; none where all are alike."""
         return (disclosed(self.by),) if len(self.tiers) > 1 else ()
 

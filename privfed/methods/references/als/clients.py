@@ -6,14 +6,14 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from privfed.compute.devices import on_host, placed
-from privfed.federation import Call, Message, PrivateHalves, PrivateState, Streams
+from privfed.federation import Call, Message, PrivateState, StatefulClients, Streams
 from privfed.methods.client_data import ClientData
 from privfed.methods.references.als.config import EALSConfig
 from privfed.methods.references.als.server import HISTORY
 from privfed.updates import ClientUpdates, Rows
 
 
-class ALSClients(PrivateHalves):
+class ALSClients(StatefulClients):
     """Reveal the lists once; a device that recommends solves for its own factors."""
 
     def __init__(self, config: EALSConfig, data: ClientData, streams: Streams) -> None:  # noqa: ARG002

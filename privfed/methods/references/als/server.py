@@ -10,7 +10,7 @@ from privfed.compute.devices import on_host, placed
 from privfed.contracts import Block, Schema
 from privfed.data import Histories
 from privfed.federation import PUBLIC, Federation, Message, Purpose, Streams
-from privfed.methods.method import Facts
+from privfed.methods.method import PublicInfo
 from privfed.methods.references.als.config import EALSConfig
 from privfed.methods.shared.als import Feedback
 
@@ -24,17 +24,17 @@ class ALSServer:
     Users' factors are not kept: they follow from the items' and are solved anew in every round.
     """
 
-    def __init__(self, config: EALSConfig, facts: Facts, streams: Streams) -> None:
-        self.config, shape = config, (facts.n_items, config.dim)
-        unit = streams.normal(Purpose.INITIALISE, 0, 0, [PUBLIC], facts.n_items * config.dim)
+    def __init__(self, config: EALSConfig, public_info: PublicInfo, streams: Streams) -> None:
+        self.config, shape = config, (public_info.n_items, config.dim)
+        unit = streams.normal(Purpose.INITIALISE, 0, 0, [PUBLIC], public_info.n_items * config.dim)
         self.items = unit.view(shape) * config.initial_scale
-        self.schema: Schema = {HISTORY: Block((facts.n_items, 1), bound=1)}
-        self._learn(revealed(torch.zeros(0, facts.n_items), examines=False))
+        self.schema: Schema = {HISTORY: Block((public_info.n_items, 1), bound=1)}
+        self._learn(revealed(torch.zeros(0, public_info.n_items), examines=False))
 
     def round(self, federation: Federation, t: int) -> None:
         """Collect every row in round 0; one pass over users and items, where anybody purchased anything."""
         if t == 0:
-            release = federation.ask_each("reveal", federation.draw(t), self.public(), self.schema)
+            release = federation.collect("reveal", federation.sample_cohort(t), self.public(), self.schema)
             self._learn(revealed(release.uploads[HISTORY][:, :, 0], examines=self.config.examines))
         if len(self.feedback.purchased):
             objective, items = self.config.objective(self.weights), on_host(self.items.double())

@@ -15,7 +15,7 @@ from privfed.compute.devices import placed
 from privfed.data import Histories
 from privfed.data.item_features import ItemFeatures, item_features
 from privfed.federation import Streams
-from privfed.methods.method import Facts, Method, MethodConfig
+from privfed.methods.method import Method, MethodConfig, PublicInfo
 from privfed.methods.references.ease.model import item_weights
 from privfed.methods.references.shared.collecting import HISTORY, POPULARITY, CollectingServer
 from privfed.methods.references.shared.revealing import RevealingClients, or_popular, sums_of_own
@@ -31,7 +31,7 @@ class EASEConfig(MethodConfig):
     tag_weight: float = Field(
         0.0, ge=0, description="entry of a row for each genre and each year, public and beside the users' ones; 0: none"
     )
-    most_items: int | None = Field(
+    max_items: int | None = Field(
         10_000,
         ge=1,
         description="learn weights between so many items, the most popular ones, and rank the others behind them by "
@@ -40,7 +40,7 @@ class EASEConfig(MethodConfig):
 
     def learned(self, n_items: int) -> int:
         """How many items of a catalogue have weights."""
-        return n_items if self.most_items is None else min(n_items, self.most_items)
+        return n_items if self.max_items is None else min(n_items, self.max_items)
 
 
 class NoTagsError(ValueError):
@@ -54,10 +54,10 @@ class EASEServer(CollectingServer):
         NoTagsError: tags have a weight, and no genre or year of any item is known.
     """
 
-    def __init__(self, config: EASEConfig, facts: Facts, streams: Streams) -> None:  # noqa: ARG002
-        self.config, k = config, config.learned(facts.n_items)
-        self.tags = config.tag_weight * tags(item_features(facts.item_info)) if config.tag_weight else None
-        super().__init__(facts.n_items, {"weights": torch.zeros(k, k), "head": torch.arange(k)})
+    def __init__(self, config: EASEConfig, public_info: PublicInfo, streams: Streams) -> None:  # noqa: ARG002
+        self.config, k = config, config.learned(public_info.n_items)
+        self.tags = config.tag_weight * tags(item_features(public_info.item_info)) if config.tag_weight else None
+        super().__init__(public_info.n_items, {"weights": torch.zeros(k, k), "head": torch.arange(k)})
 
     def fit(self, lists: Histories) -> dict[str, Tensor]:
         """Weights between the most popular items, of equals those with the lower number."""

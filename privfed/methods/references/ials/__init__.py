@@ -16,7 +16,7 @@ from privfed.compute.devices import on_host, placed
 from privfed.data import Histories
 from privfed.federation import PUBLIC, Federation, Purpose, Streams
 from privfed.methods.client_data import ClientData
-from privfed.methods.method import Facts, Method, MethodConfig
+from privfed.methods.method import Method, MethodConfig, PublicInfo
 from privfed.methods.references.shared.collecting import HISTORY, POPULARITY, CollectingServer
 from privfed.methods.references.shared.revealing import RevealingClients, or_popular
 from privfed.methods.shared.ials import Objective
@@ -52,10 +52,10 @@ class IALSServer(CollectingServer):
     Users' factors are not kept: they follow from the items' and are solved anew in every round.
     """
 
-    def __init__(self, config: IALSConfig, facts: Facts, streams: Streams) -> None:
-        self.config, shape = config, (facts.n_items, config.dim)
-        unit = streams.normal(Purpose.INITIALISE, 0, 0, [PUBLIC], facts.n_items * config.dim)
-        super().__init__(facts.n_items, {"items": unit.view(shape) * config.initial_scale / config.dim**0.5})
+    def __init__(self, config: IALSConfig, public_info: PublicInfo, streams: Streams) -> None:
+        self.config, shape = config, (public_info.n_items, config.dim)
+        unit = streams.normal(Purpose.INITIALISE, 0, 0, [PUBLIC], public_info.n_items * config.dim)
+        super().__init__(public_info.n_items, {"items": unit.view(shape) * config.initial_scale / config.dim**0.5})
         self.lists = {_OFFSETS: torch.zeros(1, dtype=torch.int64), _ITEMS: torch.zeros(0, dtype=torch.int64)}
 
     def round(self, federation: Federation, t: int) -> None:

@@ -26,13 +26,13 @@ from privfed.federation import (
     Call,
     Federation,
     Message,
-    PrivateHalves,
     PrivateState,
     Purpose,
+    StatefulClients,
     Streams,
 )
 from privfed.methods.client_data import ClientData
-from privfed.methods.method import Facts, Method, MethodConfig
+from privfed.methods.method import Method, MethodConfig, PublicInfo
 from privfed.methods.shared.server_optimiser import ServerOptimiser
 from privfed.methods.shared.vae import Architecture, Initialisation, decode, encode
 from privfed.methods.shared.vae_clients import UserRows, whole
@@ -79,12 +79,12 @@ class MultVAEServer:
     It draws under a key of its own, from which no client's key follows.
     """
 
-    def __init__(self, config: MultVAEConfig, facts: Facts, streams: Streams) -> None:
-        self.config, self.architecture = config, config.architecture(facts.n_items)
+    def __init__(self, config: MultVAEConfig, public_info: PublicInfo, streams: Streams) -> None:
+        self.config, self.architecture = config, config.architecture(public_info.n_items)
         unit = streams.uniform(Purpose.INITIALISE, 0, 0, [PUBLIC], self.architecture.size)[0]
         self.parameters = self.architecture.initial(unit, config.initialisation)
-        self.schema: Schema = {HISTORY: Block((facts.n_items, 1), bound=1)}
-        self.rows = torch.zeros(0, facts.n_items)
+        self.schema: Schema = {HISTORY: Block((public_info.n_items, 1), bound=1)}
+        self.rows = torch.zeros(0, public_info.n_items)
         self.optimiser = ServerOptimiser("adam", config.lr, config.weight_decay)
         self._key = streams.words(Purpose.SAMPLES, 0, 0, [SERVER], 8).tobytes()
         self._simulated = streams.simulated
@@ -96,7 +96,7 @@ class MultVAEServer:
             DivergedError: the loss is not finite.
         """
         if t == 0:
-            release = federation.ask_each("reveal", federation.draw(t), self.public(), self.schema)
+            release = federation.collect("reveal", federation.sample_cohort(t), self.public(), self.schema)
             rows = release.uploads[HISTORY][:, :, 0].clamp(min=0)
             self.rows = rows[rows.any(1)]
         if len(self.rows):
@@ -178,7 +178,7 @@ def loss(
     return (beta * kl - likelihood).mean()
 
 
-class MultVAEClients(PrivateHalves):
+class MultVAEClients(StatefulClients):
     """Private halves: each user's row, and no parameters."""
 
     def __init__(self, config: MultVAEConfig, data: ClientData, streams: Streams) -> None:  # noqa: ARG002

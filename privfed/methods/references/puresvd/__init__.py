@@ -10,7 +10,7 @@ from torch import Tensor
 from privfed.compute.devices import placed
 from privfed.data import Histories
 from privfed.federation import Streams
-from privfed.methods.method import Facts, Method, MethodConfig
+from privfed.methods.method import Method, MethodConfig, PublicInfo
 from privfed.methods.references.puresvd.model import item_factors
 from privfed.methods.references.shared.collecting import HISTORY, POPULARITY, CollectingServer
 from privfed.methods.references.shared.revealing import RevealingClients, or_popular, sums_of_own
@@ -26,9 +26,9 @@ class PureSVDConfig(MethodConfig):
 class PureSVDServer(CollectingServer):
     """Public half: the leading right singular vectors, one row per item."""
 
-    def __init__(self, config: PureSVDConfig, facts: Facts, streams: Streams) -> None:  # noqa: ARG002
+    def __init__(self, config: PureSVDConfig, public_info: PublicInfo, streams: Streams) -> None:  # noqa: ARG002
         self.config = config
-        super().__init__(facts.n_items, {"items": torch.zeros(facts.n_items, config.dim)})
+        super().__init__(public_info.n_items, {"items": torch.zeros(public_info.n_items, config.dim)})
 
     def fit(self, lists: Histories) -> dict[str, Tensor]:
         """The singular vectors of the lists."""

@@ -39,7 +39,7 @@ class CollectingServer(ABC):
 
     def collect(self, federation: Federation, t: int) -> Histories:
         """The lists of the cohort of round `t`; rows that a plan clipped or perturbed are read as `revealed` does."""
-        release = federation.ask_each("reveal", federation.draw(t), self.public(), self.schema)
+        release = federation.collect("reveal", federation.sample_cohort(t), self.public(), self.schema)
         return revealed(release.uploads[HISTORY][:, :, 0], examines=False).purchased
 
     def learn(self, lists: Histories) -> None:

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from privfed.federation import Call, Message, PrivateHalves, PrivateState, Streams
+from privfed.federation import Call, Message, PrivateState, StatefulClients, Streams
 from privfed.methods.client_data import ClientData
 from privfed.methods.method import MethodConfig
 from privfed.methods.references.shared.collecting import HISTORY
@@ -17,7 +17,7 @@ from privfed.methods.shared.vae_inputs import OwnRows
 from privfed.updates import ClientUpdates, Rows
 
 
-class RevealingClients(PrivateHalves, ABC):
+class RevealingClients(StatefulClients, ABC):
     """Each user's list, and no parameters."""
 
     def __init__(self, config: MethodConfig, data: ClientData, streams: Streams) -> None:  # noqa: ARG002

@@ -30,13 +30,13 @@ class Toy:
     items: Any
     x: Any = None
     y: Any = None
-    cover: Any = None
+    padding: Any = None
     support: Any = field(init=False)
 
     def __post_init__(self) -> None:
         from privfed.methods.dfmr.discrete import Support
 
-        self.support = Support.of(self.histories(1), self.histories(2), self.cover)
+        self.support = Support.of(self.histories(1), self.histories(2), self.padding)
         self.x = np.zeros(self.users.shape, np.int64) if self.x is None else self.x
         self.y = np.zeros(self.items.shape, np.int64) if self.y is None else self.y
 

@@ -79,7 +79,7 @@ def extremes(grid):
 
 
 def bounds(grid):
-    return [grid.contribution_bound, grid.field_bound, grid.kappa_bound, grid.pull_bound, grid.inertia_bound]
+    return [grid.contribution_bound, grid.field_bound, grid.kappa_bound, grid.proximal_bound, grid.inertia_bound]
 
 
 @settings(max_examples=12, deadline=None)

@@ -25,12 +25,12 @@ rows = st.lists(st.lists(st.integers(0, 5), max_size=8), min_size=4, max_size=4)
 
 
 @settings(max_examples=50, deadline=None)
-@given(bought=rows, seen=rows, cover=st.none() | rows, users=st.permutations(range(4)), k=st.integers(0, 4))
-def test_against_sets(bought, seen, cover, users, k):
-    support = Support.of(histories(bought), histories(seen), None if cover is None else histories(cover))
+@given(bought=rows, seen=rows, padding=st.none() | rows, users=st.permutations(range(4)), k=st.integers(0, 4))
+def test_against_sets(bought, seen, padding, users, k):
+    support = Support.of(histories(bought), histories(seen), None if padding is None else histories(padding))
     expected = []
     for u in range(4):
-        kinds = dict.fromkeys((cover or [[]] * 4)[u], COVER)
+        kinds = dict.fromkeys((padding or [[]] * 4)[u], COVER)
         kinds |= dict.fromkeys(seen[u], EXAMINED) | dict.fromkeys(bought[u], PURCHASED)
         expected.append(sorted(kinds.items()))
         assert support.n_purchased[u] == len(set(bought[u]))

@@ -56,8 +56,8 @@ def test_some_users_in_any_order_are_their_rows_of_the_whole(toy, seed, size):
 @given(seed=st.integers(0, 2**32 - 1))
 def test_cover_items_change_nothing(toy, seed):
     bare = toy.random(seed, n=6)
-    cover = np.random.default_rng(seed).random(bare.kinds.shape) < 0.5
-    covered = replace(bare, cover=Histories.from_pairs(*np.nonzero(cover), *cover.shape))
+    padding = np.random.default_rng(seed).random(bare.kinds.shape) < 0.5
+    covered = replace(bare, padding=Histories.from_pairs(*np.nonzero(padding), *padding.shape))
     rows, values = called(bare, bare.everybody, bare.scores())
     start = covered.scores()
     scores = start.copy()

@@ -99,13 +99,14 @@ def test_activity_of_others_is_refused(activity):
 
 def test_what_each_order_discloses_is_said():
     said = {
-        by: Capacities.of("1x-4x", 6, by, activity=np.arange(6)).discloses for by in ("pseudonym", "random", "activity")
+        by: Capacities.of("1x-4x", 6, by, activity=np.arange(6)).side_disclosures
+        for by in ("pseudonym", "random", "activity")
     }
     assert all(len(sentences) == 1 for sentences in said.values())
     assert "wherever users are numbered by activity" in said["pseudonym"][0]
     assert "nothing about" in said["random"][0]
     assert "no privacy guarantee" in said["activity"][0]
-    assert Capacities.of("16x", 6, "activity", activity=np.arange(6)).discloses == ()
+    assert Capacities.of("16x", 6, "activity", activity=np.arange(6)).side_disclosures == ()
 
 
 TABLES = (Subspace(359_014, 8, 0, 4, 1), Subspace(359_014, 8, 0, 4, 2))

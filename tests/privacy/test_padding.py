@@ -19,12 +19,12 @@ from attacks.leakage import (
 from attacks.support_view import SupportView
 from privfed.data import Histories
 from privfed.methods import ClientData, method
-from privfed.privacy import EveryRow, FakeItems, OwnRows, PlanError, PrivacyPlan, RandomisedResponse
+from privfed.privacy import FakeItems, FullSupport, NoPadding, PlanError, PrivacyPlan, RandomisedResponse
 from privfed.privacy.composition import Composition
 from privfed.privacy.errors import configure
 from privfed.privacy.guarantee import guarantee_for
-from privfed.setup.padded_histories import draw_cover
-from privfed.setup.padding import private_items, under_cover
+from privfed.setup.padded_histories import sample_padding
+from privfed.setup.padding import padded_data, private_items
 
 quick = settings(max_examples=50, deadline=None)
 WORDS = 2**32
@@ -35,9 +35,9 @@ def histories(mask):
     return Histories.from_pairs(user, item, *mask.shape)
 
 
-def drawn(cover, own, known=None):
+def drawn(padding, own, known=None):
     """What is sent of every user's own items, and what besides, as masks."""
-    covered = draw_cover(cover, histories(own), None if known is None else histories(known))
+    covered = sample_padding(padding, histories(own), None if known is None else histories(known))
     everybody = np.arange(len(own))
     return covered.kept.mask(everybody), covered.fakes.mask(everybody)
 
@@ -62,28 +62,28 @@ keeps = st.one_of(
 @given(epsilon=epsilons, keep=keeps)
 def test_what_really_runs_never_costs_more_than_was_asked_for(epsilon, keep):
     try:
-        cover = RandomisedResponse(epsilon=epsilon, keep=keep)
+        padding = RandomisedResponse(epsilon=epsilon, keep=keep)
     except ValueError:
         assume(False)
-    q, p = cover.thresholds
+    q, p = padding.thresholds
     assert 0 < p < q < WORDS
     assert q <= keep * WORDS
-    one, swap = cover.realised
+    one, swap = padding.realised
     assert one <= epsilon
     assert one == pytest.approx(rr_epsilon_add_remove(q / WORDS, p / WORDS), rel=1e-9)
     assert swap == pytest.approx(rr_epsilon_swap(q / WORDS, p / WORDS), rel=1e-9)
     assert one <= swap <= 2 * one
-    assert cover.claim.epsilon == one
-    assert cover.claim.epsilon_swap == swap
+    assert padding.claim.epsilon == one
+    assert padding.claim.epsilon_swap == swap
 
 
 @quick
 @given(epsilon=st.floats(0.01, 12), keep=st.floats(0.01, 0.999))
 def test_other_items_answer_as_rarely_as_epsilon_allows(epsilon, keep):
     """One part in 10^5 less would be too rare: no epsilon is given away."""
-    cover = RandomisedResponse(epsilon=epsilon, keep=keep)
-    assert rr_epsilon_add_remove(keep, cover.others) == pytest.approx(epsilon, rel=1e-6)
-    assert rr_epsilon_add_remove(keep, cover.others * (1 - 1e-5)) > epsilon
+    padding = RandomisedResponse(epsilon=epsilon, keep=keep)
+    assert rr_epsilon_add_remove(keep, padding.others) == pytest.approx(epsilon, rel=1e-6)
+    assert rr_epsilon_add_remove(keep, padding.others * (1 - 1e-5)) > epsilon
 
 
 @pytest.mark.parametrize(("epsilon", "keep"), [(1e-6, 1e-4), (1e-6, 1 - 1e-4), (1, 1e-10), (0.1, 1 - 1e-12)])
@@ -105,7 +105,7 @@ def test_settings_outside_their_range_are_refused(field):
 def test_the_claims_hold_over_many_draws_and_are_nearly_reached(epsilon, keep):
     """Both neighbour relations, each draw under a key of its own: bounds from counts stay below, and not far."""
     users = 8000
-    cover = RandomisedResponse(epsilon=epsilon, keep=keep)
+    padding = RandomisedResponse(epsilon=epsilon, keep=keep)
     own = np.zeros((users, 4), bool)
     own[:, 0] = own[:, 1] = True
     without, moved = own.copy(), own.copy()
@@ -113,14 +113,14 @@ def test_the_claims_hold_over_many_draws_and_are_nearly_reached(epsilon, keep):
     moved[:, [1, 2]] = moved[:, [2, 1]]
     sent = {}
     for number, (name, mask) in enumerate({"own": own, "without": without, "moved": moved}.items()):
-        kept, fakes = drawn(cover.model_copy(update={"seed": number}), mask)
+        kept, fakes = drawn(padding.model_copy(update={"seed": number}), mask)
         assert not (kept & ~mask).any()
         assert not (fakes & mask).any()
         sent[name] = kept | fakes
-    q, p = (t / WORDS for t in cover.thresholds)
+    q, p = (t / WORDS for t in padding.thresholds)
     for item, rate in ((0, q), (1, q), (2, p), (3, p)):
         assert stats.binomtest(int(sent["own"][:, item].sum()), users, rate).pvalue > 1e-4
-    one, swap = cover.realised
+    one, swap = padding.realised
     added = support_epsilon_bound(sent["own"][:, 1], sent["without"][:, 1])
     assert 0.75 * one < added.epsilon <= one
     pair = [sent[name][:, 1] & ~sent[name][:, 2] for name in ("own", "moved")]
@@ -135,8 +135,8 @@ def test_the_claims_hold_over_many_draws_and_are_nearly_reached(epsilon, keep):
 
 def test_public_items_neither_answer_nor_are_fakes():
     own, known = random_masks()
-    for cover in (RandomisedResponse(epsilon=1), FakeItems(rho=3), FakeItems(rho=3, drawn="uniform")):
-        kept, fakes = drawn(cover, own, known)
+    for padding in (RandomisedResponse(epsilon=1), FakeItems(rho=3), FakeItems(rho=3, drawn="uniform")):
+        kept, fakes = drawn(padding, own, known)
         assert not (kept & known).any()
         assert not (fakes & (own | known)).any()
         assert not (kept & ~own).any()
@@ -227,8 +227,8 @@ COVERS = {
 }
 
 
-def rows(cover, own, known):
-    kept, fakes = drawn(cover, own, known)
+def rows(padding, own, known):
+    kept, fakes = drawn(padding, own, known)
     return kept | fakes
 
 
@@ -310,22 +310,22 @@ def test_equal_words_go_to_the_lower_item(monkeypatch):
 
 
 def test_covers_without_a_bound_claim_none():
-    for cover in (OwnRows(), FakeItems(rho=0), FakeItems(rho=100)):
-        assert cover.claim.epsilon == cover.claim.epsilon_swap == math.inf
-    assert EveryRow().claim.epsilon == EveryRow().claim.epsilon_swap == 0
-    assert "in the open" in OwnRows().claim.sentence
+    for padding in (NoPadding(), FakeItems(rho=0), FakeItems(rho=100)):
+        assert padding.claim.epsilon == padding.claim.epsilon_swap == math.inf
+    assert FullSupport().claim.epsilon == FullSupport().claim.epsilon_swap == 0
+    assert "in the open" in NoPadding().claim.sentence
     assert "infinite" in FakeItems(rho=5).claim.sentence
 
 
 def test_every_row_says_that_its_sums_hide_in_no_crowd():
     """All clients send all rows, so a floor on them closes none: not that of an item that one client has."""
-    sentence = EveryRow().claim.sentence
+    sentence = FullSupport().claim.sentence
     for said in ("says nothing about it", "the fewest clients of a row close none", "the value of one client"):
         assert said in sentence
 
 
 def test_a_seeded_simulation_says_that_its_seeds_undo_shares_and_cover():
-    plan = PrivacyPlan.parse("shared-sum:cover.kind=randomised_response,cover.epsilon=1")
+    plan = PrivacyPlan.parse("shared-sum:padding.kind=randomised_response,padding.epsilon=1")
     said = {
         seeded: " ".join(guarantee_for(plan, Composition(), 100, seeded=seeded).statements) for seeded in (True, False)
     }
@@ -360,18 +360,18 @@ def test_a_response_says_that_it_is_about_rows_and_one_item():
         assert said in sentence
 
 
-@pytest.mark.parametrize("cover", [EveryRow(), OwnRows(), *COVERS.values()], ids=lambda cover: cover.label)
-def test_sentences_are_sentences(cover):
-    assert cover.claim.sentence.endswith(".")
-    assert "\n" not in cover.claim.sentence
-    assert cover.claim.cover == cover.label
+@pytest.mark.parametrize("padding", [FullSupport(), NoPadding(), *COVERS.values()], ids=lambda padding: padding.label)
+def test_sentences_are_sentences(padding):
+    assert padding.claim.sentence.endswith(".")
+    assert "\n" not in padding.claim.sentence
+    assert padding.claim.padding == padding.label
 
 
 # Over data
 
 
-def plan(cover, **fields):
-    return PrivacyPlan.named("shared-sum", clip_norm=1.0, cover=cover, **fields)
+def plan(padding, **fields):
+    return PrivacyPlan.named("shared-sum", clip_norm=1.0, padding=padding, **fields)
 
 
 def data_of(own):
@@ -382,9 +382,9 @@ def test_private_targets_train_on_what_answers_and_draw_negatives_from_fakes():
     own, _ = random_masks(users=30, items=80)
     fedmf = method("fedmf")
     config = fedmf.config(negatives=2)
-    cover = RandomisedResponse(epsilon=1, keep=0.6)
-    covered = under_cover(data_of(own), plan(cover.model_dump()), fedmf, config)
-    kept, fakes = drawn(cover, own)
+    padding = RandomisedResponse(epsilon=1, keep=0.6)
+    covered = padded_data(data_of(own), plan(padding.model_dump()), fedmf, config)
+    kept, fakes = drawn(padding, own)
     everybody = np.arange(30)
     assert np.array_equal(covered.data.positives.mask(everybody), kept)
     assert np.array_equal(covered.data.excluded.mask(everybody), ~fakes)
@@ -392,14 +392,14 @@ def test_private_targets_train_on_what_answers_and_draw_negatives_from_fakes():
 
 
 @pytest.mark.parametrize(
-    "cover",
+    "padding",
     [{"kind": "fake_items", "rho": 0, "drawn": "uniform"}, {"kind": "fake_items", "rho": 0.3, "drawn": "uniform"}],
 )
-def test_too_few_fakes_for_the_negatives_is_one_sentence(cover):
+def test_too_few_fakes_for_the_negatives_is_one_sentence(padding):
     own, _ = random_masks(users=30, items=80, share=0.1)
     fedmf = method("fedmf")
     with pytest.raises(PlanError, match=r"user \d+ has \d of them where 4 negatives are drawn .* take more cover") as e:
-        under_cover(data_of(own), plan(cover), fedmf, fedmf.config())
+        padded_data(data_of(own), plan(padding), fedmf, fedmf.config())
     assert "\n" not in str(e.value)
 
 
@@ -407,7 +407,7 @@ def test_who_has_nothing_to_train_on_needs_no_fakes():
     own, _ = random_masks(users=30, items=80, share=0.1)
     own[3] = False
     fedmf = method("fedmf")
-    covered = under_cover(
+    covered = padded_data(
         data_of(own), plan({"kind": "fake_items", "rho": 4, "drawn": "uniform"}), fedmf, fedmf.config()
     )
     assert covered.support.counts[3] == 0
@@ -416,30 +416,30 @@ def test_who_has_nothing_to_train_on_needs_no_fakes():
 def test_whole_tables_have_no_rows_to_cover():
     own, _ = random_masks()
     fedvae = method("fedvae")
-    for cover in ({"kind": "fake_items", "rho": 1}, {"kind": "randomised_response", "epsilon": 1}):
+    for padding in ({"kind": "fake_items", "rho": 1}, {"kind": "randomised_response", "epsilon": 1}):
         with pytest.raises(PlanError, match="sends whole tables, so there are no rows to cover"):
-            under_cover(data_of(own), plan(cover), fedvae, fedvae.config())
+            padded_data(data_of(own), plan(padding), fedvae, fedvae.config())
 
 
 def test_without_a_drawn_cover_data_stay_as_they_are():
     own, _ = random_masks()
     data, fedmf = data_of(own), method("fedmf")
-    for privacy in (plan({"kind": "every_row"}), plan({"kind": "own_rows"}), PrivacyPlan.named("none")):
-        covered = under_cover(data, privacy, fedmf, fedmf.config())
+    for privacy in (plan({"kind": "full_support"}), plan({"kind": "no_padding"}), PrivacyPlan.named("none")):
+        covered = padded_data(data, privacy, fedmf, fedmf.config())
         assert covered.data is data
         assert covered.support is None
 
 
-@pytest.mark.parametrize("cover", [{"kind": "own_rows"}, {"kind": "fake_items", "rho": 1}])
-def test_where_the_target_is_public_purchases_and_examinations_are_announced(cover):
+@pytest.mark.parametrize("padding", [{"kind": "no_padding"}, {"kind": "fake_items", "rho": 1}])
+def test_where_the_target_is_public_purchases_and_examinations_are_announced(padding):
     views, bought = random_masks()
     data = ClientData(histories(bought), histories(bought), {"view": histories(views)})
     dfmr = method("dfmr")
-    covered = under_cover(data, plan(cover), dfmr, dfmr.config())
+    covered = padded_data(data, plan(padding), dfmr, dfmr.config())
     everybody = np.arange(40)
     assert np.array_equal(private_items(data, dfmr, dfmr.config()).mask(everybody), views)
     support = covered.support.mask(everybody)
     assert not (views & ~support).any()
     assert not (bought & ~support).any()
     fakes = support & ~views & ~bought
-    assert np.array_equal(fakes.sum(1), (views | bought).sum(1) if cover["kind"] == "fake_items" else np.zeros(40))
+    assert np.array_equal(fakes.sum(1), (views | bought).sum(1) if padding["kind"] == "fake_items" else np.zeros(40))

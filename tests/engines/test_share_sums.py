@@ -12,7 +12,7 @@ from privfed.data import Histories
 from privfed.engines import Simulation
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
-from privfed.federation import FederationError, Message, PrivateHalves, PrivateState, Streams
+from privfed.federation import FederationError, Message, PrivateState, StatefulClients, Streams
 from privfed.privacy import Ledger, PlanError, PrivacyPlan
 from privfed.setup.config import ExperimentConfig, TapConfig
 from privfed.updates import ClientUpdates, CodeProducts, Dense, LowRank, RowPattern, Rows
@@ -40,7 +40,7 @@ def support_of(seed=0, share=0.2):
     return Histories.from_pairs(user, item, USERS, ITEMS)
 
 
-class Senders(PrivateHalves):
+class Senders(StatefulClients):
     """Clients whose uploads depend on user, round and ask alone; each sends those of `rows` that its coins choose."""
 
     def __init__(self, schema, rows, share=1.0):
@@ -51,7 +51,7 @@ class Senders(PrivateHalves):
     def train(self, call, message):
         n, parts = len(call.clients), []
         self.private.stage(call.clients, {"rounds": self.private.of(call.clients)["rounds"] + 1})
-        draws = [np.random.default_rng([user, call.round, call.ask]) for user in call.clients.tolist()]
+        draws = [np.random.default_rng([user, call.round, call.query_id]) for user in call.clients.tolist()]
         chosen = [
             np.sort(self.rows.of(user)[draw.random(self.rows.counts[user]) < self.share])
             for user, draw in zip(call.clients.tolist(), draws, strict=True)
@@ -97,13 +97,13 @@ def simulation(plan, schema, *, support=None, rows=None, share=1.0, clients=None
     return made
 
 
-def run(made, schema, rounds=2, asks=3):
+def run(made, schema, rounds=2, queries=3):
     """Totals of every ask."""
     totals = []
 
     def one_round(federation, t):
-        cohort = federation.draw(t)
-        totals.extend(federation.ask("train", cohort, Message({}), schema) for _ in range(asks))
+        cohort = federation.sample_cohort(t)
+        totals.extend(federation.aggregate("train", cohort, Message({}), schema) for _ in range(queries))
 
     server = SimpleNamespace(round=one_round, public=lambda: Message({}))
     for t in range(rounds):
@@ -116,9 +116,9 @@ def equal(one, other):
     for a, b in zip(one, other, strict=True):
         assert a.denominator == b.denominator
         assert a.sums.keys() == b.sums.keys()
-        assert a.opened.keys() == b.opened.keys()
+        assert a.revealed.keys() == b.revealed.keys()
         assert all(a.sums[name].equal(b.sums[name]) for name in a.sums)
-        assert all(a.opened[name].equal(b.opened[name]) for name in a.opened)
+        assert all(a.revealed[name].equal(b.revealed[name]) for name in a.revealed)
 
 
 COHORTS = {
@@ -127,8 +127,8 @@ COHORTS = {
     "fixed": ",sampling.kind=fixed,sampling.size=20",
     "epoch": ",sampling.kind=epoch,sampling.size=23",
 }
-OWN = "shared-sum:cover.kind=own_rows,min_cohort=2"
-FAKES = "shared-sum:cover.kind=fake_items,cover.rho=1,cover.drawn=uniform,min_cohort=2"
+OWN = "shared-sum:padding.kind=no_padding,min_cohort=2"
+FAKES = "shared-sum:padding.kind=fake_items,padding.rho=1,padding.drawn=uniform,min_cohort=2"
 
 
 # Exact, protocol and plain
@@ -139,7 +139,7 @@ FAKES = "shared-sum:cover.kind=fake_items,cover.rho=1,cover.drawn=uniform,min_co
 def test_integers_are_exact_to_the_bit(kind, cohort):
     """Every cohort, two or three aggregators: the protocol's sums are the plain ones, zero where a row is closed."""
     aggregators = 3 if cohort in ("all", "epoch") else 2
-    plan = {"every row": "shared-sum:cover.kind=every_row,min_cohort=2"}.get(
+    plan = {"every row": "shared-sum:padding.kind=full_support,min_cohort=2"}.get(
         kind, FAKES if kind == "announced" else OWN
     )
     plan += f",aggregators={aggregators}{COHORTS[cohort]}"
@@ -147,8 +147,8 @@ def test_integers_are_exact_to_the_bit(kind, cohort):
     share = 0.7
     plain = run(simulation("none" + COHORTS[cohort].replace(",", ":", 1), WHOLE, rows=support_of(), share=share), WHOLE)
     both = []
-    for wire, chunk in (("exact", None), ("protocol", 16), ("protocol", 7)):
-        made = simulation(plan, WHOLE, support=support, rows=support_of(), share=share, wire=wire, chunk=chunk)
+    for fidelity, chunk in (("exact", None), ("protocol", 16), ("protocol", 7)):
+        made = simulation(plan, WHOLE, support=support, rows=support_of(), share=share, fidelity=fidelity, chunk=chunk)
         both.append(run(made, WHOLE))
     equal(both[0], both[1])
     equal(both[0], both[2])
@@ -156,37 +156,37 @@ def test_integers_are_exact_to_the_bit(kind, cohort):
         assert shared.denominator == wanted.denominator
         assert shared.sums["pairs"].equal(wanted.sums["pairs"])
         assert shared.sums["scalar"].equal(wanted.sums["scalar"])
-        opened = shared.opened.get("table", torch.ones(ITEMS, dtype=torch.bool))
-        assert shared.sums["table"].equal(wanted.sums["table"] * opened.unsqueeze(1))
-        assert opened.all() or kind != "every row"
+        revealed = shared.revealed.get("table", torch.ones(ITEMS, dtype=torch.bool))
+        assert shared.sums["table"].equal(wanted.sums["table"] * revealed.unsqueeze(1))
+        assert revealed.all() or kind != "every row"
 
 
 @pytest.mark.parametrize("chunk", [1, 16, 45])
-@pytest.mark.parametrize("kind", ["every_row", "own_rows"])
+@pytest.mark.parametrize("kind", ["full_support", "no_padding"])
 def test_real_blocks_are_within_the_fixed_point_error(kind, chunk):
     """Rows, a vector of another weight, outer products and counts: exact == protocol, both close to the clipped sum."""
-    plan = f"shared-sum:clip_norm=2,cover.kind={kind},min_cohort=2"
+    plan = f"shared-sum:clip_norm=2,padding.kind={kind},min_cohort=2"
     clipped = run(simulation("clip:clip_norm=2,order=2", REAL, rows=support_of(), chunk=16), REAL)
     exact = run(simulation(plan, REAL, rows=support_of(), chunk=16), REAL)
-    protocol = run(simulation(plan, REAL, rows=support_of(), chunk=chunk, wire="protocol"), REAL)
+    protocol = run(simulation(plan, REAL, rows=support_of(), chunk=chunk, fidelity="protocol"), REAL)
     equal(exact, protocol)
     for shared, wanted in zip(exact, clipped, strict=True):
         for name in REAL:
-            opened = shared.opened.get(name, torch.ones(len(shared.sums[name]), dtype=torch.bool))
-            kept = opened.view(-1, *[1] * (wanted.sums[name].dim() - 1))
+            revealed = shared.revealed.get(name, torch.ones(len(shared.sums[name]), dtype=torch.bool))
+            kept = revealed.view(-1, *[1] * (wanted.sums[name].dim() - 1))
             assert torch.allclose(shared.sums[name], wanted.sums[name] * kept, atol=1e-5)
-        assert shared.sums["counts"].equal(wanted.sums["counts"] * shared.opened["counts"].unsqueeze(1)
-                                           if kind == "own_rows" else wanted.sums["counts"])  # fmt: skip
+        assert shared.sums["counts"].equal(wanted.sums["counts"] * shared.revealed["counts"].unsqueeze(1)
+                                           if kind == "no_padding" else wanted.sums["counts"])  # fmt: skip
 
 
 def test_a_narrow_ring_errs_by_its_steps():
-    plan = "shared-sum:clip_norm=2,bits=32,cover.kind=own_rows,min_cohort=2"
+    plan = "shared-sum:clip_norm=2,bits=32,padding.kind=no_padding,min_cohort=2"
     schema = {"items": REAL["items"]}
     wide = run(simulation("clip:clip_norm=2,order=2", schema, rows=support_of()), schema)
     narrow = run(simulation(plan, schema, rows=support_of()), schema)
     steps = 2 * 2 * USERS / 2**31
     for shared, wanted in zip(narrow, wide, strict=True):
-        kept = shared.opened["items"].unsqueeze(1)
+        kept = shared.revealed["items"].unsqueeze(1)
         assert (shared.sums["items"] - wanted.sums["items"] * kept).abs().max() <= USERS * steps + 1e-5
 
 
@@ -196,20 +196,20 @@ def test_a_weighted_block_has_the_room_that_its_clip_leaves(weight):
     schema = {"head": Block((4,), weight=weight)}
     clients = Senders(schema, support_of())
     clients._values = lambda draw, shape, _: np.array([100, 0, 0, 0], np.float32)
-    for wire in ("exact", "protocol"):
-        total = run(simulation("shared-sum:clip_norm=2", schema, clients=clients, wire=wire), schema, 1, 1)[0]
+    for fidelity in ("exact", "protocol"):
+        total = run(simulation("shared-sum:clip_norm=2", schema, clients=clients, fidelity=fidelity), schema, 1, 1)[0]
         assert total.sums["head"].tolist() == pytest.approx([USERS * 2 / weight, 0, 0, 0], rel=1e-5)
 
 
 def test_a_round_of_whole_vectors_of_a_large_population_makes_no_table(monkeypatch):
     """A vector beside a table: under `protocol` only the vector is written out, never clients x table."""
-    made = simulation(OWN, WHOLE, rows=support_of(), wire="protocol")
+    made = simulation(OWN, WHOLE, rows=support_of(), fidelity="protocol")
     seen = []
     whole = ClientUpdates.materialise
     monkeypatch.setattr(
         ClientUpdates, "materialise", lambda self, at, out=None: seen.append(out and set(out)) or whole(self, at, out)
     )
-    run(made, WHOLE, rounds=1, asks=1)
+    run(made, WHOLE, rounds=1, queries=1)
     assert seen == [{"pairs", "scalar"}]
 
 
@@ -227,7 +227,7 @@ def test_the_wire_holds_exactly_the_announced_rows_every_round(monkeypatch):
     )
     for share in (1.0, 0.3, 0.0):
         added.clear()
-        made = simulation(FAKES, {"table": WHOLE["table"]}, support=support, share=share, wire="protocol", chunk=16)
+        made = simulation(FAKES, {"table": WHOLE["table"]}, support=support, share=share, fidelity="protocol", chunk=16)
         run(made, {"table": WHOLE["table"]})
         for clients, ids in added:
             assert ids.tolist() == [item for user in clients.tolist() for item in sorted(support.of(user).tolist())]
@@ -246,10 +246,10 @@ def test_a_row_that_was_not_announced_is_refused():
 
 def test_nobody_announced_anything():
     nothing = Histories.from_pairs(np.empty(0, np.int64), np.empty(0, np.int64), USERS, ITEMS)
-    for wire in ("exact", "protocol"):
-        for total in run(simulation(FAKES, WHOLE, support=nothing, wire=wire), WHOLE):
+    for fidelity in ("exact", "protocol"):
+        for total in run(simulation(FAKES, WHOLE, support=nothing, fidelity=fidelity), WHOLE):
             assert not total.sums["table"].any()
-            assert not total.opened["table"].any()
+            assert not total.revealed["table"].any()
     with pytest.raises(FederationError, match="did not announce"):
         run(simulation(FAKES, WHOLE, support=nothing, rows=support_of()), WHOLE)
 
@@ -284,9 +284,9 @@ def test_rows_below_the_cohort_are_closed_and_zero():
     assert set(supporters.tolist()) & {2, 3, 4, 5}
     for k in (2, 4, 5):
         plan = FAKES.replace("min_cohort=2", f"min_cohort={k}")
-        for wire in ("exact", "protocol"):
-            for total in run(simulation(plan, WHOLE, support=support, wire=wire), WHOLE):
-                assert total.opened["table"].tolist() == (supporters >= k).tolist()
+        for fidelity in ("exact", "protocol"):
+            for total in run(simulation(plan, WHOLE, support=support, fidelity=fidelity), WHOLE):
+                assert total.revealed["table"].tolist() == (supporters >= k).tolist()
                 assert not total.sums["table"][supporters < k].any()
                 assert total.sums["table"][supporters >= k].any(1).float().mean() > 0.9
 
@@ -300,7 +300,7 @@ def test_rows_without_a_value_count_towards_the_cohort():
     plan = FAKES.replace("min_cohort=2", "min_cohort=3")
     total = run(simulation(plan, schema, support=announced, rows=true), schema, 1, 1)[0]
     alone = run(simulation("none", schema, rows=true), schema, 1, 1)[0]
-    assert total.opened["table"].nonzero().tolist() == [[11]]
+    assert total.revealed["table"].nonzero().tolist() == [[11]]
     assert total.sums["table"].equal(alone.sums["table"])
 
 
@@ -308,11 +308,11 @@ def test_rows_without_a_value_count_towards_the_cohort():
 
 
 def test_a_round_below_the_cohort_is_lost_and_charges_nothing():
-    plan = "shared-sum:cover.kind=own_rows,min_cohort=30,sampling.kind=epoch,sampling.size=30"
-    made = simulation(plan, WHOLE, rows=support_of(), wire="protocol")
-    totals = run(made, WHOLE, rounds=2, asks=1)
+    plan = "shared-sum:padding.kind=no_padding,min_cohort=30,sampling.kind=epoch,sampling.size=30"
+    made = simulation(plan, WHOLE, rows=support_of(), fidelity="protocol")
+    totals = run(made, WHOLE, rounds=2, queries=1)
     assert len(totals) == 1
-    assert made.costs.lost_rounds == 1
+    assert made.costs.aborted_rounds == 1
     assert len(made.server_guard.ledger.entries) == 1
     assert made.clients.state()["rounds"].sum() == 30
 
@@ -340,11 +340,11 @@ def test_what_a_ring_cannot_hold_is_refused_in_a_sentence_before_anything_is_cha
     assert not made.clients.state()["rounds"].any()
 
 
-@pytest.mark.parametrize("wire", ["exact", "protocol"])
+@pytest.mark.parametrize("fidelity", ["exact", "protocol"])
 @pytest.mark.parametrize("block", ["table", "pairs", "scalar"])
-def test_a_value_over_its_bound_is_refused(block, wire):
+def test_a_value_over_its_bound_is_refused(block, fidelity):
     schema = {block: WHOLE[block]}
-    made = simulation(OWN, schema, rows=support_of(), wire=wire)
+    made = simulation(OWN, schema, rows=support_of(), fidelity=fidelity)
     smaller = {block: Block(WHOLE[block].shape, "integer", bound=1)}
     made.clients._values = lambda draw, shape, _: draw.integers(2, 5, shape)
     with pytest.raises(ConfigurationError, match="the code holds up to 1"):
@@ -354,9 +354,9 @@ def test_a_value_over_its_bound_is_refused(block, wire):
 # Bytes
 
 
-def message_bytes(made, schema, support, clients_of_round, asks):
+def message_bytes(made, schema, support, clients_of_round, queries):
     """What the clients of every round would send, as real messages."""
-    aggregators, ring = made.plan.protection.aggregators, made._shared.code(schema, USERS).ring
+    aggregators, ring = made.plan.mechanism.aggregators, made._shared.code(schema, USERS).ring
     total = 0
     if support is not None:
         names = [RowNames(np.sort(support.of(user)).astype(np.uint32)).encode() for user in range(USERS)]
@@ -365,7 +365,7 @@ def message_bytes(made, schema, support, clients_of_round, asks):
     for draw, members in enumerate(clients_of_round):
         for user in members:
             words = sum(support.counts[user] * b.shape[1] if name in tables else b.size for name, b in schema.items())
-            for ask in range(asks):
+            for ask in range(queries):
                 words_of_0 = np.zeros(int(words), ring.dtype)
                 shares = [RowShare(0, draw, ask, int(words), words_of_0)]
                 shares += [RowShare(party, draw, ask, int(words)) for party in range(1, aggregators)]
@@ -378,23 +378,23 @@ def message_bytes(made, schema, support, clients_of_round, asks):
 @pytest.mark.parametrize("kind", ["every row", "announced"])
 def test_bytes_are_those_of_real_messages(kind, bits, aggregators):
     support = support_of() if kind == "announced" else None
-    plan = (FAKES if support else "shared-sum:cover.kind=every_row") + f",bits={bits},aggregators={aggregators}"
+    plan = (FAKES if support else "shared-sum:padding.kind=full_support") + f",bits={bits},aggregators={aggregators}"
     plan += ",sampling.kind=poisson,sampling.rate=0.6"
     made = simulation(plan, WHOLE, support=support, rows=support_of(), chunk=16)
     run(made, WHOLE)
     members = [made.members(t).tolist() for t in range(2)]
-    assert made.costs.up_bytes == message_bytes(made, WHOLE, support, members, asks=3)
+    assert made.costs.up_bytes == message_bytes(made, WHOLE, support, members, queries=3)
 
 
 def test_the_forecast_of_a_plan_is_what_is_sent():
-    made = simulation("shared-sum:cover.kind=every_row", WHOLE, rows=support_of())
+    made = simulation("shared-sum:padding.kind=full_support", WHOLE, rows=support_of())
     run(made, WHOLE)
-    assert made.costs.up_bytes == 6 * USERS * made.plan.protection.upload_bytes(WHOLE, {"table": 3.0})
+    assert made.costs.up_bytes == 6 * USERS * made.plan.mechanism.upload_bytes(WHOLE, {"table": 3.0})
 
 
 def test_who_announces_nothing_names_its_rows_with_every_upload():
     made = simulation(OWN, {"table": WHOLE["table"]}, rows=support_of())
-    run(made, {"table": WHOLE["table"]}, rounds=1, asks=2)
+    run(made, {"table": WHOLE["table"]}, rounds=1, queries=2)
     rows = len(support_of())
     assert made.costs.up_bytes == 2 * (USERS * 2 * 12 + 2 * 4 * rows + USERS * 2 * 20 + 8 * 2 * rows)
 
@@ -404,14 +404,14 @@ def test_who_announces_nothing_names_its_rows_with_every_upload():
 
 def test_patterns_are_kept_no_longer_than_they_are_of_use():
     made = simulation(FAKES + COHORTS["poisson"], WHOLE, support=support_of(), chunk=4)
-    run(made, WHOLE, rounds=12, asks=1)
+    run(made, WHOLE, rounds=12, queries=1)
     announced = made._shared.announced
     assert len(announced._patterns) + len(announced._earlier) <= 2 * -(-USERS // 4)
     made = simulation(FAKES, WHOLE, support=support_of())
     kept = set()
     for round in range(3):
         run_one = SimpleNamespace(
-            round=lambda federation, t: federation.ask("train", federation.draw(t), Message({}), WHOLE),
+            round=lambda federation, t: federation.aggregate("train", federation.sample_cohort(t), Message({}), WHOLE),
             public=lambda: Message({}),
         )
         made.run(run_one, round)
@@ -438,29 +438,29 @@ METHODS = {
     "popularity": {"name": "popularity"},
 }
 COVERS = {
-    "every row": "cover.kind=every_row",
-    "own rows": "cover.kind=own_rows",
-    "fakes": "cover.kind=fake_items,cover.rho=2,cover.drawn=uniform",
-    "response": "cover.kind=randomised_response,cover.epsilon=2,cover.keep=0.7",
+    "every row": "padding.kind=full_support",
+    "own rows": "padding.kind=no_padding",
+    "fakes": "padding.kind=fake_items,padding.rho=2,padding.drawn=uniform",
+    "response": "padding.kind=randomised_response,padding.epsilon=2,padding.keep=0.7",
 }
 
 
-def experiment(split, name, cover, wire="exact", extra="", **changes):
+def experiment(split, name, padding, fidelity="exact", extra="", **changes):
     config = ExperimentConfig(
         data="synthetic-tests", method=METHODS[name],
-        privacy=PrivacyPlan.parse(f"shared-sum:clip_norm=1,{cover}{extra}"),
-        protocol=Protocol(k=(5,)), rounds=4, seed=4, evaluate_every=4, checkpoint_every=2, wire=wire,
+        privacy=PrivacyPlan.parse(f"shared-sum:clip_norm=1,{padding}{extra}"),
+        protocol=Protocol(k=(5,)), rounds=4, seed=4, evaluate_every=4, checkpoint_every=2, fidelity=fidelity,
         taps=TapConfig(places=(), users=6), chunk=16,
     )  # fmt: skip
     return Experiment(config.model_copy(update=changes), split)
 
 
-@pytest.mark.parametrize("cover", COVERS)
+@pytest.mark.parametrize("padding", COVERS)
 @pytest.mark.parametrize("name", METHODS)
-def test_methods_train_alike_on_shares_and_in_the_open(small_split, name, cover):
+def test_methods_train_alike_on_shares_and_in_the_open(small_split, name, padding):
     found = [
-        experiment(small_split, name, COVERS[cover], wire, chunk=chunk).run(parts=("test",))
-        for wire, chunk in (("exact", 16), ("protocol", 64))
+        experiment(small_split, name, COVERS[padding], fidelity, chunk=chunk).run(parts=("test",))
+        for fidelity, chunk in (("exact", 16), ("protocol", 64))
     ]
     for half in ("server", "clients"):
         one, two = (getattr(result, half).state() for result in found)
@@ -471,8 +471,8 @@ def test_methods_train_alike_on_shares_and_in_the_open(small_split, name, cover)
 def test_a_dense_method_sends_whole_tables(small_split):
     settings = {"name": "fedvae", "latent": 4, "hidden": [6]}
     found = [
-        experiment(small_split, "fedmf", COVERS["every row"], wire, method=settings, rounds=2).run(parts=("test",))
-        for wire in ("exact", "protocol")
+        experiment(small_split, "fedmf", COVERS["every row"], fidelity, method=settings, rounds=2).run(parts=("test",))
+        for fidelity in ("exact", "protocol")
     ]
     plain = experiment(
         small_split, "fedmf", "", method=settings, rounds=2, privacy=PrivacyPlan.parse("clip:clip_norm=1,order=2")
@@ -483,11 +483,11 @@ def test_a_dense_method_sends_whole_tables(small_split):
         assert torch.allclose(one[name], three[name], atol=1e-5)
 
 
-@pytest.mark.parametrize("cover", ["fakes", "response"])
-def test_fedmf_learns_behind_cover_from_announced_rows_and_fake_negatives(small_split, cover):
+@pytest.mark.parametrize("padding", ["fakes", "response"])
+def test_fedmf_learns_behind_cover_from_announced_rows_and_fake_negatives(small_split, padding):
     """Every round: what is raw lies inside the announced rows, and what is not kept there lies among the fakes."""
     made = experiment(
-        small_split, "fedmf", COVERS[cover], taps=TapConfig(places=("raw",), users=45, rounds=(0, 1, 2, 3))
+        small_split, "fedmf", COVERS[padding], taps=TapConfig(places=("raw",), users=45, rounds=(0, 1, 2, 3))
     )
     kept, fakes = made.clients.sampler.positives, made.support
     before = made.server.state()["items"].clone()
@@ -509,9 +509,9 @@ def test_fedmf_learns_behind_cover_from_announced_rows_and_fake_negatives(small_
 
 def test_closed_rows_stand_still_and_others_move_by_their_mean(small_split):
     """A mean divides by the cohort, as without shares, so a closed row is a row that nobody moved."""
-    cover = COVERS["fakes"]
-    made = experiment(small_split, "fedmf", cover, extra=",min_cohort=20", rounds=1)
-    open_ = experiment(small_split, "fedmf", cover, extra=",min_cohort=2", rounds=1)
+    padding = COVERS["fakes"]
+    made = experiment(small_split, "fedmf", padding, extra=",min_cohort=20", rounds=1)
+    open_ = experiment(small_split, "fedmf", padding, extra=",min_cohort=2", rounds=1)
     closed = made.support.popularity() < 20
     assert 0 < closed.sum() < made.parts.train.n_items
     start = made.server.state()["items"].clone()
@@ -521,8 +521,8 @@ def test_closed_rows_stand_still_and_others_move_by_their_mean(small_split):
 
 
 @pytest.mark.parametrize("killed_after", [0, 2])
-@pytest.mark.parametrize("cover", ["own rows", "fakes"])
-def test_a_resumed_run_equals_an_unbroken_one(small_split, tmp_path, cover, killed_after):
+@pytest.mark.parametrize("padding", ["own rows", "fakes"])
+def test_a_resumed_run_equals_an_unbroken_one(small_split, tmp_path, padding, killed_after):
     """To the bit, bytes and ledger included, with real shares and some rounds lost."""
     extra = ",min_cohort=20,sampling.kind=poisson,sampling.rate=0.4"
 
@@ -534,7 +534,7 @@ def test_a_resumed_run_equals_an_unbroken_one(small_split, tmp_path, cover, kill
             raise KilledError
 
     def start():
-        return experiment(small_split, "fedmf", COVERS[cover], "protocol", extra, rounds=5)
+        return experiment(small_split, "fedmf", COVERS[padding], "protocol", extra, rounds=5)
 
     folders = [tmp_path / "unbroken", tmp_path / "broken"]
     for folder in folders:
@@ -547,7 +547,7 @@ def test_a_resumed_run_equals_an_unbroken_one(small_split, tmp_path, cover, kill
         one, two = getattr(found, half).state(), getattr(wanted, half).state()
         assert all(one[key].equal(two[key]) for key in one)
     assert found.costs.up_bytes == wanted.costs.up_bytes
-    assert found.costs.lost_rounds == wanted.costs.lost_rounds > 0
+    assert found.costs.aborted_rounds == wanted.costs.aborted_rounds > 0
     assert found.guarantee == wanted.guarantee
     entries = [[json.loads(line) for line in (f / "ledger.jsonl").read_text().splitlines()] for f in folders]
     assert entries[0] == entries[1]
@@ -557,19 +557,19 @@ def test_a_resumed_run_equals_an_unbroken_one(small_split, tmp_path, cover, kill
 
 
 @pytest.mark.parametrize("cohort", COHORTS)
-@pytest.mark.parametrize("cover", COVERS)
-def test_nothing_bounded_is_claimed_about_values_and_the_cover_claims_about_rows(cover, cohort):
-    made = simulation("shared-sum:clip_norm=1," + COVERS[cover] + COHORTS[cohort], WHOLE, rows=support_of())
+@pytest.mark.parametrize("padding", COVERS)
+def test_nothing_bounded_is_claimed_about_values_and_the_cover_claims_about_rows(padding, cohort):
+    made = simulation("shared-sum:clip_norm=1," + COVERS[padding] + COHORTS[cohort], WHOLE, rows=support_of())
     for schema, reason in ((WHOLE, "left exactly, without noise"), (REAL, "a sum without noise bounds nothing")):
         claim = made.server_guard.ledger.guarantee()
         assert claim.epsilon == float("inf")
-        assert claim.support == made.plan.protection.cover.claim
+        assert claim.support == made.plan.mechanism.padding.claim
         assert claim.trust == "distributed"
-        fresh = simulation("shared-sum:clip_norm=1," + COVERS[cover] + COHORTS[cohort], schema, rows=support_of())
-        run(fresh, schema, rounds=1, asks=1)
+        fresh = simulation("shared-sum:clip_norm=1," + COVERS[padding] + COHORTS[cohort], schema, rows=support_of())
+        run(fresh, schema, rounds=1, queries=1)
         claim = fresh.server_guard.ledger.guarantee()
         assert claim.epsilon == float("inf")
         assert reason in claim.reason_if_inf
-        assert made.plan.protection.cover.claim.sentence in claim.statements
+        assert made.plan.mechanism.padding.claim.sentence in claim.statements
         assert not any("amplification by sampling is claimed" in said for said in claim.statements)
         assert not made.plan.amplifies
