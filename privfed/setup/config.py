@@ -74,7 +74,7 @@ class AuditTapConfig(TapConfig):
     places: tuple[Place, ...] = Field(
         ("raw", "wire", "sum", "model"), description=TapConfig.model_fields["places"].description
     )
-    inclusion: float = Field(0.2, ge=0, lt=1, description=TapConfig.model_fields["coins"].description)
+    inclusion: float = Field(0.2, ge=0, lt=1, description=TapConfig.model_fields["inclusion"].description)
 
 
 class ExperimentConfig(BaseModel):

@@ -68,7 +68,7 @@ class Planted:
 
     def __init__(self, patch: pytest.MonkeyPatch, sampler: Sampler, *, rounded: bool = False) -> None:
         self.sampler, self.rounded = sampler, rounded
-        patch.setattr(ClientGuard, "wire", partialmethod(_wire, self))
+        patch.setattr(ClientGuard, "protect", partialmethod(_wire, self))
         patch.setattr(ServerGuard, "add_noise_", partialmethod(_total, self))
 
     def fidelity(

@@ -184,7 +184,7 @@ def test_engines_release_what_is_prescribed_in_every_representation(engine, word
 
 # ---- planted faults
 
-WIRE = ClientGuard.fidelity
+WIRE = ClientGuard.protect
 ADD_NOISE = ServerGuard.add_noise_
 ADD_STEPS = ServerGuard._add_steps_
 
@@ -234,7 +234,7 @@ def forgets_weights(self, updates, call, positions, out=None, steps=None):
         only_where(lambda call: call.round % 2 == 1),
         without_noise_in_the_last_block,
         as_if(lambda call: replace(call, round=0)),
-        as_if(lambda call: replace(call, ask=0)),
+        as_if(lambda call: replace(call, query_id=0)),
         as_if(lambda call: replace(call, clients=call.clients * 0)),
     ],
     ids=[
@@ -250,14 +250,14 @@ def forgets_weights(self, updates, call, positions, out=None, steps=None):
 )
 @pytest.mark.parametrize("words", [LARGE, GAUSSIAN])
 def test_missing_and_repeated_noise_is_caught_at_any_claim(monkeypatch, in_one_process, words, fidelity):
-    monkeypatch.setattr(ClientGuard, "wire", fidelity)
+    monkeypatch.setattr(ClientGuard, "protect", fidelity)
     assert "secrets in one upload" in denied(words, draws=200)
 
 
 @pytest.mark.parametrize("words", [pytest.param(LAPLACE, marks=pytest.mark.exhaustive), GAUSSIAN])
 @pytest.mark.parametrize("fidelity", [half_the_noise, forgets_weights])
 def test_too_little_noise_is_caught(monkeypatch, in_one_process, words, fidelity):
-    monkeypatch.setattr(ClientGuard, "wire", fidelity)
+    monkeypatch.setattr(ClientGuard, "protect", fidelity)
     assert "one upload" in denied(words, draws=3000)
 
 
@@ -321,7 +321,7 @@ def test_noise_that_is_clipped_with_the_upload_is_caught(monkeypatch, in_one_pro
         return whole.materialise(torch.arange(len(positions)), out)
 
     monkeypatch.setattr(ClientGuard, "clip_", lambda self, updates, clip_norm=None: 0)
-    monkeypatch.setattr(ClientGuard, "wire", clipped_after)
+    monkeypatch.setattr(ClientGuard, "protect", clipped_after)
     assert denied(words, draws=200)
 
 
@@ -406,7 +406,7 @@ def test_a_cover_that_answers_too_truthfully_is_caught(monkeypatch):
     loud = RandomisedResponse(epsilon=1.5)
     monkeypatch.setattr(
         mechanism,
-        "draw_cover",
+        "sample_padding",
         lambda padding, *histories: drawn(loud.model_copy(update={"seed": padding.seed}), *histories),
     )
     assert denied(COVER, draws=2000)

@@ -16,7 +16,7 @@ def experiment(split, name="fedmf", shadows=2, rounds=8, seed=0, **taps):
         rounds=rounds,
         seed=seed,
         evaluate_every=rounds,
-        taps=TapConfig(**{"users": 30, "coins": 0.5, "places": (), "shadows": shadows} | taps),
+        taps=TapConfig(**{"users": 30, "inclusion": 0.5, "places": (), "shadows": shadows} | taps),
     )
     return Experiment(config, split)
 

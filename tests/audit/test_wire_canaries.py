@@ -13,7 +13,7 @@ from privfed.setup.config import ExperimentConfig
 
 LAPLACE = "local-laplace:epsilon0=8,clip_norm=1"
 GAUSSIAN = "local-gaussian:noise_multiplier=1,clip_norm=1"
-WIRE = ClientGuard.fidelity
+WIRE = ClientGuard.protect
 
 
 def row(split, words, k=40, method="gpfedrec"):
@@ -49,7 +49,7 @@ def as_if(change):
     ],
 )
 def test_what_leaves_without_fresh_noise_is_denied_at_any_claim(monkeypatch, small_split, fidelity, where):
-    monkeypatch.setattr(ClientGuard, "wire", fidelity)
+    monkeypatch.setattr(ClientGuard, "protect", fidelity)
     found = row(small_split, LAPLACE)
     assert not found.consistent
     assert found.value > 100
@@ -58,7 +58,7 @@ def test_what_leaves_without_fresh_noise_is_denied_at_any_claim(monkeypatch, sma
 
 def test_a_method_that_only_needs_sums_is_read_as_well(monkeypatch, small_split):
     assert row(small_split, LAPLACE, method="fedmf").consistent
-    monkeypatch.setattr(ClientGuard, "wire", bare)
+    monkeypatch.setattr(ClientGuard, "protect", bare)
     assert not row(small_split, LAPLACE, method="fedmf").consistent
 
 

@@ -100,7 +100,7 @@ def test_settings_reach_every_method_and_plan_that_has_them() -> None:
     )
     assert config.methods == ({"name": "fedmf", "lr": 0.02}, {"name": "gpfedrec", "lr": 0.02, "reg": 0.1})
     assert {plan.delta for plan in config.plans} == {1e-6}
-    assert config.plans[0].mechanism.kind == "nothing"
+    assert config.plans[0].mechanism.kind == "unprotected"
     assert {getattr(plan.mechanism, "epsilon0", 2) for plan in config.plans} == {2}
     assert config.seeds == (0, 1, 2)
     assert config.protocol.candidates == "sampled"

@@ -12,7 +12,7 @@ def test_experiment_files_of_the_page(tmp_path: Path) -> None:
     file = tmp_path / "experiment.toml"
     file.write_text(grid)
     audit, _ = audit_config(read_file(file), {}, [])
-    assert [plan.mechanism.kind for plan in audit.plans] == ["nothing", "local_laplace"]
+    assert [plan.mechanism.kind for plan in audit.plans] == ["unprotected", "local_laplace"]
     assert audit.methods[1] == {"name": "gpfedrec", "graph": "distance"}
     assert audit.seeds == (0, 1, 2)
     file.write_text(variants)

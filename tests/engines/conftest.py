@@ -46,7 +46,7 @@ def toy():
         def round(self, federation, t):
             cohort = federation.sample_cohort(t)
             self.cohorts.append(cohort)
-            ask = federation.collect if self.individual else federation.ask
+            ask = federation.collect if self.individual else federation.aggregate
             for _ in range(self.queries):
                 release = ask("train", cohort, self.public(), self.schema)
                 if self.individual:

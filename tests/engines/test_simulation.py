@@ -60,7 +60,7 @@ def test_state_is_committed_once_per_release_and_counts_asks(toy):
         t.simulation.run(t.server, round)
     assert t.clients.state()["steps"].tolist() == [6] * 45
     assert [call.query_id for call in t.clients.calls if call.clients[0] == 0] == [0, 1, 2, 0, 1, 2]
-    assert [(e.draw, e.round, e.index) for e in t.ledger.entries] == [
+    assert [(e.cohort_id, e.round, e.index) for e in t.ledger.entries] == [
         (0, 0, 0), (0, 0, 1), (0, 0, 2), (1, 1, 0), (1, 1, 1), (1, 1, 2),
     ]  # fmt: skip
 
@@ -149,7 +149,7 @@ def test_only_the_rounds_own_cohort_may_be_asked(toy, ask):
     t = toy()
     old = t.simulation.sample_cohort(0)
     current = t.simulation.sample_cohort(1)
-    forged = Cohort(current.round, current.draw, current.rule, current.expected)
+    forged = Cohort(current.round, current.id, current.rule, current.expected)
     for cohort in (old, forged, Cohort(1, 7, "all", 45.0)):
         with pytest.raises(FederationError, match="cohort of another draw"):
             getattr(t.simulation, ask)("train", cohort, Message({}), t.schema)

@@ -80,9 +80,9 @@ class Withholding:
 
     def __init__(self, simulation, support, fewest):
         self.simulation, self.open = simulation, torch.from_numpy(support.popularity() >= fewest)
-        self.draw = simulation.draw
+        self.sample_cohort = simulation.sample_cohort
 
-    def ask(self, step, cohort, message, schema):
+    def aggregate(self, step, cohort, message, schema):
         release = self.simulation.aggregate(step, cohort, message, schema)
         if ITEMS not in schema:
             return release
@@ -207,14 +207,14 @@ def test_a_round_is_the_naive_sweep_of_the_objective(coded, seed, blocks, beta):
 def test_the_guard_compares_the_objective_itself(coded, plan):
     data, kinds = tiny(1)
     world, losses = coded(data=data, d=3, s=0.1, c0=3.0, alpha=0.0, bits=12, plan=plan), []
-    ask = world.simulation.ask
+    ask = world.simulation.aggregate
 
     def watch(step, cohort, message, schema):
         release = ask(step, cohort, message, schema)
         losses.extend(int(release.sums["loss"]) for _ in range("loss" in schema))
         return release
 
-    world.simulation.ask = watch
+    world.simulation.aggregate = watch
     before = world.server.items.astype(np.int64)
     world.train(1)
     grid, (items, users) = world.server.grid, world.codes

@@ -266,7 +266,7 @@ def test_what_a_client_downloads_is_packed_codes_and_columns(coded, name):
 def test_a_sum_with_one_examination_shows_that_clients_code(coded, few, padding):
     """As the module says: rows of zeros open the sum and hide nothing in it, and its sign is the client's bit."""
     world, sums = coded(parts=few, plan=f"shared-sum:padding.kind={padding}", d=16, alpha=0.0), []
-    ask = world.simulation.ask
+    ask = world.simulation.aggregate
 
     def listen(step, cohort, message, schema):
         release = ask(step, cohort, message, schema)
@@ -274,7 +274,7 @@ def test_a_sum_with_one_examination_shows_that_clients_code(coded, few, padding)
             sums.append(release.sums["items"][:, 0].numpy().copy())
         return release
 
-    world.simulation.ask = listen
+    world.simulation.aggregate = listen
     world.train(1)
     bought = world.data.positives.popularity() > 0
     examined = world.data.examined()

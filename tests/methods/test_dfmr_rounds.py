@@ -72,9 +72,9 @@ def test_a_repeated_sweep_forgets_the_one_before(coded):
 
     class Weightless:
         def __init__(self, simulation, server):
-            self.simulation, self.server, self.draw = simulation, server, simulation.draw
+            self.simulation, self.server, self.sample_cohort = simulation, server, simulation.sample_cohort
 
-        def ask(self, step, cohort, message, schema):
+        def aggregate(self, step, cohort, message, schema):
             release = self.simulation.aggregate(step, cohort, message, schema)
             sums = dict(release.sums)
             if step == "weigh":

@@ -401,13 +401,13 @@ def test_with_a_minimum_a_short_large_tier_trains_like_the_smaller_one(world, va
     levels = together.clients.tiering.of_user
     assert 0 < int((levels == 0).sum()) < 30 or 0 < int((levels == 2).sum()) < 30
     grouping = group_tiers({0: int((levels == 0).sum()), 2: int((levels == 2).sum())}, 30, "demote")
-    seen, ask = [], together.simulation.ask
+    seen, ask = [], together.simulation.aggregate
 
     def look(step, cohort, message, schema):
         seen.append((step, message.shared.get(PLACES)))
         return ask(step, cohort, message, schema)
 
-    together.simulation.ask = look
+    together.simulation.aggregate = look
     together.train(1)
     assert [step for step, _ in seen] == ["tiers", "train"]
     trained = {level: int(row[0]) for level, row in zip((0, 2), seen[1][1], strict=True)}

@@ -27,9 +27,9 @@ SILENT = NoisySteps(clip_norm=0.5, noise_multiplier=0.0, rate=0.4, steps=3, expe
 LOUD = NoisySteps(clip_norm=0.5, noise_multiplier=0.7, rate=0.4, steps=3, expected_records=12.0)
 
 
-def call(w, how, users=None, ask=0, round=0):
+def call(w, how, users=None, query_id=0, round=0):
     users = torch.arange(w.data.n_users) if users is None else users
-    return Call(round, round, "train", ask, users, w.streams, w.server.schema, noisy_steps=how)
+    return Call(round, round, "train", query_id, users, w.streams, w.server.schema, noisy_steps=how)
 
 
 def upload(w, how, **more):
@@ -255,7 +255,10 @@ def test_a_user_without_interactions_uploads_noise_like_anybody_else(name):
 def test_rounds_and_asks_have_noise_of_their_own(world):
     w = world("pfedrec", **SMALL["pfedrec"])
     without_gradients(w.clients.noisily)
-    ones = [upload(w, LOUD, ask=ask, round=round)[0]["items"].flatten() for ask, round in [(0, 0), (1, 0), (0, 1)]]
+    ones = [
+        upload(w, LOUD, query_id=query_id, round=round)[0]["items"].flatten()
+        for query_id, round in [(0, 0), (1, 0), (0, 1)]
+    ]
     assert upload(w, LOUD)[0]["items"].flatten().equal(ones[0])
     assert float(torch.corrcoef(torch.stack(ones)).fill_diagonal_(0).abs().max()) < 0.03
 
@@ -263,7 +266,7 @@ def test_rounds_and_asks_have_noise_of_their_own(world):
 def test_addresses_run_out_rather_than_overlap(world):
     w = world("pfedrec", **SMALL["pfedrec"])
     with pytest.raises(FederationError, match="no fresh addresses"):
-        upload(w, LOUD, ask=65_536)
+        upload(w, LOUD, query_id=65_536)
     with pytest.raises(FederationError, match="no fresh addresses"):
         upload(w, NoisySteps(0.5, 0.7, 0.4, 32_768, 12.0))
     with pytest.raises(FederationError, match="without saying how noisy"):

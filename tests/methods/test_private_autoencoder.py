@@ -94,10 +94,10 @@ class Replay:
     def __init__(self, popularity, sums):
         self.popularity, self.sums, self.messages = popularity, iter(sums), []
 
-    def draw(self, round):
+    def sample_cohort(self, round):
         return Cohort(round, 0, "all", 45.0)
 
-    def ask(self, step, cohort, message: Message, schema):
+    def aggregate(self, step, cohort, message: Message, schema):
         self.messages.append(dict(message.shared))
         return Total({"popularity": self.popularity} if step == "popularity" else next(self.sums), 45.0)
 

@@ -55,7 +55,7 @@ def charged(plan, schemas, n=N):
     ledger = Ledger(plan, n)
     for index, schema in enumerate(schemas):
         ledger.record(
-            draw=0,
+            cohort_id=0,
             round=0,
             step=f"ask {index}",
             index=index,
@@ -136,7 +136,7 @@ def test_a_second_draw_costs_root_two_in_mu(epsilon):
     for draw in range(2):
         for index, schema in enumerate(schemas):
             ledger.record(
-                draw=draw, round=draw, step="again", index=index, schema=SchemaSummary.of(schema),
+                cohort_id=draw, round=draw, step="again", index=index, schema=SchemaSummary.of(schema),
                 participants=np.arange(N),
             )  # fmt: skip
     assert ledger.guarantee().epsilon == pytest.approx(closed_form(math.sqrt(2) * mu_of(epsilon)), rel=THREE_DIGITS)

@@ -19,7 +19,7 @@ from privfed.methods import ClientData, PublicInfo
 from privfed.methods.shared.local_training import draw_samples
 from privfed.methods.shared.samples import NegativeSampler
 from privfed.methods.torch_method import TorchConfig, TorchMethodError, clients, torch_method
-from privfed.methods.torch_method.batched import lanes
+from privfed.methods.torch_method.batched import client_tiles
 from privfed.methods.torch_method.spec import belongs
 from privfed.methods.torch_method.stacked import StackedModule
 from privfed.privacy import PrivacyPlan
@@ -259,7 +259,7 @@ def test_every_client_has_its_own_lane_and_large_clients_come_first(data):
     users = torch.tensor(sorted(data.draw(st.sets(st.integers(0, 99), min_size=1, max_size=40))))
     counts = torch.tensor(data.draw(st.lists(st.integers(0, 9), min_size=len(users), max_size=len(users))))
     period = data.draw(st.sampled_from([1, 2, 4, 8, 16]))
-    tiles, alike = lanes(users, counts, period), 16 // period
+    tiles, alike = client_tiles(users, counts, period), 16 // period
     held = tiles[tiles >= 0]
     assert held.sort().values.equal(torch.arange(len(users)))
     assert (users[held] % period).equal((tiles >= 0).nonzero()[:, 1] % period)
@@ -674,10 +674,10 @@ def test_a_federation_is_all_a_server_is_given():
     asked = []
 
     class Spy(Federation):
-        def draw(self, round):
+        def sample_cohort(self, round):
             return round
 
-        def ask(self, step, cohort, message, schema):
+        def aggregate(self, step, cohort, message, schema):
             asked.append((step, cohort, set(message.shared), set(schema)))
             from privfed.federation import Total
 

@@ -64,7 +64,7 @@ def test_a_plan_solved_for_a_target_keeps_it_in_the_ledger(sampling, uploads):
         members = {"all": range(6), "epoch": [0, 1, 2] if round % 2 else [3, 4, 5], "fixed": [0, 1, 2]}
         for index in range(2):
             ledger.record(
-                draw=round,
+                cohort_id=round,
                 round=round,
                 step="train",
                 index=index,

@@ -28,7 +28,7 @@ def test_full_participation_forecasts_what_the_ledger_will_say():
     ledger = Ledger(PrivacyPlan.parse(words), 6)
     for round in range(20):
         ledger.record(
-            draw=round,
+            cohort_id=round,
             round=round,
             step="train",
             index=0,

@@ -337,8 +337,8 @@ def test_a_secure_sum_alone_guarantees_nothing_and_says_what_it_hides():
 def test_plans_survive_the_way_through_json(words):
     plan = PrivacyPlan.parse(words)
     assert PrivacyPlan.from_dict(plan.to_dict()) == plan
-    entry = Ledger(plan, POPULATION).charge(
-        draw=0, round=0, step="train", index=0, schema=SchemaSummary.of(SCHEMA), participants=np.arange(50)
+    entry = Ledger(plan, POPULATION).record(
+        cohort_id=0, round=0, step="train", index=0, schema=SchemaSummary.of(SCHEMA), participants=np.arange(50)
     )
     assert type(entry).model_validate_json(entry.model_dump_json()) == entry
 

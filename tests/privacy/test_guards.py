@@ -25,8 +25,8 @@ def guard(plan, seed=0):
     return ClientGuard(PrivacyPlan.parse(plan), Streams.from_seed(seed))
 
 
-def call(clients, schema=REAL, round=0, ask=0):
-    return Call(round, round, "train", ask, torch.as_tensor(clients), Streams.from_seed(99), schema)
+def call(clients, schema=REAL, round=0, query_id=0):
+    return Call(round, round, "train", query_id, torch.as_tensor(clients), Streams.from_seed(99), schema)
 
 
 def updates(clients, schema=REAL, scale=1.0, seed=0, rows_per_client=4):
@@ -133,11 +133,11 @@ def test_without_noise_the_wire_carries_the_update(plan):
     assert all(sent[b].equal(raw[b]) for b in REAL)
 
 
-def noise(plan, clients, schema=REAL, round=0, ask=0, seed=0, u=None):
+def noise(plan, clients, schema=REAL, round=0, query_id=0, seed=0, u=None):
     """What the wire adds to (clipped) updates; none given, to nothing at all."""
     g = guard(plan, seed)
     u = u or ClientUpdates(torch.as_tensor(clients), schema, [])
-    raw, sent = u.materialise(everybody(u)), g.fidelity(u, call(clients, schema, round, ask), everybody(u))
+    raw, sent = u.materialise(everybody(u)), g.fidelity(u, call(clients, schema, round, query_id), everybody(u))
     return {name: (sent[name] - raw[name]).double().numpy() for name in schema}
 
 
@@ -184,7 +184,7 @@ def test_noise_is_independent_between_users_rounds_asks_blocks_and_coordinates()
     wide = {"a": Block((60,)), "b": Block((30, 2))}
     columns = []
     for round, ask in ((0, 0), (1, 0), (256, 0), (0, 1), (0, 255)):
-        z = noise(LAPLACE, range(400), wide, round, ask)
+        z = noise(LAPLACE, range(400), wide, round, query_id)
         columns += [z["a"].ravel(), z["b"].ravel()]
     columns.append(np.roll(columns[0], 60))  # the neighbouring user
     columns.append(np.roll(columns[0], 1))  # the neighbouring coordinate
@@ -200,7 +200,7 @@ def test_noise_is_independent_between_users_rounds_asks_blocks_and_coordinates()
 def test_two_asks_never_share_noise_however_many_blocks_they_have():
     """Where the difference of two releases cancels the noise, no noise was added."""
     many = {f"b{i}": Block((8,)) for i in range(300)}
-    first, second = (noise(LAPLACE, [0], many, ask=ask) for ask in (0, 1))
+    first, second = (noise(LAPLACE, [0], many, query_id=query_id) for ask in (0, 1))
     seen = {z.tobytes() for z in first.values()}
     assert not any(z.tobytes() in seen for z in second.values())
 

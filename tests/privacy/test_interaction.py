@@ -34,7 +34,7 @@ def ledger_of(rounds, plan=PLAN, members=None, population=10, path=None):
     ledger = Ledger(plan, population, path)
     for t in range(rounds):
         who = np.arange(population) if members is None else members(t)
-        ledger.record(draw=t, round=t, step="train", index=0, schema=SCHEMA, participants=who)
+        ledger.record(cohort_id=t, round=t, step="train", index=0, schema=SCHEMA, participants=who)
     return ledger
 
 

@@ -19,9 +19,9 @@ USERS = 6
 PLAN = PrivacyPlan.parse("local-laplace:epsilon0=0.5,clip_norm=5")
 
 
-def charge(ledger, round=0, *, draw=None, step="train", index=0, real=("items",), integer=(), members=None):
+def charge(ledger, round=0, *, cohort_id=None, step="train", index=0, real=("items",), integer=(), members=None):
     return ledger.record(
-        draw=round if draw is None else draw,
+        cohort_id=round if cohort_id is None else cohort_id,
         round=round,
         step=step,
         index=index,
@@ -92,12 +92,12 @@ def test_an_empty_schema_costs_nothing():
 
 def test_one_draw_per_round():
     ledger = Ledger(PLAN, USERS)
-    charge(ledger, 3, draw=0)
-    charge(ledger, 3, draw=0, index=1)
-    with pytest.raises(LedgerError, match="round 3 has draw 0 and asks for draw 1: one draw per round"):
-        charge(ledger, 3, draw=1)
-    with pytest.raises(LedgerError, match="draw 0 belongs to round 3, not 4"):
-        charge(ledger, 4, draw=0, index=2)
+    charge(ledger, 3, cohort_id=0)
+    charge(ledger, 3, cohort_id=0, index=1)
+    with pytest.raises(LedgerError, match="round 3 has cohort_id 0 and asks for cohort_id 1: one cohort_id per round"):
+        charge(ledger, 3, cohort_id=1)
+    with pytest.raises(LedgerError, match="cohort_id 0 belongs to round 3, not 4"):
+        charge(ledger, 4, cohort_id=0, index=2)
     assert len(ledger.entries) == 2
 
 

@@ -19,7 +19,7 @@ PLAN = PrivacyPlan.parse("local-laplace:epsilon0=0.5,clip_norm=5")
 
 def charge(ledger, round, members=USERS):
     ledger.record(
-        draw=round,
+        cohort_id=round,
         round=round,
         step="train",
         index=0,

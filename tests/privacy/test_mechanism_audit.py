@@ -41,7 +41,7 @@ def claim(plan):
     """Epsilon that the ledger claims for one ask of everybody."""
     ledger = Ledger(plan, 2 * DRAWS)
     ledger.record(
-        draw=0, round=0, step="train", index=0, schema=SchemaSummary.of(SCHEMA), participants=np.arange(2 * DRAWS)
+        cohort_id=0, round=0, step="train", index=0, schema=SchemaSummary.of(SCHEMA), participants=np.arange(2 * DRAWS)
     )
     return ledger.guarantee().epsilon
 

@@ -37,8 +37,8 @@ def with_bits(plan, bits=8):
     return f"{plan}{',' if ':' in plan else ':'}upload_bits={bits}"
 
 
-def call(clients, round=0, ask=0):
-    return Call(round, round, "train", ask, torch.as_tensor(clients), Streams.from_seed(99), SCHEMA)
+def call(clients, round=0, query_id=0):
+    return Call(round, round, "train", query_id, torch.as_tensor(clients), Streams.from_seed(99), SCHEMA)
 
 
 def updates(clients, seed=0):

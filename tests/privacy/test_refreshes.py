@@ -31,7 +31,7 @@ def test_the_year_is_what_the_ledger_of_all_its_releases_says(epsilon, refreshes
     for refresh in plan_of_year:
         for index, share in enumerate((0.1, 0.9)):
             ledger.record(
-                draw=refresh.number, round=refresh.number, step="refresh", index=index,
+                cohort_id=refresh.number, round=refresh.number, step="refresh", index=index,
                 schema=SchemaSummary(("block",), (), 1, share), participants=np.arange(N),
             )  # fmt: skip
         if refresh.number in (1, refreshes):

@@ -98,7 +98,7 @@ def test_a_ledger_charges_the_share_and_a_forecast_says_so(words, tmp_path):
     ledger = Ledger(plan(words), N, tmp_path / "ledger.jsonl")
     members = None if ledger.plan.amplifies else np.arange(N)
     for index, ask in enumerate(queries):
-        ledger.record(draw=0, round=0, step="s", index=index, schema=SchemaSummary.of(ask), participants=members)
+        ledger.record(cohort_id=0, round=0, step="s", index=index, schema=SchemaSummary.of(ask), participants=members)
     foreseen = forecast(plan(words), rounds=1, population=N, up=queries, down=0.0)
     assert foreseen.guarantee == ledger.guarantee()
     again = Ledger.resume(plan(words), N, tmp_path / "ledger.jsonl")
@@ -112,7 +112,7 @@ def test_a_ledger_whose_share_was_edited_is_refused(tmp_path):
     path = tmp_path / "ledger.jsonl"
     ledger = Ledger(plan(CENTRAL), N, path)
     ledger.record(
-        draw=0, round=0, step="s", index=0, schema=SchemaSummary.of(QUARTER), participants=np.arange(N)
+        cohort_id=0, round=0, step="s", index=0, schema=SchemaSummary.of(QUARTER), participants=np.arange(N)
     )  # fmt: skip
     path.write_text(path.read_text().replace('"share":0.25', '"share":1.0'))
     with pytest.raises(LedgerError, match="was edited"):

@@ -208,7 +208,7 @@ def _(stack: ExitStack) -> None:
     "was opened, and the plan needs 60",
 )
 def _(stack: ExitStack) -> None:
-    put(stack, ServerGuard, "opens", lambda _: lambda self, members: True)
+    put(stack, ServerGuard, "reveals", lambda _: lambda self, members: True)
 
 
 @fault("training items made public", "methods", "fedmf", CENTRAL, "as public")
@@ -236,14 +236,14 @@ def _(stack: ExitStack) -> None:
     after_set_up(stack, lambda e: setattr(e.clients, "everybodys", torch.from_numpy(e.trained.train.items.copy())))
 
     def made(former: Any) -> Any:
-        def ask(self: Simulation, step: str, cohort: Any, message: Message, schema: Any) -> Any:
+        def aggregate(self: Simulation, step: str, cohort: Any, message: Message, schema: Any) -> Any:
             everybodys = getattr(self.clients, "everybodys", None)
             more = {"items of everybody": everybodys} if cohort.round == 0 and everybodys is not None else {}
             return former(self, step, cohort, replace(message, shared=dict(message.shared) | more), schema)
 
-        return ask
+        return aggregate
 
-    put(stack, Simulation, "ask", made)
+    put(stack, Simulation, "aggregate", made)
 
 
 # Guards.
@@ -416,12 +416,12 @@ def _(stack: ExitStack) -> None:
 @fault("the ledger records half the queries", "ledger", "fedmf", CENTRAL, "has no entry for")
 def _(stack: ExitStack) -> None:
     def made(former: Any) -> Any:
-        def charge(self: Ledger, **asked: Any) -> Any:
+        def record(self: Ledger, **asked: Any) -> Any:
             return former(self, **asked) if asked["round"] % 2 == 0 else None
 
-        return charge
+        return record
 
-    put(stack, Ledger, "charge", made)
+    put(stack, Ledger, "record", made)
 
 
 @fault("the ledger records twice the noise", "ledger", "fedmf", CENTRAL, "the ledger records noise")
@@ -453,7 +453,7 @@ def _(stack: ExitStack) -> None:
     put(
         stack,
         Ledger,
-        "charge",
+        "record",
         lambda former: lambda self, **asked: former(self, **(asked | {"participants": asked["participants"][1:]})),
     )
 
@@ -629,14 +629,14 @@ def _(stack: ExitStack) -> None:
         ),
     )
     for module in (privfed.setup.assembly, __import__("privfed.guards.server_guard", fromlist=["x"])):
-        put(stack, module, "refuse_uncovered", lambda _: nothing)
+        put(stack, module, "refuse_unprotected_blocks", lambda _: nothing)
 
 
 @fault(
     "rows opened that too few clients sent", "engine", "fedmf", f"{FAKES},min_cohort=40", "were opened that fewer than"
 )
 def _(stack: ExitStack) -> None:
-    put(stack, SharedQuery, "_opened", lambda former: lambda self, held, fewest: former(self, held, 1))
+    put(stack, SharedQuery, "_revealed", lambda former: lambda self, held, fewest: former(self, held, 1))
 
 
 @fault("randomised response that only drops", "guards", "fedmf", RESPONSE, "randomised response with")

@@ -25,7 +25,7 @@ from privfed.methods.shared.vae_server import COUNTS
 from privfed.privacy import Ledger, PrivacyPlan
 from privfed.setup.config import ExperimentConfig
 
-KINDS = ("nothing", "clip_only", "local_laplace", "central_gaussian", "secure_sum", "distributed_gaussian")
+KINDS = ("unprotected", "clip_only", "local_laplace", "central_gaussian", "secure_sum", "distributed_gaussian")
 OPEN = Policy(allow_simulation=True, mechanisms=KINDS, evaluate=True)
 
 

@@ -23,14 +23,14 @@ def charged(plan: PrivacyPlan, rounds: int) -> Ledger:
     ledger = Ledger(plan, USERS, run="r")
     for t in range(rounds):
         ledger.record(
-            draw=t, round=t, step="train", index=0, schema=SCHEMA, participants=np.arange(USERS)
+            cohort_id=t, round=t, step="train", index=0, schema=SCHEMA, participants=np.arange(USERS)
         )  # fmt: skip
     return ledger
 
 
 def query(budget: Budget, ledger: Ledger) -> None:
     t = len(ledger.entries)
-    place: dict[str, Any] = {"draw": t, "round": t, "step": "train", "index": 0, "schema": SCHEMA}
+    place: dict[str, Any] = {"cohort_id": t, "round": t, "step": "train", "index": 0, "schema": SCHEMA}
     budget.accept(ledger, **place, participants=np.arange(USERS))
     ledger.record(**place, participants=np.arange(USERS))
 
@@ -111,7 +111,7 @@ def test_an_infinite_epsilon_never_fits() -> None:
         query(budget, ledger)
     with pytest.raises(PolicyRefused, match="epsilons"):
         budget.accept(
-            charged(LAPLACE, 0), draw=0, round=0, step="train", index=0, schema=SchemaSummary((), ("bits",)),
+            charged(LAPLACE, 0), cohort_id=0, round=0, step="train", index=0, schema=SchemaSummary((), ("bits",)),
             participants=np.arange(USERS),
         )  # fmt: skip
 

@@ -289,9 +289,9 @@ def test_policy_and_announcement_are_read_from_files(tmp_path: Path, federation:
     announced = Announcement.of(f.config, f.server_data, seeded=True)
     assert Announcement.model_validate_json(announced.model_dump_json()) == announced
     remote = f.remote(InProcess({100: f.nodes[100]}))
-    cohort = remote.draw(0)
+    cohort = remote.sample_cohort(0)
     with pytest.raises(TooFewClientsError, match="fewer than 3"):
-        remote.ask("count", cohort, *_nothing(f))
+        remote.aggregate("count", cohort, *_nothing(f))
 
 
 def _nothing(f: Any) -> Any:

@@ -234,13 +234,13 @@ def test_lies_in_the_clear(federation: Callable[..., Any], plan: str) -> None:
     ]
     for t, made in enumerate(corpus):
         lie["made"] = made
-        cohort = remote.draw(t)
+        cohort = remote.sample_cohort(t)
         if each:
             release = remote.collect("count", cohort, Message({}), schema)
             assert not np.isin(f.shards[3], release.pseudonyms.numpy()).any()
             assert torch.isfinite(release.uploads[COUNTS]).all()
         else:
-            total = remote.ask("count", cohort, Message({}), schema)
+            total = remote.aggregate("count", cohort, Message({}), schema)
             assert torch.equal(total.sums[COUNTS], f.counts(np.concatenate(f.shards[:3])))
         assert remote.incidents[-1].node == LIAR
     assert len(remote.incidents) == len(corpus)
@@ -275,7 +275,7 @@ class Server:
 
 def _place(asked: Query) -> dict[str, Any]:
     bound = asked.address("", 0, 0, "")
-    return {name: getattr(bound, name) for name in ("round", "draw", "ask", "schema")}
+    return {name: getattr(bound, name) for name in ("round", "cohort_id", "query_id", "schema")}
 
 
 def counts(f: Any, draw: int = 0, *, round: int | None = None, ask: int = 0, **changes: Any) -> Query:
@@ -338,7 +338,7 @@ def test_a_node_stops_at_its_own_epsilon_whatever_the_run_is_called(federation: 
 
 
 def test_rounds_count_over_runs(federation: Callable[..., Any]) -> None:
-    f = federation("feddae", "none", policy=Policy(allow_simulation=True, mechanisms=("nothing",), max_rounds=3))
+    f = federation("feddae", "none", policy=Policy(allow_simulation=True, mechanisms=("unprotected",), max_rounds=3))
     done = 0
     for run in ("1" * 32, "2" * 32):
         server = Server(f, f.nodes[100], Announcement.of(f.config, f.server_data, seeded=True, run=run))

@@ -32,7 +32,7 @@ def experiment(split, plan="none", name="fedmf", rounds=4, protocol=None, seed=0
         seed=seed,
         evaluate_every=rounds,
         protocol=protocol or Protocol(k=(5,)),
-        taps=TapConfig(**{"users": 40, "coins": 0.5, "places": EVERYWHERE} | taps),
+        taps=TapConfig(**{"users": 40, "inclusion": 0.5, "places": EVERYWHERE} | taps),
     )
     return Experiment(config, split)
 

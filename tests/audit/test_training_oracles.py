@@ -47,7 +47,7 @@ def experiment(split, name, plan="none", rounds=1, **taps):
         privacy=PrivacyPlan.parse(plan),
         rounds=rounds,
         evaluate_every=rounds,
-        taps=TapConfig(**{"users": USERS, "rounds": tuple(range(rounds)), "recipes": True} | taps),
+        taps=TapConfig(**{"users": USERS, "rounds": tuple(range(rounds)), "training_oracles": True} | taps),
     )
     return Experiment(config, split)
 
