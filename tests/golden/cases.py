@@ -154,8 +154,8 @@ def _mechanism_cases() -> list[Case]:
         "shares-poisson-lost": ("fedmf", _SHARES.replace("=10", "=24") + _POISSON),
         "shares-colluding": ("private-gram", f"{_SHARES},colluding=4"),
         "shared-fakes": (
-            "fedmf", "shared-sum:clip_norm=2,<cover>.kind=fake_items,<cover>.rho=1,<cover>.<drawn>=uniform,min_cohort=2",
-            "method.negatives=1",
+            "fedmf", "shared-sum:clip_norm=2,<cover>.kind=fake_items,<cover>.rho=1,<cover>.<drawn>=uniform,"
+            "min_cohort=2", "method.negatives=1",
         ),
         "shared-randomised": (
             "fedmf", "shared-sum:clip_norm=2,<cover>.kind=randomised_response,<cover>.epsilon=1,<cover>.keep=0.5",
@@ -294,8 +294,8 @@ def _attack_cases() -> list[Case]:
 def _audit(out: str, methods: Sequence[str], plans: Sequence[str], *settings: str) -> list[str]:
     sets = ["taps.users=12", "protocol.k=[5]", *settings]
     return [
-        "audit", "--data", "{data}/times.csv", "--rounds", "2", "--seeds", "2", "--workers", "1", "--out", out, "--json",
-        *(word for method in methods for word in ("--method", method)),
+        "audit", "--data", "{data}/times.csv", "--rounds", "2", "--seeds", "2", "--workers", "1", "--out", out,
+        "--json", *(word for method in methods for word in ("--method", method)),
         *(word for plan in plans for word in ("--privacy", plan)),
         *(word for text in sets for word in ("--set", text)),
     ]  # fmt: skip
