@@ -13,7 +13,7 @@ import pytest
 
 FOLDER = Path(__file__).parent
 RUN = (
-    "run", "popularity", "--rounds", "1", "--privacy", "local-laplace:epsilon0=1,clip_norm=1",
+    "run", "popularity", "--rounds", "1", "--privacy", "clip:clip_norm=1",
     "--set", "protocol.k=[5]", "--json",
 )  # fmt: skip
 
