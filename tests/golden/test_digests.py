@@ -13,7 +13,7 @@ import pytest
 
 FOLDER = Path(__file__).parent
 RUN = (
-    "run", "popularity", "--rounds", "1", "--privacy", "clip:clip_norm=1",
+    "run", "fedmf", "--rounds", "1", "--privacy", "clip:clip_norm=1", "--set", "method.dim=4",
     "--set", "protocol.k=[5]", "--json",
 )  # fmt: skip
 
@@ -97,7 +97,7 @@ def test_two_equal_runs_have_equal_digests_and_another_seed_another(golden: Modu
         return {"run": json.loads(json.dumps(golden.summary(found)))}
 
     first, again, other = digest("a", "1"), digest("b", "1"), digest("c", "2")
-    assert {"public", "taps", "ledger", "guarantee", "metrics", "document"} <= first["run"].keys()
+    assert {"public", "private", "taps", "ledger", "guarantee", "metrics", "document"} <= first["run"].keys()
     assert golden.differences(first, again) == []
     assert [line for line in golden.differences(first, other) if line == "run: taps differs"]
 
