@@ -1,0 +1,58 @@
+"""Train over nodes in this process: the one part of the digests that no command reaches.
+
+It has to use privfed's own classes. Where these move, they are found by name; where they are renamed, add the new name
+to `named(...)` below, and where a signature changes, change the call.
+"""
+
+import importlib
+import pkgutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def named(*names: str) -> Any:
+    """What is defined under one of these names in any module of privfed.
+
+    Raises:
+        LookupError: nothing is.
+    """
+    import privfed
+
+    for found in pkgutil.walk_packages(privfed.__path__, "privfed.", onerror=lambda _: None):
+        if found.name.startswith(("privfed.engines.flower", "privfed.__main__")):
+            continue
+        module = importlib.import_module(found.name)
+        for name in names:
+            thing = vars(module).get(name)
+            if thing is not None and getattr(thing, "__module__", None) == module.__name__:
+                return thing
+    raise LookupError(f"privfed defines none of {', '.join(names)}: add the new name to tests/golden/nodes_adapter.py")
+
+
+def train_over_nodes(case: dict[str, Any], data: Path, folder: Path) -> dict[str, Any]:
+    """Train over three nodes whose users lie mixed; the server's folder is left, and what it came to is given back."""
+    from safetensors.torch import save_file
+
+    from privfed.data import load, split
+
+    node, node_data, policy, in_process = named("Node"), named("NodeData"), named("Policy"), named("InProcess")
+    config_model, plan = named("ExperimentConfig"), named("PrivacyPlan")
+    train = importlib.import_module(named("Trained", "NodesResult").__module__).train
+    config = config_model(
+        data="golden", method=case["method"], privacy=plan.parse(case["plan"]), rounds=2, chunk=16, seed=3
+    )
+    parts = split(load(str(data / "times.csv")), config.split)
+    public = config.registered().public_target
+    kinds = ["nothing", "clip_only", "local_laplace", "central_gaussian", "secure_sum", "distributed_gaussian"]
+    open_to_all = policy(allow_simulation=True, protections=kinds, evaluate=True)
+    everybody, nodes = np.arange(parts.train.n_users), {}
+    for place in range(3):
+        own = node_data.of(parts, everybody[place::3], public=public)
+        nodes[100 + place] = node(folder.parent / f"settings/node{place}", open_to_all, own)
+    server_data = node_data.of_server(parts, public=public)
+    trained = train(config, server_data, in_process(nodes), folder, seeded=True)
+    state = {name: value.contiguous() for name, value in trained.server.state().items()}
+    save_file(state, folder / "server.safetensors")
+    return {"guarantee": trained.guarantee.model_dump(mode="json")}
