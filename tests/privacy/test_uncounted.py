@@ -12,7 +12,7 @@ from privfed.setup.config import ExperimentConfig, TapConfig
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("page", ["privacy", "reading_the_report", "choosing_a_protection"])
+@pytest.mark.parametrize("page", ["privacy", "reading_the_report", "choosing_a_mechanism"])
 def test_pages_say_it_in_the_words_of_the_code(page):
     assert UNCOUNTED in " ".join((ROOT / "docs" / f"{page}.md").read_text().split())
 
@@ -29,7 +29,7 @@ def test_a_guarantee_says_it_where_a_metric_was_computed(small_split, parts):
 @pytest.mark.parametrize(
     "place",
     [
-        "privfed/experiment.py",
+        "privfed/experiment/driver.py",
         "privfed/engines/nodes/run.py",
         "privfed/engines/flower/server.py",
         "privfed/audit/statements.py",
