@@ -45,8 +45,11 @@ def train_over_nodes(case: dict[str, Any], data: Path, folder: Path) -> dict[str
     )
     parts = split(load(str(data / "times.csv")), config.split)
     public = config.registered().public_target
-    kinds = ["nothing", "clip_only", "local_laplace", "central_gaussian", "secure_sum", "distributed_gaussian"]
-    open_to_all = policy(allow_simulation=True, protections=kinds, evaluate=True)
+    kinds = ["clip_only", "local_laplace", "central_gaussian", "secure_sum", "distributed_gaussian"]
+    if "mechanisms" in policy.model_fields:
+        open_to_all = policy(allow_simulation=True, mechanisms=["unprotected", *kinds], evaluate=True)
+    else:
+        open_to_all = policy(allow_simulation=True, protections=["nothing", *kinds], evaluate=True)
     everybody, nodes = np.arange(parts.train.n_users), {}
     for place in range(3):
         own = node_data.of(parts, everybody[place::3], public=public)

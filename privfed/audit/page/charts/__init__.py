@@ -30,7 +30,7 @@ class Charts:
     frontier: list[Chart]
     attacks: list[Chart]
     roc: list[Chart]
-    coin: list[Chart]
+    inclusion: list[Chart]
     slices: list[Chart]
     attributes: list[Chart]
     cost: list[Chart]
@@ -44,7 +44,7 @@ class Charts:
             frontier=frontier_charts(report),
             attacks=attack_charts(report),
             roc=roc_charts(report),
-            coin=inclusion_charts(report),
+            inclusion=inclusion_charts(report),
             slices=slice_charts(report),
             attributes=attribute_charts(report),
             cost=cost_charts(report),
@@ -64,7 +64,7 @@ class Charts:
             *self.panels,
             *self.attacks,
             *self.roc,
-            *self.coin,
+            *self.inclusion,
             *self.slices,
             *self.attributes,
             *self.cost,
@@ -105,7 +105,7 @@ __all__ = [
     "Charts",
     "attack_charts",
     "attribute_charts",
-    "coin_charts",
+    "inclusion_charts",
     "colour_of",
     "cost_charts",
     "frontier_charts",
