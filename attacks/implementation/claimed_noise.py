@@ -38,7 +38,7 @@ class ClaimedNoise:
                 "and a step and an excess of at least 0."
             )
 
-    def most_within(self, bounds: Float64[np.ndarray, "bounds"]) -> Float64[np.ndarray, "bounds"]:
+    def max_probability_within(self, bounds: Float64[np.ndarray, "bounds"]) -> Float64[np.ndarray, "bounds"]:
         """Upper bound on P(|value + noise| <= bound), whatever the value is.
 
         Noise that is symmetric with one mode is likeliest near zero when nothing is added to it (Anderson 1955); a step
@@ -79,6 +79,6 @@ class NoiseTest:
     where: str
     places: int
 
-    def denies(self, level: float = MAX_FALSE_ALARM) -> bool:
+    def rejects(self, level: float = MAX_FALSE_ALARM) -> bool:
         """Whether the claim is denied at this false-alarm probability."""
         return self.p_value < level

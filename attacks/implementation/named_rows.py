@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Int64
 
 from attacks.implementation.claimed_noise import NoiseTest
-from attacks.view import Scores
+from attacks.views.types import Scores
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,14 +29,14 @@ def small_values(values: Float[np.ndarray, "uploads rows width"], noise: Claimed
         noise: That every number is claimed to carry.
     """
     uploads, rows, width = values.shape
-    counts = _counts(values.reshape(uploads * rows, width), noise.scale)
+    counts = _row_histograms(values.reshape(uploads * rows, width), noise.scale)
     by_upload = counts.reshape(uploads, rows, counts.shape[1]).sum(axis=1)
     levels = [
         ("row {0} of upload {1}", counts, width),
         ("upload {1}", by_upload, rows * width),
         ("everything", by_upload.sum(axis=0, keepdims=True), values.size),
     ]
-    likely = noise.most_within(noise.scale * 2.0 ** np.arange(_FINEST, _WIDEST + 1))
+    likely = noise.max_probability_within(noise.scale * 2.0 ** np.arange(_FINEST, _WIDEST + 1))
     tested = [_worst(where, at, among, likely) for where, at, among in levels if at.size and among]
     p, statistic, threshold, where, at = min(tested, default=(1.0, 0.0, 0.0, "nothing", 0))
     return NoiseTest(
@@ -49,7 +49,7 @@ def small_values(values: Float[np.ndarray, "uploads rows width"], noise: Claimed
     )
 
 
-def _counts(rows: Float[np.ndarray, "rows width"], scale: float) -> _Histogram:
+def _row_histograms(rows: Float[np.ndarray, "rows width"], scale: float) -> _Histogram:
     """For every row, its values of size at most 2^j scales, j ascending."""
     exponents = np.frexp(np.abs(rows).astype(np.float64) / scale)[1]
     # frexp gives 2^(e - 1) <= x < 2^e: such an x is at most 2^e. A zero has e = 0 and belongs to the finest threshold.

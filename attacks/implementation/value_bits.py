@@ -16,12 +16,14 @@ from jaxtyping import Bool, Float, Float32, Float64, Int64, Num
 
 from attacks.implementation.claimed_noise import NoiseTest
 from attacks.implementation.float_noise import FloatNoise
-from attacks.view import Knowledge, Scores, ServerView
+from attacks.views.knowledge import Knowledge
+from attacks.views.server import ServerView
+from attacks.views.types import Scores
 
 _MANTISSA = 24
 _SMALLEST_EXPONENT = -1074
 """Of float64, in which steps are compared."""
-_FLAT = 1e-12
+_TOLERANCE = 1e-12
 """Deviation below which numbers are equal."""
 
 
@@ -130,5 +132,5 @@ def _count(
 
 
 def _standardised(numbers: Float64[np.ndarray, "*places"]) -> Float64[np.ndarray, "*places"]:
-    scaled: Float64[np.ndarray, "*places"] = (numbers - numbers.mean()) / max(float(numbers.std()), _FLAT)
+    scaled: Float64[np.ndarray, "*places"] = (numbers - numbers.mean()) / max(float(numbers.std()), _TOLERANCE)
     return scaled

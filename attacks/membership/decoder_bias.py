@@ -19,13 +19,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from attacks.membership.attack import UploadAttack
-from attacks.membership.scale import over_own_rms
-from attacks.view import Knowledge, Scores, ServerView, ViewError
+from attacks._scaling import divide_by_rms
+from attacks.membership.attack import UploadAttackInfo
+from attacks.views.knowledge import Knowledge
+from attacks.views.server import ServerView
+from attacks.views.types import Scores, ViewError
 
 
 @dataclass(frozen=True)
-class DecoderBias(UploadAttack):
+class DecoderBias(UploadAttackInfo):
     """Score each item by how far the last layer's bias rose for it."""
 
     name: ClassVar[str] = "decoder bias"
@@ -45,4 +47,4 @@ class DecoderBias(UploadAttack):
         """
         if view.bias is None:
             raise ViewError(f"The {self.name} attack needs ServerView.bias, which is None; pass the last layer's bias.")
-        return over_own_rms(view.bias.astype(np.float64))
+        return divide_by_rms(view.bias.astype(np.float64))

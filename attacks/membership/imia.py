@@ -25,13 +25,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attacks.membership.replayed import REPLAY_KNOWLEDGE, ReplayAttack, own_rows, row_products
-from attacks.membership.scale import only_among, smallest
-from attacks.view import Knowledge, Scores, ServerView, support
+from attacks._scaling import floor_non_candidates, select_smallest
+from attacks.membership.oracle import ORACLE_KNOWLEDGE, OracleAttackInfo, residual_rows, row_products
+from attacks.views.knowledge import Knowledge
+from attacks.views.rows import upload_support
+from attacks.views.server import ServerView
+from attacks.views.types import Scores
 
 
 @dataclass(frozen=True)
-class Imia(ReplayAttack):
+class Imia(OracleAttackInfo):
     """Guess labels, train on them, keep those whose rows come out right, guess the rest again.
 
     Attributes:
@@ -62,7 +65,7 @@ class Imia(ReplayAttack):
     @property
     def knowledge(self) -> tuple[str, ...]:
         """What the attack uses besides the view."""
-        return (*REPLAY_KNOWLEDGE, "the share of positives among touched rows")
+        return (*ORACLE_KNOWLEDGE, "the share of positives among touched rows")
 
     @property
     def cost(self) -> str:
@@ -83,10 +86,10 @@ class Imia(ReplayAttack):
         Raises:
             ViewError: If the adversary has no recipe.
         """
-        recipe = knowledge.recipe_for(self.name)
+        oracle = knowledge.require_oracle(self.name)
         rng = np.random.default_rng([self.seed, view.round])
-        observed = own_rows(view)
-        candidates = support(view).rows & view.present()[:, None]
+        observed = residual_rows(view)
+        candidates = upload_support(view).rows & view.present()[:, None]
         wanted = np.rint(self.positive_share * candidates.sum(axis=1)).astype(np.int64).clip(min=1)
         at_once = (self.confirm * candidates.sum(axis=1)).astype(np.int64) + 1
         positive = np.zeros_like(candidates)
@@ -100,12 +103,12 @@ class Imia(ReplayAttack):
                 break
             step += 1
             active = open_pairs.any(axis=1, keepdims=True)
-            guessed = smallest(rng.random(candidates.shape), open_pairs, missing)
+            guessed = select_smallest(rng.random(candidates.shape), open_pairs, missing)
             positive = (positive & (confirmed_in > 0)) | guessed
-            replayed = own_rows(recipe.replay(view.round, positive & active, candidates & active, step))
+            replayed = residual_rows(oracle.simulate_uploads(view.round, positive & active, candidates & active, step))
             apart = observed - replayed
             distance = np.sqrt(row_products(apart, apart))
-            confirmed_in[smallest(distance, open_pairs, at_once)] = step
+            confirmed_in[select_smallest(distance, open_pairs, at_once)] = step
         surer = np.where(confirmed_in > 0, 1 + step - confirmed_in, 0).astype(np.float64)
         order = np.where(positive, surer, -surer) / max(step, 1)
-        return only_among(order, candidates)
+        return floor_non_candidates(order, candidates)

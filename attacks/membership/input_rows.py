@@ -8,8 +8,10 @@ them look there.
 
 from dataclasses import dataclass
 
-from attacks.membership.support import RowNorm, RowSupport
-from attacks.view import Knowledge, Scores, ServerView, ViewError
+from attacks.membership.row_support import RowNorm, RowSupport
+from attacks.views.knowledge import Knowledge
+from attacks.views.server import ServerView
+from attacks.views.types import Scores, ViewError
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class InputRows:
     @property
     def name(self) -> str:
         """Short name used in reports."""
-        return f"input {self.of.name}"
+        return f"input {self.attack.name}"
 
     @property
     def observable(self) -> str:
@@ -35,7 +37,7 @@ class InputRows:
     @property
     def adversary(self) -> str:
         """Who can see that."""
-        return self.of.adversary
+        return self.attack.adversary
 
     @property
     def knowledge(self) -> tuple[str, ...]:
@@ -45,18 +47,18 @@ class InputRows:
     @property
     def unit(self) -> str:
         """What one guess is about."""
-        return self.of.unit
+        return self.attack.unit
 
     @property
     def cost(self) -> str:
         """Work in big-O terms."""
-        return self.of.cost
+        return self.attack.cost
 
     @property
     def explains(self) -> str:
         """One sentence for a newcomer."""
         return (
-            f"Runs the {self.of.name} attack on the model's first layer, whose rows move only for the items that a "
+            f"Runs the {self.attack.name} attack on the model's first layer, whose rows move only for the items that a "
             "user's own history feeds in."
         )
 
@@ -70,4 +72,4 @@ class InputRows:
             raise ViewError(
                 f"The {self.name} attack needs ServerView.inputs, which is None; pass the first layer's rows."
             )
-        return self.of.score(ServerView(view.round, view.inputs), knowledge)
+        return self.attack.score(ServerView(view.round, view.inputs), knowledge)

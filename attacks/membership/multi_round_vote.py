@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Int64
 
-from attacks.membership.attack import Attack
-from attacks.membership.scale import standardise
-from attacks.view import Knowledge, Scores, ServerView, ViewError
+from attacks._scaling import standardise
+from attacks.membership.attack import UploadAttack
+from attacks.views.knowledge import Knowledge
+from attacks.views.server import ServerView
+from attacks.views.types import Scores, ViewError
 
 
 @dataclass(frozen=True)
@@ -27,58 +29,58 @@ class MultiRoundVote:
         of: The attack that looks at each single round.
     """
 
-    of: Attack
+    of: UploadAttack
 
     @property
     def name(self) -> str:
         """Short name used in reports."""
-        return f"multi-round vote of {self.of.name}"
+        return f"multi-round vote of {self.attack.name}"
 
     @property
     def observable(self) -> str:
         """What must be visible for the attack to run."""
-        return f"{self.of.observable}, repeated over rounds that are linked to their user"
+        return f"{self.attack.observable}, repeated over rounds that are linked to their user"
 
     @property
     def adversary(self) -> str:
         """Who can see that."""
-        return self.of.adversary
+        return self.attack.adversary
 
     @property
     def knowledge(self) -> tuple[str, ...]:
         """What the attack uses besides the views."""
-        return self.of.knowledge
+        return self.attack.knowledge
 
     @property
     def unit(self) -> str:
         """What one guess is about."""
-        return self.of.unit
+        return self.attack.unit
 
     @property
     def cost(self) -> str:
         """Work in big-O terms."""
-        return f"rounds x ({self.of.cost})"
+        return f"rounds x ({self.attack.cost})"
 
     @property
     def explains(self) -> str:
         """One sentence for a newcomer."""
         return (
-            f"Runs the {self.of.name} attack on every round and averages, which washes out noise, negatives "
+            f"Runs the {self.attack.name} attack on every round and averages, which washes out noise, negatives "
             "and fake items that are drawn afresh each time, because the real items are the same in all "
             "rounds."
         )
 
     def score(self, view: ServerView, knowledge: Knowledge) -> Scores:
         """Standardised scores of a single round: a vote with one voter."""
-        return standardise(self.of.score(view, knowledge))
+        return standardise(self.attack.score(view, knowledge))
 
     def start(self) -> "Vote":
         """An empty vote to add rounds to."""
-        return Vote(self.of)
+        return VoteAccumulator(self.attack)
 
 
 @dataclass(eq=False)
-class Vote:
+class VoteAccumulator:
     """A running multi-round vote. Give it every round as it passes; it keeps one number per (user, item).
 
     Attributes:
@@ -86,7 +88,7 @@ class Vote:
         rounds: Rounds in which each user sent anything; empty until the first round is added.
     """
 
-    of: Attack
+    of: UploadAttack
     rounds: Int64[np.ndarray, "users"] = field(default_factory=lambda: np.zeros(0, dtype=np.int64), init=False)
     _sum: Scores = field(default_factory=lambda: np.zeros((0, 0)), init=False, repr=False)
 
@@ -98,7 +100,7 @@ class Vote:
         Raises:
             ViewError: If the round covers other users or items than the rounds before it.
         """
-        self.add_scores(self.of.score(view, knowledge), view)
+        self.add_scores(self.attack.score(view, knowledge), view)
 
     def add_scores(self, scores: Scores, view: ServerView) -> None:
         """As :meth:`add`, for scores the attack has already given for this view."""

@@ -19,14 +19,16 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float64
 
-from attacks.membership.attack import UploadAttack
-from attacks.membership.replayed import own_rows
-from attacks.membership.scale import standardise
-from attacks.view import Knowledge, Scores, ServerView
+from attacks._scaling import standardise
+from attacks.membership.attack import UploadAttackInfo
+from attacks.membership.oracle import residual_rows
+from attacks.views.knowledge import Knowledge
+from attacks.views.server import ServerView
+from attacks.views.types import Scores
 
 
 @dataclass(frozen=True)
-class NeighbourVote(UploadAttack):
+class NeighbourVote(UploadAttackInfo):
     """Score each item by how many of the most similar helpers have it.
 
     Attributes:
@@ -67,9 +69,9 @@ class NeighbourVote(UploadAttack):
         Raises:
             ViewError: If nobody helps, or the popularity covers another catalogue than the view.
         """
-        colluding, histories = knowledge.helpers_of(view, self.name)
+        colluding, histories = knowledge.require_colluders(view, self.name)
         helpers = np.flatnonzero(colluding & view.present())
-        popularity = knowledge.popularity_of(view)
+        popularity = knowledge.popularity_for(view)
         known = histories[helpers].astype(np.float64)
         total = popularity.sum()
         share = popularity * (known.sum() / max(len(helpers), 1) / total if total > 0 else 0.0)
@@ -85,7 +87,7 @@ class NeighbourVote(UploadAttack):
 
 def _similarity(view: ServerView) -> Float64[np.ndarray, "users users"]:
     """Cosines between whole uploads, each less the mean upload, which says what everybody likes."""
-    rows = own_rows(view).reshape(view.n_users, -1)
+    rows = residual_rows(view).reshape(view.n_users, -1)
     present = view.present()
     gram = (rows @ rows.T).astype(np.float64)
     mean = gram[:, present].mean(axis=1)

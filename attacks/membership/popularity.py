@@ -9,7 +9,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from attacks.view import Knowledge, Scores, Seen
+from attacks.views.knowledge import Knowledge
+from attacks.views.types import Scores, View
 
 
 @dataclass(frozen=True)
@@ -27,10 +28,10 @@ class PopularityGuesser:
         "a real attack has to beat."
     )
 
-    def score(self, view: Seen, knowledge: Knowledge) -> Scores:
+    def score(self, view: View, knowledge: Knowledge) -> Scores:
         """Popularity of each item, repeated for every user.
 
         Raises:
             ViewError: If the popularity covers another catalogue than the view.
         """
-        return np.broadcast_to(knowledge.popularity_of(view), (view.n_users, view.n_items))
+        return np.broadcast_to(knowledge.popularity_for(view), (view.n_users, view.n_items))

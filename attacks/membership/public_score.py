@@ -16,19 +16,21 @@ from typing import ClassVar
 
 import numpy as np
 
-from attacks.membership.replayed import ReplayAttack
-from attacks.membership.scale import over_own_rms, standardise
-from attacks.view import Knowledge, Scores, ServerView
+from attacks._scaling import divide_by_rms, standardise
+from attacks.membership.oracle import OracleAttackInfo
+from attacks.views.knowledge import Knowledge
+from attacks.views.server import ServerView
+from attacks.views.types import Scores
 
 
-class _ScoresWithUploads(ReplayAttack):
+class _PublicScoreInfo(OracleAttackInfo):
     """The declaration shared by both scores."""
 
     knowledge: ClassVar[tuple[str, ...]] = ("the architecture of the model",)
 
 
 @dataclass(frozen=True)
-class PublicScore(_ScoresWithUploads):
+class PublicScore(_PublicScoreInfo):
     """Score each item as the uploaded model does for a newcomer."""
 
     name: ClassVar[str] = "public score"
@@ -44,11 +46,11 @@ class PublicScore(_ScoresWithUploads):
         Raises:
             ViewError: If the adversary has no recipe.
         """
-        return standardise(knowledge.recipe_for(self.name).public_scores(view))
+        return standardise(knowledge.require_oracle(self.name).public_scores(view))
 
 
 @dataclass(frozen=True)
-class DeltaScore(_ScoresWithUploads):
+class DeltaScore(_PublicScoreInfo):
     """Score each item by how far the upload raised it for a newcomer."""
 
     name: ClassVar[str] = "delta score"
@@ -64,8 +66,8 @@ class DeltaScore(_ScoresWithUploads):
         Raises:
             ViewError: If the adversary has no recipe.
         """
-        recipe = knowledge.recipe_for(self.name)
-        return over_own_rms(recipe.public_scores(view) - recipe.public_scores(_nothing_sent(view)))
+        oracle = knowledge.require_oracle(self.name)
+        return divide_by_rms(oracle.public_scores(view) - oracle.public_scores(_nothing_sent(view)))
 
 
 def _nothing_sent(view: ServerView) -> ServerView:
@@ -75,4 +77,4 @@ def _nothing_sent(view: ServerView) -> ServerView:
         for name in ("uploads", "inputs", "bias")
         if (block := getattr(view, name)) is not None
     }
-    return replace(view, pull=None, **empty)
+    return replace(view, proximal=None, **empty)

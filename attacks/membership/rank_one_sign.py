@@ -36,10 +36,13 @@ from typing import ClassVar, Literal
 import numpy as np
 from jaxtyping import Float32, Float64
 
-from attacks.linear_algebra import eigenpairs
-from attacks.membership.attack import UploadAttack
-from attacks.membership.scale import over_own_rms
-from attacks.view import Knowledge, PerUser, Scores, ServerView, pull_share, residual
+from attacks._linear_algebra import eigenpairs
+from attacks._scaling import divide_by_rms
+from attacks.membership.attack import UploadAttackInfo
+from attacks.views.knowledge import Knowledge
+from attacks.views.rows import proximal_share, residual_chunk
+from attacks.views.server import ServerView
+from attacks.views.types import PerUser, Scores
 
 MOVED_SHARE = 0.02
 """Projections below this share of the user's root mean square are not counted as moved, noise or not."""
@@ -49,7 +52,7 @@ CHANCE_ALIGNMENT = 0.05
 
 
 @dataclass(frozen=True)
-class RankOneSign(UploadAttack):
+class RankOneSign(UploadAttackInfo):
     """Project each upload row on the user's top singular direction, positives up.
 
     Attributes:
@@ -81,23 +84,23 @@ class RankOneSign(UploadAttack):
     @property
     def knowledge(self) -> tuple[str, ...]:
         """What the attack uses besides the view."""
-        pull = "the pull the server sent"
+        proximal = "the pull the server sent"
         if self.sign == "popularity":
-            return (pull, "item popularity")
-        return (pull, "clients sample more negatives than they have positives")
+            return (proximal, "item popularity")
+        return (proximal, "clients sample more negatives than they have positives")
 
     def score(self, view: ServerView, knowledge: Knowledge) -> Scores:
         """Signed projections, divided by the user's own root mean square so that users compare."""
-        share = pull_share(view)
+        share = proximal_share(view)
         directions = self._directions(view, share)
         projections = np.empty((view.n_users, view.n_items), dtype=np.float64)
         for chunk in view.chunks():
-            projections[chunk] = np.einsum("uiw,uw->ui", residual(view, share, chunk), directions[chunk])
-        projections = over_own_rms(projections)
+            projections[chunk] = np.einsum("uiw,uw->ui", residual_chunk(view, share, chunk), directions[chunk])
+        projections = divide_by_rms(projections)
         evidence = (
             _minority_evidence(projections)
             if self.sign == "minority"
-            else _popularity_evidence(projections, knowledge.popularity_of(view))
+            else _popularity_evidence(projections, knowledge.popularity_for(view))
         )
         if self.share_sign:
             evidence = _shared_evidence(evidence, directions)
@@ -108,7 +111,7 @@ class RankOneSign(UploadAttack):
         """Unit vector per user along which its upload is read; the sign is arbitrary."""
         grams = np.empty((view.n_users, view.width, view.width), dtype=np.float64)
         for chunk in view.chunks():
-            rows = residual(view, share, chunk)
+            rows = residual_chunk(view, share, chunk)
             grams[chunk] = np.matmul(rows.transpose(0, 2, 1), rows)
         trace = np.trace(grams, axis1=1, axis2=2)
         sent = trace > 0

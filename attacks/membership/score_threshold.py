@@ -16,8 +16,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from attacks.membership.scale import standardise
-from attacks.view import Knowledge, Scores, ScoreView
+from attacks._scaling import standardise
+from attacks.views.knowledge import Knowledge
+from attacks.views.scores import ScoreView
+from attacks.views.types import Scores
 
 
 @dataclass(frozen=True)

@@ -26,13 +26,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from attacks.membership.replayed import REPLAY_KNOWLEDGE, ReplayAttack, own_rows, row_products
-from attacks.membership.scale import only_among, over_own_rms
-from attacks.view import Knowledge, Scores, ServerView, support
+from attacks._scaling import divide_by_rms, floor_non_candidates
+from attacks.membership.oracle import ORACLE_KNOWLEDGE, OracleAttackInfo, residual_rows, row_products
+from attacks.views.knowledge import Knowledge
+from attacks.views.rows import upload_support
+from attacks.views.server import ServerView
+from attacks.views.types import Scores
 
 
 @dataclass(frozen=True)
-class TwoWorld(ReplayAttack):
+class TwoWorld(OracleAttackInfo):
     """Compare each row with replays in which the item was positive and negative.
 
     Attributes:
@@ -47,7 +50,7 @@ class TwoWorld(ReplayAttack):
     seed: int = 0
 
     name: ClassVar[str] = "two-world shadow"
-    knowledge: ClassVar[tuple[str, ...]] = REPLAY_KNOWLEDGE
+    knowledge: ClassVar[tuple[str, ...]] = ORACLE_KNOWLEDGE
     explains: ClassVar[str] = (
         "Repeats the user's training once with an item as positive and otherwise with it as negative, and asks "
         "which of the two the observed row looks like."
@@ -68,10 +71,10 @@ class TwoWorld(ReplayAttack):
         Raises:
             ViewError: If the adversary has no recipe.
         """
-        recipe = knowledge.recipe_for(self.name)
+        oracle = knowledge.require_oracle(self.name)
         rng = np.random.default_rng([self.seed, view.round])
-        observed = own_rows(view)
-        candidates = support(view).rows & view.present()[:, None]
+        observed = residual_rows(view)
+        candidates = upload_support(view).rows & view.present()[:, None]
         key = np.where(candidates, rng.random(candidates.shape), np.inf)
         part = key.argsort(axis=1).argsort(axis=1) % self.parts
         positive = np.zeros_like(observed)
@@ -79,7 +82,7 @@ class TwoWorld(ReplayAttack):
         times = np.zeros(candidates.shape, dtype=np.float32)
         for number in range(self.parts):
             dealt = candidates & (part == number)
-            replayed = own_rows(recipe.replay(view.round, dealt, candidates, 0))
+            replayed = residual_rows(oracle.simulate_uploads(view.round, dealt, candidates, 0))
             positive[dealt] = replayed[dealt]
             replayed[dealt] = 0
             negative += replayed
@@ -89,4 +92,4 @@ class TwoWorld(ReplayAttack):
         length = np.sqrt(row_products(apart, apart))
         nearer = row_products(observed - (positive + negative) / 2, apart)
         distance = np.divide(nearer, length, out=np.zeros_like(nearer), where=candidates & (length > 0))
-        return only_among(over_own_rms(distance), candidates)
+        return floor_non_candidates(divide_by_rms(distance), candidates)

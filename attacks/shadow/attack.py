@@ -7,23 +7,23 @@ import numpy as np
 from jaxtyping import Bool, Float64
 from scipy.special import expit, logit
 
-from attacks.membership.attack import Declared
-from attacks.shadow.view import ShadowView
-from attacks.view import Scores
+from attacks.evaluation.info import AttackInfo
+from attacks.views.shadows import ShadowView
+from attacks.views.types import Scores
 
-_LEAST = 1e-12
+_MIN_PROBABILITY = 1e-12
 """Probabilities keep this distance from 0 and 1 where their log-odds are taken."""
 
 
 @runtime_checkable
-class ShadowAttack(Declared, Protocol):
+class ShadowAttack(AttackInfo, Protocol):
     """A pure function from a target's and its shadows' scores to one score per (user, item)."""
 
     def score(self, view: ShadowView) -> Scores:
         """Score every (user, item) of the view; higher means "more likely trained on"."""
 
 
-class ReadsShadows:
+class ShadowAttackInfo:
     """The declaration shared by attacks on scores beside shadows."""
 
     observable: ClassVar[str] = "the user's own recommendations: a score for every item"
@@ -36,7 +36,7 @@ class ReadsShadows:
 
 
 @dataclass(frozen=True, eq=False)
-class Worlds:
+class ShadowMoments:
     """Means over the worlds on either side of each interaction's coin.
 
     Attributes:
@@ -56,7 +56,7 @@ class Worlds:
     decided: Bool[np.ndarray, "users items"]
 
 
-def over_worlds(view: ShadowView, *, probabilities: bool) -> Worlds:
+def shadow_moments(view: ShadowView, *, probabilities: bool) -> ShadowMoments:
     """Means and shared variances of phi, or of p, on both sides; one world in memory at a time.
 
     An interaction without any world on one side gets that side's mean from the other and the mean gap between the two
@@ -83,10 +83,10 @@ def over_worlds(view: ShadowView, *, probabilities: bool) -> Worlds:
     known = [float(d / f) if f > 0 and d > 0 else None for d, f in zip(deviations, freedom, strict=True)]
     var_in, var_out = (mine or other or 1.0 for mine, other in (known, known[::-1]))
     if probabilities:
-        means = logit(means.clip(_LEAST, 1 - _LEAST))
+        means = logit(means.clip(_MIN_PROBABILITY, 1 - _MIN_PROBABILITY))
     gap = float((means[0] - means[1])[decided].mean()) if decided.any() else 0.0
     mean_in = np.where(has_in, means[0], means[1] + gap)
     mean_out = np.where(has_out, means[1], means[0] - gap)
     if probabilities:
         mean_in, mean_out = expit(mean_in), expit(mean_out)
-    return Worlds(mean_in, mean_out, var_in, var_out, counts[1], decided)
+    return ShadowMoments(mean_in, mean_out, var_in, var_out, counts[1], decided)

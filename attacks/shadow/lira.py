@@ -17,13 +17,13 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from attacks.shadow.attack import ReadsShadows, over_worlds
-from attacks.shadow.view import ShadowView
-from attacks.view import Scores
+from attacks.shadow.attack import ShadowAttackInfo, shadow_moments
+from attacks.views.shadows import ShadowView
+from attacks.views.types import Scores
 
 
 @dataclass(frozen=True)
-class Lira(ReadsShadows):
+class Lira(ShadowAttackInfo):
     """Score each interaction by the likelihood ratio of having been trained on.
 
     Attributes:
@@ -52,7 +52,7 @@ class Lira(ReadsShadows):
 
     def score(self, view: ShadowView) -> Scores:
         """Log-likelihood ratios, or standardised distances from the worlds without."""
-        worlds = over_worlds(view, probabilities=False)
+        worlds = shadow_moments(view, probabilities=False)
         phi = view.log_odds(view.target)
         without: Scores = (phi - worlds.mean_out) / np.sqrt(worlds.var_out)
         if self.mode == "offline":

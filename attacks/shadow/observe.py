@@ -6,16 +6,18 @@ from functools import partial
 
 import numpy as np
 
-from attacks.evaluate import Observation, Scored
-from attacks.membership.attack import Declared
+from attacks.evaluation.info import AttackInfo
+from attacks.evaluation.observation import AttackObservation, AttackScores
 from attacks.membership.popularity import PopularityGuesser
 from attacks.membership.score_threshold import ScoreThreshold
 from attacks.shadow.attack import ShadowAttack
-from attacks.shadow.view import ShadowView
-from attacks.view import Knowledge, Scores, ScoreView
+from attacks.views.knowledge import Knowledge
+from attacks.views.scores import ScoreView
+from attacks.views.shadows import ShadowView
+from attacks.views.types import Scores
 
 
-def observe_shadows(view: ShadowView, knowledge: Knowledge, attacks: Sequence[ShadowAttack]) -> Observation:
+def observe_shadows(view: ShadowView, knowledge: Knowledge, attacks: Sequence[ShadowAttack]) -> AttackObservation:
     """Popularity, the score threshold on the same target, and each attack; measure with :func:`attacks.measure`.
 
     The threshold is beside them because it shows what the shadows are worth.
@@ -30,7 +32,7 @@ def observe_shadows(view: ShadowView, knowledge: Knowledge, attacks: Sequence[Sh
     """
     everybody = np.ones(view.n_users, dtype=bool)
     alone = ScoreView(0, view.target)
-    looks: list[tuple[Declared, Callable[[], Scores]]] = [
+    looks: list[tuple[AttackInfo, Callable[[], Scores]]] = [
         (base, partial(base.score, alone, knowledge)) for base in (PopularityGuesser(), ScoreThreshold())
     ]
     looks += [(attack, partial(attack.score, view)) for attack in attacks]
@@ -38,5 +40,5 @@ def observe_shadows(view: ShadowView, knowledge: Knowledge, attacks: Sequence[Sh
     for attack, look in looks:
         began = time.perf_counter()
         scores = look()
-        scored.append(Scored(attack, scores, everybody, 1, time.perf_counter() - began))
-    return Observation(tuple(scored), None)
+        scored.append(AttackScores(attack, scores, everybody, 1, time.perf_counter() - began))
+    return AttackObservation(tuple(scored), None)

@@ -27,15 +27,15 @@ from typing import ClassVar, Literal
 import numpy as np
 from scipy.special import expit
 
-from attacks.metrics import usable_users, user_auc
-from attacks.shadow.attack import ReadsShadows, Worlds, over_worlds
-from attacks.shadow.view import ShadowView
-from attacks.view import Scores
+from attacks.metrics.ranking import usable_users, user_auc
+from attacks.shadow.attack import ShadowAttackInfo, ShadowMoments, shadow_moments
+from attacks.views.shadows import ShadowView
+from attacks.views.types import Scores
 
-A_CHOICES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+A_GRID = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 """Values of a that are tried."""
 
-A_UNKNOWN = 0.3
+A_ONE_SHADOW = 0.3
 """Where one shadow is all there is to try them on."""
 
 _TINY = 1e-150
@@ -43,7 +43,7 @@ _TINY = 1e-150
 
 
 @dataclass(frozen=True)
-class Rmia(ReadsShadows):
+class Rmia(ShadowAttackInfo):
     """Score each interaction by how many of the user's other items its likelihood ratio exceeds.
 
     Attributes:
@@ -79,24 +79,24 @@ class Rmia(ReadsShadows):
 
     def score(self, view: ShadowView) -> Scores:
         """Share of the user's other items whose ratio is at most the item's own over gamma."""
-        worlds = over_worlds(view, probabilities=True)
+        worlds = shadow_moments(view, probabilities=True)
         if self.mode == "offline":
-            usual = corrected(worlds.mean_out, best_a(view, worlds) if self.a is None else self.a)
+            usual = offline_mean(worlds.mean_out, fit_offline_a(view, worlds) if self.a is None else self.a)
         else:
             usual = (worlds.mean_in + worlds.mean_out) / 2
         ratio = expit(view.log_odds(view.target)).clip(min=_TINY) / usual.clip(min=_TINY)
         own = 1.0 if self.gamma == 1 else 0.0
-        share: Scores = (at_most(ratio, ratio / self.gamma) - own) / max(view.n_items - 1, 1)
+        share: Scores = (count_at_most(ratio, ratio / self.gamma) - own) / max(view.n_items - 1, 1)
         return share
 
 
-def corrected(p_out: Scores, a: float) -> Scores:
+def offline_mean(p_out: Scores, a: float) -> Scores:
     """p-bar from what items get without being trained on."""
     usual: Scores = ((1 + a) * p_out + 1 - a) / 2
     return usual
 
 
-def best_a(view: ShadowView, worlds: Worlds) -> float:
+def fit_offline_a(view: ShadowView, worlds: ShadowMoments) -> float:
     """The a that tells apart best what each shadow trained on, with the other shadows for its own.
 
     Args:
@@ -104,7 +104,7 @@ def best_a(view: ShadowView, worlds: Worlds) -> float:
         worlds: Means of p over them.
     """
     sums = worlds.mean_out * worlds.n_out
-    found = np.zeros(len(A_CHOICES))
+    found = np.zeros(len(A_GRID))
     for scores, trained in zip(view.shadows, view.trained, strict=True):
         p = expit(view.log_odds(scores)).clip(min=_TINY)
         others = worlds.n_out - ~trained
@@ -112,13 +112,13 @@ def best_a(view: ShadowView, worlds: Worlds) -> float:
         if not usable_users(trained, asked).any():
             continue
         p_out = (sums - np.where(trained, 0.0, p)).clip(min=0) / np.maximum(others, 1)
-        for number, a in enumerate(A_CHOICES):
-            ratio = p / corrected(p_out, a).clip(min=_TINY)
+        for number, a in enumerate(A_GRID):
+            ratio = p / offline_mean(p_out, a).clip(min=_TINY)
             found[number] += np.nanmean(user_auc(ratio, trained, asked))
-    return A_CHOICES[int(found.argmax())] if found.any() else A_UNKNOWN
+    return A_GRID[int(found.argmax())] if found.any() else A_ONE_SHADOW
 
 
-def at_most(values: Scores, limits: Scores) -> Scores:
+def count_at_most(values: Scores, limits: Scores) -> Scores:
     """How many of a user's values are at most each of the user's limits, by one sort per user."""
     width = values.shape[1]
     order = np.concatenate([values, limits], axis=1).argsort(axis=1, kind="stable")

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from attacks import ALL_ITEMS, BIAS, CORE, INPUT, TOUCHED_ITEMS
+from attacks.evaluation import ALL_ITEMS, TOUCHED_ITEMS
+from attacks.membership import BIAS_ATTACKS, CORE_ATTACKS, INPUT_ROW_ATTACKS
 from privfed.audit.attacking import Attacked, applicable, attack, attack_run, attack_scores, attack_trained, views
 from privfed.audit.report import AttackRow
 from privfed.engines import PULL, Observation
@@ -76,7 +77,7 @@ def test_every_block_comes_to_its_role_and_its_user(sim, small_split):
     observations, users = autoencoded(sim, small_split)
     first, last = views(observations, users, AUTOENCODER)
     assert (first.round, last.round) == (2, 5)
-    assert first.pull is None
+    assert first.proximal is None
     for view, seen in ((first, observations[0]), (last, observations[1])):
         here = np.isin(users, seen.users)
         assert (view.present() == here).all()
@@ -85,16 +86,16 @@ def test_every_block_comes_to_its_role_and_its_user(sim, small_split):
         assert (view.bias[here] == seen.tensors["decoder.1.bias"].numpy()).all()
     pulled = replace(observations[0], tensors={"items": torch.ones(20, 70, 3), PULL: torch.full((20, 70, 3), 2.0)})
     (view,) = views([pulled], users, ItemBlocks("items"))
-    assert (view.pull == 2).all()
+    assert (view.proximal == 2).all()
     assert view.inputs is view.bias is None
 
 
 def test_attacks_apply_by_the_blocks_that_are_seen(sim, small_split):
-    assert applicable(ItemBlocks("items")) == CORE
-    assert applicable(AUTOENCODER) == CORE + INPUT + BIAS
+    assert applicable(ItemBlocks("items")) == CORE_ATTACKS
+    assert applicable(AUTOENCODER) == CORE_ATTACKS + INPUT_ROW_ATTACKS + BIAS_ATTACKS
     observations, users = autoencoded(sim, small_split)
     rows = attack(observations, "wire", small_split, users, AUTOENCODER)
-    assert len(rows) == 2 * len(CORE + INPUT + BIAS)
+    assert len(rows) == 2 * len(CORE_ATTACKS + INPUT_ROW_ATTACKS + BIAS_ATTACKS)
     assert {row.scope for row in rows} == {ALL_ITEMS}
     found = {(row.attack, row.game.split()[2]): row for row in rows}
     for game in ("never", "held-out"):
@@ -108,7 +109,7 @@ def test_attacks_apply_by_the_blocks_that_are_seen(sim, small_split):
 def test_a_name_alone_is_the_block_with_one_row_per_item(sim, small_split):
     observations, users = autoencoded(sim, small_split)
     rows = attack(observations, "wire", small_split, users, "decoder.1.weight")
-    assert {row.attack for row in rows} == {a.name for a in CORE}
+    assert {row.attack for row in rows} == {a.name for a in CORE_ATTACKS}
     assert {row.scope for row in rows} == {ALL_ITEMS, TOUCHED_ITEMS}
 
 

@@ -7,7 +7,7 @@ import typing
 import numpy as np
 import pytest
 
-from attacks import (
+from attacks.empirical import (
     CredibleBound,
     EpsilonEstimate,
     LowerBound,
@@ -58,8 +58,8 @@ def test_only_a_lower_bound_can_deny_a_claim(measured):
         assert m.epsilon > 0
         assert hasattr(m, "denies") == (m.kind == "lower bound")
         if isinstance(m, LowerBound):
-            assert m.denies(m.epsilon / 2)
-            assert not m.denies(m.epsilon)
+            assert m.rejects(m.epsilon / 2)
+            assert not m.rejects(m.epsilon)
 
 
 def test_a_kind_cannot_be_chosen():
