@@ -1,7 +1,7 @@
-"""Matrix decompositions that survive a solver which fails: the fastest routine first, then others.
+"""Matrix decompositions that survive a failing solver: the fastest routine first, then others.
 
 An iterative LAPACK or ARPACK routine may fail on some processor for a matrix that another routine decomposes without
-trouble. The first routine alone decides the result wherever it does not fail; another one may choose other signs.
+trouble. The first routine alone decides the result unless it fails; another one may choose other signs.
 """
 
 from collections.abc import Callable
@@ -46,7 +46,7 @@ def _one_by_one(
 
 
 def orthonormal_columns(matrix: Float64[np.ndarray, "rows columns"]) -> Float64[np.ndarray, "rows d"]:
-    """Q of the QR decomposition."""
+    """Q of the QR decomposition of a matrix."""
     return _first_that_works(
         lambda: np.linalg.qr(matrix)[0],
         lambda: scipy.linalg.qr(matrix, mode="economic")[0],
@@ -59,13 +59,14 @@ def largest_singular_vectors(
     """The `width` largest singular values, ascending, and their right singular vectors, one per row."""
     rows = csr_array(table.astype(np.float64))
 
-    def iterated() -> tuple[np.ndarray, np.ndarray]:
+    def truncated() -> tuple[np.ndarray, np.ndarray]:
+        # A fixed start makes the result independent of the global random state.
         start = np.ones(min(rows.shape))
         _, values, right = scipy.sparse.linalg.svds(rows, k=width, v0=start, return_singular_vectors=True)
         return values, right
 
-    def of_all(driver: Literal["gesdd", "gesvd"]) -> tuple[np.ndarray, np.ndarray]:
+    def complete(driver: Literal["gesdd", "gesvd"]) -> tuple[np.ndarray, np.ndarray]:
         _, values, right = scipy.linalg.svd(rows.toarray(), full_matrices=False, lapack_driver=driver)
         return values[width - 1 :: -1], right[width - 1 :: -1]
 
-    return _first_that_works(iterated, lambda: of_all("gesdd"), lambda: of_all("gesvd"))
+    return _first_that_works(truncated, lambda: complete("gesdd"), lambda: complete("gesvd"))

@@ -7,7 +7,7 @@ For n users with rows x, classes y and K classes it minimises
 which is convex and has one minimum for every strength > 0 (intercepts b are free, up to one number added to all).
 With two classes it is the usual logistic regression with half the penalty: W = (-w/2, w/2). Rows are centred by the
 training mean and divided by one number, the root mean square length of the centred training rows, so that a strength
-means the same for uploads of any size. Nothing about other users enters. (Liu & Nocedal, 1989, for L-BFGS.)
+means the same for uploads of any size. Other users' rows do not enter. (Liu & Nocedal, 1989, for L-BFGS.)
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from scipy.optimize import minimize
 
 _MAX_STEPS = 500
 _TOLERANCE = 1e-5
-"""Largest gradient entry at which the minimum counts as found."""
+"""Largest gradient entry at which the minimisation stops."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,10 +27,10 @@ class Classifier:
     """A fitted model.
 
     Attributes:
-        mean: Taken from every row.
-        scale: Every row is divided by it.
-        weights: For centred and scaled rows.
-        intercepts: Of each class.
+        mean: Mean that is subtracted from every row.
+        scale: Number that every row is divided by.
+        weights: Weights of centred and scaled rows.
+        intercepts: Intercept of each class.
         prior: Share of each class in training.
     """
 
@@ -43,8 +43,9 @@ class Classifier:
     def log_odds(self, rows: Float64[np.ndarray, "users columns"]) -> Float64[np.ndarray, "users classes"]:
         """Logarithm of each class's probability over that of all other classes together."""
         logits = ((rows - self.mean) / self.scale) @ self.weights + self.intercepts
-        alone = np.eye(logits.shape[1], dtype=bool)
-        others = np.where(alone, -np.inf, logits[:, None, :])
+        # others[u, k, j] is the logit of class j, or -inf for j = k, so the reduction is over all classes but k.
+        own_class = np.eye(logits.shape[1], dtype=bool)
+        others = np.where(own_class, -np.inf, logits[:, None, :])
         odds: Float64[np.ndarray, "users classes"] = logits - np.logaddexp.reduce(others, axis=2)
         return odds
 
@@ -53,7 +54,7 @@ class Classifier:
         return _log_softmax(((rows - self.mean) / self.scale) @ self.weights + self.intercepts)
 
     def guesses(self, rows: Float64[np.ndarray, "users columns"]) -> Int64[np.ndarray, "users"]:
-        """The class whose probability most exceeds its share in training: the guess for balanced accuracy."""
+        """Class whose probability most exceeds its share in training, the best prediction for balanced accuracy."""
         guesses: np.ndarray = (self.log_probabilities(rows) - np.log(self.prior)).argmax(axis=1)
         return guesses
 
@@ -63,11 +64,11 @@ def fit_path(
     labels: Int64[np.ndarray, "users"],
     strengths: Sequence[float],
 ) -> list[Classifier]:
-    """One classifier for every strength, each fit starting where the one before ended.
+    """One classifier per strength; each fit starts from the result of the one before.
 
     Args:
         rows: Training rows.
-        labels: Their classes, 0 to K - 1, each at least once.
+        labels: Classes of the rows, 0 to K - 1, each at least once.
         strengths: Penalties above 0; descending ones are fitted fastest.
     """
     mean = rows.mean(axis=0)
@@ -77,6 +78,7 @@ def fit_path(
     n_users, n_columns = rows.shape
     counts = np.bincount(labels)
     truth = np.eye(len(counts))[labels]
+    # Weights [columns, classes] with the intercepts as the last row, starting from the class shares.
     parameters = np.zeros((n_columns + 1, len(counts)))
     parameters[-1] = np.log(counts / n_users)
 
@@ -89,7 +91,7 @@ def fit_path(
 
     fitted = []
     for strength in strengths:
-        found = minimize(
+        result = minimize(
             objective,
             parameters.ravel(),
             args=(strength,),
@@ -97,7 +99,7 @@ def fit_path(
             method="L-BFGS-B",
             options={"maxiter": _MAX_STEPS, "gtol": _TOLERANCE, "ftol": 0.0},
         )
-        parameters = found.x.reshape(parameters.shape)
+        parameters = result.x.reshape(parameters.shape)
         fitted.append(Classifier(mean, scale, parameters[:-1].copy(), parameters[-1].copy(), counts / n_users))
     return fitted
 

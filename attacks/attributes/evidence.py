@@ -1,8 +1,8 @@
-"""What an attribute can be guessed from, besides whole uploads (`attacks.gram.upload_gram`): one row per user.
+"""Evidence for attribute inference besides whole uploads (`attacks.attributes.gram.upload_gram`): one row per user.
 
-Every row has length 1 (or is all zeros), and none depends on another user's, so nothing leaks from guessed users into
-training. Rows of true interactions are a yardstick: no adversary sees them, and what an upload gives away can be held
-against what there is to give away. An activity count, the weakest evidence, is the other end.
+Every row has length 1 (or is all zeros), and none depends on another user's, so nothing leaks from test users into
+training. Rows of true interactions are an upper baseline: no adversary sees them, and what an upload reveals can be
+compared with what there is to reveal. An activity count, the weakest evidence, is the lower baseline.
 """
 
 import numpy as np
@@ -17,18 +17,18 @@ EvidenceRows = Float64[np.ndarray, "users columns"]
 
 
 def item_rows(items: Bool[np.ndarray, "users items"]) -> EvidenceRows:
-    """The items that each user has, or is believed to have."""
+    """Unit rows of the items that each user has, or is believed to have."""
     return unit_rows(items.astype(np.float64))
 
 
 def recovered_items(scores: Scores, top: int | None = None) -> EvidenceRows:
-    """What a membership attack says of each user's items.
+    """Unit rows of the items that a membership attack finds for each user.
 
     Args:
-        scores: Of the attack, higher is "rather trained on".
-        top: Take each user's so many highest as its items. None grades them, of an attack whose scores have a sign
-            (rank-1 sign, decoder bias): 0 up to a score of 0, 1 from the user's root mean square on, in between in
-            proportion. How far below 0 a sampled negative lies says nothing about the user.
+        scores: Scores of the attack; higher means "more likely trained on".
+        top: Number of highest scores that count as each user's items. None grades the items, for attacks whose scores
+            have a sign (rank-1 sign, decoder bias): 0 up to a score of 0, 1 from the user's root mean square on, in
+            proportion in between. How far below 0 a sampled negative lies is no information about the user.
 
     Raises:
         ViewError: If `top` is not between 1 and the number of items.
@@ -43,15 +43,15 @@ def recovered_items(scores: Scores, top: int | None = None) -> EvidenceRows:
 
 
 def activity(counts: Integer[np.ndarray, "users"]) -> EvidenceRows:
-    """How much each user has done, and nothing else: log(1 + count), one column, not of length 1."""
+    """Activity of each user and nothing else: log(1 + count), one column, not of length 1."""
     return np.log1p(counts.astype(np.float64))[:, None]
 
 
 def popularity_blind(values: EvidenceRows, popularity: Num[np.ndarray, "items"]) -> EvidenceRows:
-    """What is left of each user's row once its fit by log(1 + popularity) is taken out.
+    """Residual of each user's row after its fit by log(1 + popularity).
 
-    The fit (least squares with an intercept, each user by itself) is how much the user does and how much it keeps to
-    what everybody does; what remains is which items, beyond how popular they are.
+    The fit (least squares with an intercept, for each user separately) captures the user's activity and preference for
+    popular items; the residual shows which items the user has beyond their popularity.
 
     Raises:
         ViewError: If popularity is not one number of at least 0 per item.
@@ -66,7 +66,7 @@ def popularity_blind(values: EvidenceRows, popularity: Num[np.ndarray, "items"])
 
 
 def unit_rows(values: EvidenceRows) -> EvidenceRows:
-    """Each row over its length; a row of zeros stays one."""
+    """Each row divided by its length; a row of zeros stays zero."""
     length = np.linalg.norm(values, axis=1, keepdims=True)
     rows: EvidenceRows = np.divide(values, length, out=np.zeros_like(values), where=length > 0)
     return rows

@@ -1,10 +1,10 @@
-"""Inner products between users' evidence: all that a linear classifier needs to know of a hundred thousand columns.
+"""Inner products of users' evidence, which are all that a linear classifier needs of a hundred thousand columns.
 
 A linear model with an L2 penalty has weights in the span of its training rows (the representer theorem: Kimeldorf &
 Wahba, 1971; Schoelkopf, Herbrich & Smola, COLT 2001), so users x users products carry the same information as users x
 columns values. With the eigenvectors of the matrix of products, G = U S U^T, the rows of U sqrt(S) have exactly these
-products: as many coordinates as users, in which every classifier is the one it would be on the uploads themselves.
-Columns are read a few at a time, and nothing of the size of an upload is copied.
+products: coordinates as many as users, in which every classifier is the one that it would be on the uploads themselves.
+Columns are read in pieces, and nothing of the size of an upload is copied.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,7 +19,7 @@ from attacks.views.server import ServerView
 from attacks.views.types import ViewError
 
 COLUMNS_PER_CHUNK = 4096
-"""Columns read together, so that temporary copies stay within tens of megabytes."""
+"""Number of columns read together, so that temporary copies stay within tens of megabytes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,15 +40,15 @@ class Gram:
         if p.dtype != np.float64 or p.ndim != 2 or len(set(p.shape)) != 1 or not len(p) or not np.isfinite(p).all():
             raise ViewError(
                 f"Gram.products is {p.dtype} of shape {p.shape}; pass finite float64 numbers of shape [users, users], "
-                "or use Gram.of on the users' values."
+                "or use Gram.from_columns on the users' values."
             )
 
     @classmethod
-    def of(cls, chunks: Iterable[Float[np.ndarray, "users columns"]]) -> "Gram":
+    def from_columns(cls, chunks: Iterable[Float[np.ndarray, "users columns"]]) -> "Gram":
         """Products over all columns of the chunks.
 
         Args:
-            chunks: Columns of the same users, in any number of pieces; each piece is multiplied in its own precision
+            chunks: Columns of the same users in any number of pieces; each piece is multiplied in its own precision
                 and added in float64.
 
         Raises:
@@ -58,23 +58,23 @@ class Gram:
         for columns in chunks:
             if columns.ndim != 2 or (products is not None and len(columns) != len(products)):
                 raise ViewError(
-                    f"Gram.of got columns of shape {columns.shape}; pass pieces of shape [users, columns] about the "
-                    "same users."
+                    f"Gram.from_columns got columns of shape {columns.shape}; pass pieces of shape [users, columns] "
+                    "about the same users."
                 )
-            more = (columns @ columns.T).astype(np.float64)
-            products = more if products is None else products + more
+            piece = (columns @ columns.T).astype(np.float64)
+            products = piece if products is None else products + piece
         if products is None:
-            raise ViewError("Gram.of got no columns; pass at least one piece of shape [users, columns].")
+            raise ViewError("Gram.from_columns got no columns; pass at least one piece of shape [users, columns].")
         return cls(products)
 
     def unit(self) -> "Gram":
-        """The products of the same rows at length 1: what is left once nobody sends more than anybody else.
+        """Products of the same rows at length 1, which hides how much each user sends.
 
-        A row of zeros stays one. Each row is divided by its own length, so no user's row depends on another's.
+        A row of zeros stays zero. Each row is divided by its own length, so no user's row depends on another's.
         """
         length = np.sqrt(np.diag(self.products).clip(min=0))
-        share = np.divide(1.0, length, out=np.zeros_like(length), where=length > 0)
-        return Gram(self.products * share * share[:, None])
+        scale = np.divide(1.0, length, out=np.zeros_like(length), where=length > 0)
+        return Gram(self.products * scale * scale[:, None])
 
     def coordinates(self) -> Float64[np.ndarray, "users users"]:
         """Rows with these products, one coordinate per user."""
@@ -84,18 +84,19 @@ class Gram:
 
 
 def upload_gram(view: ServerView) -> Gram:
-    """Products of whole uploads: every block of the view, the server's own pull taken out."""
+    """Products of whole uploads: every block of the view, without the server's proximal term."""
     return Gram.from_columns(_columns(view))
 
 
 def _columns(view: ServerView) -> Iterator[Float32[np.ndarray, "users columns"]]:
-    """The values of every block of a view, a few items of all users at a time."""
+    """Values of every block of a view, a few items of all users at a time."""
     share = proximal_share(view)
     blocks = [block for block in (view.uploads, view.inputs, view.bias) if block is not None]
     for block in blocks:
+        # Number of items whose values fill about one chunk of columns.
         step = max(1, COLUMNS_PER_CHUNK * view.n_items * view.n_users // block.size)
-        for at in range(0, view.n_items, step):
-            values = block[:, at : at + step]
+        for start in range(0, view.n_items, step):
+            values = block[:, start : start + step]
             if block is view.uploads and view.proximal is not None:
-                values = values - share[:, None, None] * view.proximal[:, at : at + step]
+                values = values - share[:, None, None] * view.proximal[:, start : start + step]
             yield values.reshape(view.n_users, -1)

@@ -1,4 +1,4 @@
-"""What to believe about epsilon after a game of two worlds: a credible bound instead of a confidence one.
+"""Bayesian credible bound on epsilon from the error counts of a two-world game.
 
 Jeffreys priors on the two error rates, which are independent given the truth, give the posteriors
 
@@ -82,8 +82,8 @@ def _quantile(counts: TrialCounts, delta: float, share: float) -> float:
 
     def beyond(epsilon: float) -> float:
         """P[epsilon of the rates <= epsilon] - share."""
-        least = np.maximum((1 - delta - fpr) * math.exp(-epsilon), 1 - delta - math.exp(epsilon) * fpr)
-        return float((1 - betainc(wrong, right, least.clip(0, 1))).mean()) - share
+        lowest_fnr = np.maximum((1 - delta - fpr) * math.exp(-epsilon), 1 - delta - math.exp(epsilon) * fpr)
+        return float((1 - betainc(wrong, right, lowest_fnr.clip(0, 1))).mean()) - share
 
     if beyond(0.0) >= 0:
         return 0.0

@@ -1,15 +1,15 @@
-"""Empirical lower bounds on epsilon: the largest claim that a game denies, with a confidence.
+"""Empirical lower bounds on epsilon: the largest claim that a game rejects, with a confidence.
 
-Somebody throws a coin, runs the mechanism on one of two neighbouring inputs, and an attack gives a score. Over many
-throws the scores of the two worlds bound its false-positive rate (FPR) and its false-negative rate (FNR) from above,
+The mechanism runs on one of two neighbouring inputs, chosen at random, and an attack gives a score. Over many trials
+the scores of the two worlds bound its false-positive rate (FPR) and its false-negative rate (FNR) from above,
 each by Clopper & Pearson (Biometrika 1934) at alpha / 2. A claim that allows no attack with such rates is wrong.
 
-* `clopper_pearson_epsilon` denies (epsilon, delta), whose trade-off between the rates is two straight lines
-  (`attacks.ceilings`; Jagielski, Ullman & Oprea, NeurIPS 2020; Nasr et al., S&P 2021):
+* `clopper_pearson_epsilon` rejects (epsilon, delta), whose trade-off between the rates is two straight lines
+  (`attacks.empirical.ceilings`; Jagielski, Ullman & Oprea, NeurIPS 2020; Nasr et al., S&P 2021):
 
       epsilon >= ln((1 - FNR - delta) / FPR)        epsilon >= ln((1 - FPR - delta) / FNR)
 
-* `gdp_epsilon` denies mu-GDP, the trade-off between N(0, 1) and N(mu, 1) (Dong, Roth & Su, JRSS B 2022; as an audit
+* `gdp_epsilon` rejects mu-GDP, the trade-off between N(0, 1) and N(mu, 1) (Dong, Roth & Su, JRSS B 2022; as an audit
   Nasr et al., USENIX Security 2023):
 
       mu >= Phi^-1(1 - FPR) - Phi^-1(FNR)
@@ -17,7 +17,7 @@ each by Clopper & Pearson (Biometrika 1934) at alpha / 2. A claim that allows no
   and turns mu into epsilon at delta exactly. It says something only where the claim is about Gaussian noise without
   sampling. There the bound is tight, while the two lines touch the Gaussian's curve too deep in its tail to be seen.
 
-Where to cut the scores must not be picked by looking for the largest bound: that alone denied true claims in 6.5 % of
+Where to cut the scores must not be picked by looking for the largest bound: that alone rejected true claims in 6.5 % of
 trials at 5 %. Either fix a threshold beforehand, or fix K false-positive rates; the K cuts are then order statistics of
 the non-members' scores, and each gets alpha / K (Bonferroni). At such a cut the FPR is Beta distributed with the
 parameters that Clopper & Pearson use, and members' scores do not know of it, so both bounds keep their confidence.
@@ -38,15 +38,15 @@ from attacks.empirical.gaussian import epsilon_from_mu
 from attacks.empirical.results import CONFIDENCE, LowerBound, TrialCounts, check_confidence
 
 DEFAULT_CUTS = 12
-"""False-positive rates tried where no threshold is given."""
+"""Number of false-positive rates tried without a given threshold."""
 
 ASSUMES_GDP = "the claim is mu-GDP (Gaussian noise, no sampling)"
-"""What a bound through mu assumes."""
+"""Assumption of a bound through mu."""
 
 
 @dataclass(frozen=True, eq=False)
-class _Cuts:
-    """Both error counts and their upper bounds at every cut."""
+class _ErrorBounds:
+    """Error counts and their upper bounds at every threshold."""
 
     n_members: int
     n_nonmembers: int
@@ -56,7 +56,7 @@ class _Cuts:
     fpr: Float64[np.ndarray, "cuts"]
 
     def counts(self, cut: int) -> TrialCounts:
-        """What was counted at one of them."""
+        """Counts at one threshold."""
         return TrialCounts(
             n_members=self.n_members,
             n_nonmembers=self.n_nonmembers,
@@ -81,8 +81,8 @@ def clopper_pearson_epsilon(
         members: Scores of the trials with the member; higher means "more likely with".
         nonmembers: Scores of the trials without.
         delta: Of the claim, in [0, 1).
-        threshold: Cut fixed before any score was seen. Scores at or above it are guessed "with".
-        fprs: False-positive rates fixed beforehand, in (0, 1); by default :data:`CUTS` rates (`default_fprs`).
+        threshold: Threshold fixed before any score was seen. Scores at or above it are guessed "with".
+        fprs: False-positive rates fixed beforehand, in (0, 1); by default :data:`DEFAULT_CUTS` rates (`default_fprs`).
         confidence: Probability with which the bound must be below the truth.
 
     Raises:
@@ -90,7 +90,7 @@ def clopper_pearson_epsilon(
         range, or both a threshold and rates are given.
     """
     check_claim_delta(delta)
-    cuts = _cut(members, nonmembers, threshold, fprs, confidence)
+    cuts = _error_bounds(members, nonmembers, threshold, fprs, confidence)
     with np.errstate(divide="ignore"):
         forwards = np.log(np.maximum(1 - cuts.fnr - delta, 0)) - np.log(cuts.fpr)
         backwards = np.log(np.maximum(1 - cuts.fpr - delta, 0)) - np.log(cuts.fnr)
@@ -129,7 +129,7 @@ def gdp_epsilon(
         ValueError: As there.
     """
     check_gaussian_delta(delta)
-    cuts = _cut(members, nonmembers, threshold, fprs, confidence)
+    cuts = _error_bounds(members, nonmembers, threshold, fprs, confidence)
     mus = -ndtri(cuts.fpr) - ndtri(cuts.fnr)
     best = int(mus.argmax())
     mu = max(0.0, float(mus[best]))
@@ -159,20 +159,21 @@ def clopper_pearson_upper(
     return np.asarray(np.where(errors < trials, upper, 1.0))
 
 
-def _cut(
+def _error_bounds(
     members: Num[np.ndarray, "members"],
     nonmembers: Num[np.ndarray, "nonmembers"],
     threshold: float | None,
     fprs: Sequence[float] | None,
     confidence: float,
-) -> _Cuts:
+) -> _ErrorBounds:
     check_scores("members", members)
     check_scores("nonmembers", nonmembers)
     check_confidence(confidence)
-    at = _thresholds(nonmembers, threshold, fprs)
-    positives, false_positives = _at_or_above(members, at), _at_or_above(nonmembers, at)
-    alpha = (1 - confidence) / len(at) / 2
-    return _Cuts(
+    thresholds = _thresholds(nonmembers, threshold, fprs)
+    positives, false_positives = _at_or_above(members, thresholds), _at_or_above(nonmembers, thresholds)
+    # Bonferroni over the thresholds, and over the two error rates.
+    alpha = (1 - confidence) / len(thresholds) / 2
+    return _ErrorBounds(
         len(members),
         len(nonmembers),
         positives,

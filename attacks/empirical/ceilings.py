@@ -1,11 +1,11 @@
-"""What (epsilon, delta) allows an attacker at most.
+"""Upper limits of (epsilon, delta) on the success of any attack.
 
 For a test between two neighbouring inputs, (epsilon, delta) differential privacy is the same as the two lines
 
     TPR <= e^epsilon FPR + delta        and        1 - FPR <= e^epsilon (1 - TPR) + delta
 
 (Wasserman & Zhou, JASA 2010; Kairouz, Oh & Viswanath, ICML 2015, eq. 5). They hold only where membership was
-decided by a coin the experimenter threw. On natural members (a user's real items against the rest) popularity
+randomised by the experimenter. On natural members (a user's real items against the rest) popularity
 alone exceeds them, and that says nothing about the mechanism.
 """
 

@@ -1,30 +1,4 @@
-"""Epsilon from canary clients inside one run: an estimate, the floor that chance gives it, and a bound beside it.
-
-k canary clients hold no data. Each sends a direction of its own, uniform on the sphere of R^d and scaled far beyond the
-clip, and is sampled, clipped and noised like everybody. Afterwards the cosine between each direction and what was
-released is read: large for a canary that took part, and for one that did not, distributed with density proportional to
-
-    (1 - t^2)^((d - 3) / 2),    mean 0, variance 1 / d, close to N(0, 1/d) for large d
-
-whatever was released, because its direction is uniform and nobody knew of it (Andrew, Kairouz, Oh, Oprea, McMahan &
-Suriyakumar, ICLR 2024, "One-shot empirical privacy estimation for federated learning").
-
-* `one_shot_epsilon` is their estimate: fit a normal law to the cosines of the canaries that took part, and take the
-  epsilon between it and the null, N(0, 1/d) or a fit to canaries that did not take part. Normal laws are a model, and
-  even where they are right any error in a fitted scatter adds to epsilon, so this mostly lies above the truth:
-  `placebo_floor` is what it gives where nothing leaks.
-* `one_shot_lower_bound` assumes no normal law. The false-positive rate of a cut is known exactly from the null, and
-  only the false-negative rate is bounded (Clopper & Pearson, Biometrika 1934) at K order statistics of the cosines,
-  fixed by k alone, with alpha / K each.
-
-Which cosine to read is the auditor's choice: with the whole change of the model (who sees only the end), the largest
-over rounds, or the sum over rounds (who sees every sum; where most canaries join most rounds the sum sees more). Only
-the first has a null in closed form. For the others pass `unseen` canaries to the estimate, and for a bound pass both
-sets to `attacks.clopper_pearson_epsilon`.
-
-The canaries' own updates are noise to one another. With sigma the standard deviation of the noise over the clip,
-sigma^2 d should be at least 10 k, or the estimate is too small.
-"""
+"""Epsilon between two normal distributions, for arrays of pairs."""
 
 from typing import TypeAlias
 
@@ -35,7 +9,7 @@ from scipy.special import log_ndtr
 from attacks.empirical._checks import check_gaussian_delta
 
 MAX_EPSILON = 1000.0
-"""Estimates are given up to this; any larger one means that everybody can tell."""
+"""Largest reported estimate; anything larger means that the worlds are distinguishable."""
 
 PerPair: TypeAlias = Float64[np.ndarray, "*pairs"]
 
@@ -50,7 +24,7 @@ def gaussian_pair_epsilon(
     """Smallest epsilon at which N(mean, sd^2) and N(null_mean, null_sd^2) are (epsilon, delta)-close, in both orders.
 
     Arrays of one shape, all pairs at once by bisection. 0 where delta alone covers the difference, and
-    :data:`LARGEST` stands for anything above.
+    :data:`MAX_EPSILON` stands for anything above.
 
     Args:
         mean: Mean of the one law.

@@ -1,25 +1,25 @@
-"""Lower bounds on epsilon from a single run: many canaries, a fair coin for each, guesses at what the coins said.
+"""Lower bounds on epsilon from a single run: many canaries with random inclusion bits, and guesses at these bits.
 
-m canaries (interactions, or whole clients) are each left in or taken out by their own coin, and the run is made once.
-An auditor guesses r of the coins and abstains from the others; v guesses are right. A claim under which so many right
-guesses are too unlikely is wrong.
+m canaries (interactions, or whole clients) are each included or excluded by a fair bit of their own, and the run is
+made once. An auditor guesses r of the bits and abstains from the others; v guesses are correct. A claim under which so
+many correct guesses are too unlikely is wrong.
 
-* `one_run_epsilon` denies (epsilon, delta) (Steinke, Nasr & Jagielski, NeurIPS 2023, theorem 5.2). With
+* `one_run_epsilon` rejects (epsilon, delta) (Steinke, Nasr & Jagielski, NeurIPS 2023, theorem 5.2). With
   W ~ Binomial(r, e^eps / (1 + e^eps)), the chance of v or more right guesses is at most
 
       P[W >= v] + 2 m delta max_{i = 1..v} P[v - i <= W < v] / i
 
-* `one_run_gdp_epsilon` denies mu-GDP (Mahloujifar, Melis & Chaudhuri, ICML 2025, "Auditing f-differential privacy in
+* `one_run_gdp_epsilon` rejects mu-GDP (Mahloujifar, Melis & Chaudhuri, ICML 2025, "Auditing f-differential privacy in
   one run", the recursion over the number of right guesses, here with the Gaussian trade-off). From
   R = alpha v / m and H = alpha (r - v) / m, for i = v - 1 down to 0:
 
       H' = max(H, Phi(Phi^-1(R) - mu)),    R = R + i / (r - i) (H' - H),    H = H'
 
-  and the claim is denied if R + H ends above r / m. It says something only where the claim is about Gaussian noise
+  and the claim is rejected if R + H ends above r / m. It says something only where the claim is about Gaussian noise
   without sampling; there it sees some 40 % more than the first one does.
 
-How many canaries are guessed in and out must be fixed before the coins are looked at, as `count_guesses` does: the
-highest scores in, the lowest out. With one Gaussian release the bounds stay far below the truth however many
+How many canaries are guessed in and out must be fixed before the inclusion bits are revealed, as `count_guesses` does:
+the highest scores in, the lowest out. With one Gaussian release the bounds stay far below the truth however many
 canaries there are, because a guess may be sure only of the few in the tail; a bound of 0 is no evidence of privacy.
 """
 
@@ -32,14 +32,15 @@ from scipy.optimize import brentq
 from scipy.special import betaincinv, expit, gammaln, logit
 
 from attacks.empirical._checks import check_claim_delta, check_gaussian_delta, check_scores
+from attacks.empirical.bounds import ASSUMES_GDP
 from attacks.empirical.gaussian import epsilon_from_mu
 from attacks.empirical.results import CONFIDENCE, CanaryGuesses, LowerBound, check_confidence
 
-ASSUMES_INDEPENDENT_INCLUSION = "every canary's coin was fair and thrown by itself"
-"""What both bounds assume."""
+ASSUMES_INDEPENDENT_INCLUSION = "every canary was included by its own fair and independent bit"
+"""Assumption of both bounds."""
 
 MIN_FAIR_PROBABILITY = 1e-9
-"""Chance of fair coins below which coins are refused as not being any."""
+"""Probability under fair inclusion bits below which the observed bits are refused as unfair."""
 
 
 def count_guesses(
@@ -54,14 +55,14 @@ def count_guesses(
 
     Args:
         scores: Higher means "more likely in".
-        included: What the coins said.
+        included: Inclusion bits.
         guess_in: Canaries guessed in, fixed beforehand.
         guess_out: Canaries guessed out, fixed beforehand.
-        seed: Equal scores are put in an order drawn from it, so that it cannot follow the coins.
+        seed: Equal scores are put in an order drawn from it, so that it cannot follow the inclusion bits.
 
     Raises:
         ValueError: If shapes differ, a score is not finite, the guesses are not between 1 and the number of canaries,
-        or the coins came up so unequal that they cannot have been fair (natural membership, for example).
+        or the inclusion bits are so unequal that they cannot be fair (natural membership, for example).
     """
     check_scores("scores", scores)
     m = len(scores)
@@ -74,17 +75,17 @@ def count_guesses(
             f"Got guess_in={guess_in} and guess_out={guess_out} for {m} canaries; pass at least one guess in all and "
             "at most one for each canary."
         )
-    heads = int(included.sum())
-    # Hoeffding (JASA 1963): fair coins are this far from a half with a chance below UNFAIR.
-    if abs(heads - m / 2) > math.sqrt(m * math.log(2 / MIN_FAIR_PROBABILITY) / 2):
+    n_included = int(included.sum())
+    # Hoeffding (JASA 1963): fair bits deviate this far from one half with a probability below UNFAIR.
+    if abs(n_included - m / 2) > math.sqrt(m * math.log(2 / MIN_FAIR_PROBABILITY) / 2):
         raise ValueError(
-            f"{heads} of {m} canaries were in, which fair coins do not give; pass canaries whose coins were thrown one "
-            "by one, and never natural members."
+            f"{n_included} of {m} canaries were in, which fair inclusion bits do not give; pass canaries that were "
+            "included independently, and never natural members."
         )
     shuffled = np.random.default_rng(seed).permutation(m)
     order = shuffled[scores[shuffled].argsort(kind="stable")]
-    said_out, said_in = included[order[:guess_out]], included[order[m - guess_in :]]
-    correct = int(said_in.sum()) + guess_out - int(said_out.sum())
+    guessed_out, guessed_in = included[order[:guess_out]], included[order[m - guess_in :]]
+    correct = int(guessed_in.sum()) + guess_out - int(guessed_out.sum())
     return CanaryGuesses(canaries=m, guesses=guess_in + guess_out, correct=correct)
 
 
@@ -93,8 +94,8 @@ def one_run_epsilon(guesses: CanaryGuesses, *, delta: float = 0.0, confidence: f
 
     Args:
         guesses: For example from :func:`count_guesses`.
-        delta: Of the claim, in [0, 1).
-        confidence: Probability with which the bound must be below the truth.
+        delta: Delta of the claim, in [0, 1).
+        confidence: Probability with which the bound is below the truth.
 
     Raises:
         ValueError: If delta or the confidence is outside its range.
@@ -102,13 +103,13 @@ def one_run_epsilon(guesses: CanaryGuesses, *, delta: float = 0.0, confidence: f
     check_claim_delta(delta)
     check_confidence(confidence)
     alpha, r, v = 1 - confidence, guesses.guesses, guesses.correct
-    most = float(logit(betaincinv(v, r - v + 1, alpha))) if v else 0.0
-    if most <= 0 or one_run_p_value(guesses, 0.0, delta) > alpha:
+    upper = float(logit(betaincinv(v, r - v + 1, alpha))) if v else 0.0
+    if upper <= 0 or one_run_p_value(guesses, 0.0, delta) > alpha:
         epsilon = 0.0
-    elif delta == 0 or one_run_p_value(guesses, most, delta) <= alpha:
-        epsilon = most
+    elif delta == 0 or one_run_p_value(guesses, upper, delta) <= alpha:
+        epsilon = upper
     else:
-        epsilon = float(brentq(lambda e: one_run_p_value(guesses, e, delta) - alpha, 0.0, most, xtol=1e-9))
+        epsilon = float(brentq(lambda e: one_run_p_value(guesses, e, delta) - alpha, 0.0, upper, xtol=1e-9))
     return LowerBound(
         estimator="one run",
         epsilon=epsilon,
@@ -126,10 +127,10 @@ def one_run_gdp_epsilon(guesses: CanaryGuesses, *, delta: float, confidence: flo
     Args:
         guesses: As in :func:`one_run_epsilon`.
         delta: In (0, 1), as a Gaussian has no finite epsilon at 0.
-        confidence: As there.
+        confidence: As in :func:`one_run_epsilon`.
 
     Raises:
-        ValueError: As there.
+        ValueError: As in :func:`one_run_epsilon`.
     """
     check_gaussian_delta(delta)
     check_confidence(confidence)
@@ -149,21 +150,21 @@ def one_run_gdp_epsilon(guesses: CanaryGuesses, *, delta: float, confidence: flo
         confidence=confidence,
         trials=guesses.canaries,
         evidence=guesses,
-        assumes=f"{INDEPENDENT}; {IS_GDP}",
+        assumes=f"{ASSUMES_INDEPENDENT_INCLUSION}; {ASSUMES_GDP}",
         mu=low,
     )
 
 
 def one_run_p_value(guesses: CanaryGuesses, epsilon: float, delta: float) -> float:
-    """Chance, at most, of as many right guesses under (epsilon, delta) (theorem 5.2).
+    """Upper bound on the probability of as many correct guesses under (epsilon, delta) (theorem 5.2).
 
     Args:
-        guesses: What was counted.
-        epsilon: Of the claim, at least 0.
-        delta: Of the claim.
+        guesses: Counted guesses.
+        epsilon: Epsilon of the claim, at least 0.
+        delta: Delta of the claim.
     """
     r, v = guesses.guesses, guesses.correct
-    k = np.arange(r + 1)
+    k = np.arange(r + 1)  # log_pmf[k]: k correct guesses of r, in logarithms because binomials overflow
     right = float(expit(epsilon))
     log_pmf = gammaln(r + 1) - gammaln(k + 1) - gammaln(r - k + 1)
     log_pmf += k * math.log(right) - (r - k) * float(np.logaddexp(0.0, epsilon))
@@ -175,7 +176,7 @@ def one_run_p_value(guesses: CanaryGuesses, epsilon: float, delta: float) -> flo
 
 
 def _rejects_gdp(guesses: CanaryGuesses, mu: float, alpha: float) -> bool:
-    """Whether mu-GDP makes so many right guesses too unlikely.
+    """Whether mu-GDP makes so many correct guesses too unlikely.
 
     Each step needs the one before, so this is a loop over plain floats: 0.6 microseconds a step where arrays of one
     number would take ten. R and H only grow, so it ends as soon as they are large enough or stand still.

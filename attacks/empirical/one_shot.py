@@ -37,13 +37,13 @@ from attacks.empirical.results import CONFIDENCE, CanaryCosines, EpsilonEstimate
 from attacks.metrics.bootstrap import LEVEL, percentile_interval, user_weights
 
 MIN_CANARIES = 10
-"""Canaries below which no law can be fitted."""
+"""Number of canaries below which no distribution can be fitted."""
 
 DEFAULT_CUTS = 20
-"""Order statistics that the bound tries."""
+"""Number of order statistics that the bound tries."""
 
 MIN_NOISE_TO_CANARIES = 10
-"""Least ratio of sigma^2 d to the number of canaries."""
+"""Lower limit of sigma^2 d over the number of canaries."""
 
 ASSUMES_NORMAL_COSINES = "cosines of canaries are normally distributed and independent of one another"
 ASSUMES_INDEPENDENT_COSINES = (
@@ -77,7 +77,7 @@ def one_shot_epsilon(
         seed: Of the bootstrap and of the floor.
 
     Raises:
-        ValueError: If there are fewer than :data:`FEWEST` cosines on a side, one is not between -1 and 1 (unless
+        ValueError: If there are fewer than :data:`MIN_CANARIES` cosines on a side, one is not between -1 and 1 (unless
         `unseen` is given: other statistics need not be), or an argument is outside its range.
     """
     check_gaussian_delta(delta)
@@ -130,14 +130,14 @@ def placebo_floor(
         seed: Of the simulation.
 
     Raises:
-        ValueError: If there are fewer than :data:`FEWEST` canaries on a side or an argument is outside its range.
+        ValueError: If there are fewer than :data:`MIN_CANARIES` canaries on a side or an argument is outside its range.
     """
     check_gaussian_delta(delta)
     _check_dimensions(dimensions)
     if canaries < MIN_CANARIES or (unseen and unseen < MIN_CANARIES) or draws < 1 or not 0 < quantile < 1:
         raise ValueError(
-            f"Got {canaries} canaries, {unseen} unseen, {draws} draws and quantile {quantile}; pass at least {FEWEST} "
-            "canaries on a side (or no unseen ones), a draw, and a quantile between 0 and 1."
+            f"Got {canaries} canaries, {unseen} unseen, {draws} draws and quantile {quantile}; pass at least "
+            f"{MIN_CANARIES} canaries on a side (or no unseen ones), a draw, and a quantile between 0 and 1."
         )
     rng = np.random.default_rng(seed)
     mean, sd = _null_fits(rng, draws, canaries, dimensions)
@@ -171,7 +171,7 @@ def one_shot_lower_bound(
         noise_multiplier: As in :func:`one_shot_epsilon`.
 
     Raises:
-        ValueError: If there are fewer than :data:`FEWEST` cosines, one is not between -1 and 1, or an argument is
+        ValueError: If there are fewer than :data:`MIN_CANARIES` cosines, one is not between -1 and 1, or an argument is
         outside its range.
     """
     check_claim_delta(delta)
@@ -264,6 +264,6 @@ def _check_dimensions(dimensions: int) -> None:
 def _check_cosines(name: str, scores: Num[np.ndarray, "canaries"], *, bounded: bool) -> None:
     check_scores(name, scores)
     if len(scores) < MIN_CANARIES:
-        raise ValueError(f"{name} holds {len(scores)} cosines; a law needs at least {FEWEST}.")
+        raise ValueError(f"{name} holds {len(scores)} cosines; a law needs at least {MIN_CANARIES}.")
     if bounded and np.abs(scores).max() > 1 + 1e-6:
         raise ValueError(f"{name} holds {np.abs(scores).max():g}; pass cosines, which lie between -1 and 1.")

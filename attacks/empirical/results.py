@@ -1,15 +1,15 @@
-"""Measured epsilons, told apart by what they are worth: a bound, an estimate, or a belief.
+"""Measured epsilons, distinguished by what they prove: a bound, an estimate, or a credible bound.
 
-* :class:`LowerBound` holds with a confidence, whatever the mechanism, as far as `assumes` is true. Only it can deny a
-  claim, so only it has a `denies`.
+* :class:`LowerBound` holds with a confidence for every mechanism, as far as `assumes` is true. Only it can reject a
+  claim, so only it has a `rejects`.
 * :class:`EpsilonEstimate` is the best guess under a model of the scores. It may lie above the truth.
-* :class:`CredibleBound` holds with a probability under a prior. It may deny true claims more often than that.
+* :class:`CredibleBound` holds with a probability under a prior. It may reject true claims more often than that.
 
 A function that asks for one of them cannot be given another; `kind` says the same in a file. Each carries the
 `evidence` it was computed from, so that it can be computed again.
 
-Every one of them needs membership that a coin decided. Natural members differ from the rest without any training, and
-no epsilon follows from that difference.
+All of them need randomised membership. Natural members differ from the rest without any training, and no epsilon
+follows from that difference.
 """
 
 from dataclasses import dataclass, field
@@ -21,14 +21,14 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class TrialCounts:
-    """Trials in two worlds and how many of them reached a cut.
+    """Numbers of trials in two worlds, and of those that reached a threshold.
 
     Attributes:
-        n_members: Trials with the member.
-        n_nonmembers: Trials without.
-        true_positives: Members at or above the cut.
-        false_positives: Non-members at or above it.
-        cuts: Thresholds tried; they share 1 - confidence.
+        n_members: Number of trials with the member.
+        n_nonmembers: Number of trials without the member.
+        true_positives: Number of members at or above the threshold.
+        false_positives: Number of non-members at or above the threshold.
+        cuts: Number of thresholds tried; they share 1 - confidence.
     """
 
     n_members: int
@@ -40,12 +40,12 @@ class TrialCounts:
 
 @dataclass(frozen=True)
 class CanaryGuesses:
-    """Guesses about canaries of one run, each of which was in or out by its own fair coin.
+    """Guesses about canaries of one run, each of which was included by its own fair bit.
 
     Attributes:
-        canaries: Coins thrown (m).
-        guesses: Canaries that a guess was made about, the others abstained from (r).
-        correct: Guesses that were right (v).
+        canaries: Number of canaries (m).
+        guesses: Number of canaries guessed; the auditor abstains from the others (r).
+        correct: Number of correct guesses (v).
 
     Raises:
         ValueError: If not 0 <= correct <= guesses <= canaries, or there is no guess.
@@ -65,13 +65,13 @@ class CanaryGuesses:
 
 @dataclass(frozen=True)
 class CanaryCosines:
-    """Canary clients of one run, scored by their cosine with what was released.
+    """Canary clients of one run, scored by their cosine with the release.
 
     Attributes:
-        inserted: Canaries that took part.
-        unseen: Canaries that did not, which the null was fitted to; 0 where it is known.
+        inserted: Number of canaries that took part.
+        unseen: Number of canaries that did not, to which the null was fitted; 0 if the null is known.
         dimensions: Length of an update.
-        cuts: Thresholds tried; 0 for an estimate.
+        cuts: Number of thresholds tried; 0 for an estimate.
     """
 
     inserted: int
@@ -82,13 +82,13 @@ class CanaryCosines:
 
 @dataclass(frozen=True)
 class SecretGuesses:
-    """Secrets of fair coins, and how many of them were read off what was released.
+    """Secrets of fair bits, and how many of them were recovered from the release.
 
     Attributes:
-        trials: Secrets.
-        right: Those that were guessed with at most `errors` wrong coins.
-        bits: Coins of a secret.
-        errors: Wrong coins that a right guess may have.
+        trials: Number of secrets.
+        right: Number of secrets guessed with at most `errors` wrong bits.
+        bits: Number of bits of a secret.
+        errors: Number of wrong bits that a correct guess may have.
     """
 
     trials: int
@@ -102,17 +102,17 @@ EpsilonEvidence: TypeAlias = TrialCounts | CanaryGuesses | CanaryCosines | Secre
 
 @dataclass(frozen=True, kw_only=True)
 class _Measured:
-    """What all measured epsilons have.
+    """Fields of every measured epsilon.
 
     Attributes:
         estimator: Name of the method.
-        epsilon: The number; 0 where nothing was found, which is no evidence of privacy.
-        delta: At which it is meant.
-        confidence: Of the bound, all cuts considered, or of the interval.
-        trials: Draws, coins or canaries behind it.
-        evidence: Counts that it was computed from.
-        assumes: What must hold besides a coin-decided membership, or "".
-        note: What a reader must know about this one, or "".
+        epsilon: Measured epsilon; 0 if nothing was found, which is no evidence of privacy.
+        delta: Delta of the claim.
+        confidence: Confidence of the bound over all thresholds, or of the interval.
+        trials: Number of trials or canaries.
+        evidence: Counts from which it was computed.
+        assumes: Assumptions besides randomised membership, or "".
+        note: Caveat for the reader, or "".
     """
 
     estimator: str
@@ -130,7 +130,7 @@ class LowerBound(_Measured):
     """With `confidence`, no claim below `epsilon` is true.
 
     Attributes:
-        mu: The same for mu-GDP where the claim is of that form; None otherwise.
+        mu: Bound on mu if the claim is mu-GDP; None otherwise.
         kind: "lower bound".
     """
 
@@ -138,18 +138,18 @@ class LowerBound(_Measured):
     kind: Literal["lower bound"] = field(default="lower bound", init=False)
 
     def rejects(self, claimed: float) -> bool:
-        """Whether a claim of `claimed` at `delta` is ruled out, with `confidence`."""
+        """Whether a claim of epsilon `claimed` at `delta` is rejected with `confidence`."""
         return self.epsilon > claimed
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpsilonEstimate(_Measured):
-    """A best guess, with an interval for its scatter and a floor for what chance alone gives.
+    """Best guess, with an interval and with the estimate that chance alone gives.
 
     Attributes:
         lo: Lower end of the interval.
         hi: Upper end.
-        placebo: 95th percentile of the estimate where nothing leaks; below it the estimate says nothing.
+        placebo: 95th percentile of the estimate without any leakage; an estimate below it is uninformative.
         kind: "estimate".
     """
 
@@ -164,7 +164,7 @@ class CredibleBound(_Measured):
     """With posterior probability `confidence`, epsilon is at least `epsilon`.
 
     Attributes:
-        prior: The belief beforehand.
+        prior: Prior distribution.
         kind: "credible bound".
     """
 

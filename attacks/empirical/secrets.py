@@ -1,8 +1,8 @@
-"""A lower bound on epsilon from secrets that were read off a release.
+"""A lower bound on epsilon from secrets that were recovered from a release.
 
-Every trial draws a secret of `bits` fair coins and runs the mechanism on the input that spells it. Somebody guesses the
-coins from what was released; a guess is right where at most `errors` of them are wrong. Under (epsilon, delta) for any
-input against one fixed input, which knows of no coin, a guess is right with probability at most
+Every trial draws a secret of `bits` fair bits and runs the mechanism on the input that encodes it. The adversary
+guesses the bits from the release; a guess is correct if at most `errors` of them are wrong. Under (epsilon, delta) for
+any input against one fixed input, which is independent of the secret, a guess is correct with probability at most
 
     e^epsilon V / 2^bits + delta        V = sum over i <= errors of C(bits, i)
 
@@ -11,7 +11,7 @@ share that was right,
 
     epsilon >= ln(p - delta) + bits ln 2 - ln V
 
-However large a claim is, enough coins deny it where what leaves has no noise: two worlds never could, because their
+However large a claim is, enough bits reject it if the release has no noise: two worlds never could, because their
 error rates cannot be seen to be smaller than one over the number of draws.
 """
 
@@ -30,10 +30,10 @@ def secrets_epsilon(
     """Lower bound on epsilon of an (epsilon, delta) claim about one input against any other, or against none.
 
     Args:
-        right: Trials whose guess was right.
-        trials: Trials in all.
-        bits: Coins of a secret.
-        errors: Wrong coins that a right guess may have, fixed before the trials were seen.
+        right: Number of trials with a correct guess.
+        trials: Number of trials.
+        bits: Number of bits of a secret.
+        errors: Number of wrong bits that a correct guess may have, fixed before the trials were seen.
         delta: Of the claim, in [0, 1).
         confidence: Probability with which the bound must be below the truth.
 
@@ -44,11 +44,11 @@ def secrets_epsilon(
     check_confidence(confidence)
     if not (0 <= right <= trials and trials >= 1 and 0 <= errors <= bits and bits >= 1):
         raise ValueError(
-            f"Got {right} right guesses of {trials} secrets of {bits} coins with {errors} errors allowed; pass at "
-            "least one trial and one coin, no more right guesses than trials and no more errors than coins."
+            f"Got {right} right guesses of {trials} secrets of {bits} bits with {errors} errors allowed; pass at "
+            "least one trial and one bit, no more right guesses than trials and no more errors than bits."
         )
-    least = float(betaincinv(right, trials - right + 1, 1 - confidence)) if right else 0.0
-    epsilon = math.log(least - delta) - _log_blind(bits, errors) if least > delta else 0.0
+    lower = float(betaincinv(right, trials - right + 1, 1 - confidence)) if right else 0.0
+    epsilon = math.log(lower - delta) - _log_blind(bits, errors) if lower > delta else 0.0
     return LowerBound(
         estimator="secrets",
         epsilon=max(0.0, epsilon),

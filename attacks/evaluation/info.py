@@ -1,17 +1,17 @@
-"""What every membership attack declares about itself, and what it must be able to do."""
+"""Declaration that every attack makes about itself: what it sees and knows, who can run it, what it costs."""
 
 from typing import Protocol
 
 
 class AttackInfo(Protocol):
-    """What every attack says of itself, whatever it looks at.
+    """Declaration of an attack, for reports.
 
     Attributes:
         name: Short name used in reports.
         observable: What must be visible for the attack to run.
-        adversary: Who can see that.
-        knowledge: What it uses besides the view, in words; () if nothing.
-        unit: What one guess is about.
+        adversary: Party that can see the observable.
+        knowledge: Prior knowledge that the attack uses, in words; () if none.
+        unit: Subject of one guess: an interaction, an examination or a user.
         cost: Work in big-O terms.
         explains: One sentence for a newcomer: what the attack does and why it works.
     """
@@ -26,15 +26,15 @@ class AttackInfo(Protocol):
 
     @property
     def adversary(self) -> str:
-        """Who can see that."""
+        """Party that can see the observable."""
 
     @property
     def knowledge(self) -> tuple[str, ...]:
-        """What the attack uses besides the view."""
+        """Prior knowledge that the attack uses."""
 
     @property
     def unit(self) -> str:
-        """What one guess is about."""
+        """Subject of one guess."""
 
     @property
     def cost(self) -> str:

@@ -1,9 +1,7 @@
-"""Run attacks over the rounds an adversary saw and measure what they found.
+"""Compare the scores of attacks with the truth of a game.
 
-Two steps, so that one pass over the rounds serves several games: :func:`observe` lets every attack look (no
-truth in sight), :func:`measure` compares what they said with :class:`~attacks.view.Targets`. :func:`run` does
-both. :func:`observe_scores` looks at users' own recommendations instead of uploads, :func:`observe_support` at which
-rows clients send into a secure sum.
+Attacks are run first (`attacks.membership.observe`, `attacks.sums.observe_sums`, `attacks.supports.observe_support`,
+`attacks.shadow.observe_shadows`), without access to the truth, so that one pass over the rounds serves several games.
 """
 
 from collections.abc import Sequence
@@ -34,48 +32,54 @@ def measure(
     sliced: bool = False,
     activity: Num[np.ndarray, "users"] | None = None,
 ) -> list[AttackResult]:
-    """Compare what the attacks said with the truth.
+    """Compare the scores of attacks with the truth.
 
     Args:
-        observation: From :func:`observe`, :func:`observe_scores` or :func:`observe_support`.
-        knowledge: Gives the popularity baseline.
-        targets: One game.
-        scopes: Ask about all items, about items touched in the last round, or both.
-        resamples: Bootstrap resamples of users.
+        observation: Scores of all attacks.
+        knowledge: Knowledge with the popularity for the baseline.
+        targets: The game.
+        scopes: Measure on all items, on items touched in the last round, or on both.
+        resamples: Number of bootstrap resamples of users.
         seed: Seed of the bootstrap; equal seeds give equal intervals.
-        sliced: Also by tenths of the items and of the users (`attacks.slices`).
-        activity: Training items of each audited user, for the tenths of users; by default their members in the game.
+        sliced: Also measure by deciles of the items and of the users (`attacks.metrics.slices`).
+        activity: Number of training items of each audited user, for the deciles of users; by default their members
+            in the game.
 
     Returns:
-        One row per scope and attack. The touched scope gives no rows if no user has both sides in it, and so does the
-        game of examinations against cover; an attack that looked at nobody who has both sides gives none either.
+        One result per scope and attack. The touched scope gives no results if no user has both members and
+        non-members in it, and neither does the game of examinations against padding. An attack gives no result if
+        none of the users it had data for has both.
 
     Raises:
-        ViewError: If targets cover other users or items than the views, or a scope is not one of the two, or
-        asks about touched items where no upload was looked at.
+        ViewError: If targets cover other users or items than the views, or a scope is not one of the two, or is the
+        touched items where no upload was observed.
     """
     results = []
     slicing = _slicing(knowledge, targets, activity) if sliced else None
     for scope in scopes:
-        if scope not in (ALL_ITEMS, TOUCHED_ITEMS):
-            raise ViewError(f"Scope is {scope!r}; use {ALL_ITEMS!r} or {TOUCHED_ITEMS!r}.")
-        asked = targets
-        if scope == TOUCHED_ITEMS:
-            if observation.support is None:
-                raise ViewError(f"Scope is {scope!r}, which only uploads have; ask scores about {ALL_ITEMS!r}.")
-            asked = targets.among_touched(observation.support)
-        measurable = usable_users(asked.members, asked.candidates)
-        if asked.scope == TOUCHED_ITEMS and not measurable.any():
+        scoped = _in_scope(targets, scope, observation)
+        measurable = usable_users(scoped.members, scoped.candidates)
+        if scoped.scope == TOUCHED_ITEMS and not measurable.any():
             continue
-        game = _Game(asked, knowledge, slicing, resamples, seed)
-        for scored in observation.by_attack:
-            _refuse_other_users(scored, asked)
-            if (measurable & scored.present).any() or not measurable.any():
-                results.append(game.measured(scored))
+        game = _Game(scoped, knowledge, slicing, resamples, seed)
+        for attack in observation.by_attack:
+            _check_users(attack, scoped)
+            if (measurable & attack.present).any() or not measurable.any():
+                results.append(game.result(attack))
     return results
 
 
-def _refuse_other_users(scored: AttackScores, targets: Targets) -> None:
+def _in_scope(targets: Targets, scope: str, observation: AttackObservation) -> Targets:
+    if scope not in (ALL_ITEMS, TOUCHED_ITEMS):
+        raise ViewError(f"Scope is {scope!r}; use {ALL_ITEMS!r} or {TOUCHED_ITEMS!r}.")
+    if scope == ALL_ITEMS:
+        return targets
+    if observation.support is None:
+        raise ViewError(f"Scope is {scope!r}, which only uploads have; measure scores on {ALL_ITEMS!r}.")
+    return targets.among_touched(observation.support)
+
+
+def _check_users(scored: AttackScores, targets: Targets) -> None:
     if targets.members.shape != scored.scores.shape:
         raise ViewError(
             f"Targets cover {targets.members.shape} (users, items) but the views {scored.scores.shape}; "
@@ -84,26 +88,26 @@ def _refuse_other_users(scored: AttackScores, targets: Targets) -> None:
 
 
 def _slicing(knowledge: Knowledge, targets: Targets, activity: Num[np.ndarray, "users"] | None) -> Slicing:
-    counted = targets.members.sum(axis=1) if activity is None else activity
-    if (len(counted), len(knowledge.popularity)) != targets.members.shape:
+    counts = targets.members.sum(axis=1) if activity is None else activity
+    if (len(counts), len(knowledge.popularity)) != targets.members.shape:
         raise ViewError(
-            f"Got the activity of {len(counted)} users and the popularity of {len(knowledge.popularity)} items for "
+            f"Got the activity of {len(counts)} users and the popularity of {len(knowledge.popularity)} items for "
             f"targets of {targets.members.shape} (users, items); pass one number for each audited user and each item."
         )
-    return Slicing(knowledge.popularity, counted)
+    return Slicing(knowledge.popularity, counts)
 
 
 @dataclass(frozen=True, eq=False)
-class _Asked:
-    """The pairs that are measured for the users an attack looked at, and the popularity guesser on them."""
+class _Baseline:
+    """Pairs measured for the users that an attack had data for, and the popularity guesser on them."""
 
     targets: Targets
-    popularity_auc: PerUser
-    popularity_slices: SlicedAuc | None
+    auc: PerUser
+    slices: SlicedAuc | None
 
 
 class _Game:
-    """One game in one scope; what depends on it alone is worked out once for all attacks that saw the same users."""
+    """One game in one scope; its baseline is computed once for all attacks with data for the same users."""
 
     def __init__(
         self, targets: Targets, knowledge: Knowledge, slicing: Slicing | None, resamples: int, seed: int
@@ -112,29 +116,33 @@ class _Game:
         self._popularity = knowledge.popularity
         self._slicing = slicing
         self._resamples, self._seed = resamples, seed
-        self._of = dict[bytes, _Asked]()
+        self._baselines = dict[bytes, _Baseline]()
 
-    def _asked(self, present: UserMask) -> _Asked:
-        known = self._of.get(present.tobytes())
-        if known is None:
+    def _baseline(self, present: UserMask) -> _Baseline:
+        baseline = self._baselines.get(present.tobytes())
+        if baseline is None:
             targets = replace(self._targets, candidates=self._targets.candidates & present[:, None])
-            guesser = np.broadcast_to(self._popularity, targets.members.shape)
-            ranking = Ranking.from_scores(guesser, targets.members, targets.candidates)
+            guesses = np.broadcast_to(self._popularity, targets.members.shape)
+            ranking = Ranking.from_scores(guesses, targets.members, targets.candidates)
             auc = ranking.user_auc()
-            known = _Asked(targets, auc, self._slicing.auc(ranking, auc) if self._slicing is not None else None)
-            self._of[present.tobytes()] = known
-        return known
+            baseline = _Baseline(targets, auc, self._slicing.auc(ranking, auc) if self._slicing is not None else None)
+            self._baselines[present.tobytes()] = baseline
+        return baseline
 
-    def measured(self, scored: AttackScores) -> AttackResult:
-        asked = self._asked(scored.present)
-        targets, resamples, seed = asked.targets, self._resamples, self._seed
+    def _slices(self, ranking: Ranking, auc: PerUser, baseline: _Baseline) -> tuple[Slice, ...]:
+        if self._slicing is None or baseline.slices is None:
+            return ()
+        members = baseline.targets.members & baseline.targets.candidates
+        return self._slicing.slices(
+            members, self._slicing.auc(ranking, auc), baseline.slices, resamples=self._resamples, seed=self._seed
+        )
+
+    def result(self, scored: AttackScores) -> AttackResult:
+        baseline = self._baseline(scored.present)
+        targets, resamples, seed = baseline.targets, self._resamples, self._seed
         ranking = Ranking.from_scores(scored.scores, targets.members, targets.candidates)
-        own = ranking.user_auc()
-        found = separation_of(ranking, own, resamples=resamples, seed=seed)
-        slices: tuple[Slice, ...] = ()
-        if self._slicing is not None and asked.popularity_slices is not None:
-            sliced, pairs = self._slicing.auc(ranking, own), targets.members & targets.candidates
-            slices = self._slicing.slices(pairs, sliced, asked.popularity_slices, resamples=resamples, seed=seed)
+        auc = ranking.user_auc()
+        separation = separation_of(ranking, auc, resamples=resamples, seed=seed)
         attack = scored.attack
         return AttackResult(
             attack=attack.name,
@@ -148,17 +156,17 @@ class _Game:
             note=targets.note,
             membership=targets.membership,
             rounds=scored.rounds,
-            n_users=found.n_users,
-            n_members=found.n_members,
-            n_nonmembers=found.n_nonmembers,
-            auc=found.auc,
-            auc_pooled=found.auc_pooled,
-            tpr_at_fpr=found.tpr_at_fpr,
-            advantage=found.advantage,
-            popularity_auc=float(np.nanmean(asked.popularity_auc)),
-            gain=auc_gain(own, asked.popularity_auc, resamples=resamples, seed=seed),
-            roc=found.roc,
+            n_users=separation.n_users,
+            n_members=separation.n_members,
+            n_nonmembers=separation.n_nonmembers,
+            auc=separation.auc,
+            auc_pooled=separation.auc_pooled,
+            tpr_at_fpr=separation.tpr_at_fpr,
+            advantage=separation.advantage,
+            popularity_auc=float(np.nanmean(baseline.auc)),
+            gain=auc_gain(auc, baseline.auc, resamples=resamples, seed=seed),
+            roc=separation.roc,
             resamples=resamples,
             seconds=scored.seconds,
-            slices=slices,
+            slices=self._slices(ranking, auc, baseline),
         )

@@ -1,10 +1,4 @@
-"""Run attacks over the rounds an adversary saw and measure what they found.
-
-Two steps, so that one pass over the rounds serves several games: :func:`observe` lets every attack look (no
-truth in sight), :func:`measure` compares what they said with :class:`~attacks.view.Targets`. :func:`run` does
-both. :func:`observe_scores` looks at users' own recommendations instead of uploads, :func:`observe_support` at which
-rows clients send into a secure sum.
-"""
+"""Scores of all attacks on one observation, before they are compared with the truth."""
 
 import time
 from collections.abc import Callable
@@ -17,14 +11,14 @@ from attacks.views.types import Scores, UserMask
 
 @dataclass(frozen=True, eq=False)
 class AttackScores:
-    """What one attack said.
+    """Scores of one attack.
 
     Attributes:
         attack: The attack.
-        scores: Its scores; of the last round for a single-round attack, of all rounds for a vote.
-        present: Users it had anything to look at; the others are not measured.
-        rounds: Rounds the scores are made of.
-        seconds: Time spent scoring.
+        scores: Its scores, of the last round for a single-round attack and of all rounds for a vote.
+        present: Users for whom the attack had data; the others are not measured.
+        rounds: Number of rounds that the scores combine.
+        seconds: Time spent on scoring.
     """
 
     attack: AttackInfo
@@ -36,18 +30,25 @@ class AttackScores:
 
 @dataclass(frozen=True, eq=False)
 class AttackObservation:
-    """What all attacks said after the last round, before any truth is looked at.
+    """Scores of all attacks after the last round, before the truth is used.
 
     Attributes:
-        scored: One entry per attack; the popularity guesser is always the first.
-        support: Rows touched in the last round; None where no upload was looked at.
+        by_attack: One entry per attack; the popularity guesser is always the first.
+        support: Rows touched in the last round; None if no upload was observed.
     """
 
     by_attack: tuple[AttackScores, ...]
     support: UploadSupport | None
 
 
-def score_timed(attack: AttackInfo, look: Callable[[], Scores], present: UserMask) -> AttackScores:
+def score_timed(attack: AttackInfo, score: Callable[[], Scores], present: UserMask) -> AttackScores:
+    """Run an attack on a single round and measure its time.
+
+    Args:
+        attack: The attack.
+        score: Function that gives its scores.
+        present: Users for whom the attack had data.
+    """
     began = time.perf_counter()
-    scores = look()
+    scores = score()
     return AttackScores(attack, scores, present, 1, time.perf_counter() - began)

@@ -1,14 +1,9 @@
-"""What an adversary saw, what it knew beforehand, and what it tries to find out.
-
-Every attack in this package is a pure function of a :class:`ServerView` (what passed the point in the system
-where the adversary listens), a :class:`ScoreView` (what a user's device shows) or an
-:class:`attacks.support_view.SupportView` (which rows clients send), and a :class:`Knowledge` (what the adversary knew
-before). :class:`Targets` holds the truth and is seen only by the measurement, never by an attack.
+"""The truth of a membership game, seen only by the measurement and never by an attack.
 
 The two games on training items follow the membership game of Shokri et al. (S&P 2017) in its recommender form (Yuan
-et al., WWW 2023): "did user u train on item i?". Members are natural, not coin-flipped, so a score here mixes leakage
-with popularity (and, for held-out items, with time); read it beside the popularity guesser and never convert
-it to an epsilon. Two more games ask about the examinations in a support, where purchases are public.
+et al., WWW 2023): "did user u train on item i?". Members are natural and not randomised, so a score mixes leakage with
+popularity (and, for held-out items, with time); compare it with the popularity guesser and never convert it to an
+epsilon. Two more games ask about the examinations in a support, where purchases are public.
 """
 
 from dataclasses import dataclass, replace
@@ -26,15 +21,15 @@ TOUCHED_ITEMS = "touched items"
 
 @dataclass(frozen=True, eq=False)
 class Targets:
-    """The question asked and its true answers.
+    """A membership game: the question asked and its true answers.
 
     Attributes:
         members: True where the user trained on the item.
         candidates: True where the pair is scored at all; members outside the candidates are ignored.
         game: The question in words.
-        scope: Which items take part, :data:`ALL_ITEMS` or :data:`TOUCHED_ITEMS`.
-        note: Anything a reader must know about this scope, or "".
-        membership: "natural" where the members are people's real items, "randomised" where a fair coin of the
+        scope: Items that count, :data:`ALL_ITEMS` or :data:`TOUCHED_ITEMS`.
+        note: Caveat about this scope for the reader, or "".
+        membership: "natural" if the members are people's real items, "randomised" if fair inclusion bits of the
             experimenter decided which of them were trained on.
 
     Raises:
@@ -75,8 +70,8 @@ class Targets:
     ) -> "Targets":
         """Game 2: training items against held-out items of the same user.
 
-        Both sides are to the user's taste, so popularity and taste help less; what is left is memory of
-        training (and, with a split by time, whatever time changes).
+        Items of both sides are to the user's taste, so popularity and taste help less. What remains is the memory of
+        training (and, with a split by time, whatever changes over time).
 
         Args:
             train: Items each user trained on.
@@ -86,24 +81,24 @@ class Targets:
 
     @classmethod
     def randomised_inclusion(
-        cls, kept: Bool[np.ndarray, "users items"], dropped: Bool[np.ndarray, "users items"]
+        cls, included: Bool[np.ndarray, "users items"], excluded: Bool[np.ndarray, "users items"]
     ) -> "Targets":
-        """Game 3: of interactions put to a fair coin before training, those it kept against those it dropped.
+        """Game 3: interactions that a fair inclusion bit kept in training against those that it removed.
 
         Popularity, taste and time are the same on both sides, so only training tells them apart. This is the game
         that epsilon bounds.
 
         Args:
-            kept: Interactions that the coin left in training.
-            dropped: Interactions that it took out.
+            included: Interactions that stayed in training.
+            excluded: Interactions that were removed before training.
         """
-        return cls(members=kept, candidates=kept | dropped, game="coin decided", membership="randomised")
+        return cls(members=included, candidates=included | excluded, game="coin decided", membership="randomised")
 
     @classmethod
     def examined_vs_rest(
         cls, examined: Bool[np.ndarray, "users items"], public: Bool[np.ndarray, "users items"]
     ) -> "Targets":
-        """Examinations against the rest of the catalogue. Purchases are public, so they are no candidates.
+        """Examinations against the rest of the catalogue. Purchases are public and therefore no candidates.
 
         Args:
             examined: Items each user examined.
@@ -118,9 +113,9 @@ class Targets:
         sent: Bool[np.ndarray, "users items"],
         public: Bool[np.ndarray, "users items"],
     ) -> "Targets":
-        """Examinations against the cover items among the rows that a client sends.
+        """Examinations against the padding items among the rows that a client sends.
 
-        A client without cover has nothing to tell apart and is not measured.
+        A client without padding has nothing to tell apart and is not measured.
 
         Args:
             examined: Items each user examined.
@@ -130,14 +125,14 @@ class Targets:
         return cls(members=examined & sent, candidates=sent & ~public, game="examined vs cover", scope=TOUCHED_ITEMS)
 
     def among_touched(self, support: UploadSupport) -> "Targets":
-        """The same game, asked only of items whose row the upload touched.
+        """The same game among the items whose row the upload touched.
 
-        This separates "which rows moved" from "which of the moved rows are real": a client's own sampled
-        negatives are the non-members that are left.
+        This separates "which rows moved" from "which of the moved rows are real": the remaining non-members are a
+        client's own sampled negatives.
         """
         hidden = int((~support.identifiable).sum())
         note = (
-            f"every row differs from zero for {hidden} of {len(support.told)} users, so their touched rows "
+            f"every row differs from zero for {hidden} of {len(support.identifiable)} users, so their touched rows "
             "cannot be told and all items count as touched"
             if hidden
             else ""
@@ -145,9 +140,9 @@ class Targets:
         return replace(self, candidates=self.candidates & support.rows, scope=TOUCHED_ITEMS, note=note)
 
     def excluding(self, users: UserMask) -> "Targets":
-        """The same game, asked only of the other users: those who told the adversary are no success of an attack.
+        """The same game about the other users: a colluding user is no success of an attack.
 
         Args:
-            users: To leave out, for example :attr:`Knowledge.colluding`.
+            users: Users to leave out, for example :attr:`Knowledge.colluding`.
         """
         return replace(self, candidates=self.candidates & ~users[:, None])

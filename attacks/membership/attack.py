@@ -1,4 +1,4 @@
-"""What every membership attack declares about itself, and what it must be able to do."""
+"""Interface of an attack on single uploads."""
 
 from typing import ClassVar, Protocol, runtime_checkable
 
@@ -10,14 +10,14 @@ from attacks.views.types import Scores
 
 @runtime_checkable
 class UploadAttack(AttackInfo, Protocol):
-    """A pure function from uploads seen and facts known to one score per (user, item)."""
+    """A pure function from one round's uploads and prior knowledge to one score per (user, item)."""
 
     def score(self, view: ServerView, knowledge: Knowledge) -> Scores:
         """Score every (user, item) of the view; higher means "more likely trained on"."""
 
 
 class UploadAttackInfo:
-    """The declaration shared by attacks that read one round's individual uploads."""
+    """Declaration shared by attacks on one round's individual uploads."""
 
     observable: ClassVar[str] = "individual item-table uploads of one round"
     adversary: ClassVar[str] = "server"

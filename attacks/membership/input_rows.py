@@ -1,9 +1,9 @@
-"""Attacks on the first layer: its rows move only for the items that a user fed in.
+"""Attacks on the first layer, whose rows move only for the items of a user's own history.
 
 A model that reads the user's history x_u multiplies it by the first layer's weights, so the gradient of row i is x_ui
 times a vector. It is exactly zero for every item outside the history, and for those inside it that input dropout hid in
-every local step. That is the observation behind row support and row norm, on another block; :class:`InputRows` lets
-them look there.
+every local step. Row support and row norm rest on the same observation about another block; :class:`InputRows` runs
+them on this one.
 """
 
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ class InputRows:
     """Row support or row norm, run on the first layer's rows.
 
     Attributes:
-        of: Which of the two.
+        attack: Attack to run, one of the two.
     """
 
-    of: RowSupport | RowNorm
+    attack: RowSupport | RowNorm
 
     @property
     def name(self) -> str:
@@ -36,17 +36,17 @@ class InputRows:
 
     @property
     def adversary(self) -> str:
-        """Who can see that."""
+        """Party that can see the observable."""
         return self.attack.adversary
 
     @property
     def knowledge(self) -> tuple[str, ...]:
-        """Nothing: the server puts no pull into a first layer."""
+        """No knowledge: the server puts no proximal term into a first layer."""
         return ()
 
     @property
     def unit(self) -> str:
-        """What one guess is about."""
+        """Subject of one guess."""
         return self.attack.unit
 
     @property
@@ -63,7 +63,7 @@ class InputRows:
         )
 
     def score(self, view: ServerView, knowledge: Knowledge) -> Scores:
-        """What the attack says of the input rows.
+        """Scores of the attack on the input rows.
 
         Raises:
             ViewError: If the view has no input rows.

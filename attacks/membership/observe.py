@@ -1,9 +1,7 @@
-"""Run attacks over the rounds an adversary saw and measure what they found.
+"""Run attacks on the uploads of several rounds, or on users' own recommendations.
 
-Two steps, so that one pass over the rounds serves several games: :func:`observe` lets every attack look (no
-truth in sight), :func:`measure` compares what they said with :class:`~attacks.view.Targets`. :func:`run` does
-both. :func:`observe_scores` looks at users' own recommendations instead of uploads, :func:`observe_support` at which
-rows clients send into a secure sum.
+:func:`observe` and :func:`observe_scores` compute scores without access to the truth; :func:`attacks.measure` compares
+them with :class:`attacks.Targets`. :func:`run` does both for uploads.
 """
 
 import time
@@ -28,14 +26,14 @@ from attacks.views.types import ViewError
 
 
 def observe(attacks: Sequence[UploadAttack], views: Iterable[ServerView], knowledge: Knowledge) -> AttackObservation:
-    """Let each attack look at the rounds, one view in memory at a time.
+    """Run each attack on the rounds, with one view in memory at a time.
 
-    Single-round attacks speak about the last round; :class:`MultiRoundVote` about all of them.
+    Single-round attacks score the last round; :class:`MultiRoundVote` combines all rounds.
 
     Args:
-        attacks: For example :data:`attacks.membership.CORE`. The popularity guesser is added if missing.
+        attacks: For example :data:`attacks.membership.CORE_ATTACKS`. The popularity guesser is added if missing.
         views: Rounds in order, all of the same audited users; may be a generator.
-        knowledge: What the adversary knew beforehand.
+        knowledge: Prior knowledge of the adversary.
 
     Raises:
         ViewError: If there is no view, or views disagree in shape.
@@ -52,24 +50,24 @@ def observe(attacks: Sequence[UploadAttack], views: Iterable[ServerView], knowle
         last = view
     if last is None:
         raise ViewError("There is no round to attack; pass at least one ServerView.")
-    scored = [_look(attack, last, knowledge) for attack in (PopularityGuesser(), *singles)]
-    scored += [_count(attack, vote, seconds[attack]) for attack, vote in votes.items()]
-    return AttackObservation(tuple(scored), upload_support(last))
+    scores = [_score(attack, last, knowledge) for attack in (PopularityGuesser(), *singles)]
+    scores += [_vote_scores(attack, vote, seconds[attack]) for attack, vote in votes.items()]
+    return AttackObservation(tuple(scores), upload_support(last))
 
 
 def observe_scores(view: ScoreView, knowledge: Knowledge) -> AttackObservation:
-    """Let the popularity guesser and the score threshold look at users' own recommendations.
+    """Run the popularity guesser and the score threshold on users' own recommendations.
 
     Args:
         view: Scores of the audited users after the last round.
-        knowledge: What the adversary knew beforehand.
+        knowledge: Prior knowledge of the adversary.
     """
-    everybody = np.ones(view.n_users, dtype=bool)
-    scored = [
-        score_timed(attack, partial(attack.score, view, knowledge), everybody)
+    everyone = np.ones(view.n_users, dtype=bool)
+    scores = [
+        score_timed(attack, partial(attack.score, view, knowledge), everyone)
         for attack in (PopularityGuesser(), ScoreThreshold())
     ]
-    return AttackObservation(tuple(scored), None)
+    return AttackObservation(tuple(scores), None)
 
 
 def run(
@@ -82,19 +80,19 @@ def run(
     resamples: int = 200,
     seed: int = 0,
 ) -> list[AttackResult]:
-    """:func:`observe`, then :func:`measure`; the popularity guesser is always a row.
+    """:func:`observe`, then :func:`attacks.measure`; the popularity guesser always gives a result.
 
     Raises:
-        ViewError: As the two steps do.
+        ViewError: As in the two steps.
     """
     return measure(
         observe(attacks, views, knowledge), knowledge, targets, scopes=scopes, resamples=resamples, seed=seed
     )
 
 
-def _look(attack: UploadAttack, view: ServerView, knowledge: Knowledge) -> AttackScores:
+def _score(attack: UploadAttack, view: ServerView, knowledge: Knowledge) -> AttackScores:
     return score_timed(attack, partial(attack.score, view, knowledge), view.present())
 
 
-def _count(attack: MultiRoundVote, vote: VoteAccumulator, seconds: float) -> AttackScores:
+def _vote_scores(attack: MultiRoundVote, vote: VoteAccumulator, seconds: float) -> AttackScores:
     return AttackScores(attack, vote.scores(), vote.rounds > 0, int(vote.rounds.max()), seconds)

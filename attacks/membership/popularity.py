@@ -1,7 +1,7 @@
-"""B0, the popularity guesser: the baseline that looks at nothing.
+"""The popularity guesser: the baseline that looks at nothing.
 
-People interact with popular items, so "everybody has the popular ones" already beats a coin. An attack
-teaches something only by how far it exceeds this row.
+People interact with popular items, so "everybody has the popular ones" already beats random guessing. Any other attack
+is informative only by how far it exceeds this baseline.
 """
 
 from dataclasses import dataclass

@@ -1,9 +1,9 @@
-"""Row support and row norm: read membership off which rows moved, and how far.
+"""Row support and row norm: membership from which rows moved, and how far.
 
 An item table's gradient is zero on rows the user never looked up, so a plain upload shows the user's items
 (and its sampled negatives) as its non-zero rows. Positives are rarer than negatives and are pushed harder, so
 among the touched rows the longer ones are more often real. The observation is as old as federated
-recommendation itself (Chai et al., "Secure federated matrix factorization", IEEE Intelligent Systems 2020).
+recommendation (Chai et al., "Secure federated matrix factorization", IEEE Intelligent Systems 2020).
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class RowSupport(UploadAttackInfo):
     """Score 1 for rows that moved, 0 for rows that did not."""
 
     name: ClassVar[str] = "row support"
-    knowledge: ClassVar[tuple[str, ...]] = ("the pull the server sent",)
+    knowledge: ClassVar[tuple[str, ...]] = ("the proximal term that the server sent",)
     cost: ClassVar[str] = "O(items * width) per user"
     explains: ClassVar[str] = (
         "Calls every item whose row changed in the upload a member; exact when clients train on their own "
@@ -32,7 +32,7 @@ class RowSupport(UploadAttackInfo):
     )
 
     def score(self, view: ServerView, knowledge: Knowledge) -> Scores:  # noqa: ARG002 - uses no prior knowledge
-        """1.0 where the row differs from the untouched pattern; all equal where that cannot be told."""
+        """1.0 where the row was touched; all equal if the support cannot be identified."""
         return upload_support(view).rows.astype(np.float64)
 
 
@@ -41,7 +41,7 @@ class RowNorm(UploadAttackInfo):
     """Score each item by the Euclidean norm of its upload row."""
 
     name: ClassVar[str] = "row norm"
-    knowledge: ClassVar[tuple[str, ...]] = ("the pull the server sent",)
+    knowledge: ClassVar[tuple[str, ...]] = ("the proximal term that the server sent",)
     cost: ClassVar[str] = "O(items * width) per user"
     explains: ClassVar[str] = (
         "Ranks items by how far their row moved, because the items a user really has are pushed harder than "
@@ -49,5 +49,5 @@ class RowNorm(UploadAttackInfo):
     )
 
     def score(self, view: ServerView, knowledge: Knowledge) -> Scores:  # noqa: ARG002 - uses no prior knowledge
-        """Row norms without the pull, over the user's root mean square so that users compare."""
+        """Row norms without the proximal term, divided by the user's root mean square, so that users are comparable."""
         return divide_by_rms(row_norms(view).astype(np.float64))

@@ -1,8 +1,8 @@
-"""Bootstrap by user: intervals that respect that one user's items are not independent.
+"""Bootstrap over users: intervals that respect that one user's items are not independent.
 
-All of a user's (user, item) scores come from one upload, so resampling pairs would make intervals far too
-narrow. Users are drawn with replacement instead (Efron & Tibshirani, 1993, cluster bootstrap), and each draw
-is kept as how often each user was taken, which turns every resampled mean into a weighted sum.
+All of a user's (user, item) scores come from one upload, so resampling pairs would make intervals far too narrow. Users
+are drawn with replacement instead (Efron & Tibshirani, 1993, cluster bootstrap), and each resample is stored as the
+number of times that each user was drawn, which turns every resampled mean into a weighted sum.
 """
 
 from functools import lru_cache
@@ -16,12 +16,12 @@ LEVEL = 0.95
 
 @lru_cache(maxsize=8)
 def user_weights(n_users: int, resamples: int, seed: int) -> Float64[np.ndarray, "resamples users"]:
-    """How often each user is taken in each resample; rows sum to n_users. Read-only: calls share one array.
+    """Number of times that each user is drawn in each resample; rows sum to n_users. Read-only: calls share one array.
 
     Args:
-        n_users: Users to draw from, at least 1.
+        n_users: Number of users, at least 1.
         resamples: Number of bootstrap resamples, at least 1.
-        seed: Seed of the draw; equal seeds give equal weights.
+        seed: Seed of the resamples; equal seeds give equal weights.
 
     Raises:
         ValueError: If either count is below 1.

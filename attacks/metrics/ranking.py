@@ -1,17 +1,7 @@
-"""How well scores separate members from non-members, with intervals by user.
+"""Per-user AUC from pairs that are sorted once.
 
-Two AUCs are reported, because each hides something the other shows. *Per user* averages the users' own AUCs:
-it asks how well one user's items are told from the rest and gives every user the same weight. *Pooled* ranks
-all (user, item) pairs on one scale: it asks what a single threshold does and rewards scores that compare
-between users. True-positive rates at small false-positive rates are pooled, since one user rarely has enough
-non-members (Carlini et al., S&P 2022, on why the left end of the ROC curve is what matters).
-
-Equal scores count one half in an AUC and are all taken or all left at a threshold, so a rate at "FPR 1 %" is
-the best one among thresholds whose FPR is at most 1 %.
-
-A bootstrap does not sort again. Every pair is put once in one of about 1,500 bins of pooled rank (edges in
-equal steps of false-positive rate, and in equal log steps towards its left end); a resample is then a
-weighted sum of the users' bin counts. Point values are exact, only the interval ends see the bins.
+Users are weighted equally: each user's AUC asks how well that user's items are told from the rest. Equal scores count
+one half.
 """
 
 from dataclasses import dataclass
@@ -24,14 +14,14 @@ from attacks.views.types import PerUser, Scores, UserMask, ViewError
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """Candidate pairs of the users that count, sorted by score once, for everything that is measured on them.
+    """Candidate pairs of usable users, sorted by score once for all measurements.
 
     Attributes:
         usable: Users with at least one member and one non-member.
-        user: Whose pair it is, numbered from 0 among these.
-        item: The pair's item.
-        level: Number of distinct scores below its own.
-        member: The truth.
+        user: User of each pair, numbered from 0 among the usable ones.
+        item: Item of each pair.
+        level: Number of distinct scores below the pair's own.
+        member: Whether the pair is a member.
     """
 
     usable: UserMask
@@ -42,18 +32,18 @@ class Ranking:
 
     @property
     def n_users(self) -> int:
-        """Users that count."""
+        """Number of usable users."""
         return int(self.usable.sum())
 
     @classmethod
-    def of(
+    def from_scores(
         cls, scores: Scores, members: Bool[np.ndarray, "users items"], candidates: Bool[np.ndarray, "users items"]
     ) -> "Ranking":
-        """Sort the candidates.
+        """Candidates of usable users in ascending order of their scores.
 
         Args:
             scores: Higher means "more likely a member".
-            members: The truth; member is the positive class.
+            members: The truth; members are the positive class.
             candidates: Pairs that count.
 
         Raises:
@@ -94,23 +84,26 @@ class Ranking:
 
     def _auc_of(self, owner: Int64[np.ndarray, "pairs"], n_owners: int) -> Float64[np.ndarray, "owners"]:
         """Mann-Whitney U of each owner from counts of members and non-members per group of equal scores."""
+        # A small integer type makes the stable sort a radix sort; pairs stay in ascending score within an owner.
         by_owner = owner.astype(np.min_scalar_type(n_owners)).argsort(kind="stable")
         owner, level, member = owner[by_owner], self.level[by_owner], self.member[by_owner]
         starts = np.flatnonzero(np.concatenate([[True], (owner[1:] != owner[:-1]) | (level[1:] != level[:-1])]))
+        # One entry per (owner, distinct score) from here on.
         positives = np.add.reduceat(member.astype(np.float64), starts)
         negatives = np.diff(np.append(starts, len(owner))) - positives
-        whose = owner[starts]
-        all_negatives = np.bincount(whose, negatives, minlength=n_owners)
-        all_positives = np.bincount(whose, positives, minlength=n_owners)
-        others = np.concatenate([[0.0], all_negatives.cumsum()[:-1]])
-        below = negatives.cumsum() - negatives - others[whose]
-        wins = np.bincount(whose, positives * (below + negatives / 2), minlength=n_owners)
-        compared = all_positives * all_negatives
-        return np.asarray(np.divide(wins, compared, out=np.full(n_owners, np.nan), where=compared > 0))
+        group_owner = owner[starts]
+        all_negatives = np.bincount(group_owner, negatives, minlength=n_owners)
+        all_positives = np.bincount(group_owner, positives, minlength=n_owners)
+        # Negatives of the same owner below a group: the running total minus that of the owners before.
+        before = np.concatenate([[0.0], all_negatives.cumsum()[:-1]])
+        below = negatives.cumsum() - negatives - before[group_owner]
+        wins = np.bincount(group_owner, positives * (below + negatives / 2), minlength=n_owners)
+        pairs = all_positives * all_negatives
+        return np.asarray(np.divide(wins, pairs, out=np.full(n_owners, np.nan), where=pairs > 0))
 
 
 def usable_users(members: Bool[np.ndarray, "users items"], candidates: Bool[np.ndarray, "users items"]) -> UserMask:
-    """Users with at least one member and one non-member among their candidates."""
+    """Mask of users with at least one member and one non-member among their candidates."""
     usable: UserMask = (members & candidates).any(axis=1) & (~members & candidates).any(axis=1)
     return usable
 

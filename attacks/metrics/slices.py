@@ -1,14 +1,15 @@
-"""Where an attack works: its AUC by tenths of the items and by tenths of the users.
+"""AUC of an attack by deciles of the items and by deciles of the users.
 
-An AUC over everything hides who pays. Items of the long tail are rarely interacted with, so one that is moves its row
-alone; people with short histories are few among many. Two cuts through the same scores show this:
+An AUC over everything hides who pays. Items of the long tail are rarely interacted with, so a user who has one moves
+its row alone; people with short histories are few among many. Two slicings of the same scores show this:
 
-* by *popularity*, a tenth of the catalogue at a time: a user's members in the tenth stand against the user's
+* by *popularity*, a tenth of the catalogue at a time: a user's members in the tenth are compared with the user's
   non-members in the same tenth, so popularity explains little of what is left; the mean over users who have both;
 * by *activity*, a tenth of the audited users at a time: the mean of their own AUCs over all their candidates.
 
-Tenths are by rank, equal values in the order given, so all are of one size (to within one). Intervals are 95 %
-percentile bootstraps over all audited users (`attacks.bootstrap`); a tenth is as large as a resample makes it.
+Tenths are by rank, with equal values in the given order, so all are of one size (to within one). Intervals are 95 %
+percentile bootstraps over all audited users (`attacks.metrics.bootstrap`); the size of a tenth varies with the
+resample.
 """
 
 from dataclasses import dataclass
@@ -23,22 +24,22 @@ from attacks.metrics.ranking import Ranking
 from attacks.views.types import PerUser
 
 TENTHS = 10
-"""Slices of items, and of users."""
+"""Number of slices of the items, and of the users."""
 
 
 @dataclass(frozen=True)
 class Slice:
-    """An attack's AUC over a tenth of the items, or of the audited users.
+    """AUC of an attack over a tenth of the items, or of the audited users.
 
     Attributes:
         by: "popularity" slices the items, "activity" the users.
         group: 0 for the least popular or least active tenth, up to 9.
-        lowest: Least popularity of its items, or activity of its users.
-        highest: Most of it.
-        n_users: Users with at least one member and one non-member in it; only they count.
-        n_members: Member pairs of those users.
+        lowest: Lowest popularity of its items, or activity of its users.
+        highest: Highest popularity or activity.
+        n_users: Number of users with at least one member and one non-member in it; only they count.
+        n_members: Number of member pairs of those users.
         auc: Mean of the users' own AUCs.
-        popularity_auc: The same of the popularity guesser on the same pairs.
+        popularity_auc: Mean AUC of the popularity guesser on the same pairs.
     """
 
     by: str
@@ -53,11 +54,11 @@ class Slice:
 
 @dataclass(frozen=True, eq=False)
 class Slicing:
-    """How one catalogue and some audited users are cut into tenths.
+    """Division of a catalogue and of the audited users into tenths.
 
     Attributes:
         popularity: Popularity of each item.
-        activity: Training items of each audited user.
+        activity: Number of training items of each audited user.
     """
 
     popularity: Float64[np.ndarray, "items"]
@@ -78,11 +79,11 @@ class Slicing:
 
         Args:
             ranking: Sorted pairs of the same users and items.
-            user_auc: What :meth:`attacks.metrics.Ranking.user_auc` gave.
+            user_auc: Result of :meth:`attacks.metrics.Ranking.user_auc`.
         """
-        own = self.user_tenth[:, None] == np.arange(TENTHS)
+        in_tenth = self.user_tenth[:, None] == np.arange(TENTHS)
         return SlicedAuc(
-            by_item=ranking.grouped_auc(self.item_tenth, TENTHS), by_user=np.where(own, user_auc[:, None], np.nan)
+            by_item=ranking.grouped_auc(self.item_tenth, TENTHS), by_user=np.where(in_tenth, user_auc[:, None], np.nan)
         )
 
     def slices(
@@ -94,16 +95,17 @@ class Slicing:
         resamples: int = 200,
         seed: int = 0,
     ) -> tuple[Slice, ...]:
-        """Slices of one attack; a tenth in which no user has both sides is left out.
+        """Slices of one attack; a tenth in which no user has both members and non-members is left out.
 
         Args:
             members: Member pairs among the candidates.
-            auc: Of the attack.
-            popularity_auc: Of the popularity guesser on the same pairs.
-            resamples: Bootstrap resamples of users.
+            auc: AUCs of the attack.
+            popularity_auc: AUCs of the popularity guesser on the same pairs.
+            resamples: Number of bootstrap resamples of users.
             seed: Seed of the bootstrap.
         """
         weights = user_weights(len(members), resamples, seed)
+        # [users, items] @ [items, 10]: number of members of each user in each tenth of the items.
         in_tenth = members.astype(np.float32) @ np.eye(TENTHS, dtype=np.float32)[self.item_tenth]
         of_user = np.broadcast_to(members.sum(axis=1)[:, None], in_tenth.shape)
         return (
@@ -123,11 +125,11 @@ class Slicing:
 
 @dataclass(frozen=True, eq=False)
 class SlicedAuc:
-    """AUC of each user in each tenth, NaN where a side is missing.
+    """AUC of each user in each tenth, NaN without members or without non-members.
 
     Attributes:
-        by_item: Among the items of each tenth.
-        by_user: Among all items, in the column of the user's own tenth.
+        by_item: AUC among the items of each tenth.
+        by_user: AUC among all items, in the column of the user's tenth.
     """
 
     by_item: Float64[np.ndarray, "users 10"]
@@ -144,7 +146,7 @@ def tenths(values: Num[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:
 def _ends(
     values: Num[np.ndarray, "n"], group: Int64[np.ndarray, "n"]
 ) -> tuple[Float64[np.ndarray, "10"], Float64[np.ndarray, "10"]]:
-    """Lowest and highest value of each tenth; infinite for one that is empty."""
+    """Lowest and highest value of each tenth; infinite for an empty one."""
     lowest, highest = np.full(TENTHS, np.inf), np.full(TENTHS, -np.inf)
     np.minimum.at(lowest, group, values)
     np.maximum.at(highest, group, values)
@@ -159,7 +161,7 @@ def _rows(
     n_members: Num[np.ndarray, "users 10"],
     weights: Float64[np.ndarray, "resamples users"],
 ) -> list[Slice]:
-    """One slice for each tenth that has a user."""
+    """One slice for each tenth with a user."""
     known = np.isfinite(auc)
     n_users = known.sum(axis=0)
     sums = np.where(known, auc, 0.0)
@@ -187,6 +189,6 @@ def _mean(
     counts: Num[np.ndarray, "*resamples 10"],
     otherwise: Float64[np.ndarray, "10"],
 ) -> Float64[np.ndarray, "*resamples 10"]:
-    """Means, with a value for resamples that took nobody."""
+    """Means, with a given value for resamples without users."""
     filled = np.broadcast_to(otherwise, sums.shape).copy()
     return np.asarray(np.divide(sums, counts, out=filled, where=counts > 0))

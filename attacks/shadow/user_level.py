@@ -1,20 +1,20 @@
-"""User-level membership: was this person's history in the training set of a recommender that only shows lists?
+"""User-level membership: is this person's history in the training set of a recommender that only shows lists?
 
 Zhang et al., "Membership inference attacks against recommender systems" (CCS 2021). A recommender shows its members
-items close to what they had, and strangers what is popular. With item factors from any interactions at hand, a user's
+items close to their history, and other users popular items. With item factors from any available interactions, a user's
 feature is
 
     x_u = mean factor of u's history - mean factor of the items recommended to u,
 
-and a classifier learns on a shadow recommender, whose members the adversary chose, which differences are members'.
+and a classifier learns from a shadow recommender, whose members the adversary chose, which differences are members'.
 
-Differences from the paper: the factors come from a truncated singular value decomposition and not from a trained
-matrix factorisation, and the classifier is a logistic regression on the standardised feature and its squares and not a
+Differences from the paper: the factors come from a truncated singular value decomposition and not from a trained matrix
+factorisation, and the classifier is a logistic regression on the standardised feature and its squares and not a
 multi-layer perceptron. The squares are needed because a member's difference is *small*, which no linear function of it
-can say. So numbers of the paper are not the target.
+can express. So the paper's numbers are not the target.
 
-Opt-in: it needs a second recommender trained on users of the adversary's choice. The unit is a user, the game is about
-people who were in training and people who were not, and only the lists are looked at.
+Opt-in: it needs a second recommender trained on users of the adversary's choice. The unit is a user, the game compares
+people who were in training with people who were not, and only the lists are observed.
 """
 
 from dataclasses import dataclass
@@ -33,12 +33,12 @@ TRAINED_USERS = "in training vs not in training"
 
 @dataclass(frozen=True, eq=False)
 class RecommendedLists:
-    """What users did and what one recommender shows them.
+    """Users' histories and the lists that one recommender shows them.
 
     Attributes:
         histories: Interactions of each user.
-        recommended: The items on the user's list.
-        members: Users whose histories were trained on.
+        recommended: Items on the user's list.
+        members: Users whose histories are in the training set.
 
     Raises:
         ViewError: If the masks are not boolean of one [users, items] shape, or a user has no history or no list.
@@ -53,8 +53,8 @@ class RecommendedLists:
         same = self.histories.shape == self.recommended.shape and self.members.shape == self.histories.shape[:1]
         if not same or self.histories.ndim != 2 or any(mask.dtype != bool for mask in masks):
             raise ViewError(
-                f"ShownLists got histories {self.histories.shape}, recommended {self.recommended.shape} and members "
-                f"{self.members.shape}; pass boolean masks of shapes [users, items] twice and [users]."
+                f"RecommendedLists got histories {self.histories.shape}, recommended {self.recommended.shape} and "
+                f"members {self.members.shape}; pass boolean masks of shapes [users, items] twice and [users]."
             )
         if not (self.histories.any(axis=1) & self.recommended.any(axis=1)).all():
             raise ViewError("A user has no history or an empty list; leave out users who have nothing to compare.")
@@ -62,10 +62,10 @@ class RecommendedLists:
 
 @dataclass(frozen=True)
 class UserLevelLists:
-    """Tell members from others by how close their lists are to their histories.
+    """Tell members from other users by the distance between their lists and their histories.
 
     Attributes:
-        strength: Penalty of the classifier (:func:`attacks.logistic.fit_path`), above 0.
+        strength: L2 penalty of the classifier, above 0.
     """
 
     strength: float = 1e-3
@@ -88,12 +88,12 @@ class UserLevelLists:
     def score(
         self, shadow: RecommendedLists, target: RecommendedLists, factors: Float64[np.ndarray, "items width"]
     ) -> Float64[np.ndarray, "users"]:
-        """Log-odds that each target user is a member; the target's own membership is not looked at.
+        """Log-odds that each target user is a member; the target's own membership is not used.
 
         Args:
             shadow: Lists of the shadow recommender, with its members.
             target: Lists of the recommender under attack.
-            factors: A vector per item (:func:`item_factors`).
+            factors: One vector per item (:func:`item_factors`).
 
         Raises:
             ViewError: If catalogues differ, or the shadow's users are all members or all not.
@@ -105,8 +105,8 @@ class UserLevelLists:
         spread = np.where(spread > 0, spread, 1.0)
         rows = _with_squares((features - mean) / spread)
         (classifier,) = fit_path(rows, shadow.members.astype(np.int64), [self.strength])
-        asked = _with_squares((list_features(target, factors) - mean) / spread)
-        return classifier.log_odds(asked)[:, 1]
+        target_rows = _with_squares((list_features(target, factors) - mean) / spread)
+        return classifier.log_odds(target_rows)[:, 1]
 
 
 def infer_list_members(
@@ -118,18 +118,18 @@ def infer_list_members(
     resamples: int = 200,
     seed: int = 0,
 ) -> UserResult:
-    """Train on the shadow, score the target, measure.
+    """Train the attack on the shadow recommender, score the target's users and compare the scores with the truth.
 
     Args:
         shadow: Lists of the shadow recommender, with its members.
         target: Lists of the recommender under attack, with the truth.
-        factors: A vector per item.
-        strength: Penalty of the classifier, above 0.
-        resamples: Bootstrap resamples of users.
-        seed: Of the bootstrap.
+        factors: One vector per item.
+        strength: L2 penalty of the classifier, above 0.
+        resamples: Number of bootstrap resamples of users.
+        seed: Seed of the bootstrap.
 
     Raises:
-        ViewError: As :meth:`UserLevel.score` and :func:`attacks.user_result.measure_users`.
+        ViewError: As in :meth:`UserLevelLists.score` and :func:`attacks.evaluation.measure_users`.
     """
     attack = UserLevelLists(strength)
     scores = attack.score(shadow, target, factors)
@@ -140,8 +140,8 @@ def item_factors(histories: Bool[np.ndarray, "users items"], width: int = 32) ->
     """Item vectors of the best rank-`width` approximation of the interactions: right singular vectors, scaled.
 
     Args:
-        histories: Of users the adversary has, for example the shadow's members.
-        width: Of a vector, at least 1 and below both numbers of users and items.
+        histories: Histories of users that the adversary knows, for example the shadow's members.
+        width: Length of a vector, at least 1 and less than the numbers of users and items.
 
     Raises:
         ViewError: If the width is outside its range.

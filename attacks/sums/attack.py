@@ -1,12 +1,4 @@
-"""Attacks on a sum of uploads: what a server that sees no single upload still reads, held against everybody in it.
-
-A sum over one client is that client's upload; over many, single interests drown in what most people have, and an attack
-on it says little more than popularity does. Every attack on uploads runs on the sum as if it were one upload, and its
-one answer is measured against each audited participant's own history (the adversary knows who took part).
-
-Two attacks are about sums only: :class:`attacks.singleton_rows.SingletonRows` weighs how many others could have touched
-a row, and :func:`attacks.aggregate_match.aggregate_match` asks who took part at all.
-"""
+"""Interface of an attack that needs sums: its scores depend on how many clients take part."""
 
 from typing import Protocol, runtime_checkable
 
@@ -20,22 +12,22 @@ from attacks.views.types import Scores
 
 
 class SumAccumulator(Protocol):
-    """What one attack has gathered from the sums so far."""
+    """Evidence of one attack from the sums so far."""
 
-    def add(self, seen: SumView, knowledge: Knowledge) -> None:
-        """Look at one more sum."""
+    def add(self, view: SumView, knowledge: Knowledge) -> None:
+        """Add the evidence of one more sum."""
 
     def scores(self) -> Scores:
-        """Scores of every audited user, from the sums that each is in."""
+        """Scores for every audited user, from the sums that the user takes part in."""
 
     @property
     def rounds(self) -> Int64[np.ndarray, "users"]:
-        """Sums looked at that hold each audited user; empty before the first."""
+        """Number of sums used that each audited user takes part in; empty before the first."""
 
 
 @runtime_checkable
 class SumAttack(AttackInfo, Protocol):
-    """An attack that needs a sum to be known as one: what it says of a user depends on how many others are in it."""
+    """An attack on sums whose scores for a user depend on how many others take part."""
 
     def sum_accumulator(self) -> SumAccumulator:
-        """An empty accumulator to add sums to."""
+        """Empty accumulator to which sums are added."""

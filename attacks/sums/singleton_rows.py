@@ -1,19 +1,20 @@
-"""Singleton rows: a row of a sum that few others could have touched points at whoever is known to be in it.
+"""Singleton rows: a row of a sum that few clients could have touched points at the known participants of the sum.
 
-A secure sum hides who touched a row. Where nobody did it is zero, so nobody in the sum has the item; and where a row
-moved that hardly anyone touches, each of the few participants is a likely owner (in a sum of one, certainly). With p_i
+A secure sum hides who touched a row. If nobody did, it is zero, so nobody in the sum has the item; and if a row moved
+that hardly any client touches, each of the few participants is a likely owner (in a sum of one, certainly). With p_i
 the probability that a user has item i, n clients in the sum and no negatives, a participant has an item whose row moved
 with probability
 
-    P(has i | row i moved) = p_i / (1 - (1 - p_i)^n),        and 0 where the row did not move
+    P(has i | row i moved) = p_i / (1 - (1 - p_i)^n),        and 0 if the row did not move
 
-(Bayes; the numerator needs no likelihood, as an own item always moves its row). Sums over other cohorts are new
-evidence: the likelihood ratios 1 / P(row moved | user does not have i) multiply over the sums that hold the user, and a
-single sum in which the row stayed zero ends it (the intersection attack of Berthold & Langos, "Dummy traffic against
-long term intersection attacks", PET 2003, on item rows).
+(Bayes; the numerator needs no likelihood, as a user's own item always moves its row). Sums over other cohorts are new
+evidence: the likelihood ratios 1 / P(row moved | user does not have i) multiply over the sums that the user takes part
+in, and a single such sum in which the row stayed zero rules the item out (the intersection attack of Berthold & Langos,
+"Dummy traffic against long term intersection attacks", PET 2003, on item rows).
 
-Neither p_i nor how many negatives clients draw is known. A client is taken to touch row i independently with hazard
-l_i = alpha popularity_i + beta, where alpha makes owners of the popular and beta draws negatives evenly:
+Neither p_i nor the number of negatives per client is known. A client is assumed to touch row i independently with
+hazard l_i = alpha popularity_i + beta, where alpha stands for owners, who prefer popular items, and beta for uniform
+negatives:
 
     p_i = 1 - exp(-alpha popularity_i),        P(row i untouched by n clients) = exp(-n l_i).
 
@@ -54,19 +55,19 @@ class SingletonRows:
     )
 
     def sum_accumulator(self) -> "RowTally":
-        """An empty accumulator to add sums to."""
+        """Empty accumulator to which sums are added."""
         return SingletonRowAccumulator()
 
 
 @dataclass(eq=False)
 class SingletonRowAccumulator:
-    """Evidence from the sums seen so far.
+    """Evidence from the sums so far.
 
-    Sums of unknown size, and sums whose untouched rows cannot be told because noise lies on all, say nothing and are
-    passed over.
+    Sums of unknown size, and sums whose untouched rows cannot be identified because noise lies on all rows, are no
+    evidence and are skipped.
 
     Attributes:
-        rounds: Sums that each audited user was in; empty before the first.
+        rounds: Number of sums used that each audited user takes part in; empty before the first.
     """
 
     rounds: Int64[np.ndarray, "users"] = field(default_factory=lambda: np.zeros(0, dtype=np.int64), init=False)
@@ -76,28 +77,30 @@ class SingletonRowAccumulator:
     )
     _hazards: list[Float64[np.ndarray, "items"]] = field(default_factory=list, init=False, repr=False)
 
-    def add(self, seen: SumView, knowledge: Knowledge) -> None:
-        """Look at one more sum.
+    def add(self, view: SumView, knowledge: Knowledge) -> None:
+        """Add the evidence of one more sum.
 
         Raises:
             ViewError: If the popularity covers another catalogue than the sum.
         """
-        moved = upload_support(seen.total)
-        if seen.clients is None or not moved.identifiable[0]:
+        support = upload_support(view.total)
+        if view.clients is None or not support.identifiable[0]:
             return
+        moved = support.rows[0]  # [items]
         if not self.rounds.size:
-            self.rounds = np.zeros(len(seen.members), dtype=np.int64)
-            self._evidence = np.zeros((len(seen.members), seen.total.n_items))
+            self.rounds = np.zeros(len(view.members), dtype=np.int64)
+            self._evidence = np.zeros((len(view.members), view.total.n_items))
             self._possible = np.ones_like(self._evidence, dtype=bool)
-        owned, drawn = touch_hazards(knowledge.popularity_for(seen.total), moved.rows[0], seen.clients)
-        otherwise = -np.expm1(-(seen.clients - 1) * (owned + drawn) - drawn)
-        self._evidence[seen.members] -= np.log(np.maximum(otherwise, _MIN_PROBABILITY))
-        self._possible[seen.members] &= moved.rows[0]
-        self._hazards.append(owned)
-        self.rounds += seen.members
+        owning, negative = touch_hazards(knowledge.popularity_for(view.total), moved, view.clients)
+        # P(row moved | user does not have the item): the other clients in any way, or the user by a negative.
+        otherwise = -np.expm1(-(view.clients - 1) * (owning + negative) - negative)
+        self._evidence[view.members] -= np.log(np.maximum(otherwise, _MIN_PROBABILITY))
+        self._possible[view.members] &= moved
+        self._hazards.append(owning)
+        self.rounds += view.members
 
     def scores(self) -> Scores:
-        """Log-odds of every audited user's items; one below all others for those ruled out."""
+        """Log-odds of every audited user's items; one below all others for items that are ruled out."""
         has = -np.expm1(-np.mean(self._hazards, axis=0))
         prior = np.log(np.maximum(has, _MIN_PROBABILITY)) - np.log(np.maximum(1 - has, _MIN_PROBABILITY))
         return floor_non_candidates(prior + self._evidence, self._possible)
@@ -106,15 +109,15 @@ class SingletonRowAccumulator:
 def touch_hazards(
     popularity: Float64[np.ndarray, "items"], moved: Bool[np.ndarray, "items"], clients: int
 ) -> tuple[Float64[np.ndarray, "items"], float]:
-    """Hazards per client of touching each row as an owner, and of touching any row as a negative.
+    """Hazards with which a client touches each row as an owner, and any row as a negative.
 
-    Maximises sum_moved log(1 - exp(-n l_i)) - n sum_still l_i over alpha, beta >= 0, where l_i = alpha popularity_i +
+    Maximises sum_moved log(1 - exp(-n l_i)) - n sum_unmoved l_i over alpha, beta >= 0, where l_i = alpha popularity_i +
     beta.
 
     Args:
-        popularity: On any scale; negative values count as 0.
+        popularity: Popularity of the items on any scale; negative values count as 0.
         moved: Rows of the sum that are not zero.
-        clients: In the sum, n.
+        clients: Number of clients in the sum, n.
 
     Returns:
         alpha popularity_i, and beta.
@@ -126,12 +129,13 @@ def touch_hazards(
 
     def loss(hazard: Float64[np.ndarray, "2"]) -> tuple[float, Float64[np.ndarray, "2"]]:
         x = hazard[0] * shares + hazard[1] + floor
-        quiet = np.exp(-x[moved])
-        value = x[~moved].sum() - np.log1p(-quiet).sum()
+        untouched = np.exp(-x[moved])
+        value = x[~moved].sum() - np.log1p(-untouched).sum()
         slope = np.where(moved, 0.0, 1.0)
-        slope[moved] = -quiet / (1 - quiet)
+        slope[moved] = -untouched / (1 - untouched)
         return float(value), np.array([slope @ shares, slope.sum()])
 
     start = -np.log1p(-min(moved.mean(), 1 - 1e-9)) / 2
-    found = minimize(loss, np.full(2, start), jac=True, method="L-BFGS-B", bounds=[(0, 50), (0, 50)]).x / clients
-    return found[0] * shares, float(found[1])
+    # The problem is scaled to hazards of the whole sum, which are of order one, and divided by the clients afterwards.
+    optimum = minimize(loss, np.full(2, start), jac=True, method="L-BFGS-B", bounds=[(0, 50), (0, 50)]).x / clients
+    return optimum[0] * shares, float(optimum[1])

@@ -1,14 +1,14 @@
 """Which rows of a support are examinations? Three guesses of an aggregator that cannot read a single value.
 
-* *In support*: an examination is always sent, another item only as cover, so being sent is evidence by itself.
-* *Examined share*: of the s_i clients that send row i without having bought the item, e_i examined it. If all s_i are
-  alike to the aggregator, each of them did with probability e_i / s_i, because cover knows nothing of taste.
-* *Affinity*: a user code rebuilt from public purchases and item codes ranks what the user would look at; cover is
-  drawn without regard to it.
+* *In support*: an examination is always sent, another item only as padding, so being sent is evidence by itself. *
+*Examined share*: of the s_i clients that send row i without having bought the item, e_i examined it. If the aggregator
+  cannot distinguish the s_i, each of them did with probability e_i / s_i, because padding is independent of taste.
+* *Affinity*: a user code rebuilt from public purchases and item codes ranks the items by the user's taste; padding is
+  drawn independently of it.
 
-The fourth is the popularity guesser. With prior theta_i that a user examined item i and probability phi that an item
-is sent as cover, a row that was sent is an examination with probability theta_i / (theta_i + (1 - theta_i) phi): for
-uniform cover that rises with theta_i, hence ranking by popularity is ranking by this posterior.
+The fourth is the popularity guesser. With prior theta_i that a user examined item i and probability phi that an item is
+sent as padding, a sent row is an examination with probability theta_i / (theta_i + (1 - theta_i) phi): for uniform
+padding that rises with theta_i, hence ranking by popularity is ranking by this posterior.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from attacks.views.types import Scores, ViewError
 
 @runtime_checkable
 class SupportAttack(AttackInfo, Protocol):
-    """A pure function from the supports seen to one score per (user, item)."""
+    """A pure function from supports to one score per (user, item)."""
 
     def applies(self, view: SupportView) -> bool:
         """Whether the view holds what the attack needs."""
@@ -34,7 +34,7 @@ class SupportAttack(AttackInfo, Protocol):
 
 
 class _SupportAttackInfo:
-    """The declaration shared by attacks that read which rows a client sends."""
+    """Declaration shared by attacks on which rows a client sends."""
 
     observable: ClassVar[str] = "which rows each client sends into the secure sum"
     adversary: ClassVar[str] = "aggregator"
@@ -49,26 +49,26 @@ class InSupport(_SupportAttackInfo):
     knowledge: ClassVar[tuple[str, ...]] = ()
     cost: ClassVar[str] = "none"
     explains: ClassVar[str] = (
-        "Calls every row that a client sends an examination; wrong only for cover items, of which a catalogue has few "
-        "per user."
+        "Calls every row that a client sends an examination; wrong only for padding items, of which a catalogue has "
+        "few per user."
     )
 
     def applies(self, view: SupportView) -> bool:  # noqa: ARG002 - every view has supports
-        """Always."""
+        """True for every view."""
         return True
 
     def score(self, view: SupportView) -> Scores:
-        """1.0 where the row was sent."""
+        """1.0 where the row was sent, 0.0 elsewhere."""
         return view.sent.astype(np.float64)
 
 
 @dataclass(frozen=True)
 class ExaminedShare(_SupportAttackInfo):
-    """Score a row that was sent by the share of its supporters who examined the item.
+    """Score a sent row by the share of its supporters who examined the item.
 
     Attributes:
-        counts: "sent" takes the exact counts that the protocol opens, "estimated" those that follow from the
-        supporters and the announced cover.
+        counts: "sent" uses the exact counts that the protocol reveals, "estimated" those that follow from the
+            supporters and the announced padding.
     """
 
     counts: Literal["sent", "estimated"] = "sent"
@@ -76,7 +76,7 @@ class ExaminedShare(_SupportAttackInfo):
     cost: ClassVar[str] = "O(items)"
     explains: ClassVar[str] = (
         "Divides how many clients examined an item by how many send its row without having bought it: the chance that "
-        "any one of them is not sending cover."
+        "any one of them is not sending padding."
     )
 
     def __post_init__(self) -> None:
@@ -90,10 +90,10 @@ class ExaminedShare(_SupportAttackInfo):
 
     @property
     def knowledge(self) -> tuple[str, ...]:
-        """What the attack uses besides the view."""
+        """Prior knowledge that the attack uses."""
         if self.counts == "sent":
             return ("public purchases", "how many clients examined each item")
-        return ("public purchases", "how cover is drawn")
+        return ("public purchases", "how padding is drawn")
 
     def applies(self, view: SupportView) -> bool:
         """Whether the view has the counts, or their estimates."""
@@ -107,8 +107,8 @@ class ExaminedShare(_SupportAttackInfo):
         """
         examined = self._examined(view)
         if examined is None:
-            needed = "examined_counts" if self.counts == "sent" else "examined_estimates"
-            raise ViewError(f"The {self.name} attack needs SupportView.{needed}, which is None; pass one per item.")
+            field = "examined_counts" if self.counts == "sent" else "examined_estimates"
+            raise ViewError(f"The {self.name} attack needs SupportView.{field}, which is None; pass one per item.")
         share = np.divide(examined, view.supporters, out=np.zeros(view.n_items), where=view.supporters > 0)
         scores: Scores = np.where(view.sent, share, 0.0)
         return scores
@@ -119,14 +119,14 @@ class ExaminedShare(_SupportAttackInfo):
 
 @dataclass(frozen=True)
 class Affinity(_SupportAttackInfo):
-    """Score each item by how well it fits the user code that the server rebuilt."""
+    """Score each item by its inner product with the user code that the server rebuilt."""
 
     name: ClassVar[str] = "affinity"
     knowledge: ClassVar[tuple[str, ...]] = ("public purchases", "the item codes")
     cost: ClassVar[str] = "one user update and O(items * code length) per user"
     explains: ClassVar[str] = (
         "Rebuilds a user's code from public purchases and item codes and calls the sent rows that fit it best "
-        "examinations, because cover is drawn without regard to taste."
+        "examinations, because padding is drawn without regard to taste."
     )
 
     def applies(self, view: SupportView) -> bool:
@@ -134,7 +134,7 @@ class Affinity(_SupportAttackInfo):
         return view.affinity is not None
 
     def score(self, view: SupportView) -> Scores:
-        """Affinities, standardised per user so that users compare.
+        """Affinities standardised per user, so that users are comparable.
 
         Raises:
             ViewError: If the view has no affinities.

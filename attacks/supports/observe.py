@@ -1,10 +1,4 @@
-"""Run attacks over the rounds an adversary saw and measure what they found.
-
-Two steps, so that one pass over the rounds serves several games: :func:`observe` lets every attack look (no
-truth in sight), :func:`measure` compares what they said with :class:`~attacks.view.Targets`. :func:`run` does
-both. :func:`observe_scores` looks at users' own recommendations instead of uploads, :func:`observe_support` at which
-rows clients send into a secure sum.
-"""
+"""Run attacks on the rows that clients send into a secure sum."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -18,18 +12,16 @@ from attacks.views.supports import SupportView
 
 
 def observe_support(view: SupportView, attacks: Sequence[SupportAttack] = SUPPORT_ATTACKS) -> AttackObservation:
-    """Let the popularity guesser, and each attack for which the view holds enough, look at what clients send.
+    """Run the popularity guesser, and each attack for which the view holds enough, on the rows that clients send.
 
-    Measure it with `view.prior` as the knowledge.
+    Measure the result with :func:`attacks.measure` and `view.prior` as the knowledge.
 
     Args:
         view: Supports of the audited users. Those who took no part in training must be left out of it.
-        attacks: By default all; those whose evidence the view lacks are left out.
+        attacks: Attacks, by default all; those whose evidence the view lacks are left out.
     """
-    everybody = np.ones(view.n_users, dtype=bool)
+    everyone = np.ones(view.n_users, dtype=bool)
     popularity = PopularityGuesser()
-    scored = [score_timed(popularity, partial(popularity.score, view, view.prior), everybody)]
-    scored += [
-        score_timed(attack, partial(attack.score, view), everybody) for attack in attacks if attack.applies(view)
-    ]
-    return AttackObservation(tuple(scored), None)
+    scores = [score_timed(popularity, partial(popularity.score, view, view.prior), everyone)]
+    scores += [score_timed(attack, partial(attack.score, view), everyone) for attack in attacks if attack.applies(view)]
+    return AttackObservation(tuple(scores), None)

@@ -1,11 +1,11 @@
 """How much of a user's private code can be rebuilt from what is public.
 
 A method with discrete codes keeps the user code on the device, but the item codes and the purchases are public, so
-anybody may run the user update without the examinations. How that guess is made is the method's business; here it is
-only compared with the truth. Bits are not independent within a user, hence intervals by user.
+anybody may run the user update without the examinations. The method makes that guess; here it is only compared with the
+truth. Bits are not independent within a user, hence intervals over users.
 
-The floor is not one half. Where a bit is lopsided over users, guessing its majority does better, and a rebuilt code
-has learnt something about its user only by how far it exceeds that.
+The baseline is not one half. If a bit is lopsided over users, guessing its majority does better, and a rebuilt code
+reveals something about its user only by how far it exceeds that.
 """
 
 from dataclasses import dataclass
@@ -17,22 +17,22 @@ from attacks.metrics.estimate import Estimate, user_mean
 from attacks.views.types import ViewError
 
 CHANCE = 0.5
-"""Share of bits that a coin gets right."""
+"""Share of bits that a random guess gets right."""
 
 
 @dataclass(frozen=True)
 class CodeRecovery:
-    """What a guess at user codes got right.
+    """Accuracy of rebuilt user codes.
 
     Attributes:
-        bits: Share of bits that are right, mean over users.
-        users: Share of users with at least `threshold` of their bits right.
-        majority: Share of bits that each bit's majority over these very users gets right (an upper end of what a
-            guess without any personal evidence can do).
+        bits: Share of correct bits, mean over users.
+        users: Share of users with at least `threshold` of their bits correct.
+        majority: Share of bits that equal each bit's majority over these very users (the upper limit of a guess without
+            any personal evidence).
         gain: `bits` minus `majority`, paired by user.
         chance: :data:`CHANCE`.
-        threshold: For `users`.
-        n_users: Users compared.
+        threshold: Share of bits from which a user counts as recovered.
+        n_users: Number of users compared.
         n_bits: Length of a code.
     """
 
@@ -60,7 +60,7 @@ def code_recovery(
         guess: Rebuilt codes of -1 and +1.
         truth: Real codes of the same users, in the same order.
         threshold: Share of bits from which a user counts as recovered, in (0, 1].
-        resamples: Bootstrap resamples of users.
+        resamples: Number of bootstrap resamples of users.
         seed: Seed of the bootstrap.
 
     Raises:
@@ -76,11 +76,12 @@ def code_recovery(
         raise ViewError("A code holds a value other than -1 and +1; unpack bits to signs first.")
     if not 0 < threshold <= 1:
         raise ValueError(f"threshold is {threshold}; pass a share of bits above 0 and at most 1.")
-    own = (guess == truth).mean(axis=1)
+    accuracy = (guess == truth).mean(axis=1)
     majority = np.where(truth.sum(axis=0, dtype=np.int64) >= 0, 1, -1)
-    floor = (majority == truth).mean(axis=1)
-    bits, users, baseline, gain = (
+    baseline = (majority == truth).mean(axis=1)
+    recovered = (accuracy >= threshold).astype(np.float64)
+    estimates = (
         user_mean(values, resamples=resamples, seed=seed)
-        for values in (own, (own >= threshold).astype(np.float64), floor, own - floor)
+        for values in (accuracy, recovered, baseline, accuracy - baseline)
     )
-    return CodeRecovery(bits, users, baseline, gain, CHANCE, threshold, *truth.shape)
+    return CodeRecovery(*estimates, CHANCE, threshold, *truth.shape)

@@ -1,15 +1,4 @@
-"""What an adversary saw, what it knew beforehand, and what it tries to find out.
-
-Every attack in this package is a pure function of a :class:`ServerView` (what passed the point in the system
-where the adversary listens), a :class:`ScoreView` (what a user's device shows) or an
-:class:`attacks.support_view.SupportView` (which rows clients send), and a :class:`Knowledge` (what the adversary knew
-before). :class:`Targets` holds the truth and is seen only by the measurement, never by an attack.
-
-The two games on training items follow the membership game of Shokri et al. (S&P 2017) in its recommender form (Yuan
-et al., WWW 2023): "did user u train on item i?". Members are natural, not coin-flipped, so a score here mixes leakage
-with popularity (and, for held-out items, with time); read it beside the popularity guesser and never convert
-it to an epsilon. Two more games ask about the examinations in a support, where purchases are public.
-"""
+"""View of a device's own recommendations: a score for every item."""
 
 from dataclasses import dataclass
 
@@ -21,11 +10,11 @@ from attacks.views.types import check_block
 
 @dataclass(frozen=True, eq=False)
 class ScoreView:
-    """What somebody sees who looks at users' own recommendations: a score for every item.
+    """Scores of every item on users' own devices.
 
     Attributes:
-        round: Rounds trained before, less one.
-        scores: How each audited user's device ranks the catalogue, training items included.
+        round: Number of rounds trained before, minus one.
+        scores: Scores with which each audited user's device ranks the catalogue, training items included.
 
     Raises:
         ViewError: If the scores are not float32 of [users, items] shape, or hold NaN or infinity.

@@ -1,15 +1,4 @@
-"""What an adversary saw, what it knew beforehand, and what it tries to find out.
-
-Every attack in this package is a pure function of a :class:`ServerView` (what passed the point in the system
-where the adversary listens), a :class:`ScoreView` (what a user's device shows) or an
-:class:`attacks.support_view.SupportView` (which rows clients send), and a :class:`Knowledge` (what the adversary knew
-before). :class:`Targets` holds the truth and is seen only by the measurement, never by an attack.
-
-The two games on training items follow the membership game of Shokri et al. (S&P 2017) in its recommender form (Yuan
-et al., WWW 2023): "did user u train on item i?". Members are natural, not coin-flipped, so a score here mixes leakage
-with popularity (and, for held-out items, with time); read it beside the popularity guesser and never convert
-it to an epsilon. Two more games ask about the examinations in a support, where purchases are public.
-"""
+"""View of single uploads: the item-shaped updates that each audited user sent in one round."""
 
 from dataclasses import dataclass
 
@@ -18,30 +7,30 @@ from jaxtyping import Float32
 
 from attacks.views.types import UserMask, ViewError, check_block
 
-USERS_PER_CHUNK = 64
-"""Users handled together, so that temporary copies of their uploads stay within tens of megabytes."""
+_USERS_PER_CHUNK = 64
+"""Number of users processed together, so that temporary copies of uploads stay within tens of megabytes."""
 
 
 @dataclass(frozen=True, eq=False)
 class ServerView:
-    """The item-shaped uploads of one round, as they passed the adversary's listening point.
+    """The item-shaped uploads of one round, as they passed the point where the adversary listens.
 
-    An upload is what local training changed, local minus global. A user who did not take part has only zeros.
+    An upload is the change made by local training, local minus global. A user who did not take part has only zeros.
 
     Attributes:
         round: Round number, from 0.
-        uploads: What each audited user sent about each item on the way out of the model: a row of the item
-            table, or of the last layer's weights.
-        pull: Direction the server itself put into each user's local training, known to it (GPFedRec: the
-            user's own regularisation target minus the global table), or None where there is none. An upload
-            contains an unknown multiple of it, the same for all rows of a user.
-        inputs: The same for each item on the way in: its row of the first layer's weights, of a model that
-            reads the user's history (autoencoders); None where there is none.
-        bias: The last layer's bias, one number per item; None where there is none.
+        uploads: Update of each item's row on the output side of the model: the item table, or the last layer's
+            weights.
+        proximal: Direction of the proximal term that the server put into each user's local training and therefore
+            knows (GPFedRec: the user's regularisation target minus the global table); None without such a term. An
+            upload contains an unknown multiple of it, the same multiple for all rows of a user.
+        inputs: Update of each item's row on the input side, the first layer's weights, for models that read the
+            user's history (autoencoders); None for other models.
+        bias: Update of the last layer's bias, one number per item; None for models without it.
 
     Raises:
         ViewError: If the arrays are not float32 of equal users and items, uploads and inputs with a width,
-        the pull as wide as the uploads and the bias without one, or hold NaN or infinity.
+        the proximal direction as wide as the uploads and the bias without one, or hold NaN or infinity.
     """
 
     round: int
@@ -59,8 +48,8 @@ class ServerView:
             check_block("ServerView.bias", self.bias, "[users, items]", self.round)
         if self.proximal is not None and self.proximal.shape != self.uploads.shape:
             raise ViewError(
-                f"ServerView.pull has shape {self.pull.shape} but uploads has {self.uploads.shape}; "
-                "pass one pull row for every upload row."
+                f"ServerView.proximal has shape {self.proximal.shape} but uploads has {self.uploads.shape}; "
+                "pass one proximal row for every upload row."
             )
         for name, array in (("inputs", self.inputs), ("bias", self.bias)):
             if array is not None and array.shape[:2] != self.uploads.shape[:2]:
@@ -85,11 +74,11 @@ class ServerView:
         return len(self.uploads[0, 0])
 
     def chunks(self) -> list[slice]:
-        """User slices that cover the view, small enough to copy."""
-        return [slice(at, at + USERS_PER_CHUNK) for at in range(0, self.n_users, USERS_PER_CHUNK)]
+        """Slices of users that partition the view, each small enough to copy."""
+        return [slice(start, start + _USERS_PER_CHUNK) for start in range(0, self.n_users, _USERS_PER_CHUNK)]
 
     def present(self) -> UserMask:
-        """Users who sent anything in this round."""
+        """Mask of the users who uploaded anything in this round."""
         blocks = [block for block in (self.uploads, self.inputs, self.bias) if block is not None]
         sent: UserMask = np.any([block.reshape(self.n_users, -1).any(axis=1) for block in blocks], axis=0)
         return sent

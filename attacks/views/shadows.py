@@ -1,4 +1,4 @@
-"""What an adversary has who trained shadow recommenders beside the one it attacks."""
+"""View of an adversary that trained shadow recommenders like the one it attacks."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -10,25 +10,25 @@ from scipy.special import logsumexp
 from attacks.views.types import ViewError
 
 OutputActivation = Literal["softmax", "sigmoid"]
-"""How a recommender's scores become probabilities; see :meth:`ShadowView.log_odds`."""
+"""Function that turns a recommender's scores into probabilities; see :meth:`ShadowView.log_odds`."""
 
 _TYPES = (np.dtype(np.float32), np.dtype(np.float32), np.dtype(np.bool_))
 
 
 @dataclass(frozen=True, eq=False)
 class ShadowView:
-    """Scores of a target recommender and of shadows that were trained on known parts of the same histories.
+    """Scores of a target recommender and of shadow recommenders trained on known parts of the same histories.
 
-    In each world a coin decides of every interaction put to it whether the shadow trains on it. One world therefore
-    speaks about all users and items at once. **Ask only the coin's game of it**
-    (:meth:`attacks.view.Targets.coin_decided`): where `trained` is made from true histories, items in no world's
-    training are known to be nobody's, and any other game would be answered by the masks.
+    In each world a random inclusion bit decides for every randomised interaction whether the shadow trains on it, so
+    one world serves all users and items at once. **Measure only the game of randomised inclusion on it**
+    (:meth:`attacks.Targets.randomised_inclusion`): if `trained` is made from true histories, items that no shadow
+    trains on are known to be in no history, and the masks alone would decide any other game.
 
     Attributes:
-        target: How the recommender under attack scores each item for each audited user, training items included.
-        shadows: The same from every shadow.
+        target: Scores of each item for each audited user by the recommender under attack, training items included.
+        shadows: Scores by the shadow recommender of each world.
         trained: True where the shadow of that world trained on the interaction.
-        output: How scores become probabilities.
+        output: Function that turns scores into probabilities.
 
     Raises:
         ViewError: If arrays have other types than float32, float32 and bool, shapes do not fit, a score is not finite,
@@ -66,17 +66,17 @@ class ShadowView:
 
     @property
     def n_worlds(self) -> int:
-        """Shadow recommenders."""
+        """Number of shadow recommenders."""
         return len(self.shadows)
 
     def log_odds(self, scores: Float32[np.ndarray, "users items"]) -> Float64[np.ndarray, "users items"]:
         """Scores as log-odds phi of a probability p = 1 / (1 + exp(-phi)) that the user would take the item.
 
-        A ranking has no probabilities. "sigmoid" reads a score as the logit of a model trained on the binary
-        cross-entropy, which it is there. "softmax" knows scores only up to a constant of the user's own, and asks for
-        the item against an average one of the catalogue: phi_i = s_i - log mean_j exp(s_j). Up to log(items) this is
-        the logit-scaled confidence of Carlini et al. (S&P 2022, eq. for phi), and its probabilities do not shrink as
-        the catalogue grows.
+        A ranking has no probabilities. "sigmoid" takes a score as the logit of a model trained on the binary
+        cross-entropy. "softmax" scores are defined only up to a constant per user, so the item is compared with an
+        average item of the catalogue: phi_i = s_i - log mean_j exp(s_j). Up to log(items) this is the logit-scaled
+        confidence of Carlini et al. (S&P 2022, eq. for phi), and its probabilities do not shrink as the catalogue
+        grows.
         """
         wide = scores.astype(np.float64)
         if self.output == "sigmoid":

@@ -1,12 +1,4 @@
-"""Attacks on a sum of uploads: what a server that sees no single upload still reads, held against everybody in it.
-
-A sum over one client is that client's upload; over many, single interests drown in what most people have, and an attack
-on it says little more than popularity does. Every attack on uploads runs on the sum as if it were one upload, and its
-one answer is measured against each audited participant's own history (the adversary knows who took part).
-
-Two attacks are about sums only: :class:`attacks.singleton_rows.SingletonRows` weighs how many others could have touched
-a row, and :func:`attacks.aggregate_match.aggregate_match` asks who took part at all.
-"""
+"""View of a secure sum: the sum of one round's uploads, and who takes part in it."""
 
 from dataclasses import dataclass
 
@@ -16,12 +8,12 @@ from attacks.views.types import UserMask, ViewError
 
 @dataclass(frozen=True, eq=False)
 class SumView:
-    """One sum as it was opened, and which audited users are in it.
+    """One released sum of uploads, and which audited users take part in it.
 
     Attributes:
-        total: A view of one "user": the sum.
-        members: True for the audited users whose uploads it holds.
-        clients: How many uploads it holds, audited or not; None where that is unknown.
+        total: The sum, as the view of a single "user".
+        members: True for the audited users whose uploads are summed.
+        clients: Number of uploads in the sum, audited or not; None if unknown.
 
     Raises:
         ViewError: If the view is about several users, no audited user is in the sum, or it has fewer clients than

@@ -1,9 +1,9 @@
-"""What an aggregator of a sparse secure sum saw: no value, but which rows each client sends.
+"""View of the supports in a sparse secure sum: no value, but which rows each client sends.
 
 In a secure sum over item rows (FedMF with shares: Chai et al., IEEE Intelligent Systems 2020; discrete multi-behaviour
-recommendation) a client sends shares of the rows in its support: its purchases, its examinations (what it viewed, put
-in a cart or kept as a favourite) and cover items drawn to hide among. Purchases are public by the problem's
-definition, so the question left is which of the other rows are examinations and which are cover.
+recommendation) a client sends shares of the rows in its support: its purchases, its examinations (items that it viewed,
+put in a cart or marked as a favourite) and padding items that hide the examinations. Purchases are public by the
+problem's definition, so the remaining question is which of the other rows are examinations and which are padding.
 """
 
 from dataclasses import dataclass
@@ -17,19 +17,19 @@ from attacks.views.types import ViewError
 
 @dataclass(frozen=True, eq=False)
 class SupportView:
-    """The supports of the audited users, with what an aggregator counts over the whole federation.
+    """Supports of the audited users, with the aggregator's counts over the whole federation.
 
     Attributes:
         sent: True where the user sends the item's row.
-        public: True where the user bought the item (in training), which everybody may know.
-        supporters: Clients of the whole federation that send the row without having bought the item.
+        public: True where the user bought the item (in training), which is public.
+        supporters: Number of clients of the whole federation that send the row without having bought the item.
         popularity: Public purchases of each item, as counts or on any other scale.
-        examined_counts: Clients of the whole federation that examined the item, where the protocol opens these
-            counts; None where it does not.
-        examined_estimates: The same, estimated from `supporters` and the announced cover
-            (:func:`attacks.leakage.debiased_count`); None where the cover is not announced.
-        affinity: How well each item fits a user code that the server rebuilt from public purchases and item codes;
-            None where it cannot.
+        examined_counts: Number of clients of the whole federation that examined the item, if the protocol reveals
+            these counts; None otherwise.
+        examined_estimates: Estimates of these counts from `supporters` and the announced padding
+            (:func:`attacks.supports.debiased_count`); None if the padding is not announced.
+        affinity: Inner product of each item with a user code that the server rebuilt from public purchases and item
+            codes; None if it cannot.
 
     Raises:
         ViewError: If an array has another type or shape, holds NaN, infinity or a negative count, or the audited users
@@ -82,18 +82,18 @@ class SupportView:
 
     @property
     def unpurchased(self) -> Bool[np.ndarray, "users items"]:
-        """Rows sent without a purchase: each is an examination or cover."""
+        """Rows sent without a purchase: each of them is an examination or padding."""
         rows: Bool[np.ndarray, "users items"] = self.sent & ~self.public
         return rows
 
     @property
     def prior(self) -> Knowledge:
-        """What the aggregator knew beforehand: the popularity of the catalogue."""
+        """Prior knowledge of the aggregator: the popularity of the catalogue."""
         return Knowledge(self.popularity)
 
 
-def _check(name: str, values: np.ndarray, dtype: np.dtype, shape: tuple[int, ...], wanted: str) -> None:
+def _check(name: str, values: np.ndarray, dtype: np.dtype, shape: tuple[int, ...], expected: str) -> None:
     if values.dtype != dtype or values.shape != shape or not np.isfinite(values).all():
         raise ViewError(
-            f"SupportView.{name} is {values.dtype} of shape {values.shape}; pass {wanted}, of shape {shape}."
+            f"SupportView.{name} is {values.dtype} of shape {values.shape}; pass {expected}, of shape {shape}."
         )

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from attacks import Knowledge, ServerView, ViewError
+from attacks import Knowledge, ServerView, ViewError, _logistic
 from attacks._logistic import fit_path
 from attacks.attributes import (
     EvidenceError,
@@ -234,7 +234,7 @@ def naive_gram(view, share):
 
 @pytest.mark.parametrize("chunk", [1, 7, 4096])
 def test_products_of_uploads_are_those_of_their_columns(chunk, monkeypatch):
-    monkeypatch.setattr("attacks.gram.COLUMNS_PER_CHUNK", chunk)
+    monkeypatch.setattr("attacks.attributes.gram.COLUMNS_PER_CHUNK", chunk)
     rng = np.random.default_rng(12)
     shapes = {"uploads": (5, 30, 4), "inputs": (5, 30, 3), "bias": (5, 30)}
     blocks = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}

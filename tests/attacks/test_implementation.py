@@ -163,7 +163,7 @@ def test_bits_give_rows_away_without_any_knowledge_of_the_sampler():
     coarse = rng.laplace(size=values.shape).astype(np.float16).astype(np.float32)
     fine_values = np.rint(rng.laplace(size=values.shape) * 64).astype(np.float32) + values
     for released in (coarse + values, fine_values):
-        scores = UntouchedBits().of(released, released)
+        scores = UntouchedBits().score_rows(released, released)
         assert np.nanmean(user_auc(scores, touched, np.ones_like(touched))) > 0.99
 
 

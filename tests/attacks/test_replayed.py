@@ -223,7 +223,7 @@ def test_declarations_and_refusals(trained):
         assert all((attack.observable, attack.adversary, attack.knowledge, attack.unit, attack.cost))
         assert attack.explains.endswith(".")
         assert attack.explains.count(". ") == 0
-        with pytest.raises(ViewError, match=r"needs Knowledge\.recipe"):
+        with pytest.raises(ViewError, match=r"needs Knowledge\.oracle"):
             attack.score(view, Knowledge(knowledge.popularity))
     for wrong in (
         lambda: Imia(0),

@@ -16,7 +16,7 @@ def test_wrong_shapes_and_values_are_refused():
         ServerView(0, good[:, :, 0])
     with pytest.raises(ViewError, match="NaN or infinity"):
         ServerView(0, np.where(good > 0, np.float32(np.nan), good))
-    with pytest.raises(ViewError, match="pull has shape"):
+    with pytest.raises(ViewError, match="proximal has shape"):
         ServerView(0, good, good[:1])
     with pytest.raises(ViewError, match="float64 number per item"):
         Knowledge(np.ones(3, np.float32))

@@ -121,7 +121,7 @@ def test_sums_that_cannot_be_asked_about(crowd):
         aggregate_match([], members, knowledge)
     with pytest.raises(ViewError, match=r"Histories have shape \(7, 300\)"):
         aggregate_match(cohorts(crowd, 5, 1), members[:7], knowledge)
-    with pytest.raises(ViewError, match=r"needs Knowledge\.recipe"):
+    with pytest.raises(ViewError, match=r"needs Knowledge\.oracle"):
         aggregate_match(cohorts(crowd, 5, 1), members, Knowledge(knowledge.popularity))
 
 
