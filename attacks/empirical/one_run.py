@@ -76,7 +76,7 @@ def count_guesses(
             "at most one for each canary."
         )
     n_included = int(included.sum())
-    # Hoeffding (JASA 1963): fair bits deviate this far from one half with a probability below UNFAIR.
+    # Hoeffding (JASA 1963): fair bits deviate this far from one half with a probability below MIN_FAIR_PROBABILITY.
     if abs(n_included - m / 2) > math.sqrt(m * math.log(2 / MIN_FAIR_PROBABILITY) / 2):
         raise ValueError(
             f"{n_included} of {m} canaries were in, which fair inclusion bits do not give; pass canaries that were "
