@@ -1,4 +1,4 @@
-"""Epsilon from canary clients inside one run: an estimate, the floor that chance gives it, and a bound beside it.
+"""Epsilon from canary clients inside one run: an estimate, its placebo floor, and a lower bound.
 
 k canary clients hold no data. Each sends a direction of its own, uniform on the sphere of R^d and scaled far beyond the
 clip, and is sampled, clipped and noised like everybody. Afterwards the cosine between each direction and what was
@@ -50,7 +50,7 @@ ASSUMES_INDEPENDENT_COSINES = (
     "cosines of canaries are independent of one another, and their directions uniform on the sphere"
 )
 
-_DRAWS_AT_ONCE = 2**21
+_BATCH_SIZE = 2**21
 
 
 def one_shot_epsilon(
@@ -71,10 +71,10 @@ def one_shot_epsilon(
         delta: At which epsilon is meant, in (0, 1).
         unseen: The same statistic of canaries that did not take part; by default its law is taken to be N(0, 1/d),
             which is right for the cosine with the whole change only.
-        noise_multiplier: Standard deviation of the noise over the clip, where known; the result carries a note where
-            it is too small for so many canaries.
-        resamples: Bootstrap resamples of the interval.
-        seed: Of the bootstrap and of the floor.
+        noise_multiplier: Standard deviation of the noise over the clip, if known; the result carries a note if it is
+            too small for so many canaries.
+        resamples: Number of bootstrap resamples of the interval.
+        seed: Seed of the bootstrap and of the placebo floor.
 
     Raises:
         ValueError: If there are fewer than :data:`MIN_CANARIES` cosines on a side, one is not between -1 and 1 (unless
@@ -121,13 +121,13 @@ def placebo_floor(
     """Quantile of :func:`one_shot_epsilon` for canaries that were never inserted, drawn from the exact null.
 
     Args:
-        canaries: Canaries whose law is fitted.
+        canaries: Number of canaries to which a distribution is fitted.
         dimensions: Length of an update.
         delta: At which epsilon is meant.
-        unseen: Canaries that the null is fitted to; 0 where it is N(0, 1/d).
-        quantile: In (0, 1).
-        draws: Audits simulated.
-        seed: Of the simulation.
+        unseen: Number of canaries to which the null is fitted; 0 if it is N(0, 1/d).
+        quantile: Quantile to return, in (0, 1).
+        draws: Number of simulated audits.
+        seed: Seed of the simulation.
 
     Raises:
         ValueError: If there are fewer than :data:`MIN_CANARIES` canaries on a side or an argument is outside its range.
@@ -165,9 +165,9 @@ def one_shot_lower_bound(
     Args:
         inserted: Cosines of the canaries that took part.
         dimensions: Length of an update (d).
-        delta: Of the claim, in [0, 1).
+        delta: Delta of the claim, in [0, 1).
         cuts: Order statistics tried, in equal steps over the lower 95 % of them; they share 1 - confidence.
-        confidence: Probability with which the bound must be below the truth.
+        confidence: Probability with which the bound is below the truth.
         noise_multiplier: As in :func:`one_shot_epsilon`.
 
     Raises:
@@ -219,9 +219,10 @@ def log_null_tail(cosine: Float64[np.ndarray, "*cuts"], dimensions: int) -> Floa
 
 
 def _fits(scores: Num[np.ndarray, "canaries"], resamples: int, seed: int) -> tuple[PerPair, PerPair]:
-    """Mean and standard deviation of the scores, then of each bootstrap resample."""
+    """Mean and standard deviation of the scores (first entry) and of each bootstrap resample."""
     k = len(scores)
     weights = np.concatenate([np.ones((1, k)), user_weights(k, resamples, seed)])
+    # Deviations from the mean keep the difference of squares below from cancelling.
     centre = float(scores.mean())
     deviations = scores - centre
     mean = weights @ deviations / k
@@ -230,14 +231,15 @@ def _fits(scores: Num[np.ndarray, "canaries"], resamples: int, seed: int) -> tup
 
 
 def _null_fits(rng: np.random.Generator, draws: int, canaries: int, dimensions: int) -> tuple[PerPair, PerPair]:
-    """Mean and standard deviation of so many cosines of uniform directions, `draws` times.
+    """Mean and standard deviation of the cosines of uniform directions, for every simulated audit.
 
     One coordinate of a uniform direction is Z / sqrt(Z^2 + X), with Z standard normal and X chi-squared of d - 1.
     """
-    at_once = max(1, _DRAWS_AT_ONCE // canaries)
+    # Audits are simulated in batches [audits, canaries] of bounded memory.
+    batch = max(1, _BATCH_SIZE // canaries)
     means, sds = [], []
-    for start in range(0, draws, at_once):
-        shape = (min(at_once, draws - start), canaries)
+    for start in range(0, draws, batch):
+        shape = (min(batch, draws - start), canaries)
         along = rng.standard_normal(shape)
         across = 2 * rng.standard_gamma((dimensions - 1) / 2, shape)
         cosines = along / np.sqrt(along**2 + across)
@@ -247,7 +249,7 @@ def _null_fits(rng: np.random.Generator, draws: int, canaries: int, dimensions: 
 
 
 def _crowded(canaries: int, dimensions: int, noise_multiplier: float | None) -> str:
-    """The note for noise that does not cover the canaries' own updates."""
+    """Note for noise that is too small to hide the canaries' own updates."""
     if noise_multiplier is None or noise_multiplier**2 * dimensions >= MIN_NOISE_TO_CANARIES * canaries:
         return ""
     return (

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from attacks.views.knowledge import Knowledge
-from attacks.views.types import Scores, View
+from attacks.views.types import AttackView, Scores
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class PopularityGuesser:
         "a real attack has to beat."
     )
 
-    def score(self, view: View, knowledge: Knowledge) -> Scores:
+    def score(self, view: AttackView, knowledge: Knowledge) -> Scores:
         """Popularity of each item, repeated for every user.
 
         Raises:

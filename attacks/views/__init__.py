@@ -12,9 +12,10 @@ from attacks.views.server import ServerView
 from attacks.views.shadows import OutputActivation, ShadowView
 from attacks.views.sums import SumView
 from attacks.views.supports import SupportView
-from attacks.views.types import PerUser, Scores, UserMask, View, ViewError
+from attacks.views.types import AttackView, PerUser, Scores, UserMask, ViewError
 
 __all__ = [
+    "AttackView",
     "Knowledge",
     "OutputActivation",
     "PerUser",
@@ -27,7 +28,6 @@ __all__ = [
     "TrainingOracle",
     "UploadSupport",
     "UserMask",
-    "View",
     "ViewError",
     "proximal_share",
     "upload_support",

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float64
 
 from attacks.views.server import ServerView
-from attacks.views.types import Scores, UserMask, View, ViewError
+from attacks.views.types import AttackView, Scores, UserMask, ViewError
 
 
 class TrainingOracle(Protocol):
@@ -80,7 +80,7 @@ class Knowledge:
                     f"pass boolean masks of shapes [users] and [users, {len(p)} items]."
                 )
 
-    def popularity_for(self, view: View) -> Float64[np.ndarray, "items"]:
+    def popularity_for(self, view: AttackView) -> Float64[np.ndarray, "items"]:
         """Popularity of the catalogue of a view.
 
         Raises:
@@ -106,7 +106,7 @@ class Knowledge:
             raise ViewError(f"The {attack} attack needs Knowledge.oracle, which is None; pass a TrainingOracle.")
         return self.oracle
 
-    def require_colluders(self, view: View, attack: str) -> tuple[UserMask, Bool[np.ndarray, "users items"]]:
+    def require_colluders(self, view: AttackView, attack: str) -> tuple[UserMask, Bool[np.ndarray, "users items"]]:
         """Colluding users and their histories, for an attack that needs them.
 
         Args:

@@ -20,7 +20,7 @@ class ViewError(ValueError):
 
 
 @runtime_checkable
-class View(Protocol):
+class AttackView(Protocol):
     """What an adversary saw of some audited users and one catalogue."""
 
     @property
