@@ -56,7 +56,7 @@ def test_every_estimator_says_its_kind_by_its_type(measured):
 def test_only_a_lower_bound_can_deny_a_claim(measured):
     for m in measured:
         assert m.epsilon > 0
-        assert hasattr(m, "denies") == (m.kind == "lower bound")
+        assert hasattr(m, "rejects") == (m.kind == "lower bound")
         if isinstance(m, LowerBound):
             assert m.rejects(m.epsilon / 2)
             assert not m.rejects(m.epsilon)
