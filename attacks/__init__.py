@@ -1,234 +1,51 @@
-"""Attacks and empirical audits as pure functions of what an adversary saw.
+"""Attacks on federated recommenders and empirical audits, as pure functions of what an adversary saw.
 
-This package stands alone: it needs numpy and scipy (and jaxtyping for the shapes in its signatures), and
-knows nothing about how the uploads came to be.
+The package stands alone: it needs numpy and scipy (and jaxtyping for the shapes in its signatures), and knows nothing
+about how the uploads came to be.
+
+    from attacks.membership import CORE_ATTACKS
 
     views = [ServerView(round=t, uploads=uploads[t]) for t in range(rounds)]
-    results = run(CORE, views, Knowledge(popularity), Targets.trained_vs_never_seen(train, seen))
+    targets = Targets.trained_vs_never_seen(train, seen)
+    results = run(CORE_ATTACKS, views, Knowledge(popularity), targets)
+
+This module offers what every attack needs: the views (what the adversary sees), its prior knowledge, the truth, and the
+measurement. Attacks and estimators are in sub-packages:
+
+- `attacks.membership`: from one user's upload or scores to a score for every item ("trained on it?").
+- `attacks.sums`: the same from a sum of uploads, and "was this user in the sum?".
+- `attacks.supports`: from the rows that a client names in a sparse secure sum to a score for every item.
+- `attacks.shadow`: membership with shadow recommenders (RMIA, LiRA, recommended lists).
+- `attacks.attributes`: from uploads to a user's gender, age or occupation.
+- `attacks.implementation`: noise as floating-point numbers in a machine instead of a law on the real line.
+- `attacks.empirical`: from attack scores under randomised inclusion to bounds and estimates of epsilon.
+- `attacks.metrics`, `attacks.evaluation`: from scores and truth to AUC, TPR at low FPR, intervals, result records.
 """
 
-from attacks.aggregate_match import AggregateMatch, aggregate_match
-from attacks.attribute import AttributeInference, EvidenceError, infer_attribute
-from attacks.bootstrap import percentile_interval, user_weights
-from attacks.bounds import (
-    clopper_pearson_epsilon,
-    delta_from_mu,
-    epsilon_from_mu,
-    gdp_epsilon,
-    mu_from_epsilon,
-)
-from attacks.ceilings import advantage_ceiling, tpr_ceiling
-from attacks.codes import CodeRecovery, code_recovery
-from attacks.credible import bayesian_epsilon
-from attacks.empirical import (
-    Cosines,
-    CredibleBound,
-    EpsilonEstimate,
-    Guesses,
-    LowerBound,
-    MeasuredEpsilon,
-    Secrets,
-    WorldCounts,
-)
-from attacks.evaluate import Observation, Scored, measure, observe, observe_scores, observe_support, run
-from attacks.evidence import activity, item_rows, popularity_blind, recovered_items
-from attacks.gram import Gram, upload_gram
-from attacks.leakage import (
-    CountRecovery,
-    count_recovery,
-    cover_probability,
-    debiased_count,
-    intersection,
-    intersection_posterior,
-    posterior,
-    realised_posterior,
-    recover_examined_count,
-    rr_epsilon_add_remove,
-    rr_epsilon_swap,
-    support_auc,
-    support_epsilon_bound,
-    support_posterior,
-)
-from attacks.membership import (
-    BIAS,
-    CORE,
-    INPUT,
-    REPLAYED,
-    SUPPORT_ATTACKS,
-    WITH_HELP,
-    Affinity,
-    Attack,
-    Declared,
-    DecoderBias,
-    DeltaScore,
-    ExaminedShare,
-    Imia,
-    InputRows,
-    InSupport,
-    MultiRoundVote,
-    NeighbourVote,
-    PopularityGuesser,
-    PublicScore,
-    RankOneSign,
-    RowNorm,
-    RowSupport,
-    ScoreThreshold,
-    SupportAttack,
-    TwoWorld,
-    Vote,
-)
-from attacks.metrics import Estimate, RateAtFpr, Roc, Separation, auc_gain, pooled_auc, separation, user_auc, user_mean
-from attacks.one_run import count_guesses, one_run_epsilon, one_run_gdp_epsilon
-from attacks.one_shot import gaussian_pair_epsilon, one_shot_epsilon, one_shot_lower_bound, placebo_floor
-from attacks.reconstruction import secrets_epsilon
-from attacks.result import AttackResult
-from attacks.shadow import MANY_SHADOWS, SHADOWED, Lira, Rmia, ShadowAttack, ShadowView, observe_shadows
-from attacks.singleton_rows import SingletonRows
-from attacks.slices import Slice
-from attacks.sums import OnSum, SumAttack, SumView, observe_sums
-from attacks.support_view import SupportView
-from attacks.user_level import ShownLists, UserLevel, item_factors, user_level
-from attacks.user_result import UserResult, measure_users
-from attacks.view import (
-    ALL_ITEMS,
-    TOUCHED_ITEMS,
+from attacks.evaluation import AttackResult, Targets, measure
+from attacks.membership import run
+from attacks.views import (
     Knowledge,
-    Recipe,
-    Scores,
     ScoreView,
     ServerView,
-    Support,
-    Targets,
+    ShadowView,
+    SumView,
+    SupportView,
+    TrainingOracle,
     ViewError,
-    support,
 )
 
 __all__ = [
-    "ALL_ITEMS",
-    "BIAS",
-    "CORE",
-    "INPUT",
-    "MANY_SHADOWS",
-    "REPLAYED",
-    "SHADOWED",
-    "SUPPORT_ATTACKS",
-    "TOUCHED_ITEMS",
-    "WITH_HELP",
-    "Affinity",
-    "AggregateMatch",
-    "Attack",
     "AttackResult",
-    "AttributeInference",
-    "CodeRecovery",
-    "Cosines",
-    "CountRecovery",
-    "CredibleBound",
-    "Declared",
-    "DecoderBias",
-    "DeltaScore",
-    "EpsilonEstimate",
-    "Estimate",
-    "EvidenceError",
-    "ExaminedShare",
-    "Gram",
-    "Guesses",
-    "Imia",
-    "InSupport",
-    "InputRows",
     "Knowledge",
-    "Lira",
-    "LowerBound",
-    "MeasuredEpsilon",
-    "MultiRoundVote",
-    "NeighbourVote",
-    "Observation",
-    "OnSum",
-    "PopularityGuesser",
-    "PublicScore",
-    "RankOneSign",
-    "RateAtFpr",
-    "Recipe",
-    "Rmia",
-    "Roc",
-    "RowNorm",
-    "RowSupport",
-    "ScoreThreshold",
     "ScoreView",
-    "Scored",
-    "Scores",
-    "Secrets",
-    "Separation",
     "ServerView",
-    "ShadowAttack",
     "ShadowView",
-    "ShownLists",
-    "SingletonRows",
-    "Slice",
-    "SumAttack",
     "SumView",
-    "Support",
-    "SupportAttack",
     "SupportView",
     "Targets",
-    "TwoWorld",
-    "UserLevel",
-    "UserResult",
+    "TrainingOracle",
     "ViewError",
-    "Vote",
-    "WorldCounts",
-    "activity",
-    "advantage_ceiling",
-    "aggregate_match",
-    "auc_gain",
-    "bayesian_epsilon",
-    "clopper_pearson_epsilon",
-    "code_recovery",
-    "count_guesses",
-    "count_recovery",
-    "cover_probability",
-    "debiased_count",
-    "delta_from_mu",
-    "epsilon_from_mu",
-    "gaussian_pair_epsilon",
-    "gdp_epsilon",
-    "infer_attribute",
-    "intersection",
-    "intersection_posterior",
-    "item_factors",
-    "item_rows",
     "measure",
-    "measure_users",
-    "mu_from_epsilon",
-    "observe",
-    "observe_scores",
-    "observe_shadows",
-    "observe_sums",
-    "observe_support",
-    "one_run_epsilon",
-    "one_run_gdp_epsilon",
-    "one_shot_epsilon",
-    "one_shot_lower_bound",
-    "percentile_interval",
-    "placebo_floor",
-    "pooled_auc",
-    "popularity_blind",
-    "posterior",
-    "realised_posterior",
-    "recover_examined_count",
-    "recovered_items",
-    "rr_epsilon_add_remove",
-    "rr_epsilon_swap",
     "run",
-    "secrets_epsilon",
-    "separation",
-    "support",
-    "support_auc",
-    "support_epsilon_bound",
-    "support_posterior",
-    "tpr_ceiling",
-    "upload_gram",
-    "user_auc",
-    "user_level",
-    "user_mean",
-    "user_weights",
 ]

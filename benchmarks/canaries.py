@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 
-from attacks import one_shot_epsilon, one_shot_lower_bound
+from attacks.empirical import one_shot_epsilon, one_shot_lower_bound
 from privfed.audit.canaries import run_canaries
 from privfed.audit.mechanism import audit_mechanism
 from privfed.audit.reaccounting import of_a_run

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from scipy.special import expit
 
-from attacks import (
-    Guesses,
+from attacks.empirical import (
+    CanaryGuesses,
     bayesian_epsilon,
     clopper_pearson_epsilon,
     count_guesses,
@@ -43,7 +43,7 @@ def gaussian(rng: np.random.Generator, mu: float, n: int) -> Worlds:
     return rng.normal(mu, 1, n), rng.normal(0, 1, n)
 
 
-def guessed(rng: np.random.Generator, noise: np.ndarray, strength: float, share: float) -> Guesses:
+def guessed(rng: np.random.Generator, noise: np.ndarray, strength: float, share: float) -> CanaryGuesses:
     """Coins for as many canaries as there is noise, and guesses at the highest scores."""
     included = rng.random(len(noise)) < 0.5
     return count_guesses(strength * included + noise, included, guess_in=int(share * len(noise)))
@@ -92,7 +92,7 @@ def one_run(rng: np.random.Generator) -> None:
     head("mechanism on each canary", "canaries (guesses)", "estimator", "epsilon 1", "2", "4", "8")
     for m in (100, 1000, 10_000):
         values = [
-            mean(lambda m=m, e=e: one_run_epsilon(Guesses(m, m, int(rng.binomial(m, expit(e))))).epsilon)
+            mean(lambda m=m, e=e: one_run_epsilon(CanaryGuesses(m, m, int(rng.binomial(m, expit(e))))).epsilon)
             for e in (1, 2, 4)
         ]
         row("randomised response", f"{m:,} (all)", "binomial", *values, "")
@@ -179,7 +179,7 @@ def audits(rng: np.random.Generator) -> Iterator[tuple[str, str, float, Callable
             "one run",
             law,
             epsilon,
-            lambda e=epsilon: one_run_epsilon(Guesses(300, 300, int(rng.binomial(300, expit(e))))).epsilon,
+            lambda e=epsilon: one_run_epsilon(CanaryGuesses(300, 300, int(rng.binomial(300, expit(e))))).epsilon,
         )
     for mu in (0.5, 2.0):
         truth = epsilon_from_mu(mu, DELTA)

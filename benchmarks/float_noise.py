@@ -31,7 +31,8 @@ import torch
 
 import attacks
 import privfed
-from attacks import clopper_pearson_epsilon, count_guesses, one_run_epsilon, user_auc
+from attacks.empirical import clopper_pearson_epsilon, count_guesses, one_run_epsilon
+from attacks.metrics import user_auc
 from privfed.contracts import Block
 from privfed.data import Split, SplitSpec, load, split
 from privfed.engines import Simulation
@@ -72,8 +73,8 @@ def local(words: str, parts: Split, seed: int) -> dict[str, Any]:
     inclusion, noise = experiment.inclusion, plan.mechanism.noise
     uploads = [seen.tensors["items"].numpy() for seen in result.transcript.joined("wire")]
     adversaries = {
-        "knows the sampler": [UntouchedBits(FloatNoise(noise.law, noise.scale)).of(rows) for rows in uploads],
-        "knows nothing": [UntouchedBits().of(rows, rows) for rows in uploads],
+        "knows the sampler": [UntouchedBits(FloatNoise(noise.law, noise.scale)).score_rows(rows) for rows in uploads],
+        "knows nothing": [UntouchedBits().score_rows(rows, rows) for rows in uploads],
     }
     guarantee = result.guarantee
     found = {}
@@ -139,7 +140,7 @@ def central(others: int, seed: int) -> dict[str, Any]:
     found = {"knows the sampler": flags | bounded(bound.epsilon, claimed)}
     if not others:
         apart = rng.random(2 * DRAWS)
-        score = UntouchedBits().of(released, released) + 1e-6 * apart
+        score = UntouchedBits().score_rows(released, released) + 1e-6 * apart
         bound = clopper_pearson_epsilon(score[::2], score[1::2], delta=plan.delta)
         found["knows nothing"] = bounded(bound.epsilon, claimed)
     return {"plan": CENTRAL, "claimed": round(claimed, 4), "delta": plan.delta, "others": others, "adversaries": found}

@@ -27,19 +27,10 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float64
 
-from attacks import (
-    Attack,
-    DeltaScore,
-    Imia,
-    PopularityGuesser,
-    PublicScore,
-    RankOneSign,
-    Scores,
-    ServerView,
-    TwoWorld,
-    support,
-    user_mean,
-)
+from attacks import ServerView
+from attacks.membership import DeltaScore, Imia, PopularityGuesser, PublicScore, RankOneSign, TwoWorld, UploadAttack
+from attacks.metrics import user_mean
+from attacks.views import Scores, upload_support
 from privfed.audit.attack_run import Inquiry, views
 from privfed.audit.training_oracles import replays
 from privfed.data import SplitSpec, load, split
@@ -49,7 +40,7 @@ from privfed.privacy import PrivacyPlan
 from privfed.setup.config import ExperimentConfig, TapConfig
 
 DATA, AUDITED = "ml-100k", 200
-ATTACKS: tuple[Attack, ...] = (
+ATTACKS: tuple[UploadAttack, ...] = (
     PopularityGuesser(),
     Imia(0.9),
     Imia(0.5),
@@ -134,7 +125,7 @@ def measured(setting: Setting, seed: int) -> dict[str, Any]:
     if experiment.item_blocks is None or recipe is None:
         raise ValueError(f"{config.method_name} cannot be replayed; choose a method that trains in one step")
     (view,) = views(uploads, asked.users, experiment.item_blocks)
-    knowledge = replace(asked.knowledge, recipe=recipe)
+    knowledge = replace(asked.knowledge, oracle=recipe)
     here, rows = view.present(), {}
     for attack in ATTACKS:
         began = time.process_time()
@@ -148,7 +139,7 @@ def measured(setting: Setting, seed: int) -> dict[str, Any]:
 def _summary(
     scores: Scores, members: Bool[np.ndarray, "users items"], view: ServerView, here: Bool[np.ndarray, "users"]
 ) -> dict[str, Any]:
-    touched = support(view).rows & here[:, None]
+    touched = upload_support(view).rows & here[:, None]
     f1 = user_mean(f1_at_true_count(scores, members, touched))
     return {"f1": round(f1.value, 3), "lo": round(f1.lo, 3), "hi": round(f1.hi, 3)}
 

@@ -38,8 +38,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from attacks import gdp_epsilon
-from attacks.bounds import epsilon_from_mu
+from attacks.empirical import epsilon_from_mu, gdp_epsilon
 from privfed.audit.canaries import OtherUploads
 from privfed.audit.grid import Further, as_run
 from privfed.contracts import NoisySums, Schema
@@ -684,7 +683,7 @@ def canary() -> Rows:
                     "standard_errors_apart": round((found - 1 / z) / error, 2),
                     "epsilon_claimed": epsilon,
                     "epsilon_bound": round(bound.epsilon, 4),
-                    "denied": bool(bound.denies(epsilon)),
+                    "denied": bool(bound.rejects(epsilon)),
                 }
 
             yield f"{name}, {histories} histories", run

@@ -5,10 +5,10 @@
 PFedRec and FAIR on MovieLens-100K, every user in every round, one seed. For every arm: bytes up per client and round as
 counted by the engine; CPU-seconds of a round, the one evaluation included; the error that the plan states; HR@10 and
 NDCG@10 of the validation part against the whole catalogue after the last round, popularity beside; epsilon; and, where
-single uploads are seen, the mean AUC of the one-upload eigenvector attack (`attacks.RankOneSign`) on the last round's
-uploads of 100 audited users, training items against items never seen, over all items and over the rows that moved. The
-test part is not read. `--packing` measures words packed and unpacked per CPU-second instead. Results go to
-`benchmarks/results/wire_compression.json`, an arm or width a key. One process, one thread; nothing is asserted.
+single uploads are seen, the mean AUC of the one-upload eigenvector attack (`attacks.membership.RankOneSign`) on the
+last round's uploads of 100 audited users, training items against items never seen, over all items and over the rows
+that moved. The test part is not read. `--packing` measures words packed and unpacked per CPU-second instead. Results go
+to `benchmarks/results/wire_compression.json`, an arm or width a key. One process, one thread; nothing is asserted.
 """
 
 import argparse

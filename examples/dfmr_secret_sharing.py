@@ -22,9 +22,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Column, Table
 
-from attacks.leakage import count_recovery, debiased_count, realised_posterior, recover_examined_count
+from attacks import SupportView
 from attacks.metrics import user_mean
-from attacks.support_view import SupportView
+from attacks.supports import count_recovery, debiased_count, realised_posterior, recover_examined_count
 from privfed.data import SplitSpec, load, split
 from privfed.evaluation import UNCOUNTED, Protocol
 from privfed.experiment import Experiment
@@ -148,7 +148,7 @@ def leakage(experiment, seen, cover):
         popularity=bought.sum(0).astype(np.float64),
     )
     share = f"{user_mean(realised_posterior(view, examined)).value:.3f}"
-    sent, purchased = view.at_stake.sum(1), bought.sum(1)
+    sent, purchased = view.unpurchased.sum(1), bought.sum(1)
     if isinstance(cover, FullSupport):
         return share, "none"
     if isinstance(cover, RandomisedResponse):

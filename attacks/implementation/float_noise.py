@@ -2,8 +2,8 @@
 
 Scaling by a number that is no power of two leaves gaps: with a scale of 1.5, only two in three of the float32 numbers
 between 1.5 and 2 are products. Laplace noise from -log(uniform) has further gaps, because a float32 uniform near 1 has
-few logarithms. A value that is no such number cannot be noise alone: something was added to it. The other way round,
-noise alone is always such a number.
+few logarithms. A value that is no such number cannot be noise alone: something was added to it. Conversely, noise alone
+is always such a number.
 
 Mironov, "On significance of the least significant bits for differential privacy" (CCS 2012), for the Laplace mechanism;
 Jin, McMurtry, Rubinstein and Ohrimenko, "Are we there yet? Timing and floating-point attacks on differential privacy
@@ -27,9 +27,9 @@ class FloatNoise:
 
     Attributes:
         law: "laplace" draws are +-log(u) of a float32 u; "gaussian" ones are float32 numbers of any kind.
-        scale: What a draw is multiplied by.
-        sums: False where draw, product and sum are float32, as on a device; True where product and sum are float64 and
-            the result is rounded to float32 once, as a server's sums are.
+        scale: Factor of a draw.
+        sums: False if draw, product and sum are float32, as on a device; True if product and sum are float64 and the
+            result is rounded to float32 once, as in a server's sums.
 
     Raises:
         ValueError: If the scale is not a positive number.
@@ -46,25 +46,26 @@ class FloatNoise:
     def could_be(
         self, values: Float32[np.ndarray, "*shape"], candidate: Float64[np.ndarray, "*shape"] | float = 0.0
     ) -> Bool[np.ndarray, "*shape"]:
-        """Whether each value can be `candidate` plus noise; with 0, whether nothing was added to the noise.
+        """Whether each value can be `candidate` plus noise; for candidate 0, whether it can be noise alone.
 
         Args:
-            values: Released.
-            candidate: What the noise may have been added to.
+            values: Released values.
+            candidate: Values that the noise may have been added to.
         """
+        # Rounding in the division may miss the draw by one unit in the last place, so its neighbours are tried too.
         draw = ((values.astype(np.float64) - candidate) / self.scale).astype(np.float32)
-        found = np.zeros(values.shape, dtype=bool)
+        possible = np.zeros(values.shape, dtype=bool)
         for neighbour in (draw, np.nextafter(draw, np.float32(np.inf)), np.nextafter(draw, np.float32(-np.inf))):
             hit = self._released(neighbour, candidate) == values
             if self.law == "laplace":
                 hit[hit] = _is_logarithm(np.abs(neighbour[hit]))
-            found |= hit
-        return found
+            possible |= hit
+        return possible
 
     def _released(
         self, draw: Float32[np.ndarray, "*shape"], candidate: Float64[np.ndarray, "*shape"] | float
     ) -> Float32[np.ndarray, "*shape"]:
-        """What the guards make of a draw, in their own precision."""
+        """Value that the noise sampler releases for a draw, in its own precision."""
         if self.sums:
             return (candidate + draw.astype(np.float64) * self.scale).astype(np.float32)
         return np.asarray(candidate, dtype=np.float32) + draw * np.float32(self.scale)
@@ -75,8 +76,8 @@ def _is_logarithm(sizes: Float32[np.ndarray, "n"]) -> Bool[np.ndarray, "n"]:
     wide = sizes.astype(np.float64)
     uniform = np.exp(-wide).astype(np.float32)
     allowed = _LOG_ERROR * np.spacing(sizes).astype(np.float64)
-    found = np.zeros(sizes.shape, dtype=bool)
+    possible = np.zeros(sizes.shape, dtype=bool)
     for neighbour in (uniform, np.nextafter(uniform, np.float32(2)), np.nextafter(uniform, np.float32(0))):
         with np.errstate(divide="ignore"):
-            found |= np.abs(-np.log(neighbour.astype(np.float64)) - wide) <= allowed
-    return found
+            possible |= np.abs(-np.log(neighbour.astype(np.float64)) - wide) <= allowed
+    return possible

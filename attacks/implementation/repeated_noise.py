@@ -2,14 +2,14 @@
 
 Three tests, each valid whatever was uploaded:
 
-* `repeated_windows`: eight numbers in a row that occur twice. Where an upload leaves most rows alone, noise used twice
-  shows itself to the bit.
-* `correlated_uploads`: uploads that vary together. A clipped upload can make two of them agree by so much and no more;
-  noise used twice, negated, scaled or shared in part goes far beyond.
+* `repeated_windows`: eight consecutive numbers that occur twice. If an upload leaves most rows unchanged, reused noise
+  is visible to the bit.
+* `correlated_uploads`: uploads that vary together. Clipped uploads can make two of them agree only up to a bound; noise
+  that is reused, negated, scaled or partly shared goes far beyond it.
 * `repeated_differences`: releases that differ by less than fresh noise. Given all earlier releases, a new one minus an
-  old one is fresh noise around some value, so its differences are small at most as often as noise is. It is the test
-  for sums, whose values nothing bounds; it does without the factor of sqrt(2) by which two independent noises differ
-  more, because a value may follow from the older noise.
+  old one is fresh noise around some value, so its differences are small at most as often as noise is. This is the test
+  for sums, whose values are unbounded; it does without the factor of sqrt(2) by which two independent noises differ
+  more, because a value may depend on the older noise.
 """
 
 import math
@@ -24,18 +24,18 @@ from attacks.implementation.claimed_noise import MAX_FALSE_ALARM, ClaimedNoise, 
 from attacks.implementation.noise_size import small_values
 
 WINDOW = 8
-"""Numbers in a row that are compared to the bit."""
+"""Number of consecutive values that are compared to the bit."""
 
 
 def repeated_windows(releases: Sequence[Float[np.ndarray, "..."]], noise: ClaimedNoise) -> NoiseTest:
-    """Test whether eight released numbers in a row occur a second time, anywhere, up to their sign.
+    """Test whether eight consecutive released numbers occur a second time, anywhere, up to their sign.
 
     Args:
-        releases: Arrays in the unit of the same scale of noise; windows lie along the last axis, from its beginning.
-        noise: That every number is claimed to carry.
+        releases: Arrays with noise of one scale; windows lie along the last axis, from its beginning.
+        noise: Noise that every number is claimed to carry.
     """
     sizes = np.concatenate([np.empty((0, WINDOW), np.int32), *map(_windows, releases)])
-    repeated, pairs = _twins(sizes), len(sizes) * max(len(sizes) - 1, 0) / 2
+    repeated, pairs = _count_repeats(sizes), len(sizes) * max(len(sizes) - 1, 0) / 2
     log2_p = math.log2(max(pairs, 1)) + WINDOW * (noise.log2_atom + 1)
     return NoiseTest(
         name="no noise comes twice",
@@ -43,7 +43,7 @@ def repeated_windows(releases: Sequence[Float[np.ndarray, "..."]], noise: Claime
         threshold=0.0,
         p_value=min(1.0, 2.0**log2_p) if repeated else 1.0,
         where=f"{repeated} of {len(sizes)} runs of {WINDOW} numbers occur twice",
-        places=len(sizes),
+        n_tested=len(sizes),
     )
 
 
@@ -56,33 +56,34 @@ def correlated_uploads(
 ) -> NoiseTest:
     """Test whether two uploads agree by more than what clipped values can add to independent noise.
 
-    An upload is multiplied by the signs of an earlier one and added up. Given the earlier one, that is a sum of so many
+    An upload is multiplied by the signs of an earlier one and summed. Given the earlier one, that is a sum of d
     independent noises plus at most `largest_sum`.
 
     Args:
-        uploads: In order of time; what is earlier may decide what is later.
-        noise: That every number is claimed to carry.
-        largest_sum: Largest sum of sizes that an upload may have on these numbers before noise.
-        names: Of the uploads; their positions where not given.
+        uploads: Uploads in order of time; later ones may depend on earlier ones.
+        noise: Noise that every number is claimed to carry.
+        largest_sum: Largest L1 norm that an upload may have on these numbers before noise.
+        names: Names of the uploads, by default their positions.
     """
     n, d = uploads.shape
     if n < 2 or not d:
         return NoiseTest("uploads carry independent noise", 0.0, 0.0, 1.0, "fewer than two uploads", 0)
     scaled = (uploads / noise.scale).astype(np.float32)
+    # agreement[later, earlier] for every pair; only the strict lower triangle is a pair.
     agreement = np.abs(np.tril(scaled @ np.sign(scaled).T, -1))
     slack = (largest_sum + d * noise.step) / noise.scale + _rounding(scaled)
     excess = np.maximum(agreement - slack, 0.0)
     later, earlier = divmod(int(excess.argmax()), n)
     pairs = n * (n - 1) // 2
     log_p = math.log(2 * pairs) + _log_tail(float(excess[later, earlier]), d, noise)
-    label = [str(at) for at in range(n)] if names is None else names
+    label = [str(index) for index in range(n)] if names is None else names
     return NoiseTest(
         name="uploads carry independent noise",
         statistic=float(agreement[later, earlier]) / math.sqrt(d),
         threshold=(slack + _tail(math.log(MAX_FALSE_ALARM / (2 * pairs)), d, noise)) / math.sqrt(d),
         p_value=min(1.0, math.exp(min(log_p, 0.0))),
         where=f"{label[later]} agrees with {label[earlier]}",
-        places=pairs,
+        n_tested=pairs,
     )
 
 
@@ -90,8 +91,8 @@ def repeated_differences(releases: Float[np.ndarray, "rounds numbers"], noise: C
     """Test whether any release is closer to an earlier one, or to its opposite, than fresh noise allows.
 
     Args:
-        releases: In order of time: sums of rounds, the same query in two runs, uploads of one client.
-        noise: That every number of the later one is claimed to carry.
+        releases: Releases in order of time: sums of rounds, the same query in two runs, uploads of one client.
+        noise: Noise that every number of the later release is claimed to carry.
     """
     pairs = [(i, j, sign) for i in range(len(releases)) for j in range(i) for sign in (1, -1)]
     tests = [
@@ -100,25 +101,25 @@ def repeated_differences(releases: Float[np.ndarray, "rounds numbers"], noise: C
     ]
     if not tests:
         return NoiseTest("noise is drawn anew", 0.0, 0.0, 1.0, "fewer than two releases", 0)
-    test, i, j = min(tests, key=lambda found: found[0].p_value)
+    test, i, j = min(tests, key=lambda result: result[0].p_value)
     return replace(
         test,
         name="noise is drawn anew",
         p_value=min(1.0, len(tests) * test.p_value),
         where=f"release {i} against release {j}: {test.where}",
-        places=len(tests),
+        n_tested=len(tests),
     )
 
 
 def _windows(array: Float[np.ndarray, "..."]) -> Int32[np.ndarray, "windows width"]:
-    """Sizes of runs of `WINDOW` numbers along the last axis, as bits; what is left over at its end is not looked at."""
+    """Bits of the absolute values of windows along the last axis; an incomplete window at its end is ignored."""
     width = array.shape[-1] // WINDOW * WINDOW
     rows = array.reshape(-1, array.shape[-1])[:, :width].astype(np.float32)
     return np.ascontiguousarray(np.abs(rows)).reshape(-1, WINDOW).view(np.int32)
 
 
-def _twins(windows: Int32[np.ndarray, "windows width"]) -> int:
-    """How many windows are equal to another one before them: found by a hash, counted by all their bits."""
+def _count_repeats(windows: Int32[np.ndarray, "windows width"]) -> int:
+    """Number of windows that equal an earlier one, found by a hash and compared by all their bits."""
     odd = np.random.default_rng(0).integers(2**63, size=WINDOW, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
     # Unsigned arithmetic wraps around, which is what a hash wants.
     keys = (windows.astype(np.uint32) * odd).sum(axis=1, dtype=np.uint64)
@@ -128,7 +129,7 @@ def _twins(windows: Int32[np.ndarray, "windows width"]) -> int:
 
 
 def _rounding(scaled: Float32[np.ndarray, "uploads numbers"]) -> float:
-    """What adding up in float32 may err by."""
+    """Bound on the rounding error of sums in float32."""
     d = scaled.shape[1]
     return float(d * np.finfo(np.float32).eps * np.abs(scaled).sum(axis=1, dtype=np.float64).max())
 
@@ -144,7 +145,7 @@ def _log_tail(excess: float, d: int, noise: ClaimedNoise) -> float:
 
 
 def _tail(log_p: float, d: int, noise: ClaimedNoise) -> float:
-    """The excess at which `_log_tail` comes down to `log_p`."""
+    """Excess at which `_log_tail` falls to `log_p`."""
     low, high = 0.0, 1.0
     while _log_tail(high, d, noise) > log_p:
         low, high = high, 2 * high

@@ -1,11 +1,11 @@
-"""What the bits of released values say without knowing the sampler: grids, spare low bits, values that come back.
+"""What the bits of released values reveal without the sampler: grids, spare low bits, repeated values.
 
-Three questions about single values, each answered by a number that is larger where something was added to noise:
+Three statistics of single values, each of which shows that something was added to noise:
 
-* `off_grid`: is it a whole number of the steps that are claimed? A single value that is not denies the claim.
-* `spare_bits`: how many low bits of its 24 are zero? Noise from a coarse sampler has many, noise plus a value has few.
+* `off_grid`: is the value a multiple of the claimed step? A single value that is not rejects the claim.
+* `spare_bits`: number of zero low bits of its 24. Noise from a coarse sampler has many, noise plus a value has few.
 * `repeated_values`: does its size occur elsewhere? A sampler that reaches few numbers repeats itself; noise plus a
-  value seldom falls on a number that noise alone has taken.
+  value seldom equals a number that noise alone has taken.
 """
 
 from dataclasses import dataclass
@@ -16,21 +16,23 @@ from jaxtyping import Bool, Float, Float32, Float64, Int64, Num
 
 from attacks.implementation.claimed_noise import NoiseTest
 from attacks.implementation.float_noise import FloatNoise
-from attacks.view import Knowledge, Scores, ServerView
+from attacks.views.knowledge import Knowledge
+from attacks.views.server import ServerView
+from attacks.views.types import Scores
 
 _MANTISSA = 24
 _SMALLEST_EXPONENT = -1074
-"""Of float64, in which steps are compared."""
-_FLAT = 1e-12
-"""Deviation below which numbers are equal."""
+"""Exponent of the smallest float64, in which steps are compared."""
+_TOLERANCE = 1e-12
+"""Standard deviation below which numbers count as equal."""
 
 
 def off_grid(values: Float[np.ndarray, "*shape"], step: float) -> NoiseTest:
-    """Test the claim that every released value is a whole number of steps; honest values never fail it.
+    """Test the claim that every released value is a whole number of steps; honest values always pass it.
 
     Args:
-        values: Released, of any shape; NaN and infinity are no whole numbers of steps.
-        step: A power of two, by which division is exact.
+        values: Released values of any shape; NaN and infinity are no whole numbers of steps.
+        step: Step of the grid, a power of two, by which division is exact.
 
     Raises:
         ValueError: If the step is no power of two.
@@ -49,12 +51,13 @@ def off_grid(values: Float[np.ndarray, "*shape"], step: float) -> NoiseTest:
         threshold=0.0,
         p_value=0.0 if wrong else 1.0,
         where=f"{wrong} of {values.size} values are no whole number of steps of {step:g}",
-        places=values.size,
+        n_tested=values.size,
     )
 
 
 def spare_bits(values: Float32[np.ndarray, "*shape"]) -> Int64[np.ndarray, "*shape"]:
-    """Low bits of each value's 24 that are zero; 24 for zero itself."""
+    """Number of zero low bits of each value's 24; 24 for zero itself."""
+    # x & -x keeps the lowest set bit of the integer mantissa; its exponent is the number of zero bits below it.
     whole = np.ldexp(np.frexp(values)[0], _MANTISSA).astype(np.int64)
     lowest = np.frexp((whole & -whole).astype(np.float32))[1].astype(np.int64) - 1
     return np.where(whole == 0, _MANTISSA, lowest)
@@ -63,14 +66,15 @@ def spare_bits(values: Float32[np.ndarray, "*shape"]) -> Int64[np.ndarray, "*sha
 def repeated_values(
     values: Float32[np.ndarray, "*shape"], among: Float32[np.ndarray, "..."] | None = None
 ) -> Bool[np.ndarray, "*shape"]:
-    """Whether the size of each value occurs more than once; that of zero never does.
+    """Whether the size of each value occurs more than once; False for zero.
 
     Args:
-        values: Released.
-        among: Values to look for it in, `values` among them; by default these alone.
+        values: Released values.
+        among: Values to search, which include `values`; by default only these.
     """
     sizes = np.abs(values).ravel().view(np.int32)
     known = np.sort(sizes if among is None else np.abs(among).ravel().view(np.int32))
+    # Equal sizes have equal bits, so they are compared as integers.
     times = known.searchsorted(sizes, "right") - known.searchsorted(sizes, "left")
     repeated: Bool[np.ndarray, "*shape"] = ((times > 1) & (sizes != 0)).reshape(values.shape)
     return repeated
@@ -78,10 +82,10 @@ def repeated_values(
 
 @dataclass(frozen=True)
 class UntouchedBits:
-    """Score each row by how many of its values cannot be noise alone.
+    """Score each row by the number of its values that cannot be noise alone.
 
     Attributes:
-        noise: The sampler, where it is known; without it, bits are compared across the whole view.
+        noise: Sampler, if it is known; otherwise bits are compared across the whole view.
     """
 
     noise: FloatNoise | None = None
@@ -98,37 +102,37 @@ class UntouchedBits:
     )
 
     def score(self, view: ServerView, knowledge: Knowledge) -> Scores:
-        """Values of each row that are not noise alone, as far as their bits tell."""
+        """Number of values of each row that are not noise alone, as far as their bits show."""
         del knowledge
-        everything = view.uploads
+        uploads = view.uploads
         if self.noise is not None:
-            return self.of(everything)
-        return self.of(everything, everything)
+            return self.score_rows(uploads)
+        return self.score_rows(uploads, uploads)
 
-    def of(
-        self, rows: Float32[np.ndarray, "*places width"], among: Float32[np.ndarray, "..."] | None = None
-    ) -> Float64[np.ndarray, "*places"]:
-        """The same of rows by themselves; higher means "more likely touched".
+    def score_rows(
+        self, rows: Float32[np.ndarray, "*positions width"], among: Float32[np.ndarray, "..."] | None = None
+    ) -> Float64[np.ndarray, "*positions"]:
+        """Scores of rows by themselves; higher means "more likely touched".
 
         Args:
-            rows: Released.
-            among: Everything that was released, these rows among it; where the sampler is not known.
+            rows: Released rows.
+            among: All released values, which include these rows; needed if the sampler is unknown.
         """
         if self.noise is not None:
             return _count(~self.noise.could_be(rows))
-        # Both are small where a row was touched; each counts by how much it varies.
+        # Both are small where a row was touched; standardising gives them equal weight.
         spare, repeats = _count(spare_bits(rows)), _count(repeated_values(rows, among))
-        fewer: Float64[np.ndarray, "*places"] = -(_standardised(spare) + _standardised(repeats))
-        return fewer
+        scores: Float64[np.ndarray, "*positions"] = -(_standardised(spare) + _standardised(repeats))
+        return scores
 
 
 def _count(
-    numbers: Num[np.ndarray, "*places width"] | Bool[np.ndarray, "*places width"],
-) -> Float64[np.ndarray, "*places"]:
-    total: Float64[np.ndarray, "*places"] = numbers.sum(axis=-1).astype(np.float64)
+    numbers: Num[np.ndarray, "*positions width"] | Bool[np.ndarray, "*positions width"],
+) -> Float64[np.ndarray, "*positions"]:
+    total: Float64[np.ndarray, "*positions"] = numbers.sum(axis=-1).astype(np.float64)
     return total
 
 
-def _standardised(numbers: Float64[np.ndarray, "*places"]) -> Float64[np.ndarray, "*places"]:
-    scaled: Float64[np.ndarray, "*places"] = (numbers - numbers.mean()) / max(float(numbers.std()), _FLAT)
+def _standardised(numbers: Float64[np.ndarray, "*positions"]) -> Float64[np.ndarray, "*positions"]:
+    scaled: Float64[np.ndarray, "*positions"] = (numbers - numbers.mean()) / max(float(numbers.std()), _TOLERANCE)
     return scaled

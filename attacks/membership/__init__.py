@@ -1,20 +1,20 @@
-"""Membership inference: which items did a user train on?"""
+"""Membership inference on single uploads and on a device's own scores: which items did a user train on?"""
 
-from attacks.membership.attack import Attack, Declared
+from attacks.membership.attack import UploadAttack
 from attacks.membership.decoder_bias import DecoderBias
-from attacks.membership.examinations import Affinity, ExaminedShare, InSupport, SupportAttack
 from attacks.membership.imia import Imia
 from attacks.membership.input_rows import InputRows
-from attacks.membership.multi_round_vote import MultiRoundVote, Vote
+from attacks.membership.multi_round_vote import MultiRoundVote
 from attacks.membership.neighbours import NeighbourVote
+from attacks.membership.observe import observe, observe_scores, run
 from attacks.membership.popularity import PopularityGuesser
 from attacks.membership.public_score import DeltaScore, PublicScore
 from attacks.membership.rank_one_sign import RankOneSign
+from attacks.membership.row_support import RowNorm, RowSupport
 from attacks.membership.score_threshold import ScoreThreshold
-from attacks.membership.support import RowNorm, RowSupport
 from attacks.membership.two_world import TwoWorld
 
-CORE: tuple[Attack, ...] = (
+CORE_ATTACKS: tuple[UploadAttack, ...] = (
     PopularityGuesser(),
     RowSupport(),
     RowNorm(),
@@ -22,19 +22,19 @@ CORE: tuple[Attack, ...] = (
     MultiRoundVote(RowNorm()),
     MultiRoundVote(RankOneSign()),
 )
-"""Attacks on item rows, cheap enough to run in every audit, the baseline first."""
+"""Attacks on item rows that are cheap enough for every audit, the popularity baseline first."""
 
-INPUT: tuple[Attack, ...] = (
+INPUT_ROW_ATTACKS: tuple[UploadAttack, ...] = (
     InputRows(RowSupport()),
     InputRows(RowNorm()),
     MultiRoundVote(InputRows(RowNorm())),
 )
-"""Attacks on the first layer's item rows, where a view has them."""
+"""Attacks on the first layer's item rows, for views that have them."""
 
-BIAS: tuple[Attack, ...] = (DecoderBias(), MultiRoundVote(DecoderBias()))
-"""Attacks on the last layer's bias, where a view has it."""
+BIAS_ATTACKS: tuple[UploadAttack, ...] = (DecoderBias(), MultiRoundVote(DecoderBias()))
+"""Attacks on the last layer's bias, for views that have it."""
 
-REPLAYED: tuple[Attack, ...] = (
+ORACLE_ATTACKS: tuple[UploadAttack, ...] = (
     TwoWorld(),
     PublicScore(),
     DeltaScore(),
@@ -42,34 +42,20 @@ REPLAYED: tuple[Attack, ...] = (
     Imia(0.5),
     Imia(0.2),
 )
-"""Attacks that repeat local training, where the adversary knows the recipe; IMIA as released, and stronger."""
+"""Attacks that query a training oracle; IMIA as released (lambda 0.9) and with stronger settings."""
 
-WITH_HELP: tuple[Attack, ...] = (NeighbourVote(),)
-"""Attacks that need colluding users; ask about the others only."""
-
-SUPPORT_ATTACKS: tuple[SupportAttack, ...] = (
-    InSupport(),
-    ExaminedShare(),
-    ExaminedShare("estimated"),
-    Affinity(),
-)
-"""Attacks on which rows a client sends into a secure sum; the popularity guesser goes beside them."""
+COLLUSION_ATTACKS: tuple[UploadAttack, ...] = (NeighbourVote(),)
+"""Attacks that need colluding users; measure them on the other users only (:meth:`attacks.Targets.excluding`)."""
 
 __all__ = [
-    "BIAS",
-    "CORE",
-    "INPUT",
-    "REPLAYED",
-    "SUPPORT_ATTACKS",
-    "WITH_HELP",
-    "Affinity",
-    "Attack",
-    "Declared",
+    "BIAS_ATTACKS",
+    "COLLUSION_ATTACKS",
+    "CORE_ATTACKS",
+    "INPUT_ROW_ATTACKS",
+    "ORACLE_ATTACKS",
     "DecoderBias",
     "DeltaScore",
-    "ExaminedShare",
     "Imia",
-    "InSupport",
     "InputRows",
     "MultiRoundVote",
     "NeighbourVote",
@@ -79,7 +65,9 @@ __all__ = [
     "RowNorm",
     "RowSupport",
     "ScoreThreshold",
-    "SupportAttack",
     "TwoWorld",
-    "Vote",
+    "UploadAttack",
+    "observe",
+    "observe_scores",
+    "run",
 ]

@@ -1,62 +1,23 @@
-"""What every membership attack declares about itself, and what it must be able to do."""
+"""Interface of an attack on single uploads."""
 
 from typing import ClassVar, Protocol, runtime_checkable
 
-from attacks.view import Knowledge, Scores, ServerView
-
-
-class Declared(Protocol):
-    """What every attack says of itself, whatever it looks at.
-
-    Attributes:
-        name: Short name used in reports.
-        observable: What must be visible for the attack to run.
-        adversary: Who can see that.
-        knowledge: What it uses besides the view, in words; () if nothing.
-        unit: What one guess is about.
-        cost: Work in big-O terms.
-        explains: One sentence for a newcomer: what the attack does and why it works.
-    """
-
-    @property
-    def name(self) -> str:
-        """Short name used in reports."""
-
-    @property
-    def observable(self) -> str:
-        """What must be visible for the attack to run."""
-
-    @property
-    def adversary(self) -> str:
-        """Who can see that."""
-
-    @property
-    def knowledge(self) -> tuple[str, ...]:
-        """What the attack uses besides the view."""
-
-    @property
-    def unit(self) -> str:
-        """What one guess is about."""
-
-    @property
-    def cost(self) -> str:
-        """Work in big-O terms."""
-
-    @property
-    def explains(self) -> str:
-        """One sentence for a newcomer."""
+from attacks.evaluation.info import AttackInfo
+from attacks.views.knowledge import Knowledge
+from attacks.views.server import ServerView
+from attacks.views.types import Scores
 
 
 @runtime_checkable
-class Attack(Declared, Protocol):
-    """A pure function from uploads seen and facts known to one score per (user, item)."""
+class UploadAttack(AttackInfo, Protocol):
+    """A pure function from one round's uploads and prior knowledge to one score per (user, item)."""
 
     def score(self, view: ServerView, knowledge: Knowledge) -> Scores:
         """Score every (user, item) of the view; higher means "more likely trained on"."""
 
 
-class UploadAttack:
-    """The declaration shared by attacks that read one round's individual uploads."""
+class UploadAttackInfo:
+    """Declaration shared by attacks on one round's individual uploads."""
 
     observable: ClassVar[str] = "individual item-table uploads of one round"
     adversary: ClassVar[str] = "server"

@@ -4,20 +4,21 @@ The rows that an upload touched are the user's items and its sampled negatives, 
 (one in five where a client draws four negatives per item). The procedure as published, for all users at once:
 
 1. Candidates C are the touched rows; a random share of them is guessed positive, the others negative.
-2. Local training is repeated on these labels, from the model that was sent and with a newcomer's private half.
-3. Unconfirmed candidates are ranked by the Euclidean distance between their replayed and their observed row, and the
-   lambda |C| (rounded down, and one more, as released) with the smallest distance keep the label they had.
-4. The others get new labels at random, so that the number of positives stays the known one, and training is repeated,
-   until that number is confirmed.
+2. Local training is simulated on these labels, from the model that was sent and with a newcomer's private parameters.
+3. Unconfirmed candidates are ranked by the Euclidean distance between their simulated and their observed row, and the
+   lambda |C| (rounded down, plus one, as released) with the smallest distance keep their label.
+4. The others get new labels at random, so that the number of positives stays the known one, and training is simulated
+   again, until that number is confirmed.
 
-The released settings have lambda 0.9, which keeps nine tenths of what chance alone chose; 0.2 is far stronger, for five
-trainings instead of two. The released code never clears gradients between the steps of a replay; here a replay is
-whatever training the recipe repeats.
+The released settings have lambda 0.9, which keeps nine tenths of the random guesses; 0.2 is far stronger, for five
+trainings instead of two. The released code never clears gradients between the steps of a simulated training; here the
+training oracle decides what one training is.
 
-The result is a set and not a ranking. Items are scored by when their label was confirmed: positives above 0, the first
-ones highest; negatives below, the first ones lowest; items that were still open when the last positive was confirmed
-at 0, where their label is negative too but nobody vouched for it. The set is what scores above 0, it has exactly the
-known number of items, and so F1 at the known share is F1 of the published attack.
+The published result is a set and not a ranking. Here items are scored by when their label was confirmed: positives
+above 0, the first ones highest; negatives below 0, the first ones lowest; items still unconfirmed when the last
+positive was confirmed at 0, where the label is negative too but was never confirmed. The published set is the items
+that score above 0, it has exactly the known number of items, and so F1 at the known share is F1 of the published
+attack.
 """
 
 import math
@@ -25,19 +26,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attacks.membership.replayed import REPLAY_KNOWLEDGE, ReplayAttack, own_rows, row_products
-from attacks.membership.scale import only_among, smallest
-from attacks.view import Knowledge, Scores, ServerView, support
+from attacks._scaling import floor_non_candidates, select_smallest
+from attacks.membership.oracle import ORACLE_KNOWLEDGE, OracleAttackInfo
+from attacks.views.knowledge import Knowledge
+from attacks.views.rows import residual_rows, row_products, upload_support
+from attacks.views.server import ServerView
+from attacks.views.types import Scores
 
 
 @dataclass(frozen=True)
-class Imia(ReplayAttack):
-    """Guess labels, train on them, keep those whose rows come out right, guess the rest again.
+class Imia(OracleAttackInfo):
+    """Guess labels, simulate training on them, keep labels whose rows fit the observation, guess the others again.
 
     Attributes:
-        confirm: lambda, the share of all candidates whose label is kept in each replay, in (0, 1].
+        confirm: lambda, the share of all candidates whose label is confirmed after each simulation, in (0, 1].
         positive_share: Known share of positives among touched rows, in (0, 1).
-        seed: Of the guesses.
+        seed: Seed of the random guesses.
 
     Raises:
         ValueError: If a share is outside its range.
@@ -61,8 +65,8 @@ class Imia(ReplayAttack):
 
     @property
     def knowledge(self) -> tuple[str, ...]:
-        """What the attack uses besides the view."""
-        return (*REPLAY_KNOWLEDGE, "the share of positives among touched rows")
+        """Prior knowledge that the attack uses."""
+        return (*ORACLE_KNOWLEDGE, "the share of positives among touched rows")
 
     @property
     def cost(self) -> str:
@@ -74,38 +78,40 @@ class Imia(ReplayAttack):
         """One sentence for a newcomer."""
         return (
             "Guesses which touched items are real, repeats the user's training on the guess, and keeps the labels of "
-            "items whose replayed rows come out close to the observed ones."
+            "items whose simulated rows come out close to the observed ones."
         )
 
     def score(self, view: ServerView, knowledge: Knowledge) -> Scores:
-        """Order of confirmation, positives above 0 and negatives below; untouched rows under all others.
+        """Order of confirmation, positives above 0 and negatives below; untouched rows lower than all others.
 
         Raises:
-            ViewError: If the adversary has no recipe.
+            ViewError: If the adversary has no training oracle.
         """
-        recipe = knowledge.recipe_for(self.name)
+        oracle = knowledge.require_oracle(self.name)
         rng = np.random.default_rng([self.seed, view.round])
-        observed = own_rows(view)
-        candidates = support(view).rows & view.present()[:, None]
-        wanted = np.rint(self.positive_share * candidates.sum(axis=1)).astype(np.int64).clip(min=1)
-        at_once = (self.confirm * candidates.sum(axis=1)).astype(np.int64) + 1
+        observed = residual_rows(view)
+        candidates = upload_support(view).rows & view.present()[:, None]
+        # Per user: number of positives among the candidates, and number of labels confirmed after each simulation.
+        n_positive = np.rint(self.positive_share * candidates.sum(axis=1)).astype(np.int64).clip(min=1)
+        n_confirm = (self.confirm * candidates.sum(axis=1)).astype(np.int64) + 1
         positive = np.zeros_like(candidates)
-        confirmed_in = np.zeros(candidates.shape, dtype=np.int64)
+        confirmed_in = np.zeros(candidates.shape, dtype=np.int64)  # simulation that confirmed a label; 0 if none did
         step = 0
         while True:
-            found = (positive & (confirmed_in > 0)).sum(axis=1)
-            missing = wanted - found
-            open_pairs = candidates & (confirmed_in == 0) & (missing > 0)[:, None]
-            if not open_pairs.any():
+            missing = n_positive - (positive & (confirmed_in > 0)).sum(axis=1)
+            # A user is finished, and all its labels stay, once as many positives as there are have been confirmed.
+            unconfirmed = candidates & (confirmed_in == 0) & (missing > 0)[:, None]
+            if not unconfirmed.any():
                 break
             step += 1
-            active = open_pairs.any(axis=1, keepdims=True)
-            guessed = smallest(rng.random(candidates.shape), open_pairs, missing)
+            active = unconfirmed.any(axis=1, keepdims=True)
+            # The smallest of independent uniform keys are a uniform random choice without replacement.
+            guessed = select_smallest(rng.random(candidates.shape), unconfirmed, missing)
             positive = (positive & (confirmed_in > 0)) | guessed
-            replayed = own_rows(recipe.replay(view.round, positive & active, candidates & active, step))
-            apart = observed - replayed
-            distance = np.sqrt(row_products(apart, apart))
-            confirmed_in[smallest(distance, open_pairs, at_once)] = step
-        surer = np.where(confirmed_in > 0, 1 + step - confirmed_in, 0).astype(np.float64)
-        order = np.where(positive, surer, -surer) / max(step, 1)
-        return only_among(order, candidates)
+            simulated = residual_rows(oracle.simulate_uploads(view.round, positive & active, candidates & active, step))
+            difference = observed - simulated  # [users, items, width]
+            distance = np.sqrt(row_products(difference, difference))
+            confirmed_in[select_smallest(distance, unconfirmed, n_confirm)] = step
+        confidence = np.where(confirmed_in > 0, 1 + step - confirmed_in, 0).astype(np.float64)
+        order = np.where(positive, confidence, -confidence) / max(step, 1)
+        return floor_non_candidates(order, candidates)

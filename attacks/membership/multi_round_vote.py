@@ -1,12 +1,12 @@
-"""Multi-round vote: average any attack's scores over the rounds it saw.
+"""Multi-round vote: average any attack's scores over the observed rounds.
 
-Noise, sampled negatives and fake items that are drawn afresh every round are independent between rounds,
-while the user's items stay. Averaging T rounds therefore shrinks what was meant to hide by sqrt(T) and keeps
-what was to be hidden; only randomness that is drawn once per user and kept (memoised, as in RAPPOR:
-Erlingsson, Pihur & Korolova, CCS 2014) survives it.
+Noise, sampled negatives and fake items that are drawn afresh every round are independent between rounds, while the
+user's items stay the same. Averaging T rounds therefore reduces the randomness by sqrt(T) and keeps the signal; only
+randomness that is drawn once per user and kept (memoised, as in RAPPOR: Erlingsson, Pihur & Korolova, CCS 2014)
+survives it.
 
-Each round's scores are first standardised per user (mean 0, variance 1), because uploads grow and shrink over
-training. The sum is a streaming one: no view has to be kept.
+Each round's scores are first standardised per user (mean 0, variance 1), because uploads grow and shrink over training.
+The average is computed in a stream, so no view has to be kept.
 """
 
 from dataclasses import dataclass, field
@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Int64
 
-from attacks.membership.attack import Attack
-from attacks.membership.scale import standardise
-from attacks.view import Knowledge, Scores, ServerView, ViewError
+from attacks._scaling import standardise
+from attacks.membership.attack import UploadAttack
+from attacks.views.knowledge import Knowledge
+from attacks.views.server import ServerView
+from attacks.views.types import Scores, ViewError
 
 
 @dataclass(frozen=True)
@@ -24,84 +26,84 @@ class MultiRoundVote:
     """Average of another attack's per-user standardised scores over rounds.
 
     Attributes:
-        of: The attack that looks at each single round.
+        attack: Attack that scores each single round.
     """
 
-    of: Attack
+    attack: UploadAttack
 
     @property
     def name(self) -> str:
         """Short name used in reports."""
-        return f"multi-round vote of {self.of.name}"
+        return f"multi-round vote of {self.attack.name}"
 
     @property
     def observable(self) -> str:
         """What must be visible for the attack to run."""
-        return f"{self.of.observable}, repeated over rounds that are linked to their user"
+        return f"{self.attack.observable}, repeated over rounds that are linked to their user"
 
     @property
     def adversary(self) -> str:
-        """Who can see that."""
-        return self.of.adversary
+        """Party that can see the observable."""
+        return self.attack.adversary
 
     @property
     def knowledge(self) -> tuple[str, ...]:
-        """What the attack uses besides the views."""
-        return self.of.knowledge
+        """Prior knowledge that the attack uses."""
+        return self.attack.knowledge
 
     @property
     def unit(self) -> str:
-        """What one guess is about."""
-        return self.of.unit
+        """Subject of one guess."""
+        return self.attack.unit
 
     @property
     def cost(self) -> str:
         """Work in big-O terms."""
-        return f"rounds x ({self.of.cost})"
+        return f"rounds x ({self.attack.cost})"
 
     @property
     def explains(self) -> str:
         """One sentence for a newcomer."""
         return (
-            f"Runs the {self.of.name} attack on every round and averages, which washes out noise, negatives "
+            f"Runs the {self.attack.name} attack on every round and averages, which washes out noise, negatives "
             "and fake items that are drawn afresh each time, because the real items are the same in all "
             "rounds."
         )
 
     def score(self, view: ServerView, knowledge: Knowledge) -> Scores:
-        """Standardised scores of a single round: a vote with one voter."""
-        return standardise(self.of.score(view, knowledge))
+        """Standardised scores of a single round, a vote with one voter."""
+        return standardise(self.attack.score(view, knowledge))
 
-    def start(self) -> "Vote":
-        """An empty vote to add rounds to."""
-        return Vote(self.of)
+    def start(self) -> "VoteAccumulator":
+        """Empty accumulator to which rounds are added."""
+        return VoteAccumulator(self.attack)
 
 
 @dataclass(eq=False)
-class Vote:
-    """A running multi-round vote. Give it every round as it passes; it keeps one number per (user, item).
+class VoteAccumulator:
+    """A running multi-round vote that keeps one number per (user, item).
 
     Attributes:
-        of: The attack that looks at each single round.
-        rounds: Rounds in which each user sent anything; empty until the first round is added.
+        attack: Attack that scores each single round.
+        rounds: Number of rounds in which each user uploaded; empty until the first round is added.
     """
 
-    of: Attack
+    attack: UploadAttack
     rounds: Int64[np.ndarray, "users"] = field(default_factory=lambda: np.zeros(0, dtype=np.int64), init=False)
     _sum: Scores = field(default_factory=lambda: np.zeros((0, 0)), init=False, repr=False)
 
     def add(self, view: ServerView, knowledge: Knowledge) -> None:
         """Score one more round and add it to the vote.
 
-        A user who sent nothing in this round gets no vote from it.
+        A user without an upload in this round gets no vote from it.
 
         Raises:
             ViewError: If the round covers other users or items than the rounds before it.
         """
-        self.add_scores(self.of.score(view, knowledge), view)
+        self.add_scores(self.attack.score(view, knowledge), view)
 
     def add_scores(self, scores: Scores, view: ServerView) -> None:
-        """As :meth:`add`, for scores the attack has already given for this view."""
+        """Add one more round whose scores are known already."""
         if not self.rounds.size:
             self.rounds = np.zeros(view.n_users, dtype=np.int64)
             self._sum = np.zeros((view.n_users, view.n_items))
@@ -115,7 +117,7 @@ class Vote:
         self.rounds += present
 
     def scores(self) -> Scores:
-        """Mean standardised score over the rounds a user took part in; 0 for a user who took part in none.
+        """Mean standardised score over the rounds a user took part in; 0 for a user who took part in no round.
 
         Raises:
             ViewError: If no round was added.

@@ -1,7 +1,7 @@
-"""B0, the popularity guesser: the baseline that looks at nothing.
+"""The popularity guesser: the baseline that looks at nothing.
 
-People interact with popular items, so "everybody has the popular ones" already beats a coin. An attack
-teaches something only by how far it exceeds this row.
+People interact with popular items, so "everybody has the popular ones" already beats random guessing. Any other attack
+is informative only by how far it exceeds this baseline.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from attacks.view import Knowledge, Scores, Seen
+from attacks.views.knowledge import Knowledge
+from attacks.views.types import AttackView, Scores
 
 
 @dataclass(frozen=True)
@@ -27,10 +28,10 @@ class PopularityGuesser:
         "a real attack has to beat."
     )
 
-    def score(self, view: Seen, knowledge: Knowledge) -> Scores:
+    def score(self, view: AttackView, knowledge: Knowledge) -> Scores:
         """Popularity of each item, repeated for every user.
 
         Raises:
             ViewError: If the popularity covers another catalogue than the view.
         """
-        return np.broadcast_to(knowledge.popularity_of(view), (view.n_users, view.n_items))
+        return np.broadcast_to(knowledge.popularity_for(view), (view.n_users, view.n_items))

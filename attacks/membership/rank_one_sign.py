@@ -1,33 +1,29 @@
 """The rank-1 sign attack: one user's upload is almost a single direction times (label - prediction).
 
-With a score head on item rows, the loss gradient of row i is (p_i - y_i) times the derivative of the head
-with respect to the row, which is nearly the same vector w_u for all items of a user. The upload after the
-server's own pull is taken out is therefore close to rank one,
+With a score head on item rows, the loss gradient of row i is (p_i - y_i) times the derivative of the head with respect
+to the row, which is nearly the same vector w_u for all items of a user. The upload without the server's proximal term
+is therefore close to rank one,
 
     X_u  ~  a_u w_u^T + noise,      a_ui > 0 for positives (y = 1),  a_ui < 0 for sampled negatives (y = 0),
     0 elsewhere,
 
-so the projection X_u v_u on the top right singular vector v_u separates the user's items from the negatives
-drawn to hide
-among: negative sampling gives no cover at all. The singular vector comes from the width x width Gram matrix
-X_u^T X_u.
+so the projection X_u v_u on the top right singular vector v_u separates the user's items from the negatives: negative
+sampling hides nothing. The singular vector comes from the width x width Gram matrix X_u^T X_u.
 
-Two things are not given by a singular vector, and both are found here without any label:
+A singular vector leaves two questions open; both are answered here without any label:
 
-* *Direction under noise.* Users who trained from the same broadcast head share most of w_u. With Gram
-  matrices normalised to trace one, v_u is the top eigenvector of G_u + pooling * mean_v(G_v): the mean
-  averages the noise of all audited users, the own matrix keeps what is personal. Measured on GPFedRec-like
-  uploads of 100 ML-100K users (round 10), it lifts AUC from 0.80 to 0.84 under Laplace noise of scale 0.3 and
-  from 0.64 to 0.75 at 0.5; without noise, and for matrix factorisation, where every user has its own random
-  direction, it changes nothing.
-* *Sign.* Local training samples several negatives per positive, so negatives are the majority of the moved
-  rows. Rows are counted beyond one median absolute projection (which is the noise floor when most rows are
-  untouched), on each side; the side with fewer rows is positive. Counting is robust where moments are not:
-  third moments point the wrong way in early rounds (negatives, drawn repeatedly, move further) and the right
-  way only after many. Users whose directions agree beyond chance share their counts, with the sign of the
-  cosine. The popularity prior (positives are popular) is offered too. It is a good rule in early rounds but
-  turns round later, when popular positives are fitted and hardly move while popular negatives still do
-  (PFedRec, round 40, no noise: AUC 0.16 against 1.00), so it is not the default.
+* *Direction under noise.* Users who trained from the same broadcast head share most of w_u. With Gram matrices
+  normalised to trace one, v_u is the top eigenvector of G_u + pooling * mean_v(G_v): the mean averages the noise of all
+  audited users, the user's own matrix keeps what is personal. Measured on GPFedRec-like uploads of 100 ML-100K users
+  (round 10), it lifts AUC from 0.80 to 0.84 under Laplace noise of scale 0.3 and from 0.64 to 0.75 at 0.5; without
+  noise, and for matrix factorisation, where every user has its own random direction, it changes nothing.
+* *Sign.* Local training samples several negatives per positive, so negatives are the majority of the moved rows. Rows
+  are counted beyond one median absolute projection (which is the noise floor if most rows are untouched), on each side;
+  the side with fewer rows is positive. Counting is robust where moments are not: third moments point the wrong way in
+  early rounds (negatives, drawn repeatedly, move further) and the right way only after many. Users whose directions
+  agree beyond chance share their counts, with the sign of the cosine. The popularity prior (positives are popular) is
+  offered too. It is a good rule in early rounds but turns round later, when popular positives are fitted and hardly
+  move while popular negatives still do (PFedRec, round 40, no noise: AUC 0.16 against 1.00), so it is not the default.
 """
 
 from dataclasses import dataclass
@@ -36,10 +32,13 @@ from typing import ClassVar, Literal
 import numpy as np
 from jaxtyping import Float32, Float64
 
-from attacks.linear_algebra import eigenpairs
-from attacks.membership.attack import UploadAttack
-from attacks.membership.scale import over_own_rms
-from attacks.view import Knowledge, PerUser, Scores, ServerView, pull_share, residual
+from attacks._linear_algebra import eigenpairs
+from attacks._scaling import divide_by_rms
+from attacks.membership.attack import UploadAttackInfo
+from attacks.views.knowledge import Knowledge
+from attacks.views.rows import proximal_share, residual_chunk
+from attacks.views.server import ServerView
+from attacks.views.types import PerUser, Scores
 
 MOVED_SHARE = 0.02
 """Projections below this share of the user's root mean square are not counted as moved, noise or not."""
@@ -49,15 +48,14 @@ CHANCE_ALIGNMENT = 0.05
 
 
 @dataclass(frozen=True)
-class RankOneSign(UploadAttack):
+class RankOneSign(UploadAttackInfo):
     """Project each upload row on the user's top singular direction, positives up.
 
     Attributes:
         sign: "minority" (default): the side with fewer moved rows is positive. "popularity": the side that
             correlates with item popularity is positive.
-        pooling: Weight of the audited users' mean Gram matrix in the search for each user's direction; 0
-            looks at each user alone.
-        share_sign: Let users whose directions agree beyond chance pool their evidence about the sign.
+        pooling: Weight of the audited users' mean Gram matrix in each user's direction; 0 uses the user's own only.
+        share_sign: Whether users whose directions agree beyond chance pool their evidence about the sign.
     """
 
     sign: Literal["minority", "popularity"] = "minority"
@@ -80,24 +78,24 @@ class RankOneSign(UploadAttack):
 
     @property
     def knowledge(self) -> tuple[str, ...]:
-        """What the attack uses besides the view."""
-        pull = "the pull the server sent"
+        """Prior knowledge that the attack uses."""
+        proximal = "the proximal term that the server sent"
         if self.sign == "popularity":
-            return (pull, "item popularity")
-        return (pull, "clients sample more negatives than they have positives")
+            return (proximal, "item popularity")
+        return (proximal, "clients sample more negatives than they have positives")
 
     def score(self, view: ServerView, knowledge: Knowledge) -> Scores:
-        """Signed projections, divided by the user's own root mean square so that users compare."""
-        share = pull_share(view)
+        """Signed projections divided by the user's root mean square, so that users are comparable."""
+        share = proximal_share(view)
         directions = self._directions(view, share)
         projections = np.empty((view.n_users, view.n_items), dtype=np.float64)
         for chunk in view.chunks():
-            projections[chunk] = np.einsum("uiw,uw->ui", residual(view, share, chunk), directions[chunk])
-        projections = over_own_rms(projections)
+            projections[chunk] = np.einsum("uiw,uw->ui", residual_chunk(view, share, chunk), directions[chunk])
+        projections = divide_by_rms(projections)
         evidence = (
             _minority_evidence(projections)
             if self.sign == "minority"
-            else _popularity_evidence(projections, knowledge.popularity_of(view))
+            else _popularity_evidence(projections, knowledge.popularity_for(view))
         )
         if self.share_sign:
             evidence = _shared_evidence(evidence, directions)
@@ -105,21 +103,24 @@ class RankOneSign(UploadAttack):
         return signed
 
     def _directions(self, view: ServerView, share: Float32[np.ndarray, "users"]) -> Float64[np.ndarray, "users width"]:
-        """Unit vector per user along which its upload is read; the sign is arbitrary."""
+        """Unit vector per user on which its upload is projected; the sign is arbitrary."""
         grams = np.empty((view.n_users, view.width, view.width), dtype=np.float64)
         for chunk in view.chunks():
-            rows = residual(view, share, chunk)
+            rows = residual_chunk(view, share, chunk)
+            # [chunk, width, items] @ [chunk, items, width]: one small Gram matrix per user.
             grams[chunk] = np.matmul(rows.transpose(0, 2, 1), rows)
         trace = np.trace(grams, axis1=1, axis2=2)
         sent = trace > 0
+        # Trace one gives every user the same weight in the mean, however large its upload is.
         grams[sent] /= trace[sent, None, None]
         if sent.any():
             grams += self.pooling * grams[sent].mean(axis=0)
+        # Eigenvalues ascend, so the last column belongs to the largest.
         return eigenpairs(grams)[1][:, :, -1]
 
 
 def _minority_evidence(projections: Float64[np.ndarray, "users items"]) -> PerUser:
-    """Rows moved backwards minus rows moved forwards: positive if "forwards" is the rarer side."""
+    """Number of rows moved backwards minus rows moved forwards: positive if "forwards" is the rarer side."""
     threshold = np.maximum(np.median(np.abs(projections), axis=1, keepdims=True), MOVED_SHARE)
     backwards = (projections < -threshold).sum(axis=1, dtype=np.float64)
     forwards = (projections > threshold).sum(axis=1, dtype=np.float64)
@@ -130,18 +131,18 @@ def _minority_evidence(projections: Float64[np.ndarray, "users items"]) -> PerUs
 def _popularity_evidence(
     projections: Float64[np.ndarray, "users items"], popularity: Float64[np.ndarray, "items"]
 ) -> PerUser:
-    """Covariance of the projections with the popularity rank, centred; equals share the middle of their ranks."""
-    _, level, equals = np.unique(popularity, return_inverse=True, return_counts=True)
-    rank = (equals.cumsum() - (equals - 1) / 2)[level]
+    """Covariance of the projections with the centred popularity rank; ties share their middle rank."""
+    _, level, ties = np.unique(popularity, return_inverse=True, return_counts=True)
+    rank = (ties.cumsum() - (ties - 1) / 2)[level]
     covariance: PerUser = projections @ (rank - rank.mean())
     return covariance
 
 
 def _shared_evidence(evidence: PerUser, directions: Float64[np.ndarray, "users width"]) -> PerUser:
-    """Sum of everybody's evidence, seen from each user's own direction.
+    """Sum of all users' evidence, relative to each user's own direction.
 
-    A neighbour counts with the sign of the cosine, and only if |cosine| exceeds what random directions would
-    reach: for unit vectors in R^w, P(|cos| > t) <= 2 exp(-w t^2 / 2), summed over the audited users.
+    A neighbour counts with the cosine, and only if |cosine| exceeds what random directions would reach: for unit
+    vectors in R^w, P(|cos| > t) <= 2 exp(-w t^2 / 2), summed over the audited users.
     """
     n_users, width = directions.shape
     chance = np.sqrt(2 * np.log(2 * n_users / CHANCE_ALIGNMENT) / width)

@@ -1,14 +1,14 @@
-"""The score threshold: what a user has trained on, its own model ranks high.
+"""The score threshold: a user's own model ranks its training items high.
 
 The oldest membership attack compares a record's loss with a threshold (Yeom, Giacomelli, Fredrikson & Jha, CSF 2018).
-For a recommender that is the score of (user, item): the loss of a label 1 falls as the score rises. It needs no upload,
-only the user's own recommendations, with nothing left out of the list.
+For a recommender that is the score of (user, item): the loss of a label 1 falls as the score rises. The attack needs no
+upload, only the user's own recommendations, with no item left out of the list.
 
-Two things must be kept apart when reading it. Taste: a good model ranks liked items high, trained on or not, so
-only the game against held-out items of the same user speaks of training at all. And input: a model that reads the
-user's history when it recommends (autoencoders) was given the training items and not the held-out ones, so its
-scores tell them apart even if nothing was ever learnt from that user. No protection of uploads covers what a device
-shows its own user.
+Two effects must be kept apart when reading the result. Taste: a good model ranks liked items high, trained on or not,
+so only the game against held-out items of the same user measures training at all. Input: a model that reads the user's
+history when it recommends (autoencoders) was given the training items and not the held-out ones, so its scores tell
+them apart even if it learnt nothing from that user. No privacy mechanism on uploads covers what a device shows its own
+user.
 """
 
 from dataclasses import dataclass
@@ -16,13 +16,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from attacks.membership.scale import standardise
-from attacks.view import Knowledge, Scores, ScoreView
+from attacks._scaling import standardise
+from attacks.views.knowledge import Knowledge
+from attacks.views.scores import ScoreView
+from attacks.views.types import Scores
 
 
 @dataclass(frozen=True)
 class ScoreThreshold:
-    """Score each item by how high the user's own model ranks it."""
+    """Score each item by the user's own model."""
 
     name: ClassVar[str] = "score threshold"
     observable: ClassVar[str] = "the user's own recommendations: a score for every item"
@@ -35,5 +37,5 @@ class ScoreThreshold:
     )
 
     def score(self, view: ScoreView, knowledge: Knowledge) -> Scores:  # noqa: ARG002 - uses no prior knowledge
-        """Standardised per user, as a softmax gives scores only up to a constant of the user's own."""
+        """Scores standardised per user, because a softmax defines them only up to a constant per user."""
         return standardise(view.scores.astype(np.float64))

@@ -1,23 +1,23 @@
-"""Two-world shadow: which of two replays does a row look like, the one with the label 1 or the one with 0?
+"""Two-world shadow: is a row more like a simulation in which its item is positive, or negative?
 
 IMIA guesses all labels at once and keeps what fits. But local training couples an item to the others only through the
-model's shared part, so its row can be judged almost alone, as in the shadow attacks on single records (Carlini et al.,
-"Membership inference attacks from first principles", S&P 2022, whose in- and out-models are the two worlds here).
+model's shared parameters, so its row can be judged almost alone, as in the shadow attacks on single records (Carlini et
+al., "Membership inference attacks from first principles", S&P 2022, whose in- and out-models are the two worlds here).
 
 A client without any positive trains nothing, and one whose labels are all 1 trains another head than the real one. So
-the candidates (touched rows) are dealt at random into parts, and part k is positive in replay k while all others are
-negative. Each item is positive in one replay and negative in the rest, and with five parts every replay has the share
-of positives that a client with four negatives per positive has. Let P_i and N_i be the item's rows in the two worlds
-(the latter averaged over the replays that touched it) and x_i the row observed. The score is the signed distance from
-the plane on which both worlds are equally near,
+the candidates (touched rows) are split at random into parts, and part k is positive in simulation k while all others
+are negative. Each item is positive in one simulation and negative in the others, and with five parts every simulation
+has the share of positives of a client with four negatives per positive. Let P_i and N_i be the item's rows in the two
+worlds (the latter averaged over the simulations that touched it) and x_i the observed row. The score is the signed
+distance from the plane of equal distance to both worlds,
 
     s_i = <x_i - (P_i + N_i) / 2, P_i - N_i> / |P_i - N_i|        (= (|x_i - N_i|^2 - |x_i - P_i|^2) / (2 |P_i - N_i|)).
 
 Times |P_i - N_i| it is the log-likelihood ratio of the worlds under Gaussian noise of variance 1. It is not multiplied,
-because a replay without the user's private half guesses that length badly. Compared on simulated uploads of a linear
-head with a private part, noise 0.2 on every row: AUC 0.953 for this score and the likelihood ratio alike, 0.936 for
-the difference of the two distances; dealt into ten parts 0.927, 0.912 and 0.910. Two parts, complementary halves, are
-as good there, but where a perceptron is trained beside the rows its bias follows the share of positives: on FedNCF
+because a simulation without the user's private parameters estimates that length badly. Compared on simulated uploads of
+a linear head with a private part, noise 0.2 on every row: AUC 0.953 for this score and the likelihood ratio alike,
+0.936 for the difference of the two distances; split into ten parts 0.927, 0.912 and 0.910. Two complementary parts are
+as good there, but if a perceptron is trained together with the rows its bias follows the share of positives: on FedNCF
 (MovieLens-100K, round 10, touched rows) two parts gave 0.953, five 0.985.
 """
 
@@ -26,18 +26,21 @@ from typing import ClassVar
 
 import numpy as np
 
-from attacks.membership.replayed import REPLAY_KNOWLEDGE, ReplayAttack, own_rows, row_products
-from attacks.membership.scale import only_among, over_own_rms
-from attacks.view import Knowledge, Scores, ServerView, support
+from attacks._scaling import divide_by_rms, floor_non_candidates
+from attacks.membership.oracle import ORACLE_KNOWLEDGE, OracleAttackInfo
+from attacks.views.knowledge import Knowledge
+from attacks.views.rows import residual_rows, row_products, upload_support
+from attacks.views.server import ServerView
+from attacks.views.types import Scores
 
 
 @dataclass(frozen=True)
-class TwoWorld(ReplayAttack):
-    """Compare each row with replays in which the item was positive and negative.
+class TwoWorld(OracleAttackInfo):
+    """Compare each row with simulations in which its item is positive and negative.
 
     Attributes:
-        parts: Replays; one in so many candidates is positive in each.
-        seed: Of the deal.
+        parts: Number of simulations; each candidate is positive in one of them.
+        seed: Seed of the random split.
 
     Raises:
         ValueError: If there are fewer than 2 parts.
@@ -47,7 +50,7 @@ class TwoWorld(ReplayAttack):
     seed: int = 0
 
     name: ClassVar[str] = "two-world shadow"
-    knowledge: ClassVar[tuple[str, ...]] = REPLAY_KNOWLEDGE
+    knowledge: ClassVar[tuple[str, ...]] = ORACLE_KNOWLEDGE
     explains: ClassVar[str] = (
         "Repeats the user's training once with an item as positive and otherwise with it as negative, and asks "
         "which of the two the observed row looks like."
@@ -63,30 +66,32 @@ class TwoWorld(ReplayAttack):
         return f"{self.parts} local trainings per user"
 
     def score(self, view: ServerView, knowledge: Knowledge) -> Scores:
-        """Signed distances over their root mean square, so that users compare; untouched rows under all others.
+        """Signed distances divided by their root mean square; untouched rows lower than all others.
 
         Raises:
-            ViewError: If the adversary has no recipe.
+            ViewError: If the adversary has no training oracle.
         """
-        recipe = knowledge.recipe_for(self.name)
+        oracle = knowledge.require_oracle(self.name)
         rng = np.random.default_rng([self.seed, view.round])
-        observed = own_rows(view)
-        candidates = support(view).rows & view.present()[:, None]
+        observed = residual_rows(view)
+        candidates = upload_support(view).rows & view.present()[:, None]
+        # Ranks of random keys, candidates first: equal parts of each user's candidates.
         key = np.where(candidates, rng.random(candidates.shape), np.inf)
-        part = key.argsort(axis=1).argsort(axis=1) % self.parts
-        positive = np.zeros_like(observed)
+        part = key.argsort(axis=1).argsort(axis=1) % self.parts  # [users, items]
+        positive = np.zeros_like(observed)  # [users, items, width]
         negative = np.zeros_like(observed)
-        times = np.zeros(candidates.shape, dtype=np.float32)
+        n_negative = np.zeros(candidates.shape, dtype=np.float32)
         for number in range(self.parts):
-            dealt = candidates & (part == number)
-            replayed = own_rows(recipe.replay(view.round, dealt, candidates, 0))
-            positive[dealt] = replayed[dealt]
-            replayed[dealt] = 0
-            negative += replayed
-            times += replayed.any(axis=2)
-        negative /= np.maximum(times, 1)[:, :, None]
-        apart = positive - negative
-        length = np.sqrt(row_products(apart, apart))
-        nearer = row_products(observed - (positive + negative) / 2, apart)
-        distance = np.divide(nearer, length, out=np.zeros_like(nearer), where=candidates & (length > 0))
-        return only_among(over_own_rms(distance), candidates)
+            in_part = candidates & (part == number)
+            # One world number, hence equal randomness: simulations differ in their labels only.
+            simulated = residual_rows(oracle.simulate_uploads(view.round, in_part, candidates, 0))
+            positive[in_part] = simulated[in_part]
+            simulated[in_part] = 0
+            negative += simulated
+            n_negative += simulated.any(axis=2)
+        negative /= np.maximum(n_negative, 1)[:, :, None]
+        difference = positive - negative
+        length = np.sqrt(row_products(difference, difference))
+        projection = row_products(observed - (positive + negative) / 2, difference)
+        distance = np.divide(projection, length, out=np.zeros_like(projection), where=candidates & (length > 0))
+        return floor_non_candidates(divide_by_rms(distance), candidates)

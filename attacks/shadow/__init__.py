@@ -4,21 +4,23 @@ from attacks.shadow.attack import ShadowAttack
 from attacks.shadow.lira import Lira
 from attacks.shadow.observe import observe_shadows
 from attacks.shadow.rmia import Rmia
-from attacks.shadow.view import Output, ShadowView
+from attacks.shadow.user_level import RecommendedLists, UserLevelLists, infer_list_members, item_factors
 
-SHADOWED: tuple[ShadowAttack, ...] = (Rmia(),)
-"""Attacks that make do with a few shadows."""
+SHADOW_ATTACKS: tuple[ShadowAttack, ...] = (Rmia(),)
+"""Attacks that need only a few shadow recommenders."""
 
-MANY_SHADOWS: tuple[ShadowAttack, ...] = (Rmia("online"), Lira("offline"), Lira("online"))
-"""Opt-in: attacks that want both worlds of each interaction, hence 8 shadows or more."""
+MANY_SHADOW_ATTACKS: tuple[ShadowAttack, ...] = (Rmia("online"), Lira("offline"), Lira("online"))
+"""Opt-in: attacks that need both worlds of each interaction, hence at least 8 shadow recommenders."""
 
 __all__ = [
-    "MANY_SHADOWS",
-    "SHADOWED",
+    "MANY_SHADOW_ATTACKS",
+    "SHADOW_ATTACKS",
     "Lira",
-    "Output",
+    "RecommendedLists",
     "Rmia",
     "ShadowAttack",
-    "ShadowView",
+    "UserLevelLists",
+    "infer_list_members",
+    "item_factors",
     "observe_shadows",
 ]

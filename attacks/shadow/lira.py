@@ -6,10 +6,10 @@ that did not,
     online:   log N(phi; mu_in, v_in) - log N(phi; mu_out, v_out)
     offline:  Phi((phi - mu_out) / sd_out),   here before Phi, which keeps the order and does not saturate.
 
-What an item scores without being trained on (popularity, taste) is in mu_out and drops out, which is what a threshold
-cannot do. Variances are shared by all interactions, as the source advises below 64 shadows. The order of scores does
-not change with the scale of phi. Opt-in: it wants 8 to 64 trainings, online ones above all, which need worlds on both
-sides of every coin.
+What an item scores without being trained on (popularity, taste) is in mu_out and drops out, which no single threshold
+achieves. Variances are shared by all interactions, as the source advises below 64 shadows. The order of scores does not
+change with the scale of phi. Opt-in: it needs 8 to 64 trainings, the online variant above all, which needs worlds on
+both sides of every inclusion bit.
 """
 
 from dataclasses import dataclass
@@ -17,17 +17,17 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from attacks.shadow.attack import ReadsShadows, over_worlds
-from attacks.shadow.view import ShadowView
-from attacks.view import Scores
+from attacks.shadow.attack import ShadowAttackInfo, shadow_moments
+from attacks.views.shadows import ShadowView
+from attacks.views.types import Scores
 
 
 @dataclass(frozen=True)
-class Lira(ReadsShadows):
+class Lira(ShadowAttackInfo):
     """Score each interaction by the likelihood ratio of having been trained on.
 
     Attributes:
-        mode: "offline" compares with worlds without the interaction, "online" with both kinds.
+        mode: "offline" compares with worlds that did not train on the interaction, "online" with both kinds.
 
     Raises:
         ValueError: If the mode is neither.
@@ -51,12 +51,12 @@ class Lira(ReadsShadows):
         return f"LiRA, {self.mode}"
 
     def score(self, view: ShadowView) -> Scores:
-        """Log-likelihood ratios, or standardised distances from the worlds without."""
-        worlds = over_worlds(view, probabilities=False)
+        """Log-likelihood ratios, or standardised distances from the worlds without the interaction."""
+        moments = shadow_moments(view, probabilities=False)
         phi = view.log_odds(view.target)
-        without: Scores = (phi - worlds.mean_out) / np.sqrt(worlds.var_out)
+        outside: Scores = (phi - moments.mean_out) / np.sqrt(moments.var_out)
         if self.mode == "offline":
-            return without
-        inside = (phi - worlds.mean_in) / np.sqrt(worlds.var_in)
-        ratio: Scores = (without**2 - inside**2 + np.log(worlds.var_out / worlds.var_in)) / 2
+            return outside
+        inside = (phi - moments.mean_in) / np.sqrt(moments.var_in)
+        ratio: Scores = (outside**2 - inside**2 + np.log(moments.var_out / moments.var_in)) / 2
         return ratio

@@ -1,42 +1,37 @@
-"""Let attacks look at a target beside its shadows."""
+"""Run attacks on a target recommender and its shadow recommenders."""
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 
-from attacks.evaluate import Observation, Scored
-from attacks.membership.attack import Declared
+from attacks.evaluation.observation import AttackObservation, score_timed
 from attacks.membership.popularity import PopularityGuesser
 from attacks.membership.score_threshold import ScoreThreshold
 from attacks.shadow.attack import ShadowAttack
-from attacks.shadow.view import ShadowView
-from attacks.view import Knowledge, Scores, ScoreView
+from attacks.views.knowledge import Knowledge
+from attacks.views.scores import ScoreView
+from attacks.views.shadows import ShadowView
 
 
-def observe_shadows(view: ShadowView, knowledge: Knowledge, attacks: Sequence[ShadowAttack]) -> Observation:
-    """Popularity, the score threshold on the same target, and each attack; measure with :func:`attacks.measure`.
+def observe_shadows(view: ShadowView, knowledge: Knowledge, attacks: Sequence[ShadowAttack]) -> AttackObservation:
+    """Run popularity, the score threshold and each attack; measure with :func:`attacks.measure`.
 
-    The threshold is beside them because it shows what the shadows are worth.
+    The score threshold uses the same target without shadows, so it shows what the shadows are worth.
 
     Args:
-        view: Target and shadows.
-        knowledge: What the adversary knew beforehand.
-        attacks: For example :data:`attacks.shadow.SHADOWED`.
+        view: Target and shadow recommenders.
+        knowledge: Prior knowledge of the adversary.
+        attacks: For example :data:`attacks.shadow.SHADOW_ATTACKS`.
 
     Raises:
         ViewError: If the popularity covers another catalogue than the view.
     """
-    everybody = np.ones(view.n_users, dtype=bool)
-    alone = ScoreView(0, view.target)
-    looks: list[tuple[Declared, Callable[[], Scores]]] = [
-        (base, partial(base.score, alone, knowledge)) for base in (PopularityGuesser(), ScoreThreshold())
+    everyone = np.ones(view.n_users, dtype=bool)
+    target = ScoreView(0, view.target)
+    scores = [
+        score_timed(baseline, partial(baseline.score, target, knowledge), everyone)
+        for baseline in (PopularityGuesser(), ScoreThreshold())
     ]
-    looks += [(attack, partial(attack.score, view)) for attack in attacks]
-    scored = []
-    for attack, look in looks:
-        began = time.perf_counter()
-        scores = look()
-        scored.append(Scored(attack, scores, everybody, 1, time.perf_counter() - began))
-    return Observation(tuple(scored), None)
+    scores += [score_timed(attack, partial(attack.score, view), everyone) for attack in attacks]
+    return AttackObservation(tuple(scores), None)

@@ -25,28 +25,22 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Bool, Int64
 
-from attacks import (
-    ALL_ITEMS,
-    BIAS,
-    CORE,
-    INPUT,
-    REPLAYED,
-    TOUCHED_ITEMS,
-    WITH_HELP,
-    Attack,
+from attacks import Knowledge, ScoreView, ServerView, Targets, measure
+from attacks.evaluation import ALL_ITEMS, TOUCHED_ITEMS
+from attacks.evaluation import AttackObservation as Said
+from attacks.membership import (
+    BIAS_ATTACKS,
+    COLLUSION_ATTACKS,
+    CORE_ATTACKS,
+    INPUT_ROW_ATTACKS,
+    ORACLE_ATTACKS,
     Imia,
-    Knowledge,
-    ScoreView,
-    ServerView,
-    SingletonRows,
-    Targets,
-    measure,
+    UploadAttack,
     observe,
     observe_scores,
-    observe_shadows,
-    observe_sums,
 )
-from attacks import Observation as Said
+from attacks.shadow import observe_shadows
+from attacks.sums import SingletonRows, observe_sums
 from privfed.audit.inclusion_epsilon import InclusionGame, fixed_attack
 from privfed.audit.known_others import filtered
 from privfed.audit.models import SEEN_BY, Published, model_changes, why_no_rows
@@ -125,7 +119,7 @@ class Inquiry:
         told = self.games[0].members & colluding[:, None]
         knowledge = replace(self.knowledge, colluding=colluding, histories=told)
         coin = None if self.coin is None else replace(self.coin, inclusion=self.coin.inclusion.without(colluding))
-        games = tuple(game.without(colluding) for game in self.games)
+        games = tuple(game.excluding(colluding) for game in self.games)
         return replace(self, knowledge=knowledge, games=games, coin=coin)
 
     def rows(self, said: Said, tap: Tap, scopes: Sequence[str], rounds: Sequence[int]) -> list[AttackRow]:
@@ -182,17 +176,21 @@ def views(observations: Sequence[Observation], users: np.ndarray, blocks: ItemBl
         place = np.searchsorted(users, seen.users.numpy())
         said = blocks.read(seen.tensors)
         if PROXIMAL in seen.tensors:
-            said["pull"] = seen.tensors[PROXIMAL]
+            said["proximal"] = seen.tensors[PROXIMAL]
         arrays = {role: _spread(values.numpy(), place, len(users)) for role, values in said.items()}
         yield ServerView(seen.round, **arrays)
 
 
-def applicable(blocks: ItemBlocks) -> tuple[Attack, ...]:
+def applicable(blocks: ItemBlocks) -> tuple[UploadAttack, ...]:
     """The attacks that a server which sees these blocks can run, the popularity guesser first."""
-    return CORE + (INPUT if blocks.input is not None else ()) + (BIAS if blocks.bias is not None else ())
+    return (
+        CORE_ATTACKS
+        + (INPUT_ROW_ATTACKS if blocks.input is not None else ())
+        + (BIAS_ATTACKS if blocks.bias is not None else ())
+    )
 
 
-def replayed(recipe: MethodTrainingOracle | None) -> tuple[Attack, ...]:
+def replayed(recipe: MethodTrainingOracle | None) -> tuple[UploadAttack, ...]:
     """The attacks that repeat local training; IMIA knows the share of positives among touched rows from the settings.
 
     They ask which of the touched rows are positives and which sampled negatives, or what the model that was sent shows
@@ -202,7 +200,7 @@ def replayed(recipe: MethodTrainingOracle | None) -> tuple[Attack, ...]:
     if recipe is None or not recipe.can_score:
         return ()
     share = 1 / (1 + getattr(recipe.settings, "negatives", 4))
-    return tuple(replace(a, positive_share=share) if isinstance(a, Imia) else a for a in REPLAYED)
+    return tuple(replace(a, positive_share=share) if isinstance(a, Imia) else a for a in ORACLE_ATTACKS)
 
 
 def attack(
@@ -244,8 +242,8 @@ def attack_uploads(
         recipe: how training is repeated; None leaves out what needs it.
     """
     helped, rounds = asked.helped, [seen.round + 1 for seen in observations]
-    attacks = (*applicable(blocks), *replayed(recipe), *WITH_HELP)
-    knowledge = replace(helped.knowledge, recipe=recipe)
+    attacks = (*applicable(blocks), *replayed(recipe), *COLLUSION_ATTACKS)
+    knowledge = replace(helped.knowledge, oracle=recipe)
     said = observe(attacks, views(observations, asked.users, blocks), knowledge)
     alone, with_help = _parted(said)
     rows = asked.rows(alone, tap, _scopes(blocks), rounds)
@@ -424,7 +422,7 @@ def _scopes(blocks: ItemBlocks) -> tuple[str, ...]:
     return (ALL_ITEMS,) if blocks.input is not None else (ALL_ITEMS, TOUCHED_ITEMS)
 
 
-def _on_sums(blocks: ItemBlocks) -> tuple[Attack | SingletonRows, ...]:
+def _on_sums(blocks: ItemBlocks) -> tuple[UploadAttack | SingletonRows, ...]:
     """What runs on sums: where rows can stay untouched, also who could have moved one."""
     return applicable(blocks) if blocks.input is not None else (*applicable(blocks), SingletonRows())
 
@@ -436,7 +434,7 @@ def _bare(experiment: Experiment) -> bool:
 
 def _as_raw(on_wire: Found) -> tuple[list[AttackRow], list[EmpiricalRow]]:
     """What the same uploads say on the device, where nothing is claimed and nobody repeats training."""
-    repeating = {attack.name for attack in REPLAYED}
+    repeating = {attack.name for attack in ORACLE_ATTACKS}
     rows = [
         row.model_copy(update={"tap": "raw", "ceiling": None}) for row in on_wire.rows if row.attack not in repeating
     ]
@@ -452,9 +450,9 @@ def _published(experiment: Experiment) -> Published:
 
 def _parted(said: Said) -> tuple[Said, Said]:
     """What attacks said by themselves, and what those said that had help."""
-    names = {attack.name for attack in WITH_HELP}
-    helped = tuple(scored for scored in said.scored if scored.attack.name in names)
-    alone = tuple(scored for scored in said.scored if scored.attack.name not in names)
+    names = {attack.name for attack in COLLUSION_ATTACKS}
+    helped = tuple(scored for scored in said.by_attack if scored.attack.name in names)
+    alone = tuple(scored for scored in said.by_attack if scored.attack.name not in names)
     return Said(alone, said.support), Said(helped, said.support)
 
 

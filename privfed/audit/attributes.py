@@ -15,10 +15,18 @@ import numpy as np
 import torch
 from jaxtyping import Float64, Int64
 
-from attacks import DecoderBias, Knowledge, RankOneSign
-from attacks.attribute import infer_attribute
-from attacks.evidence import activity, item_rows, popularity_blind, recovered_items, unit_rows
-from attacks.gram import Gram, upload_gram
+from attacks import Knowledge
+from attacks.attributes import (
+    Gram,
+    activity,
+    infer_attribute,
+    item_rows,
+    popularity_blind,
+    recovered_items,
+    unit_rows,
+    upload_gram,
+)
+from attacks.membership import DecoderBias, RankOneSign
 from privfed.audit.attack_run import UPLOAD_TAPS, AttackedTap, UploadTap, views
 from privfed.audit.report import AttributeRow, Interval, NotRun, Tap
 from privfed.audit.rows_seen import rows_seen
@@ -192,7 +200,7 @@ def _other_blocks(schema: Schema, blocks: ItemBlocks | None, n_items: int) -> li
 def _flat(seen: Observation, names: Sequence[str], users: Int64[np.ndarray, "users"]) -> Gram:
     """Products of some blocks of one round, zeros for whom it did not see."""
     place = np.searchsorted(users, seen.users.numpy())
-    sent = Gram.of(seen.tensors[name].flatten(1).numpy() for name in names)
+    sent = Gram.from_columns(seen.tensors[name].flatten(1).numpy() for name in names)
     products = np.zeros((len(users), len(users)))
     products[np.ix_(place, place)] = sent.products
     return Gram(products)
@@ -211,7 +219,7 @@ def _kept(
     if not private:
         return None
     wide = sum(tensor.shape[1] for tensor in private) > len(users)
-    return Gram.of(private).unit() if wide else unit_rows(np.concatenate(private, axis=1).astype(np.float64))
+    return Gram.from_columns(private).unit() if wide else unit_rows(np.concatenate(private, axis=1).astype(np.float64))
 
 
 def _row(evidence: Evidence, classes: UserClasses, seed: int) -> AttributeRow:

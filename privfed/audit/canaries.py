@@ -16,7 +16,8 @@ Afterwards the cosine between each direction and what was released is read:
 
 A direction is uniform in the weighted coordinates that clip and noise act on, and what it is compared with is a
 function of releases alone (and of other people's uploads). So the cosine of a direction that was never inserted has the
-law of `attacks.one_shot` exactly, whichever method and plan: d coordinates, no fit. As many such placebos are read.
+law of `attacks.empirical.one_shot` exactly, whichever method and plan: d coordinates, no fit. As many such placebos are
+read.
 
 A method without a training step whose asks use shares of one clip norm (`Block.share`) is read over all of them: the
 coordinates of a direction lie in every ask, so many that its parts are as long as the shares are, and the clip makes
@@ -37,7 +38,8 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from attacks.one_shot import FEWEST, one_shot_epsilon, one_shot_lower_bound
+from attacks.empirical import one_shot_epsilon, one_shot_lower_bound
+from attacks.empirical.one_shot import MIN_CANARIES
 from privfed.audit.reaccounting import beside, of_a_run
 from privfed.audit.report import EmpiricalRow, GuaranteeRow, Tap
 from privfed.compute.tiles import TILE
@@ -337,8 +339,8 @@ def run_canaries(
         CanaryError: as there.
     """
     refuse_untestable(config.privacy)
-    if k < FEWEST:
-        raise CanaryError(f"{k} canaries cannot show a law: use at least {FEWEST}, better some hundreds")
+    if k < MIN_CANARIES:
+        raise CanaryError(f"{k} canaries cannot show a law: use at least {MIN_CANARIES}, better some hundreds")
     experiment = Experiment(config, parts)
     server, registered, plan = experiment.server, experiment.registered, config.privacy
     step, schema = registered.step, server.schema

@@ -1,6 +1,6 @@
 """When an audit's numbers deny what it claims, or when it lacks what would make them mean something.
 
-Each rule yields one sentence per offence. The ceiling that an epsilon puts on attacks (`attacks.ceilings`) is
+Each rule yields one sentence per offence. The ceiling that an epsilon puts on attacks (`attacks.empirical.ceilings`) is
 only ever compared with games whose membership was decided by a coin: members taken from the data as they are
 differ from non-members in popularity too, which no epsilon bounds. Of measured epsilons only a lower bound can deny a
 claim; an estimate may lie above the truth, and what it says is a caveat (`statements`).
@@ -11,8 +11,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from attacks.ceilings import tpr_ceiling
-from attacks.membership import DecoderBias, InSupport, RankOneSign, RowSupport
+from attacks.empirical import tpr_ceiling
+from attacks.membership import DecoderBias, RankOneSign, RowSupport
+from attacks.supports import InSupport
 from privfed.audit.aggregates import grouped
 from privfed.audit.headline import MAIN_GAMES, is_unprotected
 from privfed.audit.page import formatting

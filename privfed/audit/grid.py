@@ -24,7 +24,9 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 import privfed
 from attacks import Knowledge as AttackerKnowledge
-from attacks import RankOneSign, ServerView, Targets, user_auc
+from attacks import ServerView, Targets
+from attacks.membership import RankOneSign
+from attacks.metrics import user_auc
 from privfed.audit.attack_run import look_at
 from privfed.audit.attributes import attack_attributes
 from privfed.audit.canaries import CANARIES, CanaryError, audit_canaries

@@ -11,7 +11,7 @@ measured.
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from attacks.view import ALL_ITEMS
+from attacks.evaluation import ALL_ITEMS
 from privfed.audit.report import (
     POPULARITY,
     AttackCell,

@@ -2,7 +2,7 @@
 
 `privfed.setup.inclusion` tosses before training. Here the game is put to what attacks said, what the claim allows
 stands beside the rows that it covers, and from the same coins one lower bound on epsilon is made per tap
-(`attacks.one_run`).
+(`attacks.empirical.one_run`).
 
 Everything about the bound is fixed before any coin is looked at: the attack by what a tap shows (`fixed_attack`), and
 the guesses by their number, the tenth of the coins that scores highest as kept and the tenth that scores lowest as
@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attacks import DecoderBias, MultiRoundVote, RankOneSign, ScoreThreshold, Targets, count_guesses, one_run_epsilon
-from attacks import Observation as Said
-from attacks.ceilings import tpr_ceiling
+from attacks import Targets
+from attacks.empirical import count_guesses, one_run_epsilon, tpr_ceiling
+from attacks.evaluation import AttackObservation as Said
+from attacks.membership import DecoderBias, MultiRoundVote, RankOneSign, ScoreThreshold
 from privfed.audit.contradictions import inclusion_auc_ceiling, interaction_level, is_padded
 from privfed.audit.reaccounting import beside
 from privfed.audit.report import AttackRow, CeilingRow, EmpiricalRow, GuaranteeRow, Tap
@@ -44,7 +45,7 @@ class InclusionGame:
     @property
     def targets(self) -> Targets:
         """Interactions that the coin kept against those that it dropped."""
-        return Targets.coin_decided(self.inclusion.kept, self.inclusion.dropped)
+        return Targets.randomised_inclusion(self.inclusion.kept, self.inclusion.dropped)
 
     @property
     def playable(self) -> bool:
@@ -70,7 +71,7 @@ class InclusionGame:
             attack: the one that was fixed beforehand.
             row: of this attack in the game, for its tap.
         """
-        (scored,) = [one for one in said.scored if one.attack.name == attack]
+        (scored,) = [one for one in said.by_attack if one.attack.name == attack]
         asked = self.inclusion.decided & scored.present[:, None]
         guesses = int(GUESSED * asked.sum())
         if asked.sum() < FEWEST_COINS:

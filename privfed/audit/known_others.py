@@ -19,10 +19,11 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from attacks import Scores
-from attacks.evaluate import Observation as Said
-from attacks.evaluate import Scored, observe_scores
-from attacks.view import Knowledge, ScoreView
+from attacks import Knowledge, ScoreView
+from attacks.evaluation import AttackObservation as Said
+from attacks.evaluation import AttackScores
+from attacks.membership import observe_scores
+from attacks.views import Scores
 from privfed.contracts import Schema, share_of
 from privfed.data import Histories
 from privfed.engines import Observation
@@ -73,8 +74,8 @@ def filtered(experiment: Experiment, observations: Sequence[Observation], knowle
         return None
     scores = _Filter(experiment, queries).scores(experiment.inclusion, sums)
     everybody = np.ones(len(scores), dtype=bool)
-    popularity = observe_scores(ScoreView(0, scores.astype(np.float32)), knowledge).scored[0]
-    return Said((popularity, Scored(MatchedFilter(), scores, everybody, 1, 0.0)), None)
+    popularity = observe_scores(ScoreView(0, scores.astype(np.float32)), knowledge).by_attack[0]
+    return Said((popularity, AttackScores(MatchedFilter(), scores, everybody, 1, 0.0)), None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -37,8 +37,7 @@ from functools import partial
 
 import numpy as np
 
-from attacks import clopper_pearson_epsilon
-from attacks.empirical import CONFIDENCE
+from attacks.empirical import CONFIDENCE, clopper_pearson_epsilon
 from privfed.audit.probes.engines import Engine, over_nodes, simulated
 from privfed.audit.probes.pairs import MeasuredPair, Pairs
 from privfed.audit.probes.routing import Route, shares_clip

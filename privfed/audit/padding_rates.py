@@ -2,13 +2,13 @@
 
 It sees how many rows everybody sends and which of them are public, so it knows how many fakes each client drew, but not
 which items were out of their reach. With these rates the supporters of an item give away how many clients it is private
-to (`attacks.debiased_count`), up to the noise of the draw.
+to (`attacks.supports.debiased_count`), up to the noise of the draw.
 """
 
 import numpy as np
 from jaxtyping import Float64
 
-from attacks import cover_probability, recover_examined_count
+from attacks.supports import padding_probability, recover_examined_count
 from privfed.data import Histories
 from privfed.privacy import FakeItems, RandomisedResponse
 from privfed.privacy.padding import WORDS
@@ -46,7 +46,7 @@ def padding_rates(
     if padding.drawn == "popularity":
         weights = (public.popularity() + 1.0) ** padding.power
     examined = np.rint(recover_examined_count(sent.counts - purchased, purchased, padding.rho)).astype(np.int64)
-    share = cover_probability(purchased, examined.clip(0, n_items - purchased), n_items, padding.rho)
+    share = padding_probability(purchased, examined.clip(0, n_items - purchased), n_items, padding.rho)
     shares, which = np.unique(share.clip(max=_ALMOST_ONE), return_inverse=True)
     taken = _inclusion(weights, shares)
     everybody = np.bincount(which, minlength=len(shares)) @ taken

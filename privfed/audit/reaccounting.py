@@ -96,5 +96,5 @@ def beside(
         accounted=claimed,
         placebo=estimate.placebo if estimate else None,
         assumes=" ".join(filter(None, [measured.assumes, measured.note])),
-        consistent=not (isinstance(measured, LowerBound) and measured.denies(claimed)),
+        consistent=not (isinstance(measured, LowerBound) and measured.rejects(claimed)),
     )

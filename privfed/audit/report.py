@@ -23,7 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-from attacks.result import AttackResult
+from attacks import AttackResult
 
 SCHEMA_VERSION: Literal[2] = 2
 

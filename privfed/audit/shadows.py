@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from jaxtyping import Float32
 
-from attacks import MANY_SHADOWS, SHADOWED, ShadowAttack, ShadowView
-from attacks.shadow import Output
+from attacks import ShadowView
+from attacks.shadow import MANY_SHADOW_ATTACKS, SHADOW_ATTACKS, ShadowAttack
+from attacks.views import OutputActivation
 from privfed.experiment import Experiment
 from privfed.setup.config import TapConfig
 from privfed.setup.inclusion import InclusionBits
@@ -45,7 +46,7 @@ def shadow_view(experiment: Experiment, target: Float32[np.ndarray, "users items
         scores.append(shadow.shown(users, shadow.config.rounds).numpy())
         worlds.append(shadow.trained.train.mask(inclusion.users))
     # Cross-entropy on sampled negatives makes a score a logit; a softmax over the catalogue, or pairs, only a rank.
-    output: Output = "sigmoid" if hasattr(settings, "negatives") else "softmax"
+    output: OutputActivation = "sigmoid" if hasattr(settings, "negatives") else "softmax"
     return ShadowView(target, np.stack(scores), np.stack(worlds), output)
 
 
@@ -58,4 +59,4 @@ def shadow_of(experiment: Experiment, inclusion: InclusionBits, seed: int) -> Ex
 
 def applicable(shadows: int) -> tuple[ShadowAttack, ...]:
     """The attacks that make something of so many shadows."""
-    return SHADOWED + (MANY_SHADOWS if shadows >= MANY else ())
+    return SHADOW_ATTACKS + (MANY_SHADOW_ATTACKS if shadows >= MANY else ())

@@ -10,22 +10,19 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 from jaxtyping import Bool, Float32, Int64
 
-from attacks import (
-    Estimate,
-    SupportView,
-    Targets,
+from attacks import SupportView, Targets, measure
+from attacks.evaluation import TOUCHED_ITEMS
+from attacks.metrics import Estimate, user_mean
+from attacks.supports import (
     code_recovery,
     count_recovery,
-    cover_probability,
     debiased_count,
-    measure,
     observe_support,
+    padding_probability,
     realised_posterior,
     recover_examined_count,
     support_posterior,
-    user_mean,
 )
-from attacks.view import TOUCHED_ITEMS
 from privfed.audit.padding_rates import answer_rates, padding_rates
 from privfed.audit.report import AttackRow, CodeLeak, Interval, SupportClaimRow, SupportLeak
 from privfed.audit.rows_seen import RowsSeen, own_items, public_items, rows_seen
@@ -153,7 +150,7 @@ def _games(
     experiment: Experiment, users: Int64[np.ndarray, "users"], truth: _Truth, view: SupportView
 ) -> Sequence[Targets]:
     """Private items against the rest of the catalogue, and against the other rows that were sent."""
-    among = Targets.examined_vs_cover(truth.private, view.sent, truth.public)
+    among = Targets.examined_vs_padding(truth.private, view.sent, truth.public)
     if experiment.registered.public_target:
         return Targets.examined_vs_rest(truth.private, truth.public), among
     everything = Targets.trained_vs_never_seen(truth.private, experiment.parts.seen.mask(users))
@@ -165,8 +162,8 @@ def _sizes(view: SupportView, truth: _Truth) -> dict[str, float]:
     """Mean numbers of rows sent."""
     rows = {
         "public_rows": view.sent & truth.public,
-        "private_rows": view.at_stake & truth.private,
-        "padding_rows": view.at_stake & ~truth.private,
+        "private_rows": view.unpurchased & truth.private,
+        "padding_rows": view.unpurchased & ~truth.private,
     }
     return {name: float(mask.sum(axis=1).mean()) for name, mask in rows.items()}
 
@@ -176,20 +173,20 @@ def _posteriors(view: SupportView, truth: _Truth) -> dict[str, object]:
     shares = realised_posterior(view, truth.private)
     if not np.isfinite(shares).any():
         return {}
-    over_rows = (view.at_stake & truth.private).sum() / view.at_stake.sum()
+    over_rows = (view.unpurchased & truth.private).sum() / view.unpurchased.sum()
     return {"posterior": _interval(user_mean(shares)), "posterior_over_rows": float(over_rows)}
 
 
 def _by_formula(seen: RowsSeen, view: SupportView, truth: _Truth) -> dict[str, object]:
     """The same share by formula, and how many private items each user has, read off how many rows it sends."""
-    purchased, examined, unbought = (mask.sum(axis=1) for mask in (truth.public, truth.private, view.at_stake))
+    purchased, examined, unbought = (mask.sum(axis=1) for mask in (truth.public, truth.private, view.unpurchased))
     q, p = answer_rates(seen.padding)
     if p is not None:
         others = np.full(len(purchased), p)
         counted = debiased_count(unbought, view.n_items - purchased, q=q, p=p)
     else:
         rho = seen.padding.rho if isinstance(seen.padding, FakeItems) else 0.0
-        others = cover_probability(purchased, examined, view.n_items, rho)
+        others = padding_probability(purchased, examined, view.n_items, rho)
         counted = np.rint(recover_examined_count(unbought, purchased, rho))
     real, fake = q * examined.sum(), others @ (view.n_items - purchased - examined)
     recovery = count_recovery(counted, examined)

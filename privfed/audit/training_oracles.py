@@ -1,4 +1,4 @@
-"""Local training as a server can repeat it: `attacks.Recipe` for every method that trains in one step.
+"""Local training as a server can repeat it: `attacks.TrainingOracle` for every method that trains in one step.
 
 An honest but curious server knows the clients' code and settings, the message that it sent, and what it received.
 It does not know histories, private halves, or any key of a device. So a replay is the method's own training step on
@@ -81,7 +81,7 @@ def replays(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MethodTrainingOracle:
-    """An `attacks.Recipe` made from a registered method.
+    """An `attacks.TrainingOracle` made from a registered method.
 
     Attributes:
         registered: the method.
@@ -115,7 +115,7 @@ class MethodTrainingOracle:
         """Whether a model can be asked for scores without a history to read, which autoencoders rank by."""
         return self.blocks.input is None
 
-    def replay(
+    def simulate_uploads(
         self,
         round: int,
         positives: Bool[np.ndarray, "users items"],
@@ -145,7 +145,7 @@ class MethodTrainingOracle:
                 ClientGuard(self.plan, streams).clip_(updates, self._clip_norm(seen))
             blocks = self.blocks.read(updates.materialise(torch.arange(len(users))))
             if self.registered.pull is not None:
-                blocks["pull"] = self.registered.pull(message, torch.arange(len(users)))
+                blocks["proximal"] = self.registered.pull(message, torch.arange(len(users)))
             for role, values in blocks.items():
                 whole = said.setdefault(role, np.zeros((len(self.users), *values.shape[1:]), np.float32))
                 whole[self._places(users)] = values.numpy()

@@ -4,7 +4,8 @@ The last k people of the population send secrets in place of what they would hav
 coin for every coordinate, far outside the clip, with a sign that alternates from round to round. The method's own
 server makes the queries; the transcript shows what leaves every device. From how many of the coins can be read off one
 block of an upload, off the difference of two rounds, or off the difference to another canary whose upload is known,
-`attacks.secrets_epsilon` bounds epsilon. Half of the canaries choose what is read, the others are the measurement.
+`attacks.empirical.secrets_epsilon` bounds epsilon. Half of the canaries choose what is read, the others are the
+measurement.
 
 Rounds are few: the claim that a bound stands beside is that of the uploads which were read, not of the run.
 """
@@ -18,8 +19,7 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from attacks import secrets_epsilon
-from attacks.empirical import CONFIDENCE, LowerBound
+from attacks.empirical import CONFIDENCE, LowerBound, secrets_epsilon
 from privfed.audit.canaries import FEWEST_DIMENSIONS, CanaryClients, CanaryError, Directions
 from privfed.audit.reaccounting import beside, of_one_draw
 from privfed.audit.report import EmpiricalRow

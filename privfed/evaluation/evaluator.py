@@ -5,7 +5,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float32, Float64, Int64, Real
 
-from attacks.bootstrap import user_weights
+from attacks.metrics import user_weights
 from privfed.data import Histories, Split
 from privfed.evaluation.errors import EvaluationError
 from privfed.evaluation.predicted_ratings import PredictedRatings

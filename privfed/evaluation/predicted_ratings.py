@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float32, Float64, Int64
 
-from attacks.bootstrap import percentile_interval
+from attacks.metrics import percentile_interval
 from privfed.data import Histories, Split
 from privfed.evaluation.errors import EvaluationError
 from privfed.evaluation.ranked_items import padded

@@ -5,7 +5,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int64, Real
 
-from attacks.bootstrap import percentile_interval
+from attacks.metrics import percentile_interval
 from privfed.data import Histories, Split
 from privfed.evaluation.candidates import sampled_items
 from privfed.evaluation.errors import EvaluationError

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from attacks import ALL_ITEMS, BIAS, CORE, INPUT, TOUCHED_ITEMS
+from attacks.evaluation import ALL_ITEMS, TOUCHED_ITEMS
+from attacks.membership import BIAS_ATTACKS, CORE_ATTACKS, INPUT_ROW_ATTACKS
 from privfed.audit.attack_run import Attacked, applicable, attack, attack_run, attack_scores, attack_trained, views
 from privfed.audit.report import AttackRow
 from privfed.contracts import Block
@@ -91,11 +92,11 @@ def test_every_block_comes_to_its_role_and_its_user(sim, small_split):
 
 
 def test_attacks_apply_by_the_blocks_that_are_seen(sim, small_split):
-    assert applicable(ItemBlocks("items")) == CORE
-    assert applicable(AUTOENCODER) == CORE + INPUT + BIAS
+    assert applicable(ItemBlocks("items")) == CORE_ATTACKS
+    assert applicable(AUTOENCODER) == CORE_ATTACKS + INPUT_ROW_ATTACKS + BIAS_ATTACKS
     observations, users = autoencoded(sim, small_split)
     rows = attack(observations, "wire", small_split, users, AUTOENCODER)
-    assert len(rows) == 2 * len(CORE + INPUT + BIAS)
+    assert len(rows) == 2 * len(CORE_ATTACKS + INPUT_ROW_ATTACKS + BIAS_ATTACKS)
     assert {row.scope for row in rows} == {ALL_ITEMS}
     found = {(row.attack, row.game.split()[2]): row for row in rows}
     for game in ("never", "held-out"):
@@ -109,7 +110,7 @@ def test_attacks_apply_by_the_blocks_that_are_seen(sim, small_split):
 def test_a_name_alone_is_the_block_with_one_row_per_item(sim, small_split):
     observations, users = autoencoded(sim, small_split)
     rows = attack(observations, "wire", small_split, users, "decoder.1.weight")
-    assert {row.attack for row in rows} == {a.name for a in CORE}
+    assert {row.attack for row in rows} == {a.name for a in CORE_ATTACKS}
     assert {row.scope for row in rows} == {ALL_ITEMS, TOUCHED_ITEMS}
 
 

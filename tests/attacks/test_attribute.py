@@ -6,11 +6,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from attacks import Knowledge, RankOneSign, ServerView, ViewError, attribute, logistic
-from attacks.attribute import EvidenceError, cross_guess, infer_attribute
-from attacks.evidence import activity, item_rows, popularity_blind, recovered_items, unit_rows
-from attacks.gram import Gram, upload_gram
-from attacks.logistic import fit_path
+from attacks import Knowledge, ServerView, ViewError, _logistic
+from attacks._logistic import fit_path
+from attacks.attributes import (
+    EvidenceError,
+    Gram,
+    activity,
+    infer_attribute,
+    inference,
+    item_rows,
+    popularity_blind,
+    recovered_items,
+    unit_rows,
+    upload_gram,
+)
+from attacks.attributes.inference import cross_predict
+from attacks.membership import RankOneSign
 
 ONE = (0.1,)
 
@@ -62,12 +73,12 @@ def test_no_evidence_is_exactly_a_coin():
 
 def test_products_and_columns_give_the_same_guesses():
     rows, labels = planted(np.random.default_rng(2), users=60, columns=20, classes=3)
-    by_columns = cross_guess(rows, labels, strengths=ONE)
-    by_products = cross_guess(Gram.of([rows[:, :7], rows[:, 7:]]), labels, strengths=ONE)
+    by_columns = cross_predict(rows, labels, strengths=ONE)
+    by_products = cross_predict(Gram.from_columns([rows[:, :7], rows[:, 7:]]), labels, strengths=ONE)
     np.testing.assert_allclose(by_products.log_odds, by_columns.log_odds, atol=2e-3)
     np.testing.assert_array_equal(by_products.guesses, by_columns.guesses)
     wide = np.concatenate([rows, np.zeros((60, 500))], axis=1)
-    np.testing.assert_allclose(cross_guess(wide, labels, strengths=ONE).log_odds, by_columns.log_odds, atol=2e-3)
+    np.testing.assert_allclose(cross_predict(wide, labels, strengths=ONE).log_odds, by_columns.log_odds, atol=2e-3)
 
 
 def test_two_classes_are_plain_logistic_regression_with_half_the_penalty():
@@ -112,11 +123,11 @@ def test_classifiers_see_no_user_of_the_fold_they_guess(monkeypatch):
 
     def watched(fitted_rows, *args):
         seen.append(set(fitted_rows[:, 0].astype(int)))
-        return logistic.fit_path(fitted_rows, *args)
+        return _logistic.fit_path(fitted_rows, *args)
 
-    monkeypatch.setattr(attribute, "fit_path", watched)
-    guessed = cross_guess(rows, labels)
-    fits = attribute.INNER_FOLDS + 1
+    monkeypatch.setattr(inference, "fit_path", watched)
+    guessed = cross_predict(rows, labels)
+    fits = inference.INNER_FOLDS + 1
     assert len(seen) == 4 * fits
     for number in range(4):
         of_fold = set(np.flatnonzero(guessed.fold == number))
@@ -129,10 +140,10 @@ def test_classifiers_see_no_user_of_the_fold_they_guess(monkeypatch):
 
 def test_one_user_changes_no_guess_about_others_of_its_fold():
     rows, labels = planted(np.random.default_rng(8), users=60)
-    before = cross_guess(rows, labels)
+    before = cross_predict(rows, labels)
     changed = rows.copy()
     changed[0] = 1e6
-    after = cross_guess(changed, labels)
+    after = cross_predict(changed, labels)
     beside = (before.fold == before.fold[0]) & (np.arange(60) > 0)
     np.testing.assert_array_equal(after.fold, before.fold)
     np.testing.assert_array_equal(after.log_odds[beside], before.log_odds[beside])
@@ -142,7 +153,7 @@ def test_one_user_changes_no_guess_about_others_of_its_fold():
 def test_folds_hold_every_class_alike():
     rng = np.random.default_rng(9)
     labels = rng.choice(3, 101, p=[0.7, 0.2, 0.1])
-    fold = cross_guess(rng.normal(size=(101, 2)), labels, strengths=ONE).fold
+    fold = cross_predict(rng.normal(size=(101, 2)), labels, strengths=ONE).fold
     sizes = np.array([[np.sum((fold == f) & (labels == k)) for k in range(3)] for f in range(4)])
     assert (np.ptp(sizes, axis=0) <= 1).all()
     assert np.ptp(sizes.sum(axis=1)) <= 1
@@ -181,7 +192,7 @@ def test_auc_counts_pairs_of_one_fold(seed, users):
                 pairs += both
                 wins += both * ((score[u] > score[v]) + 0.5 * (score[u] == score[v]))
     expected = [w / p if p else np.nan for w, p in zip(wins, pairs, strict=True)]
-    np.testing.assert_allclose(attribute._auc_of(score, member, fold, weights), expected)
+    np.testing.assert_allclose(inference._auc_of(score, member, fold, weights), expected)
 
 
 @pytest.mark.parametrize(
@@ -214,7 +225,7 @@ def test_the_smallest_classes_that_are_allowed_work():
 
 
 def naive_gram(view, share):
-    rows = view.uploads if view.pull is None else view.uploads - share * view.pull
+    rows = view.uploads if view.proximal is None else view.uploads - share * view.proximal
     flat = [rows.reshape(view.n_users, -1)]
     flat += [block.reshape(view.n_users, -1) for block in (view.inputs, view.bias) if block is not None]
     whole = np.concatenate(flat, axis=1).astype(np.float64)
@@ -223,26 +234,26 @@ def naive_gram(view, share):
 
 @pytest.mark.parametrize("chunk", [1, 7, 4096])
 def test_products_of_uploads_are_those_of_their_columns(chunk, monkeypatch):
-    monkeypatch.setattr("attacks.gram.COLUMNS_PER_CHUNK", chunk)
+    monkeypatch.setattr("attacks.attributes.gram.COLUMNS_PER_CHUNK", chunk)
     rng = np.random.default_rng(12)
     shapes = {"uploads": (5, 30, 4), "inputs": (5, 30, 3), "bias": (5, 30)}
     blocks = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
     np.testing.assert_allclose(
         upload_gram(ServerView(0, **blocks)).products, naive_gram(ServerView(0, **blocks), 0), rtol=1e-4, atol=1e-4
     )
-    pull = rng.normal(size=shapes["uploads"]).astype(np.float32)
+    proximal = rng.normal(size=shapes["uploads"]).astype(np.float32)
     sparse = blocks["uploads"] * (np.arange(30) < 10)[:, None]
-    view = ServerView(0, sparse + np.float32(0.3) * pull, pull=pull)
+    view = ServerView(0, sparse + np.float32(0.3) * proximal, proximal=proximal)
     np.testing.assert_allclose(upload_gram(view).products, naive_gram(view, 0.3), rtol=1e-3, atol=1e-3)
 
 
 def test_gram_refuses_what_it_cannot_use():
     with pytest.raises(ViewError, match="same users"):
-        Gram.of([np.ones((3, 2)), np.ones((4, 2))])
+        Gram.from_columns([np.ones((3, 2)), np.ones((4, 2))])
     with pytest.raises(ViewError, match="no columns"):
-        Gram.of([])
+        Gram.from_columns([])
     with pytest.raises(ViewError, match="finite"):
-        Gram.of([np.full((3, 2), np.inf)])
+        Gram.from_columns([np.full((3, 2), np.inf)])
     with pytest.raises(ViewError, match="users, users"):
         Gram(np.ones((3, 2)))
 
@@ -250,8 +261,8 @@ def test_gram_refuses_what_it_cannot_use():
 def test_unit_rows_and_unit_products_are_the_same():
     rows = np.random.default_rng(13).normal(size=(6, 9))
     rows[2] = 0
-    unit = Gram.of([rows]).unit()
-    np.testing.assert_allclose(unit.products, Gram.of([unit_rows(rows)]).products, atol=1e-12)
+    unit = Gram.from_columns([rows]).unit()
+    np.testing.assert_allclose(unit.products, Gram.from_columns([unit_rows(rows)]).products, atol=1e-12)
     coordinates = unit.coordinates()
     np.testing.assert_allclose(coordinates @ coordinates.T, unit.products, atol=1e-12)
     assert np.diag(unit.products)[2] == 0

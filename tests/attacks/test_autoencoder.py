@@ -4,29 +4,22 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from attacks import (
-    ALL_ITEMS,
-    BIAS,
-    CORE,
-    INPUT,
-    TOUCHED_ITEMS,
+from attacks import Knowledge, ScoreView, ServerView, Targets, ViewError, measure, run
+from attacks.evaluation import ALL_ITEMS, TOUCHED_ITEMS
+from attacks.membership import (
+    BIAS_ATTACKS,
+    CORE_ATTACKS,
+    INPUT_ROW_ATTACKS,
     DecoderBias,
     InputRows,
-    Knowledge,
     MultiRoundVote,
     RankOneSign,
     RowNorm,
     RowSupport,
     ScoreThreshold,
-    ScoreView,
-    ServerView,
-    Targets,
-    ViewError,
-    measure,
     observe_scores,
-    run,
-    user_auc,
 )
+from attacks.metrics import user_auc
 
 
 def auc(scores, members, held_out):
@@ -123,8 +116,8 @@ def test_all_of_them_stand_in_one_table_with_one_baseline(sim, people):
     rng = np.random.default_rng(7)
     rounds = [ServerView(t, **sim.vae_uploads(rng, members)) for t in range(2)]
     targets = Targets.trained_vs_held_out(members, held_out)
-    rows = {row.attack: row for row in run(CORE + INPUT + BIAS, rounds, knowledge, targets)}
-    assert len(rows) == len(CORE + INPUT + BIAS)
+    rows = {row.attack: row for row in run(CORE_ATTACKS + INPUT_ROW_ATTACKS + BIAS_ATTACKS, rounds, knowledge, targets)}
+    assert len(rows) == len(CORE_ATTACKS + INPUT_ROW_ATTACKS + BIAS_ATTACKS)
     assert rows["decoder bias"].auc.value == 1
     assert rows["decoder bias"].observable == "individual uploads of the last layer's bias of one round"
     assert rows["multi-round vote of input row norm"].rounds == 2

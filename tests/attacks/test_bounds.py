@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from attacks import clopper_pearson_epsilon, delta_from_mu, epsilon_from_mu, gdp_epsilon, mu_from_epsilon
-from attacks.bounds import clopper_pearson_upper, default_fprs
+from attacks.empirical import clopper_pearson_epsilon, delta_from_mu, epsilon_from_mu, gdp_epsilon, mu_from_epsilon
+from attacks.empirical.bounds import clopper_pearson_upper, default_fprs
 
 DELTA = 1e-5
 

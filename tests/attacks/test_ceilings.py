@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attacks import advantage_ceiling, tpr_ceiling
+from attacks.empirical import advantage_ceiling, tpr_ceiling
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from attacks import ViewError, code_recovery
+from attacks import ViewError
+from attacks.supports import code_recovery
 
 
 def codes(rng, users, bits, plus=0.5):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from attacks import bayesian_epsilon, clopper_pearson_epsilon
+from attacks.empirical import bayesian_epsilon, clopper_pearson_epsilon
 
 
 def worlds(positives, alarms, n):

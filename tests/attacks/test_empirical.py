@@ -7,7 +7,7 @@ import typing
 import numpy as np
 import pytest
 
-from attacks import (
+from attacks.empirical import (
     CredibleBound,
     EpsilonEstimate,
     LowerBound,
@@ -56,10 +56,10 @@ def test_every_estimator_says_its_kind_by_its_type(measured):
 def test_only_a_lower_bound_can_deny_a_claim(measured):
     for m in measured:
         assert m.epsilon > 0
-        assert hasattr(m, "denies") == (m.kind == "lower bound")
+        assert hasattr(m, "rejects") == (m.kind == "lower bound")
         if isinstance(m, LowerBound):
-            assert m.denies(m.epsilon / 2)
-            assert not m.denies(m.epsilon)
+            assert m.rejects(m.epsilon / 2)
+            assert not m.rejects(m.epsilon)
 
 
 def test_a_kind_cannot_be_chosen():

@@ -6,19 +6,9 @@ import json
 import numpy as np
 import pytest
 
-from attacks import (
-    ALL_ITEMS,
-    CORE,
-    TOUCHED_ITEMS,
-    Knowledge,
-    MultiRoundVote,
-    RankOneSign,
-    RowNorm,
-    ServerView,
-    Targets,
-    ViewError,
-    run,
-)
+from attacks import Knowledge, ServerView, Targets, ViewError, run
+from attacks.evaluation import ALL_ITEMS, TOUCHED_ITEMS
+from attacks.membership import CORE_ATTACKS, MultiRoundVote, RankOneSign, RowNorm
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +26,10 @@ def test_every_attack_and_the_baseline_get_a_row(world, rounds):
     members, held_out, _, popularity = world
     targets = Targets.trained_vs_never_seen(members, members | held_out)
     knowledge = Knowledge(popularity)
-    rows = run(CORE, views(rounds), knowledge, targets, scopes=(ALL_ITEMS, TOUCHED_ITEMS))
-    assert [r.attack for r in rows] == 2 * [a.name for a in CORE]
-    assert [r.scope for r in rows] == len(CORE) * [ALL_ITEMS] + len(CORE) * [TOUCHED_ITEMS]
-    by_name = {r.attack: r for r in rows[: len(CORE)]}
+    rows = run(CORE_ATTACKS, views(rounds), knowledge, targets, scopes=(ALL_ITEMS, TOUCHED_ITEMS))
+    assert [r.attack for r in rows] == 2 * [a.name for a in CORE_ATTACKS]
+    assert [r.scope for r in rows] == len(CORE_ATTACKS) * [ALL_ITEMS] + len(CORE_ATTACKS) * [TOUCHED_ITEMS]
+    by_name = {r.attack: r for r in rows[: len(CORE_ATTACKS)]}
     sign = by_name["rank-1 sign"]
     baseline = by_name["popularity"]
     assert sign.auc.value > 0.99
@@ -92,7 +82,7 @@ def test_users_who_sent_nothing_in_the_last_round_count_only_for_votes(world, ro
 def test_rows_are_equal_for_equal_seeds(world, rounds):
     members, held_out, _, popularity = world
     targets = Targets.trained_vs_never_seen(members, members | held_out)
-    one, two, other = (run(CORE, views(rounds), Knowledge(popularity), targets, seed=s) for s in (0, 0, 1))
+    one, two, other = (run(CORE_ATTACKS, views(rounds), Knowledge(popularity), targets, seed=s) for s in (0, 0, 1))
     assert one == two
     assert one[2].auc.lo != other[2].auc.lo
 
@@ -102,8 +92,8 @@ def test_bad_input_gets_one_sentence(world, rounds):
     knowledge = Knowledge(popularity)
     targets = Targets.trained_vs_never_seen(members, members | held_out)
     with pytest.raises(ViewError, match="at least one ServerView"):
-        run(CORE, [], knowledge, targets)
+        run(CORE_ATTACKS, [], knowledge, targets)
     with pytest.raises(ViewError, match="same audited users, in the same order"):
-        run(CORE, views(rounds), knowledge, Targets(members[:5], members[:5]))
+        run(CORE_ATTACKS, views(rounds), knowledge, Targets(members[:5], members[:5]))
     with pytest.raises(ViewError, match="Scope is 'some items'"):
-        run(CORE, views(rounds), knowledge, targets, scopes=("some items",))
+        run(CORE_ATTACKS, views(rounds), knowledge, targets, scopes=("some items",))

@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from attacks import Knowledge, ServerView, user_auc
+from attacks import Knowledge, ServerView
 from attacks.implementation import (
     ClaimedNoise,
     FloatNoise,
@@ -20,6 +20,7 @@ from attacks.implementation import (
     small_values,
     spare_bits,
 )
+from attacks.metrics import user_auc
 
 LAWS = ("laplace", "gaussian")
 
@@ -96,18 +97,18 @@ def test_a_scale_must_be_positive(scale):
 def test_one_value_off_the_grid_denies_it():
     step = 2.0**-10
     honest = (np.random.default_rng(0).integers(-(2**30), 2**30, 5_000) * step).astype(np.float32)
-    assert not off_grid(honest, step).denies()
+    assert not off_grid(honest, step).rejects()
     for wrong in (step / 2, step * (1 + 1e-6), math.nan, math.inf):
         spoilt = honest.astype(np.float64)
         spoilt[17] = wrong
-        assert off_grid(spoilt, step).denies()
+        assert off_grid(spoilt, step).rejects()
         assert off_grid(spoilt, step).where.startswith("1 of 5000")
 
 
 def test_a_grid_may_be_finer_than_its_ratio_to_a_value_can_be_written():
     values = np.array([1e300, 0.0, 5e-324])
-    assert not off_grid(values, 2.0**-1000).denies() or values[2] / 2.0**-1000 != round(values[2] / 2.0**-1000)
-    assert not off_grid(values[:2], 2.0**-1060).denies()
+    assert not off_grid(values, 2.0**-1000).rejects() or values[2] / 2.0**-1000 != round(values[2] / 2.0**-1000)
+    assert not off_grid(values[:2], 2.0**-1060).rejects()
 
 
 @pytest.mark.parametrize("step", [0.0, -1.0, 0.3, math.inf, math.nan])
@@ -162,7 +163,7 @@ def test_bits_give_rows_away_without_any_knowledge_of_the_sampler():
     coarse = rng.laplace(size=values.shape).astype(np.float16).astype(np.float32)
     fine_values = np.rint(rng.laplace(size=values.shape) * 64).astype(np.float32) + values
     for released in (coarse + values, fine_values):
-        scores = UntouchedBits().of(released, released)
+        scores = UntouchedBits().score_rows(released, released)
         assert np.nanmean(user_auc(scores, touched, np.ones_like(touched))) > 0.99
 
 
@@ -197,7 +198,7 @@ def test_noise_that_is_missing_or_small_is_found(law, fault):
     value = rng.normal(size=noise.shape).astype(np.float32) * 1e-3
     value[:, ::2] = 0
     found = small_values(noise + value, claim)
-    assert found.denies()
+    assert found.rejects()
     assert found.statistic > found.threshold
     if fault == "a row":
         assert "row 7 of upload 3" in found.where or "row 7" not in found.where
@@ -209,20 +210,20 @@ def test_the_probability_of_small_values_is_that_of_the_law():
     for law in LAWS:
         draws = np.abs(rng.laplace(size=10**6) if law == "laplace" else rng.standard_normal(10**6)) * 2.5
         seen = (draws[:, None] <= bounds).mean(axis=0)
-        np.testing.assert_allclose(ClaimedNoise(law, 2.5).most_within(bounds), seen, atol=2e-3)
+        np.testing.assert_allclose(ClaimedNoise(law, 2.5).max_probability_within(bounds), seen, atol=2e-3)
 
 
 def test_windows_that_occur_twice_are_found_wherever_they_are():
     rng = np.random.default_rng(10)
     claim = ClaimedNoise("gaussian", 2.0)
     rounds = [rng.standard_normal((6, 64)).astype(np.float32) for _ in range(3)]
-    assert not repeated_windows(rounds, claim).denies()
+    assert not repeated_windows(rounds, claim).rejects()
     rounds[2][4, 8:16] = -rounds[0][1, 40:48]
     found = repeated_windows(rounds, claim)
-    assert found.denies()
+    assert found.rejects()
     assert found.statistic == 1
     coarse = [np.rint(r) for r in rounds]
-    assert not repeated_windows(coarse, ClaimedNoise("gaussian", 2.0, step=1.0)).denies()
+    assert not repeated_windows(coarse, ClaimedNoise("gaussian", 2.0, step=1.0)).rejects()
 
 
 @pytest.mark.parametrize("law", LAWS)
@@ -244,7 +245,7 @@ def test_noise_used_twice_is_found_between_uploads(law, kind):
         kind
     ]
     found = correlated_uploads(uploads, ClaimedNoise(law, 2.0), largest_sum=6.0, names=list("abcdefghijkl"))
-    assert found.denies()
+    assert found.rejects()
     assert found.where == "j agrees with c"
     assert found.statistic > found.threshold
 
@@ -274,16 +275,16 @@ def test_sums_that_share_noise_are_found_and_growing_sums_are_not(law):
         same = values * 0.1 + np.array([[1], [0], [sign]]) * old_noise(rng, law, 2.0, (1, 2_000))
         same[1] = fresh[1]
         found = repeated_differences(same, claim)
-        assert found.denies()
+        assert found.rejects()
         assert found.where.startswith("release 2 against release 0")
 
 
 def test_nothing_to_compare_denies_nothing():
     claim = ClaimedNoise("laplace", 1.0)
-    assert not repeated_differences(np.zeros((1, 5)), claim).denies()
-    assert not correlated_uploads(np.zeros((1, 5)), claim, largest_sum=1.0).denies()
-    assert not repeated_windows([np.zeros((1, 5))], claim).denies()
-    assert not small_values(np.zeros((0, 3, 4)), claim).denies()
+    assert not repeated_differences(np.zeros((1, 5)), claim).rejects()
+    assert not correlated_uploads(np.zeros((1, 5)), claim, largest_sum=1.0).rejects()
+    assert not repeated_windows([np.zeros((1, 5))], claim).rejects()
+    assert not small_values(np.zeros((0, 3, 4)), claim).rejects()
 
 
 def test_rows_named_every_time_are_the_true_ones():
@@ -294,11 +295,11 @@ def test_rows_named_every_time_are_the_true_ones():
     members = np.array([np.isin(np.arange(50), own) for own in true])
     assert found.always[members].all()
     assert user_auc(found.scores, members, np.ones_like(members)).min() == 1
-    assert found.test.denies()
+    assert found.test.rejects()
     once = [drawn_anew[0]] * 8
     once[3] = [[] if client == 2 else rows for client, rows in enumerate(once[3])]
-    assert not intersect_rounds(once, 50).test.denies()
-    assert not intersect_rounds([], 50).test.denies()
+    assert not intersect_rounds(once, 50).test.rejects()
+    assert not intersect_rounds([], 50).test.rejects()
 
 
 def test_rounds_must_be_about_the_same_clients_and_rows():

@@ -7,7 +7,14 @@ repository's root with `python -m pytest tests/attacks/test_jax_privacy.py --noc
 import numpy as np
 import pytest
 
-from attacks import Guesses, clopper_pearson_epsilon, count_guesses, gdp_epsilon, one_run_epsilon, one_run_gdp_epsilon
+from attacks.empirical import (
+    CanaryGuesses,
+    clopper_pearson_epsilon,
+    count_guesses,
+    gdp_epsilon,
+    one_run_epsilon,
+    one_run_gdp_epsilon,
+)
 
 # (members above the cut, non-members above it, trials in each world, delta) -> Clopper-Pearson, GDP. Where an attack
 # finds nothing, the GDP bound of that version takes the absolute value of a negative mu; ours is 0 there.
@@ -39,7 +46,7 @@ def two_worlds(positives, alarms, n, delta):
 
 
 def one_run(counts):
-    guesses = Guesses(*counts)
+    guesses = CanaryGuesses(*counts)
     binomial = [one_run_epsilon(guesses, delta=delta).epsilon for delta in (0.0, 1e-5)]
     return (*binomial, one_run_gdp_epsilon(guesses, delta=1e-5).epsilon)
 

@@ -7,17 +7,15 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from attacks import (
+from attacks import SupportView, Targets, ViewError
+from attacks.metrics import user_auc, user_mean
+from attacks.supports import (
     InSupport,
-    SupportView,
-    Targets,
-    ViewError,
     count_recovery,
-    cover_probability,
     debiased_count,
-    intersection,
+    intersect_supports,
     intersection_posterior,
-    posterior,
+    padding_probability,
     realised_posterior,
     recover_examined_count,
     rr_epsilon_add_remove,
@@ -25,8 +23,7 @@ from attacks import (
     support_auc,
     support_epsilon_bound,
     support_posterior,
-    user_auc,
-    user_mean,
+    uniform_padding_posterior,
 )
 
 
@@ -52,7 +49,7 @@ def test_posterior_is_what_a_support_shows_whatever_kind_of_cover(sim, shop, rho
     weight = 1.0 + public.sum(axis=0) if matched else None
     sent = sim.covered(np.random.default_rng(1), public, examined, rho, weight)
     bought, looked = sizes(public, examined)
-    expected = posterior(bought, looked, float(rho))
+    expected = uniform_padding_posterior(bought, looked, float(rho))
     assert realised_posterior(seen(sent, public), examined) == pytest.approx(expected)
     assert expected == pytest.approx(1 / (1 + rho * (1 + bought / looked)))
     assert (expected == 1).all() == (rho == 0)
@@ -62,20 +59,20 @@ def test_posterior_of_a_capped_cover_needs_the_catalogue(sim, shop):
     public, examined = shop
     bought, looked = sizes(public, examined)
     sent = sim.covered(np.random.default_rng(2), public, examined, 40)
-    phi = cover_probability(bought, looked, 500, 40.0)
+    phi = padding_probability(bought, looked, 500, 40.0)
     assert (phi <= 1).all()
     assert (phi == 1).any()
     real = realised_posterior(seen(sent, public), examined)
     assert real == pytest.approx(support_posterior(bought, looked, 500, q=1.0, p=phi))
-    assert (real >= posterior(bought, looked, 40.0) - 1e-12).all()
-    assert user_mean(real).value > posterior(bought, looked, 40.0).mean()
+    assert (real >= uniform_padding_posterior(bought, looked, 40.0) - 1e-12).all()
+    assert user_mean(real).value > uniform_padding_posterior(bought, looked, 40.0).mean()
 
 
 def test_users_with_no_row_at_stake_have_no_posterior():
     none, some = np.array([0, 0]), np.array([4, 0])
-    assert posterior(some, none, 1.0) == pytest.approx([0, np.nan], nan_ok=True)
-    assert posterior(some, none, 0.0) == pytest.approx([np.nan, np.nan], nan_ok=True)
-    assert cover_probability(some, np.array([1, 0]), 5, 1.0).tolist() == [0, 0]
+    assert uniform_padding_posterior(some, none, 1.0) == pytest.approx([0, np.nan], nan_ok=True)
+    assert uniform_padding_posterior(some, none, 0.0) == pytest.approx([np.nan, np.nan], nan_ok=True)
+    assert padding_probability(some, np.array([1, 0]), 5, 1.0).tolist() == [0, 0]
     public = np.array([[True, False], [True, False]])
     shares = realised_posterior(seen(np.array([[True, False], [True, True]]), public), np.zeros((2, 2), bool))
     assert shares == pytest.approx([np.nan, 0], nan_ok=True)
@@ -104,7 +101,7 @@ def test_in_support_auc_is_one_minus_half_phi(sim, shop, rho):
     sent = sim.covered(np.random.default_rng(4), public, examined, rho)
     targets = Targets.examined_vs_rest(examined, public)
     auc = user_auc(InSupport().score(seen(sent, public)), targets.members, targets.candidates)
-    phi = cover_probability(*sizes(public, examined), 500, float(rho))
+    phi = padding_probability(*sizes(public, examined), 500, float(rho))
     assert auc == pytest.approx(1 - phi / 2)
     assert auc[0] == pytest.approx(support_auc(1.0, phi[0]))
 
@@ -137,7 +134,7 @@ def test_counts_come_back_from_drawn_supports_and_capping_hides_them(sim, shop):
     for rho, exact in ((2, 1.0), (40, 0.0)):
         sent = sim.covered(np.random.default_rng(5), public, examined, rho)
         found = recover_examined_count((sent & ~public).sum(axis=1), bought, float(rho))
-        capped = cover_probability(bought, looked, 500, float(rho)) == 1
+        capped = padding_probability(bought, looked, 500, float(rho)) == 1
         assert (np.rint(found) == looked)[~capped].all()
         assert (found < looked)[capped].all()
         assert capped.any() == (exact == 0)
@@ -221,9 +218,9 @@ def test_redrawn_cover_falls_to_an_intersection_and_kept_cover_does_not(sim, sho
     public, examined = shop
     rng = np.random.default_rng(9)
     bought, looked = sizes(public, examined)
-    phi = cover_probability(bought, looked, 500, 3.0)
+    phi = padding_probability(bought, looked, 500, 3.0)
     redrawn = [sim.covered(rng, public, examined, 3) for _ in range(rounds)]
-    left = intersection(iter(redrawn))
+    left = intersect_supports(iter(redrawn))
     assert (left & examined == examined).all()
     survivors = (left & ~public & ~examined).sum()
     expected = (3 * (bought + looked) * phi ** (rounds - 1)).sum()
@@ -232,7 +229,7 @@ def test_redrawn_cover_falls_to_an_intersection_and_kept_cover_does_not(sim, sho
     formula = intersection_posterior(bought, looked, 500, 3.0, rounds)
     assert found == pytest.approx(formula.mean(), abs=0.015)
     assert formula == pytest.approx(1 / (1 + 3 * (1 + bought / looked) * phi ** (rounds - 1)))
-    kept = intersection([redrawn[0]] * rounds)
+    kept = intersect_supports([redrawn[0]] * rounds)
     assert (kept == redrawn[0]).all()
     assert kept is not redrawn[0]
 
@@ -242,11 +239,11 @@ def test_bad_input_gets_one_sentence(shop):
     bought, looked = sizes(public, examined)
     for rho in (-1.0, math.nan, math.inf):
         with pytest.raises(ValueError, match="rho is"):
-            posterior(bought, looked, rho)
+            uniform_padding_posterior(bought, looked, rho)
         with pytest.raises(ValueError, match="rho is"):
             recover_examined_count(looked, bought, rho)
     with pytest.raises(ValueError, match=r"items of a catalogue of 20"):
-        cover_probability(bought, looked, 20, 1.0)
+        padding_probability(bought, looked, 20, 1.0)
     for q, p in ((1.2, 0.1), (0.5, -0.1), (0.5, math.nan)):
         with pytest.raises(ValueError, match="probabilities between 0 and 1"):
             support_posterior(bought, looked, 500, q=q, p=p)
@@ -260,9 +257,9 @@ def test_bad_input_gets_one_sentence(shop):
     with pytest.raises(ValueError, match="0 rounds"):
         intersection_posterior(bought, looked, 500, 1.0, 0)
     with pytest.raises(ViewError, match="no support to intersect"):
-        intersection([])
+        intersect_supports([])
     with pytest.raises(ViewError, match="same audited users"):
-        intersection([public, public[:5]])
+        intersect_supports([public, public[:5]])
     with pytest.raises(ViewError, match="same order"):
         realised_posterior(seen(public, public), examined[:5])
     with pytest.raises(ValueError, match="at least one finite score"):

@@ -5,10 +5,9 @@ import pytest
 import scipy.linalg
 import scipy.sparse.linalg
 
-from attacks import linear_algebra as la
-from attacks.evidence import popularity_blind
-from attacks.gram import Gram
-from attacks.user_level import item_factors
+from attacks import _linear_algebra as la
+from attacks.attributes import Gram, popularity_blind
+from attacks.shadow import item_factors
 
 
 def failing(error):
@@ -23,7 +22,7 @@ def rows(users, columns):
 
 
 def of_coordinates():
-    found = Gram.of([rows(6, 9)]).coordinates()
+    found = Gram.from_columns([rows(6, 9)]).coordinates()
     return found @ found.T
 
 

@@ -6,19 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import rankdata
 
-from attacks import (
-    CORE,
-    Knowledge,
-    MultiRoundVote,
-    PopularityGuesser,
-    RankOneSign,
-    RowNorm,
-    RowSupport,
-    ServerView,
-    Targets,
-    ViewError,
-    user_auc,
-)
+from attacks import Knowledge, ServerView, Targets, ViewError
+from attacks.membership import CORE_ATTACKS, MultiRoundVote, PopularityGuesser, RankOneSign, RowNorm, RowSupport
+from attacks.metrics import user_auc
 
 
 def auc(scores, members, held_out):
@@ -45,7 +35,7 @@ def test_permuted_labels_give_a_coin(world):
     shuffled = rng.permuted(members, axis=1)
     everything = np.ones_like(members)
     view = ServerView(0, uploads)
-    for attack in CORE:
+    for attack in CORE_ATTACKS:
         score = attack.score(view, Knowledge(popularity))
         assert user_auc(score, shuffled, everything).mean() == pytest.approx(0.5, abs=0.06)
 
@@ -60,13 +50,13 @@ def test_pure_noise_gives_a_coin(world):
 def test_pull_does_not_hide_anything(world):
     members, held_out, uploads, popularity = world
     rng = np.random.default_rng(4)
-    pull = (3 * rng.normal(size=uploads.shape)).astype(np.float32)
-    pulled = uploads + np.float32(0.4) * pull
-    assert auc(RankOneSign().score(ServerView(0, pulled, pull), Knowledge(popularity)), members, held_out) > 0.99
+    proximal = (3 * rng.normal(size=uploads.shape)).astype(np.float32)
+    pulled = uploads + np.float32(0.4) * proximal
+    assert auc(RankOneSign().score(ServerView(0, pulled, proximal), Knowledge(popularity)), members, held_out) > 0.99
     blind = auc(RankOneSign().score(ServerView(0, pulled), Knowledge(popularity)), members, held_out)
     assert blind < 0.95
     plain = RowSupport().score(ServerView(0, uploads), Knowledge(popularity))
-    assert (RowSupport().score(ServerView(0, pulled, pull), Knowledge(popularity)) == plain).all()
+    assert (RowSupport().score(ServerView(0, pulled, proximal), Knowledge(popularity)) == plain).all()
 
 
 def test_pooling_helps_under_noise_and_never_costs_a_clean_attack(sim):
@@ -116,7 +106,7 @@ def test_users_and_items_may_come_in_any_order(world):
     _, _, uploads, popularity = world
     rng = np.random.default_rng(8)
     users, items = rng.permutation(uploads.shape[0]), rng.permutation(uploads.shape[1])
-    for attack in CORE:
+    for attack in CORE_ATTACKS:
         base = attack.score(ServerView(0, uploads), Knowledge(popularity))
         moved = attack.score(ServerView(0, uploads[users][:, items]), Knowledge(popularity[items]))
         assert moved == pytest.approx(base[users][:, items], abs=1e-4)
@@ -183,9 +173,9 @@ def test_popularity_is_the_same_for_everybody_and_must_fit_the_catalogue(world):
 
 
 def test_every_attack_declares_itself():
-    names = [attack.name for attack in CORE]
+    names = [attack.name for attack in CORE_ATTACKS]
     assert len(set(names)) == len(names)
-    for attack in CORE:
+    for attack in CORE_ATTACKS:
         assert all((attack.observable, attack.adversary, attack.unit, attack.cost))
         assert attack.explains.endswith(".")
         assert attack.explains.count(". ") == 0

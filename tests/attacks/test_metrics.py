@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attacks import ViewError, auc_gain, pooled_auc, separation, user_auc, user_weights
-from attacks.bootstrap import percentile_interval
+from attacks import ViewError
+from attacks.metrics import auc_gain, percentile_interval, pooled_auc, separation, user_auc, user_weights
 
 
 def naive_auc(scores, members):

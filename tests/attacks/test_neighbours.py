@@ -3,17 +3,9 @@
 import numpy as np
 import pytest
 
-from attacks import (
-    WITH_HELP,
-    Knowledge,
-    NeighbourVote,
-    ServerView,
-    Targets,
-    ViewError,
-    measure,
-    observe,
-    user_auc,
-)
+from attacks import Knowledge, ServerView, Targets, ViewError, measure
+from attacks.membership import COLLUSION_ATTACKS, NeighbourVote, observe
+from attacks.metrics import user_auc
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +24,8 @@ def circles():
 
 def test_neighbours_give_taste_away_under_noise_on_every_row(circles):
     members, _, view, knowledge = circles
-    targets = Targets.trained_vs_never_seen(members, members).without(knowledge.colluding)
-    rows = {row.attack: row for row in measure(observe(WITH_HELP, [view], knowledge), knowledge, targets)}
+    targets = Targets.trained_vs_never_seen(members, members).excluding(knowledge.colluding)
+    rows = {row.attack: row for row in measure(observe(COLLUSION_ATTACKS, [view], knowledge), knowledge, targets)}
     assert rows["neighbours"].n_users == 30
     assert rows["neighbours"].auc.lo > 0.7
     assert rows["popularity"].auc.value == pytest.approx(0.55, abs=0.1)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import expit
 
-from attacks import (
-    Guesses,
+from attacks.empirical import (
+    CanaryGuesses,
     count_guesses,
     delta_from_mu,
     epsilon_from_mu,
@@ -20,7 +20,7 @@ from attacks import (
     one_run_epsilon,
     one_run_gdp_epsilon,
 )
-from attacks.one_run import one_run_p_value
+from attacks.empirical.one_run import one_run_p_value
 
 DELTA = 1e-5
 
@@ -47,7 +47,7 @@ def test_randomised_response_is_recovered(m, expected):
     rng = np.random.default_rng(0)
     for epsilon, single in zip((0.5, 1, 2, 4), expected, strict=True):
         right = rng.binomial(m, expit(epsilon), 40).tolist()
-        found = [one_run_epsilon(Guesses(m, m, v)).epsilon for v in right]
+        found = [one_run_epsilon(CanaryGuesses(m, m, v)).epsilon for v in right]
         assert_from(found, single)
         assert np.mean(found) < epsilon
 
@@ -91,7 +91,7 @@ def test_gaussian_noise_is_seen_better_through_its_own_trade_off(m, r, binomial,
 def test_the_bound_is_above_the_truth_in_at_most_seven_of_a_hundred_runs(epsilon, delta):
     @cache
     def bound(v):
-        return one_run_epsilon(Guesses(300, 300, v), delta=delta).epsilon
+        return one_run_epsilon(CanaryGuesses(300, 300, v), delta=delta).epsilon
 
     right = np.random.default_rng(3).binomial(300, expit(epsilon), 500).tolist()
     assert np.mean([bound(v) > epsilon for v in right]) <= 0.07
@@ -100,7 +100,7 @@ def test_the_bound_is_above_the_truth_in_at_most_seven_of_a_hundred_runs(epsilon
 def test_the_binomial_bound_uses_its_confidence_up():
     """So the test of coverage can fail: at 80 % confidence some 17 to 20 % of 2,000 runs lie above the truth."""
     right = np.random.default_rng(4).binomial(300, expit(1.0), 2000).tolist()
-    bounds = {v: one_run_epsilon(Guesses(300, 300, v), confidence=0.8).epsilon for v in set(right)}
+    bounds = {v: one_run_epsilon(CanaryGuesses(300, 300, v), confidence=0.8).epsilon for v in set(right)}
     assert 0.13 < np.mean([bounds[v] > 1 for v in right]) < 0.23
 
 
@@ -108,7 +108,7 @@ def test_the_binomial_bound_uses_its_confidence_up():
 def test_the_gdp_bound_is_above_the_truth_in_at_most_seven_of_a_hundred_runs(mu):
     @cache
     def bound(v):
-        return one_run_gdp_epsilon(Guesses(200, 40, v), delta=DELTA).epsilon
+        return one_run_gdp_epsilon(CanaryGuesses(200, 40, v), delta=DELTA).epsilon
 
     rng, truth, found = np.random.default_rng(5), epsilon_from_mu(mu, DELTA), []
     for _ in range(500):
@@ -141,7 +141,7 @@ def test_the_p_value_is_the_theorem_read_word_by_word(r, data):
     i = np.arange(1, m + 1)
     slope = ((law.cdf(v - 1) - law.cdf(v - i - 1)) / i).max()
     expected = min(1.0, law.sf(v - 1) + 2 * m * delta * slope)
-    assert one_run_p_value(Guesses(m, r, v), epsilon, delta) == pytest.approx(expected, rel=1e-8, abs=1e-14)
+    assert one_run_p_value(CanaryGuesses(m, r, v), epsilon, delta) == pytest.approx(expected, rel=1e-8, abs=1e-14)
 
 
 @given(st.integers(1, 300), st.data())
@@ -149,7 +149,7 @@ def test_the_p_value_is_the_theorem_read_word_by_word(r, data):
 def test_the_bound_is_where_the_p_value_reaches_alpha_and_grows_with_right_guesses(r, data):
     m, v = data.draw(st.integers(r, 500)), data.draw(st.integers(0, r))
     delta = data.draw(st.sampled_from([0.0, 1e-5, 1e-3]))
-    found = one_run_epsilon(Guesses(m, r, v), delta=delta)
+    found = one_run_epsilon(CanaryGuesses(m, r, v), delta=delta)
     if found.epsilon > 0:
         assert one_run_p_value(found.evidence, found.epsilon, delta) == pytest.approx(0.05, rel=1e-5)
         lower = np.linspace(0, found.epsilon * 0.999, 20)
@@ -157,7 +157,7 @@ def test_the_bound_is_where_the_p_value_reaches_alpha_and_grows_with_right_guess
     else:
         assert one_run_p_value(found.evidence, 0.0, delta) >= 0.05 - 1e-9
     if v < r:
-        more = Guesses(m, r, v + 1)
+        more = CanaryGuesses(m, r, v + 1)
         assert one_run_epsilon(more, delta=delta).epsilon >= found.epsilon
         assert (
             one_run_gdp_epsilon(more, delta=DELTA).epsilon >= one_run_gdp_epsilon(found.evidence, delta=DELTA).epsilon
@@ -176,7 +176,7 @@ def naive_gdp_is_denied(guesses, mu, alpha):
 
 @pytest.mark.parametrize("counts", [(40, 40, 31), (200, 30, 28), (100, 20, 20), (50, 10, 10)])
 def test_the_gdp_bound_is_the_largest_mu_that_the_recursion_denies(counts):
-    found = one_run_gdp_epsilon(Guesses(*counts), delta=DELTA)
+    found = one_run_gdp_epsilon(CanaryGuesses(*counts), delta=DELTA)
     assert found.mu > 0
     assert naive_gdp_is_denied(found.evidence, found.mu * 0.999, 0.05)
     assert not naive_gdp_is_denied(found.evidence, found.mu * 1.001, 0.05)
@@ -184,16 +184,16 @@ def test_the_gdp_bound_is_the_largest_mu_that_the_recursion_denies(counts):
 
 
 def test_delta_costs_more_the_more_canaries_abstain():
-    bounds = [one_run_epsilon(Guesses(m, 100, 95), delta=1e-4).epsilon for m in (100, 1000, 100_000)]
+    bounds = [one_run_epsilon(CanaryGuesses(m, 100, 95), delta=1e-4).epsilon for m in (100, 1000, 100_000)]
     assert bounds == sorted(bounds, reverse=True)
-    assert bounds[0] < one_run_epsilon(Guesses(100, 100, 95)).epsilon
+    assert bounds[0] < one_run_epsilon(CanaryGuesses(100, 100, 95)).epsilon
     assert bounds[-1] == 0
 
 
 def test_bounds_of_a_hundred_thousand_canaries_grow_with_right_guesses():
     bounds = []
     for v in (60_000, 75_000, 100_000):
-        guesses = Guesses(100_000, 100_000, v)
+        guesses = CanaryGuesses(100_000, 100_000, v)
         bounds.append(
             (one_run_epsilon(guesses, delta=DELTA).epsilon, one_run_gdp_epsilon(guesses, delta=DELTA).epsilon)
         )
@@ -206,9 +206,9 @@ def test_bounds_of_a_hundred_thousand_canaries_grow_with_right_guesses():
 def test_guesses_are_counted_from_both_ends():
     scores = np.array([5.0, 4.0, 3.0, 2.0, 1.0, 0.0])
     included = np.array([True, False, True, False, True, False])
-    assert count_guesses(scores, included, guess_in=2, guess_out=3) == Guesses(6, 5, 3)
-    assert count_guesses(scores, included, guess_in=6) == Guesses(6, 6, 3)
-    assert count_guesses(scores, included, guess_in=0, guess_out=1) == Guesses(6, 1, 1)
+    assert count_guesses(scores, included, guess_in=2, guess_out=3) == CanaryGuesses(6, 5, 3)
+    assert count_guesses(scores, included, guess_in=6) == CanaryGuesses(6, 6, 3)
+    assert count_guesses(scores, included, guess_in=0, guess_out=1) == CanaryGuesses(6, 1, 1)
 
 
 def test_equal_scores_are_not_guessed_in_the_order_of_the_coins():
@@ -221,7 +221,7 @@ def test_equal_scores_are_not_guessed_in_the_order_of_the_coins():
 
 
 def test_a_bound_says_what_it_is():
-    guesses = Guesses(1000, 50, 45)
+    guesses = CanaryGuesses(1000, 50, 45)
     line, curve = one_run_epsilon(guesses, delta=DELTA), one_run_gdp_epsilon(guesses, delta=DELTA)
     assert (line.estimator, line.kind, line.trials, line.evidence) == ("one run", "lower bound", 1000, guesses)
     assert line.assumes == "every canary's coin was fair and thrown by itself"
@@ -253,11 +253,11 @@ def test_bad_canaries_are_refused_in_one_sentence(change, message):
 def test_bad_counts_and_claims_are_refused():
     for counts in ((10, 11, 5), (10, 5, 6), (10, 0, 0), (10, 5, -1)):
         with pytest.raises(ValueError, match="no more correct ones than guesses"):
-            Guesses(*counts)
+            CanaryGuesses(*counts)
     for bound in (one_run_epsilon, one_run_gdp_epsilon):
         with pytest.raises(ValueError, match="delta is 1"):
-            bound(Guesses(10, 5, 5), delta=1.0)
+            bound(CanaryGuesses(10, 5, 5), delta=1.0)
         with pytest.raises(ValueError, match="confidence is 0"):
-            bound(Guesses(10, 5, 5), delta=DELTA, confidence=0.0)
+            bound(CanaryGuesses(10, 5, 5), delta=DELTA, confidence=0.0)
     with pytest.raises(ValueError, match="no finite epsilon at 0"):
-        one_run_gdp_epsilon(Guesses(10, 5, 5), delta=0.0)
+        one_run_gdp_epsilon(CanaryGuesses(10, 5, 5), delta=0.0)

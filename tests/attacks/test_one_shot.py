@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from attacks import (
+from attacks.empirical import (
     epsilon_from_mu,
     gaussian_pair_epsilon,
     mu_from_epsilon,
@@ -16,7 +16,8 @@ from attacks import (
     one_shot_lower_bound,
     placebo_floor,
 )
-from attacks.one_shot import LARGEST, gaussian_pair_delta, log_null_tail
+from attacks.empirical.gaussian_pair import MAX_EPSILON, gaussian_pair_delta
+from attacks.empirical.one_shot import log_null_tail
 
 DELTA = 1e-5
 D = 20_000
@@ -101,17 +102,17 @@ def test_the_pairs_epsilon_gives_delta_and_is_the_same_in_both_orders(delta):
     swapped = gaussian_pair_epsilon(np.zeros(n), np.ones(n), mean, sd, delta)
     assert found == pytest.approx(swapped, rel=1e-6, abs=1e-6)
     at = gaussian_pair_delta(mean, sd, found)
-    inner = (found > 0) & (found < LARGEST)
+    inner = (found > 0) & (found < MAX_EPSILON)
     assert inner.sum() > 500
     assert at[inner] == pytest.approx(delta, rel=1e-3)
     assert (at[found == 0] <= delta).all()
-    assert (at[found == LARGEST] >= delta * (1 - 1e-3)).all()
+    assert (at[found == MAX_EPSILON] >= delta * (1 - 1e-3)).all()
 
 
 def test_laws_that_anybody_tells_apart_give_the_largest_estimate_there_is():
-    assert pair(0.0, 0.0) == pair(100.0, 0.0) == pair(1000.0, 1.0) == LARGEST
+    assert pair(0.0, 0.0) == pair(100.0, 0.0) == pair(1000.0, 1.0) == MAX_EPSILON
     found = one_shot_epsilon(np.full(20, 0.9), dimensions=50, delta=DELTA)
-    assert found.epsilon == found.lo == found.hi == LARGEST
+    assert found.epsilon == found.lo == found.hi == MAX_EPSILON
 
 
 @pytest.mark.parametrize("d", [2, 3, 10, 200])

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from attacks import secrets_epsilon
+from attacks.empirical import secrets_epsilon
 
 FLIP = 1 / (1 + math.e)
 """One coin of randomised response at epsilon 1 lies as often."""
@@ -14,7 +14,7 @@ FLIP = 1 / (1 + math.e)
 def test_secrets_that_are_always_read_bound_epsilon_by_their_coins():
     bound = secrets_epsilon(1000, 1000, bits=256)
     assert bound.epsilon == pytest.approx(256 * math.log(2) + math.log(0.05 ** (1 / 1000)))
-    assert bound.denies(170)
+    assert bound.rejects(170)
 
 
 def test_wrong_coins_that_are_allowed_cost_the_secrets_around_one():

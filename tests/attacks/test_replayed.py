@@ -5,23 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attacks import (
-    ALL_ITEMS,
-    REPLAYED,
-    TOUCHED_ITEMS,
-    DeltaScore,
-    Imia,
-    Knowledge,
-    MultiRoundVote,
-    PublicScore,
-    ServerView,
-    Targets,
-    TwoWorld,
-    ViewError,
-    run,
-    support,
-    user_auc,
-)
+from attacks import Knowledge, ServerView, Targets, ViewError, run
+from attacks.evaluation import ALL_ITEMS, TOUCHED_ITEMS
+from attacks.membership import ORACLE_ATTACKS, DeltaScore, Imia, MultiRoundVote, PublicScore, TwoWorld
+from attacks.metrics import user_auc
+from attacks.views import upload_support
 
 
 @pytest.fixture(scope="module")
@@ -31,11 +19,11 @@ def trained(sim, linear_head):
     model = linear_head.drawn(np.random.default_rng(1), 500)
     view = model.round(np.random.default_rng(2), members)
     targets = Targets.trained_vs_never_seen(members, members | held_out)
-    return targets, view, Knowledge(members.sum(axis=0).astype(np.float64), recipe=model)
+    return targets, view, Knowledge(members.sum(axis=0).astype(np.float64), oracle=model)
 
 
 def auc(attack, view, knowledge, targets):
-    asked = targets.touched(support(view))
+    asked = targets.among_touched(upload_support(view))
     return np.nanmean(user_auc(attack.score(view, knowledge), asked.members, asked.candidates))
 
 
@@ -68,7 +56,7 @@ def test_imia_gets_stronger_the_less_it_confirms_at_once(trained):
 
 def test_the_confirmed_set_is_what_scores_above_zero(trained):
     targets, view, knowledge = trained
-    touched = support(view).rows
+    touched = upload_support(view).rows
     known = np.rint(0.2 * touched.sum(axis=1))
     for attack in (Imia(0.9), Imia(0.2)):
         scores = attack.score(view, knowledge)
@@ -94,7 +82,7 @@ def imia_by_hand(attack, view, model, user):
         candidates = positives.copy()
         positives[user, [i for i in touched if label[i]]] = True
         candidates[user, touched] = True
-        again = model.replay(view.round, positives, candidates, step).uploads[user]
+        again = model.simulate_uploads(view.round, positives, candidates, step).uploads[user]
         rest.sort(key=lambda i: np.linalg.norm(view.uploads[user, i] - again[i]))
         for i in rest[: int(attack.confirm * len(touched)) + 1]:
             confirmed[i] = step
@@ -105,10 +93,10 @@ def imia_by_hand(attack, view, model, user):
 def test_imia_for_all_users_is_imia_for_each(trained, linear_head, confirm):
     """Negatives are all candidates here, so that a replay is the same whoever else is replayed."""
     _, view, knowledge = trained
-    model = replace(knowledge.recipe, negatives=1000)
+    model = replace(knowledge.oracle, negatives=1000)
     few = ServerView(0, view.uploads[:6])
     attack = Imia(confirm, seed=5)
-    scores = attack.score(few, Knowledge(knowledge.popularity, recipe=model))
+    scores = attack.score(few, Knowledge(knowledge.popularity, oracle=model))
     for user in range(6):
         chosen, when = imia_by_hand(attack, few, model, user)
         assert set(np.flatnonzero(scores[user] > 0)) == chosen
@@ -119,9 +107,9 @@ def test_imia_for_all_users_is_imia_for_each(trained, linear_head, confirm):
 
 def test_two_worlds_for_all_users_are_two_worlds_for_each(trained):
     _, view, knowledge = trained
-    model = replace(knowledge.recipe, negatives=1000)
+    model = replace(knowledge.oracle, negatives=1000)
     few, attack = ServerView(0, view.uploads[:4]), TwoWorld(3, seed=1)
-    scores = attack.score(few, Knowledge(knowledge.popularity, recipe=model))
+    scores = attack.score(few, Knowledge(knowledge.popularity, oracle=model))
     draws = np.random.default_rng([1, 0]).random(few.uploads.shape[:2])
     for user in range(4):
         touched = np.flatnonzero(few.uploads[user].any(axis=1))
@@ -133,7 +121,7 @@ def test_two_worlds_for_all_users_are_two_worlds_for_each(trained):
             candidates = positives.copy()
             candidates[user, touched] = True
             positives[user, [i for i in touched if part[i] == number]] = True
-            rows[number] = model.replay(0, positives, candidates, 0).uploads[user]
+            rows[number] = model.simulate_uploads(0, positives, candidates, 0).uploads[user]
         for i in touched:
             inside = rows[part[i]][i]
             outside = np.mean([rows[n][i] for n in range(3) if n != part[i]], axis=0)
@@ -158,12 +146,12 @@ def test_directions_that_no_newcomer_has_defeat_replays(sim, linear_head):
     members, held_out = sim.histories(np.random.default_rng(4), 40, 300)
     model = linear_head.drawn(np.random.default_rng(5), 300, private=1.0, shared=False)
     view = model.round(np.random.default_rng(6), members)
-    knowledge = Knowledge(members.sum(axis=0).astype(np.float64), recipe=model)
+    knowledge = Knowledge(members.sum(axis=0).astype(np.float64), oracle=model)
     targets = Targets.trained_vs_never_seen(members, members | held_out)
     assert abs(auc(TwoWorld(), view, knowledge, targets) - 0.5) < 0.2
 
 
-@pytest.mark.parametrize("attack", REPLAYED, ids=lambda attack: attack.name)
+@pytest.mark.parametrize("attack", ORACLE_ATTACKS, ids=lambda attack: attack.name)
 def test_pure_noise_gives_a_coin(trained, attack):
     """Against shuffled members too, so that what the model recommends to everybody is not counted."""
     targets, view, knowledge = trained
@@ -173,7 +161,7 @@ def test_pure_noise_gives_a_coin(trained, attack):
     assert user_auc(scores, members, np.ones_like(members)).mean() == pytest.approx(0.5, abs=0.05)
 
 
-@pytest.mark.parametrize("attack", REPLAYED, ids=lambda attack: attack.name)
+@pytest.mark.parametrize("attack", ORACLE_ATTACKS, ids=lambda attack: attack.name)
 def test_absent_users_and_users_in_another_order(trained, attack):
     _, view, knowledge = trained
     absent = view.uploads.copy()
@@ -188,7 +176,7 @@ def test_absent_users_and_users_in_another_order(trained, attack):
 
 def test_delta_is_the_score_raised_by_the_upload(trained):
     _, view, knowledge = trained
-    model = knowledge.recipe
+    model = knowledge.oracle
     raised = np.einsum("uiw,w->ui", view.uploads, model.head)
     scores = DeltaScore().score(view, knowledge)
     assert np.corrcoef(scores.ravel(), (raised / np.sqrt((raised**2).mean(1, keepdims=True))).ravel())[0, 1] > 1 - 1e-9
@@ -198,19 +186,19 @@ def test_delta_is_the_score_raised_by_the_upload(trained):
 
 def test_the_servers_own_pull_is_taken_out_on_both_sides(trained):
     targets, view, knowledge = trained
-    model = knowledge.recipe
-    pull = np.random.default_rng(9).normal(size=view.uploads.shape).astype(np.float32)
+    model = knowledge.oracle
+    proximal = np.random.default_rng(9).normal(size=view.uploads.shape).astype(np.float32)
 
     class Pulled:
-        def replay(self, round, positives, candidates, world):
-            plain = model.replay(round, positives, candidates, world).uploads
-            return ServerView(round, plain + np.float32(0.7) * pull, pull)
+        def simulate_uploads(self, round, positives, candidates, world):
+            plain = model.simulate_uploads(round, positives, candidates, world).uploads
+            return ServerView(round, plain + np.float32(0.7) * proximal, proximal)
 
         def public_scores(self, view):
             return model.public_scores(view)
 
-    pulled = ServerView(0, view.uploads + np.float32(0.4) * pull, pull)
-    known = Knowledge(knowledge.popularity, recipe=Pulled())
+    pulled = ServerView(0, view.uploads + np.float32(0.4) * proximal, proximal)
+    known = Knowledge(knowledge.popularity, oracle=Pulled())
     for attack in (TwoWorld(), Imia(0.2)):
         plain = auc(attack, view, knowledge, targets)
         assert auc(attack, pulled, known, targets) == pytest.approx(plain, abs=0.02)
@@ -218,7 +206,7 @@ def test_the_servers_own_pull_is_taken_out_on_both_sides(trained):
 
 def test_replays_run_beside_the_others_and_vote_over_rounds(trained):
     targets, _, knowledge = trained
-    model = knowledge.recipe
+    model = knowledge.oracle
     views = [model.round(np.random.default_rng(10 + t), targets.members, t) for t in range(3)]
     views = [noisy(one, 1.0, seed=20 + one.round) for one in views]
     rows = run((TwoWorld(), MultiRoundVote(TwoWorld())), views, knowledge, targets, scopes=(ALL_ITEMS, TOUCHED_ITEMS))
@@ -230,12 +218,12 @@ def test_replays_run_beside_the_others_and_vote_over_rounds(trained):
 
 def test_declarations_and_refusals(trained):
     _, view, knowledge = trained
-    assert len({attack.name for attack in REPLAYED}) == len(REPLAYED)
-    for attack in REPLAYED:
+    assert len({attack.name for attack in ORACLE_ATTACKS}) == len(ORACLE_ATTACKS)
+    for attack in ORACLE_ATTACKS:
         assert all((attack.observable, attack.adversary, attack.knowledge, attack.unit, attack.cost))
         assert attack.explains.endswith(".")
         assert attack.explains.count(". ") == 0
-        with pytest.raises(ViewError, match=r"needs Knowledge\.recipe"):
+        with pytest.raises(ViewError, match=r"needs Knowledge\.oracle"):
             attack.score(view, Knowledge(knowledge.popularity))
     for wrong in (
         lambda: Imia(0),

@@ -7,21 +7,11 @@ from hypothesis import strategies as st
 from scipy.special import expit, logit
 from scipy.stats import norm
 
-from attacks import (
-    MANY_SHADOWS,
-    SHADOWED,
-    Knowledge,
-    Lira,
-    Rmia,
-    ShadowView,
-    Targets,
-    ViewError,
-    measure,
-    observe_shadows,
-    user_auc,
-)
-from attacks.shadow.attack import over_worlds
-from attacks.shadow.rmia import A_CHOICES, A_UNKNOWN, at_most, best_a
+from attacks import Knowledge, ShadowView, Targets, ViewError, measure
+from attacks.metrics import user_auc
+from attacks.shadow import MANY_SHADOW_ATTACKS, SHADOW_ATTACKS, Lira, Rmia, observe_shadows
+from attacks.shadow.attack import shadow_moments
+from attacks.shadow.rmia import A_GRID, A_ONE_SHADOW, count_at_most, fit_offline_a
 
 GAP, SPREAD = 1.0, 0.7
 
@@ -38,7 +28,7 @@ def planted(worlds, seed=0, users=60, items=400, put=80, gap=GAP, output="sigmoi
 
     target, kept = one()
     shadows, trained = (np.stack(part) for part in zip(*(one() for _ in range(worlds)), strict=True))
-    return ShadowView(target, shadows, trained, output), Targets.coin_decided(kept, asked & ~kept)
+    return ShadowView(target, shadows, trained, output), Targets.randomised_inclusion(kept, asked & ~kept)
 
 
 def auc(attack, view, targets):
@@ -60,7 +50,7 @@ def test_lira_comes_to_what_the_normal_laws_allow():
 def test_rmia_makes_do_with_four_shadows_and_a_threshold_with_none():
     view, targets = planted(4)
     knowledge = Knowledge(np.zeros(view.n_items))
-    rows = {row.attack: row for row in measure(observe_shadows(view, knowledge, SHADOWED), knowledge, targets)}
+    rows = {row.attack: row for row in measure(observe_shadows(view, knowledge, SHADOW_ATTACKS), knowledge, targets)}
     assert list(rows) == ["popularity", "score threshold", "RMIA"]
     assert rows["RMIA"].membership == "randomised"
     assert rows["score threshold"].auc.value == pytest.approx(norm.cdf(GAP / np.sqrt(2 * (4 + SPREAD**2))), abs=0.03)
@@ -71,23 +61,23 @@ def test_rmia_makes_do_with_four_shadows_and_a_threshold_with_none():
 def test_a_is_found_on_the_shadows_and_not_on_the_target():
     """1 or nearly where training moves log-odds a little; 0 where it brings all probabilities to 1."""
     view, targets = planted(6)
-    worlds = over_worlds(view, probabilities=True)
-    assert best_a(view, worlds) >= 0.8
-    tried = {a: auc(Rmia(a=a), view, targets) for a in A_CHOICES}
+    worlds = shadow_moments(view, probabilities=True)
+    assert fit_offline_a(view, worlds) >= 0.8
+    tried = {a: auc(Rmia(a=a), view, targets) for a in A_GRID}
     assert auc(Rmia(), view, targets) > max(tried.values()) - 0.02
     assert tried[0.0] + 0.03 < max(tried.values()) < best(6) + 0.015
     blind = ShadowView(np.zeros_like(view.target), view.shadows, view.trained, view.output)
-    assert best_a(blind, worlds) == best_a(view, worlds)
+    assert fit_offline_a(blind, worlds) == fit_offline_a(view, worlds)
     far, asked = planted(6, gap=30.0)
     saturated = ShadowView(far.target, far.shadows, far.trained, "sigmoid")
     assert auc(Rmia(), saturated, asked) > 0.98
     alone, _ = planted(1)
-    assert best_a(alone, over_worlds(alone, probabilities=True)) == A_UNKNOWN
+    assert fit_offline_a(alone, shadow_moments(alone, probabilities=True)) == A_ONE_SHADOW
 
 
 def test_nothing_planted_gives_a_coin():
     view, targets = planted(8, gap=0.0)
-    for attack in SHADOWED + MANY_SHADOWS:
+    for attack in SHADOW_ATTACKS + MANY_SHADOW_ATTACKS:
         assert auc(attack, view, targets) == pytest.approx(0.5, abs=0.03)
 
 
@@ -156,14 +146,14 @@ def test_counting_is_counting(width, seed):
     rng = np.random.default_rng(seed)
     values, limits = rng.integers(0, 4, (2, 3, width)).astype(float)
     expected = [[(v <= limit).sum() for limit in row] for v, row in zip(values, limits, strict=True)]
-    assert (at_most(values, limits) == expected).all()
+    assert (count_at_most(values, limits) == expected).all()
 
 
 def test_what_must_not_matter_does_not():
     """A constant of the user's own under softmax; the scale under LiRA; the order of worlds, users and items."""
     view, _ = planted(6, users=12, items=60, put=30, output="softmax")
     rng = np.random.default_rng(1)
-    for attack in SHADOWED + MANY_SHADOWS:
+    for attack in SHADOW_ATTACKS + MANY_SHADOW_ATTACKS:
         base = attack.score(view)
         shift = rng.normal(size=(7, 12, 1)).astype(np.float32)
         shifted = ShadowView(view.target + shift[0], view.shadows + shift[1:], view.trained, "softmax")
@@ -184,7 +174,7 @@ def test_what_must_not_matter_does_not():
 
 def test_one_shadow_is_enough_to_run():
     view, targets = planted(1)
-    for attack in SHADOWED + MANY_SHADOWS:
+    for attack in SHADOW_ATTACKS + MANY_SHADOW_ATTACKS:
         scores = attack.score(view)
         assert np.isfinite(scores).all()
         if attack != Lira("online"):
@@ -201,12 +191,12 @@ def test_scores_of_any_size_stay_finite():
                 view.trained,
                 output,
             )
-            for attack in SHADOWED + MANY_SHADOWS:
+            for attack in SHADOW_ATTACKS + MANY_SHADOW_ATTACKS:
                 assert np.isfinite(attack.score(large)).all()
 
 
 def test_declarations_and_refusals():
-    for attack in SHADOWED + MANY_SHADOWS:
+    for attack in SHADOW_ATTACKS + MANY_SHADOW_ATTACKS:
         assert all((attack.name, attack.observable, attack.adversary, attack.knowledge, attack.unit, attack.cost))
         assert attack.explains.count(". ") == 0
     view, _ = planted(2, users=3, items=9, put=4)

@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from attacks import ALL_ITEMS, CORE, Knowledge, ServerView, SingletonRows, SumView, Targets, measure, observe_sums
-from attacks import user_auc as auc_of
-from attacks.singleton_rows import touch_hazards
+from attacks import Knowledge, ServerView, SumView, Targets, measure
+from attacks.evaluation import ALL_ITEMS
+from attacks.membership import CORE_ATTACKS
+from attacks.metrics import user_auc as auc_of
+from attacks.sums import SingletonRows, observe_sums
+from attacks.sums.singleton_rows import touch_hazards
 
 
 def summed(touched, who, number=0, clients=None):
@@ -20,10 +23,10 @@ def summed(touched, who, number=0, clients=None):
 
 
 def scores(sums, popularity):
-    tally = SingletonRows().tally()
+    accumulator = SingletonRows().sum_accumulator()
     for seen in sums:
-        tally.add(seen, Knowledge(popularity))
-    return tally.scores()
+        accumulator.add(seen, Knowledge(popularity))
+    return accumulator.scores()
 
 
 def test_hazards_are_found_from_which_rows_moved():
@@ -130,8 +133,8 @@ def test_it_stands_beside_the_others_and_passes_over_what_says_nothing(world):
         total = total + np.random.default_rng(6).normal(0, noise, total.shape).astype(np.float32) if noise else total
         return SumView(ServerView(number, total), mask, clients)
 
-    said = observe_sums((*CORE, attack), [sum_of([3, 4], 0, 2), sum_of([3, 5], 1, 4)], knowledge)
-    (own,) = [scored for scored in said.scored if scored.attack is attack]
+    said = observe_sums((*CORE_ATTACKS, attack), [sum_of([3, 4], 0, 2), sum_of([3, 5], 1, 4)], knowledge)
+    (own,) = [scored for scored in said.by_attack if scored.attack is attack]
     assert own.present.nonzero()[0].tolist() == [3, 4, 5]
     assert own.rounds == 2
     rows = measure(said, knowledge, Targets.trained_vs_never_seen(members, members))
@@ -139,7 +142,7 @@ def test_it_stands_beside_the_others_and_passes_over_what_says_nothing(world):
     assert (row.scope, row.n_users, row.unit) == (ALL_ITEMS, 3, "interaction")
     assert row.auc.value > row.popularity_auc
     silent = observe_sums((attack,), [sum_of([3, 4], 0, None), sum_of([3, 4], 1, 2, noise=0.5)], knowledge)
-    assert [scored.attack.name for scored in silent.scored] == ["popularity"]
+    assert [scored.attack.name for scored in silent.by_attack] == ["popularity"]
 
 
 def test_a_sum_must_hold_its_audited_users(world):

@@ -5,23 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from attacks import (
-    TOUCHED_ITEMS,
-    Knowledge,
-    Observation,
-    PopularityGuesser,
-    RankOneSign,
-    RowNorm,
-    Scored,
-    ServerView,
-    Slice,
-    Targets,
-    ViewError,
-    measure,
-    observe,
-)
-from attacks.metrics import Ranking
-from attacks.slices import tenths
+from attacks import Knowledge, ServerView, Targets, ViewError, measure
+from attacks.evaluation import TOUCHED_ITEMS, AttackObservation, AttackScores
+from attacks.membership import PopularityGuesser, RankOneSign, RowNorm, observe
+from attacks.metrics import Ranking, Slice
+from attacks.metrics.slices import tenths
 from privfed.audit.report import AttackRow, SliceRow
 
 
@@ -34,7 +22,7 @@ def said(*scores, present=None):
     """An observation of these scores, the first under the name of the popularity guesser."""
     users = np.ones(len(scores[0]), bool) if present is None else present
     names = [PopularityGuesser(), *[RowNorm()] * (len(scores) - 1)]
-    return Observation(tuple(Scored(a, s, users, 1, 0.0) for a, s in zip(names, scores, strict=True)), None)
+    return AttackObservation(tuple(AttackScores(a, s, users, 1, 0.0) for a, s in zip(names, scores, strict=True)), None)
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +121,7 @@ def test_intervals_are_those_of_a_bootstrap_by_user(game):
     targets = Targets(members, candidates)
     one = measure(said(scores), Knowledge(popularity), targets, sliced=True, resamples=1000)[0]
     top = next(s for s in one.slices if (s.by, s.group) == ("popularity", 9))
-    own = Ranking.of(scores, members, candidates).grouped_auc(tenths(popularity), 10)[:, 9]
+    own = Ranking.from_scores(scores, members, candidates).grouped_auc(tenths(popularity), 10)[:, 9]
     own = own[np.isfinite(own)]
     assert (top.auc.hi - top.auc.lo) / 2 == pytest.approx(1.96 * own.std() / np.sqrt(len(own)), rel=0.25)
     again = measure(said(scores), Knowledge(popularity), targets, sliced=True, resamples=1000)[0]

@@ -6,20 +6,10 @@ import json
 import numpy as np
 import pytest
 
-from attacks import (
-    SUPPORT_ATTACKS,
-    TOUCHED_ITEMS,
-    Affinity,
-    ExaminedShare,
-    InSupport,
-    PopularityGuesser,
-    SupportView,
-    Targets,
-    ViewError,
-    debiased_count,
-    measure,
-    observe_support,
-)
+from attacks import SupportView, Targets, ViewError, measure
+from attacks.evaluation import TOUCHED_ITEMS
+from attacks.membership import PopularityGuesser
+from attacks.supports import SUPPORT_ATTACKS, Affinity, ExaminedShare, InSupport, debiased_count, observe_support
 
 AUDITED = 150
 
@@ -43,7 +33,7 @@ def table(view, targets, attacks=SUPPORT_ATTACKS):
 
 
 def against_cover(view, examined):
-    return Targets.examined_vs_cover(examined[:AUDITED], view.sent, view.public)
+    return Targets.examined_vs_padding(examined[:AUDITED], view.sent, view.public)
 
 
 @pytest.fixture(scope="module")
@@ -96,8 +86,8 @@ def test_examined_share_is_a_calibrated_posterior(sim, shop):
     public, examined, _ = shop
     sent = sim.covered(np.random.default_rng(3), public, examined, 1)
     view = view_of(sent, public, examined)
-    score = ExaminedShare().score(view)[view.at_stake]
-    truth = examined[:AUDITED][view.at_stake]
+    score = ExaminedShare().score(view)[view.unpurchased]
+    truth = examined[:AUDITED][view.unpurchased]
     for low, high in ((0.1, 0.4), (0.4, 0.7), (0.7, 0.95)):
         some = (score > low) & (score <= high)
         assert some.sum() > 200
@@ -148,7 +138,7 @@ def test_games_choose_their_candidates():
     sent = np.array([[1, 1, 0, 1, 0]], bool)
     rest = Targets.examined_vs_rest(examined, public)
     assert rest.candidates.tolist() == [[False, True, True, True, True]]
-    cover = Targets.examined_vs_cover(examined, sent, public)
+    cover = Targets.examined_vs_padding(examined, sent, public)
     assert cover.candidates.tolist() == [[False, True, False, True, False]]
     assert (cover.members & cover.candidates).tolist() == [[False, True, False, False, False]]
 
@@ -179,7 +169,7 @@ def test_views_are_refused_with_one_sentence():
     sent, public = np.ones((2, 3), bool), np.zeros((2, 3), bool)
     counts, popular = np.full(3, 2), np.ones(3)
     good = SupportView(sent, public, counts, popular)
-    assert (good.n_users, good.n_items, good.at_stake.sum()) == (2, 3, 6)
+    assert (good.n_users, good.n_items, good.unpurchased.sum()) == (2, 3, 6)
     refused = {
         "two non-empty boolean masks": {"public": public[:1]},
         r"supporters is float64": {"supporters": popular},

@@ -5,19 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attacks import (
-    AggregateMatch,
-    Knowledge,
-    ServerView,
-    ShownLists,
-    SumView,
-    UserLevel,
-    ViewError,
-    aggregate_match,
-    item_factors,
-    measure_users,
-    user_level,
-)
+from attacks import Knowledge, ServerView, SumView, ViewError
+from attacks.evaluation import measure_users
+from attacks.shadow import RecommendedLists, UserLevelLists, infer_list_members, item_factors
+from attacks.sums import AggregateMatch, aggregate_match
 
 
 @settings(max_examples=50, deadline=None)
@@ -27,10 +18,10 @@ def test_auc_is_the_share_of_pairs_in_order(guesses):
     members = np.array([member for _, member in guesses])
     if members.all() or not members.any():
         with pytest.raises(ViewError, match="on one side"):
-            measure_users(UserLevel(), scores, members, "game")
+            measure_users(UserLevelLists(), scores, members, "game")
         return
     pairs = [(a > b) + (a == b) / 2 for a in scores[members] for b in scores[~members]]
-    found = measure_users(UserLevel(), scores, members, "game", resamples=20)
+    found = measure_users(UserLevelLists(), scores, members, "game", resamples=20)
     assert found.auc.value == pytest.approx(np.mean(pairs))
     assert found.auc.lo <= found.auc.hi
     assert (found.n_members, found.n_nonmembers) == (members.sum(), (~members).sum())
@@ -40,13 +31,13 @@ def test_rates_are_those_of_the_best_cut_and_left_out_where_users_are_too_few():
     rng = np.random.default_rng(0)
     members = np.arange(2400) < 1200
     scores = np.round(rng.normal(size=2400) + 1.5 * members, 1)
-    found = measure_users(UserLevel(), scores, members, "game")
+    found = measure_users(UserLevelLists(), scores, members, "game")
     for rate in found.tpr_at_fpr:
         cuts = [c for c in np.unique(scores) if (scores[~members] >= c).mean() <= rate.fpr]
         assert rate.tpr.value == pytest.approx(max((scores[members] >= c).mean() for c in cuts))
         assert rate.tpr.lo <= rate.tpr.value <= rate.tpr.hi
         assert rate.false_positives == (scores[~members] >= min(cuts)).sum()
-    few = measure_users(UserLevel(), scores[1100:1300], members[1100:1300], "game")
+    few = measure_users(UserLevelLists(), scores[1100:1300], members[1100:1300], "game")
     assert [rate.tpr is None for rate in few.tpr_at_fpr] == [False, True]
 
 
@@ -55,10 +46,10 @@ def test_the_interval_knows_that_one_users_guesses_belong_together():
     rng = np.random.default_rng(1)
     members = np.arange(60) < 30
     scores = rng.normal(size=60) + members
-    once = measure_users(UserLevel(), scores, members, "game")
+    once = measure_users(UserLevelLists(), scores, members, "game")
     users = np.tile(np.arange(60), 10)
-    together = measure_users(UserLevel(), np.tile(scores, 10), np.tile(members, 10), "game", users=users)
-    apart = measure_users(UserLevel(), np.tile(scores, 10), np.tile(members, 10), "game")
+    together = measure_users(UserLevelLists(), np.tile(scores, 10), np.tile(members, 10), "game", users=users)
+    apart = measure_users(UserLevelLists(), np.tile(scores, 10), np.tile(members, 10), "game")
     width = {name: r.auc.hi - r.auc.lo for name, r in (("once", once), ("together", together), ("apart", apart))}
     assert together.n_users == 60
     assert width["together"] == pytest.approx(width["once"])
@@ -68,9 +59,9 @@ def test_the_interval_knows_that_one_users_guesses_belong_together():
 def test_bad_scores_are_refused():
     members = np.array([True, False])
     with pytest.raises(ViewError, match="one score and one boolean"):
-        measure_users(UserLevel(), np.zeros(3), members, "game")
+        measure_users(UserLevelLists(), np.zeros(3), members, "game")
     with pytest.raises(ViewError, match="NaN or infinity"):
-        measure_users(UserLevel(), np.array([np.nan, 0]), members, "game")
+        measure_users(UserLevelLists(), np.array([np.nan, 0]), members, "game")
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +69,7 @@ def crowd(sim, linear_head):
     """120 users, 300 items, and a trainer."""
     members, _ = sim.histories(np.random.default_rng(2), 120, 300)
     model = linear_head.drawn(np.random.default_rng(3), 300)
-    return members, model, Knowledge(members.sum(axis=0).astype(np.float64), recipe=model)
+    return members, model, Knowledge(members.sum(axis=0).astype(np.float64), oracle=model)
 
 
 def cohorts(crowd, size, rounds, seed=4):
@@ -130,7 +121,7 @@ def test_sums_that_cannot_be_asked_about(crowd):
         aggregate_match([], members, knowledge)
     with pytest.raises(ViewError, match=r"Histories have shape \(7, 300\)"):
         aggregate_match(cohorts(crowd, 5, 1), members[:7], knowledge)
-    with pytest.raises(ViewError, match=r"needs Knowledge\.recipe"):
+    with pytest.raises(ViewError, match=r"needs Knowledge\.oracle"):
         aggregate_match(cohorts(crowd, 5, 1), members, Knowledge(knowledge.popularity))
 
 
@@ -142,7 +133,7 @@ def shown(rng, circles, histories, members, length=20):
     wanted[histories] = -1
     rank = (-wanted).argsort(axis=1).argsort(axis=1)
     assert rank.shape[1] == n_items
-    return ShownLists(histories, rank < length, members)
+    return RecommendedLists(histories, rank < length, members)
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +152,7 @@ def lists():
 
 def test_members_are_shown_what_is_close_to_their_history(lists):
     shadow, target = lists
-    found = user_level(shadow, target, item_factors(shadow.histories, 16))
+    found = infer_list_members(shadow, target, item_factors(shadow.histories, 16))
     assert found.auc.lo > 0.8
     assert (found.unit, found.n_users) == ("user", 200)
     assert found.game == "in training vs not in training"
@@ -173,24 +164,24 @@ def test_the_same_lists_for_everybody_give_a_coin(lists):
     rng = np.random.default_rng(8)
     factors = item_factors(shadow.histories, 16)
     nothing = [
-        ShownLists(s.histories, np.broadcast_to(np.arange(400) < 20, s.histories.shape), s.members) for s in lists
+        RecommendedLists(s.histories, np.broadcast_to(np.arange(400) < 20, s.histories.shape), s.members) for s in lists
     ]
-    assert user_level(*nothing, factors).auc.value == pytest.approx(0.5, abs=0.1)
-    shuffled = ShownLists(target.histories, target.recommended, rng.permutation(target.members))
-    assert user_level(shadow, shuffled, factors).auc.value == pytest.approx(0.5, abs=0.12)
+    assert infer_list_members(*nothing, factors).auc.value == pytest.approx(0.5, abs=0.1)
+    shuffled = RecommendedLists(target.histories, target.recommended, rng.permutation(target.members))
+    assert infer_list_members(shadow, shuffled, factors).auc.value == pytest.approx(0.5, abs=0.12)
 
 
 def test_the_basis_of_the_factors_does_not_decide(lists):
     """A reflection, another scale and another order of items change nothing; neither does the target's membership."""
     shadow, target = lists
     factors = item_factors(shadow.histories, 8)
-    base = UserLevel().score(shadow, target, factors)
-    assert UserLevel().score(shadow, target, -3 * factors) == pytest.approx(base, abs=1e-2)
+    base = UserLevelLists().score(shadow, target, factors)
+    assert UserLevelLists().score(shadow, target, -3 * factors) == pytest.approx(base, abs=1e-2)
     order = np.random.default_rng(9).permutation(400)
-    moved = [ShownLists(s.histories[:, order], s.recommended[:, order], s.members) for s in (shadow, target)]
-    assert UserLevel().score(*moved, factors[order]) == pytest.approx(base)
-    hidden = ShownLists(target.histories, target.recommended, ~target.members)
-    assert (UserLevel().score(shadow, hidden, factors) == base).all()
+    moved = [RecommendedLists(s.histories[:, order], s.recommended[:, order], s.members) for s in (shadow, target)]
+    assert UserLevelLists().score(*moved, factors[order]) == pytest.approx(base)
+    hidden = RecommendedLists(target.histories, target.recommended, ~target.members)
+    assert (UserLevelLists().score(shadow, hidden, factors) == base).all()
 
 
 def test_factors_are_those_of_the_best_approximation(lists):
@@ -205,12 +196,12 @@ def test_lists_that_cannot_be_compared_are_refused(lists):
     shadow, target = lists
     factors = item_factors(shadow.histories, 4)
     with pytest.raises(ViewError, match="factors of 399 items"):
-        user_level(shadow, target, factors[1:])
+        infer_list_members(shadow, target, factors[1:])
     with pytest.raises(ViewError, match="shadow recommender's users are all on one side"):
-        user_level(ShownLists(shadow.histories, shadow.recommended, np.ones(200, bool)), target, factors)
+        infer_list_members(RecommendedLists(shadow.histories, shadow.recommended, np.ones(200, bool)), target, factors)
     with pytest.raises(ViewError, match="no history or an empty list"):
-        ShownLists(np.zeros_like(shadow.histories), shadow.recommended, shadow.members)
+        RecommendedLists(np.zeros_like(shadow.histories), shadow.recommended, shadow.members)
     with pytest.raises(ViewError, match="boolean masks of shapes"):
-        ShownLists(shadow.histories, shadow.recommended[:3], shadow.members)
+        RecommendedLists(shadow.histories, shadow.recommended[:3], shadow.members)
     with pytest.raises(ViewError, match="width is 200"):
         item_factors(shadow.histories, 200)

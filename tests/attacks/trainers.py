@@ -49,7 +49,7 @@ class LinearHead:
         heads = self.heads(rng, len(members))
         return ServerView(number, self.train(rng, members, np.ones_like(members), heads))
 
-    def replay(self, round, positives, candidates, world):
+    def simulate_uploads(self, round, positives, candidates, world):
         rng = np.random.default_rng([round, world, 77])
         newcomer = self.head if self.shared else self.heads(rng, 1)[0]
         return ServerView(round, self.train(rng, positives, candidates, np.repeat(newcomer[None], len(positives), 0)))

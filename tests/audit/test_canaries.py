@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from attacks.one_shot import log_null_tail, one_shot_epsilon, one_shot_lower_bound
+from attacks.empirical import one_shot_epsilon, one_shot_lower_bound
+from attacks.empirical.one_shot import log_null_tail
 from privfed.audit import canaries
 from privfed.audit.canaries import (
     CanaryClients,

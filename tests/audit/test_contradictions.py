@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate
 
-from attacks import tpr_ceiling
+from attacks.empirical import tpr_ceiling
 from privfed.audit.contradictions import auc_ceiling, interaction_level
 from privfed.audit.report import AuditReport, SelfCheck
 

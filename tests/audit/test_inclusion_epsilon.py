@@ -8,7 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attacks import ALL_ITEMS, Observation, RankOneSign, Scored, Targets
+from attacks import Targets
+from attacks.evaluation import ALL_ITEMS, AttackObservation, AttackScores
+from attacks.membership import RankOneSign
 from privfed.audit.attack_run import Inquiry, attack_run, look_at
 from privfed.audit.contradictions import auc_ceiling, interaction_level
 from privfed.audit.inclusion_epsilon import GUESSED, InclusionGame, fixed_attack
@@ -223,7 +225,7 @@ def test_placebo_scores_give_no_epsilon(small_split):
     for seed in range(100):
         thrown = inclusion.again(seed)
         scores = np.random.default_rng(seed).random(thrown.kept.shape)
-        said = Observation((Scored(RankOneSign(), scores, np.ones(45, dtype=bool), 1, 0.0),), None)
+        said = AttackObservation((AttackScores(RankOneSign(), scores, np.ones(45, dtype=bool), 1, 0.0),), None)
         bound = InclusionGame(thrown, None).measured(said, "rank-1 sign", AttackRow.model_construct(tap="wire"))
         above += bound.value > 0
     assert above <= 12

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from attacks import ALL_ITEMS
+from attacks.evaluation import ALL_ITEMS
 from privfed.audit.attack_run import Inquiry, attack_models, look_at
 from privfed.audit.models import model_changes, why_no_rows
 from privfed.engines import members

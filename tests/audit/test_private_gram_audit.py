@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from attacks import gdp_epsilon
-from attacks.bounds import epsilon_from_mu
+from attacks.empirical import epsilon_from_mu, gdp_epsilon
 from privfed.audit.canaries import CanaryError, Directions, audit_canaries, run_canaries
 from privfed.audit.grid import as_run
 from privfed.audit.mechanism import audit_mechanism

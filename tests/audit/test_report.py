@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from attacks import CORE, Knowledge, ServerView, Targets, run
+from attacks import Knowledge, ServerView, Targets, run
+from attacks.membership import CORE_ATTACKS
 from privfed.audit.report import (
     AttackRow,
     AuditReport,
@@ -125,7 +126,7 @@ def test_results_of_the_attack_library_fit_their_row() -> None:
     rounds = [3, 7, 9]
     views = [ServerView(round=t, uploads=(members[:, :, None] * np.ones((1, 1, 4))).astype(np.float32)) for t in rounds]
     targets = Targets.trained_vs_never_seen(members, members)
-    results = run(CORE, views, Knowledge(members.sum(0).astype(np.float64)), targets, resamples=20)
+    results = run(CORE_ATTACKS, views, Knowledge(members.sum(0).astype(np.float64)), targets, resamples=20)
     rows = {result.attack: AttackRow.of(result, tap="wire", rounds_seen=rounds) for result in results}
     assert rows["row support"].auc.value == 1.0
     assert rows["row support"].rounds == [9]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from attacks import Lira, Rmia
+from attacks.shadow import Lira, Rmia
 from privfed.audit.attack_run import Inquiry, attack_shown
 from privfed.audit.shadows import applicable, shadow_of, shadow_view
 from privfed.experiment import Experiment

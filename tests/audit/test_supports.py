@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from attacks import debiased_count, support_auc
+from attacks.supports import debiased_count, support_auc
 from privfed.audit.aggregates import aggregate
 from privfed.audit.grid import as_run
 from privfed.audit.padding_rates import padding_rates

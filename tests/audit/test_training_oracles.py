@@ -77,8 +77,8 @@ def test_a_true_history_gives_the_upload(ascending, name, plan):
     done = experiment(ascending, name, plan)
     (view,), recipe, truth = seen(done)
     known = replace(recipe, streams=lambda world: done.streams)
-    same(known.replay(0, truth, np.ones_like(truth), 0), view, 1e-5 if "vae" in name or "dae" in name else 0)
-    wrong = known.replay(0, np.roll(truth, 1, axis=1), np.ones_like(truth), 0)
+    same(known.simulate_uploads(0, truth, np.ones_like(truth), 0), view, 1e-5 if "vae" in name or "dae" in name else 0)
+    wrong = known.simulate_uploads(0, np.roll(truth, 1, axis=1), np.ones_like(truth), 0)
     assert not np.array_equal(wrong.uploads, view.uploads)
 
 
@@ -88,7 +88,7 @@ def test_an_adversary_has_no_key_of_a_device(ascending, name):
     done = experiment(ascending, name)
     (view,), recipe, truth = seen(done)
     everything = np.ones_like(truth)
-    first, again, other = (recipe.replay(0, truth, everything, world) for world in (3, 3, 4))
+    first, again, other = (recipe.simulate_uploads(0, truth, everything, world) for world in (3, 3, 4))
     same(first, again)
     assert not np.array_equal(first.uploads, other.uploads)
     assert not np.array_equal(first.uploads, view.uploads)
@@ -113,10 +113,10 @@ def test_negatives_come_from_the_candidates(ascending):
     _, recipe, truth = seen(done)
     candidates = truth.copy()
     candidates[:, 30:60] = True
-    touched = recipe.replay(0, truth, candidates, 1).uploads.any(2)
+    touched = recipe.simulate_uploads(0, truth, candidates, 1).uploads.any(2)
     assert (touched <= candidates).all()
     assert (touched >= truth).all()
-    nowhere = recipe.replay(0, truth, truth, 1).uploads.any(2)
+    nowhere = recipe.simulate_uploads(0, truth, truth, 1).uploads.any(2)
     assert (nowhere.sum(1) > truth.sum(1)).all()
 
 
@@ -127,13 +127,13 @@ def test_who_has_no_guess_or_no_message_sends_zeros(ascending):
     assert 0 < here.sum() < USERS
     some = truth.copy()
     some[np.flatnonzero(here)[0]] = False
-    sent = recipe.replay(0, some, np.ones_like(some), 0)
+    sent = recipe.simulate_uploads(0, some, np.ones_like(some), 0)
     assert (sent.present() == (here & some.any(1))).all()
-    nobody = recipe.replay(0, np.zeros_like(some), np.ones_like(some), 0)
+    nobody = recipe.simulate_uploads(0, np.zeros_like(some), np.ones_like(some), 0)
     assert not nobody.present().any()
     assert nobody.uploads.shape == view.uploads.shape
     with pytest.raises(ViewError, match="No message of round 4 is known"):
-        recipe.replay(4, truth, truth, 0)
+        recipe.simulate_uploads(4, truth, truth, 0)
 
 
 @pytest.mark.parametrize("name", ["fedmf", "fedncf", "pfedrec", "gpfedrec", "hetefedrec", "fair"])
@@ -143,7 +143,7 @@ def test_public_scores_are_those_of_the_model_that_was_sent(ascending, name):
     (view,), recipe, truth = seen(done)
     assert recipe.can_score
     sent = recipe.public_scores(view)
-    silent = recipe.public_scores(replace(view, uploads=np.zeros_like(view.uploads), pull=None))
+    silent = recipe.public_scores(replace(view, uploads=np.zeros_like(view.uploads), proximal=None))
     assert sent.shape == truth.shape
     assert np.isfinite(sent).all()
     raised = (sent - silent)[truth].mean() - (sent - silent)[~truth].mean()
@@ -189,6 +189,6 @@ def test_a_device_of_another_size_is_replayed_at_its_own(ascending):
     """Capacities are drawn by the devices' own keys; the adversary reads them off the blocks that were sent."""
     done = experiment(ascending, "hetefedrec")
     (view,), recipe, truth = seen(done)
-    sent = recipe.replay(0, truth, np.ones_like(truth), 0)
+    sent = recipe.simulate_uploads(0, truth, np.ones_like(truth), 0)
     for start, stop in ((0, 4), (4, 8), (8, 12)):
         assert (sent.uploads[:, :, start:stop].any((1, 2)) == view.uploads[:, :, start:stop].any((1, 2))).all()

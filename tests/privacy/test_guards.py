@@ -183,7 +183,7 @@ def test_noise_is_independent_between_users_rounds_asks_blocks_and_coordinates()
     """Columns are coordinates of 11 addresses; every pair of columns is uncorrelated, in size too."""
     wide = {"a": Block((60,)), "b": Block((30, 2))}
     columns = []
-    for round, ask in ((0, 0), (1, 0), (256, 0), (0, 1), (0, 255)):
+    for round, query_id in ((0, 0), (1, 0), (256, 0), (0, 1), (0, 255)):
         z = noise(LAPLACE, range(400), wide, round, query_id)
         columns += [z["a"].ravel(), z["b"].ravel()]
     columns.append(np.roll(columns[0], 60))  # the neighbouring user

@@ -1,8 +1,8 @@
 """The real guards against their claim, by the definition: two worst-case inputs, 10,000 draws each, one lower bound.
 
 The inputs are as far apart as the neighbours of the claim allow. Laplace is bounded by Clopper and Pearson, Gaussian
-through mu (`attacks.bounds`); both bounds are tight on these inputs, so a claim must stand within 15 % above its bound.
-A guard that does less than its plan says must push the bound above the claim.
+through mu (`attacks.empirical.bounds`); both bounds are tight on these inputs, so a claim must stand within 15 % above
+its bound. A guard that does less than its plan says must push the bound above the claim.
 """
 
 from functools import lru_cache
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from attacks import clopper_pearson_epsilon, gdp_epsilon
+from attacks.empirical import clopper_pearson_epsilon, gdp_epsilon
 from privfed.contracts import Block
 from privfed.federation import Call, Cohort, Streams
 from privfed.guards import ClientGuard, ServerGuard

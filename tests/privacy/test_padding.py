@@ -8,15 +8,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from attacks.leakage import (
-    cover_probability,
+from attacks import SupportView
+from attacks.supports import (
+    padding_probability,
     realised_posterior,
     recover_examined_count,
     rr_epsilon_add_remove,
     rr_epsilon_swap,
     support_epsilon_bound,
 )
-from attacks.support_view import SupportView
 from privfed.data import Histories
 from privfed.methods import ClientData, method
 from privfed.privacy import FakeItems, FullSupport, NoPadding, PlanError, PrivacyPlan, RandomisedResponse
@@ -168,7 +168,7 @@ def test_uniform_fakes_are_as_likely_as_the_leakage_formulas_say():
     known = np.zeros_like(own)
     known[:, 2] = True
     _, fakes = drawn(FakeItems(rho=1, drawn="uniform"), own, known)
-    phi = cover_probability(np.array([1]), np.array([2]), items, 1.0)[0]
+    phi = padding_probability(np.array([1]), np.array([2]), items, 1.0)[0]
     counts = fakes[:, 3:].sum(0)
     assert stats.chisquare(counts).pvalue > 1e-4
     assert counts.sum() / (users * (items - 3)) == pytest.approx(phi)

@@ -20,10 +20,10 @@ def check_grid(experiment: Experiment, result: RunResult) -> Iterator[Check]:
     tests = [(off_grid(seen.values, seen.step), seen) for seen in released(experiment, result) if seen.step is not None]
     if not tests:
         return
-    wrong = [(test, seen) for test, seen in tests if test.denies()]
+    wrong = [(test, seen) for test, seen in tests if test.rejects()]
     if wrong:
         test, seen = wrong[0]
         detail = f"block {seen.name!r} at '{seen.tap}' in round {seen.round + 1}: {test.where}, which the plan claims"
     else:
-        detail = f"all {sum(test.places for test, _ in tests)} numbers that were looked at are whole numbers of steps"
+        detail = f"all {sum(test.n_tested for test, _ in tests)} numbers that were looked at are whole numbers of steps"
     yield Check(name=NAME, passed=not wrong, detail=detail)

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from jaxtyping import Bool, Float64
 
-from attacks import count_guesses, one_run_epsilon
-from attacks.empirical import Guesses, LowerBound
+from attacks.empirical import CanaryGuesses, LowerBound, count_guesses, one_run_epsilon
 from attacks.implementation import FloatNoise, UntouchedBits
 from privfed.audit.contradictions import interaction_level
 from privfed.audit.implementation.claims import FALSE_ALARM, Released, claims_epsilon, padded_tap, released
@@ -38,7 +37,7 @@ def check_inclusion_bits(experiment: Experiment, result: RunResult) -> Iterator[
         return
     epsilon, delta = _claim(experiment, result)
     best = max(guess.bounds(delta), key=lambda bound: bound.epsilon)
-    right = best.evidence.correct if isinstance(best.evidence, Guesses) else 0
+    right = best.evidence.correct if isinstance(best.evidence, CanaryGuesses) else 0
     yield Check(
         name=NAME,
         passed=best.epsilon <= epsilon,
@@ -104,10 +103,10 @@ class _Guesses:
     def scores(self) -> list[Float64[np.ndarray, "bits"]]:
         """By the bits alone, and by the sampler where it is known; summed over rounds."""
         pairs = list(zip(self._rows, self._everything, strict=True))
-        found = [np.sum([UntouchedBits().of(rows, among) for rows, among in pairs], axis=0)]
+        found = [np.sum([UntouchedBits().score_rows(rows, among) for rows, among in pairs], axis=0)]
         if len(self._samplers) == len(pairs):
             known = zip(self._samplers, self._rows, strict=True)
-            found.append(np.sum([UntouchedBits(noise).of(rows) for noise, rows in known], axis=0))
+            found.append(np.sum([UntouchedBits(noise).score_rows(rows) for noise, rows in known], axis=0))
         return found
 
     def bounds(self, delta: float) -> list[LowerBound]:

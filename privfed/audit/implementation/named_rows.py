@@ -26,7 +26,7 @@ def check_named_rows(experiment: Experiment, result: RunResult) -> Iterator[Chec
         rows = [_by_user([one for one in calls if (one.round, one.query_id) == at], users.numpy()) for at in exchanges]
         test = intersect_rounds(rows, experiment.parts.train.n_items).test
         detail = f"in table {block!r}, {test.where} ({len(exchanges)} exchanges), and one draw of padding is claimed"
-        yield Check(name=NAME, passed=not test.denies(), detail=detail)
+        yield Check(name=NAME, passed=not test.rejects(), detail=detail)
 
 
 def _by_user(calls: Sequence[SentRows], users: Int64[np.ndarray, "users"]) -> list[Int64[np.ndarray, "rows"]]:

@@ -69,7 +69,7 @@ def _verdict(name: str, tests: Sequence[tuple[NoiseTest, str]]) -> Iterator[Chec
         return
     test, where = min(tests, key=lambda found: found[0].p_value)
     p = min(1.0, len(tests) * test.p_value)
-    places = sum(one.places for one, _ in tests)
+    places = sum(one.n_tested for one, _ in tests)
     if p < FALSE_ALARM:
         detail = (
             f"{where}: {test.where}; the statistic is {test.statistic:.6g} where claimed noise gives at most "

@@ -14,8 +14,7 @@ import torch
 from jaxtyping import Float32, Float64
 from torch import Tensor
 
-from attacks import clopper_pearson_epsilon
-from attacks.empirical import LowerBound
+from attacks.empirical import LowerBound, clopper_pearson_epsilon
 from attacks.implementation import FloatNoise, UntouchedBits, repeated_values, spare_bits
 from privfed.audit.implementation.claims import FALSE_ALARM, claims_epsilon
 from privfed.audit.reaccounting import of_one_draw
@@ -156,8 +155,8 @@ def _scores(
     mechanism = plan.mechanism
     if mechanism.noise is not None:
         sampler = FloatNoise(mechanism.noise.law, mechanism.noise.scale / weight)
-        scored[OFF_LATTICE] = UntouchedBits(sampler).of(rows)
+        scored[OFF_LATTICE] = UntouchedBits(sampler).score_rows(rows)
     elif isinstance(mechanism, CentralGaussian):
         scale = mechanism.total_deviation * mechanism.clip_norm / weight
-        scored[OFF_LATTICE] = UntouchedBits(FloatNoise("gaussian", scale, sums=True)).of(rows)
+        scored[OFF_LATTICE] = UntouchedBits(FloatNoise("gaussian", scale, sums=True)).score_rows(rows)
     return {name: (values[::2], values[1::2]) for name, values in scored.items()}

@@ -6,7 +6,7 @@ numbers and are laid out by their templates.
 
 from typing import Any
 
-from attacks.ceilings import tpr_ceiling
+from attacks.empirical import tpr_ceiling
 from privfed.audit.headline import inclusion_attack, main_utility, metrics_on_test, protected_cells
 from privfed.audit.page import formatting
 from privfed.audit.page.charts import colour_of

@@ -9,8 +9,7 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from attacks import clopper_pearson_epsilon, gdp_epsilon
-from attacks.empirical import LowerBound
+from attacks.empirical import LowerBound, clopper_pearson_epsilon, gdp_epsilon
 from privfed.audit.probes.distinguisher import (
     Bounded,
     Statistic,

@@ -15,8 +15,7 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from attacks import secrets_epsilon
-from attacks.empirical import LowerBound
+from attacks.empirical import LowerBound, secrets_epsilon
 from privfed.audit.probes.engines import Released
 from privfed.audit.probes.inputs import SIZES
 from privfed.audit.probes.routing import Route

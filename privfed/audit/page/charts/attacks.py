@@ -5,7 +5,7 @@ import math
 import altair as alt
 import numpy as np
 
-from attacks.view import ALL_ITEMS
+from attacks.evaluation import ALL_ITEMS
 from privfed.audit.aggregates import grouped
 from privfed.audit.headline import at_main_tap, attribute_guess, auc, is_large, protected_cells
 from privfed.audit.page import formatting

@@ -12,7 +12,7 @@ import altair as alt
 import numpy as np
 from jaxtyping import Float64
 
-from attacks.ceilings import tpr_ceiling
+from attacks.empirical import tpr_ceiling
 from privfed.audit.aggregates import grouped
 from privfed.audit.headline import inclusion_attack, is_large, main_attack, protected_cells
 from privfed.audit.page import formatting

@@ -1,0 +1,23 @@
+"""How well scores separate members from non-members, with bootstrap intervals over users."""
+
+from attacks.metrics.bootstrap import percentile_interval, user_weights
+from attacks.metrics.estimate import Estimate, auc_gain, user_mean
+from attacks.metrics.ranking import Ranking, user_auc
+from attacks.metrics.separation import RocCurve, Separation, TprAtFpr, pooled_auc, separation
+from attacks.metrics.slices import Slice
+
+__all__ = [
+    "Estimate",
+    "Ranking",
+    "RocCurve",
+    "Separation",
+    "Slice",
+    "TprAtFpr",
+    "auc_gain",
+    "percentile_interval",
+    "pooled_auc",
+    "separation",
+    "user_auc",
+    "user_mean",
+    "user_weights",
+]
