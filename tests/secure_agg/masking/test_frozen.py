@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from secure_agg import shamir
-from secure_agg.keys import Identity, KeyPair
-from secure_agg.masking import PROTOCOL_VERSION, Floor, MaskingClient, MaskingServer, Stage, Suite, Terms
+from secure_agg.masking import PROTOCOL_VERSION, ClientRequirements, MaskingClient, MaskingServer, Stage, Suite, Terms
 from secure_agg.masking import client as client_module
-from secure_agg.prg import keystream
+from secure_agg.primitives.keys import Identity, KeyPair
+from secure_agg.primitives.prg import keystream
 
 RUN = bytes.fromhex("000102030405060708090a0b0c0d0e0f")
-LAYOUT = hashlib.sha256(b"five words").digest()
+LAYOUT = hashlib.sha256(b"five elements").digest()
 IDS = (3, 5, 8, 13, 4_294_967_294)
 SILENT = 8
 """It sends no masked input, so that both kinds of share are revealed."""
@@ -52,8 +52,10 @@ def play_frozen(monkeypatch, *, signed, suite):
     identities = {one: Identity.from_private(hashlib.sha256(b"identity %d" % one).digest()) for one in ids}
     directory = {one: identity.public for one, identity in identities.items()}
     server = MaskingServer(terms, directory=directory)
-    floor = Floor(clients=3, threshold=2)
-    clients = {one: MaskingClient(one, floor, run=RUN, identity=identities[one], directory=directory) for one in ids}
+    requirements = ClientRequirements(min_clients=3, min_threshold=2)
+    clients = {
+        one: MaskingClient(one, requirements, run=RUN, identity=identities[one], directory=directory) for one in ids
+    }
     vectors = {one: np.arange(5, dtype=np.uint32) * one for one in ids}
     digests, requests = {}, server.invite(ids)
     while server.awaits is not None:

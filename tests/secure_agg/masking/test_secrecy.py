@@ -11,9 +11,9 @@ import pytest
 from scipy import stats
 
 from secure_agg import shamir
-from secure_agg.keys import KeyPair
-from secure_agg.masking import Stage, Suite, bindings, messages
-from secure_agg.prg import add_streams
+from secure_agg.masking import Stage, Suite, key_derivation, messages
+from secure_agg.primitives.keys import KeyPair
+from secure_agg.primitives.prg import add_keystreams
 
 HEADER = messages.HEADER_BYTES
 LENGTH = 1 << 15
@@ -24,9 +24,9 @@ def uniformity(data):
     return stats.chisquare(np.bincount(np.frombuffer(bytes(data), np.uint8), minlength=256)).pvalue
 
 
-def looks_uniform(words):
-    """Over all bytes, and over the bytes of each place in a word."""
-    table = np.ascontiguousarray(words).view(np.uint8).reshape(-1, words.itemsize)
+def looks_uniform(elements):
+    """Over all bytes, and over the bytes of each place in an element."""
+    table = np.ascontiguousarray(elements).view(np.uint8).reshape(-1, elements.itemsize)
     return min([uniformity(table), *(uniformity(np.ascontiguousarray(column)) for column in table.T)]) > 1e-9
 
 
@@ -50,20 +50,22 @@ class Seen:
         self.survivors = sorted(self.uploads)
 
     def self_mask(self, one):
-        return bindings.self_mask(self.game.terms, self.context, self.seeds[one], one)
+        return key_derivation.self_mask_key(self.game.terms, self.context, self.seeds[one], one)
 
     def pair_mask(self, one, other):
         pair, their_key = self.pairs[one], self.pairs[other].public
-        return bindings.pair_mask(self.game.terms, self.context, pair, ours=one, theirs=other, their_key=their_key)
+        return key_derivation.pairwise_mask_key(
+            self.game.terms, self.context, pair, ours=one, theirs=other, their_key=their_key
+        )
 
     def unmasked(self, one, *, own=True, but=()):
         """An upload without its self mask (if `own`) and without its pair masks, `but` those with some neighbours."""
         others = [other for other in self.neighbours[one] if other not in but]
         added = [self.pair_mask(one, other) for other in others if one < other]
         taken = [self.pair_mask(one, other) for other in others if one > other]
-        words = self.uploads[one].copy()
-        add_streams(words, taken, [*added, *([self.self_mask(one)] if own else [])], self.game.terms.suite.stream)
-        return words
+        elements = self.uploads[one].copy()
+        add_keystreams(elements, taken, [*added, *([self.self_mask(one)] if own else [])], self.game.terms.suite.stream)
+        return elements
 
 
 @pytest.mark.parametrize("suite", list(Suite))
@@ -76,16 +78,16 @@ def test_the_upload_of_a_constant_vector_is_uniform(play, suite, bits):
 
 
 @pytest.mark.parametrize("bits", [3, 7, 12, 20, 33])
-def test_packed_words_are_uniform_in_their_own_ring(play, bits):
-    """Over the lowest and the highest bits of the words that the server unpacks; and their sum is the sum."""
+def test_packed_elements_are_uniform_in_their_own_ring(play, bits):
+    """Over the lowest and the highest bits of the elements that the server unpacks; and their sum is the sum."""
     seen = Seen(play, bits=bits)
     ring = seen.game.terms.ring
     for one in seen.survivors:
         body = seen.game.replies[Stage.MASKED_INPUT][one][HEADER:]
         assert len(body) == -(-LENGTH * bits // 8)
-        words = ring.unpack(body, LENGTH)
+        elements = ring.unpack(body, LENGTH)
         shown = min(bits, 8)
-        for eight in (words & ring.dtype.type(2**shown - 1), words >> ring.dtype.type(bits - shown)):
+        for eight in (elements & ring.dtype.type(2**shown - 1), elements >> ring.dtype.type(bits - shown)):
             assert stats.chisquare(np.bincount(eight.astype(np.int64), minlength=2**shown)).pvalue > 1e-9
     expected = sum(seen.game.vectors[one].astype(object) for one in seen.survivors) % ring.modulus
     np.testing.assert_array_equal(seen.game.finish(), expected.astype(ring.dtype))
@@ -140,9 +142,9 @@ def test_the_total_less_one_revealed_seed_is_uniform(play):
     streams = [seen.self_mask(one) for one in seen.survivors]
     for kept in range(len(streams)):
         partly = total.copy()
-        add_streams(partly, [], streams[:kept] + streams[kept + 1 :], seen.game.terms.suite.stream)
+        add_keystreams(partly, [], streams[:kept] + streams[kept + 1 :], seen.game.terms.suite.stream)
         assert looks_uniform(partly)
-    add_streams(total, [], streams, seen.game.terms.suite.stream)
+    add_keystreams(total, [], streams, seen.game.terms.suite.stream)
     assert (total == sum(7 + one for one in seen.survivors)).all()
 
 
@@ -172,7 +174,7 @@ def test_threshold_shares_do_depend_on_the_secret():
     """The twin: with one share more the secret is there every time."""
     for secret in (bytes(32), b"\xff" * 32):
         shares = dict(enumerate(shamir.split(secret, 3, 5), start=1))
-        assert shamir.combine(shares, 3) == secret
+        assert shamir.reconstruct(shares, 3) == secret
 
 
 def test_what_a_client_sends_and_stores_holds_no_secret_in_the_clear(play):
@@ -217,8 +219,8 @@ def test_advertised_keys_say_nothing_of_one_another():
 def test_a_commitment_is_neither_the_seed_nor_the_self_mask(play):
     seen = Seen(play)
     for one in seen.game.ids:
-        commitment = bindings.commitment(seen.context, seen.seeds[one], one)
+        commitment = key_derivation.self_mask_commitment(seen.context, seen.seeds[one], one)
         assert commitment not in {seen.seeds[one], seen.self_mask(one)}
         assert commitment == seen.game.replies[Stage.SHARES][one][HEADER : HEADER + 32]
-        others = {bindings.commitment(seen.context, seen.seeds[one], other) for other in seen.game.ids}
+        others = {key_derivation.self_mask_commitment(seen.context, seen.seeds[one], other) for other in seen.game.ids}
         assert len(others) == len(seen.game.ids)
