@@ -39,13 +39,13 @@ def sent(share):
 
 @quick
 @given(data=st.data(), ring=rings, shape=shapes, parties=st.integers(2, 5), clients=st.integers(1, 4))
-def test_opened_sums_are_ring_sums(data, ring, shape, parties, clients):
+def test_revealed_sums_are_ring_sums(data, ring, shape, parties, clients):
     vectors = [data.draw(hnp.arrays(ring.dtype, shape)) for _ in range(clients)]
     splits = [split(vector, parties) for vector in vectors]
     sums = [add(sent(shares[party]) for shares in splits) for party in range(parties)]
-    opened = reconstruct(data.draw(st.permutations([sent(total) for total in sums])))
-    assert np.array_equal(opened, ring.sum(vectors))
-    assert (opened.shape, opened.dtype) == (shape, ring.dtype)
+    revealed = reconstruct(data.draw(st.permutations([sent(total) for total in sums])))
+    assert np.array_equal(revealed, ring.sum(vectors))
+    assert (revealed.shape, revealed.dtype) == (shape, ring.dtype)
     assert {total.contributors for total in sums} == {clients}
 
 
@@ -91,8 +91,8 @@ def test_encoded_numbers_travel_through_shares():
     wholes = generator.integers(-9, 10, (4, 50))
     for code, values, allowed in ((point, reals, point.error_bound()), (integer, wholes, 0)):
         splits = [split(code.encode(row), 2) for row in values]
-        opened = code.decode(reconstruct([add(shares[party] for shares in splits) for party in range(2)]))
-        assert np.abs(opened - values.sum(0)).max() <= allowed
+        revealed = code.decode(reconstruct([add(shares[party] for shares in splits) for party in range(2)]))
+        assert np.abs(revealed - values.sum(0)).max() <= allowed
 
 
 def test_most_shares_are_seeds_and_never_repeat():
@@ -144,10 +144,10 @@ def test_without_share_0_the_shares_do_not_depend_on_the_secret_at_all():
 
 
 def test_seeds_come_from_the_operating_system(monkeypatch):
-    asked = []
-    monkeypatch.setattr("secure_agg.additive.secrets.token_bytes", lambda n: asked.append(n) or bytes(range(n)))
+    requested = []
+    monkeypatch.setattr("secure_agg.additive.secrets.token_bytes", lambda n: requested.append(n) or bytes(range(n)))
     shares = split(Ring(32).zeros(2), 3)
-    assert asked == [16 + 2 * 32]
+    assert requested == [16 + 2 * 32]
     assert shares[0].tag == int.from_bytes(bytes(range(16)), "little")
     assert [share.payload for share in shares[1:]] == [bytes(range(16, 48)), bytes(range(48, 80))]
 
@@ -177,27 +177,27 @@ def test_split_of_too_many_axes_or_with_a_short_key():
 
 def test_add_refuses_what_does_not_belong_together():
     ring = Ring(32)
-    mine = sharing(ring.zeros(3))
+    ours = sharing(ring.zeros(3))
     others = {
-        "party": mine[1],
+        "party": ours[1],
         "parties": sharing(ring.zeros(3), parties=2, number=1)[0],
         "ring": sharing(Ring(64).zeros(3), number=1)[0],
         "shape": sharing(ring.zeros((3, 1)), number=1)[0],
     }
     for name, other in others.items():
         with pytest.raises(ShareError, match=f"shares of {name} .* were given together; give shares of one {name}"):
-            add([mine[0], other])
+            add([ours[0], other])
     with pytest.raises(ShareError, match="no share was given to add"):
         add([])
     with pytest.raises(ShareError, match="one contribution was given twice"):
-        add([mine[0], sharing(ring.zeros(3), number=1)[0], mine[0]])
+        add([ours[0], sharing(ring.zeros(3), number=1)[0], ours[0]])
     with pytest.raises(ShareError, match=f"a share of {MAX_CONTRIBUTORS + 1} contributions"):
-        add([replace(mine[0], contributors=MAX_CONTRIBUTORS), sharing(ring.zeros(3), number=1)[0]])
+        add([replace(ours[0], contributors=MAX_CONTRIBUTORS), sharing(ring.zeros(3), number=1)[0]])
 
 
 def test_reconstruct_refuses_what_does_not_belong_together():
     ring = Ring(32)
-    mine = sharing(ring.zeros(3))
+    ours = sharing(ring.zeros(3))
     others = {
         "parties": sharing(ring.zeros(3), parties=4, number=1)[2],
         "ring": sharing(Ring(16).zeros(3), number=1)[2],
@@ -205,21 +205,21 @@ def test_reconstruct_refuses_what_does_not_belong_together():
     }
     for name, other in others.items():
         with pytest.raises(ShareError, match=f"shares of {name} .* were given together; give shares of one {name}"):
-            reconstruct([*mine[:2], other])
+            reconstruct([*ours[:2], other])
     with pytest.raises(ShareError, match="no share was given to reconstruct from"):
         reconstruct([])
 
 
 def test_reconstruct_needs_every_party_once():
-    mine = sharing(Ring(32).zeros(3))
+    ours = sharing(Ring(32).zeros(3))
     with pytest.raises(ShareError, match=r"shares of parties \[1\] are missing; all 3 are needed"):
-        reconstruct([mine[0], mine[2]])
+        reconstruct([ours[0], ours[2]])
     with pytest.raises(ShareError, match=r"parties \[0, 2\] are missing"):
-        reconstruct(mine[1:2])
+        reconstruct(ours[1:2])
     with pytest.raises(ShareError, match=r"several shares of parties \[2\] were given"):
-        reconstruct([*mine, mine[2]])
+        reconstruct([*ours, ours[2]])
     with pytest.raises(ShareError, match=r"several shares of parties \[0\] were given"):
-        reconstruct([mine[0], mine[0], mine[1]])
+        reconstruct([ours[0], ours[0], ours[1]])
 
 
 def test_reconstruct_refuses_sums_of_different_clients():
@@ -406,6 +406,6 @@ def test_arrived_elements_cannot_be_overwritten_and_are_added_all_the_same():
     arrived = sent(SHARES[0])
     with pytest.raises(ValueError, match="read-only"):
         arrived.elements[0] = 1
-    opened = reconstruct([add([arrived]), *SHARES[1:]])
-    opened += np.uint32(1)
-    assert opened.tolist() == (np.arange(6).reshape(2, 3) + 1).tolist()
+    revealed = reconstruct([add([arrived]), *SHARES[1:]])
+    revealed += np.uint32(1)
+    assert revealed.tolist() == (np.arange(6).reshape(2, 3) + 1).tolist()

@@ -155,11 +155,11 @@ def test_shares_below_the_threshold_are_uniform_whatever_the_secret(monkeypatch)
 
 
 def test_coefficients_are_drawn_below_the_prime_and_afresh(monkeypatch):
-    asked = []
+    requested = []
     draw = secrets.randbelow
-    monkeypatch.setattr(shamir.secrets, "randbelow", lambda below: asked.append(below) or draw(below))
+    monkeypatch.setattr(shamir.secrets, "randbelow", lambda below: requested.append(below) or draw(below))
     first, second = shamir.split(SECRET, 6, 9), shamir.split(SECRET, 6, 9)
-    assert asked == [PRIME] * 10
+    assert requested == [PRIME] * 10
     assert not set(first) & set(second)
 
 

@@ -131,8 +131,8 @@ def test_no_block_serves_two_addresses(calls, ring):
             for clients, counts in chunks:
                 taken, at = array.take(cohort, query, clients, counts), np.cumsum(counts)
                 for user, elements in zip(clients.tolist(), np.split(taken, at[:-1]), strict=True):
-                    for place, element in enumerate(elements.tolist()):
-                        released.setdefault((user, element), set()).add((cohort, query, place))
+                    for position, element in enumerate(elements.tolist()):
+                        released.setdefault((user, element), set()).add((cohort, query, position))
         of_array.append(set(ciphers.seen))
         assert bool(of_array[-1]) == bool(released)
         if ring.bits == 64:
@@ -185,7 +185,7 @@ def test_clients_come_once_each_with_a_count(clients, counts):
 @pytest.mark.parametrize(("cohort", "query"), [(-1, 0), (0, -1), (1 << 31, 0), (0, 1 << 31)])
 def test_numbers_that_no_address_holds_are_refused(cohort, query):
     streams = KeyStreams(ClientCiphers(agree_keys(2, 2, KEY)[0]), Ring(64))
-    with pytest.raises(ConfigurationError, match=r"addresses for numbers from 0 to 2147483647"):
+    with pytest.raises(ConfigurationError, match=r"keystreams have addresses from 0 to 2147483647"):
         streams.take(cohort, query, np.array([0]), np.array([1]))
     with pytest.raises(ConfigurationError, match="array is"):
         KeyStreams(ClientCiphers([]), Ring(64), cohort or query)
@@ -199,7 +199,7 @@ def test_the_last_address_there_is():
 
 
 @pytest.mark.parametrize(("bits", "count"), [(64, 10), (64, 1), (32, 1)])
-def test_elements_made_ahead_stay_within_their_room(monkeypatch, bits, count):
+def test_elements_made_ahead_stay_within_the_limit(monkeypatch, bits, count):
     """Also where a client takes but a part of its last block. One query of one group may come on top."""
     monkeypatch.setattr(keystreams, "_BUFFER_BYTES", 4000)
     streams = KeyStreams(ClientCiphers(agree_keys(100, 2, KEY)[0]), Ring(bits))
@@ -233,9 +233,9 @@ def test_keys():
 # Sums
 
 
-def shared_sum(calls, ring, parties, width, rows, elements_of, min_clients, asked=(0, 0)):
+def shared_sum(calls, ring, parties, width, rows, elements_of, min_clients, requested=(0, 0)):
     """Real messages from every client to every aggregator, in the chunks that each side likes."""
-    cohort, query = asked
+    cohort, query = requested
     keys = agree_keys(9, parties, KEY)
     own = [KeyStreams(ClientCiphers(of_one), ring, 1) for of_one in keys]
     theirs = [KeyStreams(ClientCiphers(of_one), ring, 1) for of_one in keys]
@@ -268,7 +268,7 @@ def shared_sum(calls, ring, parties, width, rows, elements_of, min_clients, aske
 @given(
     data=st.data(), ring=rings, parties=st.sampled_from([2, 3]), width=st.integers(1, 3), min_clients=st.integers(1, 4)
 )
-def test_opened_rows_are_sums_of_elements_and_the_others_are_closed(data, ring, parties, width, min_clients):
+def test_revealed_rows_are_sums_of_elements_and_the_others_are_suppressed(data, ring, parties, width, min_clients):
     rows, members = 6, sorted(data.draw(st.sets(st.integers(0, 8), min_size=1)))
     rng = np.random.default_rng(data.draw(st.integers(0, 10**6)))
     supports = {u: np.flatnonzero(rng.random(rows) < rng.random()) for u in members}
@@ -292,7 +292,7 @@ def test_opened_rows_are_sums_of_elements_and_the_others_are_closed(data, ring, 
     assert sent_bytes == sum(row_share_bytes(elements.size, ring, parties) for elements in elements_of.values())
 
 
-def test_what_aggregator_0_holds_looks_like_chance_whatever_was_sent():
+def test_what_aggregator_0_holds_looks_random_whatever_was_sent():
     """Constant elements: the bytes of 2^17 shares against the uniform law, and lag-one pairs of their low bits."""
     ring, n = Ring(64), 64
     streams = KeyStreams(ClientCiphers(agree_keys(n, 2, KEY)[0]), ring)
@@ -309,7 +309,7 @@ def test_what_aggregator_0_holds_looks_like_chance_whatever_was_sent():
 
 
 @pytest.mark.parametrize("left", [0, 1, 2])
-def test_any_two_of_three_aggregators_see_chance(left):
+def test_any_two_of_three_aggregators_see_random_elements(left):
     ring, clients, counts = Ring(32), np.arange(40), np.full(40, 200)
     elements = np.full(8000, 7, np.uint32)
     streams = [KeyStreams(ClientCiphers(keys), ring).take(0, 0, clients, counts) for keys in agree_keys(40, 3, KEY)]
@@ -385,7 +385,7 @@ def test_elements_that_do_not_fit_change_nothing(ids, elements, calls):
 
 
 def test_one_aggregator_that_keeps_to_the_rule_is_enough():
-    """Against one that hands out all it has, a closed row is that one's share alone: chance."""
+    """Against one that releases all it has, a suppressed row is that one's share alone: random."""
     ring, clients = Ring(64), np.array([0, 1])
     stream = KeyStreams(ClientCiphers(agree_keys(2, 2, KEY)[0]), ring).take(0, 0, clients, np.array([1, 1]))
     sums = [RowSums.empty(ring, 2, 1) for _ in range(2)]
@@ -401,7 +401,7 @@ def test_one_aggregator_that_keeps_to_the_rule_is_enough():
 
 @quick
 @given(rows=st.sets(st.integers(0, 99)))
-def test_names_come_back_in_as_many_bytes_as_said(rows):
+def test_row_indices_come_back_in_as_many_bytes_as_declared(rows):
     named = np.array(sorted(rows), np.uint32)
     data = RowIndices(named).encode()
     assert len(data) == row_indices_bytes(len(rows))
@@ -429,9 +429,9 @@ def test_shares_come_back_and_nothing_else_does(data, ring, party, count):
             RowShare.decode(message, ring, **(expected | {name: value + 1}))
     with pytest.raises(MalformedMessage):
         RowIndices.decode(message, 100)
-    place = data.draw(st.integers(0, 19))
+    position = data.draw(st.integers(0, 19))
     flipped = bytearray(message)
-    flipped[place] ^= 1 << data.draw(st.integers(0, 7))
+    flipped[position] ^= 1 << data.draw(st.integers(0, 7))
     with pytest.raises(MalformedMessage):
         RowShare.decode(bytes(flipped), ring, **expected)
 
@@ -454,9 +454,9 @@ def test_names_out_of_order_repeated_or_outside_are_refused(rows):
 
 def test_a_header_that_promises_more_rows_than_follow_is_refused():
     data = bytearray(RowIndices(np.arange(3, dtype=np.uint32)).encode())
-    for place in (0, 4, 5, 6, 8):
+    for position in (0, 4, 5, 6, 8):
         broken = data.copy()
-        broken[place] ^= 0x41
+        broken[position] ^= 0x41
         with pytest.raises(MalformedMessage, match="drop it"):
             RowIndices.decode(bytes(broken), 10)
 
@@ -485,7 +485,7 @@ def test_messages_are_what_they_were():
 def test_the_example_of_the_page_opens_what_it_says():
     page = (Path(__file__).parents[2] / "docs" / "secure_aggregation.md").read_text()
     [example] = [code for code in page.split("```python\n") if "reveal_rows" in code.split("```")[0]]
-    found = {}
-    exec(example.split("```")[0], found)
-    assert found["total"][:, 0].tolist() == [0, 0, 2, 0, 0, 0]
-    assert found["revealed"].tolist() == [False, False, True, False, False, False]
+    result = {}
+    exec(example.split("```")[0], result)
+    assert result["total"][:, 0].tolist() == [0, 0, 2, 0, 0, 0]
+    assert result["revealed"].tolist() == [False, False, True, False, False, False]

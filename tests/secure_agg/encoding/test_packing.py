@@ -62,7 +62,7 @@ def test_whole_machine_elements_are_not_copied():
 
 
 @given(st.integers(2, 64), st.integers(1, 40), st.data())
-def test_sums_of_packed_elements_are_those_of_whole_numbers(bits, count, data):
+def test_sums_of_packed_elements_are_those_of_integers(bits, count, data):
     """2^b divides 2^w: what machine words add up to, cut to b bits, is the sum modulo 2^b."""
     ring = Ring(bits)
     vectors = [
@@ -85,8 +85,8 @@ def test_codes_err_by_no_more_than_they_say_in_a_narrow_ring(bits):
     assert (integer.decode(Ring(bits).sum(map(integer.encode, wholes))) == wholes.sum(0)).all()
     for rounding in Rounding:
         encoding = FixedPoint.for_sum(Ring(bits), bound=2.0, clients=7, rounding=rounding)
-        opened = encoding.decode(encoding.ring.sum(encoding.encode(row) for row in reals))
-        assert np.abs(opened - reals.sum(0)).max() <= encoding.error_bound() < 2**14 / 2**bits * 7
+        revealed = encoding.decode(encoding.ring.sum(encoding.encode(row) for row in reals))
+        assert np.abs(revealed - reals.sum(0)).max() <= encoding.error_bound() < 2**14 / 2**bits * 7
 
 
 def test_a_ring_says_how_many_bits_a_sum_needs():
@@ -104,8 +104,8 @@ def test_additive_shares_of_a_narrow_ring(bits):
     splits = [split(elements, 3, ring=ring) for elements in vectors]
     sent = [[AdditiveShare.decode(s.encode(), ring=ring, shape=(101,)) for s in shares] for shares in splits]
     assert len(sent[0][0].encode()) == 32 + 8 + ring.packed_bytes(101)
-    opened = reconstruct([add(shares[party] for shares in sent) for party in range(3)])
-    np.testing.assert_array_equal(opened, ring.sum(vectors))
+    revealed = reconstruct([add(shares[party] for shares in sent) for party in range(3)])
+    np.testing.assert_array_equal(revealed, ring.sum(vectors))
 
 
 def test_elements_of_another_ring_are_not_packed():

@@ -169,10 +169,10 @@ class Play:
 def secrets_of(client):
     """Everything in a client's snapshot that others must not see."""
     known = json.loads(client.snapshot())
-    found = [*(known["keys"] or []), known["self_seed"], *(key for _, key in known["inbound"])]
+    result = [*(known["keys"] or []), known["self_seed"], *(key for _, key in known["inbound"])]
     for _, pair in known["held"]:
-        found += [pair[:66], pair[66:]]
-    return [bytes.fromhex(text) for text in found if set(text) - {"0"}]
+        result += [pair[:66], pair[66:]]
+    return [bytes.fromhex(text) for text in result if set(text) - {"0"}]
 
 
 def reachable(root):

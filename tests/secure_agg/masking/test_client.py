@@ -337,7 +337,7 @@ def dies(_):
     raise OSError("the process ended here")
 
 
-def test_why_the_round_ended_is_said_even_when_the_store_fails(play):
+def test_why_the_round_ended_is_reported_even_when_the_store_fails(play):
     game = play().until(Stage.REVEAL)
     client = game.clients[1]
     client._store = dies
@@ -363,10 +363,10 @@ def test_ids_and_rounds_out_of_numpy_arrays(play, kind):
     assert game.restored(2, game.kept[2][-1]).ended == "answered"
 
 
-@pytest.mark.parametrize("after", [-2, 2**64])
-def test_a_last_round_that_cannot_be(after):
-    with pytest.raises(ConfigurationError, match="after"):
-        MaskingClient(0, REQUIREMENTS, run=RUN, last_round=after)
+@pytest.mark.parametrize("last_round", [-2, 2**64])
+def test_a_last_round_that_cannot_be(last_round):
+    with pytest.raises(ConfigurationError, match="last_round is"):
+        MaskingClient(0, REQUIREMENTS, run=RUN, last_round=last_round)
 
 
 def test_a_masked_array_is_no_vector_or_is_summed(play):

@@ -18,7 +18,7 @@ from secure_agg.primitives.keys import Identity, KeyPair
 from secure_agg.primitives.prg import keystream
 
 RUN = bytes.fromhex("000102030405060708090a0b0c0d0e0f")
-LAYOUT = hashlib.sha256(b"five elements").digest()
+LAYOUT = hashlib.sha256(b"five words").digest()
 IDS = (3, 5, 8, 13, 4_294_967_294)
 SILENT = 8
 """It sends no masked input, so that both kinds of share are revealed."""
@@ -140,4 +140,4 @@ def test_the_wire_is_what_it_was(monkeypatch, name, signed, suite):
     digests, total = play_frozen(monkeypatch, signed=signed, suite=suite)
     assert digests == FROZEN[name], "the wire has changed: bump PROTOCOL_VERSION and freeze the new messages"
     survivors = [one for one in (*IDS, *((21, 34) if signed else ())) if one != SILENT]
-    assert total == [sum(survivors) * place % 2**32 for place in range(5)]
+    assert total == [sum(survivors) * position % 2**32 for position in range(5)]

@@ -68,8 +68,8 @@ def test_it_is_a_ring():
     assert sorted(seen) == ids
     wide = circle(terms(6), ids)
     order = [wide.ids[seat] for seat in wide._order]
-    for place, client in enumerate(order):
-        expected = {order[(place + step) % len(order)] for step in (-3, -2, -1, 1, 2, 3)}
+    for position, client in enumerate(order):
+        expected = {order[(position + step) % len(order)] for step in (-3, -2, -1, 1, 2, 3)}
         assert set(wide.neighbours(client)) == expected
 
 

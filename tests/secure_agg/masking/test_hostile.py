@@ -54,16 +54,16 @@ LOW_ORDER = [
 ]  # fmt: skip
 
 
-def flipped(message, place):
-    """With one bit of the byte at this place flipped."""
+def flipped(message, position):
+    """With one bit of the byte at this position flipped."""
     data = bytearray(message)
-    data[place] ^= 1 << (place % 8)
+    data[position] ^= 1 << (position % 8)
     return bytes(data)
 
 
 def with_a_bit_flipped(message):
     """One bit of every byte; every bit of a short body."""
-    yield from (flipped(message, place) for place in range(len(message)))
+    yield from (flipped(message, position) for position in range(len(message)))
     body = message[HEADER:]
     if len(body) <= 8:
         number = int.from_bytes(body, "big")
@@ -84,10 +84,10 @@ def is_sound(game):
 
 
 def refused_and_accepted(game, sender, reply):
-    """Send the reply with each byte altered; at these places the server did not notice at once."""
+    """Send the reply with each byte altered; at these positions the server did not notice at once."""
     before, accepted = game.server_state(), []
-    for place in range(len(reply)):
-        altered = flipped(reply, place)
+    for position in range(len(reply)):
+        altered = flipped(reply, position)
         try:
             copy.deepcopy(game.server).receive(sender, altered)
         except (MessageRefused, SignatureRefused, KeyRefused) as refused:
@@ -95,7 +95,7 @@ def refused_and_accepted(game, sender, reply):
                 game.receive(sender, altered)
             assert game.server_state() == before
         else:
-            accepted.append(place)
+            accepted.append(position)
     return accepted
 
 
@@ -109,12 +109,12 @@ def test_a_bit_is_flipped_on_the_way_to_the_server(play, signed, stage):
     sender = game.ids[-2]
     reply = game.answer(sender)
     accepted = refused_and_accepted(game, sender, reply)
-    assert all(place >= HEADER for place in accepted)
+    assert all(position >= HEADER for position in accepted)
     assert bool(accepted) == (stage in {Stage.SHARES, Stage.REVEAL} or not signed)
     outcomes = set()
-    for place in accepted[:: 9 if stage is Stage.SHARES else 1]:
+    for position in accepted[:: 9 if stage is Stage.SHARES else 1]:
         other = game.fork()
-        other.receive(sender, flipped(reply, place))
+        other.receive(sender, flipped(reply, position))
         assert is_sound(other)
         outcomes.add(other.server.finished)
     if stage in {Stage.SHARES, Stage.REVEAL}:
@@ -132,11 +132,11 @@ def test_a_bit_of_the_masked_elements_is_flipped(play, signed):
     reply = game.answer(2)
     accepted = refused_and_accepted(game, 2, reply)
     assert accepted == list(range(HEADER, len(reply)))
-    for place in accepted:
+    for position in accepted:
         other = game.fork()
-        other.receive(2, flipped(reply, place))
+        other.receive(2, flipped(reply, position))
         elements = np.frombuffer(reply[HEADER:], game.terms.ring.dtype)
-        change = np.frombuffer(flipped(reply, place)[HEADER:], game.terms.ring.dtype) - elements
+        change = np.frombuffer(flipped(reply, position)[HEADER:], game.terms.ring.dtype) - elements
         np.testing.assert_array_equal(other.finish(), other.expected() + change)
 
 
@@ -260,13 +260,13 @@ def roster_parts(message, size):
     return message[:start], [message[at : at + size] for at in range(start, len(message), size)]
 
 
-@pytest.mark.parametrize("place", [0, 32], ids=["mask key", "channel key"])
+@pytest.mark.parametrize("position", [0, 32], ids=["mask key", "channel key"])
 @pytest.mark.parametrize("key", LOW_ORDER, ids=lambda key: key.hex()[:8] + key.hex()[-2:])
-def test_low_order_keys(play, key, place):
+def test_low_order_keys(play, key, position):
     """All u-coordinates of low order, in every encoding, as a neighbour's mask key and as its channel key."""
     game = play().until(Stage.SHARES)
     head, adverts = roster_parts(game.requests[2], 64)
-    adverts[0] = adverts[0][:place] + key + adverts[0][place + 32 :]
+    adverts[0] = adverts[0][:position] + key + adverts[0][position + 32 :]
     game.note_secrets(2)
     with pytest.raises(KeyRefused, match="client 0 advertises"):
         game.answer(2, head + b"".join(adverts))
@@ -274,17 +274,17 @@ def test_low_order_keys(play, key, place):
 
 
 @pytest.mark.parametrize(
-    ("place", "of"),
+    ("position", "of"),
     [*itertools.product((0, 32), ("own mask", "own channel", "other")), (32, "same")],
 )
 @pytest.mark.parametrize("signed", [False, True])
-def test_keys_given_twice(play, place, of, signed):
-    """Own keys reflected, one key for two neighbours, one key in both places."""
+def test_keys_given_twice(play, position, of, signed):
+    """Own keys reflected, one key for two neighbours, one key in both positions."""
     game = play(**SIZES[signed]).until(Stage.SHARES)
     head, adverts = roster_parts(game.requests[2], 128 if signed else 64)
     own = game.replies[Stage.ADVERTISEMENT][2][HEADER:]
     taken = {"own mask": own[:32], "own channel": own[32:64], "other": adverts[1][:32], "same": adverts[0][:32]}[of]
-    adverts[0] = adverts[0][:place] + taken + adverts[0][place + 32 :]
+    adverts[0] = adverts[0][:position] + taken + adverts[0][position + 32 :]
     game.note_secrets(2)
     with pytest.raises((KeyRefused, SignatureRefused)) as refused:
         game.answer(2, head + b"".join(adverts))
@@ -404,7 +404,7 @@ def test_a_neighbour_that_seals_what_is_no_share(play, monkeypatch, pair):
     game.answer_all()
     game.advance()
     game.note_secrets(2)
-    with pytest.raises(SharesRefused, match="client 0 sealed what is no pair of shares"):
+    with pytest.raises(SharesRefused, match="client 0 encrypted something other than a pair of shares"):
         game.answer(2)
     game.must_be_over(2)
 
@@ -546,14 +546,14 @@ class Deviating:
     Everything it uses was sent to it, or is in the memory of one of `corrupt`.
     """
 
-    def __init__(self, game, victim, told, corrupt=()):
-        """`told`: whom the victim is told to share masks with; all others are told the truth."""
-        self.game, self.victim, self.told, self.corrupt = game, victim, sorted(told), corrupt
+    def __init__(self, game, victim, listed, corrupt=()):
+        """`listed`: whom the victim is told to share masks with; all others are told the truth."""
+        self.game, self.victim, self.listed, self.corrupt = game, victim, sorted(listed), corrupt
         game.until(Stage.MASKED_INPUT)
         self.context = game.server._context
         everybody = [other for other in game.ids if other != victim]
         sealed = dict(zip(everybody, delivery_of(game, victim).sealed, strict=True))
-        cut = deliver(game, victim, [other in told for other in everybody], [sealed[other] for other in self.told])
+        cut = deliver(game, victim, [other in listed for other in everybody], [sealed[other] for other in self.listed])
         game.requests[victim] = cut
         self.upload = np.frombuffer(game.answer(victim)[HEADER:], game.terms.ring.dtype).copy()
         for other in everybody:
@@ -565,8 +565,8 @@ class Deviating:
                 self.learn("seed", owner, one, bytes.fromhex(pair[66:]))
 
     def learn(self, kind, owner, holder, share):
-        place = [other for other in self.game.ids if other != owner].index(holder) + 1
-        self.pool.setdefault((kind, owner), {})[place] = share
+        position = [other for other in self.game.ids if other != owner].index(holder) + 1
+        self.pool.setdefault((kind, owner), {})[position] = share
 
     def ask(self, one, survived, dropped, confirmed=None):
         """Put a request to an honest client, and keep what it reveals."""
@@ -594,13 +594,13 @@ class Deviating:
                 continue
         return got
 
-    def opened(self):
+    def revealed(self):
         """The victim's vector, from shares alone."""
         game, terms, me = self.game, self.game.terms, self.victim
         key_of = {one: game.replies[Stage.ADVERTISEMENT][one][HEADER : HEADER + 32] for one in game.ids}
         seed = shamir.reconstruct(self.pool["seed", me], terms.threshold)
         plus, minus = [], [key_derivation.self_mask_key(terms, self.context, seed, me)]
-        for other in self.told:
+        for other in self.listed:
             if other in self.corrupt:
                 mask = self.friends_mask(other, key_of[me])
             else:
@@ -620,10 +620,10 @@ class Deviating:
         )
 
     @classmethod
-    def begin(cls, game, victim, told, corrupt=()):
+    def begin(cls, game, victim, listed, corrupt=()):
         game.until(Stage.SHARES)
         friends = {one: KeyPair.from_private(game.clients[one]._state.keys[0].private_bytes()) for one in corrupt}
-        server = cls(game, victim, told, corrupt)
+        server = cls(game, victim, listed, corrupt)
         server.friends = friends
         return server
 
@@ -635,7 +635,7 @@ def test_unsigned_terms_trust_the_server_to_follow_the_protocol(play):
     different four each time, and that the victim survived. No client sees anything wrong.
     """
     game = play(11, 6, requirements=ClientRequirements(min_clients=7, min_threshold=6))
-    server = Deviating.begin(game, victim=0, told=range(1, 7))
+    server = Deviating.begin(game, victim=0, listed=range(1, 7))
     wanted = dict.fromkeys(range(1, 7), 6)
     for one in [7, 8, 9, 10, 1, 2, 3, 4, 5, 6]:
         dropped = sorted((other for other in wanted if other != one), key=lambda other: -wanted[other])[:4]
@@ -643,7 +643,7 @@ def test_unsigned_terms_trust_the_server_to_follow_the_protocol(play):
             wanted[other] -= 1
         server.ask(one, set(game.ids) - set(dropped) - {one}, dropped)
     assert max(wanted.values()) <= 0
-    np.testing.assert_array_equal(server.opened(), game.vectors[0])
+    np.testing.assert_array_equal(server.revealed(), game.vectors[0])
 
 
 def test_signed_terms_stop_the_same_server(play):
@@ -651,7 +651,7 @@ def test_signed_terms_stop_the_same_server(play):
     game = play(
         11, 8, signed=True, requirements=ClientRequirements(min_clients=9, min_threshold=8, require_signatures=True)
     )
-    server = Deviating.begin(game, victim=0, told=range(1, 9))
+    server = Deviating.begin(game, victim=0, listed=range(1, 9))
     first, second = set(game.ids) - {1}, set(game.ids) - {2}
     confirmed = server.confirmed(first)
     assert set(confirmed) == set(range(2, 11))
@@ -663,13 +663,13 @@ def test_signed_terms_stop_the_same_server(play):
 
 
 def open_one_of_signed(game, corrupt, bystanders):
-    """Victim 0 is told of the friends and of client 1, which is then said to have dropped out."""
-    server = Deviating.begin(game, victim=0, told={1, *corrupt}, corrupt=corrupt)
+    """Victim 0 is told of the friends and of client 1, which is then listed as dropped."""
+    server = Deviating.begin(game, victim=0, listed={1, *corrupt}, corrupt=corrupt)
     alive = set(game.ids) - {1}
     confirmed = server.confirmed(alive)
     for one in bystanders:
         server.ask(one, alive - {one}, {1}, confirmed)
-    return server.opened()
+    return server.revealed()
 
 
 def test_a_deviating_server_with_as_many_friends_as_the_bound_allows(play):

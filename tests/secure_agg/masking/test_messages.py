@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from secure_agg import shamir
 from secure_agg.errors import ConfigurationError, MalformedMessage, StaleMessage, UnexpectedStage, WrongParty
 from secure_agg.masking import PROTOCOL_VERSION, SERVER, Stage, Suite, Terms, messages
+from secure_agg.masking.parameters import assess_parameters
 from secure_agg.primitives.keys import Aead
 from secure_agg.primitives.prg import StreamCipher
 
@@ -59,12 +60,12 @@ def test_terms_come_back(terms):
     assert Terms.decode(terms.encode()) == terms
 
 
-@given(terms=some_terms(), place=st.integers(0, 83), change=st.integers(1, 255))
+@given(terms=some_terms(), position=st.integers(0, 83), change=st.integers(1, 255))
 @MANY
-def test_altered_terms_are_refused_or_other_terms(terms, place, change):
+def test_altered_terms_are_refused_or_other_terms(terms, position, change):
     data = bytearray(terms.encode())
-    assume(place < len(data))
-    data[place] ^= change
+    assume(position < len(data))
+    data[position] ^= change
     try:
         other = Terms.decode(bytes(data))
     except MalformedMessage:
@@ -84,19 +85,19 @@ def test_bytes_are_terms_only_if_they_are_their_one_encoding(data):
     assert terms.encode() == data
 
 
-@pytest.mark.parametrize(("place", "value", "match"), [(40, 65, "ring of 65 bits"), (41, 9, "cannot be: 9")])
-def test_terms_of_unknown_bits_or_suite(place, value, match):
+@pytest.mark.parametrize(("position", "value", "match"), [(40, 65, "ring of 65 bits"), (41, 9, "cannot be: 9")])
+def test_terms_of_unknown_bits_or_suite(position, value, match):
     data = bytearray(plain().encode())
-    data[place] = value
+    data[position] = value
     with pytest.raises(MalformedMessage, match=match):
         Terms.decode(bytes(data))
 
 
 def test_terms_have_one_encoding():
     data = plain().encode()
-    for place, value in ((42, 2), (43, 1)):
+    for position, value in ((42, 2), (43, 1)):
         altered = bytearray(data)
-        altered[place] = value
+        altered[position] = value
         with pytest.raises(MalformedMessage, match="not in their one encoding"):
             Terms.decode(bytes(altered))
     for other in (b"", data[:-1], data + b"\0"):

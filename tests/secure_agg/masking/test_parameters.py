@@ -51,9 +51,9 @@ def log2(fraction):
 
 
 def honest_pieces(clients, neighbours, good):
-    """Pieces that the good places of a circle fall into."""
-    places = np.flatnonzero(good)
-    away = np.abs(places[:, None] - places)
+    """Pieces that the good positions of a circle fall into."""
+    positions = np.flatnonzero(good)
+    away = np.abs(positions[:, None] - positions)
     length_prefixed = np.minimum(away, clients - away) <= neighbours // 2
     return connected_components(csr_array(length_prefixed))[0]
 
@@ -63,7 +63,7 @@ def can_cut(clients, neighbours, threshold, dropped):
     hand out a threshold of key shares of every client in `dropped`: a flow from holders to owners."""
     source, sink = 2 * clients, 2 * clients + 1
     edges = [(source, holder, neighbours - threshold) for holder in range(clients)]
-    for owner in {place % clients for place in dropped}:
+    for owner in {position % clients for position in dropped}:
         edges.append((clients + owner, sink, threshold))
         for step in range(1, neighbours // 2 + 1):
             edges += [((owner + step) % clients, clients + owner, 1), ((owner - step) % clients, clients + owner, 1)]
@@ -85,7 +85,7 @@ def test_the_table(clients):
 def test_the_notes_table_follows_from_counting_among_the_others(clients):
     for (corrupt, dropout), expected in zip(SHARES, PUBLISHED[clients], strict=True):
         counts = (parameters._decimal_floor(share * (clients - 1)) for share in (corrupt, dropout))
-        assert parameters._Round(clients, *counts, CURIOUS).sparsest(-40, -20) == expected
+        assert parameters._Round(clients, *counts, CURIOUS).smallest_sparse_graph(-40, -20) == expected
 
 
 @settings(max_examples=50, deadline=None)
@@ -158,8 +158,8 @@ def test_the_bound_on_two_runs_is_above_their_joint_probability():
 def test_a_circle_falls_apart_exactly_when_it_is_cut_twice(clients, data):
     half = data.draw(st.integers(1, (clients - 2) // 2))
     good = np.array(data.draw(st.lists(st.booleans(), min_size=clients, max_size=clients)))
-    places = np.flatnonzero(good)
-    gaps = np.diff(places, append=places[:1] + clients) - 1
+    positions = np.flatnonzero(good)
+    gaps = np.diff(positions, append=positions[:1] + clients) - 1
     assert (honest_pieces(clients, 2 * half, good) > 1) == ((gaps >= half).sum() >= 2)
 
 
@@ -199,8 +199,8 @@ def test_simulated_circles_stay_below_the_bounds():
 def test_nothing_smaller_would_do(clients, corrupt, dropout, server, bits):
     """The search that leaps finds what trying every k and t finds."""
     security, finish = bits
-    model = parameters._Round.of(clients, corrupt, dropout, server)
-    found = None
+    model = parameters._Round.from_fractions(clients, corrupt, dropout, server)
+    result = None
     for k in range(2, clients - 1, 2):
         for t in range(k // 2 + 1, k + 1):
             fine = (
@@ -208,16 +208,16 @@ def test_nothing_smaller_would_do(clients, corrupt, dropout, server, bits):
                 and model.log2_disconnected(k, t) <= -security
                 and model.log2_aborted(k, t) <= -finish
             )
-            if fine and found is None:
-                found = (k, t)
-    assert model.sparsest(-security, -finish) == found
+            if fine and result is None:
+                result = (k, t)
+    assert model.smallest_sparse_graph(-security, -finish) == result
 
 
 @pytest.mark.parametrize(("corrupt", "dropout"), [(0.0, 0.0), (0.1, 0.1), (0.3, 0.15), (0.45, 0.05)])
 @pytest.mark.parametrize("clients", [8, 9, 31, 60])
 @pytest.mark.parametrize("server", ServerAdversary)
 def test_the_complete_graph_is_certain(clients, corrupt, dropout, server):
-    others, bad, gone = clients - 1, math.requirements(corrupt * clients), math.requirements(dropout * clients)
+    others, bad, gone = clients - 1, math.floor(corrupt * clients), math.floor(dropout * clients)
 
     def works(t):
         if server is CURIOUS:
@@ -256,7 +256,7 @@ def test_grinding_asks_for_more():
     assert choose_parameters(943, security_bits=104) == choose_parameters(943, grinding_bits=64)
 
 
-def test_thresholds_that_fail_are_told():
+def test_thresholds_that_fail_are_assessed():
     curious = assess_parameters(50, 0, 25, 0.6, 0.6, CURIOUS)
     assert (curious.log2_exposed, curious.log2_disconnected, curious.log2_aborted) == (0.0, -math.inf, 0.0)
     active = assess_parameters(50, 0, 29, 0.2, 0.1, ACTIVE)
@@ -268,7 +268,7 @@ def test_thresholds_that_fail_are_told():
 def test_without_comparing_lists_honest_clients_alone_cut_others_out():
     """Why bounds against an active server presume signed terms: here nobody is corrupt."""
     k = 100
-    one_client = [place for step in range(1, k // 2 + 1) for place in (step, -step)]
+    one_client = [position for step in range(1, k // 2 + 1) for position in (step, -step)]
     end_of_a_stretch = list(range(k // 2))
     assert can_cut(600, k, 62, one_client)
     assert not can_cut(600, k, 63, one_client)
@@ -289,8 +289,8 @@ def test_runs_that_cut_a_confirmed_list_hold_corrupt_clients(clients, half, data
         live = listed | bad
         answers = listed & ~bad & (sum(np.roll(live, step).astype(int) for step in steps) >= t)
         honest = listed & ~bad
-        for place in np.flatnonzero(answers):
-            run = (place + 1 + np.arange(half)) % clients
+        for position in np.flatnonzero(answers):
+            run = (position + 1 + np.arange(half)) % clients
             if k + 1 <= clients and not honest[run].any():
                 assert bad[run].sum() >= t - half
 
@@ -303,7 +303,7 @@ def test_shares_are_floored_as_decimals():
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         ({"clients": 2}, "fewer than 3"),
         ({"corrupt": 1.0}, "corrupt is 1.0"),
@@ -314,13 +314,13 @@ def test_shares_are_floored_as_decimals():
         ({"grinding_bits": -1}, "grinding_bits is -1"),
     ],
 )
-def test_arguments_out_of_range_are_refused(changed, said):
-    with pytest.raises(ConfigurationError, match=said):
+def test_arguments_out_of_range_are_refused(changed, message):
+    with pytest.raises(ConfigurationError, match=message):
         choose_parameters(**{"clients": 100, **changed})
 
 
 @pytest.mark.parametrize(
-    ("neighbours", "threshold", "said"),
+    ("neighbours", "threshold", "message"),
     [
         (21, 12, "neighbours is 21"),
         (-2, 1, "neighbours is -2"),
@@ -331,8 +331,8 @@ def test_arguments_out_of_range_are_refused(changed, said):
         (0, 100, "threshold is 100 of 99"),
     ],
 )
-def test_impossible_graphs_are_refused(neighbours, threshold, said):
-    with pytest.raises(ConfigurationError, match=said):
+def test_impossible_graphs_are_refused(neighbours, threshold, message):
+    with pytest.raises(ConfigurationError, match=message):
         assess_parameters(100, neighbours, threshold, 0.1, 0.1, CURIOUS)
 
 
@@ -340,10 +340,10 @@ def test_impossible_graphs_are_refused(neighbours, threshold, said):
     ("clients", "corrupt", "dropout", "server", "remedy"),
     [
         (943, 0.2, 0.5, CURIOUS, "plan for at most 470 dropouts"),
-        (20, 0.95, 0.0, CURIOUS, "leave a client 19 neighbours; lower the corrupt share"),
+        (20, 0.95, 0.0, CURIOUS, "leave a client 19 neighbours; lower the corrupt fraction"),
         (3, 0.0, 0.0, ACTIVE, "leave a client 2 neighbours; invite more clients"),
         (9, 0.0, 0.5, ACTIVE, "plan for at most 1 dropouts"),
-        (20, 0.6, 0.5, CURIOUS, "plan for at most 6 dropouts or lower the corrupt share"),
+        (20, 0.6, 0.5, CURIOUS, "plan for at most 6 dropouts or lower the corrupt fraction"),
     ],
 )
 def test_what_cannot_be_is_refused_with_a_remedy(clients, corrupt, dropout, server, remedy):
@@ -358,11 +358,11 @@ def test_the_sentence():
         "Each of 943 clients shares masks with 46 others, and any 26 of those can rebuild its secrets."
     )
     assert "follows the protocol and knows all that 94 of the clients know" in sparse
-    assert "opens a single client is at most 2^-41.3, " in sparse
+    assert "unmasks a single client is at most 2^-41.3, " in sparse
     assert "try" not in sparse
     complete = choose_parameters(50).summary
     assert "all 49 others" in complete
-    assert "opens a single client is 0," in complete
+    assert "unmasks a single client is 0," in complete
     assert "up to 1" in assess_parameters(50, 0, 25, 0.6, 0.1, CURIOUS).summary
     active = choose_parameters(943, server=ACTIVE, complete_graph_max_clients=0).summary
     assert "deviates, under signed terms," in active

@@ -27,14 +27,14 @@ def terms(threshold=6, neighbours=8, bits=32, **changes):
         ),
     ],
 )  # fmt: skip
-def test_terms_below_the_floor(changes, meets, below, match):
+def test_terms_below_the_requirements(changes, meets, below, match):
     requirements = ClientRequirements(**({"min_clients": 3, "min_threshold": 2} | changes))
     requirements.check_terms(meets)
     with pytest.raises(TermsRefused, match=match):
         requirements.check_terms(below)
 
 
-def test_rosters_below_the_floor():
+def test_rosters_below_the_requirements():
     requirements = ClientRequirements(min_clients=10, min_threshold=2, min_neighbours=8)
     requirements.check_roster(terms(), 10)
     with pytest.raises(RosterRefused, match="9 clients are on the roster; this client requires 10"):
@@ -53,7 +53,7 @@ def test_rosters_below_the_floor():
 
 
 @pytest.mark.parametrize("given", [{"min_clients": 2}, {"min_threshold": 1}, {"min_neighbours": 1}])
-def test_floors_that_hide_nobody(given):
+def test_requirements_that_hide_nobody(given):
     with pytest.raises(ConfigurationError, match="hides nobody"):
         ClientRequirements(**({"min_clients": 3, "min_threshold": 2} | given))
 

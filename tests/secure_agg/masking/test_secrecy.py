@@ -25,7 +25,7 @@ def uniformity(data):
 
 
 def looks_uniform(elements):
-    """Over all bytes, and over the bytes of each place in an element."""
+    """Over all bytes, and over the bytes of each position in an element."""
     table = np.ascontiguousarray(elements).view(np.uint8).reshape(-1, elements.itemsize)
     return min([uniformity(table), *(uniformity(np.ascontiguousarray(column)) for column in table.T)]) > 1e-9
 
@@ -104,7 +104,7 @@ def test_uploads_are_uniform_until_the_last_mask_is_off(play):
 
 
 def test_two_clients_stay_uniform_but_for_their_sum(play):
-    """All masks off except the one between them: each is uniform, and their sum is opened."""
+    """All masks off except the one between them: each is uniform, and their sum is revealed."""
     seen = Seen(play)
     first, second = seen.unmasked(1, but=[3]), seen.unmasked(3, but=[1])
     assert looks_uniform(first)
@@ -122,13 +122,13 @@ def test_a_part_of_the_survivors_stays_uniform_with_all_that_the_server_learns(p
     seen = Seen(play, **size, silent=[2])
     total = np.zeros(LENGTH, seen.game.terms.ring.dtype)
     for one in seen.survivors:
-        living = [other for other in seen.neighbours[one] if other != 2]
-        opened = seen.unmasked(one, but=living)
-        assert looks_uniform(opened)
-        total += opened
+        survivors = [other for other in seen.neighbours[one] if other != 2]
+        revealed = seen.unmasked(one, but=survivors)
+        assert looks_uniform(revealed)
+        total += revealed
     for left_out in seen.survivors:
-        living = [other for other in seen.neighbours[left_out] if other != 2]
-        assert looks_uniform(total - seen.unmasked(left_out, but=living))
+        survivors = [other for other in seen.neighbours[left_out] if other != 2]
+        assert looks_uniform(total - seen.unmasked(left_out, but=survivors))
     np.testing.assert_array_equal(total, sum(seen.game.vectors[one] for one in seen.survivors))
     np.testing.assert_array_equal(seen.game.finish(silent=[2]), total)
 
@@ -162,12 +162,12 @@ def test_shares_below_the_threshold_do_not_depend_on_the_secret():
         for secret in (bytes(32), b"\xff" * 32)
     )
     for shares in (low, high):
-        for place in range(5):
-            assert uniformity(shares[:, place]) > 1e-9
-            assert uniformity(shares[:, place] - shares[:, (place + 1) % 5]) > 1e-9
-    for place in range(5):
+        for position in range(5):
+            assert uniformity(shares[:, position]) > 1e-9
+            assert uniformity(shares[:, position] - shares[:, (position + 1) % 5]) > 1e-9
+    for position in range(5):
         for byte in (0, 15, 31):
-            assert stats.ks_2samp(low[:, place, byte], high[:, place, byte]).pvalue > 1e-9
+            assert stats.ks_2samp(low[:, position, byte], high[:, position, byte]).pvalue > 1e-9
 
 
 def test_threshold_shares_do_depend_on_the_secret():
@@ -197,14 +197,14 @@ def test_what_a_client_sends_and_stores_holds_no_secret_in_the_clear(play):
 
 
 def secrets_now(game):
-    found = set()
+    result = set()
     for client in game.clients.values():
         known = json.loads(client.snapshot())
         pairs = [pair for _, pair in known["held"]]
         texts = [*(known["keys"] or []), known["self_seed"], *(key for _, key in known["inbound"])]
         texts += [pair[:66] for pair in pairs] + [pair[66:] for pair in pairs]
-        found |= {bytes.fromhex(text) for text in texts if set(text) - {"0"}}
-    return found
+        result |= {bytes.fromhex(text) for text in texts if set(text) - {"0"}}
+    return result
 
 
 def test_advertised_keys_say_nothing_of_one_another():

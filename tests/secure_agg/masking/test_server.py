@@ -148,7 +148,7 @@ def test_a_masked_input_that_comes_too_late_is_not_added(play):
 
 @pytest.mark.parametrize(("signed", "stage"), EVERY_STAGE)
 def test_one_too_few_at_each_stage(play, signed, stage):
-    """threshold + 1 answers are enough everywhere; with threshold answers nothing is opened and nothing stays."""
+    """threshold + 1 answers are enough everywhere; with threshold answers nothing is revealed and nothing stays."""
     size = SIZES[signed]
     least = size["threshold"] + 1
     game = play(**size).until(stage)
@@ -174,16 +174,16 @@ def test_the_minimum_holds_at_every_stage(play):
 
 
 def arrays_of(root):
-    found, waiting, seen = [], [root], set()
+    result, waiting, seen = [], [root], set()
     while waiting:
         thing = waiting.pop()
         if id(thing) in seen or isinstance(thing, type) or callable(thing):
             continue
         seen.add(id(thing))
         if isinstance(thing, np.ndarray):
-            found.append(thing)
+            result.append(thing)
         waiting += gc.get_referents(thing)
-    return found
+    return result
 
 
 @given(data=st.data())
@@ -245,15 +245,15 @@ def nonsense(game, start, honest):
     threshold = game.terms.threshold
     owner = 1 if start == HEADER else max(game.ids)
     holders = [one for one in game.ids if one != owner][:threshold]
-    places = tuple([one for one in game.ids if one != owner].index(one) + 1 for one in holders)
-    weight = shamir._lagrange_weights(places, shamir.PRIME)[0]
+    positions = tuple([one for one in game.ids if one != owner].index(one) + 1 for one in holders)
+    weight = shamir._lagrange_weights(positions, shamir.PRIME)[0]
     pair = game.clients[holders[1]]._state.held_shares[owner]
     assert holders[0] == 0
     assert len(pair) == 2 * shamir.SHARE_BYTES
     shares = [bytes(game.clients[one]._state.held_shares[owner]) for one in holders[1:]]
     part = slice(33, 66) if owner == 1 else slice(0, 33)
     values = [honest] + [int.from_bytes(share[part], "big") for share in shares]
-    secret = shamir._interpolate_at_zero(places, values, shamir.PRIME)
+    secret = shamir._interpolate_at_zero(positions, values, shamir.PRIME)
     target = 2**256 + 7
     return (honest + (target - secret) * pow(weight, -1, shamir.PRIME)) % shamir.PRIME
 
@@ -262,8 +262,8 @@ def test_a_share_beyond_the_field_is_dropped_and_the_right_one_still_taken(play)
     game = play().until(Stage.REVEAL)
     reply = game.answer(0)
     before = game.server_state()
-    for place in range(4):
-        start = HEADER + place * shamir.SHARE_BYTES
+    for position in range(4):
+        start = HEADER + position * shamir.SHARE_BYTES
         wrong = reply[:start] + shamir.PRIME.to_bytes(33, "big") + reply[start + 33 :]
         with pytest.raises(MalformedMessage, match="not below"):
             game.server.receive(0, wrong)
@@ -300,14 +300,14 @@ def test_a_client_that_committed_to_another_self_mask(play):
     must_be_over(game)
 
 
-@pytest.mark.parametrize("places", [(0, 0), (0, 32), (32, 32), (32, 0)])
-def test_clients_with_one_key_between_them_are_left_out(play, places):
-    """Client 5 copies a key of client 1: nobody can say whose it is, so both go, and the others' sum is opened."""
+@pytest.mark.parametrize("positions", [(0, 0), (0, 32), (32, 32), (32, 0)])
+def test_clients_with_one_key_between_them_are_left_out(play, positions):
+    """Client 5 copies a key of client 1: nobody can say whose it is, so both go, and the others' sum is revealed."""
     game = play(7, 4)
-    mine, theirs = places
+    ours, theirs = positions
     stolen = game.answer(1)
     copied = bytearray(game.answer(5))
-    copied[HEADER + mine : HEADER + mine + 32] = stolen[HEADER + theirs : HEADER + theirs + 32]
+    copied[HEADER + ours : HEADER + ours + 32] = stolen[HEADER + theirs : HEADER + theirs + 32]
     game.receive(1, stolen)
     game.receive(5, bytes(copied))
     game.finish()
@@ -323,11 +323,11 @@ def test_a_client_with_one_key_twice_is_left_out(play):
     assert game.server.survivors == (0, 2, 3, 4, 5)
 
 
-@pytest.mark.parametrize("place", [0, 32], ids=["mask key", "channel key"])
-def test_a_client_with_a_low_order_key_does_not_end_the_round_of_the_others(play, place):
+@pytest.mark.parametrize("position", [0, 32], ids=["mask key", "channel key"])
+def test_a_client_with_a_low_order_key_does_not_end_the_round_of_the_others(play, position):
     game = play(6, 4)
     reply = bytearray(game.answer(1))
-    reply[HEADER + place : HEADER + place + 32] = bytes(32)
+    reply[HEADER + position : HEADER + position + 32] = bytes(32)
     with pytest.raises(KeyRefused, match="client 1 advertises a key of low order"):
         game.receive(1, bytes(reply))
     game.finish()
@@ -368,7 +368,7 @@ def test_a_server_without_a_directory_takes_no_signature(play):
         server.receive(2, game.answer(2))
 
 
-def test_the_circle_is_not_there_before_the_roster():
+def test_the_graph_is_not_there_before_the_roster():
     server = MaskingServer(terms())
     server.invite(range(5))
     with pytest.raises(UnexpectedStage, match="roster is not settled"):

@@ -38,14 +38,14 @@ def test_exact_poisson_is_poisson(mean):
     ("draw", "law"), [(sample_skellam, "skellam"), (sample_discrete_gaussian, "discrete_gaussian")]
 )
 @pytest.mark.parametrize("variance", [Fraction(1, 8), Fraction(1), Fraction(0.7), Fraction(31, 3), Fraction(900)])
-def test_exact_draws_follow_the_law_and_not_its_neighbour(draw, law, variance):
+def test_exact_samples_follow_the_law_and_not_its_neighbour(draw, law, variance):
     source = RandomSource(KEY)
     values = np.array([draw(variance, source) for _ in range(12_000)])
     assert fits(values, both_sides(pmf(law, variance, 300)), -300) > 1e-3
     assert fits(values, both_sides(pmf(law, variance * Fraction(4, 3), 300)), -300) < 1e-3
 
 
-def test_exact_draws_from_the_operating_system_have_the_variance():
+def test_exact_samples_from_the_operating_system_have_the_variance():
     source = RandomSource()
     for draw in (sample_skellam, sample_discrete_gaussian):
         values = np.array([draw(Fraction(25), source) for _ in range(3000)])
@@ -72,7 +72,7 @@ def test_bernoulli_variables_have_their_probability():
         assert stats.binomtest(successes, trials, np.exp(-numerator / denominator)).pvalue > 1e-4
 
 
-def test_whole_numbers_are_uniform_and_within_their_bound():
+def test_integers_are_uniform_and_within_their_bound():
     source = RandomSource(KEY)
     drawn = np.array([source.uniform_below(7) for _ in range(14000)])
     assert stats.chisquare(np.bincount(drawn, minlength=7)).pvalue > 1e-4

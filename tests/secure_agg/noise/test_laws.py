@@ -8,7 +8,7 @@ from scipy.special import ive
 from secure_agg.errors import ConfigurationError
 from secure_agg.noise import pmf
 from secure_agg.noise.laws import integer_weights
-from secure_agg.noise.tail_bounds import chernoff_exponent
+from secure_agg.noise.tail_bounds import chernoff_exponent, tail_bound
 
 VARIANCES = (1e-6, 0.03, 0.5, 1.0, 7.3, 100.0, 2500.0, 1e6)
 
@@ -81,7 +81,7 @@ def test_tail_bound_lies_above_the_tail_and_not_absurdly_far(law, variance):
 @pytest.mark.parametrize("law", ["skellam", "discrete_gaussian"])
 @pytest.mark.parametrize("variance", [1e-9, 0.3, 50.0, 1e9])
 @pytest.mark.parametrize("log_failure", [-0.3, -14.0, -100.0, -3000.0])
-def test_reach_is_the_smallest_distance_that_meets_the_bound(law, variance, log_failure):
+def test_tail_bound_is_the_smallest_distance_that_meets_the_bound(law, variance, log_failure):
     t = tail_bound(law, variance, log_failure)
     assert math.log(2) - chernoff_exponent(law, variance, t) <= log_failure
     assert t == 1 or math.log(2) - chernoff_exponent(law, variance, t - 1) > log_failure * (1 + 1e-6)

@@ -31,7 +31,7 @@ def test_the_sum_through_the_ring_is_the_true_sum_plus_the_stated_noise(law, see
     one = mechanism(law=law, rotation_seed=seed, dimension=3000)
     vectors = clipped(np.random.default_rng(0), clients, 3000, 2.0)
     ring = Ring(32)
-    check_overflow_bound(ring, clients=clients, bound=one.coordinate_bound(), tail=one.noise_bound(clients))
+    check_overflow_bound(ring, clients=clients, bound=one.coordinate_bound(), noise_bound=one.noise_bound(clients))
     encoded = one.encode(vectors, KEY)
     assert encoded.shape == (clients, one.coordinates)
     assert encoded.dtype == np.int64
@@ -163,14 +163,16 @@ def test_decoding_and_bounding_refuse_what_they_cannot_do():
 def test_the_fitted_grid_fits_and_a_finer_one_does_not(bits, seed):
     ring, clients = Ring(bits), 50
     one = fit_to_ring(ring, 1.0, clients=clients, min_honest=40, dimension=5000, clip=3.0, rotation_seed=seed)
-    check_overflow_bound(ring, clients=clients, bound=one.coordinate_bound(), tail=one.noise_bound(clients))
+    check_overflow_bound(ring, clients=clients, bound=one.coordinate_bound(), noise_bound=one.noise_bound(clients))
     assert one.noise.client_variance <= MAX_STANDARD_DEVIATION**2
     finer = mechanism(
         noise_multiplier=1.0, min_honest=40, dimension=5000, clip=3.0, grid=one.grid * 0.99, rotation_seed=seed
     )
     if one.noise.client_variance < 0.99 * MAX_STANDARD_DEVIATION**2:
         with pytest.raises(RingOverflowError):
-            check_overflow_bound(ring, clients=clients, bound=finer.coordinate_bound(), tail=finer.noise_bound(clients))
+            check_overflow_bound(
+                ring, clients=clients, bound=finer.coordinate_bound(), noise_bound=finer.noise_bound(clients)
+            )
     else:
         assert bits == 32
         assert finer.noise.client_variance > MAX_STANDARD_DEVIATION**2

@@ -78,7 +78,7 @@ def test_skellam_curve_is_the_written_formula():
     assert skellam_rdp([300.0], v, l2, l1)[0] == pytest.approx(300 * l2**2 / (2 * v) + 3 * l1 / (2 * v), rel=1e-14)
 
 
-def test_between_whole_orders_the_curve_is_the_chord_of_a_convex_function():
+def test_between_integer_orders_the_bound_is_the_chord_of_a_convex_function():
     orders = np.linspace(1.001, 6, 400)
     scaled = (orders - 1) * skellam_rdp(orders, 3.0, 2.0, 3.0)
     knots = np.arange(1.0, 7.0)

@@ -45,7 +45,7 @@ def test_the_worst_vector_exceeds_the_bound_at_times_and_is_then_drawn_again():
     assert (redrawn[kept] == free[kept]).all()
 
 
-def test_one_try_exceeds_the_bound_at_most_as_often_as_beta_says():
+def test_one_attempt_exceeds_the_bound_at_most_as_often_as_beta_says():
     coordinates, beta = 64, math.exp(-0.5)
     for value in (0.5, 0.3, 1.4):
         values = np.full((4000, coordinates), value)

@@ -61,7 +61,7 @@ def test_the_exact_sampler_has_no_upper_limit():
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize(("share", "clients"), [(0.3, 1), (0.3, 5), (6.0, 3)])
 def test_the_tail_bounds_the_law_of_the_sum(law, share, clients):
-    """From the convolved pmf: the chance beyond the tail, times the coordinates, stays within the failure."""
+    """From the convolved pmf: the probability beyond the tail, times the coordinates, stays within the failure."""
     half = pmf(law, share, 150)
     single = np.concatenate([half[:0:-1], half])
     total = np.ones(1)

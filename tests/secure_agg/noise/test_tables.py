@@ -18,18 +18,18 @@ KEY = bytes(range(32))
 LAWS = ("skellam", "discrete_gaussian")
 
 
-def refuse_more(place):
-    raise AssertionError(f"more bits were asked for at {place}")
+def refuse_more(position):
+    raise AssertionError(f"more bits were asked for at {position}")
 
 
 class GivenBits:
     """Bits that are all the number's: what a table asks for, it gets from the front of `bits`."""
 
     def __init__(self, bits, width):
-        self.bits_left, self.width, self.asked = bits, width, []
+        self.bits_left, self.width, self.requested = bits, width, []
 
     def random_bits(self, count):
-        self.asked.append(count)
+        self.requested.append(count)
         self.width -= count
         given, self.bits_left = divmod(self.bits_left, 1 << self.width)
         return given
@@ -95,7 +95,7 @@ def test_every_word_clear_of_thresholds_lands_in_the_right_cell(law, variance):
 @pytest.mark.parametrize("level", [64, 128])
 def test_words_at_a_threshold_are_decided_by_further_bits(law, variance, offset, level):
     """Numbers at the true thresholds, or units of 2^-level beside, land where comparing all 1024 bits says."""
-    asked = {0: [64, 128, 256], 1: [64, 128], 2: [64]}[abs(offset)]
+    requested = {0: [64, 128, 256], 1: [64, 128], 2: [64]}[abs(offset)]
     table = InverseCdfTable(law, variance)
     last, true = true_cumulative(law, variance)
     near = [k for k in range(-9, 10) if 2**970 < true[last + k] < 2**1024 - 2**970]
@@ -107,7 +107,7 @@ def test_words_at_a_threshold_are_decided_by_further_bits(law, variance, offset,
             rest = GivenBits(number % 2**960, 960)
             value = table.invert(np.array([number >> 960], np.uint64), lambda _, rest=rest: rest)[0]
             assert value == bisect_right(true, number) - 1 - last
-            assert rest.asked == (asked if level == 128 or offset == 0 else asked[:-1])
+            assert rest.requested == (requested if level == 128 or offset == 0 else requested[:-1])
 
 
 @pytest.mark.parametrize(("edge", "open_buckets"), [(5 << 54, {4, 5}), ((6 << 54) - 1, {5, 6}), ((5 << 54) + 2, {5})])
@@ -123,7 +123,7 @@ def test_the_guide_leaves_open_every_bucket_within_a_unit_of_an_edge(edge, open_
 def test_the_ends_of_the_words_open_tails_beyond_the_table(law):
     table = InverseCdfTable(law, 9.0)
     ends = np.array([0, 2**64 - 1], np.uint64)
-    deep = table.invert(ends, lambda place: GivenBits(2**830 if place == 0 else 2**960 - 2**830, 960))
+    deep = table.invert(ends, lambda position: GivenBits(2**830 if position == 0 else 2**960 - 2**830, 960))
     last, true = true_cumulative(law, Fraction(9))
     assert deep[0] == bisect_right(true, 2**830) - 1 - last
     assert deep[1] == bisect_right(true, 2**1024 - 2**830) - 1 - last
@@ -132,19 +132,19 @@ def test_the_ends_of_the_words_open_tails_beyond_the_table(law):
 
 def test_draws_use_further_bits_of_their_own(monkeypatch):
     table = InverseCdfTable("skellam", 3.0)
-    asked = []
+    requested = []
 
     def word_zero(count, dtype, key):
         return np.zeros(count, dtype)
 
     def source(key):
-        asked.append(key)
-        return GivenBits(2 ** (740 + 60 * len(asked)), 960)
+        requested.append(key)
+        return GivenBits(2 ** (740 + 60 * len(requested)), 960)
 
     monkeypatch.setattr(module, "random_uints", word_zero)
     monkeypatch.setattr(module, "RandomSource", source)
     values = table.sample(3, KEY)
-    assert len(set(asked)) == 3
+    assert len(set(requested)) == 3
     assert values[0] < values[2] <= -15
 
 

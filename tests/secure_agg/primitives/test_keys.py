@@ -1,4 +1,4 @@
-"""Keys: agreement, derivation bound to its purpose, sealing that opens in one place only, signatures."""
+"""Keys: agreement, derivation bound to its purpose, sealing that opens in one position only, signatures."""
 
 import hmac
 import itertools
@@ -193,7 +193,7 @@ def test_an_identity_comes_back_from_its_private_half():
 
 @pytest.mark.parametrize(("length", "context"), [(32, b"x"), (32, bytes(33)), (0, bytes(32)), (8161, bytes(32))])
 def test_a_derivation_that_could_be_two_is_refused(length, context):
-    with pytest.raises(ConfigurationError, match="bytes were asked for"):
+    with pytest.raises(ConfigurationError, match="bytes were requested"):
         derive(bytes(32), length, label="test", context=context)
 
 

@@ -1,4 +1,4 @@
-"""Masks: sums of streams against a naive sum, uniform words, and what is refused."""
+"""Masks: sums of streams against a naive sum, uniform elements, and what is refused."""
 
 import numpy as np
 import pytest
@@ -28,14 +28,14 @@ def naive_sum(start, plus, minus, cipher):
     """In Python's integers, reduced at the end."""
     bits = 8 * start.itemsize
 
-    def words(key):
+    def elements(key):
         return [int(word) for word in np.frombuffer(whole_stream(key, start.nbytes, cipher), start.dtype)]
 
     total = [int(word) for word in start]
     for key in plus:
-        total = [a + b for a, b in zip(total, words(key), strict=True)]
+        total = [a + b for a, b in zip(total, elements(key), strict=True)]
     for key in minus:
-        total = [a - b for a, b in zip(total, words(key), strict=True)]
+        total = [a - b for a, b in zip(total, elements(key), strict=True)]
     return [value % 2**bits for value in total]
 
 
@@ -74,9 +74,9 @@ def test_vectors_longer_than_a_chunk_do_not_depend_on_the_threads(dtype, cipher,
 @pytest.mark.parametrize("cipher", StreamCipher)
 def test_a_keystream_overwrites(cipher):
     key = KEY[: cipher.key_bytes]
-    words = np.full(2 * CHUNK // 8 + 5, 9, np.uint64)
-    keystream(key, words, cipher)
-    assert words.tobytes() == whole_stream(key, words.nbytes, cipher)
+    elements = np.full(2 * CHUNK // 8 + 5, 9, np.uint64)
+    keystream(key, elements, cipher)
+    assert elements.tobytes() == whole_stream(key, elements.nbytes, cipher)
 
 
 def test_adding_and_taking_the_same_streams_leaves_everything():
@@ -89,7 +89,7 @@ def test_adding_and_taking_the_same_streams_leaves_everything():
     assert np.array_equal(total, before)
 
 
-def test_no_streams_and_no_words():
+def test_no_streams_and_no_elements():
     total = np.arange(10, dtype=np.uint16)
     add_keystreams(total, [])
     assert total.tolist() == list(range(10))
@@ -104,23 +104,23 @@ def test_streams_of_different_keys_and_ciphers_differ():
     made = set()
     for cipher in StreamCipher:
         for last in range(8):
-            words = np.empty(4, np.uint32)
-            keystream(bytes(cipher.key_bytes - 1) + bytes([last]), words, cipher)
-            made.add(words.tobytes())
+            elements = np.empty(4, np.uint32)
+            keystream(bytes(cipher.key_bytes - 1) + bytes([last]), elements, cipher)
+            made.add(elements.tobytes())
     assert len(made) == 24
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("key", [None, KEY])
-def test_random_words_are_uniform(dtype, key):
-    words = random_uints(400_000 // np.dtype(dtype).itemsize, dtype, key)
-    assert words.dtype == dtype
-    for place in range(words.itemsize):
-        byte = words.view(np.uint8)[place :: words.itemsize]
+def test_random_uints_are_uniform(dtype, key):
+    elements = random_uints(400_000 // np.dtype(dtype).itemsize, dtype, key)
+    assert elements.dtype == dtype
+    for position in range(elements.itemsize):
+        byte = elements.view(np.uint8)[position :: elements.itemsize]
         assert chisquare(np.bincount(byte, minlength=256)).pvalue > 1e-9
 
 
-def test_random_words_are_fresh_each_call_unless_a_key_makes_them_a_simulation():
+def test_random_elements_are_fresh_each_call_unless_a_key_makes_them_a_simulation():
     assert not np.array_equal(random_uints(8, np.uint32), random_uints(8, np.uint32))
     assert np.array_equal(random_uints(8, np.uint32, KEY), random_uints(8, np.uint32, KEY))
     assert np.array_equal(random_uints(8, np.uint32, KEY), random_uints(80, np.uint32, KEY)[:8])
@@ -130,17 +130,17 @@ def test_random_words_are_fresh_each_call_unless_a_key_makes_them_a_simulation()
 @pytest.mark.parametrize("wrong", [-1, 1])
 def test_keys_of_another_length_are_refused_and_nothing_is_added(cipher, wrong):
     key, total = bytes(cipher.key_bytes + wrong), np.zeros(4, np.uint32)
-    said = f"a key of {len(key)} bytes was given; {cipher} takes {cipher.key_bytes}"
-    with pytest.raises(ConfigurationError, match=said):
+    message = f"a key of {len(key)} bytes was given; {cipher} takes {cipher.key_bytes}"
+    with pytest.raises(ConfigurationError, match=message):
         keystream(key, total, cipher)
     for plus, minus in (([KEY[: cipher.key_bytes], key], []), ([KEY[: cipher.key_bytes]], [key])):
-        with pytest.raises(ConfigurationError, match=said):
+        with pytest.raises(ConfigurationError, match=message):
             add_keystreams(total, plus, minus, cipher)
     assert not total.any()
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("elements", "message"),
     [
         (np.zeros(8, np.uint32)[::2], "contiguous"),
         (np.zeros((4, 4), np.uint32), "one axis"),
@@ -150,11 +150,11 @@ def test_keys_of_another_length_are_refused_and_nothing_is_added(cipher, wrong):
         (np.zeros(8, np.float64), "float64"),
     ],
 )
-def test_other_arrays_are_refused(words, said):
-    with pytest.raises(ConfigurationError, match=said):
-        keystream(KEY, words)
-    with pytest.raises(ConfigurationError, match=said):
-        add_keystreams(words, [KEY])
+def test_other_arrays_are_refused(elements, message):
+    with pytest.raises(ConfigurationError, match=message):
+        keystream(KEY, elements)
+    with pytest.raises(ConfigurationError, match=message):
+        add_keystreams(elements, [KEY])
 
 
 @pytest.mark.parametrize("threads", [0, -1])
@@ -164,12 +164,12 @@ def test_fewer_than_one_thread_is_refused(threads):
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.float32, bool])
-def test_random_words_of_another_kind_are_refused(dtype):
+def test_random_elements_of_another_kind_are_refused(dtype):
     with pytest.raises(ConfigurationError, match="unsigned dtype"):
         random_uints(4, dtype)
 
 
-def test_random_words_of_a_short_key_are_refused():
+def test_random_elements_of_a_short_key_are_refused():
     with pytest.raises(ConfigurationError, match="a key of 16 bytes"):
         random_uints(4, np.uint32, bytes(16))
 
@@ -184,5 +184,5 @@ def test_a_failing_thread_is_heard(monkeypatch):
 
 
 def test_a_negative_count_is_refused():
-    with pytest.raises(ConfigurationError, match="-1 words"):
+    with pytest.raises(ConfigurationError, match="-1 integers"):
         random_uints(-1, np.uint32)
