@@ -48,10 +48,8 @@ from privfed.privacy import ClientGuard, Ledger, PrivacyPlan, RingCode, SecureSu
 from privfed.privacy.client_guard import ClipCounts
 from privfed.privacy.sampling import Sampling
 from privfed.updates import TILE, Chunk, ClientUpdates, Schema, clients_at_once, schema_digest, tile_size, upload_bytes
-from secure_agg import parameters
-from secure_agg.inprocess import aggregate
-from secure_agg.masking import Terms
-from secure_agg.prg import Words
+from secure_agg.encoding import RingElements
+from secure_agg.masking import Terms, aggregate, choose_parameters
 
 Wire = Literal["law", "exact", "protocol"]
 """How closely the wire is simulated; see the module."""
@@ -290,7 +288,7 @@ class Simulation:
         self, code: RingCode, step: str, ask: int, cohort: Cohort, message: Message, schema: Schema
     ) -> dict[str, Tensor]:
         """Sums of uploads that travel as ring words."""
-        total, words = code.ring.zeros(code.length), dict[int, Words]()
+        total, words = code.ring.zeros(code.length), dict[int, RingElements]()
         if here() != HOST and self.wire == "exact" and not code.takes_coins:
             return code.decode(
                 self.processes.add_words_(self._words_in_place(code, step, ask, cohort, message, schema))
@@ -312,7 +310,7 @@ class Simulation:
 
     def _words_in_place(
         self, code: RingCode, step: str, ask: int, cohort: Cohort, message: Message, schema: Schema
-    ) -> Words:
+    ) -> RingElements:
         """The sum of uploads without noise shares, rounded and added on the accelerator; it leaves it once."""
         total = torch.zeros(code.length, dtype=torch.int64)
         for _, _, updates, _ in self._chunks(step, ask, cohort, message, schema):
@@ -322,7 +320,9 @@ class Simulation:
             self.costs.seconds["privacy"] += time.perf_counter() - started
         return code.ring.reduce_(on_host(total).astype(code.ring.dtype))
 
-    def _masked(self, code: RingCode, words: Mapping[int, Words], cohort: Cohort, ask: int, schema: Schema) -> Words:
+    def _masked(
+        self, code: RingCode, words: Mapping[int, RingElements], cohort: Cohort, ask: int, schema: Schema
+    ) -> RingElements:
         """The sum of the members' words as the protocol opens it: one vector, or one for every set of holders."""
         if not self._held_only:
             return aggregate(words, self._terms(code, cohort, ask, schema, len(words))).total
@@ -336,11 +336,13 @@ class Simulation:
 
     def _terms(self, code: RingCode, cohort: Cohort, ask: int, schema: Schema, clients: int, number: int = 0) -> Terms:
         """Terms of masked sum `number` of an ask: of the blocks of `schema`, by so many clients."""
-        chosen = parameters.choose(clients)
+        chosen = choose_parameters(clients)
         words = self._streams.words(Purpose.RUN, cohort.round, ask, [SERVER], _RUN_WORDS * (number + 1))[0]
         run, length = words[_RUN_WORDS * number :].tobytes(), sum(block.size for block in schema.values())
         layout = bytes.fromhex(schema_digest(schema))
-        return Terms.of(chosen, bits=code.ring.bits, length=length, run=run, round=cohort.round, layout=layout)
+        return Terms.from_parameters(
+            chosen, bits=code.ring.bits, length=length, run=run, round=cohort.round, layout=layout
+        )
 
     def ask_each(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Individual:
         """Release every protected upload under its pseudonym.

@@ -20,7 +20,7 @@ from privfed.privacy.quantising import UploadCode, coded_upload_bytes
 from privfed.privacy.ring_code import KEY_WORDS, RingCode
 from privfed.privacy.secure import DistributedGaussian, SecureSum, ring_bytes
 from privfed.updates import TILE, ClientUpdates, share_of, tile_size, tiles, upload_bytes
-from secure_agg.prg import Words
+from secure_agg.encoding import RingElements
 
 BLOCKS_PER_ASK = 65_536
 _NOISED_AT_ONCE, _NUMBERS_AT_ONCE = 4, 1 << 16
@@ -164,7 +164,7 @@ class ClientGuard:
                 flat[some].copy_(code.whole(flat[some], steps[some], words)).mul_(steps[some].unsqueeze(1))
         return found
 
-    def words(self, code: RingCode, uploads: Mapping[str, Tensor], call: Call, positions: Tensor) -> list[Words]:
+    def words(self, code: RingCode, uploads: Mapping[str, Tensor], call: Call, positions: Tensor) -> list[RingElements]:
         """Ring words `[length]` of each of the clients at `positions`, rounded and noised under the client's own key.
 
         Args:

@@ -18,9 +18,8 @@ from privfed.devices import on_host, placed
 from privfed.privacy.secure import DistributedGaussian, SecureSum, fixed_code, noise_code
 from privfed.privacy.share_code import integer_code
 from privfed.updates import ClientUpdates, Schema, share_of
-from secure_agg.encoding import FixedPoint, Ring, Rounding
+from secure_agg.encoding import FixedPoint, Ring, RingElements, Rounding
 from secure_agg.noise import DistributedMechanism
-from secure_agg.prg import Words
 
 KEY_WORDS = 8
 """Random 32-bit words that key one client's rounding and noise."""
@@ -35,7 +34,7 @@ class RingCode:
         most: clients that a round can have.
 
     Raises:
-        HeadroomError: the sum does not fit the ring.
+        RingOverflowError: the sum does not fit the ring.
         PlanError: an integer block without a bound.
     """
 
@@ -74,7 +73,7 @@ class RingCode:
             at = found[name].stop
         return found
 
-    def encode(self, uploads: Mapping[str, Tensor], position: int, key: bytes) -> Words:
+    def encode(self, uploads: Mapping[str, Tensor], position: int, key: bytes) -> RingElements:
         """Words `[length]` of one client of dense uploads `[n, *shape]`; `key` seeds what coins it takes."""
         pieces = [code.encode(on_host(uploads[name][position]).reshape(-1)) for name, code in self._codes.items()]
         if self.coordinates:
@@ -82,7 +81,7 @@ class RingCode:
             # Materialising rounds: what the clip left exactly at its norm may come out a little longer.
             excess = max(float(np.linalg.norm(flat.astype(np.float64))) / self._clip_norm, 1.0)
             if self.mechanism is not None:
-                words = self.ring.lift(self.mechanism.encode(flat[None] / excess, key)[0])
+                words = self.ring.from_integers(self.mechanism.encode(flat[None] / excess, key)[0])
             elif self._fixed is not None:
                 words = self._fixed.encode(flat / excess, key)
             pieces.insert(0, words)
@@ -120,7 +119,7 @@ class RingCode:
         for name, code in self._codes.items():
             code.encode(np.array([updates.largest(name)]))
 
-    def decode(self, total: Words) -> dict[str, Tensor]:
+    def decode(self, total: RingElements) -> dict[str, Tensor]:
         """Sums `[*shape]` of every block, float64 or int64, from summed words."""
         sums: dict[str, Tensor] = {}
         at = self.coordinates

@@ -49,10 +49,9 @@ from privfed.privacy.ledger import to_ranges
 from privfed.privacy.ring_code import RingCode
 from privfed.privacy.server_guard import refuse_uncovered
 from privfed.updates import TILE, Schema, UpdateError, clients_at_once, schema_digest
-from secure_agg.encoding import Ring
+from secure_agg.encoding import Ring, RingElements
 from secure_agg.errors import RoundAborted, SecureAggregationError
 from secure_agg.masking import MaskingClient, Stage, Terms
-from secure_agg.prg import Words
 
 _log = logging.getLogger("privfed.nodes")
 
@@ -256,7 +255,11 @@ class Node:
         if record.invited == codec.digest(invitation) and self._masking().awaits is Stage.ROSTER:
             return _bytes(bytes.fromhex(record.advertised))
         client = MaskingClient(
-            record.seat, self.policy.floor, run=bytes.fromhex(record.run.run), after=record.session, store=self._keep
+            record.seat,
+            self.policy.floor,
+            run=bytes.fromhex(record.run.run),
+            last_round=record.session,
+            store=self._keep,
         )
         said = client.advertise(invitation)
         record.session, record.invited, record.advertised = client.terms.round, codec.digest(invitation), said.hex()
@@ -347,7 +350,7 @@ class Node:
         protection: Any = self._plan.protection
         return RingCode(protection, schema, self._plan.sampling.most(self.data.population))
 
-    def _words(self, asked: Asked) -> tuple[Words, Int64[np.ndarray, " taking"]]:
+    def _words(self, asked: Asked) -> tuple[RingElements, Int64[np.ndarray, " taking"]]:
         """The sum of the own users' ring words."""
         if asked.step == MEASURE:
             sums = self._measured(asked)
