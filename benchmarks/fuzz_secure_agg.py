@@ -26,12 +26,12 @@ from secure_agg import shamir
 from secure_agg.additive import AdditiveShare, add, reconstruct, split
 from secure_agg.encoding import Ring
 from secure_agg.errors import MessageRefused, RoundAborted, SecureAggregationError
-from secure_agg.keys import Identity
-from secure_agg.masking import Floor, MaskingClient, MaskingServer, Stage, Terms
+from secure_agg.masking import ClientRequirements, MaskingClient, MaskingServer, Stage, Terms
+from secure_agg.primitives.keys import Identity
 
 RUN = bytes(range(16))
 LENGTH = 4
-FLOOR = Floor(clients=3, threshold=2)
+FLOOR = ClientRequirements(min_clients=3, min_threshold=2)
 ROUNDS = (
     {"clients": 5, "threshold": 3},
     {"clients": 9, "threshold": 4, "neighbours": 6},
@@ -115,8 +115,8 @@ def _copy_of_client(client: MaskingClient) -> MaskingClient:
     other._state = dataclasses.replace(
         state,
         self_seed=bytearray(state.self_seed),
-        held={one: bytearray(pair) for one, pair in state.held.items()},
-        inbound=dict(state.inbound),
+        held_shares={one: bytearray(pair) for one, pair in state.held_shares.items()},
+        inbound_keys=dict(state.inbound_keys),
     )
     return other
 
@@ -149,10 +149,16 @@ def _to_client(client: MaskingClient, stage: Stage, honest: bytes) -> Trial:
             raise
         except RoundAborted:
             state = other._state
-            if other.ended != "aborted" or state.keys or state.inbound or state.held or any(state.self_seed):
+            if (
+                other.ended != "aborted"
+                or state.keys
+                or state.inbound_keys
+                or state.held_shares
+                or any(state.self_seed)
+            ):
                 raise FindingError("a client that left the round kept secrets") from None
             raise
-        if stage is Stage.REVEAL and (len(reply) - HEADER) // shamir.SHARE_BYTES > len(original._state.held):
+        if stage is Stage.REVEAL and (len(reply) - HEADER) // shamir.SHARE_BYTES > len(original._state.held_shares):
             raise FindingError("a client revealed more than one share for a neighbour")
         return "accepted"
 
@@ -225,7 +231,7 @@ def _of_secrets(corpus: list[bytes]) -> Target:
     def trial(rng: random.Random, data: bytes) -> Outcome:
         pieces = [data[start : start + shamir.SHARE_BYTES] for start in range(0, len(data), shamir.SHARE_BYTES)]
         places = range(1, 10) if rng.random() < 0.7 else rng.sample(range(-1, 8), 9)
-        shamir.combine(dict(zip(places, pieces, strict=False)), rng.randrange(5))
+        shamir.reconstruct(dict(zip(places, pieces, strict=False)), rng.randrange(5))
         return "accepted"
 
     return Target("shamir shares", b"".join(shares[:3]), trial)

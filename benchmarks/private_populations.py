@@ -56,15 +56,14 @@ from privfed.privacy.gaussian_budget import solve_gaussian
 from privfed.privacy.refreshes import running_total_factor, year
 from privfed.setup.config import AuditTapConfig, ExperimentConfig, TapConfig
 from privfed.updates import ClientUpdates
-from secure_agg import parameters, shamir
+from secure_agg import choose_parameters, shamir
 from secure_agg.encoding import Ring
-from secure_agg.inprocess import aggregate
-from secure_agg.keys import KeyPair
-from secure_agg.masking import Floor, MaskingClient, Stage, Terms
-from secure_agg.masking.graph import Circle
-from secure_agg.masking.messages import SERVER, Advertisement, Roster, header
-from secure_agg.prg import StreamCipher, Words, add_streams
-from secure_agg.sparse import share_bytes
+from secure_agg.masking import ClientRequirements, MaskingClient, Stage, Terms, aggregate
+from secure_agg.masking.graph import HararyGraph
+from secure_agg.masking.messages import SERVER, Advertisement, Roster, encode_header
+from secure_agg.primitives.keys import KeyPair
+from secure_agg.primitives.prg import RingElements, StreamCipher, add_keystreams
+from secure_agg.sparse import row_share_bytes
 
 RESULTS = Path(__file__).parent / "results"
 K = 20
@@ -222,16 +221,18 @@ class Silent(Simulation):
     def _kept(self, n: int, gone: float) -> np.ndarray:
         return np.sort(self._rng.choice(n, n - round(gone * n), replace=False))
 
-    def _masked(self, code: RingCode, words: Mapping[int, Words], cohort: Cohort, ask: int, schema: Schema) -> Words:
+    def _masked(
+        self, code: RingCode, words: Mapping[int, RingElements], cohort: Cohort, ask: int, schema: Schema
+    ) -> RingElements:
         """The masked sum in which clients fall silent; fewer than the plan's fewest abort it."""
         order, dropouts, at = self._rng.permutation(np.fromiter(words, np.int64)), {}, 0
         for stage, share in self.inside.items():
             some = round(share * len(order))
             dropouts[stage] = [int(user) for user in order[at : at + some]]
             at += some
-        floor = Floor(clients=self.plan.mechanism.min_clients, threshold=2)  # type: ignore[union-attr]  # secure sums only
+        floor = ClientRequirements(min_clients=self.plan.mechanism.min_clients, min_threshold=2)  # type: ignore[union-attr]  # secure sums only
         terms = self._terms(code, cohort, ask, schema, len(words))
-        outcome = aggregate(words, terms, floor=floor, dropouts=dropouts)
+        outcome = aggregate(words, terms, requirements=floor, dropouts=dropouts)
         self.survivors.append(len(outcome.survivors))
         self.traffic.append((len(words), {stage.name: size for stage, size in outcome.traffic.items()}))
         return outcome.total
@@ -416,17 +417,17 @@ def cpu(work: Callable[[], object], times: int = 5) -> float:
 
 def masked_device(n: int, words: int) -> Row:
     """Placing (which is part of sharing), sharing and agreeing keys run as they are, masking as all its streams."""
-    chosen = parameters.choose(n)
+    chosen = choose_parameters(n)
     k, run = chosen.neighbours or n - 1, bytes(16)
-    terms = Terms.of(chosen, bits=32, length=words, run=run)
+    terms = Terms.from_parameters(chosen, bits=32, length=words, run=run)
     ids = np.arange(n, dtype=np.uint32)
-    placing = cpu(lambda: Circle(terms, ids), 3)
-    neighbours = Circle(terms, ids).neighbours(0)
-    own = MaskingClient(0, Floor(clients=3, threshold=2), run=run)
-    mine = own.advertise(header(Stage.INVITATION, terms, SERVER, 0) + terms.encode())
+    placing = cpu(lambda: HararyGraph(terms, ids), 3)
+    neighbours = HararyGraph(terms, ids).neighbours(0)
+    own = MaskingClient(0, ClientRequirements(min_clients=3, min_threshold=2), run=run)
+    mine = own.advertise(encode_header(Stage.INVITATION, terms, SERVER, 0) + terms.encode())
     pairs = [(KeyPair.generate(), KeyPair.generate()) for _ in neighbours]
     listed = tuple(Advertisement(mask.public, channel.public, b"") for mask, channel in pairs)
-    roster = header(Stage.ROSTER, terms, SERVER, 0) + Roster(ids, listed).encode()
+    roster = encode_header(Stage.ROSTER, terms, SERVER, 0) + Roster(ids, listed).encode()
     started = time.process_time()
     cut = own.share(roster)
     sharing = time.process_time() - started
@@ -434,7 +435,7 @@ def masked_device(n: int, words: int) -> Row:
     agreeing = cpu(lambda: [pair.agree(mask.public) for mask, _ in pairs], 3)
     keys = [bytes([number % 256]) * 32 for number in range(k + 1)]
     total = np.zeros(words, np.uint32)
-    masking = cpu(lambda: add_streams(total, keys, (), StreamCipher.AES256), 3)
+    masking = cpu(lambda: add_keystreams(total, keys, (), StreamCipher.AES256), 3)
     revealing = 40 + shamir.SHARE_BYTES * k
     delivered = 40 + -(-k // 8) + len(cut) - 40 - 32
     up = {"keys": len(mine), "shares": len(cut), "words": 40 + 4 * words, "reveal": revealing}
@@ -444,7 +445,7 @@ def masked_device(n: int, words: int) -> Row:
         "shares": delivered,
         "request": 40 + 2 * -(-k // 8),
     }
-    one = cpu(lambda: add_streams(total, keys[:1], (), StreamCipher.AES256))
+    one = cpu(lambda: add_keystreams(total, keys[:1], (), StreamCipher.AES256))
     return {
         "clients": n,
         "neighbours": k,
@@ -459,7 +460,7 @@ def masked_device(n: int, words: int) -> Row:
             "all": round(1e3 * (sharing + agreeing + masking), 1),
         },
         "server_cpu_s_taking_self_masks_off": round(n * one, 1),
-        "sentence": chosen.sentence,
+        "sentence": chosen.summary,
     }
 
 
@@ -467,11 +468,11 @@ def sharing_device(parties: int, words: int) -> Row:
     """Of additive shares: one stream for every aggregator but the first."""
     total, ring = np.zeros(words, np.uint32), Ring(32)
     keys = [bytes([number]) * 32 for number in range(1, parties)]
-    seconds = cpu(lambda: add_streams(total, (), keys, StreamCipher.AES256))
-    one = cpu(lambda: add_streams(total, keys[:1], (), StreamCipher.AES256))
+    seconds = cpu(lambda: add_keystreams(total, (), keys, StreamCipher.AES256))
+    one = cpu(lambda: add_keystreams(total, keys[:1], (), StreamCipher.AES256))
     return {
         "aggregators": parties,
-        "up_bytes": share_bytes(words, ring, parties),
+        "up_bytes": row_share_bytes(words, ring, parties),
         "cpu_ms": round(1e3 * seconds, 2),
         "aggregator_cpu_s_at": {str(n): round(n * one, 1) for n in (6040, 100_000, 1_000_000)},
     }

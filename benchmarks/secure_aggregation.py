@@ -40,17 +40,16 @@ from cryptography.hazmat.backends.openssl import backend
 
 from secure_agg import shamir
 from secure_agg.encoding import FixedPoint, Ring, Rounding
-from secure_agg.inprocess import aggregate
-from secure_agg.keys import KeyPair
-from secure_agg.masking import Floor, MaskingClient, MaskingServer, Stage, Suite, Terms
-from secure_agg.prg import StreamCipher, Words, add_streams, keystream, random_words
+from secure_agg.masking import ClientRequirements, MaskingClient, MaskingServer, Stage, Suite, Terms, aggregate
+from secure_agg.primitives.keys import KeyPair
+from secure_agg.primitives.prg import RingElements, StreamCipher, add_keystreams, keystream, random_uints
 
 Step = Callable[[], object]
 """What is timed; made anew for every time, because a client of ours does each step once."""
 
 Row = dict[str, Any]
 
-FLOOR = Floor(clients=3, threshold=2)
+FLOOR = ClientRequirements(min_clients=3, min_threshold=2)
 RUN = bytes(range(16))
 GRAPHS = ((20, 11), (100, 60))
 """Neighbours and threshold."""
@@ -151,7 +150,7 @@ class Seat:
         """Its step from the roster to the sealed shares."""
         return partial(MaskingClient.restore(self.before_share, FLOOR).share, self.roster)
 
-    def masking(self, words: Words, threads: int = 1) -> Step:
+    def masking(self, words: RingElements, threads: int = 1) -> Step:
         """Its step from the delivery to the masked input."""
         return partial(MaskingClient.restore(self.before_mask, FLOOR, threads=threads).mask, self.delivery, words)
 
@@ -161,16 +160,16 @@ class Seat:
         return lambda: client.mask(self.delivery, code.encode(np.clip(values, -code.bound, code.bound)))
 
 
-def generating(out: Words, suite: Suite) -> Step:
+def generating(out: RingElements, suite: Suite) -> Step:
     """One stream, written over `out`."""
     return partial(keystream, bytes(suite.stream.key_bytes), out, suite.stream)
 
 
-def adding(words: Words, neighbours: int, suite: Suite) -> Step:
+def adding(words: RingElements, neighbours: int, suite: Suite) -> Step:
     """All streams of a client added to its words, keys at hand."""
-    keys = [random_words(suite.stream.key_bytes, np.uint8).tobytes() for _ in range(neighbours + 1)]
+    keys = [random_uints(suite.stream.key_bytes, np.uint8).tobytes() for _ in range(neighbours + 1)]
     total, half = words.copy(), neighbours // 2 + 1
-    return partial(add_streams, total, keys[:half], keys[half:], suite.stream)
+    return partial(add_keystreams, total, keys[:half], keys[half:], suite.stream)
 
 
 def recovering(neighbours: int, threshold: int, *, same_holders: bool) -> Callable[[], Step]:
@@ -184,7 +183,7 @@ def recovering(neighbours: int, threshold: int, *, same_holders: bool) -> Callab
         held = {holder + 1: shares[holder] for holder in holders}
 
         def recover() -> None:
-            if KeyPair.from_private(shamir.combine(held, threshold)).public != pair.public:
+            if KeyPair.from_private(shamir.reconstruct(held, threshold)).public != pair.public:
                 raise RuntimeError("another key was recovered")
 
         return recover
@@ -411,7 +410,7 @@ def every_cell(repeats: int) -> list[Row]:
     for neighbours, threshold in GRAPHS:
         for length in LENGTHS:
             for bits in (16, 32, 64):
-                words = random_words(length, Ring(bits).dtype)
+                words = random_uints(length, Ring(bits).dtype)
                 contestants = {
                     str(suite.stream): partial(Seat.take(neighbours, threshold, length, bits, suite).masking, words)
                     for suite in Suite
@@ -438,7 +437,7 @@ def hashing(count: int) -> Step:
 def threads(repeats: int) -> list[Row]:
     """Our masking step from 1e6 words with one and with two threads; hashing shows whether a second core was free."""
     rows = []
-    words = random_words(1_000_000, np.uint32)
+    words = random_uints(1_000_000, np.uint32)
     steps: dict[str, Callable[[int], Step]] = {"hashing 64 MB": hashing}
     for neighbours, threshold in GRAPHS:
         steps[f"masking, {neighbours} neighbours"] = partial(
@@ -458,7 +457,7 @@ def client_memory(flower: Mapping[int, Flower]) -> list[Row]:
     """The most a client's step holds beyond its input, for 1e6 values; the ring words or floats are its input."""
     rows = []
     values = np.random.default_rng(0).normal(scale=0.1, size=1_000_000).astype(np.float32)
-    words = random_words(1_000_000, np.uint32)
+    words = random_uints(1_000_000, np.uint32)
     for neighbours, threshold in GRAPHS:
         seat = Seat.take(neighbours, threshold, len(words))
         code = FixedPoint.for_sum(Ring(32), bound=CLIP, clients=neighbours + 1, rounding=Rounding.STOCHASTIC)
@@ -493,7 +492,7 @@ def fidelity() -> list[Row]:
         (1000, 40, 24, 1_000_000, False),
     ):
         terms = Terms(RUN, 1, 32, length, threshold, neighbours, signed=signed)
-        vector = random_words(length, np.uint32)
+        vector = random_uints(length, np.uint32)
         traffic = aggregate(dict.fromkeys(range(clients), vector), terms).traffic
         degree = terms.degree(clients)
         least_up, least_down = vector.nbytes + (66 + 33) * degree, 66 * degree
@@ -534,7 +533,7 @@ def server_round(workers: int, clients: int = 1000, length: int = 100_000) -> Ro
                 case Stage.MASKED_INPUT if client in lost:
                     continue
                 case Stage.MASKED_INPUT:
-                    vector = random_words(length, np.uint32)
+                    vector = random_uints(length, np.uint32)
                     np.add(expected, vector, out=expected)
                     reply = members[client].mask(request, vector)
                 case _:

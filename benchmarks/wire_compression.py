@@ -29,7 +29,7 @@ from privfed.privacy import PrivacyPlan
 from privfed.privacy.mechanisms.secure import DistributedGaussian, SecureSum, sum_error
 from privfed.setup.config import ExperimentConfig, TapConfig
 from secure_agg import Ring
-from secure_agg.prg import random_words
+from secure_agg.primitives.prg import random_uints
 
 DATA, SEED = "ml-100k", 0
 PFEDREC: dict[str, Any] = {"name": "pfedrec"}
@@ -115,7 +115,7 @@ def packing() -> dict[str, dict[str, float]]:
     found = {}
     for bits in WIDTHS:
         ring = Ring(bits)
-        words = ring.reduce_(random_words(WORDS, ring.dtype, bytes(32)))
+        words = ring.reduce_(random_uints(WORDS, ring.dtype, bytes(32)))
         data = ring.pack(words).tobytes()
         np.testing.assert_array_equal(ring.unpack(data, WORDS), words)
         pack = min(_seconds(lambda ring=ring, words=words: ring.pack(words).tobytes()) for _ in range(5))

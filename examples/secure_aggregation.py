@@ -12,7 +12,7 @@ import secrets
 
 import numpy as np
 
-from secure_agg import FixedPoint, Floor, Ring, Stage, Terms, additive, aggregate, choose
+from secure_agg import ClientRequirements, FixedPoint, Ring, Stage, Terms, additive, aggregate, choose_parameters
 from secure_agg.noise import DistributedMechanism
 
 CLIP = 1.0
@@ -36,14 +36,14 @@ def main() -> None:
 def masked_sum(vectors, silent, dropout):
     """Fixed point, pairwise masks, and dropouts just before the upload."""
     clients = len(vectors)
-    parameters = choose(clients, corrupt=0.1, dropout=dropout)
+    parameters = choose_parameters(clients, corrupt=0.1, dropout=dropout)
     code = FixedPoint.for_sum(Ring(32), bound=CLIP, clients=clients)
-    terms = Terms.of(parameters, bits=32, length=DIMENSION, run=secrets.token_bytes(16))
+    terms = Terms.from_parameters(parameters, bits=32, length=DIMENSION, run=secrets.token_bytes(16))
     words = {client: code.encode(vector) for client, vector in enumerate(vectors)}
-    floor = Floor(clients=clients - len(silent), threshold=parameters.threshold)
-    outcome = aggregate(words, terms, floor=floor, dropouts={Stage.MASKED_INPUT: silent})
+    floor = ClientRequirements(min_clients=clients - len(silent), min_threshold=parameters.threshold)
+    outcome = aggregate(words, terms, requirements=floor, dropouts={Stage.MASKED_INPUT: silent})
     error = np.abs(code.decode(outcome.total) - vectors[list(outcome.survivors)].sum(0)).max()
-    print(parameters.sentence)
+    print(parameters.summary)
     print(f"masked sum of {len(outcome.survivors)} of {clients} clients: largest error {error:.1e}")
     print("bytes by stage:", {str(stage): count for stage, count in outcome.traffic.items()}, "\n")
 
@@ -51,18 +51,18 @@ def masked_sum(vectors, silent, dropout):
 def private_sum(vectors, silent, dropout):
     """Every client adds a share of Skellam noise, sized for the fewest honest clients that may survive."""
     clients = len(vectors)
-    parameters = choose(clients, corrupt=0.1, dropout=dropout)
+    parameters = choose_parameters(clients, corrupt=0.1, dropout=dropout)
     least = clients - len(silent)
-    mechanism = DistributedMechanism.of_multiplier(
+    mechanism = DistributedMechanism.from_noise_multiplier(
         1.0, min_honest=least - parameters.corrupt, dimension=DIMENSION, clip=CLIP, grid=CLIP / 2**10
     )
     ring = Ring(32)
     steps = mechanism.encode(vectors)
-    terms = Terms.of(parameters, bits=32, length=mechanism.coordinates, run=secrets.token_bytes(16))
+    terms = Terms.from_parameters(parameters, bits=32, length=mechanism.coordinates, run=secrets.token_bytes(16))
     outcome = aggregate(
-        {client: ring.lift(row) for client, row in enumerate(steps)},
+        {client: ring.from_integers(row) for client, row in enumerate(steps)},
         terms,
-        floor=Floor(clients=least, threshold=parameters.threshold),
+        requirements=ClientRequirements(min_clients=least, min_threshold=parameters.threshold),
         dropouts={Stage.MASKED_INPUT: silent},
     )
     noisy = mechanism.decode(ring.centred(outcome.total))

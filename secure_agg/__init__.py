@@ -1,51 +1,46 @@
 """Secure aggregation as a library: a server learns the sum of many vectors and nothing else about any of them.
 
-numpy and cryptography only. `docs/secure_aggregation.md` says who is trusted with what.
+It depends on numpy and cryptography only. `docs/secure_aggregation.md` states who is trusted with what.
 
-    encoding    rings, fixed point, head-room            additive    n-of-n shares between aggregators
-    masking     masked sums that survive dropouts        parameters  neighbours and threshold for a cohort
-    noise       noise shares inside the ring             inprocess   the whole protocol here, and its ideal
+Stable, for users: the names of this package, and those that its sub-packages list in `__all__`.
+
+    encoding    rings, fixed point and integers, with a proof at set-up that a sum cannot overflow
+    masking     masked sums that survive dropouts (SecAgg, SecAgg+), and their parameters
+    additive    n-of-n additive shares between aggregators, for dense vectors
+    sparse      the same for tables of which every client sends a few rows
+    noise       distributed differential privacy: shares of integer noise in the ring
+    shamir      t-of-n secret sharing of 32-byte secrets
+    errors      every error that is raised on purpose
+
+Not stable, and unsafe on their own: `primitives` (keystreams, key agreement, encryption, signatures) and every other
+module below a sub-package, which serve the protocols above and whose misuse is silent.
 """
 
-from secure_agg import additive
-from secure_agg.encoding import FixedPoint, IntegerCode, Ring, Rounding
-from secure_agg.errors import (
-    ConfigurationError,
-    HeadroomError,
-    MessageRefused,
-    RoundAborted,
-    SecureAggregationError,
-    ShareError,
+from secure_agg import additive, shamir
+from secure_agg.encoding import FixedPoint, IntegerEncoding, Ring
+from secure_agg.errors import SecureAggregationError
+from secure_agg.masking import (
+    ClientRequirements,
+    MaskingClient,
+    MaskingServer,
+    Stage,
+    Terms,
+    aggregate,
+    choose_parameters,
 )
-from secure_agg.inprocess import Outcome, aggregate, modular_sum
-from secure_agg.keys import Identity
-from secure_agg.masking import Floor, MaskingClient, MaskingServer, Stage, Suite, Terms
-from secure_agg.parameters import Parameters, Server, assess, choose
 
 __all__ = [
-    "ConfigurationError",
+    "ClientRequirements",
     "FixedPoint",
-    "Floor",
-    "HeadroomError",
-    "Identity",
-    "IntegerCode",
+    "IntegerEncoding",
     "MaskingClient",
     "MaskingServer",
-    "MessageRefused",
-    "Outcome",
-    "Parameters",
     "Ring",
-    "RoundAborted",
-    "Rounding",
     "SecureAggregationError",
-    "Server",
-    "ShareError",
     "Stage",
-    "Suite",
     "Terms",
     "additive",
     "aggregate",
-    "assess",
-    "choose",
-    "modular_sum",
+    "choose_parameters",
+    "shamir",
 ]

@@ -1,29 +1,29 @@
-"""Everything secure_agg refuses, by name.
+"""All errors that secure_agg raises on purpose.
 
-Three families, because a caller does three different things about them: mend the set-up (`ConfigurationError`), drop
-the message (`MessageRefused`: the state machine is where it was), or give up the round (`RoundAborted`: the state
-machine has deleted its secrets and answers nothing more).
+There are three families, because a caller reacts to them in three ways: correct the configuration
+(`ConfigurationError`), drop the message (`MessageRefused`: the state machine is unchanged), or give up the round
+(`RoundAborted`: the state machine has deleted its secrets and answers nothing more).
 """
 
 
 class SecureAggregationError(Exception):
-    """Root of every error that secure_agg raises on purpose."""
+    """Base class of every error that secure_agg raises on purpose."""
 
 
 class ConfigurationError(SecureAggregationError, ValueError):
-    """A value chosen at set-up, or an argument of a library function, cannot work."""
+    """An invalid setting, or an invalid argument of a library function."""
 
 
-class HeadroomError(ConfigurationError):
-    """The sum could leave the ring: too few bits for so many clients at this bound and scale."""
+class RingOverflowError(ConfigurationError):
+    """The sum could overflow the ring: too few bits for so many clients at this bound and scale."""
 
 
 class ShareError(ConfigurationError):
-    """Secret shares do not belong together: wrong number, party, shape or dtype."""
+    """Secret shares that do not belong together: wrong number, party, shape or dtype."""
 
 
 class MessageRefused(SecureAggregationError):
-    """A message was not accepted; nothing changed and nothing was revealed, so the right message may still come."""
+    """A message was refused; nothing changed and nothing was revealed, so the right message may still arrive."""
 
 
 class MalformedMessage(MessageRefused):
@@ -35,11 +35,11 @@ class StaleMessage(MessageRefused):
 
 
 class UnexpectedStage(MessageRefused):
-    """The message is of a stage other than the one the receiver stands in."""
+    """The message belongs to another stage than the receiver's current one."""
 
 
 class WrongParty(MessageRefused):
-    """The message names another sender or receiver than the one it came from or reached."""
+    """The message names another sender or receiver than its actual ones."""
 
 
 class DuplicateMessage(MessageRefused):
@@ -47,19 +47,19 @@ class DuplicateMessage(MessageRefused):
 
 
 class AlreadyAnswered(MessageRefused):
-    """The client has answered its one unmask request of this round and has deleted the secrets."""
+    """The client has answered its only unmask request of this round and has deleted the secrets."""
 
 
 class RoundAborted(SecureAggregationError):
-    """The round is over for whoever raised this; its secrets are deleted."""
+    """The round is over for the party that raised this; its secrets are deleted."""
 
 
 class TermsRefused(RoundAborted):
-    """The server's terms are weaker than the client's own floor, or contradict themselves."""
+    """The server's terms are weaker than the client's own requirements, or contradict themselves."""
 
 
 class RosterRefused(RoundAborted):
-    """The roster is too small, out of order, without the client, or its neighbours are not the ones the graph gives."""
+    """The roster is too small or unsorted, lacks the client, or contradicts the graph."""
 
 
 class KeyRefused(RoundAborted):
@@ -67,7 +67,7 @@ class KeyRefused(RoundAborted):
 
 
 class SignatureRefused(RoundAborted):
-    """A signature is missing, by an unknown identity, or wrong."""
+    """A signature is missing, invalid, or made by an unknown identity."""
 
 
 class SharesRefused(RoundAborted):
@@ -75,7 +75,7 @@ class SharesRefused(RoundAborted):
 
 
 class UnmaskRefused(RoundAborted):
-    """The unmask request asks for what would open a single client: overlapping, foreign or too few survivors."""
+    """The unmask request would unmask a single client: overlapping, foreign or too few survivors."""
 
 
 class TooFewClients(RoundAborted):

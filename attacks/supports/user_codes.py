@@ -80,8 +80,8 @@ def code_recovery(
     majority = np.where(truth.sum(axis=0, dtype=np.int64) >= 0, 1, -1)
     baseline = (majority == truth).mean(axis=1)
     recovered = (accuracy >= threshold).astype(np.float64)
-    bits, users, majority, gain = (
+    bits, users, most_frequent, gain = (
         user_mean(values, resamples=resamples, seed=seed)
         for values in (accuracy, recovered, baseline, accuracy - baseline)
     )
-    return CodeRecovery(bits, users, majority, gain, CHANCE, threshold, *truth.shape)
+    return CodeRecovery(bits, users, most_frequent, gain, CHANCE, threshold, *truth.shape)

@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor, distributed
 
-from secure_agg.prg import Words
+from secure_agg.encoding import RingElements
 
 T = TypeVar("T")
 
@@ -91,7 +91,7 @@ class Processes:
             for values, summed in zip(alike, parts, strict=True):
                 values.copy_(summed.view_as(values))
 
-    def add_ring_elements_(self, ring_elements: Words) -> Words:
+    def add_ring_elements_(self, ring_elements: RingElements) -> RingElements:
         """Add ring words up over all processes, in place: wrap-around sums, in which order does not matter."""
         if self.size > 1:
             # What all-reduce knows: 32 and 64 bits, signed, where the sum wraps around to the same bits.

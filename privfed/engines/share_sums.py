@@ -27,9 +27,17 @@ from privfed.guards.share_code import ShareCode
 from privfed.privacy import FullSupport
 from privfed.privacy.mechanisms.secure import SharedSum
 from privfed.updates import ClientUpdates, RowPattern, Rows
-from secure_agg.encoding import Ring
-from secure_agg.prg import Words
-from secure_agg.sparse import Ciphers, KeyStreams, RowSums, agree_keys, names_bytes, open_rows, share_bytes, withhold
+from secure_agg.encoding import Ring, RingElements
+from secure_agg.sparse import (
+    ClientCiphers,
+    KeyStreams,
+    RowSums,
+    agree_keys,
+    masked_share,
+    reveal_rows,
+    row_indices_bytes,
+    row_share_bytes,
+)
 
 _KEY_WORDS = 8
 _WHOLE = 0
@@ -57,7 +65,9 @@ class Announced:
         """Bytes in which all clients name their rows to one aggregator, once; 0 where they name them as they go."""
         if self.support is None:
             return 0
-        return self.support.n_users * names_bytes(0) + len(self.support) * (names_bytes(1) - names_bytes(0))
+        return self.support.n_users * row_indices_bytes(0) + len(self.support) * (
+            row_indices_bytes(1) - row_indices_bytes(0)
+        )
 
     def padded(self, part: Rows, cohort_id: int, clients: Int64[Tensor, " clients"], rows: int) -> Rows:
         """The part with a row of zeros for every announced row that it leaves out.
@@ -98,7 +108,7 @@ class Announced:
         """Bytes in which clients name the rows of one upload to one aggregator; 0 where they did so at enrolment."""
         if self.support is not None:
             return 0
-        return clients * names_bytes(0) + len(part.ids) * (names_bytes(1) - names_bytes(0))
+        return clients * row_indices_bytes(0) + len(part.ids) * (row_indices_bytes(1) - row_indices_bytes(0))
 
     def _pattern(self, support: Histories, cohort_id: int, clients: Int64[Tensor, " clients"], rows: int) -> RowPattern:
         """Announced rows of the called clients; kept for as long as the same clients are called draw after draw."""
@@ -137,7 +147,7 @@ class SharedSums:
         self.mechanism, self.protocol = mechanism, protocol
         self.announced = Announced(support)
         self._population, self._streams = population, streams
-        self._ciphers: list[Ciphers] = []
+        self._ciphers: list[ClientCiphers] = []
         self._lanes: dict[int, list[tuple[KeyStreams, KeyStreams]]] = {}
         self._codes: dict[tuple[Any, ...], ShareCode] = {}
 
@@ -159,8 +169,8 @@ class SharedSums:
         address: tuple[int, int],
         clients: Int64[np.ndarray, " clients"],
         counts: Int64[np.ndarray, " clients"],
-        ring_elements: Words,
-    ) -> list[Words]:
+        ring_elements: RingElements,
+    ) -> list[RingElements]:
         """Every aggregator's share of the words of some clients, `counts[j]` of client `clients[j]`.
 
         Args:
@@ -173,12 +183,12 @@ class SharedSums:
         if not self._ciphers:
             key = self._streams.words(Purpose.SHARE, 0, 0, [SERVER], _KEY_WORDS)[0].tobytes()
             keys = agree_keys(self._population, self.mechanism.aggregators, key)
-            self._ciphers = [Ciphers(of_one) for of_one in keys]
+            self._ciphers = [ClientCiphers(of_one) for of_one in keys]
         ring = Ring(self.mechanism.bits)
         if lane not in self._lanes:
             self._lanes[lane] = [(KeyStreams(own, ring, lane), KeyStreams(own, ring, lane)) for own in self._ciphers]
         query = *address, clients, counts
-        left = withhold(ring_elements, [own.take(*query) for own, _ in self._lanes[lane]])
+        left = masked_share(ring_elements, [own.take(*query) for own, _ in self._lanes[lane]])
         return [left, *(aggregator.take(*query) for _, aggregator in self._lanes[lane])]
 
 
@@ -201,7 +211,7 @@ class SharedQuery:
         self._code, self._ring = sums.code(schema, max_clients), Ring(sums.mechanism.bits)
         self._every_row = isinstance(sums.mechanism.padding, FullSupport)
         self._tables: dict[str, list[RowSums]] | None = None
-        self._whole: list[Words] = []
+        self._whole: list[RingElements] = []
         self.up_bytes = 0.0
 
     def add(self, call: Call, updates: ClientUpdates) -> None:
@@ -221,7 +231,7 @@ class SharedQuery:
                 self._transcript.record_rows(call, part, self._schema[name].shape[0])
             self.up_bytes += announced.name_bytes(part, clients) * mechanism.aggregators
             self._add_rows(name, part, call)
-        self.up_bytes += share_bytes(0, self._ring, mechanism.aggregators) * clients
+        self.up_bytes += row_share_bytes(0, self._ring, mechanism.aggregators) * clients
         self.up_bytes += self._ring.dtype.itemsize * ring_elements
         if whole:
             self._add_whole(whole, updates, call)
@@ -256,15 +266,15 @@ class SharedQuery:
         if self._tables is None:
             self._tables = {name: self._nothing(name) for name in (query[0] if query else ())}
         for rows in self._tables.values():
-            processes.add_ring_elements_(rows[0].words)
-            processes.add_({"supporters": placed(rows[0].supporters)})
+            processes.add_ring_elements_(rows[0].elements)
+            processes.add_({"supporters": placed(rows[0].contributors)})
         whole = sum(block.size for name, block in self._schema.items() if name not in self._tables)
         self._whole = [processes.add_ring_elements_(share) for share in self._whole or [self._ring.zeros(whole)]]
 
-    def _opened(self, held: Sequence[RowSums], min_clients: int) -> tuple[Words, np.ndarray]:
+    def _opened(self, held: Sequence[RowSums], min_clients: int) -> tuple[RingElements, np.ndarray]:
         if self._sums.protocol:
-            return open_rows(held, min_clients)
-        return held[0].handed_out(min_clients), held[0].enough(min_clients)
+            return reveal_rows(held, min_clients)
+        return held[0].revealed_elements(min_clients), held[0].revealed_rows(min_clients)
 
     def _row_by_row(self, updates: ClientUpdates) -> dict[str, Rows]:
         """Blocks that are shared row by row, the same in every chunk."""
@@ -313,7 +323,7 @@ class SharedQuery:
             )
             self._keep([share.reshape(ring_elements.shape).sum(0, dtype=share.dtype) for share in shares])
 
-    def _in_the_open(self, name: str, updates: ClientUpdates) -> Words:
+    def _in_the_open(self, name: str, updates: ClientUpdates) -> RingElements:
         """What shares of one block come to: the sum of its words."""
         block, dtype = self._schema[name], self._ring.dtype
         if block.kind == "real":
@@ -341,6 +351,6 @@ class SharedQuery:
             )
         return {name: on_host(values.reshape(len(some), -1)) for name, values in updates.materialise(some, out).items()}
 
-    def _keep(self, shares: Sequence[Words]) -> None:
+    def _keep(self, shares: Sequence[RingElements]) -> None:
         held = self._whole or [self._ring.zeros(len(share)) for share in shares]
         self._whole = [self._ring.sum(pair) for pair in zip(held, shares, strict=True)]

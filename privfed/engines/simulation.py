@@ -52,10 +52,8 @@ from privfed.privacy import Ledger, PrivacyPlan, SecureSum, SharedSum
 from privfed.privacy.sampling import Sampling
 from privfed.setup.refusals import refuse_shared
 from privfed.updates import Chunk, ClientUpdates, clients_at_once
-from secure_agg import parameters
-from secure_agg.inprocess import aggregate
-from secure_agg.masking import Terms
-from secure_agg.prg import Words
+from secure_agg.encoding import RingElements
+from secure_agg.masking import Terms, aggregate, choose_parameters
 
 Observer = Callable[[Clients, Call, Message, ClientUpdates], None]
 """The experimenter's view between training and guard: (clients, call, message, raw updates)."""
@@ -291,7 +289,7 @@ class Simulation:
         self, code: RingCode, step: str, query_id: int, cohort: Cohort, message: Message, schema: Schema
     ) -> dict[str, Tensor]:
         """Sums of uploads that travel as ring words."""
-        total, ring_elements = code.ring.zeros(code.length), dict[int, Words]()
+        total, ring_elements = code.ring.zeros(code.length), dict[int, RingElements]()
         if here() != HOST and self.fidelity == "exact" and not code.randomised:
             return code.decode(
                 self.processes.add_ring_elements_(
@@ -315,7 +313,7 @@ class Simulation:
 
     def _ring_elements_in_place(
         self, code: RingCode, step: str, query_id: int, cohort: Cohort, message: Message, schema: Schema
-    ) -> Words:
+    ) -> RingElements:
         """The sum of uploads without noise shares, rounded and added on the accelerator; it leaves it once."""
         total = torch.zeros(code.length, dtype=torch.int64)
         for _, _, updates, _ in self._chunks(step, query_id, cohort, message, schema):
@@ -326,8 +324,8 @@ class Simulation:
         return code.ring.reduce_(on_host(total).astype(code.ring.dtype))
 
     def _masked(
-        self, code: RingCode, ring_elements: Mapping[int, Words], cohort: Cohort, query_id: int, schema: Schema
-    ) -> Words:
+        self, code: RingCode, ring_elements: Mapping[int, RingElements], cohort: Cohort, query_id: int, schema: Schema
+    ) -> RingElements:
         """The sum of the members' words as the protocol opens it: one vector, or one for every set of holders."""
         if not self._held_only:
             return aggregate(ring_elements, self._terms(code, cohort, query_id, schema, len(ring_elements))).total
@@ -343,11 +341,13 @@ class Simulation:
         self, code: RingCode, cohort: Cohort, query_id: int, schema: Schema, clients: int, number: int = 0
     ) -> Terms:
         """Terms of masked sum `number` of an ask: of the blocks of `schema`, by so many clients."""
-        chosen = parameters.choose(clients)
+        chosen = choose_parameters(clients)
         ring_elements = self._streams.words(Purpose.RUN, cohort.round, query_id, [SERVER], _RUN_WORDS * (number + 1))[0]
         run, length = ring_elements[_RUN_WORDS * number :].tobytes(), sum(block.size for block in schema.values())
         layout = bytes.fromhex(schema_digest(schema))
-        return Terms.of(chosen, bits=code.ring.bits, length=length, run=run, round=cohort.round, layout=layout)
+        return Terms.from_parameters(
+            chosen, bits=code.ring.bits, length=length, run=run, round=cohort.round, layout=layout
+        )
 
     def collect(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Individual:
         """Release every protected upload under its pseudonym.

@@ -22,7 +22,7 @@ from privfed.privacy.mechanisms.base import Noise
 from privfed.privacy.mechanisms.secure import DistributedGaussian, SecureSum, ring_bytes
 from privfed.privacy.plan import PrivacyPlan
 from privfed.updates import ClientUpdates
-from secure_agg.prg import Words
+from secure_agg.encoding import RingElements
 
 BLOCKS_PER_QUERY = 65_536
 _NOISED_AT_ONCE, _NUMBERS_AT_ONCE = 4, 1 << 16
@@ -168,7 +168,7 @@ class ClientGuard:
 
     def ring_elements(
         self, code: RingCode, uploads: Mapping[str, Tensor], call: Call, positions: Tensor
-    ) -> list[Words]:
+    ) -> list[RingElements]:
         """Ring words `[length]` of each of the clients at `positions`, rounded and noised under the client's own key.
 
         Args:

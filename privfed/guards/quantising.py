@@ -78,7 +78,7 @@ class UploadCode:
     def pack(self, values: Float32[np.ndarray, " size"], step: np.float32) -> UInt8[np.ndarray, " bytes"]:
         """The bytes of a row of values that are whole multiples of `step`."""
         ring = Ring(self.bits)
-        return ring.pack(ring.lift(np.rint(values.astype(np.float64) / np.float64(step)).astype(np.int64)))
+        return ring.pack(ring.from_integers(np.rint(values.astype(np.float64) / np.float64(step)).astype(np.int64)))
 
     def unpack(self, data: UInt8[np.ndarray, " bytes"], step: np.float32, size: int) -> Float32[np.ndarray, " size"]:
         """The values that were packed, to the bit.

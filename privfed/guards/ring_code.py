@@ -19,9 +19,8 @@ from privfed.contracts import Schema, share_of
 from privfed.guards.share_code import integer_code
 from privfed.privacy.mechanisms.secure import DistributedGaussian, SecureSum, fixed_code, noise_code
 from privfed.updates import ClientUpdates
-from secure_agg.encoding import FixedPoint, Ring, Rounding
+from secure_agg.encoding import FixedPoint, Ring, RingElements, Rounding
 from secure_agg.noise import DistributedMechanism
-from secure_agg.prg import Words
 
 KEY_WORDS = 8
 """Random 32-bit words that key one client's rounding and noise."""
@@ -36,7 +35,7 @@ class RingCode:
         max_clients: clients that a round can have.
 
     Raises:
-        HeadroomError: the sum does not fit the ring.
+        RingOverflowError: the sum does not fit the ring.
         PlanError: an integer block without a bound.
     """
 
@@ -75,7 +74,7 @@ class RingCode:
             at = found[name].stop
         return found
 
-    def encode(self, uploads: Mapping[str, Tensor], position: int, key: bytes) -> Words:
+    def encode(self, uploads: Mapping[str, Tensor], position: int, key: bytes) -> RingElements:
         """Words `[length]` of one client of dense uploads `[n, *shape]`; `key` seeds what coins it takes."""
         pieces = [code.encode(on_host(uploads[name][position]).reshape(-1)) for name, code in self._codes.items()]
         if self.coordinates:
@@ -83,7 +82,7 @@ class RingCode:
             # Materialising rounds: what the clip left exactly at its norm may come out a little longer.
             excess = max(float(np.linalg.norm(flat.astype(np.float64))) / self._clip_norm, 1.0)
             if self.distributed is not None:
-                ring_elements = self.ring.lift(self.distributed.encode(flat[None] / excess, key)[0])
+                ring_elements = self.ring.from_integers(self.distributed.encode(flat[None] / excess, key)[0])
             elif self._fixed is not None:
                 ring_elements = self._fixed.encode(flat / excess, key)
             pieces.insert(0, ring_elements)
@@ -121,7 +120,7 @@ class RingCode:
         for name, code in self._codes.items():
             code.encode(np.array([updates.largest(name)]))
 
-    def decode(self, total: Words) -> dict[str, Tensor]:
+    def decode(self, total: RingElements) -> dict[str, Tensor]:
         """Sums `[*shape]` of every block, float64 or int64, from summed words."""
         sums: dict[str, Tensor] = {}
         at = self.coordinates

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from privfed.contracts import Block, Schema
 from privfed.privacy.errors import PlanError
 from privfed.privacy.mechanisms.secure import CLIP_SLACK, SharedSum
-from secure_agg.encoding import FixedPoint, IntegerCode, Ring
-from secure_agg.prg import Words
+from secure_agg.encoding import FixedPoint, IntegerEncoding, Ring, RingElements
 
 
 class ShareCode:
@@ -25,7 +24,7 @@ class ShareCode:
         max_clients: clients that a round can have.
 
     Raises:
-        HeadroomError: a sum does not fit the ring; the sentence says how many bits it needs.
+        RingOverflowError: a sum does not fit the ring; the sentence says how many bits it needs.
         PlanError: an integer block without a bound, or a real one without a clip norm.
     """
 
@@ -33,7 +32,7 @@ class ShareCode:
         self.ring = Ring(mechanism.bits)
         self._codes = {name: self._code(mechanism, name, block, max_clients) for name, block in schema.items()}
 
-    def encode(self, name: str, values: NDArray[Any]) -> Words:
+    def encode(self, name: str, values: NDArray[Any]) -> RingElements:
         """Words of values of block `name`, in the same shape.
 
         Raises:
@@ -41,7 +40,7 @@ class ShareCode:
         """
         return self._codes[name].encode(values)
 
-    def decode(self, name: str, ring_elements: Words) -> NDArray[Any]:
+    def decode(self, name: str, ring_elements: RingElements) -> NDArray[Any]:
         """Sums of block `name` in the same shape, int64 or float64."""
         return self._codes[name].decode(ring_elements)
 
@@ -53,7 +52,7 @@ class ShareCode:
         """
         self._codes[name].encode(np.array([largest]))
 
-    def _code(self, mechanism: SharedSum, name: str, block: Block, max_clients: int) -> IntegerCode | FixedPoint:
+    def _code(self, mechanism: SharedSum, name: str, block: Block, max_clients: int) -> IntegerEncoding | FixedPoint:
         if block.kind == "integer":
             return integer_code(self.ring, name, block, max_clients)
         if mechanism.clip_norm is None:
@@ -65,16 +64,16 @@ class ShareCode:
         return FixedPoint.for_sum(self.ring, bound=bound, clients=max_clients)
 
 
-def integer_code(ring: Ring, name: str, block: Block, max_clients: int) -> IntegerCode:
+def integer_code(ring: Ring, name: str, block: Block, max_clients: int) -> IntegerEncoding:
     """The code of an integer block for rounds of at most `most` clients.
 
     Raises:
         PlanError: the block declares no bound.
-        HeadroomError: the sum does not fit the ring.
+        RingOverflowError: the sum does not fit the ring.
     """
     if block.bound is None:
         raise PlanError(
             f"integer block {name!r} declares no bound, and a secure sum cannot prove that it fits the ring: "
             f"declare Block(..., bound=largest absolute value)"
         )
-    return IntegerCode(ring, block.bound, max_clients)
+    return IntegerEncoding(ring, block.bound, max_clients)

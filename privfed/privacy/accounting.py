@@ -50,7 +50,7 @@ from privfed.privacy.closed_forms import gaussian_epsilon
 from privfed.privacy.errors import AccountingError
 from privfed.privacy.plan import SMALLEST_DELTA
 from secure_agg.noise import NoiseEvent
-from secure_agg.noise.curves import ORDERS, epsilon_of_curve
+from secure_agg.noise.rdp import ORDERS, epsilon_from_rdp
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -235,7 +235,7 @@ def _account_shares(leaves: tuple[tuple[Any, int], ...], delta: float) -> Accoun
             "shares of integer noise next to noise of another kind are not accounted: one plan per run"
         )
     curve = sum(count * leaf.noise.rdp() for leaf, count in leaves)
-    epsilon = _finite(epsilon_of_curve(ORDERS, curve, delta), RDP, delta)
+    epsilon = _finite(epsilon_from_rdp(ORDERS, curve, delta), RDP, delta)
     precision = math.fsum(count * leaf.noise.l2**2 / leaf.noise.total_variance for leaf, count in leaves)
     continuous = ((dp.GaussianDpEvent(precision**-0.5), 1),)
     grid = _grid(continuous, epsilon)

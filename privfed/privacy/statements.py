@@ -14,7 +14,7 @@ from privfed.privacy.mechanisms.interaction_dpsgd import InteractionDPSGD
 from privfed.privacy.mechanisms.secure import DistributedGaussian, SecureSum, SharedSum, fixed_code, fixed_point_error
 from privfed.privacy.plan import PrivacyPlan
 from privfed.privacy.upload_bits import levels
-from secure_agg.errors import HeadroomError
+from secure_agg.errors import RingOverflowError
 
 _COUNT = "The count behind the adaptive clip norm has noise of its own, which is paid for."
 
@@ -181,7 +181,7 @@ def _ring_elements(mechanism: SecureSum, max_clients: int) -> str:
     )
     try:
         error = fixed_point_error(fixed_code(mechanism, max_clients))
-    except HeadroomError:
+    except RingOverflowError:
         return f"{said}, which has no room for real numbers of rounds of {max_clients:,} clients."
     average = (
         "and not right on average, since what is below half a step vanishes from every upload"

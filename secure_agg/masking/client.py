@@ -1,16 +1,16 @@
-"""The client of a masked sum: it eats the server's messages, returns its own, and never speaks to a network.
+"""The client of a masked sum: a state machine that takes the server's messages and returns its own, without a network.
 
 One object lives for one round:
 
     advertise(invitation) -> advertisement     two fresh key pairs
-    share(roster)         -> shares            both secrets, cut among the neighbours
+    share(roster)         -> shares            both secrets, secret-shared among the neighbours
     mask(delivery, x)     -> masked input      x + self mask + sum over neighbours of +- pair masks
     confirm(survivors)    -> confirmation      signed terms only
-    unmask(request)       -> reveal            one share per neighbour, once, and then nothing
+    unmask(request)       -> reveal            one share per neighbour, only once
 
-A message that does not belong here is refused and changes nothing. A message that asks for what would open a client
-ends the round: the secrets are deleted first and the error raised then. Python cannot promise that no copy of a deleted
-secret is left in memory; seeds and shares are kept in buffers that are overwritten, key objects are let go.
+A message that is not the expected one is refused and changes nothing. A message whose answer would unmask a client
+aborts the round: the secrets are deleted first and the error is raised then. Python cannot guarantee that no copy of a
+deleted secret remains in memory; seeds and shares are kept in buffers that are overwritten, key objects are released.
 
 Sources: Bonawitz et al. 2017, "Practical secure aggregation for privacy-preserving machine learning", figure 4;
 Bell et al. 2020 for the sparse graph.
@@ -38,52 +38,53 @@ from secure_agg.errors import (
     UnexpectedStage,
     UnmaskRefused,
 )
-from secure_agg.keys import KEY_BYTES, Identity, KeyPair, seal, unseal, verify, well_formed
-from secure_agg.masking import bindings
-from secure_agg.masking.floor import Floor
-from secure_agg.masking.graph import Circle
+from secure_agg.masking import key_derivation
+from secure_agg.masking.graph import HararyGraph
 from secure_agg.masking.messages import (
     SERVER,
     Advertisement,
     Delivery,
+    EncryptedShares,
     Envelope,
-    Request,
-    Reveal,
+    RevealedShares,
     Roster,
-    Shares,
     Stage,
     Survivors,
-    header,
+    UnmaskRequest,
+    encode_header,
 )
-from secure_agg.masking.snapshot import Snapshot
+from secure_agg.masking.requirements import ClientRequirements
+from secure_agg.masking.state import ClientState
 from secure_agg.masking.terms import MAX_ROUND, RUN_BYTES, Terms
-from secure_agg.prg import Words, accept_threads, add_streams
+from secure_agg.primitives.keys import KEY_BYTES, Identity, KeyPair, is_canonical_public_key, seal, unseal, verify
+from secure_agg.primitives.prg import RingElements, add_keystreams, check_threads
 
 Store = Callable[[bytes], None]
-"""Keeps a snapshot safe; called before the bytes that it allows are handed out."""
+"""Stores a snapshot durably; called before the message that follows from it is returned."""
 
 
 class MaskingClient:
     """One client in one round.
 
     Args:
-        client: its id, known to all.
-        floor: the least it accepts.
-        run: the 16 bytes of the run it means to take part in.
-        after: the last round it took part in; only later rounds are accepted, so no round is answered twice.
+        client: id of the client, known to all.
+        requirements: minimum requirements on the terms.
+        run: 16 bytes that identify the run it takes part in.
+        last_round: the last round it took part in; only later rounds are accepted, so no round is answered twice.
         identity: its signing key, for signed terms.
-        directory: the identities of the other clients by id, for signed terms; it came some other way than this server.
-        store: keeps snapshots, for clients whose process may end between messages.
-        threads: for making masks.
+        directory: identities of the other clients by id, for signed terms; obtained from another source than this
+            server.
+        store: stores snapshots, for clients whose process may end between messages.
+        threads: threads for generating masks.
     """
 
     def __init__(
         self,
         client: int,
-        floor: Floor,
+        requirements: ClientRequirements,
         *,
         run: bytes,
-        after: int = -1,
+        last_round: int = -1,
         identity: Identity | None = None,
         directory: Mapping[int, bytes] | None = None,
         store: Store | None = None,
@@ -93,55 +94,56 @@ class MaskingClient:
             raise ConfigurationError(f"the client's id is {client}; give one from 0 to {SERVER - 1}")
         if len(run) != RUN_BYTES:
             raise ConfigurationError(f"run has {len(run)} bytes; give {RUN_BYTES}")
-        accept_threads(threads)
-        if not -1 <= after < MAX_ROUND:
-            raise ConfigurationError(f"after is {after}; give the last round taken part in, or -1 for none")
+        check_threads(threads)
+        if not -1 <= last_round < MAX_ROUND:
+            raise ConfigurationError(f"last_round is {last_round}; give the last round taken part in, or -1 for none")
         self.client = int(client)
-        self._floor = floor
+        self._requirements = requirements
         self._run = run
         self._identity = identity
         self._directory = directory or {}
         self._store = store
         self._threads = threads
-        self._state = Snapshot(client=int(client), run=run, after=int(after))
+        self._state = ClientState(client=int(client), run=run, last_round=int(last_round))
 
     @classmethod
     def restore(
         cls,
         snapshot: bytes,
-        floor: Floor,
+        requirements: ClientRequirements,
         *,
         identity: Identity | None = None,
         directory: Mapping[int, bytes] | None = None,
         store: Store | None = None,
         threads: int = 1,
     ) -> "MaskingClient":
-        """The client that a store kept, in another process.
+        """Restore a client from a snapshot, in another process.
 
         Raises:
             ConfigurationError: the bytes are not a snapshot of this version.
         """
-        state = Snapshot.decode(snapshot)
+        state = ClientState.decode(snapshot)
         client = cls(
-            state.client, floor,
-            run=state.run, after=state.after, identity=identity, directory=directory, store=store, threads=threads,
+            state.client, requirements,
+            run=state.run, last_round=state.last_round,
+            identity=identity, directory=directory, store=store, threads=threads,
         )  # fmt: skip
         client._state = state
         return client
 
     @property
     def awaits(self) -> Stage | None:
-        """The message it takes next, or nothing when its round is over."""
+        """Stage of the message it takes next, or None when its round is over."""
         return self._state.awaits
 
     @property
     def ended(self) -> Literal["answered", "aborted"] | None:
-        """How its round ended, if it has."""
+        """How its round ended, or None."""
         return self._state.ended
 
     @property
     def terms(self) -> Terms:
-        """What it agreed to.
+        """The accepted terms.
 
         Raises:
             ConfigurationError: no invitation has been accepted, or the round is over.
@@ -151,7 +153,7 @@ class MaskingClient:
         return self._state.terms
 
     def snapshot(self) -> bytes:
-        """All that `restore` needs; it holds the secrets of the round in the clear, so keep it as one."""
+        """All that `restore` needs, with the secrets of the round in plaintext: store it like a private key."""
         return self._state.encode()
 
     def advertise(self, invitation: bytes) -> bytes:
@@ -159,31 +161,32 @@ class MaskingClient:
 
         Raises:
             MessageRefused: it is malformed, stale or misdirected.
-            TermsRefused: the terms are below this client's floor, or need an identity it does not have.
+            TermsRefused: the terms do not meet this client's requirements, or need an identity it does not have.
         """
         envelope = self._open(invitation, Stage.INVITATION)
         terms = Terms.decode(bytes(envelope.body))
-        if terms.run != self._run or terms.round <= self._state.after:
+        if terms.run != self._run or terms.round <= self._state.last_round:
             raise StaleMessage(
-                f"the invitation is to round {terms.round}; this client takes part in rounds after {self._state.after}"
+                f"the invitation is to round {terms.round}; this client takes part in rounds after "
+                f"{self._state.last_round}"
             )
         envelope.expect_round(terms.round)
-        with self._or_end():
-            self._floor.accept_terms(terms)
+        with self._abort_on_error():
+            self._requirements.check_terms(terms)
             signature = b""
             mask_pair, channel_pair = KeyPair.generate(), KeyPair.generate()
             if terms.signed:
                 if self._identity is None:
                     raise TermsRefused("the terms are signed and this client was given no identity to sign with")
                 signature = self._identity.sign(
-                    bindings.advertisement(terms, self.client, mask_pair.public, channel_pair.public)
+                    key_derivation.advertisement_message(terms, self.client, mask_pair.public, channel_pair.public)
                 )
             self._state.terms, self._state.keys = terms, (mask_pair, channel_pair)
             reply = Advertisement(mask_pair.public, channel_pair.public, signature).encode()
             return self._reply(Stage.ADVERTISEMENT, reply, then=Stage.ROSTER)
 
     def share(self, roster: bytes) -> bytes:
-        """Cut both secrets among the neighbours and seal each pair of shares for its holder.
+        """Secret-share both secrets among the neighbours and encrypt each pair of shares for its holder.
 
         Raises:
             MessageRefused: it is malformed, stale, misdirected or out of turn.
@@ -193,49 +196,51 @@ class MaskingClient:
         """
         envelope, terms = self._open(roster, Stage.ROSTER), self.terms
         envelope.expect_round(terms.round)
-        listed = Roster.decode(envelope.body, terms)
-        with self._or_end():
+        roster_message = Roster.decode(envelope.body, terms)
+        with self._abort_on_error():
             state, (mask_pair, channel_pair) = self._state, self._keys
-            self._floor.accept_roster(terms, len(listed.ids))
-            if self.client not in listed.ids:
+            self._requirements.check_roster(terms, len(roster_message.ids))
+            if self.client not in roster_message.ids:
                 raise RosterRefused(f"client {self.client} advertised keys and is not on the roster")
-            circle = Circle(terms, listed.ids)
-            neighbours = circle.neighbours(self.client)
-            self._accept_keys(neighbours, listed.advertisements)
+            graph = HararyGraph(terms, roster_message.ids)
+            neighbours = graph.neighbours(self.client)
+            self._check_keys(neighbours, roster_message.advertisements)
+            # The mask key recovers the pairwise masks if this client drops out, the self-mask seed its self mask if it
+            # survives. Each neighbour holds a share of both and reveals one of them at most.
             self_seed = bytearray(secrets.token_bytes(KEY_BYTES))
-            of_key = shamir.split(mask_pair.private_bytes(), terms.threshold, circle.degree)
-            of_seed = shamir.split(bytes(self_seed), terms.threshold, circle.degree)
+            key_shares = shamir.split(mask_pair.private_bytes(), terms.threshold, graph.degree)
+            seed_shares = shamir.split(bytes(self_seed), terms.threshold, graph.degree)
             sealed = []
             for neighbour, theirs, key_share, seed_share in zip(
-                neighbours, listed.advertisements, of_key, of_seed, strict=True
+                neighbours, roster_message.advertisements, key_shares, seed_shares, strict=True
             ):
-                outbound, inbound = bindings.channels(
-                    circle.context, channel_pair.agree(theirs.channel_key),
+                outbound, inbound = key_derivation.channel_keys(
+                    graph.context, channel_pair.agree(theirs.channel_key),
                     ours=(self.client, channel_pair.public), theirs=(neighbour, theirs.channel_key),
                 )  # fmt: skip
-                associated = bindings.shares(
-                    circle.context, sender=(self.client, mask_pair.public), receiver=(neighbour, theirs.mask_key)
+                associated = key_derivation.shares_associated_data(
+                    graph.context, sender=(self.client, mask_pair.public), receiver=(neighbour, theirs.mask_key)
                 )
                 sealed.append(seal(terms.suite.aead, outbound, key_share + seed_share, associated))
-                state.inbound[neighbour] = inbound
-            state.roster, state.context, state.neighbours = listed.ids, circle.context, neighbours
-            state.mask_keys = tuple(theirs.mask_key for theirs in listed.advertisements)
+                state.inbound_keys[neighbour] = inbound
+            state.roster, state.context, state.neighbours = roster_message.ids, graph.context, neighbours
+            state.mask_keys = tuple(theirs.mask_key for theirs in roster_message.advertisements)
             state.self_seed = self_seed
-            commitment = bindings.commitment(circle.context, bytes(self_seed), self.client)
-            return self._reply(Stage.SHARES, Shares(commitment, tuple(sealed)).encode(), then=Stage.DELIVERY)
+            commitment = key_derivation.self_mask_commitment(graph.context, bytes(self_seed), self.client)
+            return self._reply(Stage.SHARES, EncryptedShares(commitment, tuple(sealed)).encode(), then=Stage.DELIVERY)
 
-    def mask(self, delivery: bytes, vector: Words) -> bytes:
-        """Open the neighbours' shares, keep them, and return the vector under its masks.
+    def mask(self, delivery: bytes, vector: RingElements) -> bytes:
+        """Decrypt and keep the neighbours' shares, and return the masked vector.
 
         Args:
             delivery: the server's message.
-            vector: `terms.length` ring words; bits above the ring's do not travel.
+            vector: `terms.length` ring elements; bits above the ring's are not transmitted.
 
         Raises:
             ConfigurationError: the vector has another dtype or length than the terms say; nothing changed.
             MessageRefused: the message is malformed, stale, misdirected or out of turn.
             TooFewClients: fewer neighbours shared than the threshold.
-            SharesRefused: a pair of shares does not open as sent by this neighbour to this client in this round.
+            SharesRefused: a pair of shares does not decrypt as sent by this neighbour to this client in this round.
         """
         envelope, terms = self._open(delivery, Stage.DELIVERY), self.terms
         envelope.expect_round(terms.round)
@@ -247,32 +252,35 @@ class MaskingClient:
                 f"got a {type(vector).__name__} of shape {shape} and dtype {dtype}; the terms ask for an array of "
                 f"({terms.length},) and {terms.ring.dtype}"
             )
-        with self._or_end():
+        with self._abort_on_error():
             senders = np.flatnonzero(delivered.shared).tolist()
             if len(senders) < terms.threshold:
                 raise TooFewClients(
                     f"{len(senders)} of {len(state.neighbours)} neighbours shared; the threshold is {terms.threshold}"
                 )
             mask_pair, _ = self._keys
-            plus: list[bytes] = [bindings.self_mask(terms, state.context, bytes(state.self_seed), self.client)]
+            plus: list[bytes] = [
+                key_derivation.self_mask_key(terms, state.context, bytes(state.self_seed), self.client)
+            ]
             minus: list[bytes] = []
-            for place, sealed in zip(senders, delivered.sealed, strict=True):
-                neighbour = state.neighbours[place]
-                their_key = state.mask_keys[place]
-                associated = bindings.shares(
+            for index, sealed in zip(senders, delivered.sealed, strict=True):
+                neighbour = state.neighbours[index]
+                their_key = state.mask_keys[index]
+                associated = key_derivation.shares_associated_data(
                     state.context, sender=(neighbour, their_key), receiver=(self.client, mask_pair.public)
                 )
-                pair = unseal(terms.suite.aead, state.inbound[neighbour], sealed, associated)
-                self._accept_pair(neighbour, pair)
-                state.held[neighbour] = bytearray(pair)
-                mask = bindings.pair_mask(
+                pair = unseal(terms.suite.aead, state.inbound_keys[neighbour], sealed, associated)
+                self._check_pair(neighbour, pair)
+                state.held_shares[neighbour] = bytearray(pair)
+                mask = key_derivation.pairwise_mask_key(
                     terms, state.context, mask_pair,
                     ours=self.client, theirs=neighbour, their_key=their_key,
                 )  # fmt: skip
+                # Opposite signs on the two sides: the pairwise masks cancel in the sum.
                 (plus if self.client < neighbour else minus).append(mask)
             masked = vector.copy()
-            add_streams(masked, plus, minus, terms.suite.stream, self._threads)
-            state.forget_masks()
+            add_keystreams(masked, plus, minus, terms.suite.stream, self._threads)
+            state.delete_mask_secrets()
             then = Stage.SURVIVORS if terms.signed else Stage.REQUEST
             return self._reply(Stage.MASKED_INPUT, terms.ring.pack(masked).data, then=then)
 
@@ -281,48 +289,48 @@ class MaskingClient:
 
         Raises:
             MessageRefused: it is malformed, stale, misdirected or out of turn.
-            UnmaskRefused: the list leaves this client out although its input was sent.
-            TooFewClients: fewer survivors than the threshold or this client's floor asks for.
+            UnmaskRefused: the list omits this client although its input was sent.
+            TooFewClients: fewer survivors than the threshold or this client's requirements ask for.
         """
         envelope, terms = self._open(survivors, Stage.SURVIVORS), self.terms
         envelope.expect_round(terms.round)
         state = self._state
         alive = Survivors.decode(envelope.body, len(state.roster)).alive
-        with self._or_end():
+        with self._abort_on_error():
             if self._identity is None:
                 raise SignatureRefused("the terms are signed and this client was given no identity to sign with")
-            living = frozenset(state.roster[alive].tolist())
-            if self.client not in living:
+            confirmed = frozenset(state.roster[alive].tolist())
+            if self.client not in confirmed:
                 raise UnmaskRefused(f"client {self.client} sent its masked input and is not among the survivors")
-            strangers = living - {self.client} - set(state.held)
-            if strangers:
-                raise UnmaskRefused(f"client {min(strangers)} is called a survivor and never shared with this client")
-            self._accept_survivors(len(living) - 1)
-            state.confirmed = living
-            signature = self._identity.sign(bindings.survivors(state.context, alive))
+            unknown = confirmed - {self.client} - set(state.held_shares)
+            if unknown:
+                raise UnmaskRefused(f"client {min(unknown)} is listed as a survivor and never shared with this client")
+            self._check_survivors(len(confirmed) - 1)
+            state.confirmed = confirmed
+            signature = self._identity.sign(key_derivation.survivors_message(state.context, alive))
             return self._reply(Stage.CONFIRMATION, signature, then=Stage.REQUEST)
 
     def unmask(self, request: bytes) -> bytes:
-        """Reveal one share for each neighbour named, once; every secret of the round is gone before this returns.
+        """Reveal one share for each neighbour named, once; every secret of the round is deleted before this returns.
 
         Raises:
             MessageRefused: it is malformed, stale, misdirected or out of turn.
             AlreadyAnswered: a request was answered before.
             UnmaskRefused: the lists overlap, name neighbours who never shared, or contradict the confirmed survivors.
-            TooFewClients: fewer survivors than the threshold or the floor asks for, or too few confirmations.
+            TooFewClients: fewer survivors than the threshold or the requirements ask for, or too few confirmations.
             SignatureRefused: a confirmation is not over the survivors that this client confirmed.
         """
         envelope, terms = self._open(request, Stage.REQUEST), self.terms
         envelope.expect_round(terms.round)
-        asked = Request.decode(envelope.body, len(self._state.neighbours), signed=terms.signed)
-        with self._or_end():
-            self._accept_request(asked)
+        requested = UnmaskRequest.decode(envelope.body, len(self._state.neighbours), signed=terms.signed)
+        with self._abort_on_error():
+            self._check_request(requested)
             shares = []
-            for place in np.flatnonzero(asked.survived | asked.dropped).tolist():
-                pair = bytes(self._state.held[self._state.neighbours[place]])
-                of_key, of_seed = pair[: shamir.SHARE_BYTES], pair[shamir.SHARE_BYTES :]
-                shares.append(of_seed if asked.survived[place] else of_key)
-            reply = header(Stage.REVEAL, terms, self.client, SERVER) + Reveal(tuple(shares)).encode()
+            for index in np.flatnonzero(requested.survived | requested.dropped).tolist():
+                pair = bytes(self._state.held_shares[self._state.neighbours[index]])
+                key_share, seed_share = pair[: shamir.SHARE_BYTES], pair[shamir.SHARE_BYTES :]
+                shares.append(seed_share if requested.survived[index] else key_share)
+            reply = encode_header(Stage.REVEAL, terms, self.client, SERVER) + RevealedShares(tuple(shares)).encode()
             self._state.end("answered")
             self._save()
             return reply
@@ -333,21 +341,21 @@ class MaskingClient:
             raise ConfigurationError("this client's keys of the round are gone; begin the round anew")
         return self._state.keys
 
-    def _accept_keys(self, neighbours: tuple[int, ...], advertisements: tuple[Advertisement, ...]) -> None:
-        """Keys of the neighbours: none repeated, none this client's own, and signed where terms say so."""
+    def _check_keys(self, neighbours: tuple[int, ...], advertisements: tuple[Advertisement, ...]) -> None:
+        """Refuse neighbours' keys that are repeated, this client's own, or not signed where the terms require it."""
         terms = self.terms
         seen = {pair.public for pair in self._keys}
         for neighbour, theirs in zip(neighbours, advertisements, strict=True):
             for key in (theirs.mask_key, theirs.channel_key):
-                if not well_formed(key):
+                if not is_canonical_public_key(key):
                     raise KeyRefused(
-                        f"client {neighbour} advertises {key.hex()[:16]}.., of low order or not in its one form"
+                        f"client {neighbour} advertises {key.hex()[:16]}.., of low order or not in canonical form"
                     )
                 if key in seen:
                     raise KeyRefused(f"client {neighbour} advertises a key that is another party's: {key.hex()[:16]}..")
                 seen.add(key)
             if terms.signed:
-                signed = bindings.advertisement(terms, neighbour, theirs.mask_key, theirs.channel_key)
+                signed = key_derivation.advertisement_message(terms, neighbour, theirs.mask_key, theirs.channel_key)
                 verify(self._identity_of(neighbour), theirs.signature, signed)
 
     def _identity_of(self, neighbour: int) -> bytes:
@@ -358,47 +366,55 @@ class MaskingClient:
         return self._directory[neighbour]
 
     @staticmethod
-    def _accept_pair(neighbour: int, pair: bytes) -> None:
+    def _check_pair(neighbour: int, pair: bytes) -> None:
         try:
-            shamir.check(pair[: shamir.SHARE_BYTES])
-            shamir.check(pair[shamir.SHARE_BYTES :])
+            shamir.check_share(pair[: shamir.SHARE_BYTES])
+            shamir.check_share(pair[shamir.SHARE_BYTES :])
         except MalformedMessage as refused:
-            raise SharesRefused(f"client {neighbour} sealed what is no pair of shares; leave this round") from refused
+            raise SharesRefused(
+                f"client {neighbour} encrypted something other than a pair of shares; leave this round"
+            ) from refused
 
-    def _accept_survivors(self, others: int) -> None:
-        """Enough surviving neighbours; where everybody is a neighbour, also enough clients in the sum."""
+    def _check_survivors(self, others: int) -> None:
+        """Refuse too few surviving neighbours and, in the complete graph, too few clients in the sum."""
         state, terms = self._state, self.terms
         if others < terms.threshold:
             raise TooFewClients(f"{others} neighbours survive; the threshold is {terms.threshold}")
-        if len(state.neighbours) == len(state.roster) - 1 and others + 1 < self._floor.clients:
-            raise TooFewClients(f"{others + 1} clients survive; this client's floor is {self._floor.clients}")
+        if len(state.neighbours) == len(state.roster) - 1 and others + 1 < self._requirements.min_clients:
+            raise TooFewClients(f"{others + 1} clients survive; this client requires {self._requirements.min_clients}")
 
-    def _accept_request(self, asked: Request) -> None:
+    def _check_request(self, requested: UnmaskRequest) -> None:
         state, terms = self._state, self.terms
-        shared = np.fromiter((neighbour in state.held for neighbour in state.neighbours), bool)
-        if (asked.survived & asked.dropped).any():
-            both = state.neighbours[int(np.flatnonzero(asked.survived & asked.dropped)[0])]
-            raise UnmaskRefused(f"client {both} is named as survived and as dropped; both secrets would open its input")
-        if ((asked.survived | asked.dropped) & ~shared).any():
+        shared = np.fromiter((neighbour in state.held_shares for neighbour in state.neighbours), bool)
+        # Both secrets of one client together unmask its input, so a request may name it in one list only.
+        if (requested.survived & requested.dropped).any():
+            both = state.neighbours[int(np.flatnonzero(requested.survived & requested.dropped)[0])]
+            raise UnmaskRefused(
+                f"client {both} is named as survived and as dropped; both secrets would unmask its input"
+            )
+        if ((requested.survived | requested.dropped) & ~shared).any():
             raise UnmaskRefused("the request names a neighbour that never shared a secret with this client")
-        self._accept_survivors(int(asked.survived.sum()))
+        self._check_survivors(int(requested.survived.sum()))
         if terms.signed:
-            living = np.fromiter((neighbour in state.confirmed for neighbour in state.neighbours), bool)
-            if (asked.survived & ~living).any() or (asked.dropped & living).any():
+            survives = np.fromiter((neighbour in state.confirmed for neighbour in state.neighbours), bool)
+            if (requested.survived & ~survives).any() or (requested.dropped & survives).any():
                 raise UnmaskRefused("the request contradicts the list of survivors that this client confirmed")
-            if asked.confirmations and (asked.confirmed & ~living).any():
+            if requested.confirmations and (requested.confirmed & ~survives).any():
                 raise UnmaskRefused("a confirmation is by a client that is not among the survivors")
-            if len(asked.confirmations) < terms.threshold:
+            if len(requested.confirmations) < terms.threshold:
                 raise TooFewClients(
-                    f"{len(asked.confirmations)} clients confirmed the survivors; the threshold is {terms.threshold}"
+                    f"{len(requested.confirmations)} clients confirmed the survivors; the threshold is "
+                    f"{terms.threshold}"
                 )
             alive = np.fromiter((int(member) in state.confirmed for member in state.roster), bool)
-            signed = bindings.survivors(state.context, alive)
-            for place, signature in zip(np.flatnonzero(asked.confirmed).tolist(), asked.confirmations, strict=True):
-                verify(self._identity_of(state.neighbours[place]), signature, signed)
+            signed = key_derivation.survivors_message(state.context, alive)
+            for index, signature in zip(
+                np.flatnonzero(requested.confirmed).tolist(), requested.confirmations, strict=True
+            ):
+                verify(self._identity_of(state.neighbours[index]), signature, signed)
 
     def _open(self, data: bytes, stage: Stage) -> Envelope:
-        """The envelope of the message due, from the server to this client, in this run."""
+        """Decode the expected message, from the server to this client, in this run."""
         if self._state.ended == "answered":
             raise AlreadyAnswered(f"client {self.client} has revealed its shares of this round; it answers no more")
         if self._state.ended == "aborted":
@@ -410,8 +426,8 @@ class MaskingClient:
         return envelope
 
     def _reply(self, stage: Stage, body: bytes | memoryview, *, then: Stage) -> bytes:
-        """The message to send, once the state that follows it is stored."""
-        message = b"".join([header(stage, self.terms, self.client, SERVER), body])
+        """Build a reply, and store the state that follows from it before the reply is returned."""
+        message = b"".join([encode_header(stage, self.terms, self.client, SERVER), body])
         self._state.awaits = then
         self._save()
         return message
@@ -421,8 +437,8 @@ class MaskingClient:
             self._store(self._state.encode())
 
     @contextmanager
-    def _or_end(self) -> Iterator[None]:
-        """Whatever goes wrong inside ends the round with its secrets deleted."""
+    def _abort_on_error(self) -> Iterator[None]:
+        """Any error inside aborts the round with its secrets deleted."""
         try:
             yield
         except BaseException as reason:

@@ -1,39 +1,38 @@
-"""What travels between a client and the server, byte for byte.
+"""The messages between a client and the server, byte for byte.
 
 Every message is a header of 40 bytes and a body whose length follows from what the receiver already knows, so that no
-length field can lie. Numbers are big-endian, ring words little-endian. Each body has exactly one encoding.
+length field has to be trusted. Numbers are big-endian, ring elements little-endian. Each body has exactly one encoding.
 
     header        magic "SAgg", version (2 bytes), stage (2), run (16), round (8), sender (4), receiver (4)
     invitation    the terms
     advertisement mask key (32), channel key (32), and where signed a signature (64)
     roster        participants (4), their ids in rising order (4 each), advertisements of the receiver's neighbours
-    shares        commitment to the self mask (32), one sealed pair of shares per neighbour (82 each)
-    delivery      which neighbours shared (1 bit each), their sealed pairs
-    masked input  the words, as many bits of each as the ring has, lowest bit first
+    shares        commitment to the self mask (32), one encrypted pair of shares per neighbour (82 each)
+    delivery      which neighbours sent shares (1 bit each), their encrypted pairs
+    masked input  the elements, packed: as many bits of each as the ring has, lowest bit first
     survivors     which participants' inputs arrived (1 bit each); signed terms only
     confirmation  a signature over the survivors; signed terms only
-    request       which neighbours survived, which dropped out (1 bit each); where signed, who confirmed, and how
-    reveal        one share (33) per neighbour named in the request
+    request       which neighbours survived, which dropped out (1 bit each); where signed, who confirmed, with
+    signatures reveal        one share (33) per neighbour named in the request
 """
 
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secure_agg import shamir
 from secure_agg.errors import MalformedMessage, StaleMessage, UnexpectedStage, WrongParty
-from secure_agg.keys import KEY_BYTES, SIGNATURE_BYTES, TAG_BYTES
 from secure_agg.masking.graph import Ids
 from secure_agg.masking.terms import MAX_CLIENTS, PROTOCOL_VERSION, Terms
-from secure_agg.prg import Words
+from secure_agg.primitives.keys import KEY_BYTES, SIGNATURE_BYTES, TAG_BYTES
+from secure_agg.primitives.prg import RingElements
 
 SERVER = MAX_CLIENTS
-"""The server's place in a header; no client has this id."""
+"""The server's id in a header; no client has it."""
 
 SEALED_BYTES = 2 * shamir.SHARE_BYTES + TAG_BYTES
 MAGIC = b"SAgg"
@@ -75,7 +74,7 @@ class Envelope:
 
     @classmethod
     def decode(cls, data: bytes) -> "Envelope":
-        """Split a message.
+        """Decode the header of a message.
 
         Raises:
             MalformedMessage: shorter than a header, another magic or version, an unknown stage.
@@ -123,7 +122,7 @@ class Envelope:
             raise StaleMessage(f"the message is of round {self.round}; this is round {number}, so it is dropped")
 
 
-def header(stage: Stage, terms: Terms, sender: int, receiver: int) -> bytes:
+def encode_header(stage: Stage, terms: Terms, sender: int, receiver: int) -> bytes:
     """The first 40 bytes of a message."""
     return _HEADER.pack(MAGIC, PROTOCOL_VERSION, stage, terms.run, terms.round, sender, receiver)
 
@@ -137,7 +136,7 @@ class Advertisement:
     signature: bytes = b""
 
     def encode(self) -> bytes:
-        """As bytes."""
+        """Encode as bytes."""
         return self.mask_key + self.channel_key + self.signature
 
     @staticmethod
@@ -147,79 +146,79 @@ class Advertisement:
 
     @classmethod
     def decode(cls, body: memoryview, terms: Terms) -> "Advertisement":
-        """Read one."""
-        _exactly(body, cls.size(terms), Stage.ADVERTISEMENT)
+        """Decode an advertisement."""
+        _check_size(body, cls.size(terms), Stage.ADVERTISEMENT)
         data = bytes(body)
         return cls(data[:KEY_BYTES], data[KEY_BYTES : 2 * KEY_BYTES], data[2 * KEY_BYTES :])
 
 
 @dataclass(frozen=True, slots=True)
 class Roster:
-    """Everybody's ids, and the advertisements of the receiver's neighbours in the order of their ids."""
+    """The ids of all participants, and the advertisements of the receiver's neighbours in the order of their ids."""
 
     ids: Ids
     advertisements: tuple[Advertisement, ...]
 
     def encode(self) -> bytes:
-        """As bytes."""
+        """Encode as bytes."""
         keys = b"".join(advertisement.encode() for advertisement in self.advertisements)
         return len(self.ids).to_bytes(4, "big") + self.ids.astype(">u4").tobytes() + keys
 
     @classmethod
     def decode(cls, body: memoryview, terms: Terms) -> "Roster":
-        """Read one; ids must rise, which also keeps them distinct."""
+        """Decode a roster; ids must rise, which also makes them distinct."""
         if len(body) < 4:
             raise MalformedMessage(f"the roster message has a body of {len(body)} bytes; at least 4 were expected")
         count = int.from_bytes(body[:4], "big")
         size, ids_end = Advertisement.size(terms), 4 + 4 * count
-        _exactly(body, ids_end + size * max(terms.degree(count), 0), Stage.ROSTER)
+        _check_size(body, ids_end + size * max(terms.degree(count), 0), Stage.ROSTER)
         ids = np.frombuffer(body[4:ids_end], ">u4").astype(np.uint32)
         if (ids[1:] <= ids[:-1]).any() or (ids == SERVER).any():
             raise MalformedMessage("the roster's ids do not rise strictly below the server's id; its sender is broken")
-        pieces = [body[start : start + size] for start in range(ids_end, len(body), size)]
-        return cls(ids, tuple(Advertisement.decode(piece, terms) for piece in pieces))
+        chunks = [body[start : start + size] for start in range(ids_end, len(body), size)]
+        return cls(ids, tuple(Advertisement.decode(chunk, terms) for chunk in chunks))
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
-    """A commitment to the self mask; sealed for each neighbour a share of the mask key and one of the self mask."""
+class EncryptedShares:
+    """A commitment to the self mask, and for each neighbour an encrypted share of mask key and self-mask seed."""
 
     commitment: bytes
     sealed: tuple[bytes, ...]
 
     def encode(self) -> bytes:
-        """As bytes."""
+        """Encode as bytes."""
         return self.commitment + b"".join(self.sealed)
 
     @classmethod
-    def decode(cls, body: memoryview, neighbours: int) -> "Shares":
-        """Read one from a client with this many neighbours."""
-        _exactly(body, KEY_BYTES + SEALED_BYTES * neighbours, Stage.SHARES)
-        return cls(bytes(body[:KEY_BYTES]), _pieces(body[KEY_BYTES:], SEALED_BYTES))
+    def decode(cls, body: memoryview, neighbours: int) -> "EncryptedShares":
+        """Decode the shares of a client with `neighbours` neighbours."""
+        _check_size(body, KEY_BYTES + SEALED_BYTES * neighbours, Stage.SHARES)
+        return cls(bytes(body[:KEY_BYTES]), _split_evenly(body[KEY_BYTES:], SEALED_BYTES))
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """Which neighbours shared, and what they sealed for the receiver, in the order of their ids."""
+    """Which neighbours sent shares, and their encrypted pairs for the receiver, in the order of their ids."""
 
     shared: Bits
     sealed: tuple[bytes, ...]
 
     def encode(self) -> bytes:
-        """As bytes."""
-        return _pack(self.shared) + b"".join(self.sealed)
+        """Encode as bytes."""
+        return _pack_bits(self.shared) + b"".join(self.sealed)
 
     @classmethod
     def decode(cls, body: memoryview, neighbours: int) -> "Delivery":
-        """Read one for a client with this many neighbours."""
-        shared, rest = _unpack(body, neighbours, Stage.DELIVERY)
-        _exactly(rest, SEALED_BYTES * int(shared.sum()), Stage.DELIVERY)
-        return cls(shared, _pieces(rest, SEALED_BYTES))
+        """Decode the delivery to a client with `neighbours` neighbours."""
+        shared, rest = _unpack_bits(body, neighbours, Stage.DELIVERY)
+        _check_size(rest, SEALED_BYTES * int(shared.sum()), Stage.DELIVERY)
+        return cls(shared, _split_evenly(rest, SEALED_BYTES))
 
 
-def decode_words(body: memoryview, terms: Terms) -> Words:
-    """The words of a masked input, without a copy where they fill machine words."""
-    _exactly(body, terms.ring.packed_bytes(terms.length), Stage.MASKED_INPUT)
+def decode_masked_input(body: memoryview, terms: Terms) -> RingElements:
+    """Decode the elements of a masked input, without a copy where they fill machine words."""
+    _check_size(body, terms.ring.packed_bytes(terms.length), Stage.MASKED_INPUT)
     return terms.ring.unpack(body, terms.length)
 
 
@@ -230,20 +229,20 @@ class Survivors:
     alive: Bits
 
     def encode(self) -> bytes:
-        """As bytes."""
-        return _pack(self.alive)
+        """Encode as bytes."""
+        return _pack_bits(self.alive)
 
     @classmethod
     def decode(cls, body: memoryview, clients: int) -> "Survivors":
-        """Read one for a roster of this size."""
-        alive, rest = _unpack(body, clients, Stage.SURVIVORS)
-        _exactly(rest, 0, Stage.SURVIVORS)
+        """Decode the survivors of a roster of `clients` clients."""
+        alive, rest = _unpack_bits(body, clients, Stage.SURVIVORS)
+        _check_size(rest, 0, Stage.SURVIVORS)
         return cls(alive)
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """Whose self mask and whose mask key the server asks a share of; where signed, who confirmed the survivors."""
+class UnmaskRequest:
+    """The neighbours whose self-mask or mask-key shares the server requests, and who confirmed the survivors."""
 
     survived: Bits
     dropped: Bits
@@ -251,68 +250,71 @@ class Request:
     confirmations: tuple[bytes, ...]
 
     def encode(self) -> bytes:
-        """As bytes."""
-        return b"".join([_pack(self.survived), _pack(self.dropped), _pack(self.confirmed), *self.confirmations])
+        """Encode as bytes."""
+        return b"".join(
+            [_pack_bits(self.survived), _pack_bits(self.dropped), _pack_bits(self.confirmed), *self.confirmations]
+        )
 
     @classmethod
-    def decode(cls, body: memoryview, neighbours: int, *, signed: bool) -> "Request":
-        """Read one for a client with this many neighbours."""
-        survived, rest = _unpack(body, neighbours, Stage.REQUEST)
-        dropped, rest = _unpack(rest, neighbours, Stage.REQUEST)
-        confirmed, rest = _unpack(rest, neighbours if signed else 0, Stage.REQUEST)
-        _exactly(rest, SIGNATURE_BYTES * int(confirmed.sum()), Stage.REQUEST)
-        return cls(survived, dropped, confirmed, _pieces(rest, SIGNATURE_BYTES))
+    def decode(cls, body: memoryview, neighbours: int, *, signed: bool) -> "UnmaskRequest":
+        """Decode the request to a client with `neighbours` neighbours."""
+        survived, rest = _unpack_bits(body, neighbours, Stage.REQUEST)
+        dropped, rest = _unpack_bits(rest, neighbours, Stage.REQUEST)
+        confirmed, rest = _unpack_bits(rest, neighbours if signed else 0, Stage.REQUEST)
+        _check_size(rest, SIGNATURE_BYTES * int(confirmed.sum()), Stage.REQUEST)
+        return cls(survived, dropped, confirmed, _split_evenly(rest, SIGNATURE_BYTES))
 
 
 @dataclass(frozen=True, slots=True)
-class Reveal:
-    """The shares asked for, in the order of the neighbours' ids."""
+class RevealedShares:
+    """The requested shares, in the order of the neighbours' ids."""
 
     shares: tuple[bytes, ...]
 
     def encode(self) -> bytes:
-        """As bytes."""
+        """Encode as bytes."""
         return b"".join(self.shares)
 
     @classmethod
-    def decode(cls, body: memoryview, asked: int) -> "Reveal":
-        """Read one to a request that named this many neighbours."""
-        _exactly(body, shamir.SHARE_BYTES * asked, Stage.REVEAL)
-        return cls(_pieces(body, shamir.SHARE_BYTES))
+    def decode(cls, body: memoryview, requested: int) -> "RevealedShares":
+        """Decode the reply to a request for `requested` shares."""
+        _check_size(body, shamir.SHARE_BYTES * requested, Stage.REVEAL)
+        return cls(_split_evenly(body, shamir.SHARE_BYTES))
 
 
 def decode_signature(body: memoryview) -> bytes:
-    """The signature that a confirmation is."""
-    _exactly(body, SIGNATURE_BYTES, Stage.CONFIRMATION)
+    """Decode a confirmation, which is a signature."""
+    _check_size(body, SIGNATURE_BYTES, Stage.CONFIRMATION)
     return bytes(body)
 
 
-def bits(members: Sequence[int] | Ids, chosen: set[int] | frozenset[int]) -> Bits:
-    """Which members are among the chosen."""
+def membership_bits(members: Sequence[int] | Ids, chosen: set[int] | frozenset[int]) -> Bits:
+    """One flag per member: whether it is among the chosen."""
     return np.fromiter((int(member) in chosen for member in members), bool, len(members))
 
 
-def _exactly(body: memoryview, size: int, stage: Stage) -> None:
+def _check_size(body: memoryview, size: int, stage: Stage) -> None:
     if len(body) != size:
         raise MalformedMessage(
-            f"the {stage} carries {len(body)} bytes where {size} belong; it was cut, padded or meant for other terms"
+            f"the {stage} carries {len(body)} bytes where {size} belong; it was truncated, padded or meant for "
+            "other terms"
         )
 
 
-def _pieces(data: memoryview, size: int) -> tuple[bytes, ...]:
-    whole = bytes(data)
-    return tuple(whole[start : start + size] for start in range(0, len(whole), size))
+def _split_evenly(data: memoryview, size: int) -> tuple[bytes, ...]:
+    octets = bytes(data)
+    return tuple(octets[start : start + size] for start in range(0, len(octets), size))
 
 
-def _pack(flags: Bits) -> bytes:
+def _pack_bits(flags: Bits) -> bytes:
     return np.packbits(flags, bitorder="little").tobytes()
 
 
-def _unpack(body: memoryview, count: int, stage: Stage) -> tuple[Bits, memoryview]:
+def _unpack_bits(body: memoryview, count: int, stage: Stage) -> tuple[Bits, memoryview]:
     size = -(-count // 8)
     if len(body) < size:
         raise MalformedMessage(
-            f"the {stage} message ends inside a list of {count} flags; it was cut or made for other terms"
+            f"the {stage} message ends inside a list of {count} flags; it was truncated or made for other terms"
         )
     flags = np.unpackbits(np.frombuffer(body[:size], np.uint8), bitorder="little").astype(bool)
     if flags[count:].any():
@@ -320,5 +322,5 @@ def _unpack(body: memoryview, count: int, stage: Stage) -> tuple[Bits, memoryvie
     return flags[:count], body[size:]
 
 
-def _party(number: int) -> Any:
+def _party(number: int) -> str:
     return "the server" if number == SERVER else f"client {number}"

@@ -1,4 +1,4 @@
-"""The server of a masked sum: it eats the clients' messages, returns its own, and never speaks to a network.
+"""The server of a masked sum: a state machine that takes the clients' messages and returns its own, without a network.
 
     requests = server.invite(ids)
     while not server.finished:
@@ -6,8 +6,9 @@
         requests = server.advance()
     server.total
 
-`advance` closes a stage with whoever has answered; everybody else has dropped out. The server holds one running sum,
-not the inputs. It can fail, and then it says why and forgets; it cannot fall back to anything that is less protected.
+`advance` closes a stage with the clients that have answered; all others have dropped out. The server holds one running
+sum, not the inputs. If it fails, it raises the reason and deletes its state; there is no fallback to a less protected
+sum.
 
 Sources: Bonawitz et al. 2017, figure 4; Bell et al. 2020.
 """
@@ -28,43 +29,43 @@ from secure_agg.errors import (
     UnexpectedStage,
     WrongParty,
 )
-from secure_agg.keys import KeyPair, verify, well_formed
-from secure_agg.masking import bindings
-from secure_agg.masking.graph import Circle
+from secure_agg.masking import key_derivation
+from secure_agg.masking.graph import HararyGraph
 from secure_agg.masking.messages import (
     SERVER,
     Advertisement,
     Bits,
     Delivery,
+    EncryptedShares,
     Envelope,
-    Request,
-    Reveal,
+    RevealedShares,
     Roster,
-    Shares,
     Stage,
     Survivors,
-    bits,
+    UnmaskRequest,
+    decode_masked_input,
     decode_signature,
-    decode_words,
-    header,
+    encode_header,
+    membership_bits,
 )
 from secure_agg.masking.terms import Terms
-from secure_agg.prg import Words, accept_threads, add_streams
+from secure_agg.primitives.keys import KeyPair, is_canonical_public_key, verify
+from secure_agg.primitives.prg import RingElements, add_keystreams, check_threads
 
 Requests = dict[int, bytes]
-"""The next message for each client that is still with us."""
+"""The next message for each remaining client."""
 
 
 @dataclass(slots=True)
-class _Member:
-    """What the server knows of one participant."""
+class _Participant:
+    """The server's state for one participant."""
 
     advertisement: Advertisement
     neighbours: tuple[int, ...] = ()
     commitment: bytes = b""
     sealed: dict[int, bytes] = field(default_factory=dict)
     confirmation: bytes = b""
-    asked: tuple[int, ...] = ()
+    requested: tuple[int, ...] = ()
     revealed: dict[int, bytes] = field(default_factory=dict)
 
 
@@ -72,55 +73,55 @@ class MaskingServer:
     """The server in one round.
 
     Args:
-        terms: what it proposes; clients refuse what is below their floor.
-        clients: the fewest clients whose sum it opens; at least `threshold + 1` in any case.
+        terms: proposed terms; clients refuse terms below their requirements.
+        min_clients: minimum number of clients in a sum; at least `threshold + 1` in any case.
         directory: identities by client id, for signed terms.
-        threads: for removing masks.
+        threads: threads for removing masks.
     """
 
     def __init__(
-        self, terms: Terms, *, clients: int = 3, directory: Mapping[int, bytes] | None = None, threads: int = 1
+        self, terms: Terms, *, min_clients: int = 3, directory: Mapping[int, bytes] | None = None, threads: int = 1
     ) -> None:
-        accept_threads(threads)
+        check_threads(threads)
         self.terms = terms
-        self._least = max(clients, terms.threshold + 1)
+        self._min_clients = max(min_clients, terms.threshold + 1)
         self._directory = directory or {}
         self._threads = threads
         self._awaits: Stage | None = None
         self._replied: set[int] = set()
         self._expected: frozenset[int] = frozenset()
-        self._members: dict[int, _Member] = {}
-        self._circle: Circle | None = None
+        self._members: dict[int, _Participant] = {}
+        self._graph: HararyGraph | None = None
         self._sharers: frozenset[int] = frozenset()
         self._survivors: frozenset[int] = frozenset()
-        self._sum: Words = terms.ring.zeros(0)
-        self._total: Words | None = None
-        self._over = False
+        self._sum: RingElements = terms.ring.zeros(0)
+        self._total: RingElements | None = None
+        self._ended = False
 
     @property
     def awaits(self) -> Stage | None:
-        """The message that clients send now, or nothing before the invitation and after the end."""
+        """Stage of the message that clients send now, or None before the invitation and after the end."""
         return self._awaits
 
     @property
-    def waiting_for(self) -> frozenset[int]:
-        """Clients whose reply of this stage has not come."""
+    def pending_clients(self) -> frozenset[int]:
+        """Clients whose reply of this stage has not arrived."""
         return self._expected - self._replied
 
     @property
     def finished(self) -> bool:
-        """Whether the total is there."""
+        """Whether the total is available."""
         return self._total is not None
 
     @property
-    def total(self) -> Words:
+    def total(self) -> RingElements:
         """The sum of the survivors' vectors, in the ring.
 
         Raises:
             UnexpectedStage: the round has not finished.
         """
         if self._total is None:
-            raise UnexpectedStage("the total is not there: the round has not come to its end")
+            raise UnexpectedStage("the total is not available: the round has not finished")
         return self._total
 
     @property
@@ -131,7 +132,7 @@ class MaskingServer:
             UnexpectedStage: the round has not finished.
         """
         if self._total is None:
-            raise UnexpectedStage("the survivors are not known: the round has not come to its end")
+            raise UnexpectedStage("the survivors are not known: the round has not finished")
         return tuple(sorted(self._survivors))
 
     def invite(self, clients: Collection[int]) -> Requests:
@@ -141,15 +142,15 @@ class MaskingServer:
             ConfigurationError: repeated or impossible ids, or too few for the terms.
             UnexpectedStage: the round has begun before.
         """
-        if self._awaits is not None or self._over:
+        if self._awaits is not None or self._ended:
             raise UnexpectedStage("this round has begun; make a new server for the next one")
         invited = frozenset(clients)
         if len(invited) != len(clients) or not all(0 <= client < SERVER for client in invited):
-            raise ConfigurationError(f"client ids must be distinct and from 0 to {SERVER - 1}; mend the list")
-        if len(invited) < self._least or not self.terms.suffices(len(invited)):
+            raise ConfigurationError(f"client ids must be distinct and from 0 to {SERVER - 1}; correct the list")
+        if len(invited) < self._min_clients or not self.terms.allows_roster_of(len(invited)):
             raise ConfigurationError(
-                f"{len(invited)} clients are invited; this round opens no sum of fewer than {self._least} and has "
-                f"a threshold of {self.terms.threshold}; invite more, or choose terms with secure_agg.parameters"
+                f"{len(invited)} clients are invited; this round reveals no sum of fewer than {self._min_clients} and "
+                f"has a threshold of {self.terms.threshold}; invite more, or call secure_agg.choose_parameters"
             )
         return self._expect(Stage.ADVERTISEMENT, Stage.INVITATION, dict.fromkeys(sorted(invited), self.terms.encode()))
 
@@ -178,14 +179,15 @@ class MaskingServer:
         self._replied.add(sender)
 
     def advance(self) -> Requests:
-        """Close the stage with those who answered, and return the next message for each client still with us.
+        """Close the stage with those who answered, and return the next message for each remaining client.
 
         Returns:
-            Requests: nothing once the total is there.
+            Requests: empty once the total is available.
 
         Raises:
             UnexpectedStage: no stage is open.
-            TooFewClients: too few answered for the threshold or the minimum; the round is over and nothing was opened.
+            TooFewClients: too few answered for the threshold or the minimum; the round is over and nothing was
+                unmasked.
             SharesRefused: revealed shares do not rebuild what their owner committed to; likewise.
         """
         if self._awaits is None:
@@ -202,61 +204,64 @@ class MaskingServer:
                 case Stage.CONFIRMATION:
                     return self._request(replied)
                 case _:
-                    return self._open_total(replied)
+                    return self._unmask_total(replied)
         except BaseException:
             self._end()
             raise
 
     def _take(self, stage: Stage, sender: int, body: memoryview) -> None:
-        """Check and keep the body of one reply."""
+        """Check and store the body of one reply."""
         terms = self.terms
         match stage:
             case Stage.ADVERTISEMENT:
                 advertisement = Advertisement.decode(body, terms)
-                if not (well_formed(advertisement.mask_key) and well_formed(advertisement.channel_key)):
+                if not (
+                    is_canonical_public_key(advertisement.mask_key)
+                    and is_canonical_public_key(advertisement.channel_key)
+                ):
                     raise KeyRefused(
-                        f"client {sender} advertises a key of low order or not in its one form; it is left out"
+                        f"client {sender} advertises a key of low order or not in canonical form; it is left out"
                     )
                 if terms.signed:
-                    self._verify(
-                        sender, advertisement.signature,
-                        bindings.advertisement(terms, sender, advertisement.mask_key, advertisement.channel_key),
-                    )  # fmt: skip
-                self._members[sender] = _Member(advertisement)
+                    signed = key_derivation.advertisement_message(
+                        terms, sender, advertisement.mask_key, advertisement.channel_key
+                    )
+                    self._verify(sender, advertisement.signature, signed)
+                self._members[sender] = _Participant(advertisement)
             case Stage.SHARES:
                 member = self._members[sender]
-                shares = Shares.decode(body, len(member.neighbours))
+                shares = EncryptedShares.decode(body, len(member.neighbours))
                 member.commitment = shares.commitment
                 member.sealed = dict(zip(member.neighbours, shares.sealed, strict=True))
             case Stage.MASKED_INPUT:
-                np.add(self._sum, decode_words(body, terms), out=self._sum)
+                np.add(self._sum, decode_masked_input(body, terms), out=self._sum)
             case Stage.CONFIRMATION:
                 signature = decode_signature(body)
-                self._verify(sender, signature, bindings.survivors(self._context, self._alive()))
+                self._verify(sender, signature, key_derivation.survivors_message(self._context, self._alive()))
                 self._members[sender].confirmation = signature
             case _:
                 member = self._members[sender]
-                shares_of = Reveal.decode(body, len(member.asked)).shares
-                for share in shares_of:
-                    shamir.check(share)
-                member.revealed = dict(zip(member.asked, shares_of, strict=True))
+                revealed = RevealedShares.decode(body, len(member.requested)).shares
+                for share in revealed:
+                    shamir.check_share(share)
+                member.revealed = dict(zip(member.requested, revealed, strict=True))
 
     def _send_roster(self) -> Requests:
         self._members = self._without_repeated_keys()
         ids = np.array(sorted(self._members), np.uint32)
-        if len(ids) < self._least or not self.terms.suffices(len(ids)):
+        if len(ids) < self._min_clients or not self.terms.allows_roster_of(len(ids)):
             raise self._too_few(len(ids), len(self._expected), "advertised usable keys")
-        self._circle = Circle(self.terms, ids)
+        self._graph = HararyGraph(self.terms, ids)
         bodies = {}
         for client, member in self._members.items():
-            member.neighbours = self._circle.neighbours(client)
+            member.neighbours = self._graph.neighbours(client)
             advertised = tuple(self._members[neighbour].advertisement for neighbour in member.neighbours)
             bodies[client] = Roster(ids, advertised).encode()
         return self._expect(Stage.SHARES, Stage.ROSTER, bodies)
 
     def _deliver(self, replied: frozenset[int]) -> Requests:
         self._sharers = self._with_enough_neighbours(replied)
-        if len(self._sharers) < self._least:
+        if len(self._sharers) < self._min_clients:
             raise self._too_few(len(self._sharers), len(self._members), "shared their secrets with enough neighbours")
         self._sum = self.terms.ring.zeros(self.terms.length)
         bodies = {}
@@ -265,39 +270,41 @@ class MaskingServer:
             sealed = tuple(
                 self._members[neighbour].sealed[client] for neighbour in neighbours if neighbour in self._sharers
             )
-            bodies[client] = Delivery(bits(neighbours, self._sharers), sealed).encode()
+            bodies[client] = Delivery(membership_bits(neighbours, self._sharers), sealed).encode()
         return self._expect(Stage.MASKED_INPUT, Stage.DELIVERY, bodies)
 
     def _settle_survivors(self, replied: frozenset[int]) -> Requests:
         self._survivors = replied
-        if len(replied) < self._least:
+        if len(replied) < self._min_clients:
             raise self._too_few(len(replied), len(self._sharers), "sent their masked input")
         if not self.terms.signed:
             return self._request(replied)
-        self._require_rebuildable(replied)
+        self._check_rebuildable(replied)
         body = Survivors(self._alive()).encode()
         return self._expect(Stage.CONFIRMATION, Stage.SURVIVORS, dict.fromkeys(sorted(replied), body))
 
     def _request(self, replied: frozenset[int]) -> Requests:
-        self._require_rebuildable(replied)
+        self._check_rebuildable(replied)
         dropped = self._sharers - self._survivors
         bodies = {}
         for client in replied:
             member = self._members[client]
-            member.asked = tuple(neighbour for neighbour in member.neighbours if neighbour in self._sharers)
+            member.requested = tuple(neighbour for neighbour in member.neighbours if neighbour in self._sharers)
             confirmed = replied if self.terms.signed else frozenset()
-            bodies[client] = Request(
-                bits(member.neighbours, self._survivors),
-                bits(member.neighbours, dropped),
-                bits(member.neighbours, confirmed)[: len(member.neighbours) if self.terms.signed else 0],
-                tuple(self._members[one].confirmation for one in member.neighbours if one in confirmed),
+            bodies[client] = UnmaskRequest(
+                membership_bits(member.neighbours, self._survivors),
+                membership_bits(member.neighbours, dropped),
+                membership_bits(member.neighbours, confirmed)[: len(member.neighbours) if self.terms.signed else 0],
+                tuple(self._members[other].confirmation for other in member.neighbours if other in confirmed),
             ).encode()
         return self._expect(Stage.REVEAL, Stage.REQUEST, bodies)
 
-    def _open_total(self, replied: frozenset[int]) -> Requests:
-        """Rebuild a self mask for each survivor and a mask key for each who dropped out, and take the masks off."""
-        self._require_rebuildable(replied)
+    def _unmask_total(self, replied: frozenset[int]) -> Requests:
+        """Rebuild the self mask of each survivor and the mask key of each dropped client, and remove the masks."""
+        self._check_rebuildable(replied)
         terms = self.terms
+        # The sum holds every survivor's self mask, to be subtracted. Pairwise masks of two survivors have cancelled; of
+        # those with a dropped client the survivor's half remains: added by the lower id, subtracted by the higher.
         plus: list[bytes] = []
         minus: list[bytes] = []
         for client in sorted(self._sharers):
@@ -310,32 +317,32 @@ class MaskingServer:
                 raise SharesRefused(f"the revealed shares of client {client} rebuild another key than it advertised")
             for neighbour in self._members[client].neighbours:
                 if neighbour in self._survivors:
-                    mask = bindings.pair_mask(
+                    mask = key_derivation.pairwise_mask_key(
                         terms, self._context, pair,
                         ours=client, theirs=neighbour, their_key=self._members[neighbour].advertisement.mask_key,
                     )  # fmt: skip
                     (minus if neighbour < client else plus).append(mask)
-        add_streams(self._sum, plus, minus, terms.suite.stream, self._threads)
+        add_keystreams(self._sum, plus, minus, terms.suite.stream, self._threads)
         self._total = terms.ring.reduce_(self._sum)
         self._end()
         return {}
 
     def _rebuild(self, client: int) -> bytes:
-        """The secret of a client that its neighbours revealed shares of."""
+        """Rebuild a client's secret from the shares that its neighbours revealed."""
         shares = {}
-        for place, neighbour in enumerate(self._members[client].neighbours, start=1):
+        for party, neighbour in enumerate(self._members[client].neighbours, start=1):
             share = self._members[neighbour].revealed.get(client)
             if share is not None:
-                shares[place] = share
-        return shamir.combine(shares, self.terms.threshold)
+                shares[party] = share
+        return shamir.reconstruct(shares, self.terms.threshold)
 
     def _self_mask(self, client: int, seed: bytes) -> bytes:
-        if bindings.commitment(self._context, seed, client) != self._members[client].commitment:
+        if key_derivation.self_mask_commitment(self._context, seed, client) != self._members[client].commitment:
             raise SharesRefused(f"the revealed shares of client {client} do not rebuild the self mask it committed to")
-        return bindings.self_mask(self.terms, self._context, seed, client)
+        return key_derivation.self_mask_key(self.terms, self._context, seed, client)
 
-    def _without_repeated_keys(self) -> dict[int, _Member]:
-        """Members whose keys nobody else advertised; the others could not be told apart, or copied one another."""
+    def _without_repeated_keys(self) -> dict[int, _Participant]:
+        """Participants whose keys nobody else advertised; the others are indistinguishable, or copied one another."""
         uses: dict[bytes, int] = {}
         for member in self._members.values():
             for key in (member.advertisement.mask_key, member.advertisement.channel_key):
@@ -348,33 +355,34 @@ class MaskingServer:
 
     def _with_enough_neighbours(self, sharers: frozenset[int]) -> frozenset[int]:
         """The largest set of sharers in which each has a threshold of neighbours: the others could not be unmasked."""
+        # Remove clients with too few neighbours until none is left; each removal lowers the degree of its neighbours.
         threshold = self.terms.threshold
         degree = {client: len(sharers.intersection(self._members[client].neighbours)) for client in sharers}
-        out = [client for client, live in degree.items() if live < threshold]
-        gone = set(out)
-        while out:
-            for neighbour in self._members[out.pop()].neighbours:
-                if neighbour in degree and neighbour not in gone:
+        pending = [client for client, live in degree.items() if live < threshold]
+        removed = set(pending)
+        while pending:
+            for neighbour in self._members[pending.pop()].neighbours:
+                if neighbour in degree and neighbour not in removed:
                     degree[neighbour] -= 1
                     if degree[neighbour] < threshold:
-                        gone.add(neighbour)
-                        out.append(neighbour)
-        return sharers - gone
+                        removed.add(neighbour)
+                        pending.append(neighbour)
+        return sharers - removed
 
-    def _require_rebuildable(self, live: frozenset[int]) -> None:
-        """Every secret needed must have a threshold of holders among the live."""
+    def _check_rebuildable(self, live: frozenset[int]) -> None:
+        """Refuse unless every secret that is needed has a threshold of live holders."""
         for client in sorted(self._sharers):
             holders = len(live.intersection(self._members[client].neighbours))
             if holders < self.terms.threshold:
                 raise TooFewClients(
                     f"{holders} live neighbours hold shares of client {client} and the threshold is "
-                    f"{self.terms.threshold}; the round is over and nothing was opened"
+                    f"{self.terms.threshold}; the round is over and nothing was unmasked"
                 )
 
-    def _too_few(self, count: int, of: int, what: str) -> TooFewClients:
+    def _too_few(self, count: int, total: int, action: str) -> TooFewClients:
         return TooFewClients(
-            f"{count} of {of} clients {what}; a sum needs {self._least} and a threshold of {self.terms.threshold}; the "
-            "round is over and nothing was opened"
+            f"{count} of {total} clients {action}; a sum needs {self._min_clients} and a threshold of "
+            f"{self.terms.threshold}; the round is over and nothing was unmasked"
         )
 
     def _verify(self, sender: int, signature: bytes, message: bytes) -> None:
@@ -384,24 +392,26 @@ class MaskingServer:
 
     @property
     def _context(self) -> bytes:
-        return self._seated.context
+        return self._settled_graph.context
 
     @property
-    def _seated(self) -> Circle:
-        if self._circle is None:
+    def _settled_graph(self) -> HararyGraph:
+        if self._graph is None:
             raise UnexpectedStage("the roster is not settled yet")
-        return self._circle
+        return self._graph
 
     def _alive(self) -> Bits:
-        return bits(self._seated.ids, self._survivors)
+        return membership_bits(self._settled_graph.ids, self._survivors)
 
     def _expect(self, awaits: Stage, sent: Stage, bodies: Mapping[int, bytes]) -> Requests:
-        """Open the next stage and address its messages."""
+        """Begin the next stage and address its messages."""
         self._awaits, self._replied, self._expected = awaits, set(), frozenset(bodies)
-        return {client: header(sent, self.terms, SERVER, client) + body for client, body in sorted(bodies.items())}
+        return {
+            client: encode_header(sent, self.terms, SERVER, client) + body for client, body in sorted(bodies.items())
+        }
 
     def _end(self) -> None:
-        """Forget everything but the outcome."""
-        self._over, self._awaits = True, None
+        """Delete everything but the result."""
+        self._ended, self._awaits = True, None
         self._expected, self._replied = frozenset(), set()
         self._members, self._sum = {}, self.terms.ring.zeros(0)

@@ -1,16 +1,16 @@
-"""What all parties of one round must agree on, and the digest that binds every key and message to it."""
+"""The public parameters of one round, and the digest that binds every key and message to them."""
 
 import hashlib
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
 
-from secure_agg.encoding import Ring
+from secure_agg.encoding.ring import Ring
 from secure_agg.errors import ConfigurationError, MalformedMessage
-from secure_agg.keys import Aead
-from secure_agg.parameters import Parameters, Server
-from secure_agg.prg import StreamCipher
-from secure_agg.shamir import MOST_SHARES
+from secure_agg.masking.parameters import MaskingParameters, ServerAdversary
+from secure_agg.primitives.keys import Aead
+from secure_agg.primitives.prg import StreamCipher
+from secure_agg.shamir import MAX_SHARES
 
 PROTOCOL_VERSION = 1
 RUN_BYTES = 16
@@ -25,7 +25,7 @@ _FIELDS = struct.Struct(">16sQQIIBBBx32s")
 
 
 class Suite(IntEnum):
-    """The cipher that makes masks and the cipher that seals shares, chosen together."""
+    """A stream cipher for masks and an AEAD for relayed shares, chosen together."""
 
     AES256 = 1
     AES128 = 2
@@ -42,7 +42,7 @@ class Suite(IntEnum):
 
     @property
     def aead(self) -> Aead:
-        """The cipher that seals a relayed share."""
+        """The cipher that encrypts relayed shares."""
         return Aead.CHACHA20_POLY1305 if self is Suite.CHACHA20 else Aead.AES256_GCM
 
 
@@ -51,17 +51,17 @@ class Terms:
     """The public terms of one round.
 
     Attributes:
-        run: 16 bytes that no other run has.
-        round: counts up within the run.
-        bits: width of a ring word, 2 to 64; so many bits of each travel.
-        length: words in every vector.
-        threshold: shares that rebuild a secret; more than half of a client's neighbours, and more than two thirds of
-            the roster where the terms are signed.
-        neighbours: even number of clients each client shares masks with; 0 is everybody.
-        suite: ciphers.
-        signed: advertisements and the list of survivors carry signatures of known identities, which is what a server
-            that deviates from the protocol needs to be held by; the graph is complete then.
-        layout: 32 bytes that name what the words mean, for instance a SHA-256 of block names and shapes.
+        run: 16 bytes that identify the run.
+        round: number of the round, rising within the run.
+        bits: width of a ring element, 2 to 64; the number of bits transmitted of each.
+        length: number of elements in every vector.
+        threshold: number of shares that rebuild a secret; more than half of a client's neighbours, and more than two
+            thirds of the roster where the terms are signed.
+        neighbours: even number of clients that each client shares masks with; 0 for all others.
+        suite: cipher suite.
+        signed: whether advertisements and the list of survivors carry signatures of known identities, which protects
+            against a server that deviates from the protocol; the graph is then complete.
+        layout: 32 bytes that identify the meaning of the elements, for instance a SHA-256 of block names and shapes.
     """
 
     run: bytes
@@ -79,14 +79,14 @@ class Terms:
         for name, value, size in (("run", self.run, RUN_BYTES), ("layout", self.layout, LAYOUT_BYTES)):
             if len(value) != size:
                 raise ConfigurationError(f"{name} has {len(value)} bytes; give {size}")
-        for name, number, least, limit in (
+        for name, number, minimum, limit in (
             ("round", self.round, 0, MAX_ROUND),
             ("length", self.length, 1, 2**48),
             ("threshold", self.threshold, 2, MAX_CLIENTS),
             ("neighbours", self.neighbours, 0, MAX_CLIENTS),
         ):
-            if not least <= number < limit:
-                raise ConfigurationError(f"{name} is {number}; it must be at least {least} and below {limit}")
+            if not minimum <= number < limit:
+                raise ConfigurationError(f"{name} is {number}; it must be at least {minimum} and below {limit}")
         if self.neighbours % 2:
             raise ConfigurationError(
                 f"neighbours is {self.neighbours}; give an even number (half on either side), or 0 for all"
@@ -102,9 +102,9 @@ class Terms:
             )
 
     @classmethod
-    def of(
+    def from_parameters(
         cls,
-        parameters: Parameters,
+        parameters: MaskingParameters,
         *,
         bits: int,
         length: int,
@@ -113,13 +113,13 @@ class Terms:
         suite: Suite = Suite.AES256,
         layout: bytes = bytes(LAYOUT_BYTES),
     ) -> "Terms":
-        """The terms that `secure_agg.parameters.choose` or `assess` describes; signed where the server may deviate."""
-        signed = parameters.server is Server.ACTIVE
+        """Terms with the graph and threshold of `choose_parameters`; signed against an active server."""
+        signed = parameters.server is ServerAdversary.ACTIVE
         return cls(run, round, bits, length, parameters.threshold, parameters.neighbours, suite, signed, layout)
 
     @property
     def ring(self) -> Ring:
-        """The ring that vectors live in."""
+        """The ring of the vectors."""
         return Ring(self.bits)
 
     @property
@@ -128,19 +128,21 @@ class Terms:
         return hashlib.sha256(b"secure_agg masking %d" % PROTOCOL_VERSION + self.encode()).digest()
 
     def degree(self, clients: int) -> int:
-        """Neighbours of each client in a roster of this many."""
-        everybody = clients - 1
-        return everybody if self.neighbours == 0 else min(self.neighbours, everybody)
+        """Number of neighbours of each client in a roster of `clients`."""
+        others = clients - 1
+        return others if self.neighbours == 0 else min(self.neighbours, others)
 
-    def suffices(self, clients: int) -> bool:
-        """Whether a roster of this size can be run under these terms with both secrets of a client out of reach."""
+    def allows_roster_of(self, clients: int) -> bool:
+        """Whether both secrets of a client stay out of the server's reach in a roster of this size."""
         degree = self.degree(clients)
+        # Above two thirds of the roster, two lists of survivors that a threshold of clients confirmed each have an
+        # honest confirmer in common, as long as fewer than a third of the clients are corrupt.
         if self.signed and 3 * self.threshold <= 2 * clients:
             return False
-        return degree / 2 < self.threshold <= degree <= MOST_SHARES
+        return degree / 2 < self.threshold <= degree <= MAX_SHARES
 
     def encode(self) -> bytes:
-        """The terms as bytes of fixed length."""
+        """Encode as bytes of fixed length."""
         return _FIELDS.pack(
             self.run, self.round, self.length, self.neighbours, self.threshold,
             self.bits, self.suite, self.signed, self.layout,
@@ -148,7 +150,7 @@ class Terms:
 
     @classmethod
     def decode(cls, data: bytes) -> "Terms":
-        """The terms in these bytes.
+        """Decode terms.
 
         Raises:
             MalformedMessage: wrong length, unknown values, or terms that contradict themselves.

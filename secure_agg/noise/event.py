@@ -1,11 +1,11 @@
-"""What one noisy sum spent, as a record for a ledger.
+"""The privacy event of one noisy sum, as a record for a ledger.
 
-Unit: one client. Neighbours: add or remove one client, as one sum in which its vector counts and one in which the
-vector is replaced by zero (zero-out). Its noise share is in both sums, and may be among the `min_honest`: a client that
-colludes has nothing left to protect. Replacing one vector by another is two such steps.
+Unit: one client. Neighbouring relation: zero-out, that is one sum in which the client's vector counts and one in which
+it is replaced by zero. Its noise share is in both sums, and may be among the `min_honest`: a colluding client has
+nothing left to protect. Replacing one vector by another is two such steps.
 
-View: the opened sum (its wrapping around, decoding and averaging are post-processing) together with the shares, vectors
-and keys of all who collude. Which clients took part is not hidden, so sampling them gains nothing.
+View: the revealed sum (modular reduction, decoding and averaging are post-processing) together with the shares, vectors
+and keys of all colluding parties. The set of participants is not hidden, so sampling does not amplify privacy.
 """
 
 import math
@@ -14,13 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from secure_agg.checks import check_integer
 from secure_agg.errors import ConfigurationError
-from secure_agg.noise.checks import whole
-from secure_agg.noise.curves import ORDERS, epsilon_of_curve, gaussian_sum_curve, skellam_curve
-from secure_agg.noise.laws import Law, accept_law
+from secure_agg.noise.laws import Law, check_law
+from secure_agg.noise.rdp import ORDERS, discrete_gaussian_sum_rdp, epsilon_from_rdp, skellam_rdp
 
-_PORTIONS = (1e-9, 1e-6, 1e-3, 0.1, 0.5)
-_LARGEST_EPSILON = 700.0
+_DELTA_SHARES = (1e-9, 1e-6, 1e-3, 0.1, 0.5)
+_MAX_EPSILON = 700.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +30,11 @@ class NoiseEvent:
     Attributes:
         law: "skellam" or "discrete_gaussian".
         total_variance: variance parameter of the noise on the sum of `min_honest` shares, in steps^2; 0 for no noise.
-        min_honest: honest shares that the sum holds at least; with 0 nothing is guaranteed.
+        min_honest: minimum number of honest shares in the sum; 0 guarantees nothing.
         coordinates: d, after padding.
         l2: L2 norm, in steps, that no client's rounded vector exceeds.
-        l1: its L1 norm.
-        beta: of the conditional rounding that l2 comes from.
+        l1: L1 norm that none exceeds.
+        beta: parameter of the conditional rounding that `l2` follows from.
         distance: total variation distance per draw between the sampler and the law; 0 for this package's, which are
             exact given uniform bits.
 
@@ -52,9 +52,9 @@ class NoiseEvent:
     distance: float = 0.0
 
     def __post_init__(self) -> None:
-        accept_law(self.law)
-        whole("coordinates", self.coordinates, least=1)
-        whole("min_honest", self.min_honest, least=0)
+        check_law(self.law)
+        check_integer("coordinates", self.coordinates, minimum=1)
+        check_integer("min_honest", self.min_honest, minimum=0)
         for name in ("total_variance", "l2", "l1", "beta", "distance"):
             value = getattr(self, name)
             if not 0.0 <= value < math.inf:
@@ -62,7 +62,7 @@ class NoiseEvent:
 
     @property
     def client_variance(self) -> float:
-        """Variance parameter of one client's share, in steps^2; 0 where no honest client is sure."""
+        """Variance parameter of one client's share, in steps^2; 0 where no honest client is certain."""
         return self.total_variance / self.min_honest if self.min_honest else 0.0
 
     def rdp(self, orders: ArrayLike = ORDERS) -> NDArray[np.float64]:
@@ -82,15 +82,13 @@ class NoiseEvent:
         if self.client_variance == 0.0:
             return np.full_like(np.asarray(orders, np.float64), np.inf)
         if self.law == "skellam":
-            return skellam_curve(orders, self.total_variance, self.l2, self.l1)
-        return gaussian_sum_curve(orders, self.total_variance, self.min_honest, self.coordinates, self.l2, self.l1)
+            return skellam_rdp(orders, self.total_variance, self.l2, self.l1)
+        return discrete_gaussian_sum_rdp(
+            orders, self.total_variance, self.min_honest, self.coordinates, self.l2, self.l1
+        )
 
     def epsilon(self, delta: float, compositions: int = 1) -> float:
-        """Epsilon at delta of so many releases of this kind in a row.
-
-        A sampler's distance, if it has one, is paid from delta. With t = compositions * min_honest * coordinates *
-        distance, the noise as drawn is within t of the law in total variation in both neighbouring worlds, so a
-        mechanism that is (epsilon, delta') under the law is (epsilon, delta' + (1 + e^epsilon) t) as drawn.
+        """Epsilon at delta of `compositions` such releases.
 
         Args:
             delta: in (0, 1).
@@ -104,13 +102,16 @@ class NoiseEvent:
         """
         if not 0.0 < delta < 1.0:
             raise ConfigurationError(f"delta is {delta!r}; give a number between 0 and 1")
-        releases = whole("compositions", compositions, least=1)
-        curve = releases * self.rdp()
+        releases = check_integer("compositions", compositions, minimum=1)
+        rdp = releases * self.rdp()
         if self.distance == 0.0:
-            return epsilon_of_curve(ORDERS, curve, delta)
-        apart = releases * self.min_honest * self.coordinates * self.distance
-        for portion in _PORTIONS:
-            epsilon = epsilon_of_curve(ORDERS, curve, delta * (1.0 - portion))
-            if epsilon < _LARGEST_EPSILON and (1.0 + math.exp(epsilon)) * apart <= portion * delta:
+            return epsilon_from_rdp(ORDERS, rdp, delta)
+        # With t = releases * min_honest * coordinates * distance, the noise as sampled is within t of the law in total
+        # variation under both neighbouring inputs, so a mechanism that is (epsilon, delta') under the law is
+        # (epsilon, delta' + (1 + e^epsilon) t) as sampled. Try several splits of delta between the two terms.
+        total_distance = releases * self.min_honest * self.coordinates * self.distance
+        for share in _DELTA_SHARES:
+            epsilon = epsilon_from_rdp(ORDERS, rdp, delta * (1.0 - share))
+            if epsilon < _MAX_EPSILON and (1.0 + math.exp(epsilon)) * total_distance <= share * delta:
                 return epsilon
         return math.inf

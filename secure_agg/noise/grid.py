@@ -1,16 +1,16 @@
 """The finest grid on which a noisy sum still fits into a ring.
 
-A finer grid costs bits and buys accuracy, and privacy too: rounding adds to the sensitivity, by about d/4 in its
-square. From a clip of ten times sqrt d steps upwards that is a quarter of a percent, and finer gains little.
+A finer grid costs bits and gains accuracy, and privacy as well: rounding adds about d/4 to the squared sensitivity.
+From a clip of ten times sqrt d steps upwards that is a quarter of a percent, and a finer grid gains little.
 """
 
-from secure_agg.encoding import Ring, needed_bits
-from secure_agg.errors import HeadroomError
+from secure_agg.encoding import Ring, required_bits
+from secure_agg.errors import RingOverflowError
 from secure_agg.noise.laws import Law
 from secure_agg.noise.mechanism import DistributedMechanism
-from secure_agg.noise.rounding import BETA, LONGEST
-from secure_agg.noise.shares import FAILURE
-from secure_agg.noise.tables import LARGEST_DEVIATION
+from secure_agg.noise.rounding import DEFAULT_BETA, MAX_NORM
+from secure_agg.noise.shares import DEFAULT_FAILURE_PROBABILITY
+from secure_agg.noise.tables import MAX_STANDARD_DEVIATION
 
 
 def fit_to_ring(
@@ -22,34 +22,34 @@ def fit_to_ring(
     dimension: int,
     clip: float,
     law: Law = "skellam",
-    beta: float = BETA,
+    beta: float = DEFAULT_BETA,
     rotation_seed: bytes | None = None,
-    failure: float = FAILURE,
+    failure_probability: float = DEFAULT_FAILURE_PROBABILITY,
 ) -> DistributedMechanism:
-    """The mechanism of the finest grid for which sum and noise stay inside the ring and shares inside the tables.
+    """The mechanism with the finest grid for which sum and noise fit the ring, and noise shares the tables.
 
     Args:
-        ring: where the sum lives.
-        noise_multiplier: standard deviation of the noise on the sum over the clip.
-        clients: the most that will be added.
+        ring: ring of the sum.
+        noise_multiplier: standard deviation of the noise on the sum, divided by the clip.
+        clients: maximum number of clients in a sum.
         min_honest: smallest number of honest clients whose shares a released sum can hold.
         dimension: length of a vector.
-        clip: its largest L2 norm.
-        law: of the noise.
-        beta: of the conditional rounding.
+        clip: maximum L2 norm of a vector.
+        law: law of the noise.
+        beta: parameter of the conditional rounding.
         rotation_seed: 32 public bytes for a random rotation, `None` for none.
-        failure: chance, for each of signal and noise, that head-room does not hold.
+        failure_probability: probability, for each of signal and noise, that its bound does not hold.
 
     Returns:
         A mechanism within a millionth of the finest grid; any coarser one fits too.
 
     Raises:
-        HeadroomError: not even a step as wide as the clip fits.
+        RingOverflowError: not even a step as wide as the clip fits.
         ConfigurationError: an argument out of its range.
     """
 
-    def on(radius: float) -> DistributedMechanism:
-        return DistributedMechanism.of_multiplier(
+    def with_radius(radius: float) -> DistributedMechanism:
+        return DistributedMechanism.from_noise_multiplier(
             noise_multiplier,
             min_honest=min_honest,
             dimension=dimension,
@@ -61,22 +61,25 @@ def fit_to_ring(
         )
 
     def bits(mechanism: DistributedMechanism) -> int:
-        return needed_bits(
-            clients=clients, bound=mechanism.coordinate_bound(failure), tail=mechanism.noise_tail(clients, failure)
+        return required_bits(
+            clients=clients,
+            bound=mechanism.coordinate_bound(failure_probability),
+            noise_bound=mechanism.noise_bound(clients, failure_probability),
         )
 
-    best = on(1.0)
+    best = with_radius(1.0)
     if bits(best) > ring.bits:
-        raise HeadroomError(
+        raise RingOverflowError(
             f"the sum of {clients} clients with noise of {noise_multiplier:g} times the clip needs {bits(best)} bits "
             f"even on a grid as coarse as the clip, and the ring has {ring.bits}; take a wider ring"
         )
-    fits, exceeds = 1.0, LONGEST / 2.0
+    # Bisection of the radius, the clip in steps, on a logarithmic scale.
+    fits, exceeds = 1.0, MAX_NORM / 2.0
     while exceeds / fits > 1.0 + 1e-6:
         middle = (fits * exceeds) ** 0.5
-        tried = on(middle)
-        if bits(tried) <= ring.bits and tried.noise.client_variance <= LARGEST_DEVIATION**2:
-            fits, best = middle, tried
+        candidate = with_radius(middle)
+        if bits(candidate) <= ring.bits and candidate.noise.client_variance <= MAX_STANDARD_DEVIATION**2:
+            fits, best = middle, candidate
         else:
             exceeds = middle
     return best

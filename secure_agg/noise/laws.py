@@ -1,4 +1,4 @@
-"""The two integer laws, computed in whole numbers: Skellam and discrete Gaussian.
+"""The two integer-valued laws, Skellam and discrete Gaussian, computed in integer arithmetic.
 
 Both are symmetric around 0. With variance parameter v,
 
@@ -21,59 +21,54 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from secure_agg.checks import check_positive
 from secure_agg.errors import ConfigurationError
-from secure_agg.noise.checks import positive
-from secure_agg.noise.tails import reach
+from secure_agg.noise.tail_bounds import tail_bound
 
 Law = Literal["skellam", "discrete_gaussian"]
 """Names of the laws."""
 
 
-def accept_law(law: str) -> None:
-    """Return quietly when `law` names a law.
+def check_law(law: str) -> None:
+    """Refuse anything but the name of a law.
 
     Raises:
-        ConfigurationError: it does not.
+        ConfigurationError: `law` names none.
     """
     if law not in get_args(Law):
         raise ConfigurationError(f"law is {law!r}; give 'skellam' or 'discrete_gaussian'")
 
 
-def half_weights(law: Law, variance: Fraction, last: int, bits: int) -> list[int]:
-    """Whole numbers in proportion to P(X = 0), ..., P(X = last).
+def integer_weights(law: Law, variance: Fraction, last: int, bits: int) -> list[int]:
+    """Integers proportional to P(X = 0), ..., P(X = last).
 
     With s their common scale, the sum over k in [-last, last] of |weight_k / s - P(X = k)| is at most
 
         (2 last + 1) P(|X| > last) + 2^(95 - bits)    for last up to 2^30 and v up to 2^50.
 
-    Discrete Gaussian: in fixed point with u = 2^-bits, q = exp(-1/(2v)) errs by at most 2u (the exponential of
-    `decimal` is correctly rounded), the k-th ratio q^(2k+1) by 7(k+1)u, since a product of two numbers in [0, 1] adds
-    the errors of both and one u, and the product of the ratios by 4(k+1)^2 u. The scale is at least 1.
-
-    Skellam: I_(k-1) = I_(k+1) + (2k/v) I_k, from 0 at last + 1 and 2^bits at `last`. All terms are positive, so the
-    rounding of each step, at most 2^(49 - bits) of its value, only adds up. Starting from 0 mixes in the other
-    solution, (-1)^k K_k: relative to I_k it is (I_(last+1) / I_k) (K_k / K_(last+1)), and K_k grows with k, so in
-    absolute terms it is at most P(X = last + 1).
-
     Args:
-        law: which law.
-        variance: its parameter v, positive.
-        last: the largest value.
+        law: "skellam" or "discrete_gaussian".
+        variance: variance parameter v, positive.
+        last: largest value.
         bits: precision.
 
     Returns:
-        last + 1 whole numbers.
+        last + 1 integers.
     """
-    return _gaussian(variance, last, bits) if law == "discrete_gaussian" else _skellam(variance, last, bits)
+    return (
+        _gaussian_weights(variance, last, bits)
+        if law == "discrete_gaussian"
+        else _skellam_weights(variance, last, bits)
+    )
 
 
 def pmf(law: Law, variance: float | Fraction, last: int) -> NDArray[np.float64]:
-    """P(X = 0), ..., P(X = last) in float64, with an absolute error below 2^-100 beside the rounding to float64.
+    """P(X = 0), ..., P(X = last) in float64, with an absolute error below 2^-100 besides the rounding to float64.
 
     Args:
-        law: which law.
-        variance: its parameter v, positive.
-        last: the largest value wanted, up to 2^18.
+        law: "skellam" or "discrete_gaussian".
+        variance: variance parameter v, positive.
+        last: largest value of interest, up to 2^18.
 
     Returns:
         [last + 1].
@@ -81,18 +76,22 @@ def pmf(law: Law, variance: float | Fraction, last: int) -> NDArray[np.float64]:
     Raises:
         ConfigurationError: an unknown law, or a variance that is not positive and finite.
     """
-    accept_law(law)
-    exactly = positive("variance", variance)
-    negligible = reach(law, float(exactly), -140 * math.log(2.0))
-    weights = half_weights(law, exactly, max(last, negligible), bits=256)
+    check_law(law)
+    exact_variance = check_positive("variance", variance)
+    negligible_from = tail_bound(law, float(exact_variance), -140 * math.log(2.0))
+    weights = integer_weights(law, exact_variance, max(last, negligible_from), bits=256)
     total = 2 * sum(weights) - weights[0]
     return np.array([weight / total for weight in weights[: last + 1]])
 
 
-def _gaussian(variance: Fraction, last: int, bits: int) -> list[int]:
-    digits = Context(prec=bits // 3 + 20)
-    exponent = digits.divide(digits.create_decimal(-variance.denominator), 2 * variance.numerator)
-    ratio = int(digits.multiply(digits.exp(exponent), 1 << bits))
+def _gaussian_weights(variance: Fraction, last: int, bits: int) -> list[int]:
+    # exp(-k^2 / (2v)) is the product of the ratios q^(2j+1), j < k, with q = exp(-1/(2v)). In fixed point with unit
+    # u = 2^-bits, q errs by at most 2u (the exponential of `decimal` is correctly rounded); the k-th ratio errs by
+    # 7(k+1)u, since a product of two numbers in [0, 1] adds the errors of both and one u; the product of the ratios
+    # errs by 4(k+1)^2 u. The scale is at least 1.
+    decimals = Context(prec=bits // 3 + 20)
+    exponent = decimals.divide(decimals.create_decimal(-variance.denominator), 2 * variance.numerator)
+    ratio = int(decimals.multiply(decimals.exp(exponent), 1 << bits))
     squared = ratio * ratio >> bits
     weights = [1 << bits]
     for _ in range(last):
@@ -101,10 +100,14 @@ def _gaussian(variance: Fraction, last: int, bits: int) -> list[int]:
     return weights
 
 
-def _skellam(variance: Fraction, last: int, bits: int) -> list[int]:
-    above, here = 0, 1 << bits
-    weights = [here]
+def _skellam_weights(variance: Fraction, last: int, bits: int) -> list[int]:
+    # Downward recurrence I_(k-1) = I_(k+1) + (2k/v) I_k, from 0 at last + 1 and 2^bits at `last`. All terms are
+    # positive, so the rounding of each step, at most 2^(49 - bits) of its value, only adds up. Starting from 0 mixes in
+    # the other solution, (-1)^k K_k: relative to I_k it is (I_(last+1) / I_k) (K_k / K_(last+1)), and K_k grows with k,
+    # so in absolute terms it is at most P(X = last + 1).
+    next_weight, weight = 0, 1 << bits
+    weights = [weight]
     for k in range(last, 0, -1):
-        above, here = here, above + 2 * k * here * variance.denominator // variance.numerator
-        weights.append(here)
+        next_weight, weight = weight, next_weight + 2 * k * weight * variance.denominator // variance.numerator
+        weights.append(weight)
     return weights[::-1]

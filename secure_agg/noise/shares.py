@@ -1,10 +1,10 @@
-"""Noise that no one adds alone: the share of each client, sized for the honest clients that are sure to remain.
+"""Distributed noise: every client adds a share, sized for the honest clients that certainly remain.
 
-The noise wanted on the sum is divided by `min_honest`, the smallest number of honest clients whose shares a released
-sum can hold: the threshold of survivors minus those who may collude, never the nominal number of clients. Whoever
-colludes with the server subtracts its own share, and whoever drops out adds none; the guarantee counts on neither. When
-more honest clients remain, the sum carries more noise than was asked for (`excess`) and the guarantee still holds,
-because independent noise on top is post-processing.
+The variance required on the sum is divided by `min_honest`, the smallest number of honest clients whose shares a
+released sum can hold: the threshold of survivors minus those who may collude, never the nominal number of clients. A
+client that colludes with the server subtracts its own share, and one that drops out adds none; the guarantee counts on
+neither. When more honest clients remain, the sum carries more noise than required (`variance_ratio`) and the guarantee
+still holds, because additional independent noise is post-processing.
 
 Sources: Kairouz, Liu and Steinke, "The Distributed Discrete Gaussian Mechanism for Federated Learning with Secure
 Aggregation" (2102.06387); Agarwal, Kairouz and Liu, "The Skellam Mechanism for Differentially Private Federated
@@ -18,25 +18,25 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from secure_agg.checks import check_integer, check_positive, check_probability
 from secure_agg.errors import ConfigurationError
-from secure_agg.noise.checks import positive, whole
-from secure_agg.noise.coins import Coins
-from secure_agg.noise.exact import exact_discrete_gaussian, exact_skellam
-from secure_agg.noise.laws import Law, accept_law
-from secure_agg.noise.tables import inverse_table
-from secure_agg.noise.tails import reach
+from secure_agg.noise.exact import sample_discrete_gaussian, sample_skellam
+from secure_agg.noise.laws import Law, check_law
+from secure_agg.noise.random_source import RandomSource
+from secure_agg.noise.tables import inverse_cdf_table
+from secure_agg.noise.tail_bounds import tail_bound
 
-FAILURE = 2.0**-40
-"""Default chance that a bound on a sum does not hold."""
+DEFAULT_FAILURE_PROBABILITY = 2.0**-40
+"""Default probability that a bound on a sum does not hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class DistributedNoise:
-    """Integer noise for a sum, in shares.
+    """Integer noise on a sum, added in shares.
 
     Attributes:
         law: "skellam" or "discrete_gaussian".
-        total_variance: variance parameter wanted on the sum, in steps^2 of the grid.
+        total_variance: variance parameter required on the sum, in steps^2 of the grid.
         min_honest: smallest number of honest clients whose shares a released sum can hold.
 
     Raises:
@@ -48,17 +48,17 @@ class DistributedNoise:
     min_honest: int
 
     def __post_init__(self) -> None:
-        accept_law(self.law)
-        positive("total_variance", self.total_variance)
-        object.__setattr__(self, "min_honest", whole("min_honest", self.min_honest, least=1))
+        check_law(self.law)
+        check_positive("total_variance", self.total_variance)
+        object.__setattr__(self, "min_honest", check_integer("min_honest", self.min_honest, minimum=1))
 
     @property
     def client_variance(self) -> Fraction:
         """Variance parameter of one client's share, exactly: total_variance / min_honest."""
         return Fraction(self.total_variance) / self.min_honest
 
-    def excess(self, survivors: int) -> float:
-        """Variance on the sum of `survivors` honest shares over the variance asked for: 1 at min_honest, never below.
+    def variance_ratio(self, survivors: int) -> float:
+        """Variance on the sum of `survivors` honest shares over the required one: 1 at `min_honest`, never below.
 
         Raises:
             ConfigurationError: fewer survivors than min_honest, for which no guarantee was sized.
@@ -76,10 +76,10 @@ class DistributedNoise:
         """Shares of noise: independent draws of the law at `client_variance`.
 
         Args:
-            shape: of one share, or of the shares of several clients at once.
-            key: `None` draws from the operating system; 32 bytes make it a simulation.
-            exact: draw by whole-number arithmetic and a fresh random number for every coin, instead of from tables and
-                one cipher stream; thousands of times slower, and without an upper limit to the variance.
+            shape: shape of one share, or of the shares of several clients at once.
+            key: `None` draws from the operating system; 32 bytes make the draws reproducible, for simulations.
+            exact: sample by integer arithmetic and a fresh random number for every Bernoulli variable, instead of from
+                tables and one keystream; thousands of times slower, and without an upper limit on the variance.
 
         Returns:
             Signed integers of that shape, in steps of the grid.
@@ -90,20 +90,20 @@ class DistributedNoise:
         dimensions = (shape,) if isinstance(shape, int) else tuple(shape)
         count = math.prod(dimensions)
         if not exact:
-            return inverse_table(self.law, self.client_variance).draw(count, key).reshape(dimensions)
-        draw = exact_skellam if self.law == "skellam" else exact_discrete_gaussian
-        coins, variance = Coins(key), self.client_variance
-        return np.fromiter((draw(variance, coins) for _ in range(count)), np.int64, count).reshape(dimensions)
+            return inverse_cdf_table(self.law, self.client_variance).sample(count, key).reshape(dimensions)
+        sampler = sample_skellam if self.law == "skellam" else sample_discrete_gaussian
+        source, variance = RandomSource(key), self.client_variance
+        return np.fromiter((sampler(variance, source) for _ in range(count)), np.int64, count).reshape(dimensions)
 
-    def tail(self, clients: int, coordinates: int, failure: float = FAILURE) -> int:
+    def tail_bound(
+        self, clients: int, coordinates: int, failure_probability: float = DEFAULT_FAILURE_PROBABILITY
+    ) -> int:
         """A bound on |sum of the clients' noise| that holds in all coordinates at once.
 
-        Chernoff's bound for the sum, over both signs and all coordinates.
-
         Args:
-            clients: the most whose shares are added, 1 or more.
-            coordinates: how many, 1 or more.
-            failure: chance that it does not hold, in (0, 1).
+            clients: maximum number of shares in the sum, 1 or more.
+            coordinates: number of coordinates, 1 or more.
+            failure_probability: probability that the bound does not hold, in (0, 1).
 
         Returns:
             The bound in steps.
@@ -111,8 +111,9 @@ class DistributedNoise:
         Raises:
             ConfigurationError: an argument out of its range.
         """
-        shares = whole("clients", clients, least=1)
-        places = whole("coordinates", coordinates, least=1)
-        if not 0.0 < failure < 1.0:
-            raise ConfigurationError(f"failure is {failure!r}; give a chance between 0 and 1, such as 2^-40")
-        return reach(self.law, shares * float(self.client_variance), math.log(failure) - math.log(places))
+        check_integer("clients", clients, minimum=1)
+        check_integer("coordinates", coordinates, minimum=1)
+        check_probability("failure_probability", failure_probability)
+        # A union bound over the coordinates; `tail_bound` already covers both signs.
+        log_probability = math.log(failure_probability) - math.log(coordinates)
+        return tail_bound(self.law, clients * float(self.client_variance), log_probability)

@@ -11,7 +11,7 @@ from attacks.membership import BIAS_ATTACKS, CORE_ATTACKS, INPUT_ROW_ATTACKS
 from privfed.audit.attack_run import Attacked, applicable, attack, attack_run, attack_scores, attack_trained, views
 from privfed.audit.report import AttackRow
 from privfed.contracts import Block
-from privfed.engines import PULL, Observation
+from privfed.engines import PROXIMAL, Observation
 from privfed.experiment import Experiment
 from privfed.methods import method, methods
 from privfed.methods.method import BlockError, ItemBlocks
@@ -78,16 +78,16 @@ def test_every_block_comes_to_its_role_and_its_user(sim, small_split):
     observations, users = autoencoded(sim, small_split)
     first, last = views(observations, users, AUTOENCODER)
     assert (first.round, last.round) == (2, 5)
-    assert first.pull is None
+    assert first.proximal is None
     for view, seen in ((first, observations[0]), (last, observations[1])):
         here = np.isin(users, seen.users)
         assert (view.present() == here).all()
         assert (view.uploads[here] == seen.tensors["decoder.1.weight"].numpy()).all()
         assert (view.inputs[here] == seen.tensors["encoder.0.weight"].numpy()).all()
         assert (view.bias[here] == seen.tensors["decoder.1.bias"].numpy()).all()
-    pulled = replace(observations[0], tensors={"items": torch.ones(20, 70, 3), PULL: torch.full((20, 70, 3), 2.0)})
+    pulled = replace(observations[0], tensors={"items": torch.ones(20, 70, 3), PROXIMAL: torch.full((20, 70, 3), 2.0)})
     (view,) = views([pulled], users, ItemBlocks("items"))
-    assert (view.pull == 2).all()
+    assert (view.proximal == 2).all()
     assert view.inputs is view.bias is None
 
 

@@ -216,7 +216,7 @@ SEGMENTED = replace(
     clients=SegmentedClients,
     item_block=None,
     item_rows=side_by_side,
-    discloses=lambda settings: [f"Devices of width {settings.dim} say so."],
+    side_disclosures=lambda settings: [f"Devices of width {settings.dim} say so."],
 )
 
 
@@ -255,7 +255,7 @@ def test_rows_spread_over_blocks_are_attacked_as_one(segmented, tmp_path):
 def test_what_a_method_shows_itself_stands_among_the_statements(segmented):
     _, result = segmented("none")
     assert result.guarantee.statements[-1] == "Devices of width 12 say so."
-    assert not any("Devices of width" in s for s in method("fedmf").discloses(None))
+    assert not any("Devices of width" in s for s in method("fedmf").side_disclosures(None))
 
 
 @pytest.mark.parametrize("blocks", ["held", "all"])

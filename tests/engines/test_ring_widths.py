@@ -14,7 +14,7 @@ from privfed.privacy import Ledger, PlanError, PrivacyPlan
 from privfed.privacy.forecast import forecast
 from privfed.privacy.mechanisms.secure import ring_bytes, sum_error
 from privfed.updates import ClientUpdates, Dense, Rows
-from secure_agg.errors import HeadroomError
+from secure_agg.errors import RingOverflowError
 from secure_agg.masking import Stage
 from secure_agg.masking.messages import HEADER_BYTES
 
@@ -130,7 +130,7 @@ def test_rounding_of_shares_errs_by_less_than_the_plan_says():
 
 
 def test_a_ring_without_room_says_so():
-    with pytest.raises(HeadroomError, match=r"20 clients .* needs 7 bits and the ring has 6, 1 too few"):
+    with pytest.raises(RingOverflowError, match=r"20 clients .* needs 7 bits and the ring has 6, 1 too few"):
         summed("secure-sum:clip_norm=1,bits=6")
     [shown] = [s for s in forecast_of("secure-sum:clip_norm=1,bits=6").guarantee.statements if "6 bits" in s]
     assert "no room for real numbers of rounds of 20 clients" in shown

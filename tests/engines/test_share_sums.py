@@ -16,8 +16,8 @@ from privfed.federation import FederationError, Message, PrivateState, StatefulC
 from privfed.privacy import Ledger, PlanError, PrivacyPlan
 from privfed.setup.config import ExperimentConfig, TapConfig
 from privfed.updates import ClientUpdates, CodeProducts, Dense, LowRank, RowPattern, Rows
-from secure_agg.errors import ConfigurationError, HeadroomError
-from secure_agg.sparse import RowNames, RowShare
+from secure_agg.errors import ConfigurationError, RingOverflowError
+from secure_agg.sparse import RowIndices, RowShare
 
 USERS, ITEMS = 45, 30
 WHOLE = {
@@ -323,10 +323,15 @@ def test_a_round_below_the_cohort_is_lost_and_charges_nothing():
         (
             "shared-sum:bits=32",
             {"v": Block((2,), "integer", bound=2**26)},
-            HeadroomError,
+            RingOverflowError,
             "needs 33 bits and the ring has 32",
         ),
-        ("shared-sum", {"v": Block((2,), "integer", bound=2**60)}, HeadroomError, "needs 67 bits and the ring has 64"),
+        (
+            "shared-sum",
+            {"v": Block((2,), "integer", bound=2**60)},
+            RingOverflowError,
+            "needs 67 bits and the ring has 64",
+        ),
         ("shared-sum", {"v": Block((2,), "integer")}, PlanError, "declares no bound"),
         ("shared-sum", {"v": Block((2,))}, PlanError, "give the plan a clip_norm"),
     ],
@@ -347,7 +352,7 @@ def test_a_value_over_its_bound_is_refused(block, fidelity):
     made = simulation(OWN, schema, rows=support_of(), fidelity=fidelity)
     smaller = {block: Block(WHOLE[block].shape, "integer", bound=1)}
     made.clients._values = lambda draw, shape, _: draw.integers(2, 5, shape)
-    with pytest.raises(ConfigurationError, match="the code holds up to 1"):
+    with pytest.raises(ConfigurationError, match="the encoding holds up to 1"):
         run(made, smaller)
 
 
@@ -359,7 +364,7 @@ def message_bytes(made, schema, support, clients_of_round, queries):
     aggregators, ring = made.plan.mechanism.aggregators, made._shared.code(schema, USERS).ring
     total = 0
     if support is not None:
-        names = [RowNames(np.sort(support.of(user)).astype(np.uint32)).encode() for user in range(USERS)]
+        names = [RowIndices(np.sort(support.of(user)).astype(np.uint32)).encode() for user in range(USERS)]
         total += aggregators * sum(map(len, names))
     tables = {name for name, block in schema.items() if len(block.shape) == 2 and support is not None}
     for draw, members in enumerate(clients_of_round):

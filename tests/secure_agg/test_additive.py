@@ -1,4 +1,4 @@
-"""Additive sharing: shares sum to the words, fewer tell nothing, and what does not belong together is refused."""
+"""Additive sharing: shares sum to the elements, fewer tell nothing, and what does not belong together is refused."""
 
 import hashlib
 import struct
@@ -13,9 +13,9 @@ from hypothesis.extra import numpy as hnp
 from scipy import stats
 
 from secure_agg.additive import MAX_CONTRIBUTORS, MAX_PARTIES, MAX_RANK, AdditiveShare, add, reconstruct, split
-from secure_agg.encoding import FixedPoint, IntegerCode, Ring, Rounding
+from secure_agg.encoding import FixedPoint, IntegerEncoding, Ring, Rounding
 from secure_agg.errors import ConfigurationError, MalformedMessage, ShareError
-from secure_agg.prg import random_words
+from secure_agg.primitives.prg import random_uints
 
 KEY = bytes(range(32))
 RINGS = [Ring(16), Ring(32), Ring(64)]
@@ -24,9 +24,9 @@ shapes = hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)
 quick = settings(max_examples=50, deadline=None)
 
 
-def sharing(words, parties=3, number=0):
+def sharing(elements, parties=3, number=0):
     """A split that is the same in every run; one `number`, one split."""
-    return split(words, parties, hashlib.sha256(b"split %d" % number).digest())
+    return split(elements, parties, hashlib.sha256(b"split %d" % number).digest())
 
 
 def sent(share):
@@ -39,32 +39,32 @@ def sent(share):
 
 @quick
 @given(data=st.data(), ring=rings, shape=shapes, parties=st.integers(2, 5), clients=st.integers(1, 4))
-def test_opened_sums_are_ring_sums(data, ring, shape, parties, clients):
+def test_revealed_sums_are_ring_sums(data, ring, shape, parties, clients):
     vectors = [data.draw(hnp.arrays(ring.dtype, shape)) for _ in range(clients)]
     splits = [split(vector, parties) for vector in vectors]
     sums = [add(sent(shares[party]) for shares in splits) for party in range(parties)]
-    opened = reconstruct(data.draw(st.permutations([sent(total) for total in sums])))
-    assert np.array_equal(opened, ring.sum(vectors))
-    assert (opened.shape, opened.dtype) == (shape, ring.dtype)
+    revealed = reconstruct(data.draw(st.permutations([sent(total) for total in sums])))
+    assert np.array_equal(revealed, ring.sum(vectors))
+    assert (revealed.shape, revealed.dtype) == (shape, ring.dtype)
     assert {total.contributors for total in sums} == {clients}
 
 
 @quick
 @given(data=st.data(), ring=rings, shape=shapes, parties=st.integers(2, 6))
-def test_the_shares_of_one_split_sum_to_the_words(data, ring, shape, parties):
-    words = data.draw(hnp.arrays(ring.dtype, shape))
-    kept = words.copy()
-    shares = split(words, parties)
+def test_the_shares_of_one_split_sum_to_the_elements(data, ring, shape, parties):
+    elements = data.draw(hnp.arrays(ring.dtype, shape))
+    kept = elements.copy()
+    shares = split(elements, parties)
     assert [share.party for share in shares] == list(range(parties))
-    assert np.array_equal(ring.sum(share.words for share in shares), kept)
+    assert np.array_equal(ring.sum(share.elements for share in shares), kept)
     assert np.array_equal(reconstruct(shares), kept)
-    assert np.array_equal(words, kept)
-    assert not any(np.shares_memory(share.words, words) for share in shares)
+    assert np.array_equal(elements, kept)
+    assert not any(np.shares_memory(share.elements, elements) for share in shares)
 
 
 def test_sums_of_sums_and_sums_of_one():
     ring = Ring(32)
-    vectors = [ring.lift(np.arange(5) * k) for k in (1, -20, 300)]
+    vectors = [ring.from_integers(np.arange(5) * k) for k in (1, -20, 300)]
     splits = [split(vector, 2) for vector in vectors]
     nested = [add([add([splits[0][p], splits[1][p]]), splits[2][p]]) for p in range(2)]
     assert np.array_equal(reconstruct(nested), ring.sum(vectors))
@@ -73,47 +73,47 @@ def test_sums_of_sums_and_sums_of_one():
     assert np.array_equal(reconstruct([add([splits[0][0]]), splits[0][1]]), vectors[0])
 
 
-def test_words_in_any_layout_are_split():
-    table = Ring(16).lift(np.arange(24).reshape(4, 6))
+def test_elements_in_any_layout_are_split():
+    table = Ring(16).from_integers(np.arange(24).reshape(4, 6))
     assert np.array_equal(reconstruct(split(table.T[::2], 2)), table.T[::2])
 
 
 def test_long_vectors_cross_the_chunks_of_the_stream():
-    words = random_words(300_001, np.uint64, KEY)
-    assert np.array_equal(reconstruct([add([share]) for share in split(words, 3)]), words)
+    elements = random_uints(300_001, np.uint64, KEY)
+    assert np.array_equal(reconstruct([add([share]) for share in split(elements, 3)]), elements)
 
 
 def test_encoded_numbers_travel_through_shares():
     ring, generator = Ring(32), np.random.default_rng(0)
     point = FixedPoint.for_sum(ring, bound=2.0, clients=4, rounding=Rounding.STOCHASTIC)
-    integer = IntegerCode(ring, 9, 4)
+    integer = IntegerEncoding(ring, 9, 4)
     reals = generator.uniform(-2, 2, (4, 50))
     wholes = generator.integers(-9, 10, (4, 50))
     for code, values, allowed in ((point, reals, point.error_bound()), (integer, wholes, 0)):
         splits = [split(code.encode(row), 2) for row in values]
-        opened = code.decode(reconstruct([add(shares[party] for shares in splits) for party in range(2)]))
-        assert np.abs(opened - values.sum(0)).max() <= allowed
+        revealed = code.decode(reconstruct([add(shares[party] for shares in splits) for party in range(2)]))
+        assert np.abs(revealed - values.sum(0)).max() <= allowed
 
 
 def test_most_shares_are_seeds_and_never_repeat():
-    words = Ring(64).zeros(1000)
-    one, other = split(words, 4), split(words, 4)
+    elements = Ring(64).zeros(1000)
+    one, other = split(elements, 4), split(elements, 4)
     seeds = [share.payload for share in (*one[1:], *other[1:])]
     assert all(isinstance(seed, bytes) and len(seed) == 32 for seed in seeds)
     assert len(set(seeds)) == 6
     assert one[0].tag == one[3].tag != other[0].tag
-    assert not np.array_equal(one[0].words, other[0].words)
+    assert not np.array_equal(one[0].elements, other[0].elements)
 
 
 def test_a_key_repeats_the_split():
-    words = Ring(32).lift(np.arange(4))
-    one, other = split(words, 3, KEY), split(words, 3, KEY)
+    elements = Ring(32).from_integers(np.arange(4))
+    one, other = split(elements, 3, KEY), split(elements, 3, KEY)
     assert [share.encode() for share in one] == [share.encode() for share in other]
-    assert split(words, 3, bytes(32))[1].payload != one[1].payload
+    assert split(elements, 3, bytes(32))[1].payload != one[1].payload
 
 
 def test_a_printed_share_gives_nothing_away():
-    first, second = split(Ring(32).lift(np.array([271828])), 2)
+    first, second = split(Ring(32).from_integers(np.array([271828])), 2)
     assert repr(first) == "AdditiveShare(ring=Ring(bits=32), shape=(1,), party=0, parties=2, contributors=1)"
     assert repr(second) == repr(first).replace("party=0", "party=1")
 
@@ -127,8 +127,8 @@ def test_two_of_three_shares_are_uniform_whatever_the_secret(ring, absent):
     """Byte histograms of each share and of their sum, for three extreme secrets, with fixed simulation keys."""
     histograms = []
     for secret in (0, 1, ring.modulus - 1):
-        words = np.full((200,), secret, ring.dtype)
-        seen = [[s.words for s in sharing(words, number=n) if s.party != absent] for n in range(100)]
+        elements = np.full((200,), secret, ring.dtype)
+        seen = [[s.elements for s in sharing(elements, number=n) if s.party != absent] for n in range(100)]
         views = [np.stack([pair[0] for pair in seen]), np.stack([pair[1] for pair in seen])]
         views.append(np.stack([ring.sum(pair) for pair in seen]))
         counts = [np.bincount(view.view(np.uint8).ravel(), minlength=256) for view in views]
@@ -144,10 +144,10 @@ def test_without_share_0_the_shares_do_not_depend_on_the_secret_at_all():
 
 
 def test_seeds_come_from_the_operating_system(monkeypatch):
-    asked = []
-    monkeypatch.setattr("secure_agg.additive.secrets.token_bytes", lambda n: asked.append(n) or bytes(range(n)))
+    requested = []
+    monkeypatch.setattr("secure_agg.additive.secrets.token_bytes", lambda n: requested.append(n) or bytes(range(n)))
     shares = split(Ring(32).zeros(2), 3)
-    assert asked == [16 + 2 * 32]
+    assert requested == [16 + 2 * 32]
     assert shares[0].tag == int.from_bytes(bytes(range(16)), "little")
     assert [share.payload for share in shares[1:]] == [bytes(range(16, 48)), bytes(range(48, 80))]
 
@@ -157,7 +157,7 @@ def test_seeds_come_from_the_operating_system(monkeypatch):
 
 @pytest.mark.parametrize("parties", [-1, 0, 1, MAX_PARTIES + 1])
 def test_split_between_too_few_or_too_many(parties):
-    with pytest.raises(ShareError, match=f"between {parties} parties was asked for; give 2 to 65535"):
+    with pytest.raises(ShareError, match=f"between {parties} parties was requested; give 2 to 65535"):
         split(Ring(32).zeros(2), parties)
 
 
@@ -177,27 +177,27 @@ def test_split_of_too_many_axes_or_with_a_short_key():
 
 def test_add_refuses_what_does_not_belong_together():
     ring = Ring(32)
-    mine = sharing(ring.zeros(3))
+    ours = sharing(ring.zeros(3))
     others = {
-        "party": mine[1],
+        "party": ours[1],
         "parties": sharing(ring.zeros(3), parties=2, number=1)[0],
         "ring": sharing(Ring(64).zeros(3), number=1)[0],
         "shape": sharing(ring.zeros((3, 1)), number=1)[0],
     }
     for name, other in others.items():
         with pytest.raises(ShareError, match=f"shares of {name} .* were given together; give shares of one {name}"):
-            add([mine[0], other])
+            add([ours[0], other])
     with pytest.raises(ShareError, match="no share was given to add"):
         add([])
     with pytest.raises(ShareError, match="one contribution was given twice"):
-        add([mine[0], sharing(ring.zeros(3), number=1)[0], mine[0]])
+        add([ours[0], sharing(ring.zeros(3), number=1)[0], ours[0]])
     with pytest.raises(ShareError, match=f"a share of {MAX_CONTRIBUTORS + 1} contributions"):
-        add([replace(mine[0], contributors=MAX_CONTRIBUTORS), sharing(ring.zeros(3), number=1)[0]])
+        add([replace(ours[0], contributors=MAX_CONTRIBUTORS), sharing(ring.zeros(3), number=1)[0]])
 
 
 def test_reconstruct_refuses_what_does_not_belong_together():
     ring = Ring(32)
-    mine = sharing(ring.zeros(3))
+    ours = sharing(ring.zeros(3))
     others = {
         "parties": sharing(ring.zeros(3), parties=4, number=1)[2],
         "ring": sharing(Ring(16).zeros(3), number=1)[2],
@@ -205,21 +205,21 @@ def test_reconstruct_refuses_what_does_not_belong_together():
     }
     for name, other in others.items():
         with pytest.raises(ShareError, match=f"shares of {name} .* were given together; give shares of one {name}"):
-            reconstruct([*mine[:2], other])
+            reconstruct([*ours[:2], other])
     with pytest.raises(ShareError, match="no share was given to reconstruct from"):
         reconstruct([])
 
 
 def test_reconstruct_needs_every_party_once():
-    mine = sharing(Ring(32).zeros(3))
+    ours = sharing(Ring(32).zeros(3))
     with pytest.raises(ShareError, match=r"shares of parties \[1\] are missing; all 3 are needed"):
-        reconstruct([mine[0], mine[2]])
+        reconstruct([ours[0], ours[2]])
     with pytest.raises(ShareError, match=r"parties \[0, 2\] are missing"):
-        reconstruct(mine[1:2])
+        reconstruct(ours[1:2])
     with pytest.raises(ShareError, match=r"several shares of parties \[2\] were given"):
-        reconstruct([*mine, mine[2]])
+        reconstruct([*ours, ours[2]])
     with pytest.raises(ShareError, match=r"several shares of parties \[0\] were given"):
-        reconstruct([mine[0], mine[0], mine[1]])
+        reconstruct([ours[0], ours[0], ours[1]])
 
 
 def test_reconstruct_refuses_sums_of_different_clients():
@@ -248,8 +248,8 @@ def test_reconstruct_refuses_sums_of_different_clients():
         ({"tag": 1 << 128}, "a tag outside"),
         ({"shape": (1,) * 9}, "a share of 9 axes"),
         ({"payload": bytes(31)}, "a seed of 31 bytes was given; seeds have 32"),
-        ({"shape": (4,)}, r"words of uint32 and shape \(3,\) were given for a share of uint32 and shape \(4,\)"),
-        ({"ring": Ring(64)}, "words of uint32 .* for a share of uint64"),
+        ({"shape": (4,)}, r"elements of uint32 and shape \(3,\) were given for a share of uint32 and shape \(4,\)"),
+        ({"ring": Ring(64)}, "elements of uint32 .* for a share of uint64"),
     ],
 )
 def test_a_share_that_contradicts_itself_is_refused(wrong, sentence):
@@ -272,12 +272,12 @@ def test_shares_survive_the_wire(data, ring, shape, parties):
         for name in ("ring", "shape", "party", "parties", "contributors", "tag"):
             assert getattr(arrived, name) == getattr(share, name)
         assert isinstance(arrived.payload, bytes) == isinstance(share.payload, bytes)
-        assert np.array_equal(arrived.words, share.words)
-        assert arrived.words.shape == shape
+        assert np.array_equal(arrived.elements, share.elements)
+        assert arrived.elements.shape == shape
         assert arrived.encode() == share.encode()
 
 
-def test_bytes_on_the_wire_are_words_and_a_header():
+def test_bytes_on_the_wire_are_elements_and_a_header():
     first, second = split(Ring(32).zeros(1000), 2)
     assert len(first.encode()) == 32 + 8 + 4000
     assert len(second.encode()) == 32 + 8 + 32
@@ -285,8 +285,8 @@ def test_bytes_on_the_wire_are_words_and_a_header():
 
 def test_frozen_bytes_of_version_1():
     """Magic, version, kind, bits, axes, party, parties, contributors, tag: other bytes are another version."""
-    words = Ring(16).lift(np.array([[1, -2], [300, -400]]))
-    shares = split(words, 2, KEY)
+    elements = Ring(16).from_integers(np.array([[1, -2], [300, -400]]))
+    shares = split(elements, 2, KEY)
     tag, axes = "f29000b62a499fd0a9f39a6add2e7780", "02000000000000000200000000000000"
     first = f"53414153 01 00 10 02 0000 0200 01000000 {tag} {axes} a385a83eeb86e361"
     seed = "f05d76ae4ab99fe5a6f69b3148c2363d0ebcb5deb52c83bd08a8a935182c9199"
@@ -295,7 +295,7 @@ def test_frozen_bytes_of_version_1():
     assert [share.encode() for share in shares] == [bytes.fromhex(first), bytes.fromhex(second)]
     assert add(shares[1:]).encode() == bytes.fromhex(expanded)
     kept = [AdditiveShare.decode(bytes.fromhex(frozen), ring=Ring(16), shape=(2, 2)) for frozen in (first, expanded)]
-    assert np.array_equal(reconstruct(kept), words)
+    assert np.array_equal(reconstruct(kept), elements)
 
 
 def rewritten(share, offset, layout, value):
@@ -305,18 +305,18 @@ def rewritten(share, offset, layout, value):
     return bytes(data)
 
 
-SHARES = sharing(Ring(32).lift(np.arange(6).reshape(2, 3)))
+SHARES = sharing(Ring(32).from_integers(np.arange(6).reshape(2, 3)))
 decode = partial(AdditiveShare.decode, ring=Ring(32), shape=(2, 3))
 
 
-@pytest.mark.parametrize("share", SHARES[:2], ids=["words", "seed"])
+@pytest.mark.parametrize("share", SHARES[:2], ids=["elements", "seed"])
 @pytest.mark.parametrize(
     ("offset", "layout", "value", "sentence"),
     [
         (0, "4s", b"SAAT", "the message begins 5341415401; an additive share of version 1 begins 5341415301"),
         (4, "B", 2, "the message begins 5341415302"),
         (4, "B", 0, "the message begins 5341415300"),
-        (5, "B", 2, "payload kind 2 was given; 0 is words and 1 a seed"),
+        (5, "B", 2, "payload kind 2 was given; 0 is elements and 1 a seed"),
         (6, "B", 16, "2 axes in the ring of 16 bits was given; 2 axes and 32 bits were expected"),
         (6, "B", 33, "the ring of 33 bits"),
         (7, "B", 1, "a share of 1 axes"),
@@ -336,7 +336,7 @@ def test_each_field_of_a_message_is_checked(share, offset, layout, value, senten
         decode(rewritten(share, offset, layout, value))
 
 
-@pytest.mark.parametrize("share", SHARES, ids=["words", "seed", "seed"])
+@pytest.mark.parametrize("share", SHARES, ids=["elements", "seed", "seed"])
 def test_cut_or_lengthened_messages_are_refused(share):
     data = share.encode()
     for length in range(len(data)):
@@ -348,9 +348,9 @@ def test_cut_or_lengthened_messages_are_refused(share):
         decode(data + b"\0")
 
 
-def test_words_and_seeds_are_not_taken_for_one_another():
-    words, seed = SHARES[0].encode(), SHARES[1].encode()
-    for data in (words[:5] + b"\1" + words[6:], seed[:5] + b"\0" + seed[6:]):
+def test_elements_and_seeds_are_not_taken_for_one_another():
+    elements, seed = SHARES[0].encode(), SHARES[1].encode()
+    for data in (elements[:5] + b"\1" + elements[6:], seed[:5] + b"\0" + seed[6:]):
         with pytest.raises(MalformedMessage, match="bytes was given"):
             decode(data)
 
@@ -371,7 +371,7 @@ def accepts(data):
     except MalformedMessage:
         return False
     assert share.encode() == data
-    assert share.words.shape == (2, 3)
+    assert share.elements.shape == (2, 3)
     return True
 
 
@@ -390,7 +390,7 @@ def test_altered_messages_raise_nothing_but_malformed(data, share):
     accepts(bytes(message))
 
 
-@pytest.mark.parametrize("share", SHARES[:2], ids=["words", "seed"])
+@pytest.mark.parametrize("share", SHARES[:2], ids=["elements", "seed"])
 def test_every_single_bit_flip_is_refused_or_another_share(share):
     """Only party, parties, contributors, tag and payload may hold other values; the rest of the message is fixed."""
     original = share.encode()
@@ -402,10 +402,10 @@ def test_every_single_bit_flip_is_refused_or_another_share(share):
             assert not (accepts(bytes(data)) and position in fixed)
 
 
-def test_arrived_words_cannot_be_overwritten_and_are_added_all_the_same():
+def test_arrived_elements_cannot_be_overwritten_and_are_added_all_the_same():
     arrived = sent(SHARES[0])
     with pytest.raises(ValueError, match="read-only"):
-        arrived.words[0] = 1
-    opened = reconstruct([add([arrived]), *SHARES[1:]])
-    opened += np.uint32(1)
-    assert opened.tolist() == (np.arange(6).reshape(2, 3) + 1).tolist()
+        arrived.elements[0] = 1
+    revealed = reconstruct([add([arrived]), *SHARES[1:]])
+    revealed += np.uint32(1)
+    assert revealed.tolist() == (np.arange(6).reshape(2, 3) + 1).tolist()

@@ -70,8 +70,8 @@ def test_the_modulus_is_the_smallest_prime_above_the_secrets():
 
 def test_the_known_answer_in_a_small_field():
     assert shamir._evaluate([94, 166, 1234], [1, 2, 3], 1613) == [1494, 329, 965]
-    assert shamir._interpolate((1, 2, 3), [1494, 329, 965], 1613) == 1234
-    assert shamir._interpolate((3, 1, 2), [965, 1494, 329], 1613) == 1234
+    assert shamir._interpolate_at_zero((1, 2, 3), [1494, 329, 965], 1613) == 1234
+    assert shamir._interpolate_at_zero((3, 1, 2), [965, 1494, 329], 1613) == 1234
 
 
 def test_frozen_shares():
@@ -79,7 +79,7 @@ def test_frozen_shares():
     values = shamir._evaluate([*coefficients, int.from_bytes(SECRET, "big")], FROZEN, PRIME)
     assert [value.to_bytes(33, "big").hex() for value in values] == list(FROZEN.values())
     for parties in itertools.combinations(FROZEN, 3):
-        assert shamir.combine({x: bytes.fromhex(FROZEN[x]) for x in parties}, 3) == SECRET
+        assert shamir.reconstruct({x: bytes.fromhex(FROZEN[x]) for x in parties}, 3) == SECRET
 
 
 @settings(max_examples=50, deadline=None)
@@ -89,25 +89,25 @@ def test_any_threshold_of_the_shares_rebuild_the_secret(secret, threshold, data)
     shares = shamir.split(secret, threshold, count)
     assert [len(share) for share in shares] == [shamir.SHARE_BYTES] * count
     chosen = data.draw(st.permutations(range(1, count + 1)))[: data.draw(st.integers(threshold, count))]
-    assert shamir.combine({x: shares[x - 1] for x in chosen}, threshold) == secret
+    assert shamir.reconstruct({x: shares[x - 1] for x in chosen}, threshold) == secret
 
 
 def test_every_subset_of_five():
     shares = shamir.split(SECRET, 3, 5)
     for size in range(3, 6):
         for chosen in itertools.combinations(range(1, 6), size):
-            assert shamir.combine({x: shares[x - 1] for x in chosen}, 3) == SECRET
+            assert shamir.reconstruct({x: shares[x - 1] for x in chosen}, 3) == SECRET
 
 
 @pytest.mark.parametrize("secret", [bytes(32), b"\xff" * 32, b"\0" * 31 + b"\1"])
 def test_extreme_secrets(secret):
-    assert shamir.combine(dict(enumerate(shamir.split(secret, 4, 7), start=1)), 4) == secret
+    assert shamir.reconstruct(dict(enumerate(shamir.split(secret, 4, 7), start=1)), 4) == secret
 
 
 @pytest.mark.parametrize("steps", [1, 31, 32, 33, 64, 65, 200])
 def test_horner_with_rare_reductions_is_the_plain_polynomial(steps):
     coefficients = [number % PRIME for number in numbers(steps)]
-    points = [1, 2, 3, 999, shamir.MOST_SHARES]
+    points = [1, 2, 3, 999, shamir.MAX_SHARES]
     naive = [sum(c * x**power for power, c in enumerate(reversed(coefficients))) % PRIME for x in points]
     assert shamir._evaluate(coefficients, points, PRIME) == naive
 
@@ -115,25 +115,27 @@ def test_horner_with_rare_reductions_is_the_plain_polynomial(steps):
 def test_interpolation_is_lagranges_formula_at_scattered_points():
     points = (1, 7, 8, 100, 4096, 65535)
     values = [number % PRIME for number in numbers(len(points))]
-    assert shamir._interpolate(points, values, PRIME) == naive_at_zero(list(zip(points, values, strict=True)), PRIME)
+    assert shamir._interpolate_at_zero(points, values, PRIME) == naive_at_zero(
+        list(zip(points, values, strict=True)), PRIME
+    )
 
 
 def test_the_lowest_parties_are_used_and_the_others_do_not_enter():
     shares = dict(enumerate(shamir.split(SECRET, 2, 4), start=1))
     shares[4] = bytes(33)
     shares[3] = bytes(33)
-    assert shamir.combine(dict(reversed(shares.items())), 2) == SECRET
-    assert shamir.combine({x: shares[x] for x in (1, 3)}, 2) != SECRET
+    assert shamir.reconstruct(dict(reversed(shares.items())), 2) == SECRET
+    assert shamir.reconstruct({x: shares[x] for x in (1, 3)}, 2) != SECRET
 
 
 def test_with_a_threshold_of_one_every_share_is_the_secret():
     assert shamir.split(SECRET, 1, 3) == [b"\0" + SECRET] * 3
-    assert shamir.combine({3: b"\0" + SECRET}, 1) == SECRET
+    assert shamir.reconstruct({3: b"\0" + SECRET}, 1) == SECRET
 
 
 def test_many_shares():
     shares = shamir.split(SECRET, 70, 300)
-    assert shamir.combine({x: shares[x - 1] for x in range(231, 301)}, 70) == SECRET
+    assert shamir.reconstruct({x: shares[x - 1] for x in range(231, 301)}, 70) == SECRET
 
 
 def test_shares_below_the_threshold_are_uniform_whatever_the_secret(monkeypatch):
@@ -153,11 +155,11 @@ def test_shares_below_the_threshold_are_uniform_whatever_the_secret(monkeypatch)
 
 
 def test_coefficients_are_drawn_below_the_prime_and_afresh(monkeypatch):
-    asked = []
+    requested = []
     draw = secrets.randbelow
-    monkeypatch.setattr(shamir.secrets, "randbelow", lambda below: asked.append(below) or draw(below))
+    monkeypatch.setattr(shamir.secrets, "randbelow", lambda below: requested.append(below) or draw(below))
     first, second = shamir.split(SECRET, 6, 9), shamir.split(SECRET, 6, 9)
-    assert asked == [PRIME] * 10
+    assert requested == [PRIME] * 10
     assert not set(first) & set(second)
 
 
@@ -182,38 +184,38 @@ def test_a_secret_of_another_length_is_refused(length):
 def test_too_few_shares_are_refused():
     shares = dict(enumerate(shamir.split(SECRET, 3, 5), start=1))
     with pytest.raises(ShareError, match="2 shares were given for a threshold of 3"):
-        shamir.combine({1: shares[1], 2: shares[2]}, 3)
+        shamir.reconstruct({1: shares[1], 2: shares[2]}, 3)
     with pytest.raises(ShareError, match="0 shares"):
-        shamir.combine({}, 1)
+        shamir.reconstruct({}, 1)
     with pytest.raises(ShareError, match="at least 1"):
-        shamir.combine(shares, 0)
+        shamir.reconstruct(shares, 0)
 
 
 @pytest.mark.parametrize("party", [0, -1, 65536])
 def test_a_party_out_of_range_is_refused_even_when_it_is_not_needed(party):
     shares = dict(enumerate(shamir.split(SECRET, 2, 3), start=1))
     with pytest.raises(ShareError, match="numbered 1 to 65535"):
-        shamir.combine({**shares, party: shares[1]}, 2)
+        shamir.reconstruct({**shares, party: shares[1]}, 2)
 
 
 @pytest.mark.parametrize("length", [0, 32, 34])
 def test_a_share_of_another_length_is_refused(length):
     with pytest.raises(MalformedMessage, match=f"share of {length} bytes"):
-        shamir.check(bytes(length))
+        shamir.check_share(bytes(length))
     shares = dict(enumerate(shamir.split(SECRET, 2, 3), start=1))
     with pytest.raises(MalformedMessage, match=f"share of {length} bytes"):
-        shamir.combine({**shares, 3: bytes(length)}, 2)
+        shamir.reconstruct({**shares, 3: bytes(length)}, 2)
 
 
 def test_a_share_at_or_above_the_prime_is_refused_and_not_printed():
-    shamir.check((PRIME - 1).to_bytes(33, "big"))
+    shamir.check_share((PRIME - 1).to_bytes(33, "big"))
     for value in (PRIME, PRIME + 1, 2**264 - 1):
         with pytest.raises(MalformedMessage, match="not below 2\\^256 \\+ 297") as refused:
-            shamir.check(value.to_bytes(33, "big"))
+            shamir.check_share(value.to_bytes(33, "big"))
         assert str(value) not in str(refused.value)
         assert f"{value:x}" not in str(refused.value)
     with pytest.raises(MalformedMessage, match="not below"):
-        shamir.combine({1: PRIME.to_bytes(33, "big"), 2: bytes(33)}, 2)
+        shamir.reconstruct({1: PRIME.to_bytes(33, "big"), 2: bytes(33)}, 2)
 
 
 @pytest.mark.parametrize("value", [2**256, PRIME - 1])
@@ -221,14 +223,14 @@ def test_shares_that_meet_in_no_secret_are_refused(value):
     coefficients = [*(number % PRIME for number in numbers(2)), value]
     shares = [v.to_bytes(33, "big") for v in shamir._evaluate(coefficients, range(1, 6), PRIME)]
     with pytest.raises(SharesRefused, match="different secrets"):
-        shamir.combine(dict(enumerate(shares, start=1)), 3)
+        shamir.reconstruct(dict(enumerate(shares, start=1)), 3)
 
 
 def test_the_kept_weights_are_bounded_and_hold_no_secret():
-    assert shamir._weights.cache_info().maxsize == 32
-    before = shamir._weights.cache_info().hits
+    assert shamir._lagrange_weights.cache_info().maxsize == 32
+    before = shamir._lagrange_weights.cache_info().hits
     shares = dict(enumerate(shamir.split(SECRET, 2, 3), start=1))
-    shamir.combine(shares, 2)
-    shamir.combine(dict(enumerate(shamir.split(bytes(32), 2, 3), start=1)), 2)
-    assert shamir._weights.cache_info().hits > before
-    assert shamir._weights((1, 2), 1613) == (2, 1612)
+    shamir.reconstruct(shares, 2)
+    shamir.reconstruct(dict(enumerate(shamir.split(bytes(32), 2, 3), start=1)), 2)
+    assert shamir._lagrange_weights.cache_info().hits > before
+    assert shamir._lagrange_weights((1, 2), 1613) == (2, 1612)

@@ -16,7 +16,7 @@ def run(*arguments):
 
 def test_importing_it_imports_numpy_and_cryptography_and_nothing_else_of_weight():
     program = (
-        "import sys; import secure_agg, secure_agg.noise, secure_agg.masking, secure_agg.inprocess; "
+        "import sys; import secure_agg, secure_agg.noise, secure_agg.masking, secure_agg.masking.simulation; "
         "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
     )
     loaded = set(run("-c", program).split())
@@ -45,9 +45,9 @@ def test_the_twenty_lines_of_the_documentation_run():
     [(50, "12, 7 | 12, 7 | 32, 17"), (943, "36, 19 | 46, 26 | 170, 86"), (10_000, "42, 22 | 54, 30 | 232, 117")],
 )
 def test_the_table_of_parameters_is_the_calculators(clients, row):
-    from secure_agg import choose
+    from secure_agg import choose_parameters
 
     shares = ((0.05, 0.1), (0.1, 0.1), (0.2, 0.3))
-    chosen = [choose(clients, corrupt=c, dropout=d, complete_up_to=0) for c, d in shares]
+    chosen = [choose_parameters(clients, corrupt=c, dropout=d, complete_graph_max_clients=0) for c, d in shares]
     assert " | ".join(f"{one.neighbours}, {one.threshold}" for one in chosen) == row
     assert f"| {clients:,} | {row} |" in (ROOT / "docs/secure_aggregation.md").read_text(encoding="utf-8")

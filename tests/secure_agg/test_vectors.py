@@ -9,10 +9,10 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from secure_agg import keys, prg
 from secure_agg.errors import KeyRefused, SharesRefused, SignatureRefused
-from secure_agg.keys import Aead, Identity, KeyPair, derive, seal, unseal, verify
-from secure_agg.prg import StreamCipher, add_streams, keystream, random_words
+from secure_agg.primitives import keys, prg
+from secure_agg.primitives.keys import Aead, Identity, KeyPair, derive, seal, unseal, verify
+from secure_agg.primitives.prg import StreamCipher, add_keystreams, keystream, random_uints
 
 
 def h(digits):
@@ -190,9 +190,9 @@ def test_rfc_8439_2_4_2_chacha20_encryption():
 
 def test_rfc_8439_a_1_chacha20_through_keystream():
     """Test vectors 1 and 2 have a nonce of zero, as ours: blocks 0 and 1 of the zero key."""
-    words = np.empty(32, np.uint32)
-    keystream(bytes(32), words, StreamCipher.CHACHA20)
-    assert words.tobytes() == h(
+    elements = np.empty(32, np.uint32)
+    keystream(bytes(32), elements, StreamCipher.CHACHA20)
+    assert elements.tobytes() == h(
         "76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1aa836efcc8b770dc7"
         "da41597c5157488d7724e03fb8d84a376a43b8f41518a11cc387b669b2ee6586"
         "9f07e7be5551387a98ba977c732d080dcb0f29a048e3656912c6533e32ee7aed"
@@ -215,7 +215,7 @@ def test_rfc_8439_2_8_2_chacha20_poly1305():
 def test_sp_800_38a_f_5_counter_mode(cipher):
     """F.5.1 and F.5.5, whose counter starts far into the stream that our key would make."""
     key, encrypted = SP_800_38A[cipher]
-    stream = prg._stream(h(key), SP_800_38A_COUNTER * cipher.block_bytes, cipher)
+    stream = prg._keystream_context(h(key), SP_800_38A_COUNTER * cipher.block_bytes, cipher)
     assert stream.update(SP_800_38A_PLAIN) == h(encrypted)
 
 
@@ -228,9 +228,9 @@ def test_sp_800_38a_f_5_counter_mode(cipher):
 )
 def test_gcm_hash_keys_are_the_first_block_of_a_zero_key(cipher, block):
     """H of the GCM specification's test cases 1 and 13: the cipher at counter zero, through keystream."""
-    words = np.empty(16, np.uint8)
-    keystream(bytes(cipher.key_bytes), words, cipher)
-    assert words.tobytes() == h(block)
+    elements = np.empty(16, np.uint8)
+    keystream(bytes(cipher.key_bytes), elements, cipher)
+    assert elements.tobytes() == h(block)
 
 
 @pytest.mark.parametrize(
@@ -294,26 +294,26 @@ FROZEN_STREAMS = {
 def test_frozen_streams_at_any_offset_and_number_of_threads(cipher, threads):
     first, far, digest = FROZEN_STREAMS[cipher]
     key = run(0, cipher.key_bytes - 1)
-    words = np.zeros(786_437, np.uint32)
-    add_streams(words, [key], cipher=cipher, threads=threads)
-    stream = words.tobytes()
+    elements = np.zeros(786_437, np.uint32)
+    add_keystreams(elements, [key], cipher=cipher, threads=threads)
+    stream = elements.tobytes()
     assert stream[:16].hex() == first
     assert stream[2**20 : 2**20 + 16].hex() == far
     assert sha256(stream).hexdigest() == digest
-    plain = np.empty_like(words)
+    plain = np.empty_like(elements)
     keystream(key, plain, cipher)
-    assert np.array_equal(words, plain)
+    assert np.array_equal(elements, plain)
 
 
 def test_frozen_mask_of_three_neighbours():
     total = np.arange(5, dtype=np.uint32)
     keys = [sha256(b"neighbour %d" % number).digest() for number in range(3)]
-    add_streams(total, keys[:2], keys[2:])
+    add_keystreams(total, keys[:2], keys[2:])
     assert total.tolist() == [817052099, 115465549, 4249772390, 1787203577, 2655697548]
 
 
-def test_frozen_random_words():
-    assert random_words(4, np.uint64, run(0, 31)).tolist() == [
+def test_frozen_random_elements():
+    assert random_uints(4, np.uint64, run(0, 31)).tolist() == [
         15032814528976949490,
         9256919087594533801,
         16546147286388202992,

@@ -52,10 +52,9 @@ from privfed.privacy.ledger import to_ranges
 from privfed.privacy.refusals import refuse_unprotected_blocks
 from privfed.setup.assembly import Assembly
 from privfed.updates import clients_at_once
-from secure_agg.encoding import Ring
+from secure_agg.encoding import Ring, RingElements
 from secure_agg.errors import RoundAborted, SecureAggregationError
 from secure_agg.masking import MaskingClient, Stage, Terms
-from secure_agg.prg import Words
 
 _log = logging.getLogger("privfed.nodes")
 
@@ -259,7 +258,11 @@ class Node:
         if record.invited == codec.digest(invitation) and self._masking().awaits is Stage.ROSTER:
             return _bytes(bytes.fromhex(record.advertised))
         client = MaskingClient(
-            record.seat, self.policy.floor, run=bytes.fromhex(record.run.run), after=record.session, store=self._keep
+            record.seat,
+            self.policy.floor,
+            run=bytes.fromhex(record.run.run),
+            last_round=record.session,
+            store=self._keep,
         )
         said = client.advertise(invitation)
         record.session, record.invited, record.advertised = client.terms.round, codec.digest(invitation), said.hex()
@@ -350,7 +353,7 @@ class Node:
         mechanism: Any = self._plan.mechanism
         return RingCode(mechanism, schema, self._plan.sampling.max_cohort(self.data.population))
 
-    def _ring_elements(self, query: Query) -> tuple[Words, Int64[np.ndarray, " taking"]]:
+    def _ring_elements(self, query: Query) -> tuple[RingElements, Int64[np.ndarray, " taking"]]:
         """The sum of the own users' ring words."""
         if query.step == MEASURE:
             sums = self._measured(query)

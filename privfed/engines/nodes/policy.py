@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from privfed.engines.nodes.errors import PolicyRefused, StateError
 from privfed.engines.nodes.files import read_file
 from privfed.privacy import CentralGaussian, DistributedGaussian, PrivacyPlan, SecureSum, configure
-from secure_agg.masking import Floor
+from secure_agg.masking import ClientRequirements
 
 FILE = "node.toml"
 
@@ -101,9 +101,9 @@ class Policy(BaseModel):
         return configure(cls, table.get("policy", {}))
 
     @property
-    def floor(self) -> Floor:
+    def floor(self) -> ClientRequirements:
         """What it insists on in a masked sum."""
-        return Floor(clients=self.min_nodes, threshold=self.min_threshold)
+        return ClientRequirements(min_clients=self.min_nodes, min_threshold=self.min_threshold)
 
     def accept_plan(self, method: str, plan: PrivacyPlan, rounds: int, population: int, *, seeded: bool) -> None:
         """Return quietly where the announced run is allowed.

@@ -37,10 +37,9 @@ from privfed.federation import Cohort, FederationError, Individual, Message, Ser
 from privfed.guards import ServerGuard
 from privfed.privacy import LedgerError
 from privfed.privacy.ledger import from_ranges
-from secure_agg import parameters
+from secure_agg.encoding import RingElements
 from secure_agg.errors import MessageRefused, RoundAborted, SecureAggregationError
-from secure_agg.masking import MaskingServer, Terms
-from secure_agg.prg import Words
+from secure_agg.masking import MaskingServer, Terms, choose_parameters
 
 _log = logging.getLogger("privfed.nodes")
 
@@ -408,7 +407,7 @@ class RemoteFederation:
         schema: Schema,
         size: tuple[int, int],
         charge: Callable[[_Members], None],
-    ) -> tuple[Words, _Gathered]:
+    ) -> tuple[RingElements, _Gathered]:
         """The sum of the nodes' words, and who is in it; `charge` runs before anybody is asked to open it."""
         layout = schema_digest(schema)
         self._follows[self._latest], self._latest = (layout, size), layout
@@ -466,7 +465,7 @@ class RemoteFederation:
             or not seats.keys() <= set(session.invitations)
         ):
             session = self._session(tuple(seats), layout, size)
-        missing = {seats[seat] for seat in session.server.waiting_for if seat in seats}
+        missing = {seats[seat] for seat in session.server.pending_clients if seat in seats}
         self._pass_on(
             session.server,
             "train.invite",
@@ -485,11 +484,11 @@ class RemoteFederation:
         self._number += 1
         corrupt, dropout = self._shares
         try:
-            chosen = parameters.choose(len(seats), corrupt=corrupt, dropout=dropout)
-            terms = Terms.of(
+            chosen = choose_parameters(len(seats), corrupt=corrupt, dropout=dropout)
+            terms = Terms.from_parameters(
                 chosen, bits=size[1], length=size[0], run=self._run, round=self._number, layout=bytes.fromhex(layout)
             )
-            server = MaskingServer(terms, clients=self._min_nodes)
+            server = MaskingServer(terms, min_clients=self._min_nodes)
             return _Session(server, server.invite(seats), size, layout)
         except SecureAggregationError as refused:
             raise TooFewClientsError(str(refused)) from refused

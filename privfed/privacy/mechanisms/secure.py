@@ -23,15 +23,15 @@ from privfed.privacy.mechanisms.base import Clip, MechanismModel, Neighbours, Re
 from privfed.privacy.mechanisms.gaussian import ClippedL2, L2ClipNorm, NoiseMultiplier
 from privfed.privacy.padding import FullSupport, Padding
 from privfed.privacy.sampling import Trust
-from secure_agg.encoding import FEWEST_BITS, MOST_BITS, FixedPoint, Ring, Rounding
+from secure_agg.encoding import MAX_BITS, MIN_BITS, FixedPoint, Ring, Rounding
 from secure_agg.noise import DistributedMechanism, fit_to_ring
-from secure_agg.sparse import share_bytes
+from secure_agg.sparse import row_share_bytes
 
 RingBits = Annotated[
     int,
     Field(
-        ge=FEWEST_BITS,
-        le=MOST_BITS,
+        ge=MIN_BITS,
+        le=MAX_BITS,
         description="width of a ring word, 2 to 64 bits, which is what every number of an upload takes on the wire; it "
         "must have room for the sum of a round",
     ),
@@ -167,7 +167,7 @@ class SharedSum(MechanismModel):
         words = sum(
             b.size if n not in rows else min(rows[n], b.shape[0]) * b.size / b.shape[0] for n, b in schema.items()
         )
-        return share_bytes(words, Ring(self.bits), self.aggregators)
+        return row_share_bytes(words, Ring(self.bits), self.aggregators)
 
     @property
     def unbounded_reason(self) -> str | None:
@@ -268,7 +268,7 @@ def sum_error(mechanism: SecureSum | DistributedGaussian, schema: Schema, max_cl
         max_clients: clients that a round can have.
 
     Raises:
-        HeadroomError: the sum does not fit the ring.
+        RingOverflowError: the sum does not fit the ring.
     """
     if isinstance(mechanism, SecureSum):
         return fixed_point_error(fixed_code(mechanism, max_clients, share_of(schema)))
@@ -294,7 +294,7 @@ def fixed_code(mechanism: SecureSum, max_clients: int, share: float = 1.0) -> Fi
         share: of the squared clip norm that the upload may use.
 
     Raises:
-        HeadroomError: the sum does not fit the ring.
+        RingOverflowError: the sum does not fit the ring.
     """
     bound = mechanism.clip_norm * math.sqrt(share) * (1 + CLIP_SLACK)
     return FixedPoint.for_sum(
@@ -315,7 +315,7 @@ def noise_code(
         share: of the squared clip norm that the upload may use; the noise is the same for all.
 
     Raises:
-        HeadroomError: the sum does not fit the ring.
+        RingOverflowError: the sum does not fit the ring.
     """
     return fit_to_ring(
         Ring(mechanism.bits),

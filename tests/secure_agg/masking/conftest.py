@@ -11,9 +11,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from secure_agg.errors import MessageRefused, SecureAggregationError
-from secure_agg.keys import Identity
-from secure_agg.masking import Floor, MaskingClient, MaskingServer, Stage, Terms
-from secure_agg.prg import random_words
+from secure_agg.masking import ClientRequirements, MaskingClient, MaskingServer, Stage, Terms
+from secure_agg.primitives.keys import Identity
+from secure_agg.primitives.prg import random_uints
 
 RUN = bytes(range(16))
 FOLLOWS = {
@@ -28,17 +28,20 @@ FOLLOWS = {
 class Play:
     """Server and clients of one round; `requests` are the messages that clients have not answered yet."""
 
-    def __init__(self, clients=5, threshold=3, *, floor=None, least=3, stores=False, number=3, run=RUN, **terms):
+    def __init__(
+        self, clients=5, threshold=3, *, requirements=None, min_clients=3, stores=False, number=3, run=RUN, **terms
+    ):
         self.ids = list(range(clients)) if isinstance(clients, int) else list(clients)
         self.terms = Terms(run, number, terms.pop("bits", 32), terms.pop("length", 4), threshold, **terms)
-        self.floor = floor or Floor(clients=3, threshold=2)
-        self.vectors = {one: random_words(self.terms.length, self.terms.ring.dtype) for one in self.ids}
+        self.requirements = requirements or ClientRequirements(min_clients=3, min_threshold=2)
+        self.vectors = {one: random_uints(self.terms.length, self.terms.ring.dtype) for one in self.ids}
         self.identities = {one: Identity.generate() for one in self.ids} if self.terms.signed else {}
         self.directory = {one: identity.public for one, identity in self.identities.items()}
         self.kept = {one: [] for one in self.ids}
-        self.server = MaskingServer(self.terms, clients=least, directory=self.directory)
+        self.server = MaskingServer(self.terms, min_clients=min_clients, directory=self.directory)
         self.clients = {
-            one: MaskingClient(one, self.floor, run=run, **self.belongings(one, stores=stores)) for one in self.ids
+            one: MaskingClient(one, self.requirements, run=run, **self.belongings(one, stores=stores))
+            for one in self.ids
         }
         self.sent, self.replies = defaultdict(dict), defaultdict(dict)
         self.refusals, self.secrets = {}, {}
@@ -56,7 +59,7 @@ class Play:
     def restored(self, one, snapshot=None):
         """The client in another process."""
         snapshot = self.clients[one].snapshot() if snapshot is None else snapshot
-        return MaskingClient.restore(snapshot, self.floor, **self.belongings(one))
+        return MaskingClient.restore(snapshot, self.requirements, **self.belongings(one))
 
     def fork(self):
         """The same round, to be spoilt without harm to this one."""
@@ -93,7 +96,7 @@ class Play:
     def answer_all(self, but=()):
         """Everybody else answers; who refuses has dropped out."""
         for one in self.requests:
-            if one in but or one not in self.server.waiting_for:
+            if one in but or one not in self.server.pending_clients:
                 continue
             try:
                 reply = self.answer(one)
@@ -153,7 +156,7 @@ class Play:
     def server_state(self):
         """All that the server knows, to be compared."""
         server = self.server
-        others = {name: value for name, value in vars(server).items() if name not in {"_sum", "_total", "_circle"}}
+        others = {name: value for name, value in vars(server).items() if name not in {"_sum", "_total", "_graph"}}
         return repr(others), server._sum.tobytes()
 
     def expected(self, survivors=None):
@@ -166,10 +169,10 @@ class Play:
 def secrets_of(client):
     """Everything in a client's snapshot that others must not see."""
     known = json.loads(client.snapshot())
-    found = [*(known["keys"] or []), known["self_seed"], *(key for _, key in known["inbound"])]
+    result = [*(known["keys"] or []), known["self_seed"], *(key for _, key in known["inbound"])]
     for _, pair in known["held"]:
-        found += [pair[:66], pair[66:]]
-    return [bytes.fromhex(text) for text in found if set(text) - {"0"}]
+        result += [pair[:66], pair[66:]]
+    return [bytes.fromhex(text) for text in result if set(text) - {"0"}]
 
 
 def reachable(root):

@@ -21,10 +21,10 @@ from secure_agg.errors import (
     UnmaskRefused,
     WrongParty,
 )
-from secure_agg.masking import SERVER, Floor, MaskingClient, MaskingServer, Stage, Terms, messages
+from secure_agg.masking import SERVER, ClientRequirements, MaskingClient, MaskingServer, Stage, Terms, messages
 
 RUN = bytes(range(16))
-FLOOR = Floor(clients=3, threshold=2)
+REQUIREMENTS = ClientRequirements(min_clients=3, min_threshold=2)
 SIZES = {False: {"clients": 5, "threshold": 3}, True: {"clients": 7, "threshold": 5, "signed": True}}
 STAGES = {
     False: (Stage.ADVERTISEMENT, Stage.SHARES, Stage.MASKED_INPUT, Stage.REVEAL),
@@ -44,11 +44,11 @@ def with_body(message, new):
 def test_set_up():
     for bad in (-1, SERVER):
         with pytest.raises(ConfigurationError, match=f"the client's id is {bad}"):
-            MaskingClient(bad, FLOOR, run=RUN)
+            MaskingClient(bad, REQUIREMENTS, run=RUN)
     for run in (b"", bytes(15), bytes(17)):
         with pytest.raises(ConfigurationError, match=f"run has {len(run)} bytes; give 16"):
-            MaskingClient(0, FLOOR, run=run)
-    client = MaskingClient(SERVER - 1, FLOOR, run=RUN)
+            MaskingClient(0, REQUIREMENTS, run=run)
+    client = MaskingClient(SERVER - 1, REQUIREMENTS, run=RUN)
     assert (client.awaits, client.ended) == (Stage.INVITATION, None)
     with pytest.raises(ConfigurationError, match="holds no terms"):
         _ = client.terms
@@ -56,7 +56,7 @@ def test_set_up():
 
 def test_a_number_of_threads_that_cannot_be():
     with pytest.raises(ConfigurationError, match="threads"):
-        MaskingClient(0, FLOOR, run=RUN, threads=0)
+        MaskingClient(0, REQUIREMENTS, run=RUN, threads=0)
     with pytest.raises(ConfigurationError, match="threads"):
         MaskingServer(Terms(RUN, 0, 32, 1, 2), threads=0)
 
@@ -119,7 +119,7 @@ def test_the_store_is_called_before_the_reply_is_returned(play):
 @pytest.mark.parametrize("number", [0, 5, 6])
 def test_rounds_do_not_go_backwards(number):
     terms = Terms(RUN, number, 32, 1, 2)
-    client = MaskingClient(1, FLOOR, run=RUN, after=6)
+    client = MaskingClient(1, REQUIREMENTS, run=RUN, last_round=6)
     before = client.snapshot()
     with pytest.raises(StaleMessage, match=f"to round {number}; this client takes part in rounds after 6"):
         client.advertise(MaskingServer(terms).invite(range(3))[1])
@@ -141,7 +141,7 @@ def test_the_run_in_the_terms_is_the_run_of_the_header(play):
 
 def test_signed_terms_need_an_identity(play):
     game = play(**SIZES[True])
-    client = MaskingClient(1, FLOOR, run=RUN, directory=game.directory)
+    client = MaskingClient(1, REQUIREMENTS, run=RUN, directory=game.directory)
     with pytest.raises(TermsRefused, match="no identity to sign with"):
         client.advertise(game.requests[1])
     assert client.ended == "aborted"
@@ -150,7 +150,7 @@ def test_signed_terms_need_an_identity(play):
 def test_a_client_put_back_without_its_identity_does_not_confirm(play):
     game = play(**SIZES[True]).until(Stage.CONFIRMATION)
     game.note_secrets(1)
-    game.clients[1] = MaskingClient.restore(game.clients[1].snapshot(), FLOOR, directory=game.directory)
+    game.clients[1] = MaskingClient.restore(game.clients[1].snapshot(), REQUIREMENTS, directory=game.directory)
     with pytest.raises(SignatureRefused, match="no identity to sign with"):
         game.answer(1)
     game.must_be_over(1)
@@ -158,7 +158,7 @@ def test_a_client_put_back_without_its_identity_does_not_confirm(play):
 
 def test_a_client_put_back_without_its_directory_refuses_by_name(play):
     game = play(**SIZES[True]).until(Stage.REVEAL)
-    client = MaskingClient.restore(game.clients[1].snapshot(), FLOOR, identity=game.identities[1])
+    client = MaskingClient.restore(game.clients[1].snapshot(), REQUIREMENTS, identity=game.identities[1])
     with pytest.raises(SignatureRefused, match="directory knows no client"):
         client.unmask(game.requests[1])
 
@@ -168,7 +168,7 @@ def test_a_neighbour_that_the_directory_does_not_know(play, missing):
     game = play(**SIZES[True])
     del game.clients[1]._directory[missing]
     game.directory[missing] = game.identities[missing].public
-    client = MaskingClient(1, FLOOR, run=RUN, identity=game.identities[1],
+    client = MaskingClient(1, REQUIREMENTS, run=RUN, identity=game.identities[1],
                            directory={one: key for one, key in game.directory.items() if one != missing})  # fmt: skip
     game.clients[1] = client
     game.until(Stage.SHARES)
@@ -337,7 +337,7 @@ def dies(_):
     raise OSError("the process ended here")
 
 
-def test_why_the_round_ended_is_said_even_when_the_store_fails(play):
+def test_why_the_round_ended_is_reported_even_when_the_store_fails(play):
     game = play().until(Stage.REVEAL)
     client = game.clients[1]
     client._store = dies
@@ -357,16 +357,16 @@ def test_the_named_error_says_it_is_a_refusal():
 @pytest.mark.parametrize("kind", [np.int64, np.uint32])
 def test_ids_and_rounds_out_of_numpy_arrays(play, kind):
     game = play(stores=True)
-    game.clients[2] = MaskingClient(kind(2), FLOOR, run=RUN, after=kind(2), store=game.kept[2].append)
+    game.clients[2] = MaskingClient(kind(2), REQUIREMENTS, run=RUN, last_round=kind(2), store=game.kept[2].append)
     game.finish()
     assert 2 in game.server.survivors
     assert game.restored(2, game.kept[2][-1]).ended == "answered"
 
 
-@pytest.mark.parametrize("after", [-2, 2**64])
-def test_a_last_round_that_cannot_be(after):
-    with pytest.raises(ConfigurationError, match="after"):
-        MaskingClient(0, FLOOR, run=RUN, after=after)
+@pytest.mark.parametrize("last_round", [-2, 2**64])
+def test_a_last_round_that_cannot_be(last_round):
+    with pytest.raises(ConfigurationError, match="last_round is"):
+        MaskingClient(0, REQUIREMENTS, run=RUN, last_round=last_round)
 
 
 def test_a_masked_array_is_no_vector_or_is_summed(play):

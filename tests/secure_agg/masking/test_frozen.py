@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from secure_agg import shamir
-from secure_agg.keys import Identity, KeyPair
-from secure_agg.masking import PROTOCOL_VERSION, Floor, MaskingClient, MaskingServer, Stage, Suite, Terms
+from secure_agg.masking import PROTOCOL_VERSION, ClientRequirements, MaskingClient, MaskingServer, Stage, Suite, Terms
 from secure_agg.masking import client as client_module
-from secure_agg.prg import keystream
+from secure_agg.primitives.keys import Identity, KeyPair
+from secure_agg.primitives.prg import keystream
 
 RUN = bytes.fromhex("000102030405060708090a0b0c0d0e0f")
 LAYOUT = hashlib.sha256(b"five words").digest()
@@ -52,8 +52,10 @@ def play_frozen(monkeypatch, *, signed, suite):
     identities = {one: Identity.from_private(hashlib.sha256(b"identity %d" % one).digest()) for one in ids}
     directory = {one: identity.public for one, identity in identities.items()}
     server = MaskingServer(terms, directory=directory)
-    floor = Floor(clients=3, threshold=2)
-    clients = {one: MaskingClient(one, floor, run=RUN, identity=identities[one], directory=directory) for one in ids}
+    requirements = ClientRequirements(min_clients=3, min_threshold=2)
+    clients = {
+        one: MaskingClient(one, requirements, run=RUN, identity=identities[one], directory=directory) for one in ids
+    }
     vectors = {one: np.arange(5, dtype=np.uint32) * one for one in ids}
     digests, requests = {}, server.invite(ids)
     while server.awaits is not None:
@@ -138,4 +140,4 @@ def test_the_wire_is_what_it_was(monkeypatch, name, signed, suite):
     digests, total = play_frozen(monkeypatch, signed=signed, suite=suite)
     assert digests == FROZEN[name], "the wire has changed: bump PROTOCOL_VERSION and freeze the new messages"
     survivors = [one for one in (*IDS, *((21, 34) if signed else ())) if one != SILENT]
-    assert total == [sum(survivors) * place % 2**32 for place in range(5)]
+    assert total == [sum(survivors) * position % 2**32 for position in range(5)]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from secure_agg.masking import Suite, Terms
-from secure_agg.masking.graph import Circle, roster_context
+from secure_agg.masking.graph import HararyGraph, roster_context
 
 RUN = bytes(range(16))
 
@@ -17,7 +17,7 @@ def terms(neighbours, threshold=None, number=0, run=RUN, **changes):
 
 
 def circle(agreed, ids):
-    return Circle(agreed, np.array(ids, np.uint32))
+    return HararyGraph(agreed, np.array(ids, np.uint32))
 
 
 def edges(one):
@@ -30,9 +30,9 @@ def test_every_client_has_exactly_as_many_neighbours_and_they_have_it(data):
     half = data.draw(st.integers(1, 6))
     ids = sorted(data.draw(st.sets(st.integers(0, 2**32 - 2), min_size=2 * half + 1, max_size=4 * half + 4)))
     one = circle(terms(2 * half), ids)
-    joined = edges(one)
-    assert all((other, client) in joined for client, other in joined)
-    assert all(client != other for client, other in joined)
+    length_prefixed = edges(one)
+    assert all((other, client) in length_prefixed for client, other in length_prefixed)
+    assert all(client != other for client, other in length_prefixed)
     for client in ids:
         around = one.neighbours(client)
         assert len(around) == len(set(around)) == 2 * half
@@ -67,9 +67,9 @@ def test_it_is_a_ring():
         here, before = onward[0], here
     assert sorted(seen) == ids
     wide = circle(terms(6), ids)
-    order = [wide.ids[seat] for seat in wide._seats]
-    for place, client in enumerate(order):
-        expected = {order[(place + step) % len(order)] for step in (-3, -2, -1, 1, 2, 3)}
+    order = [wide.ids[seat] for seat in wide._order]
+    for position, client in enumerate(order):
+        expected = {order[(position + step) % len(order)] for step in (-3, -2, -1, 1, 2, 3)}
         assert set(wide.neighbours(client)) == expected
 
 
@@ -104,7 +104,7 @@ def test_who_is_neighbour_of_whom_is_uniform_over_rounds():
     for number in range(rounds):
         one = circle(terms(2 * half, number=number), ids)
         met[list(one.neighbours(0))] += 1
-        seats[one._seat_of[0]] += 1
+        seats[one._position[0]] += 1
     assert met[0] == 0
     assert stats.chisquare(met[1:]).pvalue > 1e-6
     assert stats.chisquare(seats).pvalue > 1e-6

@@ -29,10 +29,10 @@ from secure_agg.errors import (
     UnmaskRefused,
     WrongParty,
 )
-from secure_agg.keys import KeyPair, seal
-from secure_agg.masking import SERVER, Floor, Stage, bindings, messages
+from secure_agg.masking import SERVER, ClientRequirements, Stage, key_derivation, messages
 from secure_agg.masking import client as client_module
-from secure_agg.prg import add_streams
+from secure_agg.primitives.keys import KeyPair, seal
+from secure_agg.primitives.prg import add_keystreams
 
 HEADER = messages.HEADER_BYTES
 SIZES = {False: {"clients": 5, "threshold": 3}, True: {"clients": 7, "threshold": 5, "signed": True}}
@@ -54,16 +54,16 @@ LOW_ORDER = [
 ]  # fmt: skip
 
 
-def flipped(message, place):
-    """With one bit of the byte at this place flipped."""
+def flipped(message, position):
+    """With one bit of the byte at this position flipped."""
     data = bytearray(message)
-    data[place] ^= 1 << (place % 8)
+    data[position] ^= 1 << (position % 8)
     return bytes(data)
 
 
 def with_a_bit_flipped(message):
     """One bit of every byte; every bit of a short body."""
-    yield from (flipped(message, place) for place in range(len(message)))
+    yield from (flipped(message, position) for position in range(len(message)))
     body = message[HEADER:]
     if len(body) <= 8:
         number = int.from_bytes(body, "big")
@@ -84,10 +84,10 @@ def is_sound(game):
 
 
 def refused_and_accepted(game, sender, reply):
-    """Send the reply with each byte altered; at these places the server did not notice at once."""
+    """Send the reply with each byte altered; at these positions the server did not notice at once."""
     before, accepted = game.server_state(), []
-    for place in range(len(reply)):
-        altered = flipped(reply, place)
+    for position in range(len(reply)):
+        altered = flipped(reply, position)
         try:
             copy.deepcopy(game.server).receive(sender, altered)
         except (MessageRefused, SignatureRefused, KeyRefused) as refused:
@@ -95,7 +95,7 @@ def refused_and_accepted(game, sender, reply):
                 game.receive(sender, altered)
             assert game.server_state() == before
         else:
-            accepted.append(place)
+            accepted.append(position)
     return accepted
 
 
@@ -109,12 +109,12 @@ def test_a_bit_is_flipped_on_the_way_to_the_server(play, signed, stage):
     sender = game.ids[-2]
     reply = game.answer(sender)
     accepted = refused_and_accepted(game, sender, reply)
-    assert all(place >= HEADER for place in accepted)
+    assert all(position >= HEADER for position in accepted)
     assert bool(accepted) == (stage in {Stage.SHARES, Stage.REVEAL} or not signed)
     outcomes = set()
-    for place in accepted[:: 9 if stage is Stage.SHARES else 1]:
+    for position in accepted[:: 9 if stage is Stage.SHARES else 1]:
         other = game.fork()
-        other.receive(sender, flipped(reply, place))
+        other.receive(sender, flipped(reply, position))
         assert is_sound(other)
         outcomes.add(other.server.finished)
     if stage in {Stage.SHARES, Stage.REVEAL}:
@@ -126,17 +126,17 @@ def test_a_bit_is_flipped_on_the_way_to_the_server(play, signed, stage):
 
 
 @pytest.mark.parametrize("signed", [False, True])
-def test_a_bit_of_the_masked_words_is_flipped(play, signed):
-    """The words are not authenticated: the bit that was flipped on the way is flipped in the sum, and no other."""
+def test_a_bit_of_the_masked_elements_is_flipped(play, signed):
+    """The elements are not authenticated: the bit that was flipped on the way is flipped in the sum, and no other."""
     game = play(**SIZES[signed]).until(Stage.MASKED_INPUT)
     reply = game.answer(2)
     accepted = refused_and_accepted(game, 2, reply)
     assert accepted == list(range(HEADER, len(reply)))
-    for place in accepted:
+    for position in accepted:
         other = game.fork()
-        other.receive(2, flipped(reply, place))
-        words = np.frombuffer(reply[HEADER:], game.terms.ring.dtype)
-        change = np.frombuffer(flipped(reply, place)[HEADER:], game.terms.ring.dtype) - words
+        other.receive(2, flipped(reply, position))
+        elements = np.frombuffer(reply[HEADER:], game.terms.ring.dtype)
+        change = np.frombuffer(flipped(reply, position)[HEADER:], game.terms.ring.dtype) - elements
         np.testing.assert_array_equal(other.finish(), other.expected() + change)
 
 
@@ -260,13 +260,13 @@ def roster_parts(message, size):
     return message[:start], [message[at : at + size] for at in range(start, len(message), size)]
 
 
-@pytest.mark.parametrize("place", [0, 32], ids=["mask key", "channel key"])
+@pytest.mark.parametrize("position", [0, 32], ids=["mask key", "channel key"])
 @pytest.mark.parametrize("key", LOW_ORDER, ids=lambda key: key.hex()[:8] + key.hex()[-2:])
-def test_low_order_keys(play, key, place):
+def test_low_order_keys(play, key, position):
     """All u-coordinates of low order, in every encoding, as a neighbour's mask key and as its channel key."""
     game = play().until(Stage.SHARES)
     head, adverts = roster_parts(game.requests[2], 64)
-    adverts[0] = adverts[0][:place] + key + adverts[0][place + 32 :]
+    adverts[0] = adverts[0][:position] + key + adverts[0][position + 32 :]
     game.note_secrets(2)
     with pytest.raises(KeyRefused, match="client 0 advertises"):
         game.answer(2, head + b"".join(adverts))
@@ -274,17 +274,17 @@ def test_low_order_keys(play, key, place):
 
 
 @pytest.mark.parametrize(
-    ("place", "of"),
+    ("position", "of"),
     [*itertools.product((0, 32), ("own mask", "own channel", "other")), (32, "same")],
 )
 @pytest.mark.parametrize("signed", [False, True])
-def test_keys_given_twice(play, place, of, signed):
-    """Own keys reflected, one key for two neighbours, one key in both places."""
+def test_keys_given_twice(play, position, of, signed):
+    """Own keys reflected, one key for two neighbours, one key in both positions."""
     game = play(**SIZES[signed]).until(Stage.SHARES)
     head, adverts = roster_parts(game.requests[2], 128 if signed else 64)
     own = game.replies[Stage.ADVERTISEMENT][2][HEADER:]
     taken = {"own mask": own[:32], "own channel": own[32:64], "other": adverts[1][:32], "same": adverts[0][:32]}[of]
-    adverts[0] = adverts[0][:place] + taken + adverts[0][place + 32 :]
+    adverts[0] = adverts[0][:position] + taken + adverts[0][position + 32 :]
     game.note_secrets(2)
     with pytest.raises((KeyRefused, SignatureRefused)) as refused:
         game.answer(2, head + b"".join(adverts))
@@ -326,7 +326,7 @@ def test_signatures_that_are_not_over_these_keys_in_this_round(play, made):
             terms = dataclasses.replace(terms, layout=bytes(31) + b"\1")
         case "by another identity":
             signer = game.identities[1]
-    signature = bytes(64) if made == "cut off" else signer.sign(bindings.advertisement(terms, *pieces))
+    signature = bytes(64) if made == "cut off" else signer.sign(key_derivation.advertisement_message(terms, *pieces))
     game.note_secrets(2)
     with pytest.raises(SignatureRefused):
         game.answer(2, head + keys + signature + b"".join(adverts[1:]))
@@ -371,7 +371,7 @@ def test_sealed_shares_that_belong_elsewhere(play):
     """Exchanged between senders, meant for another receiver, the client's own sent back: none opens."""
     game = play().until(Stage.MASKED_INPUT)
     sealed = delivery_of(game, 2).sealed
-    own = messages.Shares.decode(memoryview(game.replies[Stage.SHARES][2])[HEADER:], 4).sealed
+    own = messages.EncryptedShares.decode(memoryview(game.replies[Stage.SHARES][2])[HEADER:], 4).sealed
     for wrong in (
         [sealed[1], sealed[0], *sealed[2:]],
         [delivery_of(game, 1).sealed[0], *sealed[1:]],
@@ -404,16 +404,16 @@ def test_a_neighbour_that_seals_what_is_no_share(play, monkeypatch, pair):
     game.answer_all()
     game.advance()
     game.note_secrets(2)
-    with pytest.raises(SharesRefused, match="client 0 sealed what is no pair of shares"):
+    with pytest.raises(SharesRefused, match="client 0 encrypted something other than a pair of shares"):
         game.answer(2)
     game.must_be_over(2)
 
 
 def request_for(game, one, survived, dropped, confirmed=(), signatures=()):
     neighbours = [other for other in game.ids if other != one]
-    flags = [messages.bits(neighbours, frozenset(chosen)) for chosen in (survived, dropped)]
-    confirming = messages.bits(neighbours, frozenset(confirmed)) if game.terms.signed else np.zeros(0, bool)
-    return with_body(game.requests[one], messages.Request(*flags, confirming, tuple(signatures)).encode())
+    flags = [messages.membership_bits(neighbours, frozenset(chosen)) for chosen in (survived, dropped)]
+    confirming = messages.membership_bits(neighbours, frozenset(confirmed)) if game.terms.signed else np.zeros(0, bool)
+    return with_body(game.requests[one], messages.UnmaskRequest(*flags, confirming, tuple(signatures)).encode())
 
 
 @pytest.mark.parametrize(
@@ -475,20 +475,22 @@ def test_confirmations_that_do_not_hold(play, tampering, error, match):
         case "exchanged":
             signed[0], signed[1] = signed[1], signed[0]
         case "over another list":
-            fewer = messages.bits(game.ids, frozenset(game.ids[:-1]))
-            signed[0] = game.identities[0].sign(bindings.survivors(game.clients[0]._state.context, fewer))
+            fewer = messages.membership_bits(game.ids, frozenset(game.ids[:-1]))
+            signed[0] = game.identities[0].sign(key_derivation.survivors_message(game.clients[0]._state.context, fewer))
         case "of another round":
             later = play(**SIZES[True], number=4).until(Stage.CONFIRMATION)
-            everybody = messages.bits(game.ids, frozenset(game.ids))
-            signed[0] = game.identities[0].sign(bindings.survivors(later.clients[0]._state.context, everybody))
+            everybody = messages.membership_bits(game.ids, frozenset(game.ids))
+            signed[0] = game.identities[0].sign(
+                key_derivation.survivors_message(later.clients[0]._state.context, everybody)
+            )
         case "own, as another's":
             signed[0] = confirmations(game)[one]
         case "zeros":
             signed[0] = bytes(64)
         case _:
-            everybody = messages.bits(game.ids, frozenset(alive | {one}))
+            everybody = messages.membership_bits(game.ids, frozenset(alive | {one}))
             context = game.clients[0]._state.context
-            signed[6] = game.identities[6].sign(bindings.survivors(context, everybody))
+            signed[6] = game.identities[6].sign(key_derivation.survivors_message(context, everybody))
     game.note_secrets(one)
     with pytest.raises(error, match=match):
         game.answer(one, request_for(game, one, alive, silent, signed, signed.values()))
@@ -519,7 +521,7 @@ def test_a_list_of_survivors_without_oneself_or_with_too_few(play):
     ):
         game = play(**SIZES[True]).until(Stage.CONFIRMATION)
         game.note_secrets(2)
-        listed = messages.Survivors(messages.bits(game.ids, frozenset(alive))).encode()
+        listed = messages.Survivors(messages.membership_bits(game.ids, frozenset(alive))).encode()
         with pytest.raises(error, match=match):
             game.answer(2, with_body(game.requests[2], listed))
         game.must_be_over(2)
@@ -544,14 +546,14 @@ class Deviating:
     Everything it uses was sent to it, or is in the memory of one of `corrupt`.
     """
 
-    def __init__(self, game, victim, told, corrupt=()):
-        """`told`: whom the victim is told to share masks with; all others are told the truth."""
-        self.game, self.victim, self.told, self.corrupt = game, victim, sorted(told), corrupt
+    def __init__(self, game, victim, listed, corrupt=()):
+        """`listed`: whom the victim is told to share masks with; all others are told the truth."""
+        self.game, self.victim, self.listed, self.corrupt = game, victim, sorted(listed), corrupt
         game.until(Stage.MASKED_INPUT)
         self.context = game.server._context
         everybody = [other for other in game.ids if other != victim]
         sealed = dict(zip(everybody, delivery_of(game, victim).sealed, strict=True))
-        cut = deliver(game, victim, [other in told for other in everybody], [sealed[other] for other in self.told])
+        cut = deliver(game, victim, [other in listed for other in everybody], [sealed[other] for other in self.listed])
         game.requests[victim] = cut
         self.upload = np.frombuffer(game.answer(victim)[HEADER:], game.terms.ring.dtype).copy()
         for other in everybody:
@@ -563,13 +565,13 @@ class Deviating:
                 self.learn("seed", owner, one, bytes.fromhex(pair[66:]))
 
     def learn(self, kind, owner, holder, share):
-        place = [other for other in self.game.ids if other != owner].index(holder) + 1
-        self.pool.setdefault((kind, owner), {})[place] = share
+        position = [other for other in self.game.ids if other != owner].index(holder) + 1
+        self.pool.setdefault((kind, owner), {})[position] = share
 
     def ask(self, one, survived, dropped, confirmed=None):
         """Put a request to an honest client, and keep what it reveals."""
         signatures = {other: signature for other, signature in (confirmed or {}).items() if other != one}
-        header = messages.header(Stage.REQUEST, self.game.terms, SERVER, one)
+        header = messages.encode_header(Stage.REQUEST, self.game.terms, SERVER, one)
         self.game.requests[one] = header
         request = request_for(self.game, one, survived, dropped, signatures, signatures.values())
         shares = self.game.clients[one].unmask(request)[HEADER:]
@@ -579,12 +581,12 @@ class Deviating:
 
     def confirmed(self, alive):
         """Signatures that can be had for a list of survivors, the friends' own included."""
-        flags = messages.bits(self.game.ids, frozenset(alive))
+        flags = messages.membership_bits(self.game.ids, frozenset(alive))
         got = {}
         for one in sorted(alive):
-            header = messages.header(Stage.SURVIVORS, self.game.terms, SERVER, one)
+            header = messages.encode_header(Stage.SURVIVORS, self.game.terms, SERVER, one)
             if one in self.corrupt:
-                got[one] = self.game.identities[one].sign(bindings.survivors(self.context, flags))
+                got[one] = self.game.identities[one].sign(key_derivation.survivors_message(self.context, flags))
                 continue
             try:
                 got[one] = self.game.clients[one].confirm(header + messages.Survivors(flags).encode())[HEADER:]
@@ -592,34 +594,36 @@ class Deviating:
                 continue
         return got
 
-    def opened(self):
+    def revealed(self):
         """The victim's vector, from shares alone."""
         game, terms, me = self.game, self.game.terms, self.victim
         key_of = {one: game.replies[Stage.ADVERTISEMENT][one][HEADER : HEADER + 32] for one in game.ids}
-        seed = shamir.combine(self.pool["seed", me], terms.threshold)
-        plus, minus = [], [bindings.self_mask(terms, self.context, seed, me)]
-        for other in self.told:
+        seed = shamir.reconstruct(self.pool["seed", me], terms.threshold)
+        plus, minus = [], [key_derivation.self_mask_key(terms, self.context, seed, me)]
+        for other in self.listed:
             if other in self.corrupt:
                 mask = self.friends_mask(other, key_of[me])
             else:
-                pair = KeyPair.from_private(shamir.combine(self.pool["key", other], terms.threshold))
+                pair = KeyPair.from_private(shamir.reconstruct(self.pool["key", other], terms.threshold))
                 assert pair.public == key_of[other]
-                mask = bindings.pair_mask(terms, self.context, pair, ours=other, theirs=me, their_key=key_of[me])
+                mask = key_derivation.pairwise_mask_key(
+                    terms, self.context, pair, ours=other, theirs=me, their_key=key_of[me]
+                )
             (minus if me < other else plus).append(mask)
-        add_streams(self.upload, plus, minus, terms.suite.stream)
+        add_keystreams(self.upload, plus, minus, terms.suite.stream)
         return self.upload
 
     def friends_mask(self, other, victims_key):
         pair = self.friends[other]
-        return bindings.pair_mask(
+        return key_derivation.pairwise_mask_key(
             self.game.terms, self.context, pair, ours=other, theirs=self.victim, their_key=victims_key
         )
 
     @classmethod
-    def begin(cls, game, victim, told, corrupt=()):
+    def begin(cls, game, victim, listed, corrupt=()):
         game.until(Stage.SHARES)
         friends = {one: KeyPair.from_private(game.clients[one]._state.keys[0].private_bytes()) for one in corrupt}
-        server = cls(game, victim, told, corrupt)
+        server = cls(game, victim, listed, corrupt)
         server.friends = friends
         return server
 
@@ -630,8 +634,8 @@ def test_unsigned_terms_trust_the_server_to_follow_the_protocol(play):
     The victim is told that only six neighbours shared. Every other client is told that four of these six dropped out, a
     different four each time, and that the victim survived. No client sees anything wrong.
     """
-    game = play(11, 6, floor=Floor(clients=7, threshold=6))
-    server = Deviating.begin(game, victim=0, told=range(1, 7))
+    game = play(11, 6, requirements=ClientRequirements(min_clients=7, min_threshold=6))
+    server = Deviating.begin(game, victim=0, listed=range(1, 7))
     wanted = dict.fromkeys(range(1, 7), 6)
     for one in [7, 8, 9, 10, 1, 2, 3, 4, 5, 6]:
         dropped = sorted((other for other in wanted if other != one), key=lambda other: -wanted[other])[:4]
@@ -639,13 +643,15 @@ def test_unsigned_terms_trust_the_server_to_follow_the_protocol(play):
             wanted[other] -= 1
         server.ask(one, set(game.ids) - set(dropped) - {one}, dropped)
     assert max(wanted.values()) <= 0
-    np.testing.assert_array_equal(server.opened(), game.vectors[0])
+    np.testing.assert_array_equal(server.revealed(), game.vectors[0])
 
 
 def test_signed_terms_stop_the_same_server(play):
     """Each answer needs confirmations of one list by a threshold of clients, and each client confirms one list."""
-    game = play(11, 8, signed=True, floor=Floor(clients=9, threshold=8, signed=True))
-    server = Deviating.begin(game, victim=0, told=range(1, 9))
+    game = play(
+        11, 8, signed=True, requirements=ClientRequirements(min_clients=9, min_threshold=8, require_signatures=True)
+    )
+    server = Deviating.begin(game, victim=0, listed=range(1, 9))
     first, second = set(game.ids) - {1}, set(game.ids) - {2}
     confirmed = server.confirmed(first)
     assert set(confirmed) == set(range(2, 11))
@@ -657,13 +663,13 @@ def test_signed_terms_stop_the_same_server(play):
 
 
 def open_one_of_signed(game, corrupt, bystanders):
-    """Victim 0 is told of the friends and of client 1, which is then said to have dropped out."""
-    server = Deviating.begin(game, victim=0, told={1, *corrupt}, corrupt=corrupt)
+    """Victim 0 is told of the friends and of client 1, which is then listed as dropped."""
+    server = Deviating.begin(game, victim=0, listed={1, *corrupt}, corrupt=corrupt)
     alive = set(game.ids) - {1}
     confirmed = server.confirmed(alive)
     for one in bystanders:
         server.ask(one, alive - {one}, {1}, confirmed)
-    return server.opened()
+    return server.revealed()
 
 
 def test_a_deviating_server_with_as_many_friends_as_the_bound_allows(play):

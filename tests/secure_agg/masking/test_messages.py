@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from secure_agg import shamir
 from secure_agg.errors import ConfigurationError, MalformedMessage, StaleMessage, UnexpectedStage, WrongParty
-from secure_agg.keys import Aead
 from secure_agg.masking import PROTOCOL_VERSION, SERVER, Stage, Suite, Terms, messages
-from secure_agg.parameters import assess
-from secure_agg.prg import StreamCipher
+from secure_agg.masking.parameters import assess_parameters
+from secure_agg.primitives.keys import Aead
+from secure_agg.primitives.prg import StreamCipher
 
 RUN = bytes(range(16))
 KEY = st.binary(min_size=32, max_size=32)
@@ -60,12 +60,12 @@ def test_terms_come_back(terms):
     assert Terms.decode(terms.encode()) == terms
 
 
-@given(terms=some_terms(), place=st.integers(0, 83), change=st.integers(1, 255))
+@given(terms=some_terms(), position=st.integers(0, 83), change=st.integers(1, 255))
 @MANY
-def test_altered_terms_are_refused_or_other_terms(terms, place, change):
+def test_altered_terms_are_refused_or_other_terms(terms, position, change):
     data = bytearray(terms.encode())
-    assume(place < len(data))
-    data[place] ^= change
+    assume(position < len(data))
+    data[position] ^= change
     try:
         other = Terms.decode(bytes(data))
     except MalformedMessage:
@@ -85,19 +85,19 @@ def test_bytes_are_terms_only_if_they_are_their_one_encoding(data):
     assert terms.encode() == data
 
 
-@pytest.mark.parametrize(("place", "value", "match"), [(40, 65, "ring of 65 bits"), (41, 9, "cannot be: 9")])
-def test_terms_of_unknown_bits_or_suite(place, value, match):
+@pytest.mark.parametrize(("position", "value", "match"), [(40, 65, "ring of 65 bits"), (41, 9, "cannot be: 9")])
+def test_terms_of_unknown_bits_or_suite(position, value, match):
     data = bytearray(plain().encode())
-    data[place] = value
+    data[position] = value
     with pytest.raises(MalformedMessage, match=match):
         Terms.decode(bytes(data))
 
 
 def test_terms_have_one_encoding():
     data = plain().encode()
-    for place, value in ((42, 2), (43, 1)):
+    for position, value in ((42, 2), (43, 1)):
         altered = bytearray(data)
-        altered[place] = value
+        altered[position] = value
         with pytest.raises(MalformedMessage, match="not in their one encoding"):
             Terms.decode(bytes(altered))
     for other in (b"", data[:-1], data + b"\0"):
@@ -140,13 +140,13 @@ def test_every_field_of_the_terms_is_bound_into_the_context():
 
 def test_what_suffices():
     complete, signed, sparse = plain(), plain(signed=True), plain(neighbours=4)
-    assert [complete.suffices(n) for n in range(8)] == [False] * 4 + [True] * 3 + [False]
-    assert [signed.suffices(n) for n in range(7)] == [False] * 4 + [True, False, False]
-    assert [sparse.suffices(n) for n in range(8)] == [False] * 5 + [True] * 3
+    assert [complete.allows_roster_of(n) for n in range(8)] == [False] * 4 + [True] * 3 + [False]
+    assert [signed.allows_roster_of(n) for n in range(7)] == [False] * 4 + [True, False, False]
+    assert [sparse.allows_roster_of(n) for n in range(8)] == [False] * 5 + [True] * 3
     assert [sparse.degree(n) for n in (3, 5, 6, 50)] == [2, 4, 4, 4]
     wide = Terms(RUN, 0, 32, 1, 40_000)
-    assert wide.suffices(shamir.MOST_SHARES + 1)
-    assert not wide.suffices(shamir.MOST_SHARES + 2)
+    assert wide.allows_roster_of(shamir.MAX_SHARES + 1)
+    assert not wide.allows_roster_of(shamir.MAX_SHARES + 2)
 
 
 def test_suites():
@@ -155,10 +155,10 @@ def test_suites():
 
 
 def test_terms_of_parameters():
-    curious = assess(40, 20, 12, corrupt=0.1, dropout=0.1, server="curious")
-    assert Terms.of(curious, bits=32, length=3, run=RUN) == Terms(RUN, 0, 32, 3, 12, 20)
-    active = assess(10, 0, 8, corrupt=0.1, dropout=0.1, server="active")
-    assert Terms.of(active, bits=16, length=3, run=RUN, round=4) == Terms(RUN, 4, 16, 3, 8, signed=True)
+    curious = assess_parameters(40, 20, 12, corrupt=0.1, dropout=0.1, server="curious")
+    assert Terms.from_parameters(curious, bits=32, length=3, run=RUN) == Terms(RUN, 0, 32, 3, 12, 20)
+    active = assess_parameters(10, 0, 8, corrupt=0.1, dropout=0.1, server="active")
+    assert Terms.from_parameters(active, bits=16, length=3, run=RUN, round=4) == Terms(RUN, 4, 16, 3, 8, signed=True)
 
 
 @given(
@@ -167,7 +167,7 @@ def test_terms_of_parameters():
 )  # fmt: skip
 @MANY
 def test_envelopes_come_back(stage, sender, receiver, body, terms):
-    data = messages.header(stage, terms, sender, receiver) + body
+    data = messages.encode_header(stage, terms, sender, receiver) + body
     envelope = messages.Envelope.decode(data)
     assert (envelope.stage, envelope.run, envelope.round) == (stage, terms.run, terms.round)
     assert (envelope.sender, envelope.receiver, bytes(envelope.body)) == (sender, receiver, body)
@@ -185,7 +185,7 @@ def test_bytes_are_an_envelope_only_if_they_are_its_one_encoding(data):
 
 
 def test_envelopes_refused():
-    data = messages.header(Stage.ROSTER, plain(), SERVER, 2)
+    data = messages.encode_header(Stage.ROSTER, plain(), SERVER, 2)
     for other, match in (
         (b"", "0 bytes arrived; a message has at least 40"),
         (data[:39], "39 bytes"),
@@ -199,7 +199,7 @@ def test_envelopes_refused():
 
 
 def test_an_envelope_says_what_is_wrong_with_it():
-    envelope = messages.Envelope.decode(messages.header(Stage.ROSTER, plain(), SERVER, 2))
+    envelope = messages.Envelope.decode(messages.encode_header(Stage.ROSTER, plain(), SERVER, 2))
     fits = {"stage": Stage.ROSTER, "run": RUN, "sender": SERVER, "receiver": 2}
     envelope.expect(**fits)
     envelope.expect_round(3)
@@ -273,14 +273,14 @@ def test_a_roster_without_a_count():
 @MANY
 def test_shares_deliveries_and_reveals_come_back(data, neighbours):
     sealed = st.binary(min_size=messages.SEALED_BYTES, max_size=messages.SEALED_BYTES)
-    shares = messages.Shares(data.draw(KEY), tuple(data.draw(sealed) for _ in range(neighbours)))
-    same(messages.Shares.decode(memoryview(shares.encode()), neighbours), shares)
+    shares = messages.EncryptedShares(data.draw(KEY), tuple(data.draw(sealed) for _ in range(neighbours)))
+    same(messages.EncryptedShares.decode(memoryview(shares.encode()), neighbours), shares)
     shared = data.draw(flags(neighbours))
     delivery = messages.Delivery(shared, tuple(data.draw(sealed) for _ in range(int(shared.sum()))))
     same(messages.Delivery.decode(memoryview(delivery.encode()), neighbours), delivery)
     share = st.binary(min_size=shamir.SHARE_BYTES, max_size=shamir.SHARE_BYTES)
-    reveal = messages.Reveal(tuple(data.draw(share) for _ in range(neighbours)))
-    same(messages.Reveal.decode(memoryview(reveal.encode()), neighbours), reveal)
+    reveal = messages.RevealedShares(tuple(data.draw(share) for _ in range(neighbours)))
+    same(messages.RevealedShares.decode(memoryview(reveal.encode()), neighbours), reveal)
 
 
 @given(data=st.data(), count=st.integers(0, 40), signed=st.booleans())
@@ -290,11 +290,11 @@ def test_survivors_and_requests_come_back(data, count, signed):
     same(messages.Survivors.decode(memoryview(one.encode()), count), one)
     confirmed = data.draw(flags(count if signed else 0))
     signature = st.binary(min_size=64, max_size=64)
-    request = messages.Request(
+    request = messages.UnmaskRequest(
         data.draw(flags(count)), data.draw(flags(count)), confirmed,
         tuple(data.draw(signature) for _ in range(int(confirmed.sum()))),
     )  # fmt: skip
-    same(messages.Request.decode(memoryview(request.encode()), count, signed=signed), request)
+    same(messages.UnmaskRequest.decode(memoryview(request.encode()), count, signed=signed), request)
 
 
 @given(body=st.binary(max_size=8) | st.binary(min_size=80, max_size=90), count=st.integers(0, 10), signed=st.booleans())
@@ -303,9 +303,9 @@ def test_bytes_are_a_message_only_if_they_are_its_one_encoding(body, count, sign
     for decode in (
         lambda view: messages.Delivery.decode(view, count),
         lambda view: messages.Survivors.decode(view, count),
-        lambda view: messages.Request.decode(view, count, signed=signed),
-        lambda view: messages.Shares.decode(view, count),
-        lambda view: messages.Reveal.decode(view, count),
+        lambda view: messages.UnmaskRequest.decode(view, count, signed=signed),
+        lambda view: messages.EncryptedShares.decode(view, count),
+        lambda view: messages.RevealedShares.decode(view, count),
         lambda view: messages.Advertisement.decode(view, plain(signed)),
     ):
         try:
@@ -322,7 +322,7 @@ def test_flags_beyond_the_parties(count):
     for decode, size in (
         (lambda view: messages.Survivors.decode(view, count), 1),
         (lambda view: messages.Delivery.decode(view, count), 1),
-        (lambda view: messages.Request.decode(view, count, signed=False), 2),
+        (lambda view: messages.UnmaskRequest.decode(view, count, signed=False), 2),
     ):
         padded = bytes(len(body) * (size - 1)) + bytes(body)
         with pytest.raises(MalformedMessage, match=f"flags beyond its {count} parties"):
@@ -336,13 +336,13 @@ def test_flags_cut_short():
         messages.Survivors.decode(memoryview(b"\0\0\0"), 9)
 
 
-def test_words_of_the_right_length_only():
+def test_elements_of_the_right_length_only():
     agreed = plain()
-    words = np.arange(5, dtype=np.uint32)
-    np.testing.assert_array_equal(messages.decode_words(memoryview(words.tobytes()), agreed), words)
+    elements = np.arange(5, dtype=np.uint32)
+    np.testing.assert_array_equal(messages.decode_masked_input(memoryview(elements.tobytes()), agreed), elements)
     for size in (0, 16, 19, 21, 24, 40):
         with pytest.raises(MalformedMessage, match=f"masked input carries {size} bytes where 20 belong"):
-            messages.decode_words(memoryview(bytes(size)), agreed)
+            messages.decode_masked_input(memoryview(bytes(size)), agreed)
 
 
 def test_signatures_of_the_right_length_only():
@@ -352,5 +352,5 @@ def test_signatures_of_the_right_length_only():
             messages.decode_signature(memoryview(bytes(size)))
 
 
-def test_stages_read_as_words():
+def test_stages_read_as_elements():
     assert [str(stage) for stage in (Stage.MASKED_INPUT, Stage.REVEAL)] == ["masked input", "reveal"]

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secure_agg.errors import ConfigurationError, RoundAborted, TooFewClients
-from secure_agg.inprocess import aggregate, modular_sum
-from secure_agg.masking import Floor, Stage, Suite, Terms
+from secure_agg.masking import ClientRequirements, Stage, Suite, Terms
 from secure_agg.masking.messages import HEADER_BYTES
-from secure_agg.prg import random_words
+from secure_agg.masking.simulation import aggregate, modular_sum
+from secure_agg.primitives.prg import random_uints
 
 SENDING = (Stage.ADVERTISEMENT, Stage.SHARES, Stage.MASKED_INPUT, Stage.REVEAL)
 SIGNED_SENDING = (*SENDING[:3], Stage.CONFIRMATION, Stage.REVEAL)
@@ -23,7 +23,7 @@ def terms(threshold, neighbours=0, bits=32, length=7, **changes):
 
 
 def vectors(clients, agreed):
-    return {client: agreed.ring.reduce_(random_words(agreed.length, agreed.ring.dtype)) for client in clients}
+    return {client: agreed.ring.reduce_(random_uints(agreed.length, agreed.ring.dtype)) for client in clients}
 
 
 def integer_sum(given, survivors, bits):
@@ -46,19 +46,19 @@ def reaches(pattern, stage, order):
     return {client for client, gone in pattern.items() if gone is None or order.index(gone) > order.index(stage)}
 
 
-def check(given, agreed, pattern, order=SENDING, floor=None):
+def check(given, agreed, pattern, order=SENDING, requirements=None):
     """Run; the survivors and the total, or an abort, follow from who answers at each stage (complete graph)."""
     alive = reaches(pattern, Stage.MASKED_INPUT, order)
     revealing = reaches(pattern, Stage.REVEAL, order)
     sharers = reaches(pattern, Stage.SHARES, order)
-    enough = agreed.suffices(len(reaches(pattern, Stage.ADVERTISEMENT, order)))
+    enough = agreed.allows_roster_of(len(reaches(pattern, Stage.ADVERTISEMENT, order)))
     enough &= len(revealing) >= agreed.threshold
     enough &= all(len(revealing - {client}) >= agreed.threshold for client in sharers)
     if not enough:
-        with pytest.raises(TooFewClients, match="nothing was opened"):
-            aggregate(given, agreed, dropouts=by_stage(pattern), floor=floor)
+        with pytest.raises(TooFewClients, match="nothing was unmasked"):
+            aggregate(given, agreed, dropouts=by_stage(pattern), requirements=requirements)
         return
-    outcome = aggregate(given, agreed, dropouts=by_stage(pattern), floor=floor)
+    outcome = aggregate(given, agreed, dropouts=by_stage(pattern), requirements=requirements)
     assert set(outcome.survivors) == alive
     assert outcome.total.tolist() == integer_sum(given, alive, agreed.bits)
     np.testing.assert_array_equal(outcome.total, modular_sum(given, outcome.survivors, agreed))
@@ -156,11 +156,16 @@ def test_the_result_does_not_depend_on_threads():
         np.testing.assert_array_equal(outcome.total, modular_sum(given, range(4), agreed))
 
 
-def test_a_floor_on_clients_is_a_floor_on_survivors_where_all_are_neighbours():
+def test_a_requirements_on_clients_is_a_requirements_on_survivors_where_all_are_neighbours():
     agreed = terms(threshold=3)
     given = vectors(range(5), agreed)
     with pytest.raises(RoundAborted):
-        aggregate(given, agreed, floor=Floor(clients=5, threshold=3), dropouts={Stage.MASKED_INPUT: [0]})
+        aggregate(
+            given,
+            agreed,
+            requirements=ClientRequirements(min_clients=5, min_threshold=3),
+            dropouts={Stage.MASKED_INPUT: [0]},
+        )
 
 
 def test_dropouts_name_messages_of_clients():

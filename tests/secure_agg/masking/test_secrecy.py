@@ -11,9 +11,9 @@ import pytest
 from scipy import stats
 
 from secure_agg import shamir
-from secure_agg.keys import KeyPair
-from secure_agg.masking import Stage, Suite, bindings, messages
-from secure_agg.prg import add_streams
+from secure_agg.masking import Stage, Suite, key_derivation, messages
+from secure_agg.primitives.keys import KeyPair
+from secure_agg.primitives.prg import add_keystreams
 
 HEADER = messages.HEADER_BYTES
 LENGTH = 1 << 15
@@ -24,9 +24,9 @@ def uniformity(data):
     return stats.chisquare(np.bincount(np.frombuffer(bytes(data), np.uint8), minlength=256)).pvalue
 
 
-def looks_uniform(words):
-    """Over all bytes, and over the bytes of each place in a word."""
-    table = np.ascontiguousarray(words).view(np.uint8).reshape(-1, words.itemsize)
+def looks_uniform(elements):
+    """Over all bytes, and over the bytes of each position in an element."""
+    table = np.ascontiguousarray(elements).view(np.uint8).reshape(-1, elements.itemsize)
     return min([uniformity(table), *(uniformity(np.ascontiguousarray(column)) for column in table.T)]) > 1e-9
 
 
@@ -50,20 +50,22 @@ class Seen:
         self.survivors = sorted(self.uploads)
 
     def self_mask(self, one):
-        return bindings.self_mask(self.game.terms, self.context, self.seeds[one], one)
+        return key_derivation.self_mask_key(self.game.terms, self.context, self.seeds[one], one)
 
     def pair_mask(self, one, other):
         pair, their_key = self.pairs[one], self.pairs[other].public
-        return bindings.pair_mask(self.game.terms, self.context, pair, ours=one, theirs=other, their_key=their_key)
+        return key_derivation.pairwise_mask_key(
+            self.game.terms, self.context, pair, ours=one, theirs=other, their_key=their_key
+        )
 
     def unmasked(self, one, *, own=True, but=()):
         """An upload without its self mask (if `own`) and without its pair masks, `but` those with some neighbours."""
         others = [other for other in self.neighbours[one] if other not in but]
         added = [self.pair_mask(one, other) for other in others if one < other]
         taken = [self.pair_mask(one, other) for other in others if one > other]
-        words = self.uploads[one].copy()
-        add_streams(words, taken, [*added, *([self.self_mask(one)] if own else [])], self.game.terms.suite.stream)
-        return words
+        elements = self.uploads[one].copy()
+        add_keystreams(elements, taken, [*added, *([self.self_mask(one)] if own else [])], self.game.terms.suite.stream)
+        return elements
 
 
 @pytest.mark.parametrize("suite", list(Suite))
@@ -76,16 +78,16 @@ def test_the_upload_of_a_constant_vector_is_uniform(play, suite, bits):
 
 
 @pytest.mark.parametrize("bits", [3, 7, 12, 20, 33])
-def test_packed_words_are_uniform_in_their_own_ring(play, bits):
-    """Over the lowest and the highest bits of the words that the server unpacks; and their sum is the sum."""
+def test_packed_elements_are_uniform_in_their_own_ring(play, bits):
+    """Over the lowest and the highest bits of the elements that the server unpacks; and their sum is the sum."""
     seen = Seen(play, bits=bits)
     ring = seen.game.terms.ring
     for one in seen.survivors:
         body = seen.game.replies[Stage.MASKED_INPUT][one][HEADER:]
         assert len(body) == -(-LENGTH * bits // 8)
-        words = ring.unpack(body, LENGTH)
+        elements = ring.unpack(body, LENGTH)
         shown = min(bits, 8)
-        for eight in (words & ring.dtype.type(2**shown - 1), words >> ring.dtype.type(bits - shown)):
+        for eight in (elements & ring.dtype.type(2**shown - 1), elements >> ring.dtype.type(bits - shown)):
             assert stats.chisquare(np.bincount(eight.astype(np.int64), minlength=2**shown)).pvalue > 1e-9
     expected = sum(seen.game.vectors[one].astype(object) for one in seen.survivors) % ring.modulus
     np.testing.assert_array_equal(seen.game.finish(), expected.astype(ring.dtype))
@@ -102,7 +104,7 @@ def test_uploads_are_uniform_until_the_last_mask_is_off(play):
 
 
 def test_two_clients_stay_uniform_but_for_their_sum(play):
-    """All masks off except the one between them: each is uniform, and their sum is opened."""
+    """All masks off except the one between them: each is uniform, and their sum is revealed."""
     seen = Seen(play)
     first, second = seen.unmasked(1, but=[3]), seen.unmasked(3, but=[1])
     assert looks_uniform(first)
@@ -120,13 +122,13 @@ def test_a_part_of_the_survivors_stays_uniform_with_all_that_the_server_learns(p
     seen = Seen(play, **size, silent=[2])
     total = np.zeros(LENGTH, seen.game.terms.ring.dtype)
     for one in seen.survivors:
-        living = [other for other in seen.neighbours[one] if other != 2]
-        opened = seen.unmasked(one, but=living)
-        assert looks_uniform(opened)
-        total += opened
+        survivors = [other for other in seen.neighbours[one] if other != 2]
+        revealed = seen.unmasked(one, but=survivors)
+        assert looks_uniform(revealed)
+        total += revealed
     for left_out in seen.survivors:
-        living = [other for other in seen.neighbours[left_out] if other != 2]
-        assert looks_uniform(total - seen.unmasked(left_out, but=living))
+        survivors = [other for other in seen.neighbours[left_out] if other != 2]
+        assert looks_uniform(total - seen.unmasked(left_out, but=survivors))
     np.testing.assert_array_equal(total, sum(seen.game.vectors[one] for one in seen.survivors))
     np.testing.assert_array_equal(seen.game.finish(silent=[2]), total)
 
@@ -140,9 +142,9 @@ def test_the_total_less_one_revealed_seed_is_uniform(play):
     streams = [seen.self_mask(one) for one in seen.survivors]
     for kept in range(len(streams)):
         partly = total.copy()
-        add_streams(partly, [], streams[:kept] + streams[kept + 1 :], seen.game.terms.suite.stream)
+        add_keystreams(partly, [], streams[:kept] + streams[kept + 1 :], seen.game.terms.suite.stream)
         assert looks_uniform(partly)
-    add_streams(total, [], streams, seen.game.terms.suite.stream)
+    add_keystreams(total, [], streams, seen.game.terms.suite.stream)
     assert (total == sum(7 + one for one in seen.survivors)).all()
 
 
@@ -160,19 +162,19 @@ def test_shares_below_the_threshold_do_not_depend_on_the_secret():
         for secret in (bytes(32), b"\xff" * 32)
     )
     for shares in (low, high):
-        for place in range(5):
-            assert uniformity(shares[:, place]) > 1e-9
-            assert uniformity(shares[:, place] - shares[:, (place + 1) % 5]) > 1e-9
-    for place in range(5):
+        for position in range(5):
+            assert uniformity(shares[:, position]) > 1e-9
+            assert uniformity(shares[:, position] - shares[:, (position + 1) % 5]) > 1e-9
+    for position in range(5):
         for byte in (0, 15, 31):
-            assert stats.ks_2samp(low[:, place, byte], high[:, place, byte]).pvalue > 1e-9
+            assert stats.ks_2samp(low[:, position, byte], high[:, position, byte]).pvalue > 1e-9
 
 
 def test_threshold_shares_do_depend_on_the_secret():
     """The twin: with one share more the secret is there every time."""
     for secret in (bytes(32), b"\xff" * 32):
         shares = dict(enumerate(shamir.split(secret, 3, 5), start=1))
-        assert shamir.combine(shares, 3) == secret
+        assert shamir.reconstruct(shares, 3) == secret
 
 
 def test_what_a_client_sends_and_stores_holds_no_secret_in_the_clear(play):
@@ -195,14 +197,14 @@ def test_what_a_client_sends_and_stores_holds_no_secret_in_the_clear(play):
 
 
 def secrets_now(game):
-    found = set()
+    result = set()
     for client in game.clients.values():
         known = json.loads(client.snapshot())
         pairs = [pair for _, pair in known["held"]]
         texts = [*(known["keys"] or []), known["self_seed"], *(key for _, key in known["inbound"])]
         texts += [pair[:66] for pair in pairs] + [pair[66:] for pair in pairs]
-        found |= {bytes.fromhex(text) for text in texts if set(text) - {"0"}}
-    return found
+        result |= {bytes.fromhex(text) for text in texts if set(text) - {"0"}}
+    return result
 
 
 def test_advertised_keys_say_nothing_of_one_another():
@@ -217,8 +219,8 @@ def test_advertised_keys_say_nothing_of_one_another():
 def test_a_commitment_is_neither_the_seed_nor_the_self_mask(play):
     seen = Seen(play)
     for one in seen.game.ids:
-        commitment = bindings.commitment(seen.context, seen.seeds[one], one)
+        commitment = key_derivation.self_mask_commitment(seen.context, seen.seeds[one], one)
         assert commitment not in {seen.seeds[one], seen.self_mask(one)}
         assert commitment == seen.game.replies[Stage.SHARES][one][HEADER : HEADER + 32]
-        others = {bindings.commitment(seen.context, seen.seeds[one], other) for other in seen.game.ids}
+        others = {key_derivation.self_mask_commitment(seen.context, seen.seeds[one], other) for other in seen.game.ids}
         assert len(others) == len(seen.game.ids)

@@ -20,9 +20,9 @@ from secure_agg.errors import (
     UnexpectedStage,
     WrongParty,
 )
-from secure_agg.inprocess import aggregate, modular_sum
-from secure_agg.keys import Identity, KeyPair
-from secure_agg.masking import SERVER, Floor, MaskingServer, Stage, Terms, messages
+from secure_agg.masking import SERVER, ClientRequirements, MaskingServer, Stage, Terms, messages
+from secure_agg.masking.simulation import aggregate, modular_sum
+from secure_agg.primitives.keys import Identity, KeyPair
 
 RUN = bytes(range(16))
 HEADER = messages.HEADER_BYTES
@@ -41,11 +41,11 @@ def terms(threshold=3, **changes):
 def must_be_over(game):
     """Nothing is open, nothing is kept, nothing is taken."""
     server = game.server
-    assert (server.awaits, server.finished, server.waiting_for) == (None, False, frozenset())
+    assert (server.awaits, server.finished, server.pending_clients) == (None, False, frozenset())
     assert server._sum.size == 0
     assert server._members == {}
     for look in ("total", "survivors"):
-        with pytest.raises(UnexpectedStage, match="has not come to its end"):
+        with pytest.raises(UnexpectedStage, match="has not finished"):
             getattr(server, look)
     with pytest.raises(UnexpectedStage, match="not begun, or is over"):
         server.advance()
@@ -61,7 +61,7 @@ def must_be_over(game):
         ([0, 1, 2, 3, 3], "distinct"),
         ([0, 1, 2, 3, -1], "distinct and from 0"),
         ([0, 1, 2, 3, SERVER], f"from 0 to {SERVER - 1}"),
-        ([0, 1, 2], "3 clients are invited; this round opens no sum of fewer than 4"),
+        ([0, 1, 2], "3 clients are invited; this round reveals no sum of fewer than 4"),
         ([], "0 clients are invited"),
         (range(7), "7 clients are invited.*threshold of 3"),
     ],
@@ -74,19 +74,19 @@ def test_invitations_that_cannot_be(invited, match):
     assert sorted(server.invite({0, SERVER - 1, 7, 9})) == [0, 7, 9, SERVER - 1]
 
 
-def test_fewer_than_it_was_told_to_open():
-    with pytest.raises(ConfigurationError, match="opens no sum of fewer than 6"):
-        MaskingServer(terms(), clients=6).invite(range(5))
+def test_fewer_than_the_minimum():
+    with pytest.raises(ConfigurationError, match="reveals no sum of fewer than 6"):
+        MaskingServer(terms(), min_clients=6).invite(range(5))
 
 
 def test_nothing_is_due_before_the_invitation():
     server = MaskingServer(terms())
-    assert (server.awaits, server.waiting_for, server.finished) == (None, frozenset(), False)
+    assert (server.awaits, server.pending_clients, server.finished) == (None, frozenset(), False)
     with pytest.raises(UnexpectedStage, match="not begun"):
         server.receive(0, b"")
     with pytest.raises(UnexpectedStage, match="not begun"):
         server.advance()
-    with pytest.raises(UnexpectedStage, match="not come to its end"):
+    with pytest.raises(UnexpectedStage, match="not finished"):
         _ = server.total
     server.invite(range(5))
     with pytest.raises(UnexpectedStage, match="make a new server"):
@@ -117,9 +117,9 @@ def test_what_is_not_this_clients_message_of_this_stage(play, signed, stage):
         with pytest.raises(error, match=match):
             server.receive(sender, message)
     assert game.server_state() == before
-    assert server.waiting_for == frozenset(game.ids)
+    assert server.pending_clients == frozenset(game.ids)
     game.receive(2, reply)
-    assert server.waiting_for == frozenset(game.ids) - {2}
+    assert server.pending_clients == frozenset(game.ids) - {2}
     for again in (reply, reply[:-1] + bytes([reply[-1] ^ 1])):
         after = game.server_state()
         with pytest.raises(DuplicateMessage, match="client 2 has sent its"):
@@ -148,42 +148,42 @@ def test_a_masked_input_that_comes_too_late_is_not_added(play):
 
 @pytest.mark.parametrize(("signed", "stage"), EVERY_STAGE)
 def test_one_too_few_at_each_stage(play, signed, stage):
-    """threshold + 1 answers are enough everywhere; with threshold answers nothing is opened and nothing stays."""
+    """threshold + 1 answers are enough everywhere; with threshold answers nothing is revealed and nothing stays."""
     size = SIZES[signed]
     least = size["threshold"] + 1
     game = play(**size).until(stage)
     game.fork().finish(silent=game.ids[least:])
     game.answer_all(but=game.ids[least - 1 :])
     inputs = [vector.copy() for vector in game.vectors.values()]
-    with pytest.raises(TooFewClients, match="the round is over and nothing was opened"):
+    with pytest.raises(TooFewClients, match="the round is over and nothing was unmasked"):
         game.server.advance()
     must_be_over(game)
     assert not any(np.array_equal(array, vector) for array in arrays_of(game.server) for vector in inputs)
 
 
-def test_the_least_it_was_told_holds_at_every_stage(play):
+def test_the_minimum_holds_at_every_stage(play):
     for stage in STAGES[False][:3]:
-        game = play(6, 4, least=6).until(stage)
+        game = play(6, 4, min_clients=6).until(stage)
         game.answer_all(but=[5])
         with pytest.raises(TooFewClients, match="a sum needs 6"):
             game.server.advance()
         must_be_over(game)
-    game = play(6, 4, least=6).until(Stage.REVEAL)
+    game = play(6, 4, min_clients=6).until(Stage.REVEAL)
     game.finish(silent=[5])
     assert len(game.server.survivors) == 6
 
 
 def arrays_of(root):
-    found, waiting, seen = [], [root], set()
+    result, waiting, seen = [], [root], set()
     while waiting:
         thing = waiting.pop()
         if id(thing) in seen or isinstance(thing, type) or callable(thing):
             continue
         seen.add(id(thing))
         if isinstance(thing, np.ndarray):
-            found.append(thing)
+            result.append(thing)
         waiting += gc.get_referents(thing)
-    return found
+    return result
 
 
 @given(data=st.data())
@@ -245,15 +245,15 @@ def nonsense(game, start, honest):
     threshold = game.terms.threshold
     owner = 1 if start == HEADER else max(game.ids)
     holders = [one for one in game.ids if one != owner][:threshold]
-    places = tuple([one for one in game.ids if one != owner].index(one) + 1 for one in holders)
-    weight = shamir._weights(places, shamir.PRIME)[0]
-    pair = game.clients[holders[1]]._state.held[owner]
+    positions = tuple([one for one in game.ids if one != owner].index(one) + 1 for one in holders)
+    weight = shamir._lagrange_weights(positions, shamir.PRIME)[0]
+    pair = game.clients[holders[1]]._state.held_shares[owner]
     assert holders[0] == 0
     assert len(pair) == 2 * shamir.SHARE_BYTES
-    shares = [bytes(game.clients[one]._state.held[owner]) for one in holders[1:]]
+    shares = [bytes(game.clients[one]._state.held_shares[owner]) for one in holders[1:]]
     part = slice(33, 66) if owner == 1 else slice(0, 33)
     values = [honest] + [int.from_bytes(share[part], "big") for share in shares]
-    secret = shamir._interpolate(places, values, shamir.PRIME)
+    secret = shamir._interpolate_at_zero(positions, values, shamir.PRIME)
     target = 2**256 + 7
     return (honest + (target - secret) * pow(weight, -1, shamir.PRIME)) % shamir.PRIME
 
@@ -262,8 +262,8 @@ def test_a_share_beyond_the_field_is_dropped_and_the_right_one_still_taken(play)
     game = play().until(Stage.REVEAL)
     reply = game.answer(0)
     before = game.server_state()
-    for place in range(4):
-        start = HEADER + place * shamir.SHARE_BYTES
+    for position in range(4):
+        start = HEADER + position * shamir.SHARE_BYTES
         wrong = reply[:start] + shamir.PRIME.to_bytes(33, "big") + reply[start + 33 :]
         with pytest.raises(MalformedMessage, match="not below"):
             game.server.receive(0, wrong)
@@ -300,14 +300,14 @@ def test_a_client_that_committed_to_another_self_mask(play):
     must_be_over(game)
 
 
-@pytest.mark.parametrize("places", [(0, 0), (0, 32), (32, 32), (32, 0)])
-def test_clients_with_one_key_between_them_are_left_out(play, places):
-    """Client 5 copies a key of client 1: nobody can say whose it is, so both go, and the others' sum is opened."""
+@pytest.mark.parametrize("positions", [(0, 0), (0, 32), (32, 32), (32, 0)])
+def test_clients_with_one_key_between_them_are_left_out(play, positions):
+    """Client 5 copies a key of client 1: nobody can say whose it is, so both go, and the others' sum is revealed."""
     game = play(7, 4)
-    mine, theirs = places
+    ours, theirs = positions
     stolen = game.answer(1)
     copied = bytearray(game.answer(5))
-    copied[HEADER + mine : HEADER + mine + 32] = stolen[HEADER + theirs : HEADER + theirs + 32]
+    copied[HEADER + ours : HEADER + ours + 32] = stolen[HEADER + theirs : HEADER + theirs + 32]
     game.receive(1, stolen)
     game.receive(5, bytes(copied))
     game.finish()
@@ -323,11 +323,11 @@ def test_a_client_with_one_key_twice_is_left_out(play):
     assert game.server.survivors == (0, 2, 3, 4, 5)
 
 
-@pytest.mark.parametrize("place", [0, 32], ids=["mask key", "channel key"])
-def test_a_client_with_a_low_order_key_does_not_end_the_round_of_the_others(play, place):
+@pytest.mark.parametrize("position", [0, 32], ids=["mask key", "channel key"])
+def test_a_client_with_a_low_order_key_does_not_end_the_round_of_the_others(play, position):
     game = play(6, 4)
     reply = bytearray(game.answer(1))
-    reply[HEADER + place : HEADER + place + 32] = bytes(32)
+    reply[HEADER + position : HEADER + position + 32] = bytes(32)
     with pytest.raises(KeyRefused, match="client 1 advertises a key of low order"):
         game.receive(1, bytes(reply))
     game.finish()
@@ -346,7 +346,7 @@ def test_signed_advertisements_and_confirmations_by_whom_the_directory_knows(pla
         server.invite(game.ids)
         with pytest.raises(SignatureRefused, match=match):
             server.receive(2, reply)
-        assert server.waiting_for == frozenset(game.ids)
+        assert server.pending_clients == frozenset(game.ids)
     game.receive(2, reply)
     game.until(Stage.CONFIRMATION)
     confirmation = game.answer(2)
@@ -368,7 +368,7 @@ def test_a_server_without_a_directory_takes_no_signature(play):
         server.receive(2, game.answer(2))
 
 
-def test_the_circle_is_not_there_before_the_roster():
+def test_the_graph_is_not_there_before_the_roster():
     server = MaskingServer(terms())
     server.invite(range(5))
     with pytest.raises(UnexpectedStage, match="roster is not settled"):
@@ -387,7 +387,7 @@ def test_sharers_without_enough_neighbours_are_pruned_until_none_is_left_to_prun
 def test_pruning_leaves_the_largest_set_in_which_each_has_enough_neighbours(play):
     """Against an oracle that throws out whoever has too few, again and again, for many sets of sharers."""
     game = play(24, 4, neighbours=6).until(Stage.SHARES)
-    around = {one: set(game.server._circle.neighbours(one)) for one in game.ids}
+    around = {one: set(game.server._graph.neighbours(one)) for one in game.ids}
     rng, sizes = np.random.default_rng(3), set()
     for _ in range(300):
         sharers = {one for one in game.ids if rng.random() < 0.75}
@@ -413,7 +413,7 @@ def test_signed_rounds_from_end_to_end(dropped):
 def test_a_round_that_every_client_refuses():
     vectors = {one: np.zeros(4, np.uint32) for one in range(5)}
     with pytest.raises(TooFewClients, match="0 of 5 clients advertised"):
-        aggregate(vectors, terms(), floor=Floor(clients=3, threshold=4))
+        aggregate(vectors, terms(), requirements=ClientRequirements(min_clients=3, min_threshold=4))
 
 
 def test_threads_do_not_change_the_total(play):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from secure_agg.errors import ConfigurationError
 from secure_agg.noise import NoiseEvent
-from secure_agg.noise.curves import ORDERS, epsilon_of_curve, gaussian_sum_curve, skellam_curve
+from secure_agg.noise.rdp import ORDERS, discrete_gaussian_sum_rdp, epsilon_from_rdp, skellam_rdp
 
 EVENT = NoiseEvent(
     law="skellam",
@@ -24,13 +24,13 @@ EVENT = NoiseEvent(
 
 def test_the_curve_is_the_law_s_at_the_total_variance():
     gaussian = replace(EVENT, law="discrete_gaussian")
-    np.testing.assert_array_equal(EVENT.rdp(), skellam_curve(ORDERS, 10_000.0, 100.0, 800.0))
-    np.testing.assert_array_equal(gaussian.rdp([2.5]), gaussian_sum_curve([2.5], 10_000.0, 20, 64, 100.0, 800.0))
+    np.testing.assert_array_equal(EVENT.rdp(), skellam_rdp(ORDERS, 10_000.0, 100.0, 800.0))
+    np.testing.assert_array_equal(gaussian.rdp([2.5]), discrete_gaussian_sum_rdp([2.5], 10_000.0, 20, 64, 100.0, 800.0))
     assert EVENT.client_variance == 500.0
 
 
 def test_epsilon_composes_the_curve():
-    assert EVENT.epsilon(1e-5, 7) == epsilon_of_curve(ORDERS, 7 * EVENT.rdp(), 1e-5)
+    assert EVENT.epsilon(1e-5, 7) == epsilon_from_rdp(ORDERS, 7 * EVENT.rdp(), 1e-5)
     assert EVENT.epsilon(1e-5) < EVENT.epsilon(1e-5, 2) < 2 * EVENT.epsilon(1e-5)
 
 
@@ -59,7 +59,7 @@ def test_the_distance_is_paid_in_full_from_delta(distance, delta, compositions):
         return
     paid = (1 + math.exp(epsilon)) * compositions * 20 * 64 * distance
     assert paid < delta
-    assert epsilon_of_curve(ORDERS, compositions * event.rdp(), delta - paid) <= epsilon + 1e-9
+    assert epsilon_from_rdp(ORDERS, compositions * event.rdp(), delta - paid) <= epsilon + 1e-9
 
 
 @given(st.sampled_from(["skellam", "discrete_gaussian"]), st.floats(100.0, 1e6))

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secure_agg.encoding import Ring, require_headroom
-from secure_agg.errors import ConfigurationError, HeadroomError
+from secure_agg.encoding import Ring, check_overflow_bound
+from secure_agg.errors import ConfigurationError, RingOverflowError
 from secure_agg.noise import DistributedMechanism, DistributedNoise, fit_to_ring, rounded_norm_bound
-from secure_agg.noise.tables import LARGEST_DEVIATION
+from secure_agg.noise.tables import MAX_STANDARD_DEVIATION
 
 KEY = bytes(range(32))
 SEED = bytes(range(32, 64))
@@ -21,7 +21,7 @@ def clipped(rng, clients, dimension, clip):
 
 def mechanism(**changes):
     arguments = {"min_honest": 20, "dimension": 300, "clip": 2.0, "grid": 1e-3} | changes
-    return DistributedMechanism.of_multiplier(arguments.pop("noise_multiplier", 0.5), **arguments)
+    return DistributedMechanism.from_noise_multiplier(arguments.pop("noise_multiplier", 0.5), **arguments)
 
 
 @pytest.mark.parametrize("seed", [None, SEED])
@@ -31,14 +31,14 @@ def test_the_sum_through_the_ring_is_the_true_sum_plus_the_stated_noise(law, see
     one = mechanism(law=law, rotation_seed=seed, dimension=3000)
     vectors = clipped(np.random.default_rng(0), clients, 3000, 2.0)
     ring = Ring(32)
-    require_headroom(ring, clients=clients, bound=one.coordinate_bound(), tail=one.noise_tail(clients))
+    check_overflow_bound(ring, clients=clients, bound=one.coordinate_bound(), noise_bound=one.noise_bound(clients))
     encoded = one.encode(vectors, KEY)
     assert encoded.shape == (clients, one.coordinates)
     assert encoded.dtype == np.int64
-    total = ring.centred(ring.sum(ring.lift(row) for row in encoded))
+    total = ring.centred(ring.sum(ring.from_integers(row) for row in encoded))
     np.testing.assert_array_equal(total, encoded.sum(0))
     error = one.decode(total) - vectors.sum(0)
-    wanted = 0.5 * 2.0 * math.sqrt(one.noise.excess(clients))
+    wanted = 0.5 * 2.0 * math.sqrt(one.noise.variance_ratio(clients))
     assert error.std() == pytest.approx(wanted, rel=6 / math.sqrt(2 * 3000))
     assert abs(error.mean()) < 6 * wanted / math.sqrt(3000)
 
@@ -84,7 +84,7 @@ def test_rotation_makes_coordinates_small_even_for_aligned_spikes():
     assert plain.coordinate_bound() == 2000
     assert one.coordinate_bound() < 300
     reached = np.abs(one.encode(spikes, KEY).sum(0)).max()
-    assert reached <= 50 * one.coordinate_bound() + one.noise_tail(50)
+    assert reached <= 50 * one.coordinate_bound() + one.noise_bound(50)
     assert one.coordinate_bound(0.5) < one.coordinate_bound()
 
 
@@ -163,19 +163,21 @@ def test_decoding_and_bounding_refuse_what_they_cannot_do():
 def test_the_fitted_grid_fits_and_a_finer_one_does_not(bits, seed):
     ring, clients = Ring(bits), 50
     one = fit_to_ring(ring, 1.0, clients=clients, min_honest=40, dimension=5000, clip=3.0, rotation_seed=seed)
-    require_headroom(ring, clients=clients, bound=one.coordinate_bound(), tail=one.noise_tail(clients))
-    assert one.noise.client_variance <= LARGEST_DEVIATION**2
+    check_overflow_bound(ring, clients=clients, bound=one.coordinate_bound(), noise_bound=one.noise_bound(clients))
+    assert one.noise.client_variance <= MAX_STANDARD_DEVIATION**2
     finer = mechanism(
         noise_multiplier=1.0, min_honest=40, dimension=5000, clip=3.0, grid=one.grid * 0.99, rotation_seed=seed
     )
-    if one.noise.client_variance < 0.99 * LARGEST_DEVIATION**2:
-        with pytest.raises(HeadroomError):
-            require_headroom(ring, clients=clients, bound=finer.coordinate_bound(), tail=finer.noise_tail(clients))
+    if one.noise.client_variance < 0.99 * MAX_STANDARD_DEVIATION**2:
+        with pytest.raises(RingOverflowError):
+            check_overflow_bound(
+                ring, clients=clients, bound=finer.coordinate_bound(), noise_bound=finer.noise_bound(clients)
+            )
     else:
         assert bits == 32
-        assert finer.noise.client_variance > LARGEST_DEVIATION**2
+        assert finer.noise.client_variance > MAX_STANDARD_DEVIATION**2
 
 
 def test_a_ring_too_small_for_any_grid_is_refused():
-    with pytest.raises(HeadroomError, match="take a wider ring"):
+    with pytest.raises(RingOverflowError, match="take a wider ring"):
         fit_to_ring(Ring(16), 1.0, clients=20_000, min_honest=10_000, dimension=50, clip=1.0)

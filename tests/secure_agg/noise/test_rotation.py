@@ -23,7 +23,7 @@ def test_rotation_keeps_norms_and_products_and_is_undone_by_its_inverse(dimensio
     rotation = Rotation(SEED, dimension)
     vectors = np.random.default_rng(seed).normal(size=(2, dimension))
     rotated = rotation.forward(vectors)
-    assert rotated.shape == (2, rotation.padded)
+    assert rotated.shape == (2, rotation.padded_dimension)
     np.testing.assert_allclose(rotated @ rotated.T, vectors @ vectors.T, rtol=1e-12, atol=1e-12 * dimension)
     np.testing.assert_allclose(rotation.inverse(rotated), vectors, atol=1e-12)
 
@@ -32,7 +32,7 @@ def test_a_large_vector_comes_back_to_1e_12():
     vectors = np.random.default_rng(0).normal(size=(2, 100_000))
     rotation = Rotation(SEED, 100_000)
     rotated = rotation.forward(vectors)
-    assert rotation.padded == 131_072
+    assert rotation.padded_dimension == 131_072
     np.testing.assert_allclose(rotation.inverse(rotated), vectors, atol=1e-12)
     np.testing.assert_allclose(np.linalg.norm(rotated, axis=1), np.linalg.norm(vectors, axis=1), rtol=1e-12)
 

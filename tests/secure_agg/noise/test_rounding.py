@@ -45,7 +45,7 @@ def test_the_worst_vector_exceeds_the_bound_at_times_and_is_then_drawn_again():
     assert (redrawn[kept] == free[kept]).all()
 
 
-def test_one_try_exceeds_the_bound_at_most_as_often_as_beta_says():
+def test_one_attempt_exceeds_the_bound_at_most_as_often_as_beta_says():
     coordinates, beta = 64, math.exp(-0.5)
     for value in (0.5, 0.3, 1.4):
         values = np.full((4000, coordinates), value)
@@ -69,7 +69,7 @@ def test_rounding_keeps_the_mean_and_both_neighbours_occur():
 
 def test_without_tries_rounding_goes_towards_zero_and_respects_the_bound():
     values = vectors_on_the_sphere(np.random.default_rng(3), 30, 50, 40.0)
-    rounded = conditional_round(values, 40.0, 0.5, KEY, tries=0)
+    rounded = conditional_round(values, 40.0, 0.5, KEY, max_attempts=0)
     assert (rounded == np.trunc(values)).all()
     assert (np.linalg.norm(rounded, axis=1) <= 40.0).all()
 

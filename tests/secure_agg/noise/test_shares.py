@@ -33,14 +33,14 @@ def test_the_sum_of_min_honest_shares_has_the_wanted_variance(law, exact):
 
 
 @pytest.mark.parametrize("law", LAWS)
-def test_survivors_beyond_min_honest_add_the_excess(law):
+def test_survivors_beyond_min_honest_add_to_the_variance(law):
     noise = DistributedNoise(law, 400.0, 20)
-    assert noise.excess(20) == 1.0
-    assert noise.excess(30) == 1.5
+    assert noise.variance_ratio(20) == 1.0
+    assert noise.variance_ratio(30) == 1.5
     total = noise.sample((30, 20_000), KEY).sum(0)
-    assert total.var() == pytest.approx(400 * noise.excess(30), rel=0.06)
+    assert total.var() == pytest.approx(400 * noise.variance_ratio(30), rel=0.06)
     with pytest.raises(ConfigurationError, match="do not open this sum"):
-        noise.excess(19)
+        noise.variance_ratio(19)
 
 
 def test_keys_repeat_and_shapes_are_kept():
@@ -61,7 +61,7 @@ def test_the_exact_sampler_has_no_upper_limit():
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize(("share", "clients"), [(0.3, 1), (0.3, 5), (6.0, 3)])
 def test_the_tail_bounds_the_law_of_the_sum(law, share, clients):
-    """From the convolved pmf: the chance beyond the tail, times the coordinates, stays within the failure."""
+    """From the convolved pmf: the probability beyond the tail, times the coordinates, stays within the failure."""
     half = pmf(law, share, 150)
     single = np.concatenate([half[:0:-1], half])
     total = np.ones(1)
@@ -71,7 +71,7 @@ def test_the_tail_bounds_the_law_of_the_sum(law, share, clients):
     noise = DistributedNoise(law, share * 7, 7)
     for coordinates in (1, 1000):
         for failure in (1e-2, 1e-8):
-            tail = noise.tail(clients, coordinates, failure)
+            tail = noise.tail_bound(clients, coordinates, failure)
             assert 2 * coordinates * total[middle + tail + 1 :].sum() <= failure
             assert 2 * coordinates * total[middle + int(0.7 * tail) :].sum() > failure
 
@@ -79,8 +79,8 @@ def test_the_tail_bounds_the_law_of_the_sum(law, share, clients):
 def test_the_tail_holds_in_draws():
     noise = DistributedNoise("skellam", 900.0, 10)
     total = np.abs(noise.sample((12, 50_000), KEY).sum(0)).max()
-    assert 0.6 * noise.tail(12, 50_000, 0.1) < total <= noise.tail(12, 50_000, 0.1)
-    assert noise.tail(12, 50_000) > noise.tail(12, 50_000, 0.1)
+    assert 0.6 * noise.tail_bound(12, 50_000, 0.1) < total <= noise.tail_bound(12, 50_000, 0.1)
+    assert noise.tail_bound(12, 50_000) > noise.tail_bound(12, 50_000, 0.1)
 
 
 @pytest.mark.parametrize(
@@ -105,4 +105,4 @@ def test_what_cannot_work_is_refused(arguments, named):
 )
 def test_tails_refuse_what_they_cannot_bound(arguments, named):
     with pytest.raises(ConfigurationError, match=named):
-        DistributedNoise("skellam", 1.0, 1).tail(*arguments)
+        DistributedNoise("skellam", 1.0, 1).tail_bound(*arguments)

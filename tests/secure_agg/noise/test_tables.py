@@ -8,28 +8,28 @@ import pytest
 from scipy import stats
 
 from secure_agg.errors import ConfigurationError
-from secure_agg.noise import InverseTable, pmf
+from secure_agg.noise import InverseCdfTable, pmf
 from secure_agg.noise import tables as module
-from secure_agg.noise.laws import half_weights
+from secure_agg.noise.laws import integer_weights
 from secure_agg.noise.tables import cumulative
-from secure_agg.noise.tails import reach
+from secure_agg.noise.tail_bounds import tail_bound
 
 KEY = bytes(range(32))
 LAWS = ("skellam", "discrete_gaussian")
 
 
-def refuse_more(place):
-    raise AssertionError(f"more bits were asked for at {place}")
+def refuse_more(position):
+    raise AssertionError(f"more bits were asked for at {position}")
 
 
 class GivenBits:
     """Bits that are all the number's: what a table asks for, it gets from the front of `bits`."""
 
     def __init__(self, bits, width):
-        self.bits_left, self.width, self.asked = bits, width, []
+        self.bits_left, self.width, self.requested = bits, width, []
 
-    def bits(self, count):
-        self.asked.append(count)
+    def random_bits(self, count):
+        self.requested.append(count)
         self.width -= count
         given, self.bits_left = divmod(self.bits_left, 1 << self.width)
         return given
@@ -37,8 +37,8 @@ class GivenBits:
 
 def true_cumulative(law, variance, precision=1024):
     """2^precision times the distribution function, from a far wider and finer table than those under test."""
-    last = 4 * reach(law, float(variance), -(128 + 40) * math.log(2))
-    half = half_weights(law, variance, last, 2 * precision)
+    last = 4 * tail_bound(law, float(variance), -(128 + 40) * math.log(2))
+    half = integer_weights(law, variance, last, 2 * precision)
     total = 2 * sum(half) - half[0]
     edges = accumulate([*half[:0:-1], *half], initial=0)
     return last, [(below << precision) // total for below in edges]
@@ -47,8 +47,8 @@ def true_cumulative(law, variance, precision=1024):
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("variance", [0.2, 1.0, 900.0, 1e6])
 def test_draws_pass_a_chi_square_test_against_the_law(law, variance):
-    table, count = InverseTable(law, variance), 200_000
-    values = table.draw(count, KEY)
+    table, count = InverseCdfTable(law, variance), 200_000
+    values = table.sample(count, KEY)
     reached = 1 - int(table._lowest) + 5
     half = pmf(law, variance, reached)
     edges = np.unique(np.round(np.linspace(-4, 4, 33) * math.sqrt(variance)))
@@ -76,13 +76,13 @@ def test_the_thresholds_are_within_their_proven_units(law, variance, precision):
 @pytest.mark.parametrize("law", LAWS)
 def test_the_error_bound_covers_the_largest_table_and_the_finest_precision(law):
     """The proof of `cumulative` asks for a reach below 2^30; 2^12 bits are never reached (a chance of 2^-2000)."""
-    assert reach(law, float(module.LARGEST_DEVIATION**2), -(4096 + 40) * math.log(2)) < 2**30
+    assert tail_bound(law, float(module.MAX_STANDARD_DEVIATION**2), -(4096 + 40) * math.log(2)) < 2**30
 
 
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("variance", [0.5, 40.0, 250_000.0])
 def test_every_word_clear_of_thresholds_lands_in_the_right_cell(law, variance):
-    table = InverseTable(law, variance)
+    table = InverseCdfTable(law, variance)
     last, true = true_cumulative(law, Fraction(variance), 256)
     words = np.random.default_rng(1).integers(0, 2**64, 1000, dtype=np.uint64)
     expected = [bisect_right(true, int(word) << 192) - 1 - last for word in words]
@@ -95,8 +95,8 @@ def test_every_word_clear_of_thresholds_lands_in_the_right_cell(law, variance):
 @pytest.mark.parametrize("level", [64, 128])
 def test_words_at_a_threshold_are_decided_by_further_bits(law, variance, offset, level):
     """Numbers at the true thresholds, or units of 2^-level beside, land where comparing all 1024 bits says."""
-    asked = {0: [64, 128, 256], 1: [64, 128], 2: [64]}[abs(offset)]
-    table = InverseTable(law, variance)
+    requested = {0: [64, 128, 256], 1: [64, 128], 2: [64]}[abs(offset)]
+    table = InverseCdfTable(law, variance)
     last, true = true_cumulative(law, variance)
     near = [k for k in range(-9, 10) if 2**970 < true[last + k] < 2**1024 - 2**970]
     for k in near:
@@ -107,12 +107,12 @@ def test_words_at_a_threshold_are_decided_by_further_bits(law, variance, offset,
             rest = GivenBits(number % 2**960, 960)
             value = table.invert(np.array([number >> 960], np.uint64), lambda _, rest=rest: rest)[0]
             assert value == bisect_right(true, number) - 1 - last
-            assert rest.asked == (asked if level == 128 or offset == 0 else asked[:-1])
+            assert rest.requested == (requested if level == 128 or offset == 0 else requested[:-1])
 
 
 @pytest.mark.parametrize(("edge", "open_buckets"), [(5 << 54, {4, 5}), ((6 << 54) - 1, {5, 6}), ((5 << 54) + 2, {5})])
 def test_the_guide_leaves_open_every_bucket_within_a_unit_of_an_edge(edge, open_buckets):
-    shift, guide = module._guide(np.array([edge], np.uint64))
+    shift, guide = module._guide_table(np.array([edge], np.uint64))
     assert shift == 54
     assert set(np.flatnonzero(guide < 0)) == open_buckets
     assert (guide[:4] == 0).all()
@@ -121,9 +121,9 @@ def test_the_guide_leaves_open_every_bucket_within_a_unit_of_an_edge(edge, open_
 
 @pytest.mark.parametrize("law", LAWS)
 def test_the_ends_of_the_words_open_tails_beyond_the_table(law):
-    table = InverseTable(law, 9.0)
+    table = InverseCdfTable(law, 9.0)
     ends = np.array([0, 2**64 - 1], np.uint64)
-    deep = table.invert(ends, lambda place: GivenBits(2**830 if place == 0 else 2**960 - 2**830, 960))
+    deep = table.invert(ends, lambda position: GivenBits(2**830 if position == 0 else 2**960 - 2**830, 960))
     last, true = true_cumulative(law, Fraction(9))
     assert deep[0] == bisect_right(true, 2**830) - 1 - last
     assert deep[1] == bisect_right(true, 2**1024 - 2**830) - 1 - last
@@ -131,50 +131,50 @@ def test_the_ends_of_the_words_open_tails_beyond_the_table(law):
 
 
 def test_draws_use_further_bits_of_their_own(monkeypatch):
-    table = InverseTable("skellam", 3.0)
-    asked = []
+    table = InverseCdfTable("skellam", 3.0)
+    requested = []
 
     def word_zero(count, dtype, key):
         return np.zeros(count, dtype)
 
-    def coins(key):
-        asked.append(key)
-        return GivenBits(2 ** (740 + 60 * len(asked)), 960)
+    def source(key):
+        requested.append(key)
+        return GivenBits(2 ** (740 + 60 * len(requested)), 960)
 
-    monkeypatch.setattr(module, "random_words", word_zero)
-    monkeypatch.setattr(module, "Coins", coins)
-    values = table.draw(3, KEY)
-    assert len(set(asked)) == 3
+    monkeypatch.setattr(module, "random_uints", word_zero)
+    monkeypatch.setattr(module, "RandomSource", source)
+    values = table.sample(3, KEY)
+    assert len(set(requested)) == 3
     assert values[0] < values[2] <= -15
 
 
 def test_a_key_repeats_and_the_operating_system_does_not():
-    table = InverseTable("skellam", 100.0)
-    assert (table.draw(1000, KEY) == table.draw(1000, KEY)).all()
-    assert (table.draw(1000) != table.draw(1000)).any()
-    assert table.draw(0).shape == (0,)
+    table = InverseCdfTable("skellam", 100.0)
+    assert (table.sample(1000, KEY) == table.sample(1000, KEY)).all()
+    assert (table.sample(1000) != table.sample(1000)).any()
+    assert table.sample(0).shape == (0,)
 
 
 def test_chunks_do_not_show():
-    table = InverseTable("skellam", 100.0)
-    long = table.draw(3 * module._CHUNK + 5, KEY)
-    assert (long[:100] == table.draw(100, KEY)).all()
-    assert (long[: 2 * module._CHUNK] == table.draw(2 * module._CHUNK, KEY)).all()
+    table = InverseCdfTable("skellam", 100.0)
+    long = table.sample(3 * module._CHUNK + 5, KEY)
+    assert (long[:100] == table.sample(100, KEY)).all()
+    assert (long[: 2 * module._CHUNK] == table.sample(2 * module._CHUNK, KEY)).all()
 
 
 @pytest.mark.parametrize("law", LAWS)
 def test_neighbouring_draws_are_independent(law):
-    values = InverseTable(law, 30.0**2).draw(100_000, KEY).astype(float)
+    values = InverseCdfTable(law, 30.0**2).sample(100_000, KEY).astype(float)
     assert abs(np.corrcoef(values[1:], values[:-1])[0, 1]) < 0.015
     assert abs(np.corrcoef(np.abs(values[1:]), np.abs(values[:-1]))[0, 1]) < 0.015
 
 
 def test_a_table_that_is_too_large_says_to_coarsen_the_grid():
     with pytest.raises(ConfigurationError, match="coarsen the grid"):
-        InverseTable("skellam", float(module.LARGEST_DEVIATION + 1) ** 2)
+        InverseCdfTable("skellam", float(module.MAX_STANDARD_DEVIATION + 1) ** 2)
 
 
 @pytest.mark.parametrize(("law", "variance"), [("poisson", 1.0), ("skellam", -1.0), ("skellam", math.inf)])
 def test_what_is_no_law_is_refused(law, variance):
     with pytest.raises(ConfigurationError):
-        InverseTable(law, variance)
+        InverseCdfTable(law, variance)

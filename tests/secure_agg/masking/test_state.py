@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secure_agg.errors import ConfigurationError, SecureAggregationError, StaleMessage
-from secure_agg.masking import Floor, MaskingClient, MaskingServer, Stage, Terms
-from secure_agg.masking.snapshot import Snapshot
+from secure_agg.masking import ClientRequirements, MaskingClient, MaskingServer, Stage, Terms
+from secure_agg.masking.state import ClientState
 
-FLOOR = Floor(clients=3, threshold=2)
+REQUIREMENTS = ClientRequirements(min_clients=3, min_threshold=2)
 SIZES = {False: {"clients": 5, "threshold": 3}, True: {"clients": 7, "threshold": 5}}
 
 
@@ -62,14 +62,14 @@ def test_a_store_gets_every_state_before_its_bytes_are_handed_out(play):
 )  # fmt: skip
 def test_bytes_that_are_no_snapshot(data):
     with pytest.raises(ConfigurationError, match="not a snapshot of version 1"):
-        MaskingClient.restore(data, FLOOR)
+        MaskingClient.restore(data, REQUIREMENTS)
 
 
 def test_a_snapshot_of_another_version(play):
     known = json.loads(play().clients[0].snapshot())
     known["secure_agg snapshot"] = 2
     with pytest.raises(ConfigurationError, match="of version 2"):
-        Snapshot.decode(json.dumps(known).encode())
+        ClientState.decode(json.dumps(known).encode())
 
 
 @pytest.mark.parametrize(
@@ -111,8 +111,8 @@ def test_spoilt_snapshots_of_the_wrong_kind(play, change):
 def test_a_client_put_away_before_the_invitation_still_knows_its_last_round():
     terms = Terms(bytes(16), 7, 32, 1, 2)
     invitation = MaskingServer(terms).invite(range(3))[0]
-    client = MaskingClient(0, FLOOR, run=terms.run, after=7)
+    client = MaskingClient(0, REQUIREMENTS, run=terms.run, last_round=7)
     with pytest.raises(StaleMessage):
         client.advertise(invitation)
     with pytest.raises(StaleMessage):
-        MaskingClient.restore(client.snapshot(), FLOOR).advertise(invitation)
+        MaskingClient.restore(client.snapshot(), REQUIREMENTS).advertise(invitation)

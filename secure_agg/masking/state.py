@@ -1,6 +1,6 @@
-"""The state of a client between two messages, and its bytes for a process that ends in between.
+"""The state of a client between two messages, and its encoding for a process that ends in between.
 
-It holds the round's secrets in the clear. Whoever stores it stores it like a private key.
+It contains the round's secrets in plaintext: store it like a private key.
 """
 
 import json
@@ -10,10 +10,10 @@ from typing import Any, Literal
 import numpy as np
 
 from secure_agg.errors import ConfigurationError, SecureAggregationError
-from secure_agg.keys import KeyPair
 from secure_agg.masking.graph import Ids
 from secure_agg.masking.messages import Stage
 from secure_agg.masking.terms import MAX_CLIENTS, MAX_ROUND, Terms
+from secure_agg.primitives.keys import KeyPair
 
 SNAPSHOT_VERSION = 1
 
@@ -23,30 +23,30 @@ _END: dict[str | None, Ended | None] = {None: None, "answered": "answered", "abo
 
 
 @dataclass(slots=True)
-class Snapshot:
-    """What a client knows.
+class ClientState:
+    """The state of a client in one round.
 
     Attributes:
-        client: its id.
-        run: of the round.
-        after: only later rounds of the run are accepted.
-        awaits: the message it takes next; nothing once the round has ended.
-        ended: how.
-        terms: agreed to.
+        client: id of the client.
+        run: run of the round.
+        last_round: only later rounds of the run are accepted.
+        awaits: stage of the next message; None once the round has ended.
+        ended: how the round ended, or None.
+        terms: accepted terms.
         keys: mask pair and channel pair, as long as they are needed.
-        context: binds keys to terms and roster.
+        context: digest that binds keys to terms and roster.
         roster: ids of all participants in rising order.
-        neighbours: ids of those it shares masks with, in rising order.
-        mask_keys: their mask keys, in the same order.
-        inbound: by neighbour, the key of what it seals for this client.
-        self_seed: of the self mask.
-        held: by neighbour that shared, a share of its mask key followed by a share of its self seed.
-        confirmed: the survivors it signed.
+        neighbours: ids of the clients it shares masks with, in rising order.
+        mask_keys: mask keys of the neighbours, in the same order.
+        inbound_keys: by neighbour, the key that decrypts its shares for this client.
+        self_seed: seed of the self mask.
+        held_shares: by neighbour, a share of its mask key followed by a share of its self-mask seed.
+        confirmed: the survivors that this client signed.
     """
 
     client: int
     run: bytes
-    after: int = -1
+    last_round: int = -1
     awaits: Stage | None = Stage.INVITATION
     ended: Ended | None = None
     terms: Terms | None = None
@@ -55,32 +55,32 @@ class Snapshot:
     roster: Ids = field(default_factory=lambda: np.empty(0, np.uint32))
     neighbours: tuple[int, ...] = ()
     mask_keys: tuple[bytes, ...] = ()
-    inbound: dict[int, bytes] = field(default_factory=dict)
+    inbound_keys: dict[int, bytes] = field(default_factory=dict)
     self_seed: bytearray = field(default_factory=bytearray)
-    held: dict[int, bytearray] = field(default_factory=dict)
+    held_shares: dict[int, bytearray] = field(default_factory=dict)
     confirmed: frozenset[int] = frozenset()
 
-    def forget_masks(self) -> None:
-        """Overwrite or let go what made this client's own masks."""
+    def delete_mask_secrets(self) -> None:
+        """Overwrite or release the secrets of this client's own masks."""
         _wipe(self.self_seed)
-        self.keys, self.mask_keys, self.inbound = None, (), {}
+        self.keys, self.mask_keys, self.inbound_keys = None, (), {}
 
     def end(self, how: Ended) -> None:
-        """Delete every secret; only the fact that the round is over stays."""
-        self.forget_masks()
-        for pair in self.held.values():
+        """Delete every secret; only the fact that the round is over remains."""
+        self.delete_mask_secrets()
+        for pair in self.held_shares.values():
             _wipe(pair)
-        self.held.clear()
+        self.held_shares.clear()
         self.terms, self.awaits, self.ended = None, None, how
 
     def encode(self) -> bytes:
-        """As bytes."""
+        """Encode as JSON; the field names belong to the stored format and outlive renamed attributes."""
         return json.dumps(
             {
                 "secure_agg snapshot": SNAPSHOT_VERSION,
                 "client": self.client,
                 "run": self.run.hex(),
-                "after": self.after,
+                "after": self.last_round,
                 "awaits": self.awaits,
                 "ended": self.ended,
                 "terms": self.terms and self.terms.encode().hex(),
@@ -89,39 +89,39 @@ class Snapshot:
                 "roster": self.roster.tolist(),
                 "neighbours": self.neighbours,
                 "mask_keys": [key.hex() for key in self.mask_keys],
-                "inbound": [[neighbour, key.hex()] for neighbour, key in self.inbound.items()],
+                "inbound": [[neighbour, key.hex()] for neighbour, key in self.inbound_keys.items()],
                 "self_seed": self.self_seed.hex(),
-                "held": [[neighbour, pair.hex()] for neighbour, pair in self.held.items()],
+                "held": [[neighbour, pair.hex()] for neighbour, pair in self.held_shares.items()],
                 "confirmed": sorted(self.confirmed),
             }
         ).encode()
 
     @classmethod
-    def decode(cls, data: bytes) -> "Snapshot":
-        """The state in these bytes.
+    def decode(cls, data: bytes) -> "ClientState":
+        """Decode a stored state.
 
         Raises:
-            ConfigurationError: they are not a snapshot of this version.
+            ConfigurationError: the bytes are not a snapshot of this version.
         """
         try:
             known: dict[str, Any] = json.loads(data)
             if known["secure_agg snapshot"] != SNAPSHOT_VERSION:
                 raise ConfigurationError(f"it is of version {known['secure_agg snapshot']}")
             return cls(
-                client=_whole(known["client"], 0, MAX_CLIENTS),
+                client=_check_range(known["client"], 0, MAX_CLIENTS),
                 run=bytes.fromhex(known["run"]),
-                after=_whole(known["after"], -1, MAX_ROUND),
+                last_round=_check_range(known["after"], -1, MAX_ROUND),
                 awaits=known["awaits"] and Stage(known["awaits"]),
                 ended=_END[known["ended"]],
                 terms=known["terms"] and Terms.decode(bytes.fromhex(known["terms"])),
-                keys=known["keys"] and _pairs(*map(bytes.fromhex, known["keys"])),
+                keys=known["keys"] and _key_pairs(*map(bytes.fromhex, known["keys"])),
                 context=bytes.fromhex(known["context"]),
                 roster=np.array(known["roster"], np.uint32),
                 neighbours=tuple(known["neighbours"]),
                 mask_keys=tuple(map(bytes.fromhex, known["mask_keys"])),
-                inbound={n: bytes.fromhex(key) for n, key in known["inbound"]},
+                inbound_keys={n: bytes.fromhex(key) for n, key in known["inbound"]},
                 self_seed=bytearray.fromhex(known["self_seed"]),
-                held={n: bytearray.fromhex(pair) for n, pair in known["held"]},
+                held_shares={n: bytearray.fromhex(pair) for n, pair in known["held"]},
                 confirmed=frozenset(known["confirmed"]),
             )
         except (ValueError, KeyError, TypeError, OverflowError, SecureAggregationError) as refused:
@@ -131,13 +131,13 @@ class Snapshot:
             ) from refused
 
 
-def _whole(value: object, least: int, limit: int) -> int:
-    if type(value) is not int or not least <= value < limit:
-        raise ConfigurationError(f"{value!r} is no whole number from {least} to {limit - 1}")
+def _check_range(value: object, minimum: int, limit: int) -> int:
+    if type(value) is not int or not minimum <= value < limit:
+        raise ConfigurationError(f"{value!r} is no whole number from {minimum} to {limit - 1}")
     return value
 
 
-def _pairs(mask: bytes, channel: bytes) -> tuple[KeyPair, KeyPair]:
+def _key_pairs(mask: bytes, channel: bytes) -> tuple[KeyPair, KeyPair]:
     return KeyPair.from_private(mask), KeyPair.from_private(channel)
 
 

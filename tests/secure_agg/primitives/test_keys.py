@@ -1,4 +1,4 @@
-"""Keys: agreement, derivation bound to its purpose, sealing that opens in one place only, signatures."""
+"""Keys: agreement, derivation bound to its purpose, sealing that opens in one position only, signatures."""
 
 import hmac
 import itertools
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secure_agg.errors import ConfigurationError, KeyRefused, SharesRefused, SignatureRefused
-from secure_agg.keys import (
+from secure_agg.primitives.keys import (
     KEY_BYTES,
     SIGNATURE_BYTES,
     TAG_BYTES,
@@ -17,7 +17,7 @@ from secure_agg.keys import (
     Identity,
     KeyPair,
     derive,
-    joined,
+    length_prefixed,
     seal,
     unseal,
     verify,
@@ -118,13 +118,13 @@ def test_parts_may_come_from_any_iterable():
 @settings(max_examples=200, deadline=None)
 @given(PARTS, PARTS)
 def test_no_two_lists_are_joined_alike(first, second):
-    assert (joined(*first) == joined(*second)) == (first == second)
+    assert (length_prefixed(*first) == length_prefixed(*second)) == (first == second)
 
 
 def test_short_lists_of_awkward_parts_are_all_joined_apart():
     pieces = [b"", b"\0", b"\0\0\0\0", b"\0\0\0\1", b"\0\0\0\0\0\0\0\0", b"\0\0\0\1a", b"a"]
     lists = [parts for size in range(4) for parts in itertools.product(pieces, repeat=size)]
-    assert len({joined(*parts) for parts in lists}) == len(lists)
+    assert len({length_prefixed(*parts) for parts in lists}) == len(lists)
 
 
 @settings(max_examples=50, deadline=None)
@@ -193,7 +193,7 @@ def test_an_identity_comes_back_from_its_private_half():
 
 @pytest.mark.parametrize(("length", "context"), [(32, b"x"), (32, bytes(33)), (0, bytes(32)), (8161, bytes(32))])
 def test_a_derivation_that_could_be_two_is_refused(length, context):
-    with pytest.raises(ConfigurationError, match="bytes were asked for"):
+    with pytest.raises(ConfigurationError, match="bytes were requested"):
         derive(bytes(32), length, label="test", context=context)
 
 

@@ -1,7 +1,7 @@
-"""The keys of one round: agreement, derivation, sealing, signing.
+"""The keys of one round: agreement, derivation, authenticated encryption, signatures.
 
-Every key pair lives for one round. Every derived key is bound to what it is for: the label, the context of the round
-and both parties go into the derivation, so a key of one place is never valid in another.
+Every key pair lives for one round. Every derived key is bound to its purpose: the label, the context of the round and
+both parties enter the derivation, so a key is never valid for another purpose.
 
 Sources: RFC 7748 (X25519), RFC 5869 (HKDF-SHA256), RFC 8032 (Ed25519), NIST SP 800-38D (AES-GCM), RFC 8439
 (ChaCha20-Poly1305).
@@ -23,8 +23,9 @@ KEY_BYTES = 32
 SIGNATURE_BYTES = 64
 TAG_BYTES = 16
 
-_MOST_DERIVED = 255 * 32
+_MAX_DERIVED_BYTES = 255 * 32
 _FIELD = 2**255 - 19
+# u-coordinates of the points of order eight on Curve25519 and its twist; 0, 1 and p - 1 have orders 1, 2 or 4.
 _ORDER_EIGHT = (
     0x00B8495F16056286FDB1329CEB8D09DA6AC49FF1FAE35616AEB8413B7C7AEBE0,
     0x57119FD0DD4E22D8868E1C58C45C44045BEF839C55B1D0B1248C50A3BC959C5F,
@@ -33,14 +34,14 @@ _LOW_ORDER = frozenset(u.to_bytes(KEY_BYTES, "little") for u in (0, 1, _FIELD - 
 
 
 class Aead(StrEnum):
-    """The cipher that seals relayed shares."""
+    """The cipher that encrypts relayed shares."""
 
     AES256_GCM = "aes-256-gcm"
     CHACHA20_POLY1305 = "chacha20-poly1305"
 
 
 class KeyPair:
-    """An X25519 key pair: `public` travels, the private half agrees on secrets with other public keys."""
+    """An X25519 key pair: `public` is sent to others; the private key agrees on secrets with their public keys."""
 
     def __init__(self, private: X25519PrivateKey) -> None:
         self._private = private
@@ -59,11 +60,11 @@ class KeyPair:
         return cls(X25519PrivateKey.from_private_bytes(private))
 
     def private_bytes(self) -> bytes:
-        """The private half, to be shared or kept: handle it as the secret it is."""
+        """The private key, to be shared or stored: handle it as a secret."""
         return self._private.private_bytes_raw()
 
     def agree(self, public: bytes) -> bytes:
-        """The 32 secret bytes that both holders of the two pairs compute.
+        """The 32 secret bytes that the holders of both pairs compute.
 
         Raises:
             KeyRefused: the public key is not 32 bytes long or is of low order (the secret would be known to everyone).
@@ -78,51 +79,54 @@ class KeyPair:
             ) from refused
 
 
-def well_formed(public: bytes) -> bool:
-    """Whether a public key is of full order and in its one canonical form.
+def is_canonical_public_key(public: bytes) -> bool:
+    """Whether a public key is of full order and in its canonical form.
 
-    X25519 itself takes other spellings of a point without a word, and meets low order only when a secret is agreed.
+    X25519 itself silently accepts other encodings of a point, and detects low order only when a secret is agreed.
     """
     return int.from_bytes(public, "little") < _FIELD and public not in _LOW_ORDER
 
 
 def derive(secret: bytes, length: int, *, label: str, context: bytes, parts: Iterable[bytes] = ()) -> bytes:
-    """HKDF-SHA256 of a secret for one purpose: `context` salts it, label and parts are the info.
+    """HKDF-SHA256 of a secret for one purpose, with `context` as the salt and label and parts as the info.
 
     Args:
         secret: an agreed secret or a seed.
-        length: bytes wanted.
-        label: what the key is for.
-        context: 32 bytes that bind it to protocol version, run, round and terms.
-        parts: further bindings (parties, public keys), each written with its length so that no two lists read alike.
+        length: number of bytes.
+        label: purpose of the key.
+        context: 32 bytes that bind the key to protocol version, run, round and terms.
+        parts: further key_derivation (parties, public keys), each preceded by its length, so that no two lists have the
+            same encoding.
 
     Raises:
-        ConfigurationError: a context of another length (HMAC would take two of them for the same), or a length out of
+        ConfigurationError: a context of another length (HMAC treats some contexts of different lengths alike), or a
+            length out of
         range.
     """
-    if len(context) != KEY_BYTES or not 0 < length <= _MOST_DERIVED:
+    if len(context) != KEY_BYTES or not 0 < length <= _MAX_DERIVED_BYTES:
         raise ConfigurationError(
-            f"{length} bytes were asked for under a context of {len(context)}; give a context of {KEY_BYTES} bytes and "
-            f"ask for 1 to {_MOST_DERIVED}"
+            f"{length} bytes were requested under a context of {len(context)}; give a context of {KEY_BYTES} bytes and "
+            f"request 1 to {_MAX_DERIVED_BYTES}"
         )
-    return HKDF(hashes.SHA256(), length, salt=context, info=joined(label.encode(), *parts)).derive(secret)
+    return HKDF(hashes.SHA256(), length, salt=context, info=length_prefixed(label.encode(), *parts)).derive(secret)
 
 
-def joined(*parts: bytes) -> bytes:
-    """The parts behind one another, each after its length in 4 bytes."""
-    return b"".join([piece for part in parts for piece in (len(part).to_bytes(4, "big"), part)])
+def length_prefixed(*parts: bytes) -> bytes:
+    """The concatenated parts, each preceded by its length in 4 bytes."""
+    return b"".join([item for part in parts for item in (len(part).to_bytes(4, "big"), part)])
 
 
 def seal(aead: Aead, key: bytes, plain: bytes, associated: bytes) -> bytes:
-    """Encrypt and authenticate with a key that is used this once, which is why the nonce may be zero."""
+    """Encrypt and authenticate with a key that is used only once."""
+    # A key encrypts one message, so the nonce may be zero.
     return _aead(aead, key).encrypt(bytes(12), plain, associated)
 
 
 def unseal(aead: Aead, key: bytes, sealed: bytes, associated: bytes) -> bytes:
-    """What was sealed.
+    """Decrypt and verify.
 
     Raises:
-        SharesRefused: key, associated data or a bit of the ciphertext is another than at sealing.
+        SharesRefused: key, associated data or a bit of the ciphertext differs from encryption.
     """
     try:
         return _aead(aead, key).decrypt(bytes(12), sealed, associated)
@@ -140,7 +144,7 @@ def _aead(aead: Aead, key: bytes) -> AESGCM | ChaCha20Poly1305:
 
 
 class Identity:
-    """An Ed25519 signing key that outlives rounds; the `public` half is made known outside this protocol."""
+    """An Ed25519 signing key that outlives rounds; `public` is published outside this protocol."""
 
     def __init__(self, private: Ed25519PrivateKey) -> None:
         self._private = private
@@ -164,10 +168,10 @@ class Identity:
 
 
 def verify(public: bytes, signature: bytes, message: bytes) -> None:
-    """Return quietly when the holder of `public` signed `message`.
+    """Refuse a message that the holder of `public` did not sign.
 
     Raises:
-        SignatureRefused: otherwise, whatever is wrong.
+        SignatureRefused: the signature or the public key is invalid.
     """
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, message)

@@ -13,12 +13,12 @@ from scipy import optimize, stats
 from scipy.special import ive, logsumexp
 
 from secure_agg.errors import ConfigurationError
-from secure_agg.noise.curves import (
+from secure_agg.noise.rdp import (
     ORDERS,
-    epsilon_of_curve,
-    gaussian_sum_curve,
-    gaussian_sum_gap,
-    skellam_curve,
+    discrete_gaussian_sum_gap,
+    discrete_gaussian_sum_rdp,
+    epsilon_from_rdp,
+    skellam_rdp,
 )
 
 WHOLE = np.array([2.0, 3.0, 4.0, 8.0, 16.0])
@@ -61,7 +61,7 @@ def hockey_stick(logs, shift, epsilon):
 def test_skellam_curve_bounds_the_exact_divergence(variance, reach, shift):
     logs = skellam_logs(variance, reach)
     for orders in (WHOLE, BROKEN):
-        bounds = skellam_curve(orders, variance, shift, shift)
+        bounds = skellam_rdp(orders, variance, shift, shift)
         for order, bound in zip(orders, bounds, strict=True):
             if order * shift > reach / 6:
                 continue
@@ -74,15 +74,15 @@ def test_skellam_curve_bounds_the_exact_divergence(variance, reach, shift):
 def test_skellam_curve_is_the_written_formula():
     a, v, l2, l1 = 3.0, 20.0, 4.0, 10.0
     by_hand = a * l2**2 / (2 * v) + min(((2 * a - 1) * l2**2 + 6 * l1) / (4 * v**2), 3 * l1 / (2 * v))
-    assert skellam_curve([a], v, l2, l1)[0] == pytest.approx(by_hand, rel=1e-14)
-    assert skellam_curve([300.0], v, l2, l1)[0] == pytest.approx(300 * l2**2 / (2 * v) + 3 * l1 / (2 * v), rel=1e-14)
+    assert skellam_rdp([a], v, l2, l1)[0] == pytest.approx(by_hand, rel=1e-14)
+    assert skellam_rdp([300.0], v, l2, l1)[0] == pytest.approx(300 * l2**2 / (2 * v) + 3 * l1 / (2 * v), rel=1e-14)
 
 
-def test_between_whole_orders_the_curve_is_the_chord_of_a_convex_function():
+def test_between_integer_orders_the_bound_is_the_chord_of_a_convex_function():
     orders = np.linspace(1.001, 6, 400)
-    scaled = (orders - 1) * skellam_curve(orders, 3.0, 2.0, 3.0)
+    scaled = (orders - 1) * skellam_rdp(orders, 3.0, 2.0, 3.0)
     knots = np.arange(1.0, 7.0)
-    values = np.concatenate([[0.0], (knots[1:] - 1) * skellam_curve(knots[1:], 3.0, 2.0, 3.0)])
+    values = np.concatenate([[0.0], (knots[1:] - 1) * skellam_rdp(knots[1:], 3.0, 2.0, 3.0)])
     np.testing.assert_allclose(scaled, np.interp(orders, knots, values), rtol=1e-12)
     assert (np.diff(values, 2) > 0).all()
 
@@ -94,9 +94,12 @@ def test_a_shift_in_several_coordinates_is_bounded_too(law):
     l2, l1 = math.sqrt(sum(s * s for s in shifts)), sum(abs(s) for s in shifts)
     orders = np.array([2.0, 3.0, 6.0])
     if law == "skellam":
-        logs, bounds = skellam_logs(variance, 200), skellam_curve(orders, variance, l2, l1)
+        logs, bounds = skellam_logs(variance, 200), skellam_rdp(orders, variance, l2, l1)
     else:
-        logs, bounds = gaussian_sum_logs(variance / 4, 4, 120), gaussian_sum_curve(orders, variance, 4, 4, l2, l1)
+        logs, bounds = (
+            gaussian_sum_logs(variance / 4, 4, 120),
+            discrete_gaussian_sum_rdp(orders, variance, 4, 4, l2, l1),
+        )
     for order, bound in zip(orders, bounds, strict=True):
         exact = sum(renyi(logs, abs(shift), order) for shift in shifts if shift)
         assert exact <= bound * (1 + 1e-9)
@@ -109,7 +112,7 @@ def test_a_shift_in_several_coordinates_is_bounded_too(law):
 def test_gaussian_sum_curve_bounds_the_exact_divergence(share, summands, shift):
     logs = gaussian_sum_logs(share, summands, 12 + int(12 * math.sqrt(share)))
     variance = share * summands
-    bounds = gaussian_sum_curve(np.array([1.05, 1.5, 2.0, 3.0, 5.0]), variance, summands, 1, shift, shift)
+    bounds = discrete_gaussian_sum_rdp(np.array([1.05, 1.5, 2.0, 3.0, 5.0]), variance, summands, 1, shift, shift)
     for order, bound in zip((1.05, 1.5, 2.0, 3.0, 5.0), bounds, strict=True):
         if order * shift > len(logs) / 8:
             continue
@@ -134,7 +137,7 @@ def test_tau_bounds_how_far_a_sum_is_from_one_discrete_gaussian(share, summands)
     true /= true.sum()
     near = true > 1e-11
     ratio = np.log(total[near] / true[near])
-    tau = gaussian_sum_gap(share, summands)
+    tau = discrete_gaussian_sum_gap(share, summands)
     assert ratio.max() - ratio.min() <= tau / 2
     assert np.abs(total - true).sum() / 2 <= tau / 2
     if share < 1:
@@ -142,9 +145,9 @@ def test_tau_bounds_how_far_a_sum_is_from_one_discrete_gaussian(share, summands)
 
 
 def test_summands_too_narrow_for_the_theorem_give_no_bound():
-    assert np.isinf(gaussian_sum_curve([2.0, 3.0], 0.24 * 5, 5, 3, 1.0, 1.0)).all()
-    assert np.isfinite(gaussian_sum_curve([2.0, 3.0], 0.24, 1, 3, 1.0, 1.0)).all()
-    assert gaussian_sum_gap(5.0, 1) == 0.0
+    assert np.isinf(discrete_gaussian_sum_rdp([2.0, 3.0], 0.24 * 5, 5, 3, 1.0, 1.0)).all()
+    assert np.isfinite(discrete_gaussian_sum_rdp([2.0, 3.0], 0.24, 1, 3, 1.0, 1.0)).all()
+    assert discrete_gaussian_sum_gap(5.0, 1) == 0.0
 
 
 def test_gaussian_sum_curve_is_the_smallest_of_the_three_written_forms():
@@ -157,7 +160,7 @@ def test_gaussian_sum_curve_is_the_smallest_of_the_three_written_forms():
             a / 2 * ((l2 / s) ** 2 + 2 * l1 / s * tau + tau**2 * d),
             a / 2 * (l2 / s + math.sqrt(d) * tau) ** 2,
         )
-        assert gaussian_sum_curve([a], v, n, d, l2, l1)[0] == pytest.approx(min(forms), rel=1e-12)
+        assert discrete_gaussian_sum_rdp([a], v, n, d, l2, l1)[0] == pytest.approx(min(forms), rel=1e-12)
 
 
 @pytest.mark.parametrize("shift", [1, 4])
@@ -166,12 +169,12 @@ def test_gaussian_sum_curve_is_the_smallest_of_the_three_written_forms():
 def test_epsilon_covers_the_exact_hockey_stick_and_is_not_far_above(law, deviation, shift):
     variance = deviation**2
     if law == "skellam":
-        logs, curve = skellam_logs(variance, 160), skellam_curve(ORDERS, variance, shift, shift)
+        logs, curve = skellam_logs(variance, 160), skellam_rdp(ORDERS, variance, shift, shift)
     else:
         logs = gaussian_sum_logs(variance / 4, 4, 60)
-        curve = gaussian_sum_curve(ORDERS, variance, 4, 1, shift, shift)
+        curve = discrete_gaussian_sum_rdp(ORDERS, variance, 4, 1, shift, shift)
     for delta in (1e-3, 1e-6, 1e-9):
-        epsilon = epsilon_of_curve(ORDERS, curve, delta)
+        epsilon = epsilon_from_rdp(ORDERS, curve, delta)
         assert hockey_stick(logs, shift, epsilon) <= delta
         exact = optimize.brentq(lambda e, d=delta: hockey_stick(logs, shift, e) - d, 1e-9, 60)
         assert exact <= epsilon
@@ -185,15 +188,15 @@ def test_epsilon_of_several_releases_covers_the_composed_distribution(law):
     variance, releases, delta = 25.0, 10, 1e-6
     reach = 60
     if law == "skellam":
-        logs, curve = skellam_logs(variance, reach), skellam_curve(ORDERS, variance, 1, 1)
+        logs, curve = skellam_logs(variance, reach), skellam_rdp(ORDERS, variance, 1, 1)
     else:
-        logs, curve = gaussian_sum_logs(variance / 5, 5, 30), gaussian_sum_curve(ORDERS, variance, 5, 1, 1, 1)
+        logs, curve = gaussian_sum_logs(variance / 5, 5, 30), discrete_gaussian_sum_rdp(ORDERS, variance, 5, 1, 1, 1)
     middle = len(logs) // 2
     log_pmf = {k: float(logs[middle + k]) for k in range(-reach, reach + 1)}
     moved = {k + 1: value for k, value in log_pmf.items()}
     composed = pld.from_two_probability_mass_functions(log_pmf, moved, log_mass_truncation_bound=-60)
     exact = composed.self_compose(releases).get_epsilon_for_delta(delta)
-    claimed = epsilon_of_curve(ORDERS, releases * curve, delta)
+    claimed = epsilon_from_rdp(ORDERS, releases * curve, delta)
     assert exact <= claimed + 1e-3
     assert claimed < 1.25 * exact
 
@@ -211,10 +214,10 @@ def gaussian_epsilon(multiplier, delta):
 def test_fine_grids_approach_the_continuous_gaussian(multiplier):
     delta, l2, d = 1e-6, 1e5, 10_000
     variance, l1 = (multiplier * l2) ** 2, l2 * 100
-    continuous = epsilon_of_curve(ORDERS, ORDERS / (2 * multiplier**2), delta)
+    continuous = epsilon_from_rdp(ORDERS, ORDERS / (2 * multiplier**2), delta)
     exact = gaussian_epsilon(multiplier, delta)
-    for curve in (skellam_curve(ORDERS, variance, l2, l1), gaussian_sum_curve(ORDERS, variance, 50, d, l2, l1)):
-        epsilon = epsilon_of_curve(ORDERS, curve, delta)
+    for curve in (skellam_rdp(ORDERS, variance, l2, l1), discrete_gaussian_sum_rdp(ORDERS, variance, 50, d, l2, l1)):
+        epsilon = epsilon_from_rdp(ORDERS, curve, delta)
         assert exact < epsilon
         assert epsilon == pytest.approx(continuous, rel=1.5e-2 if multiplier < 1 else 3e-3)
         assert epsilon < 1.12 * exact
@@ -228,14 +231,14 @@ def test_the_conversion_is_the_published_one():
         rho + math.log((a - 1) / a) - (math.log(delta) + math.log(a)) / (a - 1)
         for a, rho in zip(orders, curve, strict=True)
     ]
-    assert epsilon_of_curve(orders, curve, delta) == pytest.approx(min(by_hand), rel=1e-13)
-    assert epsilon_of_curve(orders, np.zeros(3), 0.9) == 0.0
-    assert epsilon_of_curve(orders, np.full(3, np.inf), 0.1) == math.inf
+    assert epsilon_from_rdp(orders, curve, delta) == pytest.approx(min(by_hand), rel=1e-13)
+    assert epsilon_from_rdp(orders, np.zeros(3), 0.9) == 0.0
+    assert epsilon_from_rdp(orders, np.full(3, np.inf), 0.1) == math.inf
 
 
 @pytest.mark.parametrize("orders", [[1.0], [0.5, 2.0], [math.inf], [math.nan]])
 def test_orders_that_are_none_are_refused(orders):
     with pytest.raises(ConfigurationError, match="orders"):
-        skellam_curve(orders, 1.0, 1.0, 1.0)
+        skellam_rdp(orders, 1.0, 1.0, 1.0)
     with pytest.raises(ConfigurationError, match="orders"):
-        gaussian_sum_curve(orders, 1.0, 2, 1, 1.0, 1.0)
+        discrete_gaussian_sum_rdp(orders, 1.0, 2, 1, 1.0, 1.0)

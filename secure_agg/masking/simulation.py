@@ -1,0 +1,130 @@
+"""The masked sum with every party in this process: the real protocol on real bytes, and its ideal functionality.
+
+`aggregate` runs the protocol, with chosen clients dropping out at chosen stages. `modular_sum` computes the same sum
+directly: the two are equal to the bit, so a simulation of many rounds may use the second and say so. Neither protects
+anything from whoever runs this process.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from secure_agg.errors import ConfigurationError, RoundAborted
+from secure_agg.masking.client import MaskingClient
+from secure_agg.masking.messages import Stage
+from secure_agg.masking.requirements import ClientRequirements
+from secure_agg.masking.server import MaskingServer, Requests
+from secure_agg.masking.terms import Terms
+from secure_agg.primitives.keys import Identity
+from secure_agg.primitives.prg import RingElements
+
+Dropouts = Mapping[Stage, Collection[int]]
+"""By stage, the clients that send neither its message nor any later one."""
+
+_CLIENT_STAGES = (Stage.ADVERTISEMENT, Stage.SHARES, Stage.MASKED_INPUT, Stage.CONFIRMATION, Stage.REVEAL)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AggregationResult:
+    """The sum of a round, and its cost.
+
+    Attributes:
+        total: sum of the survivors' vectors, ring elements of shape (length,).
+        survivors: ids of the survivors, rising.
+        refusals: clients that left the round on their own, and why.
+        traffic: bytes by stage, headers included, over all clients.
+    """
+
+    total: RingElements
+    survivors: tuple[int, ...]
+    refusals: Mapping[int, RoundAborted]
+    traffic: Mapping[Stage, int]
+
+
+def aggregate(
+    vectors: Mapping[int, RingElements],
+    terms: Terms,
+    *,
+    requirements: ClientRequirements | None = None,
+    dropouts: Dropouts | None = None,
+    threads: int = 1,
+) -> AggregationResult:
+    """Run one round with all parties in this process.
+
+    Args:
+        vectors: ring elements of shape (terms.length,), by client id.
+        terms: terms of the round. Where they are signed, identities are generated for this round.
+        requirements: clients' requirements; by default those that the terms meet anyway.
+        dropouts: clients that drop out, by stage.
+        threads: threads for generating masks.
+
+    Returns:
+        AggregationResult: the sum over the survivors.
+
+    Raises:
+        ConfigurationError: vectors or dropouts do not fit the terms.
+        RoundAborted: too few clients were left, as on a real network.
+    """
+    silent = dict(dropouts or {})
+    if not set(silent) <= set(_CLIENT_STAGES):
+        stages = ", ".join(str(stage) for stage in _CLIENT_STAGES)
+        raise ConfigurationError(f"dropouts are keyed by a message that clients send; give stages among: {stages}")
+    requirements = requirements or ClientRequirements(min_clients=3, min_threshold=2)
+    identities = {client: Identity.generate() for client in vectors} if terms.signed else {}
+    directory = {client: identity.public for client, identity in identities.items()}
+    server = MaskingServer(terms, min_clients=requirements.min_clients, directory=directory, threads=threads)
+    clients = {
+        client: MaskingClient(
+            client, requirements, run=terms.run, identity=identities.get(client), directory=directory, threads=threads
+        )
+        for client in vectors
+    }
+    dropped: set[int] = set()
+    refusals: dict[int, RoundAborted] = {}
+    traffic: dict[Stage, int] = {}
+    requests: Requests = server.invite(list(vectors))
+    while server.awaits is not None:
+        stage = server.awaits
+        dropped |= set(silent.get(stage, ()))
+        for client, request in requests.items():
+            _count(traffic, Stage(stage - 1), request)
+            if client in dropped:
+                continue
+            try:
+                reply = _answer(clients[client], stage, request, vectors[client])
+            except RoundAborted as error:
+                refusals[client] = error
+                continue
+            _count(traffic, stage, reply)
+            server.receive(client, reply)
+        requests = server.advance()
+    return AggregationResult(server.total, server.survivors, refusals, traffic)
+
+
+def modular_sum(vectors: Mapping[int, RingElements], survivors: Collection[int], terms: Terms) -> RingElements:
+    """The sum that `aggregate` returns for these survivors, without any cryptography.
+
+    Raises:
+        ConfigurationError: a survivor without a vector, or vectors that do not fit the terms.
+    """
+    missing = set(survivors) - set(vectors)
+    if missing:
+        raise ConfigurationError(f"survivor {min(missing)} has no vector; survivors must be among the vectors' clients")
+    return terms.ring.sum(vectors[client] for client in survivors)
+
+
+def _answer(client: MaskingClient, stage: Stage, request: bytes, vector: RingElements) -> bytes:
+    match stage:
+        case Stage.ADVERTISEMENT:
+            return client.advertise(request)
+        case Stage.SHARES:
+            return client.share(request)
+        case Stage.MASKED_INPUT:
+            return client.mask(request, vector)
+        case Stage.CONFIRMATION:
+            return client.confirm(request)
+        case _:
+            return client.unmask(request)
+
+
+def _count(traffic: dict[Stage, int], stage: Stage, message: bytes) -> None:
+    traffic[stage] = traffic.get(stage, 0) + len(message)
