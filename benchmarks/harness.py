@@ -166,14 +166,15 @@ class Record:
         name: of the file.
         options: parsed by `parse`.
         empty: results before the first row.
+        anew: whether what was measured before is replaced.
     """
 
-    def __init__(self, name: str, options: argparse.Namespace, empty: Any) -> None:
+    def __init__(self, name: str, options: argparse.Namespace, empty: Any, *, anew: bool = False) -> None:
         self.file: Path = options.out / f"{name}.json"
         self.session = {"command": options.command, "commit": commit(), "date": time.strftime("%Y-%m-%d %H:%M:%S")}
         self.session |= {"machine": machine(), "load_average": {"before": load_average()}}
-        found = read(self.file) if self.file.exists() else {"sessions": [], "results": empty}
-        self.sessions, self.results = found["sessions"], found["results"]
+        found = read(self.file) if self.file.exists() and not anew else {"sessions": [], "results": empty}
+        self.sessions, self.results, self._replaces = found["sessions"], found["results"], anew
 
     def has(self, **key: Any) -> bool:
         """Whether a row of the list says this."""
@@ -186,11 +187,11 @@ class Record:
         self.save()
 
     def put(self, row: Any, *path: str) -> None:
-        """Keep a row under a name (of a part), print it and write the file, with what another process wrote meanwhile."""
+        """Keep a row under a name (of a part), print it and write the file, with what others wrote meanwhile."""
         self.file.parent.mkdir(parents=True, exist_ok=True)
         with self.file.open("a", encoding="utf-8") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if self.file.stat().st_size:
+            if self.file.stat().st_size and not self._replaces:
                 found = read(self.file)
                 own = (self.session["command"], self.session["date"])
                 self.sessions = [one for one in found["sessions"] if (one["command"], one["date"]) != own]
@@ -204,7 +205,7 @@ class Record:
 
     def save(self) -> None:
         """Write the file."""
-        self.session["load_average"]["after"] = load_average()
+        self.session["load_average"]["after"], self._replaces = load_average(), False
         self.file.parent.mkdir(parents=True, exist_ok=True)
         kept = {"sessions": [*self.sessions, self.session], "results": self.results}
         self.file.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
@@ -249,7 +250,13 @@ def child(
     command = [str(python), *launcher, "-m", module, *map(str, words)]
     env = os.environ | dict.fromkeys(THREADS, str(threads)) | {"PYTHONPATH": str(checkout)} | environment
     run = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, cwd=checkout, start_new_session=True
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=env,
+        cwd=checkout,
+        start_new_session=True,
     )
     try:
         printed, errors = run.communicate(timeout=PATIENCE * limit)
