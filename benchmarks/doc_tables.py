@@ -1,7 +1,7 @@
 """Tables of the documentation, each from the files of results that it shows: `benchmarks.tables` writes them."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.harness import results
@@ -60,7 +60,7 @@ def grid_cost() -> list[str]:
     return table(
         ["case", "before", "now", "ratio"],
         [
-            [row["case"], *(f"{s:.3f}" for s in (row["before_s"], row["after_s"])), f"{ratio(row):.2f}"]
+            [row["case"], *(f"{s:.3f}" for s in (row["before_cpu_s"], row["after_cpu_s"])), f"{ratio(row):.2f}"]
             for row in results("rounds_noise")
         ],
     )
@@ -68,7 +68,7 @@ def grid_cost() -> list[str]:
 
 def ratio(row: Mapping[str, Any]) -> float:
     """CPU-seconds now over those before."""
-    return float(row["after_s"] / row["before_s"])
+    return float(row["after_cpu_s"] / row["before_cpu_s"])
 
 
 def planted_faults() -> list[str]:
@@ -137,3 +137,90 @@ def error_of_a_sum(row: Mapping[str, Any]) -> str:
         return ""
     shown = f"{error['largest'] / float(clip[1]):.2g} at most"
     return shown if error["deviation"] is None else f"{shown}, deviation {error['deviation'] / float(clip[1]):.2g}"
+
+
+def rounds_evaluated() -> list[str]:
+    """A round of some methods, with and without evaluation."""
+    rows = [
+        [
+            row["method"],
+            f"`{row['privacy']}`",
+            *(f"{row[name]:.2f}" for name in ("cpu_s_per_round", "cpu_s_with_evaluation")),
+            f"{row['peak_rss_mb']} MiB",
+        ]
+        for row in results("rounds_evaluated")["rows"]
+    ]
+    return table(["method", "privacy", "CPU-s a round", "with evaluation", "peak memory"], rows, "llrrr")
+
+
+def gpfedrec_graphs() -> list[str]:
+    """A round of GPFedRec with every kind of graph, and its counted limit."""
+    rows = [
+        [
+            row["result"]["case"],
+            *(f"{row['result'][name]:.2f}" for name in ("cpu_s_per_round", "limit_s")),
+            f"{row['result']['times_the_limit']:.1f}",
+            f"{row['result']['peak_rss_mb']:,} MB",
+        ]
+        for key, row in results("gpfedrec_scale").items()
+        if key.startswith("cost / ml-100k / ") and key.endswith(" / 5 / 1")
+    ]
+    return table(["graph", "CPU-s a round", "its counted limit", "times the limit", "peak memory"], rows)
+
+
+def scale_out() -> list[str]:
+    """One simulation in one process and in two."""
+    head = ["case", "privacy", "wall, s, one / two", "ratio", "CPU-s, one / two", "MB, one / each of two"]
+    rows, kept = [], results("scale_out")
+    for name in dict.fromkeys(row["case"] for row in kept):
+        one, two = (next(r for r in kept if (r["case"], r["processes"]) == (name, count)) for count in (1, 2))
+        rows.append(
+            [
+                name,
+                one["privacy"],
+                f"{one['wall_s']:.3g} / {two['wall_s']:.3g}",
+                f"{one['wall_s'] / two['wall_s']:.2f}",
+                f"{one['cpu_s']:.3g} / {two['cpu_s']:.3g}",
+                *(f"{listed(one[key])} / {listed(two[key])}" for key in ("mb_each", "private_mb_each")),
+                "to the bit" if one["model"] == two["model"] else "to rounding",
+            ]
+        )
+    return table([*head, "MB of private tensors", "same model"], rows, "llrrrrrl")
+
+
+def listed(values: Sequence[float]) -> str:
+    """Numbers with commas between them."""
+    return ", ".join(f"{value:g}" for value in values)
+
+
+def flower_parity() -> list[str]:
+    """Whether a run over Flower equals the simulation."""
+    head = ["method", "plan", "public numbers", "tensors equal to the bit", "ledgers equal", "exchanges", "kB per node"]
+    rows = [
+        [
+            method,
+            f"`{row['plan']}`",
+            f"{row['numbers']:,}",
+            *("yes" if row[name] else "no" for name in ("tensors_equal", "ledgers_equal")),
+            str(row["exchanges"]),
+            f"{row['bytes_per_node'] / 1e3:,.0f}",
+        ]
+        for method, row in results("flower_parity").items()
+    ]
+    return table(head, rows, "llrllrr")
+
+
+def devices() -> list[str]:
+    """What a device that is one user pays for a round."""
+    rows = [
+        [
+            method + (", once" if row["rounds"] == 1 else ""),
+            f"`{row['plan']}`",
+            f"{row['exchanges']:g}",
+            *(f"{row[name] / 1e6:.3f}" for name in ("up_bytes", "down_bytes")),
+            f"{1e3 * row['cpu_seconds']:.0f}",
+            str(row["mb_over_idle"]),
+        ]
+        for method, row in results("nodes")["devices"].items()
+    ]
+    return table(["method", "plan", "exchanges", "MB up", "MB down", "CPU-ms", "MB of memory"], rows, "llrrrrr")

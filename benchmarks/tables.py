@@ -44,6 +44,11 @@ TABLES = (
     Table("from_real_numbers_to_bits.md", "grid cost", doc_tables.grid_cost),
     Table("from_real_numbers_to_bits.md", "planted faults", doc_tables.planted_faults),
     Table("wire_compression.md", "wire compression", doc_tables.wire_compression),
+    Table("performance.md", "rounds with evaluation", doc_tables.rounds_evaluated),
+    Table("performance.md", "graphs of GPFedRec", doc_tables.gpfedrec_graphs),
+    Table("performance.md", "one and two processes", doc_tables.scale_out),
+    Table("deploying.md", "parity over Flower", doc_tables.flower_parity),
+    Table("deploying.md", "cost of a device", doc_tables.devices),
 )
 
 

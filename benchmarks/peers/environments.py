@@ -56,7 +56,7 @@ WRITING = ("benchmarks.peers.fedncf.with_privfed", "write", ENVIRONMENT["PEER_DA
 def peers(folder: Path | str | None) -> dict[str, tuple[str, ...]]:
     """Name -> interpreter, module and arguments of all that can be measured here; each prints one line of JSON."""
     ours, package = sys.executable, "benchmarks.peers"
-    found = {
+    found: dict[str, tuple[str, ...]] = {
         f"fedncf, privfed, seed {seed}": (ours, f"{package}.fedncf.with_privfed", "fedncf", str(ROUNDS), str(seed))
         for seed in range(SEEDS["privfed"])
     }

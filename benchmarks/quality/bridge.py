@@ -24,7 +24,7 @@ import argparse
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from typing import Any
@@ -94,24 +94,18 @@ AUTOENCODER = {"anneal_rounds": ROUNDS, "server_optimiser": "sgd"}
 """As `benchmarks.quality.feddae privacy`."""
 NEGATIVES = 4
 
+FEDVAE = System(
+    clip_norm=0.01,
+    alone={**AUTOENCODER, "latent": 16, "popularity_prior": True},
+    started={**AUTOENCODER, "latent": 32},
+    rank=32,
+    start=starting.autoencoder,
+    extra_asks=1,
+    personal=False,
+)
 SYSTEMS = {
-    "fedvae": System(
-        clip_norm=0.01,
-        alone={**AUTOENCODER, "latent": 16, "popularity_prior": True},
-        started={**AUTOENCODER, "latent": 32},
-        rank=32,
-        start=starting.autoencoder,
-        extra_asks=1,
-        personal=False,
-    ),
-    "feddae": System(
-        clip_norm=0.01,
-        alone={**AUTOENCODER, "latent": 16, "popularity_prior": True},
-        started={**AUTOENCODER, "latent": 32},
-        rank=32,
-        start=starting.autoencoder,
-        extra_asks=1,
-    ),
+    "fedvae": FEDVAE,
+    "feddae": replace(FEDVAE, personal=True),
     "hetefedrec": System(
         clip_norm=0.1,
         alone={"server_optimiser": "sgd"},

@@ -74,9 +74,11 @@ SETTINGS = {"gpfedrec, no graph": {"graph": None}, "gpfedrec, light (every 10)":
 
 def compared(cases: Mapping[str, dict[str, Any]], options: argparse.Namespace) -> None:
     """The least round of every case, here and in the other checkout, in turns."""
-    checkouts = {"after": harness.ROOT} | ({"before": options.before.resolve()} if options.before else {})
+    checkouts = {"": harness.ROOT}
     record = harness.Record(f"rounds_{options.part}", options, [], anew=True)
-    record.session["commit"] = {side: harness.commit(checkout) for side, checkout in checkouts.items()}
+    if options.before:
+        checkouts = {"before_": options.before.resolve(), "after_": harness.ROOT}
+        record.session["commit"] = {side.strip("_"): harness.commit(folder) for side, folder in checkouts.items()}
     for name in cases:
         if not harness.chosen(name, options.only):
             continue
@@ -86,8 +88,8 @@ def compared(cases: Mapping[str, dict[str, Any]], options: argparse.Namespace) -
             row["load"].append(harness.load_average()[0])
             for side, checkout in checkouts.items():
                 found = harness.succeeded(harness.child("benchmarks.speed.suite.case", spec, checkout=checkout))
-                row[f"{side}_s"] = min(row.get(f"{side}_s", found["cpu_s_least"]), found["cpu_s_least"])
-                row[f"{side}_peak_mib"] = round(found["peak_bytes"] / 2**20)
+                row[f"{side}cpu_s"] = min(row.get(f"{side}cpu_s", found["cpu_s_least"]), found["cpu_s_least"])
+                row[f"{side}peak_mib"] = round(found["peak_bytes"] / 2**20)
         record.add(row)
 
 
