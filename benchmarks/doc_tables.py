@@ -111,9 +111,9 @@ def described(release: Mapping[str, Any]) -> str:
 
 def wire_compression() -> list[str]:
     """Bytes, seconds, quality, error and what an attack reads, for every way to shorten uploads."""
-    head = ["arm", "plan", "bytes up", "CPU-s a round", "NDCG@10", "sums err by, in clips", "epsilon"]
+    head = ["variant", "plan", "bytes up", "CPU-s a round", "NDCG@10", "sums err by, in clips", "epsilon"]
     rows = []
-    for name, row in results("wire_compression")["arms"].items():
+    for name, row in results("wire_compression")["variants"].items():
         value, low, high = row["ndcg@10"]
         rows.append(
             [

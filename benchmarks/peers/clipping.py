@@ -1,4 +1,4 @@
-"""Per-client clipping of a one-layer autoencoder beside Opacus and torch.func, as `vae.py` measures it.
+"""Per-client clipping of a one-layer autoencoder next to Opacus and torch.func, as `vae.py` measures it.
 
     python -m benchmarks.peers.clipping
 

@@ -2,8 +2,8 @@
 
     python -m benchmarks.peers.flower --nodes 2 3 5 --exchanges 6
 
-One machine, one SuperLink, TLS and node authentication. An exchange is one message to every node and one back. Arms,
-one after another on the same SuperLink and SuperNodes, as often as `--repeats` says:
+One machine, one SuperLink, TLS and node authentication. An exchange is one message to every node and one back.
+Variants, one after another on the same SuperLink and SuperNodes, as often as `--repeats` says:
 
     flower      an app that returns empty messages, with Flower's own `send_and_receive`
     floor       the same app, polled as `FlowerTransport` polls
@@ -12,9 +12,9 @@ one after another on the same SuperLink and SuperNodes, as often as `--repeats` 
 
 CPU-seconds are of all processes of the federation together, bytes those between SuperNodes and SuperLink with TLS,
 polling and heartbeats, counted by a relay of TCP streams. Idle cost is measured with no run. Wall seconds mean little
-on a machine that does other things besides; its load average stands beside them.
+on a machine that does other things besides; its load average stands next to them.
 
-Results go to `benchmarks/results/flower.json` after every arm.
+Results go to `benchmarks/results/flower.json` after every variant.
 """
 
 import argparse
@@ -120,7 +120,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure every number of nodes."""
     parser = harness.parser(__file__, __doc__, repeats=2, rounds=3)
     parser.add_argument("--nodes", type=int, nargs="+", default=[2, 3, 5], help="numbers of nodes (default: 2 3 5)")
-    parser.add_argument("--exchanges", type=int, default=6, help="of every arm and pass, after one that is not counted")
+    parser.add_argument(
+        "--exchanges", type=int, default=6, help="of every variant and pass, after one that is not counted"
+    )
     options = harness.parse(parser, arguments)
     record = harness.Record("flower", options, {})
     for nodes in options.nodes:
@@ -146,13 +148,13 @@ def measure(nodes: int, options: argparse.Namespace, record: harness.Record, fol
             time.sleep(20)
         record.put({key: round(value / 20, 4) for key, value in idle.used.items()}, name_of, "idle, per second")
         for turn in range(options.repeats):
-            for arm in ECHOES:
-                out = folder / f"{arm}-{turn}.json"
+            for variant in ECHOES:
+                out = folder / f"{variant}-{turn}.json"
                 given = f'nodes={nodes} exchanges={exchanges} out="{out}"'
                 with Meter(trial, relay) as meter:
-                    trial.flwr("run", str(folder / arm), "trial", "--run-config", given, "--stream", timeout=3600)
+                    trial.flwr("run", str(folder / variant), "trial", "--run-config", given, "--stream", timeout=3600)
                 row = per_exchange(json.loads(out.read_text()), exchanges + 1, meter, nodes)
-                record.put(row, name_of, f"{arm}, pass {turn + 1}")
+                record.put(row, name_of, f"{variant}, pass {turn + 1}")
         if nodes >= 3:
             with Meter(trial, relay) as meter:
                 given = f'federation="{folder / "federation.json"}"'
@@ -168,11 +170,11 @@ def measure(nodes: int, options: argparse.Namespace, record: harness.Record, fol
 
 def prepare(nodes: int, rounds: int, folder: Path) -> FederationConfig:
     """Apps, nodes' folders and the server's file."""
-    for arm, (client, server) in ECHOES.items():
-        package = folder / arm / arm
+    for variant, (client, server) in ECHOES.items():
+        package = folder / variant / variant
         package.mkdir(parents=True)
-        (folder / arm / "LICENSE").write_text((APP / "LICENSE").read_text())
-        (folder / arm / "pyproject.toml").write_text(PYPROJECT.format(name=arm))
+        (folder / variant / "LICENSE").write_text((APP / "LICENSE").read_text())
+        (folder / variant / "pyproject.toml").write_text(PYPROJECT.format(name=variant))
         (package / "__init__.py").touch()
         (package / "client_app.py").write_text(client)
         (package / "server_app.py").write_text(SERVER.format(**server))

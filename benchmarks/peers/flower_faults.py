@@ -101,7 +101,7 @@ def tell(folder: Path, event: str) -> None:
 
 
 def count(grid: Any, said: str) -> None:
-    """The server's half: asks every round who has which item, and orders deaths."""
+    """The server: asks every round who has which item, and orders deaths."""
     asked = json.loads(Path(said).read_text())
     place, rounds, nodes = Path(asked["place"]), asked["rounds"], asked["nodes"]
     parts, rng, transport = world(), np.random.default_rng(asked["seed"]), FlowerTransport(grid)

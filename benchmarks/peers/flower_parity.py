@@ -6,7 +6,7 @@ A SuperLink and three nodes on this machine, over TLS, with node authentication,
 the nodes' own shares of noise; the other side is the simulation (`Experiment.run`). Keys of users follow from the seed,
 which is what a comparison needs and what a deployment must not do. The data set is synthetic-small. GPFedRec sends
 every user's own upload, in the clear but with its own Laplace noise, so floating-point numbers are added and closeness
-is all that can be asked of it; the largest difference stands beside the answer.
+is all that can be asked of it; the largest difference stands next to the answer.
 
 Results go to `benchmarks/results/flower_parity.json` after every method.
 """

@@ -1,4 +1,4 @@
-"""One client's masking beside Flower's SecAgg+: a million values, twenty neighbours, from numbers and from words.
+"""One client's masking next to Flower's SecAgg+: a million values, twenty neighbours, from numbers and from words.
 
     python -m benchmarks.peers.masking
 

@@ -1,4 +1,4 @@
-"""CPU time, memory and bytes of `secure_agg`, beside the SecAgg+ of the `flwr` package where that is installed.
+"""CPU time, memory and bytes of `secure_agg`, next to the SecAgg+ of the `flwr` package where that is installed.
 
     python -m benchmarks.peers.secure_aggregation [--repeats 7]
 
@@ -358,7 +358,7 @@ def recovery(repeats: int, flower: Mapping[int, Flower]) -> list[Row]:
 
 
 def generation(repeats: int) -> list[Row]:
-    """Keystream in GB per CPU-second beside `openssl speed` with 256 KiB blocks, which reports its user time.
+    """Keystream in GB per CPU-second next to `openssl speed` with 256 KiB blocks, which reports its user time.
 
     block: one block over and over, as openssl does. vector: 4 MB, as the mask of 1e6 words. added: 21 streams made and
     added to 4 MB.
@@ -594,7 +594,7 @@ def server_rounds(repeats: int) -> list[Row]:
 
 
 def targets(result: Mapping[str, list[Row]]) -> list[Row]:
-    """What was asked for beside what came out, medians; ratios to flwr only where it was there."""
+    """What was asked for next to what came out, medians; ratios to flwr only where it was there."""
     rows: list[Row] = []
 
     def ask_for(what: str, least_or_most: str, measured: float | None) -> None:

@@ -1,4 +1,4 @@
-"""Federated autoencoders: per-client clipping beside Opacus and torch.func, and rounds at FedDAE's published widths.
+"""Federated autoencoders: per-client clipping next to Opacus and torch.func, and rounds at FedDAE's published widths.
 
     python -m benchmarks.peers.vae
 

@@ -2,13 +2,13 @@
 
     python -m benchmarks.privacy.attributes
 
-Each arm trains three rounds, every client in one with probability 0.2, and looks at the last one, which has the same
-clients in all arms. The adversary knows the attribute of three in four of them and guesses the others' from one kind of
-evidence: their item rows as sent, the items that the membership attack recovers from these, or the blocks without item
-rows. True interactions, their number alone and what a device keeps stand beside. Under central noise it is the update
-before protection (`raw`) that is read, because the trusted server has it. A secure sum leaves nothing to ask about one
-person; what a device keeps is all there is. Results go to `benchmarks/results/attributes.json`. One process, one
-thread, under 4 GiB.
+Each variant trains three rounds, every client in one with probability 0.2, and looks at the last one, which has the
+same clients in all variants. The adversary knows the attribute of three in four of them and guesses the others' from
+one kind of evidence: their item rows as sent, the items that the membership attack recovers from these, or the blocks
+without item rows. True interactions, their number alone and what a device keeps are baselines. Under central noise it
+is the update before protection (`raw`) that is read, because the trusted server has it. A secure sum leaves nothing to
+ask about one person; what a device keeps is all there is. Results go to `benchmarks/results/attributes.json`. One
+process, one thread, under 4 GiB.
 """
 
 import time
@@ -54,7 +54,7 @@ def shown(row: AttributeRow) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Train, tap and guess in every arm."""
+    """Train, tap and guess in every variant."""
     parser = harness.parser(__file__, __doc__, only=[])
     options = harness.parse(parser, arguments)
     parts = split(load(DATA), SplitSpec(kind="published"))
@@ -79,16 +79,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 ),
             )
             print(method, words, flush=True)
-            record.add({"method": method, "plan": plan} | run(Experiment(config, parts), yardsticks=plan == NONE))
+            record.add({"method": method, "plan": plan} | run(Experiment(config, parts), baselines=plan == NONE))
 
 
-def run(experiment: Experiment, *, yardsticks: bool) -> dict[str, Any]:
-    """One arm: rows, what could not be asked, and what it took."""
+def run(experiment: Experiment, *, baselines: bool) -> dict[str, Any]:
+    """One variant: rows, what could not be asked, and what it took."""
     result = experiment.run(parts=("test",))
     seen = {tap: result.transcript.joined(tap) for tap in ("raw", "wire", "sum")}
     result.transcript.observations.clear()
     started = time.process_time()
-    found = attack_attributes(experiment, seen.__getitem__, yardsticks=yardsticks)
+    found = attack_attributes(experiment, seen.__getitem__, yardsticks=baselines)
     return {
         "rows": [shown(row) for row in found.rows],
         "not_run": [f"{left.what}: {left.why}" for left in found.not_run],

@@ -79,7 +79,7 @@ def mechanisms(data: Interactions) -> list[dict[str, object]]:
 
 
 def canaries(parts: Split, method: dict[str, object], plan: PrivacyPlan, k: int) -> dict[str, object]:
-    """One run with canaries, every observable beside its placebo."""
+    """One run with canaries, every observable next to its placebo."""
     config = ExperimentConfig(method=method, privacy=plan, rounds=ROUNDS)
     started = time.process_time()
     run = run_canaries(config, parts, k)

@@ -83,7 +83,7 @@ def local(words: str, parts: Split, seed: int) -> dict[str, Any]:
 
 
 def bounded(epsilon: float, claimed: float) -> dict[str, Any]:
-    """A lower bound beside a claim."""
+    """A lower bound next to a claim."""
     return {"lower_bound": round(epsilon, 3), "denied": bool(epsilon > claimed)}
 
 

@@ -1,4 +1,4 @@
-"""IMIA beside simpler attacks: F1 of finding the items that a Fed-NCF client trained on among the rows it moved.
+"""IMIA and simpler attacks: F1 of finding the items that a Fed-NCF client trained on among the rows it moved.
 
     python -m benchmarks.privacy.imia
 

@@ -4,10 +4,10 @@
 
 40 rounds of 64 clients, drawn afresh by the server; 100 audited users, four rounds looked at. For every place of the
 adversary, the strongest attack of those in `attacks` in one round and over the four: AUC of training items against
-items never seen, all items of the catalogue, mean over users, with a 95 % interval; popularity beside. `raw` is the
-update before anything is done to it, `wire` the single upload, `sum` the released sum of a round with the user in it,
-and where blocks or tiers are summed by themselves, each of those sums. Nothing is noised, so every epsilon is infinite.
-Results go to `benchmarks/results/unequal_attacks.json`. One process, one thread.
+items never seen, all items of the catalogue, mean over users, with a 95 % interval; popularity is the baseline. `raw`
+is the update before anything is done to it, `wire` the single upload, `sum` the released sum of a round with the user
+in it, and where blocks or tiers are summed by themselves, each of those sums. Nothing is noised, so every epsilon is
+infinite. Results go to `benchmarks/results/unequal_attacks.json`. One process, one thread.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ DATA, ROUNDS, LOOKED_AT, GAME = "ml-100k", 40, (9, 19, 29, 39), "trained vs neve
 COHORT = {"kind": "fixed", "size": 64}
 PUBLISHED = {"name": "hetefedrec"} | HeteFedRecConfig.published().model_dump(mode="json")
 IN_TIERS = {"name": "fair", "placement": "tier"}
-ARMS: dict[str, tuple[dict[str, Any], str]] = {
+VARIANTS: dict[str, tuple[dict[str, Any], str]] = {
     "HeteFedRec, published": (PUBLISHED, "none"),
     "HeteFedRec, default": ({"name": "hetefedrec"}, "none"),
     "HeteFedRec, default, one sum": ({"name": "hetefedrec"}, "secure-sum:clip_norm=10"),
@@ -41,7 +41,7 @@ ARMS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 def found(rows: list[AttackRow]) -> list[dict[str, Any]]:
-    """The strongest real attack of every place, in one round and over all, with popularity beside."""
+    """The strongest real attack of every place, in one round and over all, and popularity as the baseline."""
     seen = [row for row in rows if row.game == GAME and row.tap in ("raw", "wire", "sum")]
     places = sorted({(row.tap, row.scope, len(row.rounds) > 1) for row in seen if row.scope.startswith("all items")})
     out = []
@@ -56,14 +56,14 @@ def found(rows: list[AttackRow]) -> list[dict[str, Any]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Train, tap and attack every arm."""
+    """Train, tap and attack every variant."""
     parser = harness.parser(__file__, __doc__, seeds=1, only=[])
     options = harness.parse(parser, arguments)
     parts = split(load(DATA), SplitSpec())
     record = harness.Record("unequal_attacks", options, [])
-    for arm, (method, plan) in ARMS.items():
+    for variant, (method, plan) in VARIANTS.items():
         for seed in range(options.seeds):
-            if record.has(arm=arm, seed=seed) or not harness.chosen(arm, options.only):
+            if record.has(variant=variant, seed=seed) or not harness.chosen(variant, options.only):
                 continue
             words = f"{plan}{',' if ':' in plan else ':'}sampling.kind=fixed,sampling.size={COHORT['size']}"
             config = ExperimentConfig(
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             experiment = Experiment(config, parts)
             result = experiment.run(parts=("test",))
             rows = found(attack_trained(experiment, result.transcript.joined, ROUNDS))
-            record.add({"arm": arm, "seed": seed, "plan": words, "rows": rows})
+            record.add({"variant": variant, "seed": seed, "plan": words, "rows": rows})
 
 
 if __name__ == "__main__":

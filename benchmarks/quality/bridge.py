@@ -5,7 +5,7 @@
 
 A run of `private-gram` and one of another system share a budget, mu^2 = mu_gram^2 + mu_system^2. What the first
 publishes starts the second (`privfed.methods.starting`), whose rounds put noise on a whole user's updates as ever.
-Arms: the system by itself at the whole budget; started with half or nine tenths of mu^2 in the Gram matrix; started
+Variants: the system by itself at the whole budget; started with half or nine tenths of mu^2 in the Gram matrix; started
 with all of it, so that the server learns nothing more and devices train what they keep for themselves; the Gram matrix
 alone; popularity with and without noise; and, for nothing, a drawn start from which only devices train. Central
 Gaussian noise, everybody in every round, 20 rounds, delta = users^-1.1; noise is sized so that the product's accountant
@@ -64,7 +64,7 @@ class System:
         started: settings where it starts from factors.
         rank: of the factors.
         start: what becomes of the server's state.
-        extra_asks: asks of the first round beside training, alone.
+        extra_queries: queries of the first round next to training, alone.
         rate: whether the server has a learning rate that follows the noise; without one the clip norm does.
         personal: whether devices keep something that they train.
         sums: whether its server can learn from noisy sums.
@@ -77,7 +77,7 @@ class System:
     started: dict[str, Any]
     rank: int
     start: Callable[[Mapping[str, torch.Tensor], GramFactors], Parameters]
-    extra_asks: int = 0
+    extra_queries: int = 0
     rate: bool = True
     personal: bool = True
     sums: bool = True
@@ -100,7 +100,7 @@ FEDVAE = System(
     started={**AUTOENCODER, "latent": 32},
     rank=32,
     start=starting.autoencoder,
-    extra_asks=1,
+    extra_queries=1,
     personal=False,
 )
 SYSTEMS = {
@@ -249,7 +249,7 @@ class Bridge:
         summed = train and share is not None and share < 1
         settings, privacy, gram = dict(how.started if share else how.alone), PrivacyPlan.named("none"), math.inf
         if share is not None:
-            gram, each = multipliers(epsilon, self.users, share, ROUNDS + (0 if share else how.extra_asks))
+            gram, each = multipliers(epsilon, self.users, share, ROUNDS + (0 if share else how.extra_queries))
         if summed:
             clip_norm = how.clip_norm if how.rate else noise * self.users / each
             privacy = central(clip_norm, each, self.users)
@@ -286,8 +286,8 @@ def devices_alone(experiment: Experiment) -> None:
 def choose(data: str, options: argparse.Namespace) -> None:
     """The noise of a server step, by validation NDCG, of FedVAE alone and started."""
     record, bridge = harness.Record(f"bridge_choose_{data}", options, []), Bridge(data, "valid")
-    for epsilon, (arm, share), noise in product(EPSILONS, TRAINED.items(), GRID):
-        row = {"epsilon": epsilon, "arm": arm, "noise": noise}
+    for epsilon, (variant, share), noise in product(EPSILONS, TRAINED.items(), GRID):
+        row = {"epsilon": epsilon, "variant": variant, "noise": noise}
         if record.has(**row):
             continue
         found, _ = bridge.system("fedvae", epsilon, share, noise, CHOOSING_SEED)
@@ -295,16 +295,16 @@ def choose(data: str, options: argparse.Namespace) -> None:
 
 
 def table(name: str, options: argparse.Namespace) -> None:
-    """Every arm of a system, and what it is to be compared with; then differences by user."""
+    """Every variant of a system, and what it is to be compared with; then differences by user."""
     data, seeds, how = options.data, options.seeds, SYSTEMS[name]
     done, bridge = PairedRuns(f"bridge_{data}_{name}", options), Bridge(data, "test")
     choices = harness.results(f"bridge_choose_{CHOOSING_DATA}", options.out)
     pairs = []
 
-    def run(arm: str, seed: int, measured: Callable[[], tuple[dict[str, Any], dict[str, np.ndarray]]]) -> None:
-        if not done.has(arm, seed):
+    def run(variant: str, seed: int, measured: Callable[[], tuple[dict[str, Any], dict[str, np.ndarray]]]) -> None:
+        if not done.has(variant, seed):
             found, users = measured()
-            done.add({"arm": arm, "seed": seed, **found}, users["ndcg"])
+            done.add({"variant": variant, "seed": seed, **found}, users["ndcg"])
 
     run("popularity", 0, partial(bridge.reference, {"name": "popularity"}, None, 0))
     if how.personal:
@@ -314,26 +314,28 @@ def table(name: str, options: argparse.Namespace) -> None:
         at = f"epsilon {epsilon:g}"
         run(f"DP popularity, {at}", seed, partial(bridge.reference, {**GRAM, "popularity_share": 1.0}, epsilon, seed))
         run(f"the Gram alone, {at}", seed, partial(bridge.reference, GRAM, epsilon, seed))
-        arms = {"started, nobody trains": partial(bridge.system, share=1.0, noise=0.0, train=False)}
+        variants = {"started, nobody trains": partial(bridge.system, share=1.0, noise=0.0, train=False)}
         if how.personal:
-            arms["started, only devices train"] = partial(bridge.system, share=1.0, noise=0.0)
-        for arm, share in TRAINED.items() if how.sums else ():
-            noise = chosen(choices, epsilon, arm) if how.noise is None else how.noise[share > 0]
-            arms[arm if arm == ALONE else f"started, {arm}"] = partial(bridge.system, share=share, noise=noise)
+            variants["started, only devices train"] = partial(bridge.system, share=1.0, noise=0.0)
+        for variant, share in TRAINED.items() if how.sums else ():
+            noise = chosen(choices, epsilon, variant) if how.noise is None else how.noise[share > 0]
+            variants[variant if variant == ALONE else f"started, {variant}"] = partial(
+                bridge.system, share=share, noise=noise
+            )
             if share:
                 untrained = partial(bridge.system, share=share, noise=noise, train=False)
-                arms[f"started, {arm}, before training"] = untrained
-        for arm, measured in arms.items():
-            run(f"{arm}, {at}", seed, partial(measured, name, epsilon, seed=seed))
+                variants[f"started, {variant}, before training"] = untrained
+        for variant, measured in variants.items():
+            run(f"{variant}, {at}", seed, partial(measured, name, epsilon, seed=seed))
             others = (f"{ALONE}, {at}", f"the Gram alone, {at}", UNTOLD)
-            pairs += [(f"{arm}, {at}", other) for other in others if not other.startswith(f"{arm}, ")]
-            pairs += [(f"{arm}, {at}", f"{arm}, before training, {at}")]
+            pairs += [(f"{variant}, {at}", other) for other in others if not other.startswith(f"{variant}, ")]
+            pairs += [(f"{variant}, {at}", f"{variant}, before training, {at}")]
     done.compare(dict.fromkeys(pairs))
 
 
-def chosen(choices: list[dict[str, Any]], epsilon: float, arm: str) -> float:
+def chosen(choices: list[dict[str, Any]], epsilon: float, variant: str) -> float:
     """The noise of a step with the best validation NDCG."""
-    best = max((c for c in choices if (c["epsilon"], c["arm"]) == (epsilon, arm)), key=lambda c: c["ndcg"])
+    best = max((c for c in choices if (c["epsilon"], c["variant"]) == (epsilon, variant)), key=lambda c: c["ndcg"])
     return float(best["noise"])
 
 

@@ -4,12 +4,12 @@
     python -m benchmarks.quality.dfmr leakage --data jd-dfmr
     python -m benchmarks.quality.dfmr cost --data jd-dfmr
 
-`search` is how the settings below were chosen: random draws on the validation part only, as many for every arm, then
-the best fifth of each with three fresh starts; test was not looked at until all were fixed. `quality` ranks the whole
-catalogue less a user's training (and, for test, validation) purchases (convention A), and again less what the user
-viewed in training, held-out items included, as the slides rank (convention B). Differences of two arms are paired by
-user, means over seeds first. Convention N removes training purchases alone, as the design's notes do on MovieLens.
-Results go to `benchmarks/results/dfmr_<part>_<data>.json`. One process, one thread.
+`search` is how the settings below were chosen: random draws on the validation part only, as many for every variant,
+then the best fifth of each with three fresh starts; test was not looked at until all were fixed. `quality` ranks the
+whole catalogue less a user's training (and, for test, validation) purchases (convention A), and again less what the
+user viewed in training, held-out items included, as the slides rank (convention B). Differences of two variants are
+paired by user, means over seeds first. Convention N removes training purchases alone, as the design's notes do on
+MovieLens. Results go to `benchmarks/results/dfmr_<part>_<data>.json`. One process, one thread.
 """
 
 import argparse
@@ -81,7 +81,7 @@ SETTINGS: dict[str, dict[str, tuple[dict[str, Any], int]]] = {
         "dcf": ({"s": 0.2, "alpha": 0.0, "beta": 1e-3}, 6),
     },
 }
-"""Data set -> arm -> settings and rounds, chosen on validation (ML-100K: by 40 draws an arm, in the design's notes).
+"""Data set -> variant -> settings and rounds, chosen on validation (ML-100K: by 40 draws each, in the design's notes).
 
 Tmall and UB run with JD's settings: nothing was tuned on them.
 """
@@ -117,7 +117,7 @@ PAIRS = (
 ROUNDS_TIMED, BITS, CATALOGUES = 6, (8, 16, 32, 64), (3_366, 6_733, 13_465, 26_930)
 
 
-def arms(data: str) -> dict[str, tuple[dict[str, Any], int]]:
+def variants(data: str) -> dict[str, tuple[dict[str, Any], int]]:
     """Arm -> method with its settings, and rounds."""
     chosen, extra = SETTINGS[data], {"min_buyers": 0}
     views = {"examinations": EXAMINATIONS[data]} if data in EXAMINATIONS else {}
@@ -194,19 +194,19 @@ def by_user(experiment: Experiment, part: str, convention: str, viewed: str = ""
 
 
 def quality(parts: Split, options: argparse.Namespace, file: str) -> None:
-    """Every arm (or only those named) and seed; then differences paired by user."""
+    """Every variant (or only those named) and seed; then differences paired by user."""
     data, viewed = options.data, DATA[options.data][1]
     record = harness.Record(file, options, {"runs": []})
     done = record.results
     users: dict[tuple[str, str], list[np.ndarray]] = {}
-    for label, (method, rounds) in arms(data).items():
+    for label, (method, rounds) in variants(data).items():
         if not harness.chosen(label, options.only):
             continue
         for seed in range(options.seeds if label != "popularity" else 1):
             started = time.process_time()
             experiment = experiment_of(data, parts, method, rounds, seed, IN_THE_OPEN)
             trained(experiment)
-            row: dict[str, Any] = {"arm": label, "seed": seed, "rounds": rounds, "method": method}
+            row: dict[str, Any] = {"variant": label, "seed": seed, "rounds": rounds, "method": method}
             for convention in ("A", "B", "N"):
                 for part in ("valid", "test"):
                     values = by_user(experiment, part, convention, viewed)
@@ -214,7 +214,7 @@ def quality(parts: Split, options: argparse.Namespace, file: str) -> None:
                     if part == "test":
                         users.setdefault((label, convention), []).append(values["ndcg"])
             row["cpu_s"] = round(time.process_time() - started, 1)
-            done["runs"] = [r for r in done["runs"] if (r["arm"], r["seed"]) != (label, seed)] + [row]
+            done["runs"] = [r for r in done["runs"] if (r["variant"], r["seed"]) != (label, seed)] + [row]
             print(
                 {key: round(v, 4) if isinstance(v, float) else v for key, v in row.items() if key != "method"},
                 flush=True,
@@ -238,26 +238,26 @@ def quality(parts: Split, options: argparse.Namespace, file: str) -> None:
         print(row)
 
 
-def draw_settings(arm: str, rng: np.random.Generator) -> dict[str, Any]:
-    """One random draw of an arm's settings."""
+def draw_settings(variant: str, rng: np.random.Generator) -> dict[str, Any]:
+    """One random draw of a variant's settings."""
 
     def spread(low: float, high: float) -> float:
         return float(np.exp(rng.uniform(np.log(low), np.log(high))))
 
     drawn: dict[str, Any] = {
-        "name": "dcf" if arm == "dcf" else "dfmr",
+        "name": "dcf" if variant == "dcf" else "dfmr",
         "s": spread(1e-4, 5e-3),
         "alpha": float(rng.choice([0, spread(1e-3, 3)])),
         "beta": float(rng.choice([0, 0, spread(1e-3, 1)])),
     }
-    if arm != "dcf":
+    if variant != "dcf":
         drawn |= {
             "lam": float(rng.uniform(0.3, 0.99)),
             "c0": spread(3, 300),
             "exponent": float(rng.choice([0, 0.5, 1])),
             **{f"gamma{which}": int(rng.integers(1, 9)) / 8 for which in (1, 2, 3)},
         }
-    return drawn | ({"examinations": []} if arm == "empty" else {})
+    return drawn | ({"examinations": []} if variant == "empty" else {})
 
 
 def validated(data: str, parts: Split, method: dict[str, Any], seed: int) -> dict[int, float]:
@@ -276,28 +276,28 @@ def search(parts: Split, options: argparse.Namespace, file: str) -> None:
     data, draws = options.data, options.draws
     extra = {"min_buyers": 0} | ({"examinations": EXAMINATIONS[data]} if data in EXAMINATIONS else {})
     record = harness.Record(file, options, {})
-    for arm in ("dcf", "empty", "dfmr"):
+    for variant in ("dcf", "empty", "dfmr"):
         rng = np.random.default_rng(0)
         tried = []
         for number in range(draws):
-            method = draw_settings(arm, rng) | (extra if arm == "dfmr" else {})
+            method = draw_settings(variant, rng) | (extra if variant == "dfmr" else {})
             found = validated(data, parts, method, 0)
             tried.append((max(found.values()), number, method))
-            print(arm, number, round(tried[-1][0], 4), flush=True)
+            print(variant, number, round(tried[-1][0], 4), flush=True)
         finalists = []
         for _, _, method in sorted(tried, reverse=True)[: max(1, draws // 5)]:
             each = [validated(data, parts, method, seed) for seed in (1, 2, 3)]
             means = {rounds: float(np.mean([found[rounds] for found in each])) for rounds in each[0]}
             best = max(means, key=means.__getitem__)
             finalists.append({"valid": means[best], "rounds": best, "method": method})
-            print(arm, "finalist", finalists[-1], flush=True)
-        record.put({"draws": draws, "chosen": max(finalists, key=lambda f: f["valid"])}, arm)
+            print(variant, "finalist", finalists[-1], flush=True)
+        record.put({"draws": draws, "chosen": max(finalists, key=lambda f: f["valid"])}, variant)
 
 
 def leakage(parts: Split, options: argparse.Namespace, file: str) -> None:
     """Every cover: what aggregators still read off the rows, what user codes give away, and what it costs."""
     data = options.data
-    (method, rounds), record = arms(data)["DFMR"], harness.Record(file, options, [], anew=True)
+    (method, rounds), record = variants(data)["DFMR"], harness.Record(file, options, [], anew=True)
     for label, words in LEAKAGE.items():
         experiment = experiment_of(data, parts, method, rounds, 0, PrivacyPlan.parse(words))
         simulation = trained(experiment)
@@ -315,7 +315,7 @@ def leakage(parts: Split, options: argparse.Namespace, file: str) -> None:
 def cost(parts: Split, options: argparse.Namespace, file: str) -> None:
     """CPU-seconds and bytes of whole rounds, server and all clients: by plan, by d and by catalogue."""
     data = options.data
-    (method, _), record = arms(data)["DFMR"], harness.Record(file, options, [], anew=True)
+    (method, _), record = variants(data)["DFMR"], harness.Record(file, options, [], anew=True)
     for label, (words, wire) in COSTS.items():
         record.add({"what": label} | timed(experiment_of(data, parts, method, 1, 0, PrivacyPlan.parse(words)), wire))
     for label in ("plain", "two aggregators, real shares"):
@@ -364,7 +364,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parts = {"search": search, "quality": quality, "leakage": leakage, "cost": cost}
     data = {"default": "jd-dfmr", "choices": DATA}
     parser = harness.parser(__file__, __doc__, parts=parts, data=data, seeds=5, only=[])
-    parser.add_argument("--draws", type=int, default=60, help="settings an arm (search)")
+    parser.add_argument("--draws", type=int, default=60, help="settings a variant (search)")
     options = harness.parse(parser, arguments)
     interactions = split(load(options.data), DATA[options.data][0])
     parts[options.part](interactions, options, f"dfmr_{options.part}_{options.data}")

@@ -10,11 +10,11 @@
 validation, ten clients a round drawn without replacement, 200 rounds, settings of the released code (width 8, one
 hidden layer, Adam 1e-3, five local epochs of batches of 512), capacities and weights as released. NDCG@20 of the
 server's model with every user's own rows, over all items a user has not trained on, and over items that somebody
-trained on; popularity beside. Every run is tested at the best of ten validation rounds (and at its last): the paper
-takes the best round on the test part. `ratings` predicts stars (MSE) for data that have them: each user's newest tenth
-tested, a hundred clients a round, predictions starting from 3, beside the means of training ratings. Differences are
-paired by user, means over seeds first. Results go to `benchmarks/results/fair_<part>_<data>.json`. One process,
-one thread.
+trained on; popularity is the baseline. Every run is tested at the best of ten validation rounds (and at its last): the
+paper takes the best round on the test part. `ratings` predicts stars (MSE) for data that have them: each user's newest
+tenth tested, a hundred clients a round, predictions starting from 3, next to the means of training ratings. Differences
+are paired by user, means over seeds first. Results go to `benchmarks/results/fair_<part>_<data>.json`. One process, one
+thread.
 """
 
 import argparse
@@ -43,34 +43,34 @@ LOSS = (0.01, 0.2, 0.3, 0.5)
 BUDGETS = (64_000, 256_000, 1_000_000, 4_000_000, 16_000_000, 64_000_000, 256_000_000)
 
 
-def table_arms() -> dict[str, dict[str, Any]]:
+def table_variants() -> dict[str, dict[str, Any]]:
     """Heterogeneous, homogeneous and low-rank devices under every scheme."""
-    arms: dict[str, dict[str, Any]] = {POPULARITY: {}, "FedAvg": {"variant": "fedavg"}}
+    variants: dict[str, dict[str, Any]] = {POPULARITY: {}, "FedAvg": {"variant": "fedavg"}}
     for scheme in SCHEMES:
-        for label, variant in (("FAIR-HET", "fair"), ("FAIR-HOM", "hom"), ("FedHM", "fedhm"), ("HeteroFL", "heterofl")):
-            if variant not in ("fedhm", "heterofl") or scheme != "1x-16x":
-                arms[f"{label} {scheme}"] = {"variant": variant, "scheme": scheme}
-    return arms
+        for label, kind in (("FAIR-HET", "fair"), ("FAIR-HOM", "hom"), ("FedHM", "fedhm"), ("HeteroFL", "heterofl")):
+            if kind not in ("fedhm", "heterofl") or scheme != "1x-16x":
+                variants[f"{label} {scheme}"] = {"variant": kind, "scheme": scheme}
+    return variants
 
 
-def loss_arms() -> dict[str, dict[str, Any]]:
+def loss_variants() -> dict[str, dict[str, Any]]:
     """A share of the devices holds everything; the others are left out, or hold a quarter."""
-    arms: dict[str, dict[str, Any]] = {POPULARITY: {}}
+    variants: dict[str, dict[str, Any]] = {POPULARITY: {}}
     for share in LOSS:
         scheme = f"1x:{share:g}-4x:{1 - share:g}"
-        arms |= {
+        variants |= {
             f"FULL-TRN {share:.0%}": {"variant": "full_trn", "scheme": scheme},
             f"FAIR-HET {share:.0%}": {"scheme": scheme},
         }
-    return arms
+    return variants
 
 
-def ladder_arms() -> dict[str, dict[str, Any]]:
+def ladder_variants() -> dict[str, dict[str, Any]]:
     """Every device within one budget of memory in bytes."""
     return {POPULARITY: {}} | {f"{budget / 1e3:,.0f} kB": {"budgets": [budget]} for budget in BUDGETS}
 
 
-ARMS = {"table": table_arms, "loss": loss_arms, "ladder": ladder_arms}
+VARIANTS = {"table": table_variants, "loss": loss_variants, "ladder": ladder_variants}
 PAIRS = {
     "table": [(f"FAIR-HET {s}", f"{o} {s}") for s in SCHEMES for o in ("FAIR-HOM", "FedHM", "HeteroFL")]
     + [(f"FAIR-HET {s}", o) for s in SCHEMES for o in ("FedAvg", POPULARITY)],
@@ -108,23 +108,23 @@ def by_user(experiment: Experiment) -> dict[str, np.ndarray]:
 
 
 def quality(parts: Split, options: argparse.Namespace, file: str) -> None:
-    """Every seed and arm; then differences paired by user."""
+    """Every seed and variant; then differences paired by user."""
     done, rounds = PairedRuns(file, options), options.rounds
     for seed in range(options.seeds):
-        for arm, settings in ARMS[options.part]().items():
-            if done.has(arm, seed) or not harness.chosen(arm, options.only) or (arm == POPULARITY and seed):
+        for variant, settings in VARIANTS[options.part]().items():
+            if done.has(variant, seed) or not harness.chosen(variant, options.only) or (variant == POPULARITY and seed):
                 continue
-            run, users = measured(parts, arm, settings, rounds, seed)
-            done.add({"arm": arm, "seed": seed, "rounds": rounds} | run, users)
+            run, users = measured(parts, variant, settings, rounds, seed)
+            done.add({"variant": variant, "seed": seed, "rounds": rounds} | run, users)
     done.compare(PAIRS[options.part])
 
 
 def measured(
-    parts: Split, arm: str, settings: dict[str, Any], rounds: int, seed: int
+    parts: Split, variant: str, settings: dict[str, Any], rounds: int, seed: int
 ) -> tuple[dict[str, Any], np.ndarray]:
     """One run at its best validation round: NDCG over both catalogues, bytes and CPU-seconds; NDCG user by user."""
-    method = {"name": POPULARITY} if arm == POPULARITY else {"name": "fair"} | PUBLISHED | settings
-    experiment = experiment_of(parts, method, 1 if arm == POPULARITY else rounds, seed)
+    method = {"name": POPULARITY} if variant == POPULARITY else {"name": "fair"} | PUBLISHED | settings
+    experiment = experiment_of(parts, method, 1 if variant == POPULARITY else rounds, seed)
     users = np.empty(0)
     best: dict[str, Any] = {"valid": -1.0}
 
@@ -153,13 +153,13 @@ def ratings(parts: Split, options: argparse.Namespace, file: str) -> None:
     """MSE of predicted stars on the test part, at the round with the least on the validation part."""
     record, rounds = harness.Record(file, options, []), options.rounds
     plan = PrivacyPlan.named("none", release="total", sampling={"kind": "fixed", "size": min(100, parts.train.n_users)})
-    for arm, variant in table_arms().items():
-        if arm == POPULARITY:
+    for variant, settings in table_variants().items():
+        if variant == POPULARITY:
             continue
         for seed in range(options.seeds):
-            if record.has(arm=arm, seed=seed):
+            if record.has(variant=variant, seed=seed):
                 continue
-            method = {"name": "fair", "task": "rating", "rating_offset": MIDDLE} | PUBLISHED | variant
+            method = {"name": "fair", "task": "rating", "rating_offset": MIDDLE} | PUBLISHED | settings
             config = ExperimentConfig(
                 data=parts.source, split=parts.spec, method=method,
                 privacy=plan, rounds=rounds, evaluate_every=min(20, rounds), seed=seed, taps=TapConfig(places=()),
@@ -169,23 +169,23 @@ def ratings(parts: Split, options: argparse.Namespace, file: str) -> None:
             measured = {metric.name: metric.value for metric in result.test.metrics}
             means = {name: found[0].value for name, found in result.test.baselines.items()}
             measured |= {"mse of means": means, "cpu_s": round(result.cpu_seconds, 1)}
-            record.add({"arm": arm, "seed": seed, "round": result.selected.round + 1} | measured)
+            record.add({"variant": variant, "seed": seed, "round": result.selected.round + 1} | measured)
 
 
 def cost(parts: Split, options: argparse.Namespace, file: str) -> None:
     """CPU-seconds of a round after the first, and the peak memory of the process."""
     record = harness.Record(file, options, [], anew=True)
-    for arm in ("FedAvg", "FAIR-HET 1x-4x", "FAIR-HOM 1x-16x", "FedHM 1x-4x", "HeteroFL 1x-4x"):
-        experiment = experiment_of(parts, {"name": "fair"} | table_arms()[arm], 12, 0)
+    for variant in ("FedAvg", "FAIR-HET 1x-4x", "FAIR-HOM 1x-16x", "FedHM 1x-4x", "HeteroFL 1x-4x"):
+        experiment = experiment_of(parts, {"name": "fair"} | table_variants()[variant], 12, 0)
         seconds = round_seconds(simulation_of(experiment), experiment)[2:]
-        row = {"arm": arm, "cpu_s mean": float(np.mean(seconds)), "cpu_s least": min(seconds)}
+        row = {"variant": variant, "cpu_s mean": float(np.mean(seconds)), "cpu_s least": min(seconds)}
         record.add(row | {"peak_MiB": harness.peak_mib()})
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one part."""
     shared = {"data": "goodreads-100", "rounds": 200, "seeds": 3, "only": []}
-    parser = harness.parser(__file__, __doc__, parts=(*ARMS, "ratings", "cost"), **shared)
+    parser = harness.parser(__file__, __doc__, parts=(*VARIANTS, "ratings", "cost"), **shared)
     options = harness.parse(parser, arguments)
     stars = SplitSpec(kind="user_time", valid_fraction=0.1, test_fraction=0.1)
     spec = stars if options.part == "ratings" else SplitSpec(kind="published", valid_from_train=True)

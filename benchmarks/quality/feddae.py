@@ -81,7 +81,7 @@ def depth(seeds: int) -> Iterator[dict[str, Any]]:
 
 
 def privacy(seeds: int, users: int, items: int) -> Iterator[dict[str, Any]]:
-    """Every trust model at every epsilon, and the arms without a guarantee beside them."""
+    """Every trust model at every epsilon, and the variants without a guarantee next to them."""
     delta, latent = users**-1.1, PRIVATE["latent"]
     coordinates = (3 * latent + 1) * items + 2 * latent
     fields = {"clip_norm": CLIP_NORM, "noise_multiplier": 1.0, "delta": delta}
@@ -94,7 +94,7 @@ def privacy(seeds: int, users: int, items: int) -> Iterator[dict[str, Any]]:
         ),
         "local": (PrivacyPlan.named("local-gaussian", **fields), users**0.5),
     }
-    arms = {
+    variants = {
         "no protection": (PrivacyPlan.named("none"), OPEN),
         "clip only": (PrivacyPlan.named("clip", clip_norm=CLIP_NORM, order=2), {**PRIVATE, "server_lr": LARGEST_LR}),
         "published noise, variance 0.2": (published(0.2), {**OPEN, "local_steps": 10}),
@@ -103,8 +103,8 @@ def privacy(seeds: int, users: int, items: int) -> Iterator[dict[str, Any]]:
     for (trust, (plan, on_sum)), epsilon in itertools.product(trusts.items(), EPSILONS):
         sized = plan_for_target(plan, epsilon, PRIVATE_ROUNDS, users, extra_asks=1, coordinates=coordinates)
         noise = sized.to_dict()["protection"]["noise_multiplier"] * CLIP_NORM * on_sum / users
-        arms[f"{trust}, epsilon {epsilon}"] = sized, {**PRIVATE, "server_lr": min(LARGEST_LR, STEP_NOISE / noise)}
-    for seed, name, (label, (plan, settings)) in itertools.product(range(seeds), METHODS, arms.items()):
+        variants[f"{trust}, epsilon {epsilon}"] = sized, {**PRIVATE, "server_lr": min(LARGEST_LR, STEP_NOISE / noise)}
+    for seed, name, (label, (plan, settings)) in itertools.product(range(seeds), METHODS, variants.items()):
         yield {
             "label": f"{name}, {label}",
             "method": {"name": name, **settings} | ({"personal_lr": 1e-2} if name == "feddae" else {}),

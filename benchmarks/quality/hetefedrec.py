@@ -1,4 +1,4 @@
-"""HeteFedRec on MovieLens-1M: the rows of its Tables II and IV, the default beside popularity, and cost.
+"""HeteFedRec on MovieLens-1M: the rows of its Tables II and IV, the default next to popularity, and cost.
 
     python -m benchmarks.quality.hetefedrec choose --base ncf
     python -m benchmarks.quality.hetefedrec table --base ncf --seeds 5
@@ -8,9 +8,9 @@
 
 Protocol of the paper as far as it is told: the published 80/20 split, 256 clients a round, every client once per epoch
 of 24 rounds, Recall@20 and NDCG@20 over the whole catalogue less a user's training items, on the received model. What
-the paper leaves open is read in two ways (`READINGS`). `choose` picks the reading of every arm by NDCG on the
+the paper leaves open is read in two ways (`READINGS`). `choose` picks the reading of every variant by NDCG on the
 validation part, one seed; `table` trains with other seeds, and each run is tested at its best validation epoch.
-Differences of two arms are paired by user, means over seeds first. Results go to
+Differences of two variants are paired by user, means over seeds first. Results go to
 `benchmarks/results/hetefedrec_<part>_<base>.json`. One process, one thread.
 """
 
@@ -49,7 +49,7 @@ READINGS: dict[str, dict[str, Any]] = {
     },
 }
 POPULARITY, ROUNDS = "popularity", 24
-ARMS: dict[str, dict[str, Any]] = {
+VARIANTS: dict[str, dict[str, Any]] = {
     POPULARITY: {},
     "All Small": {"variant": "all_small"},
     "All Large": {"variant": "all_large"},
@@ -61,7 +61,7 @@ ARMS: dict[str, dict[str, Any]] = {
     "less distillation": {"distillation": 0},
     "less distillation and decorrelation": {"distillation": 0, "decorrelation": 0.0},
 }
-PAIRS = [("HeteFedRec", other) for other in ARMS if other != "HeteFedRec"] + [("All Small", "Direct")]
+PAIRS = [("HeteFedRec", other) for other in VARIANTS if other != "HeteFedRec"] + [("All Small", "Direct")]
 GOOD: dict[str, dict[str, Any]] = {
     POPULARITY: {"name": POPULARITY},
     "default": {"name": "hetefedrec"},
@@ -75,12 +75,12 @@ GOOD_EPOCHS = 12
 CLIP_NORM, STEP_NOISE, LARGEST_LR, PRIVATE_ROUNDS, BUDGETS = 0.1, 0.0047, 20.0, 20, (8.0, 1.0)
 
 
-def settings(base: Base, arm: str, reading: str) -> dict[str, Any]:
-    """An arm's settings under one reading."""
+def settings(base: Base, variant: str, reading: str) -> dict[str, Any]:
+    """An variant's settings under one reading."""
     published = HeteFedRecConfig.published(base).model_dump(mode="json")
-    if arm == POPULARITY:
+    if variant == POPULARITY:
         return {"name": "popularity"}
-    return {"name": "hetefedrec"} | published | READINGS[reading] | ARMS[arm]
+    return {"name": "hetefedrec"} | published | READINGS[reading] | VARIANTS[variant]
 
 
 def experiment_of(parts: Split, method: dict[str, Any], epochs: int, seed: int, *, every: int) -> Experiment:
@@ -108,18 +108,18 @@ def row(result: Evaluated, part: Part) -> dict[str, float]:
 
 
 def choose(options: argparse.Namespace) -> None:
-    """NDCG on the validation part of every arm under every reading, every two epochs."""
+    """NDCG on the validation part of every variant under every reading, every two epochs."""
     parts, record = split(load(DATA), SPLIT), harness.Record(f"hetefedrec_choose_{options.base}", options, [])
-    for arm in ARMS:
+    for variant in VARIANTS:
         for reading in READINGS:
-            if record.has(arm=arm, reading=reading):
+            if record.has(variant=variant, reading=reading):
                 continue
-            length = 1 if arm in (POPULARITY, "Standalone") else options.epochs
-            method = settings(options.base, arm, reading)
+            length = 1 if variant in (POPULARITY, "Standalone") else options.epochs
+            method = settings(options.base, variant, reading)
             result = experiment_of(parts, method, length, CHOOSING_SEED, every=min(2, length)).run(parts=("valid",))
             record.add(
                 {
-                    "arm": arm,
+                    "variant": variant,
                     "reading": reading,
                     "curve": [{"epoch": (e.round + 1) // ROUNDS} | row(e, "valid") for e in result.history],
                     "cpu_s": round(result.cpu_seconds, 1),
@@ -127,25 +127,25 @@ def choose(options: argparse.Namespace) -> None:
             )
 
 
-def chosen(arm: str, choices: list[dict[str, Any]]) -> str:
+def chosen(variant: str, choices: list[dict[str, Any]]) -> str:
     """The reading with the best validation NDCG at any epoch."""
-    points = [(p["ndcg"], c["reading"]) for c in choices if c["arm"] == arm for p in c["curve"]]
+    points = [(p["ndcg"], c["reading"]) for c in choices if c["variant"] == variant for p in c["curve"]]
     reading: str = max(points)[1]
     return reading
 
 
 def table(options: argparse.Namespace) -> None:
-    """Every arm in the reading chosen, over seeds: test at each run's best validation epoch; then differences."""
+    """Every variant in the reading chosen, over seeds: test at each run's best validation epoch; then differences."""
     parts, done = split(load(DATA), SPLIT), PairedRuns(f"hetefedrec_table_{options.base}", options)
     choices = harness.results(f"hetefedrec_choose_{options.base}", options.out)
-    for arm in ARMS:
-        reading = chosen(arm, choices)
-        for seed in range(1 if arm == POPULARITY else options.seeds):
-            if done.has(arm, seed) or not harness.chosen(arm, options.only):
+    for variant in VARIANTS:
+        reading = chosen(variant, choices)
+        for seed in range(1 if variant == POPULARITY else options.seeds):
+            if done.has(variant, seed) or not harness.chosen(variant, options.only):
                 continue
-            length = 1 if arm in (POPULARITY, "Standalone") else options.epochs
-            run, users = stopped(parts, settings(options.base, arm, reading), length, seed)
-            done.add({"arm": arm, "reading": reading, "seed": seed} | run, users)
+            length = 1 if variant in (POPULARITY, "Standalone") else options.epochs
+            run, users = stopped(parts, settings(options.base, variant, reading), length, seed)
+            done.add({"variant": variant, "reading": reading, "seed": seed} | run, users)
     done.compare(PAIRS)
 
 
@@ -169,13 +169,13 @@ def stopped(parts: Split, method: dict[str, Any], epochs: int, seed: int) -> tup
 def good(options: argparse.Namespace) -> None:
     """The default configuration and what it consists of, over seeds, on the test part."""
     parts, done = split(load(DATA), SPLIT), PairedRuns("hetefedrec_good", options)
-    for arm, method in GOOD.items():
-        for seed in range(1 if arm == POPULARITY else options.seeds):
-            if done.has(arm, seed) or not harness.chosen(arm, options.only):
+    for variant, method in GOOD.items():
+        for seed in range(1 if variant == POPULARITY else options.seeds):
+            if done.has(variant, seed) or not harness.chosen(variant, options.only):
                 continue
             run, users = stopped(parts, method, GOOD_EPOCHS, seed)
-            done.add({"arm": arm, "seed": seed, "method": method} | run, users)
-    done.compare([("default", arm) for arm in GOOD if arm != "default"])
+            done.add({"variant": variant, "seed": seed, "method": method} | run, users)
+    done.compare([("default", variant) for variant in GOOD if variant != "default"])
 
 
 def private(options: argparse.Namespace) -> None:
@@ -186,8 +186,8 @@ def private(options: argparse.Namespace) -> None:
     plans = {"clip, no noise": PrivacyPlan.named("secure-sum", clip_norm=CLIP_NORM)}
     plans |= {f"epsilon {e:g}": plan_for_target(noised, e, PRIVATE_ROUNDS, users) for e in BUDGETS}
     for seed in range(options.seeds):
-        for arm, plan in plans.items():
-            if done.has(arm, seed):
+        for variant, plan in plans.items():
+            if done.has(variant, seed):
                 continue
             noise = getattr(plan.protection, "noise_multiplier", 0.0) * CLIP_NORM / users
             rate = min(LARGEST_LR, STEP_NOISE / noise) if noise else LARGEST_LR
@@ -199,17 +199,17 @@ def private(options: argparse.Namespace) -> None:
             experiment = Experiment(config, parts)
             result = experiment.run(parts=("test",))
             found = {"claimed": result.guarantee.epsilon} | row(result.history[-1], "test")
-            run = {"arm": arm, "seed": seed, "method": method} | found | {"cpu_s": round(result.cpu_seconds, 1)}
+            run = {"variant": variant, "seed": seed, "method": method} | found | {"cpu_s": round(result.cpu_seconds, 1)}
             done.add(run, by_user(experiment, PROTOCOL, ("ndcg",))["ndcg"])
 
 
 def cost(options: argparse.Namespace) -> None:
     """CPU-seconds of a round of 256 clients after the first, and the peak memory of the process."""
     parts, record = split(load(DATA), SPLIT), harness.Record("hetefedrec_cost", options, [], anew=True)
-    arms = {
+    variants = {
         f"{base}, published, {reading}": settings(base, "HeteFedRec", reading) for base in BASES for reading in READINGS
     }
-    for label, method in ({"default": {"name": "hetefedrec"}} | arms).items():
+    for label, method in ({"default": {"name": "hetefedrec"}} | variants).items():
         config = ExperimentConfig(data=DATA, split=SPLIT, method=method, privacy=IN_THE_OPEN, rounds=12)
         experiment = Experiment(config, parts)
         simulation = simulation_of(experiment)

@@ -34,12 +34,12 @@ class PairedRuns:
 
     def has(self, variant: str, seed: int) -> bool:
         """Whether this run is there."""
-        return any((run["arm"], run["seed"]) == (variant, seed) for run in self.runs)
+        return any((run["variant"], run["seed"]) == (variant, seed) for run in self.runs)
 
     def add(self, run: dict[str, Any], users: np.ndarray) -> None:
         """Keep a run, print it, and keep its numbers by user, `[users]`."""
         self.runs.append(run)
-        self._users[f"{run['arm']}/{run['seed']}"] = [round(float(value), 5) for value in users]
+        self._users[f"{run['variant']}/{run['seed']}"] = [round(float(value), 5) for value in users]
         print(
             {key: round(v, 4) if isinstance(v, float) else v for key, v in run.items() if key != "method"}, flush=True
         )

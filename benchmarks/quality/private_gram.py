@@ -92,7 +92,7 @@ def parts_of(data: str, interactions: Interactions, on: Part) -> Split:
 
 
 def plan(epsilon: float | None, users: int, **more: Any) -> PrivacyPlan:
-    """Both asks of a run use shares of one clip norm that add up to 1, so one release is what is sized."""
+    """Both queries of a run use shares of one clip norm that add up to 1, so one release is what is sized."""
     if epsilon is None:
         return PrivacyPlan.named("none", release="total")
     open_ended = PrivacyPlan.named("central-gaussian", clip_norm=1.0, noise_multiplier=1.0, delta=users**-1.1, **more)
@@ -103,7 +103,7 @@ class Timed:
     """A federation that knows how long its clients and sums took, so that the rest of a round is the server's."""
 
     def __init__(self, simulation: Simulation) -> None:
-        self.simulation, self.asking = simulation, 0.0
+        self.simulation, self.client_seconds = simulation, 0.0
 
     def draw(self, round: int) -> Cohort:
         """As the federation does."""
@@ -113,7 +113,7 @@ class Timed:
         """As the federation does, with its CPU-seconds added up."""
         started = time.process_time()
         released = self.simulation.ask(step, cohort, message, schema)
-        self.asking += time.process_time() - started
+        self.client_seconds += time.process_time() - started
         return released
 
 
@@ -121,7 +121,7 @@ class Fitted:
     """One fitted run.
 
     Attributes:
-        experiment: with both halves after the round.
+        experiment: with both sides after the round.
         guarantee: what the ledger claims.
         server_seconds: CPU-seconds of the server's own part of the round.
         up_bytes: of one client.
@@ -133,7 +133,7 @@ class Fitted:
         simulation = simulation_of(e, ledger=ledger)
         timed, started = Timed(simulation), time.process_time()
         e.server.round(timed, 0)
-        self.server_seconds = time.process_time() - started - timed.asking
+        self.server_seconds = time.process_time() - started - timed.client_seconds
         self.guarantee, self.up_bytes = ledger.guarantee(), simulation.costs.up_bytes / e.n_users
 
     def by_user(self, on: Part) -> dict[str, np.ndarray]:

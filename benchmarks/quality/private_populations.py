@@ -13,8 +13,8 @@ All on MovieLens-1M in its published split, fitted on training and validation it
 ranking, all items that the user has not trained on), unless a row names another data set; noise sized for a whole user
 at delta = users^-1.1; nothing is tried. 95 % intervals over users (bootstrap, 1,000), noise seeds averaged per user.
 
-`wire`: shares of noise in a masked sum, with clients that fall silent between the two asks, before they share keys,
-before they send words, and before they reveal; beside it central noise for the same epsilon, and central noise of the
+`wire`: shares of noise in a masked sum, with clients that fall silent between the two queries, before they share keys,
+before they send words, and before they reveal; next to it central noise for the same epsilon, and central noise of the
 same width. `scaling`: users drawn from the real ones. `larger`: a SIMULATION, as if there were more users with the same
 data; noise shrinks, sampling error does not. `cohorts`: C disjoint cohorts each private by itself, which is sqrt(C)
 times the noise on their total. `devices`: what a device pays for one sum over everybody, by masks and by shares to two
@@ -96,7 +96,7 @@ def some_users(parts: Split, n: int) -> Split:
 
 
 def central(epsilon: float, users: int, wider: float = 1.0) -> PrivacyPlan:
-    """Both asks of a run share one clip norm, so one release is what is sized; `wider` multiplies its noise."""
+    """Both queries of a run share one clip norm, so one release is what is sized; `wider` multiplies its noise."""
     start = PrivacyPlan.named("central-gaussian", clip_norm=1.0, noise_multiplier=1.0, delta=users**-1.1)
     if wider == 1:
         return plan_for_target(start, epsilon, 1, users)
@@ -169,7 +169,7 @@ class Silent(Simulation):
     """A simulation whose clients fall silent.
 
     Attributes:
-        between: share of the cohort that answers the first ask and no later one.
+        between: share of the cohort that answers the first query and no later one.
         inside: by stage, share of those asked that send neither its message nor a later one.
         survivors: clients in every sum so far.
         traffic: bytes by stage of every masked sum so far, and of how many clients.
@@ -239,7 +239,7 @@ WIRED = (
 
 
 def wire() -> Rows:
-    """Masked sums with dropouts beside central noise."""
+    """Masked sums with dropouts next to central noise."""
     for name, n, epsilon, how, settings in WIRED:
 
         def run(
@@ -255,7 +255,7 @@ def wire() -> Rows:
             z, fewest = plan.to_dict()["protection"]["noise_multiplier"], plan.to_dict()["protection"]["n_min_honest"]
             realised = z * math.sqrt(np.mean(simulation.survivors) / fewest)
             head = GRAM | settings | {"head": e.server.constants.head}
-            beside, _ = trained(parts, method, central(epsilon, n))
+            baseline, _ = trained(parts, method, central(epsilon, n))
             same, _ = trained(parts, head, with_noise(central(epsilon, n), realised))
             sent = {
                 stage: round(sum(traffic[stage] / asked for asked, traffic in simulation.traffic))
@@ -270,7 +270,7 @@ def wire() -> Rows:
                 "survivors": simulation.survivors,
                 "head": e.server.constants.head,
                 "masked_sum": averaged([users_of(e)]),
-                "central, same epsilon": beside,
+                "central, same epsilon": baseline,
                 "central, same noise": same,
                 "words": words,
                 "forecast_up_bytes": foreseen.up_bytes_per_client_round,
@@ -595,7 +595,7 @@ class Person:
 
 
 def filtered(e: Experiment, user: int, seed: int, *, present: bool) -> float:
-    """One run of both asks, and the matched filter's output for that person, everybody else's uploads known."""
+    """One run of both queries, and the matched filter's output for that person, everybody else's uploads known."""
     plan, streams, n = e.config.privacy, Streams.from_seed(seed), e.n_users
     transcript, guard = Transcript(NOBODY, frozenset({"sum"})), ClientGuard(plan, streams)
     person, others = Person(guard, user, present=present), OtherUploads(guard, user, None)

@@ -23,7 +23,7 @@ PROTOCOLS = {
     "sampled, honest negatives": HONEST.model_copy(update={"candidates": "sampled", "select": "best_valid"}),
     "full ranking, honest": HONEST,
 }
-ARMS = {
+VARIANTS = {
     "popularity": {"name": "popularity"},
     "fedmf": {"name": "fedmf"},
     "fedncf": {"name": "fedncf"},
@@ -41,20 +41,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = harness.parse(parser, arguments)
     interactions = load(options.data)
     record = harness.Record("reproduction", options, [])
-    for protocol, arm, seed in itertools.product(PROTOCOLS, ARMS, range(options.seeds)):
-        key = {"arm": arm, "protocol": protocol, "seed": seed}
-        if harness.chosen(arm, options.only) and not record.has(**key):
+    for protocol, variant, seed in itertools.product(PROTOCOLS, VARIANTS, range(options.seeds)):
+        key = {"variant": variant, "protocol": protocol, "seed": seed}
+        if harness.chosen(variant, options.only) and not record.has(**key):
             record.add(key | one_run(options, interactions, **key))
 
 
 def one_run(
-    options: argparse.Namespace, interactions: Interactions, arm: str, protocol: str, seed: int
+    options: argparse.Namespace, interactions: Interactions, variant: str, protocol: str, seed: int
 ) -> dict[str, Any]:
     """Train once; the numbers of the round that the protocol selects."""
-    rounds = 1 if arm == "popularity" else options.rounds
+    rounds = 1 if variant == "popularity" else options.rounds
     config = ExperimentConfig(
         data=options.data,
-        method=ARMS[arm],
+        method=VARIANTS[variant],
         protocol=PROTOCOLS[protocol],
         rounds=rounds,
         seed=seed,
@@ -62,7 +62,7 @@ def one_run(
         taps=TapConfig(places=()),
     )
     with Progress(transient=True) as bar:
-        task = bar.add_task(f"{arm}, {protocol}, seed {seed}", total=rounds)
+        task = bar.add_task(f"{variant}, {protocol}, seed {seed}", total=rounds)
         result = Experiment.on(config, interactions).run(progress=lambda *_: bar.advance(task))
     metrics = {f"{m.name}@{m.k}": m.value for m in result.test.metrics}
     return metrics | {"selected_round": result.selected.round, "cpu_s_per_round": result.cpu_seconds / rounds}

@@ -2,13 +2,14 @@
 
     python -m benchmarks.quality.wire_compression [--rounds 30] [--only NAME ...] [--packing]
 
-PFedRec and FAIR on MovieLens-100K, every user in every round, one seed. For every arm: bytes up per client and round as
-counted by the engine; CPU-seconds of a round, the one evaluation included; the error that the plan states; HR@10 and
-NDCG@10 of the validation part against the whole catalogue after the last round, popularity beside; epsilon; and, where
-single uploads are seen, the mean AUC of the one-upload eigenvector attack (`attacks.RankOneSign`) on the last round's
-uploads of 100 audited users, training items against items never seen, over all items and over the rows that moved. The
-test part is not read. `--packing` measures words packed and unpacked per CPU-second instead. Results go to
-`benchmarks/results/wire_compression.json`, an arm or width a key. One process, one thread; nothing is asserted.
+PFedRec and FAIR on MovieLens-100K, every user in every round, one seed. For every variant: bytes up per client and
+round as counted by the engine; CPU-seconds of a round, the one evaluation included; the error that the plan states;
+HR@10 and NDCG@10 of the validation part against the whole catalogue after the last round, and popularity as the
+baseline; epsilon; and, where single uploads are seen, the mean AUC of the one-upload eigenvector attack
+(`attacks.RankOneSign`) on the last round's uploads of 100 audited users, training items against items never seen, over
+all items and over the rows that moved. The test part is not read. `--packing` measures words packed and unpacked per
+CPU-second instead. Results go to `benchmarks/results/wire_compression.json`, a variant or width a key. One process, one
+thread; nothing is asserted.
 """
 
 import math
@@ -33,7 +34,7 @@ PFEDREC: dict[str, Any] = {"name": "pfedrec"}
 SECURE = "secure-sum:clip_norm=600"
 SHARES = "distributed-gaussian:clip_norm=300,noise_multiplier=1,n_min_honest=900"
 LOCAL = "local-gaussian:clip_norm=300,noise_multiplier=1"
-ARMS: dict[str, tuple[dict[str, Any], str]] = {
+VARIANTS: dict[str, tuple[dict[str, Any], str]] = {
     "popularity": ({"name": "popularity"}, "none"),
     "clear, 32 bits": (PFEDREC, "none"),
     "clear, 8 bits": (PFEDREC, "none:upload_bits=8"),
@@ -73,7 +74,7 @@ def eigenvector(experiment: Experiment, result: RunResult) -> dict[str, list[flo
 
 
 def measured(method: dict[str, Any], plan: str, rounds: int, parts: Any) -> dict[str, Any]:
-    """One arm."""
+    """One variant."""
     rounds = 1 if method["name"] == "popularity" else rounds
     privacy = PrivacyPlan.parse(plan)
     seen = privacy.protection.release == "individual" and method["name"] != "popularity"
@@ -132,18 +133,18 @@ def _seconds(call: Any) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the arms that have no result yet."""
+    """Run the variants that have no result yet."""
     parser = harness.parser(__file__, __doc__, rounds=30, only=[])
     parser.add_argument("--packing", action="store_true", help="measure packing and nothing else")
     options = harness.parse(parser, arguments)
-    record = harness.Record("wire_compression", options, {"arms": {}})
+    record = harness.Record("wire_compression", options, {"variants": {}})
     if options.packing:
         record.put(packing(), "packing")
         return
     parts = split(load(DATA), SplitSpec())
-    for name, (method, plan) in ARMS.items():
-        if name not in record.results["arms"] and harness.chosen(name, options.only):
-            record.put(measured(method, plan, options.rounds, parts), "arms", name)
+    for name, (method, plan) in VARIANTS.items():
+        if name not in record.results["variants"] and harness.chosen(name, options.only):
+            record.put(measured(method, plan, options.rounds, parts), "variants", name)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
-"""GPFedRec at full size: what a round costs beside its counted limit, and what cheaper graphs do to recommendations.
+"""GPFedRec at full size: what a round costs next to its counted limit, and what cheaper graphs do to recommendations.
 
     python -m benchmarks.speed.gpfedrec_scale cost [--data ml-100k ml-1m] [--rounds 5] [--threads 1]
     python -m benchmarks.speed.gpfedrec_scale edges [--rounds 20]
     python -m benchmarks.speed.gpfedrec_scale quality [--rounds 40]
 
 `cost`: every case in a fresh process; the median of rounds after the first two, with all clients. Beside it the FLOPs
-of a round as counted here (half a product for a symmetric one), the rate of matrix products and the bandwidth of
-copies measured in the same process, and the time that FLOPs and bytes would take at these rates. `edges`: the share of
+of a round as counted here (half a product for a symmetric one), the rate of matrix products and the bandwidth of copies
+measured in the same process, and the time that FLOPs and bytes would take at these rates. `edges`: the share of
 directed edges on which a sketched graph differs from the exact one over the same uploads. `quality`: HR@10 and NDCG@10
-on the validation part, 99 sampled candidates, negatives drawn honestly, popularity beside. Results go to one JSON, a
-key for each; nothing is asserted.
+on the validation part, 99 sampled candidates, negatives drawn honestly, and popularity as the baseline. Results go to
+one JSON, a key for each; nothing is asserted.
 """
 
 import argparse
@@ -135,7 +135,7 @@ def cost(data: str, case: str, rounds: int, threads: int) -> dict[str, object]:
 
 
 class Watched:
-    """A server whose uploads are looked at on their way to it: sketched graphs beside the exact one."""
+    """A server whose uploads are looked at on their way to it: sketched graphs next to the exact one."""
 
     def __init__(self, server: GPFedRecServer) -> None:
         self.server, self.schema, self.rows = server, server.schema, list[dict[str, object]]()

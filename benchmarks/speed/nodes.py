@@ -142,7 +142,7 @@ def counting(nodes: int, losses: Losses | None = None) -> Iterator[tuple[Any, Re
 def federation_over(
     transport: Transport, config: ExperimentConfig, data: NodeData, ledger: Path, **options: Any
 ) -> RemoteFederation:
-    """A federation without a method, for asks of its own."""
+    """A federation without a method, for queries of its own."""
     announced = Announcement.of(config, data, seeded=True)
     half = announced.half(data, bytes(32))
     guard = ServerGuard(config.privacy, Ledger(config.privacy, USERS, ledger), half.streams)

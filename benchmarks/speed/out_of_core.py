@@ -1,4 +1,4 @@
-"""A round of more clients than memory has room for: private state in files, under a limit of data.
+"""A round of more clients than memory holds: private state in files, under a limit of data.
 
     python -m benchmarks.speed.out_of_core --users 1000000 --dim 512 --limit 1.5 --folder /somewhere/with/space
 

@@ -1,4 +1,4 @@
-"""FedNCF in pfl: federated averaging over everybody in one process, user after user, vectors kept beside the model.
+"""FedNCF in pfl: federated averaging over everybody in one process, user after user, vectors kept next to the model.
 
     PEER_DATA=... PEER_MARK=... python -m benchmarks.peers.fedncf.with_pfl ROUNDS SEED
 

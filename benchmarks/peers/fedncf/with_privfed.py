@@ -65,7 +65,7 @@ def fedncf(rounds: int, seed: int) -> dict[str, float]:
 
     result = experiment.run(progress=note, parts=("test",))
     popular = Experiment.on(config.model_copy(update={"method": {"name": "popularity"}, "rounds": 1}), load(DATA))
-    beside = popular.run(parts=("test",)).test
+    baseline = popular.run(parts=("test",)).test
     spent = {
         name: [after - before for before, after in pairwise(clock)]
         for name, clock in (("cpu_s", cpu), ("wall_s", wall))
@@ -76,8 +76,8 @@ def fedncf(rounds: int, seed: int) -> dict[str, float]:
         "clients": experiment.n_users,
         "hr": result.test.metric("hr", 10).value,
         "ndcg": result.test.metric("ndcg", 10).value,
-        "popularity_hr": beside.metric("hr", 10).value,
-        "popularity_ndcg": beside.metric("ndcg", 10).value,
+        "popularity_hr": baseline.metric("hr", 10).value,
+        "popularity_ndcg": baseline.metric("ndcg", 10).value,
         "trained": rounds,
     }
 

@@ -7,7 +7,7 @@ first round is timed by itself, as it fills caches and buffers; then come up to 
 `seconds` of CPU. Methods that have done all they do after one round are built and run again instead.
 
 Memory is the largest resident set of the process (`VmHWM`, Linux): after the libraries are imported, after data and
-both halves are there, and at the end.
+both sides are there, and at the end.
 """
 
 import json
@@ -71,12 +71,12 @@ def parts_of(data: str | dict[str, int]) -> Split:
 def configured(case: dict[str, Any]) -> ExperimentConfig:
     """The case as an experiment."""
     registered = method(case["method"])
-    bare = PrivacyPlan.named("none", release=registered.release)
+    unprotected = PrivacyPlan.named("none", release=registered.release)
     settings = {"name": registered.name, **case.get("settings", {})}
     task = registered.task(registered.config(**case.get("settings", {})))
     return ExperimentConfig(
         method=settings,
-        privacy=PrivacyPlan.parse(case["privacy"]) if "privacy" in case else bare,
+        privacy=PrivacyPlan.parse(case["privacy"]) if "privacy" in case else unprotected,
         protocol={"task": task},
         taps=TapConfig(places=()),
         wire=case.get("wire", "exact"),
@@ -86,7 +86,7 @@ def configured(case: dict[str, Any]) -> ExperimentConfig:
 
 
 class Running:
-    """Both halves of a case and the simulation between them, timed round by round."""
+    """Both sides of a case and the simulation between them, timed round by round."""
 
     def __init__(self, config: ExperimentConfig, parts: Split, client_state: Path | None = None) -> None:
         self.experiment = e = Experiment(config, parts, client_state=client_state)

@@ -1,7 +1,8 @@
 """What the suite measures: methods, data sets, settings, growth and the targets that were set. Standard library only.
 
 A case is a dictionary that a fresh process gets as JSON: `method`, `settings`, `data` (a name, or the size of made-up
-lists), `privacy` (words of a plan; the bare plan of the method where left out), `wire`, `chunk`, `rounds`, `seconds`.
+lists), `privacy` (words of a plan; the unprotected plan of the method where left out), `wire`, `chunk`, `rounds`,
+`seconds`.
 """
 
 from importlib.metadata import entry_points
@@ -95,7 +96,7 @@ WIDTH = {"pfedrec": "dim", "gpfedrec": "dim", "fedvae": "latent", "private-gram"
 LARGEST = {("gpfedrec", "clients"): 10_000, ("gpfedrec", "items"): 10_000, ("private-gram", "clients"): 1_000_000}
 """Sizes beyond which a method is known to need more memory than is given: every client's whole table, three times."""
 FIXED = {"private-gram": {"head": 256}, "dfmr": {"bits": 26}}
-"""What keeps a method's dimension when others grow, and what has room for a million clients."""
+"""What keeps a method's dimension when others grow, and what holds a million clients."""
 
 
 def methods() -> list[str]:

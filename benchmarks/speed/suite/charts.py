@@ -1,4 +1,4 @@
-"""Charts of the suite as SVG: rounds beside their limits, peers, and growth."""
+"""Charts of the suite as SVG: rounds and their limits, peers, and growth."""
 
 import json
 import math
@@ -77,7 +77,7 @@ def peers_chart(bars: list[tuple[str, float]]) -> str:
 
 
 def growth_chart(points: list[Growth], axis: str) -> str:
-    """One line per method on logarithmic axes, beside a line of linear growth."""
+    """One line per method on logarithmic axes, next to a line of linear growth."""
     data = alt.InlineData(values=[{"method": p.label, "size": p.size, "s": p.cpu_s} for p in points])
     labels = list(dict.fromkeys(p.label for p in points))
     least, most = min(p.size for p in points), max(p.size for p in points)

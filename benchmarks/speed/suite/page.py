@@ -1,4 +1,4 @@
-"""Tables and charts of the suite: from `suite.json` into a page, between two markers, and SVG files beside it.
+"""Tables and charts of the suite: from `suite.json` into a page, between two markers, and SVG files next to it.
 
     python -m benchmarks.tables benchmarks/results/suite.json docs/performance.md
 
@@ -179,13 +179,13 @@ class Page:
             "local training, no protection); CPU-seconds are of all processes, without the first round and the "
             "evaluated last one, and the mean over seeds. From one seed pfl and Flower have the same start and the "
             "same samples, and ours others, so ours can equal theirs only within what seeds do: mean, least and most "
-            "stand beside each other. The peers run a client as one writes it in PyTorch "
+            "stand together. The peers run a client as one writes it in PyTorch "
             "(`benchmarks/peers/fedncf/plain.py`)."
         )
         yield ""
         if "popularity_hr" in ours:
             rows.append(["popularity", *[""] * 5, f"{ours['popularity_hr']:.4f}", f"{ours['popularity_ndcg']:.4f}"])
-        head = ["", "CPU-s a round", "a client-round", "beside ours", "wall, s", "seeds", "HR@10", "NDCG@10"]
+        head = ["", "CPU-s a round", "a client-round", "ratio", "wall, s", "seeds", "HR@10", "NDCG@10"]
         yield from table(head, rows)
         yield from self._picture("peers", partial(peers_chart, bars), "CPU time of one client-round")
         yield from self._other_peers(found)

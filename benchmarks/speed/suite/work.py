@@ -65,7 +65,7 @@ def counted(method: str, settings: Any, train: Histories, server: Any) -> list[d
         method: its name.
         settings: of the run.
         train: training items of every user.
-        server: the public half, for sizes that follow from a rule.
+        server: the server, for sizes that follow from a rule.
     """
     formula = _FORMULAS.get(method)
     phases = None if formula is None else formula(settings, train, server)
@@ -79,9 +79,9 @@ def least_seconds(phases: list[dict[str, Any]], rates: dict[str, float]) -> floa
 
 def _samples(settings: Any, train: Histories) -> tuple[int, float, Phase]:
     """S, T, and the phase that draws."""
-    k, room = settings.negatives, np.maximum(train.n_items - train.counts, 1)
-    missed = np.power(1 - np.minimum(k / room, 1), train.counts)
-    touched = float((train.counts + room * (1 - missed)).sum())
+    k, unseen = settings.negatives, np.maximum(train.n_items - train.counts, 1)
+    missed = np.power(1 - np.minimum(k / unseen, 1), train.counts)
+    touched = float((train.counts + unseen * (1 - missed)).sum())
     count = len(train) * (1 + k)
     return count, touched, Phase("draw", cipher=WORD * len(train) * (2 * k + 1))
 
