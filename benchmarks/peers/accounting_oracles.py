@@ -230,7 +230,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     record.results = {"seed": options.seed, "settings": []}
     for setting in settings(np.random.default_rng(options.seed)):
         record.results["settings"].append(compared(setting))
-        record.save()
+    record.save()
 
 
 if __name__ == "__main__":

@@ -163,7 +163,7 @@ def losses(options: argparse.Namespace, record: harness.Record, place: Path) -> 
             name, place / name, [sys.executable, "-m", NODE, "node", "--folder", str(place / name), "--socket"]
         )
 
-    with Trial(place / "trial", names) as trial:
+    with Trial(place / "trial", names, environment={"PYTHONPATH": str(harness.ROOT)}) as trial:
         for name in names:
             start(trial, name)
         trial.start_superlink()

@@ -217,7 +217,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             row = {"seed": seed} | known[name](seed)
             rows.append(row | {"cpu_s": round(time.process_time() - started, 1)})
             print(name, json.dumps(rows[-1]), flush=True)
-            record.save()
+    record.save()
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for fault in FAULTS.values():
         record.results["faults"].append(measured(fault))
         print(json.dumps(record.results["faults"][-1]), flush=True)
-        record.save()
+    record.save()
 
 
 if __name__ == "__main__":
