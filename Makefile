@@ -31,7 +31,7 @@ check: $(READY)
 	$(BIN)/lint-imports
 
 bench: $(READY)
-	$(BIN)/python benchmarks/rounds.py
+	$(BIN)/python -m benchmarks.speed.rounds methods
 
 federation: $(READY)
 	$(INSTALL) -e ".[flower]"

@@ -1,37 +1,16 @@
-"""The oracles of `benchmarks/accounting_oracles.py`: right where the answer is known, and shown on the page."""
+"""The oracles of `benchmarks/peers/accounting_oracles.py`: right where the answer is known, and shown on the page."""
 
-import importlib.util
-import json
 import math
-import sys
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
-PLACE = Path(__file__).resolve().parents[2] / "benchmarks" / "accounting_oracles.py"
+from benchmarks.harness import results
+from benchmarks.peers import accounting_oracles as oracles
 
-
-def _load() -> ModuleType:
-    """The benchmark, which is no package."""
-    spec = importlib.util.spec_from_file_location("accounting_oracles", PLACE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-oracles: Any = _load()
-MEASURED = json.loads(oracles.RESULTS.read_text())
+MEASURED = results("accounting_oracles")
 SETTINGS = [{key: row[key] for key in ("delta", "releases")} for row in MEASURED["settings"]]
-
-
-def test_the_page_shows_what_was_measured() -> None:
-    assert oracles.table(MEASURED) in oracles.PAGE.read_text()
 
 
 def test_what_was_measured_is_what_the_seed_draws() -> None:

@@ -4,17 +4,15 @@ A limit may leave work out but never count more than is done; and where the form
 of them. `FlopCounterMode` counts products of torch, a multiplication and an addition as two.
 """
 
-import importlib.util
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-PLACE = Path(__file__).parents[2] / "benchmarks" / "suite_work.py"
+from benchmarks.speed.suite import work
+
 EPOCH = {"dim": 16, "hidden": [16, 8], "batch_size": 32}
 """Six items and four negatives each are 30 samples: one batch, with little padding."""
 CASES = [
@@ -38,21 +36,9 @@ def products() -> FlopCounterMode:
     return FlopCounterMode(display=False, custom_mapping={torch.ops.aten.baddbmm_: in_place})
 
 
-@pytest.fixture(scope="module")
-def work() -> Any:
-    """`benchmarks/suite_work.py`, which is no package."""
-    spec = importlib.util.spec_from_file_location("suite_work", PLACE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.parametrize(("name", "settings", "share"), CASES, ids=[f"{c[0]}-{i}" for i, c in enumerate(CASES)])
 def test_no_formula_counts_more_than_is_done(
-    work: Any, watched: Callable[..., Any], name: str, settings: dict[str, Any], share: float
+    watched: Callable[..., Any], name: str, settings: dict[str, Any], share: float
 ) -> None:
     run = watched(name, 64, products, **settings)
     e = run.experiment
@@ -61,7 +47,7 @@ def test_no_formula_counts_more_than_is_done(
     assert share * run.watcher.get_total_flops() <= counted <= run.watcher.get_total_flops()
 
 
-def test_a_limit_takes_the_slowest_resource_of_every_phase(work: Any) -> None:
+def test_a_limit_takes_the_slowest_resource_of_every_phase() -> None:
     phases = [
         {"name": "a", "flops": 8.0, "moved": 3.0, "cipher": 0.0},
         {"name": "b", "flops": 0.0, "moved": 6.0, "cipher": 10.0},

@@ -1,7 +1,7 @@
 """Faults that an audit has to find: each is planted into the running code and taken out again.
 
 A fault says where it sits (engine, guards, ledger, sampling, methods, data), which run shows it, and which words of a
-contradiction name it. `benchmarks/planted_faults.py` writes a table of the same registry.
+contradiction name it. `benchmarks/privacy/planted_faults.py` writes a table of the same registry.
 """
 
 from collections.abc import Callable, Iterator

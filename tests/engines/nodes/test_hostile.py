@@ -168,7 +168,7 @@ def test_a_lying_node_changes_no_sum(
         return lie
 
     remote = f.remote(InProcess(f.nodes, tamper=tamper))
-    # All of it takes a minute, so a part is drawn here; `benchmarks/nodes.py` sends the whole.
+    # All of it takes a minute, so a part is drawn here; `benchmarks/speed/nodes.py` sends the whole.
     every = 1 if os.environ.get("PRIVFED_WHOLE_CORPUS") else 8
     told, t = 0, 0
     for stage in ("train.invite", "train.share", "train.input", "train.reveal"):

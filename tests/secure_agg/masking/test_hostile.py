@@ -3,17 +3,15 @@
 import contextlib
 import copy
 import dataclasses
-import importlib.util
 import itertools
 import json
 import re
 import struct
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from benchmarks.privacy import fuzz_secure_agg as fuzzer
 from secure_agg import shamir
 from secure_agg.errors import (
     KeyRefused,
@@ -687,18 +685,7 @@ def test_a_deviating_server_with_threshold_minus_one_friends_opens_a_client_of_s
     )
 
 
-@pytest.fixture
-def fuzzer():
-    path = Path(__file__).parents[3] / "benchmarks" / "fuzz_secure_agg.py"
-    spec = importlib.util.spec_from_file_location("fuzz_secure_agg", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
-
-
-def test_two_seconds_of_fuzzing(fuzzer):
+def test_two_seconds_of_fuzzing():
     """The script that runs for minutes before a release: every reader of bytes, thousands of mutations a second."""
     seen = fuzzer.fuzz(2.0, seed=1)
     readers = {name.split(",")[0] for name, _ in seen}
@@ -707,9 +694,8 @@ def test_two_seconds_of_fuzzing(fuzzer):
     assert "MalformedMessage" in fuzzer.report(seen)
 
 
-def test_the_fuzzer_finds_what_is_wrong(fuzzer, monkeypatch, capsys):
+def test_the_fuzzer_finds_what_is_wrong(monkeypatch, capsys):
     """Its twin: a decoder that stumbles is named with the bytes it stumbled over, and the script ends with status 1."""
     monkeypatch.setattr(fuzzer.AdditiveShare, "decode", lambda data, **_: data[1000])
-    monkeypatch.setattr(sys, "argv", ["fuzz", "--cpu-minutes", "0.1"])
-    assert fuzzer.main() == 1
+    assert fuzzer.main(["--cpu-minutes", "0.1"]) == 1
     assert re.search("additive share, .*IndexError.*\nmessage [0-9a-f]*\n", capsys.readouterr().err)

@@ -1,0 +1,226 @@
+"""Tables of the documentation, each from the files of results that it shows: `benchmarks.tables` writes them."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks.harness import results
+from benchmarks.markdown import table
+
+NAMES = {
+    "local-laplace": "uploads, local Laplace, epsilon0 = 0.1",
+    "local-gaussian": "uploads, local Gaussian, z = 30",
+    "central": "sum of one user or nobody, central Gaussian, z = 100",
+    "central-known": "the same with ten others whose sum is known",
+}
+GRAM = "private-gram"
+
+
+def spread(values: list[float], digits: int) -> str:
+    """Smallest and largest, or the one value."""
+    low, high = (f"{value:.{digits}f}" for value in (min(values), max(values)))
+    return low if low == high else f"{low} to {high}"
+
+
+def bounds(rows: list[Mapping[str, Any]]) -> str:
+    """What both adversaries proved, best of them for every seed."""
+    return spread([max(one["lower_bound"] for one in row["adversaries"].values()) for row in rows], 2)
+
+
+def float_noise() -> list[str]:
+    """What released bits gave away."""
+    old, new = (results(f"float_noise_{library}")["experiments"] for library in ("before", "after"))
+    rows = []
+    for key, name in NAMES.items():
+        denied = [
+            f"{sum(any(one['denied'] for one in row['adversaries'].values()) for row in rows)} of {len(rows)}"
+            for rows in (old[key], new[key])
+        ]
+        claimed = f"{old[key][0]['claimed']:.3g}"
+        rows.append([name, claimed, bounds(old[key]), bounds(new[key]), *denied])
+    shares = {
+        who: [
+            spread([100 * row["adversaries"]["knows the sampler"][f"flagged_of_{who}"] for row in rows], 0)
+            for rows in (old[GRAM], new[GRAM])
+        ]
+        for who in ("one", "nobody")
+    }
+    return [
+        *table(["released", "claimed", "at least, before", "at least, now", "denied, before", "denied, now"], rows),
+        f"Epsilon of one person with 95 % confidence, smallest and largest over {len(old[GRAM])} seeds before and "
+        f"{len(new[GRAM])} now, of the better of two adversaries: one knows the sampler, the other only compares bits. "
+        f"private-gram on MovieLens-100K at z = 4.6: of the items that exactly one person has, the adversary said "
+        f"that somebody has them of {shares['one'][0]} % before and {shares['one'][1]} % now; of the items that nobody "
+        f"has, of {shares['nobody'][0]} % before, which made it a proof, and {shares['nobody'][1]} % now.",
+    ]
+
+
+def grid_cost() -> list[str]:
+    """CPU-seconds before and after."""
+    return table(
+        ["case", "before", "now", "ratio"],
+        [
+            [row["case"], *(f"{s:.3f}" for s in (row["before_cpu_s"], row["after_cpu_s"])), f"{ratio(row):.2f}"]
+            for row in results("rounds_noise")
+        ],
+    )
+
+
+def ratio(row: Mapping[str, Any]) -> float:
+    """CPU-seconds now over those before."""
+    return float(row["after_cpu_s"] / row["before_cpu_s"])
+
+
+def planted_faults() -> list[str]:
+    """Fault by fault, which check caught it."""
+    rows = results("planted_faults")["faults"]
+    return [
+        *table(
+            ["fault", "planted in", "caught by"],
+            [[row["fault"], row["planted in"], ", ".join(row["caught by"]) or "nothing"] for row in rows],
+            "lll",
+        ),
+        f"{sum(row['caught'] for row in rows)} of {len(rows)} end the audit with a contradiction that says what is "
+        "wrong. Whether the test suite without any audit would fail was not measured.",
+    ]
+
+
+def accounting_oracles() -> list[str]:
+    """The product's epsilons, and the bounds of oracles that share no code with it."""
+    head = ["releases", "delta", "accountant", "epsilon", "oracle, at least", "at most", "oracle"]
+    rows = [
+        [
+            " and ".join(described(release) for release in row["releases"]),
+            f"{row['delta']:.2g}",
+            row["accountant"],
+            *(f"{row[name]:.5f}" for name in ("epsilon", "oracle_low", "oracle_high")),
+            row["oracle"],
+        ]
+        for row in results("accounting_oracles")["settings"]
+    ]
+    return table(head, rows, "lrlrrrl")
+
+
+def described(release: Mapping[str, Any]) -> str:
+    """A release in words."""
+    if release["kind"] == "laplace":
+        return f"{release['times']} x Laplace {release['epsilon0']:g}"
+    sampled = f", rate {release['rate']:g}" if "rate" in release else ""
+    return f"{release['times']} x Gaussian {release['z']:g}{sampled}"
+
+
+def wire_compression() -> list[str]:
+    """Bytes, seconds, quality, error and what an attack reads, for every way to shorten uploads."""
+    head = ["variant", "plan", "bytes up", "CPU-s a round", "NDCG@10", "sums err by, in clips", "epsilon"]
+    rows = []
+    for name, row in results("wire_compression")["variants"].items():
+        value, low, high = row["ndcg@10"]
+        rows.append(
+            [
+                name,
+                f"`{row['plan']}`",
+                f"{row['up_bytes_per_client_round']:,.0f}",
+                f"{row['cpu_seconds_per_round']:.2f}",
+                f"{value:.4f} [{low:.4f}, {high:.4f}]",
+                error_of_a_sum(row),
+                row["epsilon"] if row["epsilon"] == "inf" else f"{row['epsilon']:.4g}",
+                ", ".join(f"{auc:.3f}" for auc, *_ in row["eigenvector"].values()),
+            ]
+        )
+    return table([*head, "AUC: all, moved rows"], rows, "l" * 8)
+
+
+def error_of_a_sum(row: Mapping[str, Any]) -> str:
+    """What the plan says of the error of a sum, in clip norms."""
+    error, clip = row["error_of_a_sum"], re.search(r"clip_norm=([\d.]+)", row["plan"])
+    if error is None or clip is None:
+        return ""
+    shown = f"{error['largest'] / float(clip[1]):.2g} at most"
+    return shown if error["deviation"] is None else f"{shown}, deviation {error['deviation'] / float(clip[1]):.2g}"
+
+
+def rounds_evaluated() -> list[str]:
+    """A round of some methods, with and without evaluation."""
+    rows = [
+        [
+            row["method"],
+            f"`{row['privacy']}`",
+            *(f"{row[name]:.2f}" for name in ("cpu_s_per_round", "cpu_s_with_evaluation")),
+            f"{row['peak_rss_mb']} MiB",
+        ]
+        for row in results("rounds_evaluated")["rows"]
+    ]
+    return table(["method", "privacy", "CPU-s a round", "with evaluation", "peak memory"], rows, "llrrr")
+
+
+def gpfedrec_graphs() -> list[str]:
+    """A round of GPFedRec with every kind of graph, and its counted limit."""
+    rows = [
+        [
+            row["result"]["case"],
+            *(f"{row['result'][name]:.2f}" for name in ("cpu_s_per_round", "limit_s")),
+            f"{row['result']['times_the_limit']:.1f}",
+            f"{row['result']['peak_rss_mb']:,} MB",
+        ]
+        for key, row in results("gpfedrec_scale").items()
+        if key.startswith("cost / ml-100k / ") and key.endswith(" / 5 / 1")
+    ]
+    return table(["graph", "CPU-s a round", "its counted limit", "times the limit", "peak memory"], rows)
+
+
+def scale_out() -> list[str]:
+    """One simulation in one process and in two."""
+    head = ["case", "privacy", "wall, s, one / two", "ratio", "CPU-s, one / two", "MB, one / each of two"]
+    rows, kept = [], results("scale_out")
+    for name in dict.fromkeys(row["case"] for row in kept):
+        one, two = (next(r for r in kept if (r["case"], r["processes"]) == (name, count)) for count in (1, 2))
+        rows.append(
+            [
+                name,
+                one["privacy"],
+                f"{one['wall_s']:.3g} / {two['wall_s']:.3g}",
+                f"{one['wall_s'] / two['wall_s']:.2f}",
+                f"{one['cpu_s']:.3g} / {two['cpu_s']:.3g}",
+                *(f"{listed(one[key])} / {listed(two[key])}" for key in ("mb_each", "private_mb_each")),
+                "to the bit" if one["model"] == two["model"] else "to rounding",
+            ]
+        )
+    return table([*head, "MB of private tensors", "same model"], rows, "llrrrrrl")
+
+
+def listed(values: Sequence[float]) -> str:
+    """Numbers with commas between them."""
+    return ", ".join(f"{value:g}" for value in values)
+
+
+def flower_parity() -> list[str]:
+    """Whether a run over Flower equals the simulation."""
+    head = ["method", "plan", "public numbers", "tensors equal to the bit", "ledgers equal", "exchanges", "kB per node"]
+    rows = [
+        [
+            method,
+            f"`{row['plan']}`",
+            f"{row['numbers']:,}",
+            *("yes" if row[name] else "no" for name in ("tensors_equal", "ledgers_equal")),
+            str(row["exchanges"]),
+            f"{row['bytes_per_node'] / 1e3:,.0f}",
+        ]
+        for method, row in results("flower_parity").items()
+    ]
+    return table(head, rows, "llrllrr")
+
+
+def devices() -> list[str]:
+    """What a device that is one user pays for a round."""
+    rows = [
+        [
+            method + (", once" if row["rounds"] == 1 else ""),
+            f"`{row['plan']}`",
+            f"{row['exchanges']:g}",
+            *(f"{row[name] / 1e6:.3f}" for name in ("up_bytes", "down_bytes")),
+            f"{1e3 * row['cpu_seconds']:.0f}",
+            str(row["mb_over_idle"]),
+        ]
+        for method, row in results("nodes")["devices"].items()
+    ]
+    return table(["method", "plan", "exchanges", "MB up", "MB down", "CPU-ms", "MB of memory"], rows, "llrrrrr")

@@ -1,0 +1,1 @@
+"""privfed and other software at the same task."""

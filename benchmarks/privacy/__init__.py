@@ -1,0 +1,1 @@
+"""What attacks find, and whether the claims of privacy hold."""

@@ -1,0 +1,1 @@
+"""What recommendations are worth, with and without privacy."""

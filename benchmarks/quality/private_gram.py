@@ -1,0 +1,328 @@
+"""One noisy Gram matrix of items: what it recommends at a given epsilon, through which wire, and what it costs.
+
+    python -m benchmarks.quality.private_gram table --data ml-1m --on valid --seeds 1
+    python -m benchmarks.quality.private_gram table --data ml-1m --seeds 3
+    python -m benchmarks.quality.private_gram table --data tenrec-qba-small --epsilons 1 8
+    python -m benchmarks.quality.private_gram wire --data ml-100k
+    python -m benchmarks.quality.private_gram cost --data ml-1m
+
+`table` fits on training items and ranks the validation items (`--on valid`), or fits on training and validation items
+together and ranks the test items (of JD on training items alone, as the study that the rule comes from did). Full
+ranking, all items that the user has not trained on. No setting is tried: everything that is not a row's name follows
+from the method's rule. Noise is central Gaussian, sized for a whole user (add or remove one) at delta = users^-1.1,
+both releases together; intervals are 95 % over users (bootstrap, 1,000), the noise seeds averaged per user. Beside
+every row stand what the method decided inside the budget, the share of held-out items that are on the head, of users
+with fewer than two items on it, how many different items the lists of 20 hold, and NDCG by length of history.
+References without privacy: `benchmarks/quality/references.py`.
+
+`wire` compares the central noise with shares of integer noise in a secure sum, where every client rounds and adds its
+own. `cost` times the server's part of a round and a client's, in CPU-seconds.
+
+One process, one thread; results go to `benchmarks/results/private_gram_<part>_<data>.json` after every row, and rows
+found there are not repeated.
+"""
+
+import argparse
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks import harness
+from benchmarks.quality.ranking import interval, with_validation
+from benchmarks.running import simulation_of
+from privfed.contracts import Schema
+from privfed.data import Interactions, Split, SplitSpec, load, split
+from privfed.engines import Simulation
+from privfed.evaluation import Evaluator, Part, Protocol
+from privfed.experiment import Experiment
+from privfed.federation import Call, Cohort, Message, Total
+from privfed.guards.ring_code import RingCode
+from privfed.privacy import Ledger, PrivacyPlan, plan_for_target
+from privfed.setup.config import ExperimentConfig, TapConfig
+
+K = 20
+PROTOCOL = Protocol(k=(K,), state="received")
+EPSILONS = (1.0, 2.0, 4.0, 8.0)
+METRICS = ("ndcg", "recall", "hr")
+GROUPS = (30, 75, 200)
+PUBLISHED, BY_TIME = SplitSpec(kind="published"), SplitSpec(kind="leave_one_out")
+SPLITS = {
+    "ml-1m": PUBLISHED,
+    "ml-100k": BY_TIME,
+    "amazon-instant-video": BY_TIME,
+    "jd-dfmr": SplitSpec(kind="published", target="buy"),
+    "lastfm-2k": SplitSpec(kind="ratio", valid_fraction=0.0, test_fraction=0.2),
+    "tenrec-qba-small": PUBLISHED,
+    "gowalla": PUBLISHED,
+}
+FIT_ON_TRAIN = {"jd-dfmr"}
+FEWEST_ITEMS = {"amazon-instant-video": 10}
+GRAM = {"name": "private-gram"}
+_SCORED_AT_ONCE = 256
+
+
+def rows(epsilons: list[float], described: bool) -> Iterator[tuple[str, dict[str, Any], float | None]]:
+    """Label, method and epsilon (None: no protection) of every row."""
+    fixed = {"metadata": False, "select": False, "least_items": 0}
+    variants: dict[str, dict[str, Any]] = {
+        "without metadata": {"metadata": False},
+        "nothing chosen, long": {**fixed, "histories": "long"},
+        "nothing chosen, short": {**fixed, "histories": "short"},
+    }
+    if described:
+        reaching = {"with metadata": {}, "with metadata, beyond the head": {"beyond_head": "content"}}
+        variants = reaching | {"metadata only": {"rank": 0, "select": False}} | variants
+    yield "popularity", {"name": "popularity"}, None
+    for name, settings in variants.items():
+        yield f"{name}, no noise", {**GRAM, **settings}, None
+    for epsilon in epsilons:
+        for name, settings in ({"popularity alone": {"popularity_share": 1.0}} | variants).items():
+            yield f"{name}, epsilon {epsilon:g}", {**GRAM, **settings}, epsilon
+
+
+def parts_of(data: str, interactions: Interactions, on: Part) -> Split:
+    """The split, with validation items among the training items where the test is fitted on both."""
+    parts = split(interactions, SPLITS[data])
+    if on == "valid" or data in FIT_ON_TRAIN or not len(parts.valid):
+        return parts
+    return with_validation(parts)
+
+
+def plan(epsilon: float | None, users: int, **more: Any) -> PrivacyPlan:
+    """Both queries of a run use shares of one clip norm that add up to 1, so one release is what is sized."""
+    if epsilon is None:
+        return PrivacyPlan.named("none", release="total")
+    open_ended = PrivacyPlan.named("central-gaussian", clip_norm=1.0, noise_multiplier=1.0, delta=users**-1.1, **more)
+    return plan_for_target(open_ended, epsilon, 1, users)
+
+
+class Timed:
+    """A federation that knows how long its clients and sums took, so that the rest of a round is the server's."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation, self.client_seconds = simulation, 0.0
+
+    def draw(self, round: int) -> Cohort:
+        """As the federation does."""
+        return self.simulation.sample_cohort(round)
+
+    def ask(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Total:
+        """As the federation does, with its CPU-seconds added up."""
+        started = time.process_time()
+        released = self.simulation.aggregate(step, cohort, message, schema)
+        self.client_seconds += time.process_time() - started
+        return released
+
+
+class Fitted:
+    """One fitted run.
+
+    Attributes:
+        experiment: with both sides after the round.
+        guarantee: what the ledger claims.
+        server_seconds: CPU-seconds of the server's own part of the round.
+        up_bytes: of one client.
+    """
+
+    def __init__(self, config: ExperimentConfig, parts: Split) -> None:
+        self.experiment = e = Experiment(config, parts)
+        ledger = Ledger(config.privacy, e.n_users)
+        simulation = simulation_of(e, ledger=ledger)
+        timed, started = Timed(simulation), time.process_time()
+        e.server.round(timed, 0)
+        self.server_seconds = time.process_time() - started - timed.client_seconds
+        self.guarantee, self.up_bytes = ledger.guarantee(), simulation.costs.up_bytes / e.n_users
+
+    def by_user(self, on: Part) -> dict[str, np.ndarray]:
+        """Every metric of every user with a held-out item; counts in `recommended` how often each item is listed."""
+        e = self.experiment
+        evaluator, message = Evaluator(e.parts, PROTOCOL, on), e.server.public()
+        self.users, self.recommended = evaluator.users, np.zeros(e.parts.train.n_items, dtype=np.int64)
+        for users in torch.split(torch.from_numpy(evaluator.users), _SCORED_AT_ONCE):
+            scores = e.clients.score(users, message.addressed_to(users), None, None)
+            evaluator.add(users.numpy(), scores.numpy())
+            unseen = scores.clone()
+            rows = torch.repeat_interleave(torch.arange(len(users)), torch.from_numpy(e.parts.train.counts[users]))
+            unseen[
+                rows, torch.from_numpy(np.concatenate([e.parts.train.of(user) for user in users.tolist()]))
+            ] = -torch.inf
+            self.recommended += np.bincount(unseen.topk(K).indices.flatten().numpy(), minlength=len(self.recommended))
+        return {name: evaluator.by_user(name, K) for name in METRICS}
+
+    def groups(self, ndcg: np.ndarray) -> dict[str, float]:
+        """NDCG of users by how many items they have."""
+        lengths = self.experiment.parts.train.counts[self.users]
+        edges = [0, *GROUPS, np.inf]
+        members = {
+            f"under {b:g}" if a == 0 else f"{a:g} and more": (lengths >= a) & (lengths < b) for a, b in pairwise(edges)
+        }
+        return {name: round(float(ndcg[inside].mean()), 4) for name, inside in members.items() if inside.any()}
+
+    def head(self, on: Part) -> dict[str, float]:
+        """How far the head reaches: held-out items on it, and users with fewer than two training items on it."""
+        tensors = self.experiment.server.state()
+        if not len(tensors.get("head", ())):
+            return {}
+        parts = self.experiment.parts
+        chosen = np.zeros(parts.train.n_items, dtype=bool)
+        chosen[tensors["head"].numpy()] = True
+        held_out = parts.valid if on == "valid" else parts.test
+        own = np.bincount(parts.train.owners[chosen[parts.train.items]], minlength=parts.train.n_users)
+        return {"held_out_on_head": float(chosen[held_out.items].mean()), "fewer_than_two": float((own < 2).mean())}
+
+
+def configured(
+    data: str, method: Mapping[str, Any], privacy: PrivacyPlan, seed: int, fidelity: Any = "analytic"
+) -> ExperimentConfig:
+    """One run, its noise drawn under `seed`."""
+    return ExperimentConfig(
+        data=data, split=SPLITS[data], method=dict(method), privacy=privacy, protocol=PROTOCOL, rounds=1, seed=seed,
+        taps=TapConfig(places=()), fidelity=fidelity,
+    )  # fmt: skip
+
+
+def measured(label: str, configs: list[ExperimentConfig], parts: Split, on: Part) -> dict[str, Any]:
+    """A row: runs that differ in their noise, averaged per user."""
+    started, found = time.process_time(), []
+    runs = []
+    for config in configs:
+        runs.append(Fitted(config, parts))
+        found.append(runs[-1].by_user(on))
+    guarantee, server = runs[0].guarantee.model_dump(mode="json"), runs[0].experiment.server
+    heads = [run.head(on) for run in runs]
+    constants = getattr(server, "constants", None)
+    return {
+        "label": label,
+        "on": on,
+        "seeds": len(configs),
+        "method": configs[0].method,
+        "plan": configs[0].privacy.name,
+        "guarantee": {key: guarantee[key] for key in ("epsilon", "delta", "trust", "neighbours", "accountant")},
+        "constants": {} if constants is None else {n: getattr(constants, n) for n in constants.__dataclass_fields__},
+        "metrics": {name: interval(np.mean([f[name] for f in found], 0)) for name in METRICS},
+        "by_seed": {name: [round(float(f[name].mean()), 5) for f in found] for name in METRICS},
+        "decisions": runs[0].experiment.server.decisions if hasattr(server, "decisions") else {},
+        "items_listed": round(float(np.mean([np.count_nonzero(run.recommended) for run in runs]))),
+        "ndcg_by_length": runs[0].groups(np.mean([f["ndcg"] for f in found], 0)),
+        "head": {name: round(float(np.mean([h[name] for h in heads])), 4) for name in heads[0]},
+        "up_bytes": runs[0].up_bytes,
+        "server_cpu_s": [round(run.server_seconds, 3) for run in runs],
+        "cpu_s": round(time.process_time() - started, 2),
+    }
+
+
+def table(options: argparse.Namespace, interactions: Interactions) -> Iterator[tuple[str, Any]]:
+    """Rows of the table of one data set."""
+    parts = parts_of(options.data, interactions, options.on)
+    users = interactions.n_users
+    described = Experiment(configured(options.data, GRAM, plan(1.0, users), 0), parts).server.features is not None
+    for label, method, epsilon in rows(options.epsilons, described):
+        seeds = 1 if epsilon is None else options.seeds
+        configs = [configured(options.data, method, plan(epsilon, users), seed) for seed in range(seeds)]
+        yield label, lambda configs=configs, label=label: measured(label, configs, parts, options.on)
+
+
+def wire(options: argparse.Namespace, interactions: Interactions) -> Iterator[tuple[str, Any]]:
+    """Central noise, the same noise in shares through a ring, and the exact secure sum, epsilon by epsilon."""
+    parts, users = parts_of(options.data, interactions, options.on), interactions.n_users
+    honest = int(0.9 * users)
+
+    def shares(epsilon: float) -> PrivacyPlan:
+        central = Experiment(configured(options.data, GRAM, plan(epsilon, users), 0), parts)
+        program = [ask.schema for ask in central.registered.program(central.server)]
+        start = PrivacyPlan.named(
+            "distributed-gaussian", clip_norm=1.0, noise_multiplier=1.0, n_min_honest=honest, delta=users**-1.1
+        )
+        return plan_for_target(start, epsilon, 1, users, program=program)
+
+    for epsilon in options.epsilons:
+        for name, sized, how in (("central", plan, "analytic"), ("distributed", lambda e, _: shares(e), "exact")):
+            label = f"{name}, epsilon {epsilon:g}"
+
+            def run(sized: Any = sized, how: Any = how, epsilon: float = epsilon, label: str = label) -> dict[str, Any]:
+                privacy = sized(epsilon, users)
+                configs = [configured(options.data, GRAM, privacy, s, how) for s in range(options.seeds)]
+                return measured(label, configs, parts, options.on)
+
+            yield label, run
+
+
+def cost(options: argparse.Namespace, interactions: Interactions) -> Iterator[tuple[str, Any]]:
+    """CPU-seconds of the server's fit and of one client's upload, for every epsilon."""
+    parts, users = parts_of(options.data, interactions, options.on), interactions.n_users
+    for epsilon in options.epsilons:
+        label = f"epsilon {epsilon:g}"
+
+        def run(epsilon: float = epsilon, label: str = label) -> dict[str, Any]:
+            config = configured(options.data, GRAM, plan(epsilon, users), 0)
+            Fitted(config, parts)
+            fitted = Fitted(config, parts)
+            e = fitted.experiment
+            central = config.privacy.to_dict()["mechanism"]["noise_multiplier"]
+            rings = {
+                "secure sum": PrivacyPlan.named("secure-sum", clip_norm=1.0),
+                "shares of noise": PrivacyPlan.named(
+                    "distributed-gaussian", clip_norm=1.0, noise_multiplier=central, n_min_honest=int(0.9 * users)
+                ),
+            }
+            return {
+                "label": label,
+                "head": e.server.constants.head,
+                "up_words": e.server.schema["gram"].size,
+                "down_bytes": e.server.public().bytes_per_client(),
+                "server_fit_cpu_s": round(fitted.server_seconds, 3),
+                "client_cpu_ms": client_times(e, rings),
+            }
+
+        yield label, run
+
+
+def client_times(e: Experiment, rings: Mapping[str, PrivacyPlan]) -> dict[str, float]:
+    """CPU-milliseconds of one device, the median of 15 devices: forming and packing the upload, and encoding it."""
+    schema, message, codes = e.server.schema, e.server.public(), {}
+    for name, privacy in rings.items():
+        codes[name] = RingCode(privacy.mechanism, schema, e.n_users)  # type: ignore[arg-type]
+    spent: dict[str, list[float]] = {name: [] for name in ("upload", *codes, "scores")}
+    for user in range(17):
+        users, started = torch.tensor([user]), time.process_time()
+        updates = e.clients.gram(Call(0, 0, "gram", 1, users, e.streams, schema), message)
+        upload = updates.materialise(torch.arange(1))
+        spent["upload"].append(time.process_time() - started)
+        for name, code in codes.items():
+            started = time.process_time()
+            code.encode(upload, 0, bytes(range(32)))
+            spent[name].append(time.process_time() - started)
+        started = time.process_time()
+        e.clients.score(users, message, None, None)
+        spent["scores"].append(time.process_time() - started)
+    return {name: round(1e3 * float(np.median(seconds[2:])), 2) for name, seconds in spent.items()}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the tables of private recommenders share."""
+    parser.add_argument("--on", default="test", choices=("valid", "test"), help="part that is ranked (default: test)")
+    parser.add_argument("--epsilons", type=float, nargs="+", default=list(EPSILONS), help="budgets (default: 1 2 4 8)")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a part, or what is missing of it, and print its table."""
+    parts = {"table": table, "wire": wire, "cost": cost}
+    data = {"default": "ml-1m", "choices": SPLITS}
+    parser = harness.parser(__file__, __doc__, parts=parts, data=data, seeds=3, only=[])
+    add_arguments(parser)
+    options = harness.parse(parser, arguments)
+
+    interactions = load(options.data, min_per_user=FEWEST_ITEMS.get(options.data, 1))
+    record = harness.Record(f"private_gram_{options.part}_{options.data}", options, [])
+    for label, run in parts[options.part](options, interactions):
+        known = any((row["label"], row.get("on", options.on)) == (label, options.on) for row in record.results)
+        if not known and harness.chosen(label, options.only):
+            record.add(run())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,749 @@
+"""`private-gram` and its population: through a masked sum that loses clients, over cohorts, years and sizes.
+
+    python -m benchmarks.quality.private_populations wire
+    python -m benchmarks.quality.private_populations scaling
+    python -m benchmarks.quality.private_populations larger
+    python -m benchmarks.quality.private_populations cohorts
+    python -m benchmarks.quality.private_populations devices
+    python -m benchmarks.quality.private_populations refreshes
+    python -m benchmarks.quality.private_populations canary
+    python -m benchmarks.quality.private_populations audit
+
+All on MovieLens-1M in its published split, fitted on training and validation items and ranked on test items (full
+ranking, all items that the user has not trained on), unless a row names another data set; noise sized for a whole user
+at delta = users^-1.1; nothing is tried. 95 % intervals over users (bootstrap, 1,000), noise seeds averaged per user.
+
+`wire`: shares of noise in a masked sum, with clients that fall silent between the two queries, before they share keys,
+before they send words, and before they reveal; next to it central noise for the same epsilon, and central noise of the
+same width. `scaling`: users drawn from the real ones. `larger`: a SIMULATION, as if there were more users with the same
+data; noise shrinks, sampling error does not. `cohorts`: C disjoint cohorts each private by itself, which is sqrt(C)
+times the noise on their total. `devices`: what a device pays for one sum over everybody, by masks and by shares to two
+or three aggregators. `refreshes`: k releases a year on histories that grow from half to whole, alone and pooled.
+`canary`: one person in or out of both sums, thousands of runs. `audit`: what `privfed audit` says of four plans.
+
+One process, one thread; results go to `benchmarks/results/private_populations_<part>.json` after every row, and rows
+found there are not repeated.
+"""
+
+import copy
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from attacks.empirical import epsilon_from_mu, gdp_epsilon
+from benchmarks import harness
+from benchmarks.quality.ranking import by_user, interval, with_validation
+from benchmarks.running import simulation_of
+from privfed.audit.canaries import OtherUploads
+from privfed.audit.grid import Further, as_run
+from privfed.contracts import NoisySums, Schema
+from privfed.data import Histories, Split, SplitSpec, load, split
+from privfed.engines import Simulation
+from privfed.engines.transcript import NOBODY, Transcript
+from privfed.evaluation import Protocol
+from privfed.experiment import Experiment
+from privfed.federation import Call, Clients, Cohort, Message, Streams, Total
+from privfed.guards import ClientGuard, RingCode
+from privfed.methods import PublicInfo
+from privfed.methods.private_gram import Constants, PrivateGramConfig
+from privfed.privacy import Ledger, PrivacyPlan, forecast, plan_for_target
+from privfed.privacy.gaussian_budget import solve_gaussian
+from privfed.privacy.refreshes import running_total_factor, year
+from privfed.setup.config import AuditTapConfig, ExperimentConfig, TapConfig
+from privfed.updates import ClientUpdates
+from secure_agg import choose_parameters, shamir
+from secure_agg.encoding import Ring
+from secure_agg.masking import ClientRequirements, MaskingClient, Stage, Terms, aggregate
+from secure_agg.masking.graph import HararyGraph
+from secure_agg.masking.messages import SERVER, Advertisement, Roster, encode_header
+from secure_agg.primitives.keys import KeyPair
+from secure_agg.primitives.prg import RingElements, StreamCipher, add_keystreams
+from secure_agg.sparse import row_share_bytes
+
+K = 20
+PROTOCOL = Protocol(k=(K,), state="received")
+EPSILONS = (1.0, 8.0)
+SEEDS = 3
+GRAM: dict[str, Any] = {"name": "private-gram"}
+VARIANTS: dict[str, dict[str, Any]] = {"with metadata": {}, "no metadata": {"metadata": False}}
+FIXED: dict[str, Any] = {"select": False, "least_items": 0}
+
+Row = dict[str, Any]
+Rows = Iterator[tuple[str, Callable[[], Row]]]
+
+
+# ---- one run
+
+
+def data(name: str = "ml-1m") -> Split:
+    """The split, with validation items among the training items."""
+    by_time = name == "ml-100k"
+    parts = split(load(name), SplitSpec(kind="leave_one_out" if by_time else "published"))
+    return with_validation(parts)
+
+
+def some_users(parts: Split, n: int) -> Split:
+    """The same for n users drawn once; the catalogue stays."""
+    if n == parts.train.n_users:
+        return parts
+    users = np.sort(np.random.default_rng(0).choice(parts.train.n_users, n, replace=False))
+    some = {name: getattr(parts, name).subset(users) for name in ("train", "valid", "test")}
+    return replace(parts, **some, attributes=None)
+
+
+def central(epsilon: float, users: int, wider: float = 1.0) -> PrivacyPlan:
+    """Both queries of a run share one clip norm, so one release is what is sized; `wider` multiplies its noise."""
+    start = PrivacyPlan.named("central-gaussian", clip_norm=1.0, noise_multiplier=1.0, delta=users**-1.1)
+    if wider == 1:
+        return plan_for_target(start, epsilon, 1, users)
+    return with_noise(
+        start, wider * solve_gaussian(epsilon, 1, 1.0, users**-1.1, thorough=False).budget.noise_multiplier
+    )
+
+
+def with_noise(plan: PrivacyPlan, multiplier: float) -> PrivacyPlan:
+    """The plan with this noise multiplier."""
+    fields = plan.to_dict()
+    fields["mechanism"] |= {"noise_multiplier": multiplier}
+    return PrivacyPlan.from_dict(fields)
+
+
+def set_up(
+    parts: Split, method: Mapping[str, Any], plan: PrivacyPlan, seed: int, fidelity: Any = "analytic"
+) -> Experiment:
+    """One run, its noise drawn under `seed`."""
+    config = ExperimentConfig(
+        data="ml-1m", split=SplitSpec(kind="published"), method=dict(method), privacy=plan, protocol=PROTOCOL, rounds=1,
+        seed=seed, taps=TapConfig(places=()), fidelity=fidelity,
+    )  # fmt: skip
+    return Experiment(config, parts)
+
+
+def simulate(e: Experiment, kind: type[Simulation] = Simulation, **more: Any) -> Simulation:
+    """Its round, through a simulation of this kind."""
+    simulation = simulation_of(e, kind, **more)
+    e.server.round(simulation, 0)
+    return simulation
+
+
+def users_of(e: Experiment) -> dict[str, np.ndarray]:
+    """Metrics of every user with a test item."""
+    return by_user(e, PROTOCOL, ("ndcg", "recall"))
+
+
+def averaged(found: list[dict[str, np.ndarray]]) -> Row:
+    """Intervals of runs that differ in their noise, and each run's mean."""
+    return {name: interval(np.mean([one[name] for one in found], 0)) for name in found[0]} | {
+        "by_seed": [round(float(one["ndcg"].mean()), 5) for one in found]
+    }
+
+
+def trained(
+    parts: Split, method: Mapping[str, Any], plan: PrivacyPlan, seeds: int = SEEDS, **more: Any
+) -> tuple[Row, Experiment]:
+    """A row of runs, and the last of them."""
+    found = []
+    for seed in range(seeds):
+        e = set_up(parts, method, plan, seed)
+        simulate(e, **more)
+        found.append(users_of(e))
+    constants = getattr(e.server, "constants", None)
+    row = averaged(found)
+    if constants is not None:
+        row |= {"head": constants.head, "head_covers": coverage(e), "decisions": e.server.decisions}
+    return row, e
+
+
+def coverage(e: Experiment) -> float:
+    """Share of test items that are on the head."""
+    on_head = np.isin(e.parts.test.items, e.server.state()["head"].numpy())
+    return round(float(on_head.mean()), 4)
+
+
+# ---- wire
+
+
+class Silent(Simulation):
+    """A simulation whose clients fall silent.
+
+    Attributes:
+        between: share of the cohort that answers the first query and no later one.
+        inside: by stage, share of those asked that send neither its message nor a later one.
+        survivors: clients in every sum so far.
+        traffic: bytes by stage of every masked sum so far, and of how many clients.
+    """
+
+    between = 0.03
+    inside: Mapping[Stage, float] = {Stage.SHARES: 0.01, Stage.MASKED_INPUT: 0.04, Stage.REVEAL: 0.02}
+
+    def __init__(self, *parts: Any, **more: Any) -> None:
+        super().__init__(*parts, **more)
+        self.survivors: list[int] = []
+        self.traffic: list[tuple[int, dict[str, int]]] = []
+        self._rng = np.random.default_rng(17)
+
+    def ask(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Total:
+        """As it does, without those who are gone by then; `exact` leaves out whose words would not arrive."""
+        asked = self._members
+        if self.survivors:
+            asked = asked[torch.from_numpy(self._kept(len(asked), self.between))]
+        self._members = asked
+        if self.fidelity != "protocol":
+            gone = sum(share for stage, share in self.inside.items() if stage < Stage.REVEAL)
+            self._members = asked[torch.from_numpy(self._kept(len(asked), gone))]
+            self.survivors.append(len(self._members))
+        total = super().ask(step, cohort, message, schema)
+        self._members = asked
+        return total
+
+    def _kept(self, n: int, gone: float) -> np.ndarray:
+        return np.sort(self._rng.choice(n, n - round(gone * n), replace=False))
+
+    def _masked(
+        self, code: RingCode, words: Mapping[int, RingElements], cohort: Cohort, ask: int, schema: Schema
+    ) -> RingElements:
+        """The masked sum in which clients fall silent; fewer than the plan's fewest abort it."""
+        order, dropouts, at = self._rng.permutation(np.fromiter(words, np.int64)), {}, 0
+        for stage, share in self.inside.items():
+            some = round(share * len(order))
+            dropouts[stage] = [int(user) for user in order[at : at + some]]
+            at += some
+        floor = ClientRequirements(min_clients=self.plan.mechanism.min_clients, min_threshold=2)  # type: ignore[union-attr]
+        terms = self._terms(code, cohort, ask, schema, len(words))
+        outcome = aggregate(words, terms, requirements=floor, dropouts=dropouts)
+        self.survivors.append(len(outcome.survivors))
+        self.traffic.append((len(words), {stage.name: size for stage, size in outcome.traffic.items()}))
+        return outcome.total
+
+
+def shares(parts: Split, epsilon: float, method: Mapping[str, Any], fewest: float = 0.85) -> PrivacyPlan:
+    """Noise in shares, sized for `fewest` of the users."""
+    n = parts.train.n_users
+    first = set_up(parts, method, central(epsilon, n), 0)
+    program = [ask.schema for ask in first.registered.program(first.server)]
+    start = PrivacyPlan.named(
+        "distributed-gaussian", clip_norm=1.0, noise_multiplier=1.0, n_min_honest=int(fewest * n), delta=n**-1.1
+    )
+    return plan_for_target(start, epsilon, 1, n, program=program)
+
+
+WIRED = (
+    # data, users, epsilon, wire, method
+    ("ml-100k", 943, 1.0, "protocol", {}),
+    ("ml-100k", 943, 8.0, "protocol", {"head": 180}),
+    ("ml-1m", 1500, 8.0, "protocol", {"head": 250}),
+    ("ml-1m", 6040, 1.0, "exact", {}),
+    ("ml-1m", 6040, 8.0, "exact", {}),
+    ("ml-1m", 6040, 1.0, "protocol", {"head": 300}),
+)
+
+
+def wire() -> Rows:
+    """Masked sums with dropouts next to central noise."""
+    for name, n, epsilon, how, settings in WIRED:
+
+        def run(
+            name: str = name, n: int = n, epsilon: float = epsilon, how: str = how, settings: Any = settings
+        ) -> Row:
+            parts, method = some_users(data(name), n), GRAM | settings
+            plan = shares(parts, epsilon, method)
+            started, e = time.process_time(), set_up(parts, method, plan, 0, how)
+            simulation = simulate(e, Silent)
+            seconds = time.process_time() - started
+            schemas = [ask.schema for ask in e.registered.program(e.server)]
+            foreseen = forecast(plan, rounds=1, population=n, up=schemas, down=0.0)
+            z, fewest = plan.to_dict()["mechanism"]["noise_multiplier"], plan.to_dict()["mechanism"]["n_min_honest"]
+            realised = z * math.sqrt(np.mean(simulation.survivors) / fewest)
+            head = GRAM | settings | {"head": e.server.constants.head}
+            baseline, _ = trained(parts, method, central(epsilon, n))
+            same, _ = trained(parts, head, with_noise(central(epsilon, n), realised))
+            sent = {
+                stage: round(sum(traffic[stage] / asked for asked, traffic in simulation.traffic))
+                for stage in (simulation.traffic[0][1] if simulation.traffic else ())
+            }
+            words = sum(block.size for schema in schemas for block in schema.values())
+            return {
+                "users": n,
+                "epsilon": simulation.server_guard.ledger.guarantee().epsilon,
+                "noise_multiplier": z,
+                "fewest": fewest,
+                "survivors": simulation.survivors,
+                "head": e.server.constants.head,
+                "masked_sum": averaged([users_of(e)]),
+                "central, same epsilon": baseline,
+                "central, same noise": same,
+                "words": words,
+                "forecast_up_bytes": foreseen.up_bytes_per_client_round,
+                "bytes_per_invited_client": sent,
+                "cpu_s": round(seconds, 1),
+            }
+
+        def without(name: str = name, n: int = n, epsilon: float = epsilon, settings: Any = settings) -> Row:
+            parts, method = some_users(data(name), n), GRAM | settings
+            plan = shares(parts, epsilon, method).to_dict()["mechanism"]
+            first = simulate(set_up(parts, method, central(epsilon, n), 0), Silent)
+            wider = plan["noise_multiplier"] * math.sqrt(np.mean(first.survivors) / plan["n_min_honest"])
+            head = set_up(parts, method, shares(parts, epsilon, method), 0).server.constants.head
+            row, _ = trained(parts, method | {"head": head}, with_noise(central(epsilon, n), wider), kind=Silent)
+            return row | {"noise_multiplier": wider, "survivors": first.survivors}
+
+        with_head = f", head {settings['head']}" if settings else ""
+        yield f"{name}, {n} users, epsilon {epsilon:g}, {how}{with_head}", run
+        yield f"{name}, {n} users, epsilon {epsilon:g}, central, same noise and losses{with_head}", without
+
+
+# ---- population
+
+
+def ease(parts: Split) -> Row:
+    """EASE, its strength in proportion to the root of the users: 1000 at all of MovieLens-1M, chosen there before."""
+    strength = round(1000 * math.sqrt(parts.train.n_users / 6040), 1)
+    row, _ = trained(parts, {"name": "ease", "regularisation": strength}, PLAIN, 1)
+    return row | {"regularisation": strength}
+
+
+PLAIN = PrivacyPlan.named("none")
+SUMMED = PrivacyPlan.named("none", release="total")
+SIZES = (750, 1500, 3000, 6040)
+LARGER = (20_000, 100_000, 1_000_000)
+
+
+def scaling() -> Rows:
+    """Real users, fewer and more."""
+    for n in SIZES:
+        yield f"{n} users, popularity", lambda n=n: trained(some_users(data(), n), {"name": "popularity"}, PLAIN, 1)[0]
+        yield f"{n} users, EASE", lambda n=n: ease(some_users(data(), n))
+        for name, settings in VARIANTS.items():
+            for epsilon in EPSILONS:
+
+                def run(n: int = n, settings: Any = settings, epsilon: float = epsilon) -> Row:
+                    plan = central(epsilon, n)
+                    mu = 1 / plan.to_dict()["mechanism"]["noise_multiplier"]
+                    row, _ = trained(some_users(data(), n), GRAM | settings, plan)
+                    return row | {"mu": round(mu, 4), "n_mu": round(n * mu)}
+
+                yield f"{n} users, {name}, epsilon {epsilon:g}", run
+
+
+def larger() -> Rows:
+    """SIMULATION of more users with the same data: the noise of a sum over so many, relative to it."""
+    ranks = {"": {}, ", rank 256": {"rank": 256}}
+    for n in LARGER:
+        for epsilon in EPSILONS:
+            for name, settings in VARIANTS.items():
+                for suffix, more in ranks.items() if n == LARGER[1] else [("", {})]:
+                    if suffix and (name != "no metadata" or epsilon != 1):
+                        continue
+
+                    def run(n: int = n, epsilon: float = epsilon, settings: Any = settings | more) -> Row:
+                        parts = data()
+                        z = solve_gaussian(epsilon, 1, 1.0, n**-1.1, thorough=False).budget.noise_multiplier
+                        config = PrivateGramConfig(**settings)
+                        content = config.metadata and parts.item_info is not None
+                        public = Constants.of(config, NoisySums(n, 1.0, z), parts.train.n_items, content=content)
+                        fixed = {"popularity_share": public.share, "head": public.head, "damping": public.damping}
+                        plan = with_noise(central(1.0, parts.train.n_users), z * parts.train.n_users / n)
+                        row, _ = trained(parts, GRAM | settings | fixed, plan, 1)
+                        return row | {"mu": round(1 / z, 4), "n_mu": round(n / z), "simulated": n}
+
+                    yield f"SIMULATION of {n} users, {name}{suffix}, epsilon {epsilon:g}", run
+    for name, settings in VARIANTS.items():
+        yield f"no noise, {name}", lambda settings=settings: trained(data(), GRAM | settings, SUMMED, 1)[0]
+
+
+def cohorts() -> Rows:
+    """C disjoint cohorts, each private by itself: their total has sqrt(C) times the noise of one sum."""
+    for name, settings in VARIANTS.items():
+        for epsilon in EPSILONS:
+            for count in (1, 4, 9, 16):
+
+                def run(settings: Any = settings, epsilon: float = epsilon, count: int = count) -> Row:
+                    parts = data()
+                    plan = central(epsilon, parts.train.n_users, math.sqrt(count))
+                    mu = math.sqrt(count) / plan.to_dict()["mechanism"]["noise_multiplier"]
+                    same = epsilon_from_mu(mu / math.sqrt(count), parts.train.n_users**-1.1)
+                    row, _ = trained(parts, GRAM | settings, plan)
+                    return row | {"cohorts": count, "as_good_as_one_sum_at_epsilon": round(same, 3)}
+
+                yield f"{count} cohorts, {name}, epsilon {epsilon:g}", run
+
+
+# ---- devices
+
+LENGTHS = {"epsilon 1 (head 429)": 429 * 430 // 2, "epsilon 8 (head 1045)": 1045 * 1046 // 2}
+
+
+def devices() -> Rows:
+    """Bytes and CPU of one device in one sum over n clients, by pairwise masks and by shares."""
+    for n in (6040, 100_000, 1_000_000):
+        for name, words in LENGTHS.items():
+            yield f"masks, {n} clients, {name}", lambda n=n, words=words: masked_device(n, words)
+    for parties in (2, 3):
+        for name, words in LENGTHS.items():
+            yield f"{parties} aggregators, {name}", lambda parties=parties, words=words: sharing_device(parties, words)
+
+
+def cpu(work: Callable[[], object], times: int = 5) -> float:
+    """CPU-seconds, the least of some times."""
+    found = []
+    for _ in range(times):
+        started = time.process_time()
+        work()
+        found.append(time.process_time() - started)
+    return min(found)
+
+
+def masked_device(n: int, words: int) -> Row:
+    """Placing (which is part of sharing), sharing and agreeing keys run as they are, masking as all its streams."""
+    chosen = choose_parameters(n)
+    k, run = chosen.neighbours or n - 1, bytes(16)
+    terms = Terms.from_parameters(chosen, bits=32, length=words, run=run)
+    ids = np.arange(n, dtype=np.uint32)
+    placing = cpu(lambda: HararyGraph(terms, ids), 3)
+    neighbours = HararyGraph(terms, ids).neighbours(0)
+    own = MaskingClient(0, ClientRequirements(min_clients=3, min_threshold=2), run=run)
+    mine = own.advertise(encode_header(Stage.INVITATION, terms, SERVER, 0) + terms.encode())
+    pairs = [(KeyPair.generate(), KeyPair.generate()) for _ in neighbours]
+    listed = tuple(Advertisement(mask.public, channel.public, b"") for mask, channel in pairs)
+    roster = encode_header(Stage.ROSTER, terms, SERVER, 0) + Roster(ids, listed).encode()
+    started = time.process_time()
+    cut = own.share(roster)
+    sharing = time.process_time() - started
+    pair = KeyPair.generate()
+    agreeing = cpu(lambda: [pair.agree(mask.public) for mask, _ in pairs], 3)
+    keys = [bytes([number % 256]) * 32 for number in range(k + 1)]
+    total = np.zeros(words, np.uint32)
+    masking = cpu(lambda: add_keystreams(total, keys, (), StreamCipher.AES256), 3)
+    revealing = 40 + shamir.SHARE_BYTES * k
+    delivered = 40 + -(-k // 8) + len(cut) - 40 - 32
+    up = {"keys": len(mine), "shares": len(cut), "words": 40 + 4 * words, "reveal": revealing}
+    down = {
+        "terms": 40 + len(terms.encode()),
+        "roster": len(roster),
+        "shares": delivered,
+        "request": 40 + 2 * -(-k // 8),
+    }
+    one = cpu(lambda: add_keystreams(total, keys[:1], (), StreamCipher.AES256))
+    return {
+        "clients": n,
+        "neighbours": k,
+        "threshold": chosen.threshold,
+        "up_bytes": up | {"all": sum(up.values())},
+        "down_bytes": down | {"all": sum(down.values())},
+        "cpu_ms": {
+            "placing": round(1e3 * placing, 2),
+            "sharing": round(1e3 * sharing, 2),
+            "agreeing": round(1e3 * agreeing, 2),
+            "masking": round(1e3 * masking, 2),
+            "all": round(1e3 * (sharing + agreeing + masking), 1),
+        },
+        "server_cpu_s_taking_self_masks_off": round(n * one, 1),
+        "sentence": chosen.summary,
+    }
+
+
+def sharing_device(parties: int, words: int) -> Row:
+    """Of additive shares: one stream for every aggregator but the first."""
+    total, ring = np.zeros(words, np.uint32), Ring(32)
+    keys = [bytes([number]) * 32 for number in range(1, parties)]
+    seconds = cpu(lambda: add_keystreams(total, (), keys, StreamCipher.AES256))
+    one = cpu(lambda: add_keystreams(total, keys[:1], (), StreamCipher.AES256))
+    return {
+        "aggregators": parties,
+        "up_bytes": row_share_bytes(words, ring, parties),
+        "cpu_ms": round(1e3 * seconds, 2),
+        "aggregator_cpu_s_at": {str(n): round(n * one, 1) for n in (6040, 100_000, 1_000_000)},
+    }
+
+
+# ---- refreshes
+
+
+def grown(parts: Split, share: float) -> Split:
+    """Everybody's first items in an order drawn once: half of them at share 0, all at share 1."""
+    train = parts.train
+    order = np.random.default_rng(5).random(len(train))
+    rank = np.argsort(np.lexsort((order, train.owners))) - train.indptr[train.owners]
+    had = rank < np.ceil((0.5 + share / 2) * train.counts)[train.owners]
+    return replace(parts, train=Histories.from_pairs(train.owners[had], train.items[had], train.n_users, train.n_items))
+
+
+class Given:
+    """A federation that hands out sums that were released before: post-processing."""
+
+    def __init__(self, clients: int, sums: Mapping[str, torch.Tensor]) -> None:
+        self.clients, self.sums = clients, sums
+
+    def draw(self, round: int) -> Cohort:
+        """Everybody."""
+        return Cohort(round, round, "all", float(self.clients))
+
+    def ask(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Total:  # noqa: ARG002
+        """The sums of that step, whatever is sent along."""
+        return Total({step: self.sums[step]}, float(self.clients), {})
+
+
+def refreshed(parts: Split, settings: Mapping[str, Any], epsilon: float, k: int, seed: int) -> dict[str, Any]:
+    """A year in which popularity is asked for once and the Gram matrix of its head k times, and pooled.
+
+    The shares of the clip norm are .1 for popularity and .9 / k for every Gram matrix, so the year is one release of
+    the plan.
+    """
+    plan = central(epsilon, parts.train.n_users)
+    z, n = plan.to_dict()["mechanism"]["noise_multiplier"], parts.train.n_users
+    method = GRAM | settings | {"popularity_share": 0.1, "histories": "long"}
+    first = set_up(grown(parts, 1 / k), method, plan, seed)
+    ledger = Ledger(plan, n)
+    pool, sums, found = torch.zeros(first.server.schema["gram"].size, dtype=torch.float64), {}, {}
+    for number in range(1, k + 1):
+        now = first if number == 1 else set_up(grown(parts, number / k), method, plan, seed)
+        simulation = Simulation(
+            now.clients, plan, n, now.streams, ledger, chunk=now.registered.chunk, fidelity="analytic"
+        )
+        simulation.draws = number - 1
+        cohort = simulation.sample_cohort(number - 1)
+        if number == 1:
+            sums = dict(simulation.aggregate("popularity", cohort, Message({}), first.server.schemas[0]).sums)
+            stub = Given(n, sums | {"gram": torch.zeros_like(pool, dtype=torch.float32)})
+            first.server.round(stub, 0)
+        relation = Message({name: first.server.state()[name] for name in ("head", "shares", "scale")})
+        block = first.server.schema["gram"]
+        share = 0.9 / k
+        schema = {"gram": replace(block, weight=math.sqrt(share), share=share)}
+        pool += simulation.aggregate("gram", cohort, relation, schema).sums["gram"].double()
+        if number in (1, k):
+            precision = 0.1 + 0.9 * number / k
+            fixed = {"popularity_share": 0.1 / precision, "head": first.server.constants.head}
+            public_info = PublicInfo(
+                n, parts.train.n_items, sums=NoisySums(n, 1.0, z / math.sqrt(precision)), item_info=parts.item_info
+            )
+            config = first.config.settings().model_copy(update=fixed)
+            server = first.registered.server(config, public_info, now.streams)
+            server.round(Given(n, sums | {"gram": (pool / number).float()}), 0)
+            now.server = server
+            now.parts = grown(parts, number / k)
+            found["first" if number == 1 else "last"] = users_of(now)
+    found.setdefault("last", found.get("first"))
+    return found | {"epsilon": ledger.guarantee().epsilon}
+
+
+def refreshes() -> Rows:
+    """Releases k times a year: each by itself, and pooled."""
+    for epsilon in (8.0, 1.0):
+        for k in (1, 4, 12, 52):
+            yield f"year, epsilon {epsilon:g}, {k} refreshes", lambda k=k, epsilon=epsilon: a_year(epsilon, k)
+            for name, settings in list(VARIANTS.items())[:1]:
+
+                def fresh(epsilon: float = epsilon, k: int = k, settings: Any = settings) -> Row:
+                    parts = data()
+                    plan = central(epsilon, parts.train.n_users, math.sqrt(k))
+                    row, _ = trained(parts, GRAM | settings, plan, 1)
+                    start, _ = trained(grown(parts, 1 / k), GRAM | settings, plan, 1)
+                    return {"last": row, "first": start}
+
+                def pooled(epsilon: float = epsilon, k: int = k, settings: Any = settings) -> Row:
+                    run = refreshed(data(), settings, epsilon, k, 0)
+                    return {when: averaged([run[when]]) for when in ("first", "last")} | {"epsilon": run["epsilon"]}
+
+                yield f"fresh, {name}, epsilon {epsilon:g}, {k} refreshes", fresh
+                if k > 1:
+                    yield f"pooled, {name}, epsilon {epsilon:g}, {k} refreshes", pooled
+
+
+def a_year(epsilon: float, k: int) -> Row:
+    """The ledger, and what running totals would have."""
+    ledger = year(epsilon, 6040**-1.1, k)
+    slow = year(epsilon, 6040**-1.1, k, kept=0.5 ** (1 / k))
+    kinds = ("increments", "tree", "square_root")
+    return {
+        "mu_of_each": round(ledger[0].mu, 4),
+        "epsilon_after": {str(r.number): round(r.epsilon, 3) for r in ledger if r.number in (1, 2, k // 2, k)},
+        "pooled_mu_if_nothing_changes": round(ledger[-1].pooled_mu, 4),
+        "pooled_mu_if_half_changes_in_a_year": round(slow[-1].pooled_mu, 4),
+        "deviation_of_running_totals": {kind: round(running_total_factor(k, kind), 3) for kind in kinds},
+    }
+
+
+# ---- audit
+
+
+class Person:
+    """An observer that takes one person's uploads out of the sums, and keeps what they would have added.
+
+    Attributes:
+        user: who.
+        present: whether the uploads stay.
+        vectors: what they add to every ask.
+    """
+
+    def __init__(self, guard: ClientGuard, user: int, *, present: bool) -> None:
+        self.guard, self.user, self.present = guard, user, present
+        self.vectors: dict[str, torch.Tensor] = {}
+
+    def __call__(self, clients: Clients, call: Call, message: Message, updates: ClientUpdates) -> None:
+        """See one chunk between the device's work and the guard."""
+        del clients, message
+        mine = (call.clients == self.user).double()
+        if not mine.any():
+            return
+        alone = copy.deepcopy(updates)
+        self.guard.clip_(alone, call.clip_norm)
+        alone.scale_(mine)
+        sums = {name: torch.zeros(block.shape, dtype=torch.float64) for name, block in call.schema.items()}
+        alone.add_to(sums)
+        self.vectors |= {name: values.flatten() * call.schema[name].weight for name, values in sums.items()}
+        if not self.present:
+            updates.scale_(1 - mine)
+
+
+def filtered(e: Experiment, user: int, seed: int, *, present: bool) -> float:
+    """One run of both queries, and the matched filter's output for that person, everybody else's uploads known."""
+    plan, streams, n = e.config.privacy, Streams.from_seed(seed), e.n_users
+    transcript, guard = Transcript(NOBODY, frozenset({"sum"})), ClientGuard(plan, streams)
+    person, others = Person(guard, user, present=present), OtherUploads(guard, user, None)
+    simulation = Simulation(
+        e.clients, plan, n, streams, Ledger(plan, n), chunk=e.registered.chunk, fidelity=e.config.fidelity,
+        transcript=transcript, observers=[others, person],
+    )  # fmt: skip
+    e.server.asked = torch.tensor(False)
+    e.server.round(simulation, 0)
+    found = 0.0
+    for ask, seen in enumerate(transcript.observations):
+        for name, vector in person.vectors.items():
+            if name in seen.tensors:
+                block = e.server.schemas[ask][name]
+                left = (seen.tensors[name].double() - others.sums[ask][name]).flatten() * block.weight
+                found += float(vector @ left)
+    return found
+
+
+def canary() -> Rows:
+    """The last of some users of MovieLens-100K in or out of both sums, the head chosen anew in every run."""
+    delta = 943**-1.1
+    for name, kind, n, draws, halved in (
+        ("central", "central-gaussian", 100, 5000, False),
+        ("central, epsilon 1", "central-gaussian", 100, 5000, False),
+        ("shares", "distributed-gaussian", 30, 5000, False),
+        ("central, half the noise", "central-gaussian", 100, 1000, True),
+    ):
+        for histories in ("long", "short") if name == "central" else ("long",):
+
+            def run(
+                name: str = name, kind: str = kind, n: int = n, draws: int = draws, halved: bool = halved,
+                histories: str = histories,
+            ) -> Row:  # fmt: skip
+                epsilon = 1.0 if "epsilon 1" in name else 8.0
+                z = solve_gaussian(epsilon, 1, 1.0, delta, thorough=False).budget.noise_multiplier
+                fields = {"n_min_honest": n} if kind == "distributed-gaussian" else {}
+                plan = PrivacyPlan.named(kind, clip_norm=1.0, noise_multiplier=z / (1 + halved), delta=delta, **fields)
+                head = 60 if kind == "central-gaussian" else 25
+                parts = some_users(data("ml-100k"), n)
+                e = set_up(
+                    parts,
+                    GRAM | FIXED | {"head": head, "histories": histories},
+                    plan,
+                    0,
+                    "exact" if fields else "analytic",
+                )
+                worlds = [
+                    np.array([filtered(e, n - 1, 2 * draw + present, present=present) for draw in range(draws)])
+                    for present in (True, False)
+                ]
+                inside, outside = worlds
+                found = float((inside.mean() - outside.mean()) / math.sqrt((inside.var() + outside.var()) / 2))
+                error = math.sqrt(2 / draws + found**2 / (4 * draws))
+                bound = gdp_epsilon(inside, outside, delta=delta, threshold=0.5)
+                return {
+                    "draws_of_each": draws,
+                    "users": n,
+                    "mu_claimed": round(1 / z, 4),
+                    "mu_found": round(found, 4),
+                    "standard_error": round(error, 4),
+                    "standard_errors_apart": round((found - 1 / z) / error, 2),
+                    "epsilon_claimed": epsilon,
+                    "epsilon_bound": round(bound.epsilon, 4),
+                    "denied": bool(bound.rejects(epsilon)),
+                }
+
+            yield f"{name}, {histories} histories", run
+
+
+def audit() -> Rows:
+    """What an audit of MovieLens-100K says of private-gram behind four plans, canaries included."""
+    n, delta = 943, 943**-1.1
+    plans = {"none": SUMMED, "secure sum": PrivacyPlan.named("secure-sum", clip_norm=1.0)}
+    for epsilon in EPSILONS:
+        plans[f"central, epsilon {epsilon:g}"] = central(epsilon, n)
+        z = solve_gaussian(epsilon, 1, 1.0, delta, thorough=False).budget.noise_multiplier
+        plans[f"shares, epsilon {epsilon:g}"] = PrivacyPlan.named(
+            "distributed-gaussian", clip_norm=1.0, noise_multiplier=z, n_min_honest=int(0.9 * n), delta=delta
+        )
+    for name, plan in plans.items():
+
+        def run(plan: PrivacyPlan = plan) -> Row:
+            config = ExperimentConfig(
+                data="ml-100k", method=GRAM, privacy=plan, protocol=PROTOCOL, rounds=1,
+                taps=AuditTapConfig().of_run(rounds=(0,)),
+            )  # fmt: skip
+            e = Experiment(config, split(load("ml-100k"), config.split))
+            found = as_run(e, e.run(), "audit", Further(canaries=300 if "gaussian" in plan.slug else 0))
+            coin = [row for row in found.attacks if row.membership == "randomised"]
+            return {
+                "epsilon": found.guarantee.epsilon,
+                "neighbours": found.guarantee.neighbours,
+                "attacks": [
+                    {
+                        "tap": row.tap,
+                        "attack": row.attack,
+                        "auc": [round(value, 4) for value in (row.auc.value, row.auc.lo, row.auc.hi)],
+                        "pooled": round(row.auc_pooled.value, 4),
+                        "ceiling": None if row.ceiling is None else row.ceiling.model_dump(mode="json"),
+                    }
+                    for row in coin
+                ],
+                "empirical": [
+                    {
+                        name: getattr(row, name)
+                        for name in ("estimator", "kind", "audited", "tap", "value", "lo", "hi", "placebo", "accounted")
+                    }
+                    | {"consistent": row.consistent}
+                    for row in found.empirical
+                ],
+            }
+
+        yield name, run
+
+
+# ---- running
+
+PARTS: Mapping[str, Callable[[], Rows]] = {
+    "wire": wire,
+    "scaling": scaling,
+    "larger": larger,
+    "cohorts": cohorts,
+    "devices": devices,
+    "refreshes": refreshes,
+    "canary": canary,
+    "audit": audit,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a part, or what is missing of it."""
+    parser = harness.parser(__file__, __doc__, parts=PARTS, only=[])
+    options = harness.parse(parser, arguments)
+    record = harness.Record(f"private_populations_{options.part}", options, [])
+    for label, run in PARTS[options.part]():
+        if harness.chosen(label, options.only) and not record.has(label=label):
+            started = time.process_time()
+            row = {"label": label} | run()
+            record.add(row | {"all_cpu_s": round(time.process_time() - started, 2)})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What rounds, messages and processes cost."""

@@ -1,0 +1,88 @@
+"""A round of more clients than memory holds: private state in files, under a limit of data.
+
+    python -m benchmarks.speed.out_of_core --users 1000000 --dim 512 --limit 1.5 --folder /somewhere/with/space
+
+trains PFedRec, whose every client keeps a head of dim + 1 numbers, for one round of everybody, writes a checkpoint and
+reads it again. The process may have `--limit` GiB of data (`RLIMIT_DATA`: heap and private mappings), which what
+clients keep exceeds; `--in-memory` shows that it does. Pages of the shards are the kernel's cache of a file: they count
+in the resident set (`VmHWM`) while they are mapped, and can be taken away at any time. What the process itself holds is
+`RssAnon`, looked at ten times a second. What was measured is added to `benchmarks/results/out_of_core.json`.
+"""
+
+import os
+import resource
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+from benchmarks import harness
+from benchmarks.harness import memory
+from benchmarks.speed.suite.case import Running, configured, made_up
+from privfed.engines import Checkpoint
+
+
+class Largest:
+    """The largest `RssAnon` of this process while it is watched."""
+
+    def __init__(self) -> None:
+        self.bytes, self._over = 0, threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> "Largest":
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.1):
+            self.bytes = max(self.bytes, memory("RssAnon"))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """One round, one checkpoint there and back."""
+    parser = harness.parser(__file__, __doc__)
+    parser.add_argument("--users", type=int, default=1_000_000, help="clients (default: %(default)s)")
+    parser.add_argument("--items", type=int, default=10_000, help="of the catalogue (default: %(default)s)")
+    parser.add_argument("--each", type=int, default=5, help="interactions of a user")
+    parser.add_argument("--dim", type=int, default=512, help="numbers that a client keeps (default: %(default)s)")
+    parser.add_argument("--limit", type=float, default=1.5, help="GiB of data")
+    parser.add_argument("--folder", type=Path, help="where there is space; a folder for temporary files")
+    parser.add_argument("--in-memory", action="store_true", help="what the same limit does to a run in memory")
+    options = harness.parse(parser, arguments)
+    resource.setrlimit(resource.RLIMIT_DATA, (int(options.limit * 2**30),) * 2)
+    with tempfile.TemporaryDirectory(dir=options.folder) as place, Largest() as anonymous:
+        folder = None if options.in_memory else Path(place) / "state"
+        parts = made_up(options.users, options.items, options.each)
+        config = configured({"method": "pfedrec", "settings": {"dim": options.dim}})
+        running = Running(config, parts, folder)
+        e = running.experiment
+        e.storage.claim()
+        row = running.round() | {"users": options.users, "pairs": len(parts.train), "load": os.getloadavg()}
+        row["state_bytes"] = sum(4 * v.shape[0] * (options.dim if name == "w" else 1) for name, v in ranges(running))
+        row["file_bytes"] = sum(shard.stat().st_size for shard in Path(place).glob("state/*.shard"))
+        wall = time.perf_counter()
+        Checkpoint(1, e.server.state(), dict(ranges(running)), {}).save(Path(place) / "checkpoint")
+        row["save_s"], wall = time.perf_counter() - wall, time.perf_counter()
+        saved = Checkpoint.load(Path(place) / "checkpoint", ranged=True)
+        e.clients.load(saved.clients)
+        row["load_s"] = time.perf_counter() - wall
+    row |= {"largest_anonymous_bytes": anonymous.bytes, "peak_bytes": memory("VmHWM")}
+    row |= {"data_limit_bytes": int(options.limit * 2**30), "clients_per_cpu_s": row["clients"] / row["cpu_s"]}
+    harness.Record("out_of_core", options, []).add(row)
+
+
+def ranges(running: Running) -> list:
+    """Private tensors by name."""
+    return list(running.experiment._private_state().items())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""What the suite measures: methods, data sets, settings, growth and the targets that were set. Standard library only.
+
+A case is a dictionary that a fresh process gets as JSON: `method`, `settings`, `data` (a name, or the size of made-up
+lists), `privacy` (words of a plan; the unprotected plan of the method where left out), `wire`, `chunk`, `rounds`,
+`seconds`.
+"""
+
+from importlib.metadata import entry_points
+from typing import Any
+
+Case = dict[str, Any]
+
+DATA = ("ml-100k", "ml-1m", "goodreads-100", "jd-dfmr")
+NAMES = {
+    "ml-100k": "MovieLens-100K",
+    "ml-1m": "MovieLens-1M",
+    "goodreads-100": "Goodreads-100",
+    "jd-dfmr": "JD",
+}
+PUBLISHED = {"hidden": [768, 512], "latent": 256, "local_steps": 10, "local_lr": 1e-4, "server_lr": 1e-3}
+"""Widths and local steps of FedDAE's paper."""
+
+EXTRA: dict[str, tuple[tuple[str, ...], Case]] = {
+    "gpfedrec, no graph": (("ml-100k",), {"method": "gpfedrec", "settings": {"graph": None}}),
+    "gpfedrec, sketch of 4096": (("ml-100k", "ml-1m"), {"method": "gpfedrec", "settings": {"sketch": 4096}}),
+    "gpfedrec, graph in bfloat16": (
+        ("ml-100k", "ml-1m"),
+        {"method": "gpfedrec", "settings": {"precision": "bfloat16"}},
+    ),
+    "fedvae, published widths": (("ml-100k", "ml-1m"), {"method": "fedvae", "settings": PUBLISHED}),
+    "feddae, published widths": (("ml-100k", "ml-1m"), {"method": "feddae", "settings": PUBLISHED}),
+    "hetefedrec, 256 clients": (
+        ("ml-1m",),
+        {"method": "hetefedrec", "privacy": "none:release=total,sampling.kind=epoch,sampling.size=256"},
+    ),
+    "gpfedrec, local Laplace": (
+        ("ml-100k",),
+        {"method": "gpfedrec", "privacy": "local-laplace:epsilon0=1,clip_norm=1"},
+    ),
+    "pfedrec, local Laplace": (
+        ("ml-100k",),
+        {"method": "pfedrec", "privacy": "local-laplace:epsilon0=1,clip_norm=1"},
+    ),
+    "pfedrec, central Gaussian": (
+        ("ml-100k",),
+        {"method": "pfedrec", "privacy": "central-gaussian:clip_norm=1,noise_multiplier=5"},
+    ),
+    "pfedrec, ring words": (("ml-100k",), {"method": "pfedrec", "privacy": "secure-sum:clip_norm=1"}),
+    "pfedrec, masked": (
+        ("ml-100k",),
+        {"method": "pfedrec", "privacy": "secure-sum:clip_norm=1", "fidelity": "protocol"},
+    ),
+    "fedvae, central Gaussian": (
+        ("ml-100k",),
+        {"method": "fedvae", "privacy": "central-gaussian:clip_norm=1,noise_multiplier=5"},
+    ),
+    "fedvae, Skellam noise of each": (
+        ("ml-100k",),
+        {
+            "method": "fedvae",
+            "privacy": "distributed-gaussian:clip_norm=1,noise_multiplier=5,n_min_honest=800",
+        },
+    ),
+    "dfmr, two aggregators": (
+        ("jd-dfmr",),
+        {"method": "dfmr", "privacy": "shared-sum:padding.kind=no_padding", "fidelity": "protocol"},
+    ),
+}
+"""Label -> where it is measured, and what differs from the method's defaults."""
+
+TARGETS: dict[tuple[str, str], float] = {
+    ("gpfedrec", "ml-100k"): 1.2,
+    ("pfedrec", "ml-100k"): 0.2,
+    ("fedvae", "ml-100k"): 0.03,
+    ("dfmr", "jd-dfmr"): 0.1,
+    ("gpfedrec", "ml-1m"): 40.0,
+    ("gpfedrec, graph in bfloat16", "ml-1m"): 40.0,
+    ("gpfedrec, sketch of 4096", "ml-1m"): 40.0,
+    ("feddae, published widths", "ml-1m"): 30.0,
+    ("hetefedrec, 256 clients", "ml-1m"): 8 / 24,
+}
+"""CPU-seconds of a round that were asked for; of HeteFedRec 8 for an epoch of 24 rounds."""
+
+GROWING = ("pfedrec", "fedvae", "gpfedrec", "private-gram", "dfmr")
+EACH = 20
+"""Interactions of a made-up user."""
+CLIENTS, ITEMS, DIMENSIONS = (
+    (1_000, 10_000, 100_000, 1_000_000),
+    (1_000, 10_000, 100_000, 1_000_000),
+    (8, 16, 32, 64, 128, 256),
+)
+AT_CLIENTS, AT_ITEMS = 1_000, 2_000
+"""Sizes of what is not varied."""
+WIDTH = {"pfedrec": "dim", "gpfedrec": "dim", "fedvae": "latent", "private-gram": "head", "dfmr": "d"}
+"""The setting that is a method's dimension; of private-gram it is the side of its matrix."""
+LARGEST = {("gpfedrec", "clients"): 10_000, ("gpfedrec", "items"): 10_000, ("private-gram", "clients"): 1_000_000}
+"""Sizes beyond which a method is known to need more memory than is given: every client's whole table, three times."""
+FIXED = {"private-gram": {"head": 256}, "dfmr": {"bits": 26}}
+"""What keeps a method's dimension when others grow, and what holds a million clients."""
+
+
+def methods() -> list[str]:
+    """Names of all registered methods."""
+    return sorted(entry.name for entry in entry_points(group="privfed.methods"))
+
+
+def rounds(data: tuple[str, ...]) -> dict[str, Case]:
+    """Every registered method on every data set, and `EXTRA`; data set by data set."""
+    cases: dict[str, Case] = {}
+    for name in data:
+        for method in methods():
+            cases[f"{name}/{method}"] = {"label": method, "method": method, "data": name}
+        for label, (where, case) in EXTRA.items():
+            if name in where:
+                cases[f"{name}/{label}"] = {"label": label, "data": name, **case}
+    return cases
+
+
+def growth() -> dict[str, Case]:
+    """One size grows, the others stay; made-up lists of `EACH` items per user."""
+    cases: dict[str, Case] = {}
+    sizes = {"clients": CLIENTS, "items": ITEMS, "dimension": DIMENSIONS}
+    for axis, values in sizes.items():
+        for method in GROWING:
+            for size in values:
+                if size > LARGEST.get((method, axis), size):
+                    continue
+                settings = dict(FIXED.get(method, {})) | ({WIDTH[method]: size} if axis == "dimension" else {})
+                data = {
+                    "users": size if axis == "clients" else AT_CLIENTS,
+                    "items": size if axis == "items" else AT_ITEMS,
+                    "each": EACH,
+                }
+                cases[f"{axis}/{method}/{size}"] = {
+                    "label": method, "method": method, "settings": settings, "data": data,
+                    "axis": axis, "size": size, "rounds": 3, "seconds": 5,
+                }  # fmt: skip
+    return cases
+
+
+def million() -> dict[str, Case]:
+    """One round of a million FedVAE clients over ten thousand items."""
+    data = {"users": 1_000_000, "items": 10_000, "each": EACH}
+    return {"million/fedvae": {"label": "fedvae", "method": "fedvae", "data": data, "rounds": 1, "warm": 0}}

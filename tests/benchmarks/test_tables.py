@@ -1,0 +1,53 @@
+"""Every table of the documentation that shows results is what the files of results say."""
+
+import re
+
+import pytest
+
+from benchmarks import doc_tables, tables
+from benchmarks.markdown import MarkerError, markers, replaced, table
+
+PAGES = sorted({entry.page for entry in tables.TABLES})
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_tables_of_a_page_are_what_was_measured(page: str) -> None:
+    text = (tables.DOCS / page).read_text(encoding="utf-8")
+    assert tables.written(page, text) == text
+
+
+@pytest.mark.parametrize("entry", tables.TABLES, ids=lambda entry: entry.name)
+def test_another_number_on_the_page_is_noticed(entry: tables.Table) -> None:
+    text = (tables.DOCS / entry.page).read_text(encoding="utf-8")
+    begin = text.index(markers(entry.name)[0]) + len(markers(entry.name)[0])
+    number = re.search(r"\d\.\d+|\d", text[text.index("\n|", begin) :])
+    assert number is not None
+    at = text.index("\n|", begin) + number.start()
+    other = text[:at] + str((int(text[at]) + 1) % 10) + text[at + 1 :]
+    assert tables.written(entry.page, other) == text != other
+
+
+def test_every_marker_of_the_documentation_is_that_of_a_table() -> None:
+    found = {
+        (file.relative_to(tables.DOCS).as_posix(), name)
+        for file in tables.DOCS.rglob("*.md")
+        for name in re.findall(r"<!-- (.+): begin -->", file.read_text(encoding="utf-8"))
+    }
+    assert found == {(entry.page, entry.name) for entry in tables.TABLES}
+
+
+def test_noise_on_a_grid_gives_nothing_away_in_the_table() -> None:
+    assert "0 of 20" in "\n".join(doc_tables.float_noise())
+
+
+def test_a_table_stands_between_its_markers() -> None:
+    lines = table(["method", "rounds"], [["FAIR", "3"]])
+    assert lines == ["| method | rounds |", "|---|---:|", "| FAIR | 3 |", ""]
+    page = "before\n<!-- some: begin -->\nold\n<!-- some: end -->\nafter\n"
+    assert replaced(page, "some", ["new", ""]) == page.replace("old", "new")
+
+
+@pytest.mark.parametrize("page", ["", "<!-- some: begin -->\n", "<!-- some: end -->\n<!-- some: begin -->\n"])
+def test_a_page_without_its_markers_is_refused(page: str) -> None:
+    with pytest.raises(MarkerError, match="some: begin"):
+        replaced(page, "some", [])
