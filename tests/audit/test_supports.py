@@ -18,7 +18,9 @@ from privfed.data import Split, SplitSpec, load, split
 from privfed.engines.simulation import Costs
 from privfed.experiment import Experiment
 from privfed.methods.dfmr.reconstruction import STARTS, rebuild_codes
-from privfed.privacy import FakeItems, PrivacyPlan, RandomisedResponse
+from privfed.privacy import PrivacyPlan
+from privfed.privacy.padding.fake_items import FakeItems
+from privfed.privacy.padding.randomised_response import RandomisedResponse
 from privfed.setup.config import ExperimentConfig
 from privfed.setup.padded_histories import sample_padding
 

@@ -19,10 +19,14 @@ from attacks.leakage import (
 from attacks.support_view import SupportView
 from privfed.data import Histories
 from privfed.methods import ClientData, method
-from privfed.privacy import FakeItems, FullSupport, NoPadding, PlanError, PrivacyPlan, RandomisedResponse
+from privfed.privacy import PlanError, PrivacyPlan
 from privfed.privacy.composition import Composition
 from privfed.privacy.errors import configure
 from privfed.privacy.guarantee import guarantee_for
+from privfed.privacy.padding.fake_items import FakeItems
+from privfed.privacy.padding.full_support import FullSupport
+from privfed.privacy.padding.no_padding import NoPadding
+from privfed.privacy.padding.randomised_response import RandomisedResponse
 from privfed.setup.padded_histories import sample_padding
 from privfed.setup.padding import padded_data, private_items
 
