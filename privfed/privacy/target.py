@@ -38,13 +38,13 @@ def plan_for_target(
     Args:
         plan: a plan with clip and noise; its epsilon0 or noise multiplier is replaced.
         epsilon: total that no user may exceed at the plan's delta.
-        rounds: rounds of the run.
+        rounds: number of rounds of the run.
         population: number of users.
         queries_per_round: number of uploads that one round asks of each participant.
         extra_queries: number of further queries of the first round.
         coordinates: numbers in one upload, which rounding depends on; needed for distributed noise only.
-        program: blocks of each query, where the queries of a round are several and use shares of the clip norm or differ in
-            length; `queries_per_round` is how often they come.
+        program: blocks of each query, where the queries of a round are several and use shares of the clip norm or
+            differ in length; `queries_per_round` is how often they come.
 
     Raises:
         PlanError: the plan's mechanism has no finite epsilon, or a value is out of range.
@@ -91,7 +91,7 @@ def _enough(
     queries_per_round: int,
     extra_queries: int,
 ) -> PrivacyPlan:
-    """Go up from a multiplier that is at most a little too small: integer noise and extra queries cost a little more."""
+    """Go up from a multiplier a little too small at most: integer noise and extra queries cost a little more."""
 
     def total(multiplier: float) -> float:
         noised = _with(plan, noise_multiplier=multiplier)

@@ -1,9 +1,9 @@
 """Sampling padding: from a user's histories to the rows that the device sends, once and for all.
 
-One word per user and item decides, under the user's own key. The words depend on the padding's seed and not on the run's,
-so that training again on the same history shows the same rows, however many other users there are. Fakes that follow
-public histories depend on the public counts besides: where these change, so do some of the fakes, and a device that
-samples again shows by intersection which of its rows were fakes.
+One word per user and item decides, under the user's own key. The words depend on the padding's seed and not on the
+run's, so that training again on the same history shows the same rows, however many other users there are. Fakes that
+follow public histories depend on the public counts besides: where these change, so do some of the fakes, and a device
+that samples again shows by intersection which of its rows were fakes.
 
 One setting of padding is for one deployment. Two settings read the same words: more fakes include the fewer, so that
 nothing dies out under intersection, but a row that one randomised response shows and another with the same q does not

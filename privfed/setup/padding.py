@@ -31,8 +31,8 @@ def padded_data(data: ClientData, plan: PrivacyPlan, registered: Method, setting
     """The data as clients hold them under `plan`.
 
     Raises:
-        PlanError: padding that needs public histories where there are none, or that leaves somebody too few rows to train
-            on.
+        PlanError: padding that needs public histories where there are none, or that leaves somebody too few rows to
+            train on.
     """
     sharing = plan.mechanism.secret_sharing
     if sharing is None or sharing.padding.every_row:
@@ -59,8 +59,8 @@ def _refuse_too_few(sampled: PaddedHistories, negatives: int) -> None:
     if len(short):
         raise PlanError(
             f"behind this padding negatives come from the rows that hold nothing, and user {short[0]} has "
-            f"{sampled.fake_items.counts[short[0]]} of them where {negatives} negatives are sampled for every item: take "
-            f"more padding (a larger rho, a smaller epsilon) or fewer negatives"
+            f"{sampled.fake_items.counts[short[0]]} of them where {negatives} negatives are sampled for every "
+            f"item: take more padding (a larger rho, a smaller epsilon) or fewer negatives"
         )
 
 

@@ -72,7 +72,7 @@ def test_the_mechanism_is_the_same_noise_over_less():
     assert event(LOCAL, 0.25) == Gaussian(noise_multiplier=3.0)
     laplace = event("local-laplace:clip_norm=2,epsilon0=1", 0.25)
     assert laplace.pure_epsilon == pytest.approx(0.5)
-    whole, quarter = event(DISTRIBUTED, 1.0), mechanism(DISTRIBUTED, 0.25)
+    whole, quarter = event(DISTRIBUTED, 1.0), event(DISTRIBUTED, 0.25)
     assert quarter.noise_multiplier == pytest.approx(2 * whole.noise_multiplier, rel=1e-3)
 
 

@@ -1,7 +1,7 @@
 """`CentralGaussian`: a trusted server adds Gaussian noise to the sum of clipped uploads.
 
-`noise_multiplier` z is the standard deviation over the clip norm C. A user is in the data or not, which moves the sum by
-at most C, so one release is a Gaussian mechanism of multiplier z. Each user's independent, secret inclusion (Poisson
+`noise_multiplier` z is the standard deviation over the clip norm C. A user is in the data or not, which moves the sum
+by at most C, so one release is a Gaussian mechanism of multiplier z. Each user's independent, secret inclusion (Poisson
 cohorts) amplifies it, and the denominator is the expected cohort.
 """
 
@@ -20,6 +20,8 @@ from privfed.privacy.mechanisms.l2_clipped import L2Clipped
 from privfed.privacy.mechanisms.sizing import NoiseTarget, SizedNoise
 from privfed.privacy.sampling import Sampling, Trust
 from privfed.privacy.wording import WIDENED, number
+
+_COUNT = "The count behind the adaptive clip norm has noise of its own, which is paid for."
 
 
 class CentralGaussian(L2Clipped):
@@ -96,11 +98,12 @@ class CentralGaussian(L2Clipped):
         clip = "the announced clip norm" if self.adaptive else f"C = {self.clip_norm:g}"
         return [
             f"Every device clips its upload to a joint L2 norm of {clip} over all real blocks, and the server adds "
-            f"Gaussian noise of {self.server_noise_multiplier:g} times that norm to the sum before anybody else sees it.",
+            f"Gaussian noise of {self.server_noise_multiplier:g} times that norm to the sum before anybody else sees "
+            "it.",
             "Compared are the data with one user and without, so the sum moves by at most the clip norm.",
             "Means divide by the expected cohort, whoever took part; the number of users is public.",
             WIDENED,
-            *(["The count behind the adaptive clip norm has noise of its own, which is paid for."] if self.adaptive else []),
+            *([_COUNT] if self.adaptive else []),
         ]
 
     def sum_deviation(self, clients: float) -> float:

@@ -1,7 +1,7 @@
 """`DistributedGaussian`: distributed differential privacy, by shares of integer noise inside a masked sum.
 
-See `privfed.privacy.mechanisms.masking` for rounding and noise. Compared are a user's vector and zero in its place, with
-the same shares of noise in both worlds.
+See `privfed.privacy.mechanisms.masking` for rounding and noise. Compared are a user's vector and zero in its place,
+with the same shares of noise in both worlds.
 """
 
 import math

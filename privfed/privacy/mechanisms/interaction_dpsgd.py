@@ -1,15 +1,16 @@
 """`InteractionDPSGD`: noise inside local training that hides single interactions, not whole users.
 
 DP-SGD (Abadi et al., CCS 2016, algorithm 1) on each device over that user's own interactions. A record is one
-interaction together with its sampled negatives. In each of S local steps every record is included with probability
-q, independently; the gradient of each included record over everything that is trained is clipped to L2 norm C, and noise
+interaction together with its sampled negatives. In each of S local steps every record is included with probability q,
+independently; the gradient of each included record over everything that is trained is clipped to L2 norm C, and noise
 N(0, (zC)^2) covers every coordinate of their sum. So one interaction moves a step by at most C, and an upload is S
 Poisson-sampled Gaussian mechanisms of multiplier z. What leaves the device, and what it keeps, is computed from noisy
 steps alone, so nothing is clipped or noised again.
 
-The inclusion stays on the device: no server sees which interactions a step used, so sampling them amplifies although nobody
-is trusted. Sampling users amplifies nothing, because who uploads is visible. One step with every interaction (q = 1,
-S = 1, the default) has the most signal for its noise at a given epsilon; small q buys more and noisier steps per round.
+The inclusion stays on the device: no server sees which interactions a step used, so sampling them amplifies although
+nobody is trusted. Sampling users amplifies nothing, because who uploads is visible. One step with every interaction (q
+= 1, S = 1, the default) has the most signal for its noise at a given epsilon; small q buys more and noisier steps per
+round.
 
 The unit is the weak point, and every guarantee says so: k interactions of one user cost up to k times as much.
 """

@@ -105,7 +105,9 @@ class Masking:
         bound = self.clip_norm * math.sqrt(share) * (1 + CLIP_SLACK)
         return FixedPoint.for_sum(Ring(self.bits), bound=bound, clients=max_clients, rounding=self.rounding)
 
-    def noised(self, noise: NoiseShares, coordinates: int, max_clients: int, share: float = 1.0) -> DistributedMechanism:
+    def noised(
+        self, noise: NoiseShares, coordinates: int, max_clients: int, share: float = 1.0
+    ) -> DistributedMechanism:
         """Rounding and shares of noise for vectors of so many coordinates and rounds of at most `max_clients` clients.
 
         Args:

@@ -17,8 +17,8 @@ from privfed.privacy.padding.registry import AnyPadding
 from privfed.privacy.sampling import Trust
 
 _SEEDED_SHARES = (
-    "This is a simulation: shares follow from the run's seed and padding from a seed of its own, so whoever holds these "
-    "reads every upload and tells padding from true rows. A deployment draws its keys from the operating system."
+    "This is a simulation: shares follow from the run's seed and padding from a seed of its own, so whoever holds "
+    "these reads every upload and tells padding from true rows. A deployment draws its keys from the operating system."
 )
 
 
@@ -90,13 +90,13 @@ class SharedSum(Mechanism):
         return [
             f"What is hidden are the values of single uploads, as long as one of {self.aggregators} aggregators "
             f"keeps its shares to itself. Sums are opened row by row where {self.min_cohort} clients or more send "
-            "the row, with a value or without; clients who pool what they know subtract their own. Where a behaviour is "
-            "public, its clients count, although everybody knows who they are.",
+            "the row, with a value or without; clients who pool what they know subtract their own. Where a behaviour "
+            "is public, its clients count, although everybody knows who they are.",
             "Aggregators see which rows each client names, who takes part in every query, how many clients send each "
             "row, and so which rows are suppressed.",
-            "Sums of rounds whose clients differ in few of them can be subtracted: where the others' values stand still, "
-            "what is left is about those few, whatever number of clients a sum needs at least. Many exact sums over the "
-            "same few clients may be solved together for what each of them sent.",
+            "Sums of rounds whose clients differ in few of them can be subtracted: where the others' values stand "
+            "still, what is left is about those few, whatever number of clients a sum needs at least. Many exact sums "
+            "over the same few clients may be solved together for what each of them sent.",
             self.padding.claim.sentence,
             *([_SEEDED_SHARES] if seeded else []),
         ]

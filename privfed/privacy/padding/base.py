@@ -2,12 +2,12 @@
 
 A client of a row-sparse method sends the rows of its own items. Behind a secret sharing their values are hidden, the
 rows are not: they are the history. Padding adds rows of zeros (`FakeItems`), or sends every row (`FullSupport`), or
-answers at random for every row (`RandomisedResponse`). What was sampled is sampled once: fakes sampled afresh each round
-would die out under intersection, and an answer given twice with fresh randomness costs twice.
+answers at random for every row (`RandomisedResponse`). What was sampled is sampled once: fakes sampled afresh each
+round would die out under intersection, and an answer given twice with fresh randomness costs twice.
 
-Padding hides which rows are true. It hides nothing of a sum: rows of zeros count towards the clients that a row needs to
-be opened, and add nothing to what the others show. Two extremes make it plain. Where all rows of an item are fakes, its
-sum is zero, which says so of everybody who sent one; where one is true, its sum is that client's value.
+Padding hides which rows are true. It hides nothing of a sum: rows of zeros count towards the clients that a row needs
+to be opened, and add nothing to what the others show. Two extremes make it plain. Where all rows of an item are fakes,
+its sum is zero, which says so of everybody who sent one; where one is true, its sum is that client's value.
 """
 
 from abc import abstractmethod
@@ -24,8 +24,8 @@ WORD_RANGE = 2.0**32
 """Number of values of a random 32-bit word."""
 
 IN_SUMS = (
-    "Rows without a value count towards the number of clients that a row needs and add nothing to its sum, so a sum may "
-    "be the value of one client, and a sum of zero is a sign that its rows held none."
+    "Rows without a value count towards the number of clients that a row needs and add nothing to its sum, so a sum "
+    "may be the value of one client, and a sum of zero is a sign that its rows held none."
 )
 
 Seed = Annotated[

@@ -1,8 +1,8 @@
 """`FakeItems`: rho (|public| + |private|) further rows of zeros (DFMR).
 
-A true row is always there, so a row that is missing proves that the item is not in the history, and epsilon is infinite;
-the number of rows tells |private|. The chance that a row seen, and not public, is true is 1 / (1 + rho') on average,
-rho' = rho (1 + |public| / |private|), and more where the catalogue has no rows left to be fakes.
+A true row is always there, so a row that is missing proves that the item is not in the history, and epsilon is
+infinite; the number of rows tells |private|. The chance that a row seen, and not public, is true is 1 / (1 + rho') on
+average, rho' = rho (1 + |public| / |private|), and more where the catalogue has no rows left to be fakes.
 """
 
 import math

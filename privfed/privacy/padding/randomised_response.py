@@ -1,8 +1,8 @@
 """`RandomisedResponse`: every item of the catalogue answers by itself.
 
 A true item answers with probability q, any other with p (Warner 1965; Erlingsson, Pihur and Korolova 2014). Adding or
-removing one item costs max(ln(q / p), ln((1 - p) / (1 - q))), changing one into another ln(q (1 - p) / (p (1 - q))): two
-answers change. True items that do not answer take no part in training at all.
+removing one item costs max(ln(q / p), ln((1 - p) / (1 - q))), changing one into another ln(q (1 - p) / (p (1 - q))):
+two answers change. True items that do not answer take no part in training at all.
 """
 
 import math
@@ -65,11 +65,11 @@ class RandomisedResponse(SampledPadding):
             epsilon=one,
             epsilon_swap=swap,
             sentence=(
-                f"Which rows a client sends is sampled once by randomised response: adding or removing ONE ITEM changes "
-                f"the odds by at most e^{one:.4g}, replacing one by another by e^{swap:.4g}, and k items cost k times "
-                "that. This is about one history under one setting, whose answers the device keeps: a row that appears "
-                "when the history has grown shows that it has, and answers under two settings come from the same random "
-                "words and say more together. It covers the rows alone; released sums are another channel. "
+                f"Which rows a client sends is sampled once by randomised response: adding or removing ONE ITEM "
+                f"changes the odds by at most e^{one:.4g}, replacing one by another by e^{swap:.4g}, and k items "
+                "cost k times that. This is about one history under one setting, whose answers the device keeps: a row "
+                "that appears when the history has grown shows that it has, and answers under two settings come from the same "
+                "random words and say more together. It covers the rows alone; released sums are another channel. "
                 f"{IN_SUMS}"
             ),
         )
