@@ -29,7 +29,12 @@ from privfed.data import SplitSpec, load, split
 from privfed.evaluation import UNCOUNTED, Protocol
 from privfed.experiment import Experiment
 from privfed.methods import ClientData
-from privfed.privacy import FakeItems, FullSupport, OwnRows, PrivacyPlan, RandomisedResponse, SharedSum
+from privfed.privacy import PrivacyPlan
+from privfed.privacy.mechanisms.shared_sum import SharedSum
+from privfed.privacy.padding.fake_items import FakeItems
+from privfed.privacy.padding.full_support import FullSupport
+from privfed.privacy.padding.no_padding import NoPadding
+from privfed.privacy.padding.randomised_response import RandomisedResponse
 from privfed.setup.config import ExperimentConfig, TapConfig
 from privfed.setup.padding import padded_data
 
@@ -101,7 +106,7 @@ def covers(options):
         FakeItems(rho=rho, drawn=drawn) for drawn in ("uniform", "popularity") for rho in options.rho if rho
     ]  # fmt: skip
     answers = [RandomisedResponse(epsilon=epsilon) for epsilon in options.epsilon]
-    return [FullSupport(), *([OwnRows()] if 0 in options.rho else []), *fakes, *answers]
+    return [FullSupport(), *([NoPadding()] if 0 in options.rho else []), *fakes, *answers]
 
 
 def named(cover):

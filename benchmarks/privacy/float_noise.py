@@ -126,7 +126,7 @@ def central(others: int, seed: int) -> dict[str, Any]:
     candidate = np.zeros((2 * DRAWS, WIDTH))
     for first in range(0, len(known), 2 * DRAWS):
         candidate += known[first : first + 2 * DRAWS]
-    noise = FloatNoise("gaussian", plan.mechanism.total_deviation * plan.mechanism.clip_norm, sums=True)
+    noise = FloatNoise("gaussian", plan.mechanism.server_noise_multiplier * plan.mechanism.clip_norm, sums=True)
     off = (~noise.could_be(released, candidate)).sum(axis=1).astype(np.float64)
     claimed = ledger.guarantee().epsilon
     flags = {"flagged_with": float((off[::2] >= OFF).mean()), "flagged_without": float((off[1::2] >= OFF).mean())}
@@ -170,7 +170,9 @@ def private_gram(parts: Split, seed: int) -> dict[str, Any]:
     experiment.server.round(heard, 0)
     schema, sums = heard.sums[0]
     ((name, block),) = schema.items()
-    noise = FloatNoise("gaussian", plan.mechanism.total_deviation * plan.mechanism.clip_norm / block.weight, sums=True)
+    noise = FloatNoise(
+        "gaussian", plan.mechanism.server_noise_multiplier * plan.mechanism.clip_norm / block.weight, sums=True
+    )
     off = (~noise.could_be(sums[name].numpy()[:, 0])).astype(np.float64)
     popularity, claimed = experiment.trained.train.popularity(), ledger.guarantee().epsilon
     one, nobody = off[popularity == 1], off[popularity == 0]

@@ -285,7 +285,7 @@ def client_times(e: Experiment, rings: Mapping[str, PrivacyPlan]) -> dict[str, f
     """CPU-milliseconds of one device, the median of 15 devices: forming and packing the upload, and encoding it."""
     schema, message, codes = e.server.schema, e.server.public(), {}
     for name, privacy in rings.items():
-        codes[name] = RingCode(privacy.mechanism, schema, e.n_users)  # type: ignore[arg-type]
+        codes[name] = RingCode(privacy.mechanism, schema, e.n_users)
     spent: dict[str, list[float]] = {name: [] for name in ("upload", *codes, "scores")}
     for user in range(17):
         users, started = torch.tensor([user]), time.process_time()

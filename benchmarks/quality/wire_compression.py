@@ -25,7 +25,6 @@ from privfed.data import SplitSpec, load, split
 from privfed.evaluation import HONEST
 from privfed.experiment import Experiment, RunResult
 from privfed.privacy import PrivacyPlan
-from privfed.privacy.mechanisms.secure import DistributedGaussian, SecureSum, sum_error
 from privfed.setup.config import ExperimentConfig, TapConfig
 from secure_agg import Ring
 from secure_agg.primitives.prg import random_uints
@@ -86,9 +85,9 @@ def measured(method: dict[str, Any], plan: str, rounds: int, parts: Any) -> dict
     experiment = Experiment(config, parts)
     result = experiment.run(parts=("valid",))
     valid = result.history[-1].results["valid"]
-    mechanism, error = privacy.mechanism, None
-    if isinstance(mechanism, SecureSum | DistributedGaussian):
-        said = sum_error(mechanism, experiment.server.schema, experiment.n_users)
+    masking, error = privacy.mechanism.masking, None
+    if masking is not None:
+        said = masking.sum_error(experiment.server.schema, experiment.n_users)
         error = {"step": said.step, "largest": said.largest, "deviation": said.deviation}
     return {
         "method": method,

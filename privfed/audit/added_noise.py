@@ -24,8 +24,7 @@ from privfed.contracts import Block, Schema, share_of
 from privfed.engines.transcript import PROXIMAL
 from privfed.engines.witness import Exchange, clipped_uploads
 from privfed.experiment import Experiment, RunResult
-from privfed.privacy import CentralGaussian, DistributedGaussian, PrivacyPlan
-from privfed.privacy.mechanisms.secure import noise_code
+from privfed.privacy import PrivacyPlan
 
 P_VALUE = 1e-9
 _SLACK = 0.985
@@ -93,7 +92,7 @@ def _of_sums(experiment: Experiment, result: RunResult) -> Iterator[Noise]:
         deviation, terms, laplace = _of_a_sum(plan, exchange, experiment.n_users, members)
         if deviation <= 0:
             continue
-        above = not isinstance(plan.mechanism, DistributedGaussian) and plan.upload_bits is None
+        above = plan.mechanism.noise_shares is None and plan.upload_bits is None
         noise = exchange.noise()
         yield Noise(
             f"round {exchange.cohort.round + 1}, step {exchange.step!r}",
@@ -118,12 +117,14 @@ def deviation_of_a_sum(plan: PrivacyPlan, exchange: Exchange, population: int) -
 def _of_a_sum(plan: PrivacyPlan, exchange: Exchange, population: int, members: int) -> tuple[float, int, bool]:
     """(deviation of a weighted coordinate, draws added up in it, whether they are Laplace)."""
     mechanism = plan.mechanism
-    if isinstance(mechanism, CentralGaussian):
-        return mechanism.total_deviation * (exchange.clip_norm or mechanism.clip_norm), 1, False
-    if isinstance(mechanism, DistributedGaussian):
+    multiplier, masking = mechanism.server_noise_multiplier, mechanism.masking
+    if multiplier is not None and mechanism.clip is not None:
+        return multiplier * (exchange.clip_norm or mechanism.clip.norm), 1, False
+    if masking is not None and masking.noise is not None:
         real = sum(block.size for block in exchange.schema.values() if block.kind == "real") or 1
-        code = noise_code(mechanism, real, plan.sampling.max_cohort(population), share_of(exchange.schema))
-        variance = code.event().total_variance / mechanism.n_min_honest * members
+        max_clients = plan.sampling.max_cohort(population)
+        code = masking.noised(masking.noise, real, max_clients, share_of(exchange.schema))
+        variance = code.event().total_variance / masking.noise.min_honest * members
         return code.grid * math.sqrt(variance), 1, False
     noise = mechanism.noise
     if noise is None:

@@ -429,7 +429,7 @@ def _on_sums(blocks: ItemBlocks) -> tuple[UploadAttack | SingletonRows, ...]:
 
 def _bare(experiment: Experiment) -> bool:
     """Whether what leaves a device is what its training gave."""
-    return experiment.config.privacy.bare
+    return experiment.config.privacy.unprotected
 
 
 def _as_raw(on_wire: Found) -> tuple[list[AttackRow], list[EmpiricalRow]]:

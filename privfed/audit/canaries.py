@@ -50,7 +50,7 @@ from privfed.engines.transcript import NOBODY, Transcript
 from privfed.experiment import Experiment
 from privfed.federation import Call, Clients, Message, Ranges, perform
 from privfed.guards import ClientGuard
-from privfed.privacy import DistributedGaussian, FullSupport, Guarantee, Ledger, PrivacyPlan, SharedSum
+from privfed.privacy import Guarantee, Ledger, PrivacyPlan
 from privfed.setup.config import ExperimentConfig
 from privfed.updates import Chunk, ClientUpdates, Dense, clients_at_once
 
@@ -423,7 +423,7 @@ def refuse_untestable(plan: PrivacyPlan) -> None:
         raise CanaryError(
             f"the plan {plan.name!r} clips block by block, which bends a canary's direction: set clipping = 'flat'"
         )
-    if isinstance(mechanism, SharedSum) and not isinstance(mechanism.padding, FullSupport):
+    if mechanism.secret_sharing is not None and not mechanism.secret_sharing.padding.every_row:
         raise CanaryError(
             f"the plan {plan.name!r} opens rows that enough clients announced, and canaries announce none: set "
             f"padding.kind = 'full_support'"
@@ -442,8 +442,8 @@ def _noise_left(plan: PrivacyPlan, population: int, rounds: int) -> float | None
     Noise grows with the root of the rounds, and a direction that repeats grows with their number.
     """
     mechanism = plan.mechanism
-    deviation = mechanism.total_deviation
-    if isinstance(mechanism, DistributedGaussian):
-        deviation = mechanism.noise_multiplier
+    deviation = mechanism.server_noise_multiplier
+    if mechanism.noise_shares is not None:
+        deviation = mechanism.noise_shares.multiplier
     joined = plan.sampling.expected(population) / population * rounds
     return None if deviation is None else deviation * math.sqrt(rounds) / joined

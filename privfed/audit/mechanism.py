@@ -46,16 +46,8 @@ from privfed.audit.reaccounting import beside, of_one_draw
 from privfed.audit.report import EmpiricalRow
 from privfed.contracts import Fidelity, Schema
 from privfed.data import Histories
-from privfed.privacy import (
-    CentralGaussian,
-    DistributedGaussian,
-    FakeItems,
-    LocalGaussian,
-    LocalLaplace,
-    PrivacyPlan,
-    RandomisedResponse,
-    SharedSum,
-)
+from privfed.privacy import PrivacyPlan
+from privfed.privacy.padding.base import SampledPadding
 from privfed.privacy.sampling import All
 from privfed.setup.padded_histories import sample_padding
 
@@ -146,20 +138,12 @@ def _measured(
     seed: int,
 ) -> list[EmpiricalRow]:
     """One measurement of every path."""
-    match plan.mechanism:
-        case SharedSum():
-            padding = plan.mechanism.padding
-            if not isinstance(padding, RandomisedResponse | FakeItems):
-                return []
-            return [_audit_padding(padding, draws or _COVER_DRAWS, confidence, seed)]
-        case LocalLaplace() | LocalGaussian():
-            paths = _ALONE
-        case CentralGaussian() | DistributedGaussian():
-            paths = _SUMMED
-        case _:
-            return []
-    if math.isinf(of_one_draw(plan, queries, population)):
+    mechanism = plan.mechanism
+    if mechanism.secret_sharing is not None and mechanism.secret_sharing.padding.sampler is not None:
+        return [_audit_padding(mechanism.secret_sharing.padding.sampler, draws or _COVER_DRAWS, confidence, seed)]
+    if not mechanism.adds_noise or math.isinf(of_one_draw(plan, queries, population)):
         return []
+    paths = _ALONE if mechanism.release == "individual" else _SUMMED
     everybody, rows = plan.model_copy(update={"sampling": All()}), list[EmpiricalRow]()
     for path in paths:
         route = Route(path.engine, path.each, everybody, queries, fidelity, seed)
@@ -175,7 +159,7 @@ def _row(
 ) -> EmpiricalRow:
     """What was measured, beside the claim for as many releases."""
     bound, queries = found.bound, found.claimed_of
-    if isinstance(route.plan.mechanism, DistributedGaussian) and isinstance(found, MeasuredPair):
+    if route.plan.mechanism.noise_shares is not None and isinstance(found, MeasuredPair):
         bound = replace(bound, assumes=IN_SHARES)
     audited = path.name
     if isinstance(found, Recovered):
@@ -189,7 +173,7 @@ def _row(
     return row.model_copy(update={"largest_deniable": found.deniable, "worst_case": found.worst})
 
 
-def _audit_padding(padding: RandomisedResponse | FakeItems, draws: int, confidence: float, seed: int) -> EmpiricalRow:
+def _audit_padding(padding: SampledPadding, draws: int, confidence: float, seed: int) -> EmpiricalRow:
     """Whether the row of an item is sent, by people who have it and by others whose history is the same without it."""
     user = np.arange(2 * draws)
     shared = np.arange(1, _OWN)

@@ -43,8 +43,8 @@ from privfed.engines.transcript import Transcript
 from privfed.engines.witness import Exchange, Witness, message_digest
 from privfed.experiment import Experiment, RunResult
 from privfed.federation import Individual, Message, Total
-from privfed.privacy import AdaptiveClip, CentralGaussian, DistributedGaussian, Ledger, PlanError, PrivacyPlan
-from privfed.privacy.mechanisms.secure import noise_code
+from privfed.privacy import Ledger, PlanError, PrivacyPlan
+from privfed.privacy.mechanisms.clipping import AdaptiveClip
 from privfed.setup.config import ExperimentConfig
 
 SAMPLE, ROUNDS, PEOPLE = 2, 2, 96
@@ -434,8 +434,7 @@ def _residual(sent: Mapping[str, Tensor], exchange: Exchange, user: int) -> dict
 
 def _lengths(plan: PrivacyPlan, clients: Tensor, kept: Tensor) -> Tensor:
     """Clip norms that uploads are made long; half of them short where the clip follows how many are."""
-    mechanism = plan.mechanism
-    if not (isinstance(mechanism, CentralGaussian) and mechanism.adaptive is not None):
+    if plan.mechanism.adaptive_clip is None:
         return torch.full((len(clients),), _FAR, dtype=torch.float64)
     far = (clients % 2 == 0) | torch.isin(clients, kept)
     return torch.where(far, _FAR, 0.5).double()
@@ -472,11 +471,11 @@ def _after(a: _World, b: _World, t: int) -> Iterator[NeighbourDifference]:
         yield NeighbourDifference(user, t, "how many bytes are uploaded", "", math.inf, 0.0)
     if a.simulation.costs.aborted_rounds != b.simulation.costs.aborted_rounds:
         yield NeighbourDifference(user, t, "whether the round is lost", "", math.inf, 0.0)
-    mechanism = plan.mechanism
-    if isinstance(mechanism, CentralGaussian) and mechanism.adaptive is not None:
-        rate = mechanism.adaptive.rate / max(plan.sampling.expected(a.experiment.n_users), 1.0)
+    adaptive = plan.mechanism.adaptive_clip
+    if adaptive is not None:
+        rate = adaptive.rate / max(plan.sampling.expected(a.experiment.n_users), 1.0)
         for one in a.witness.exchanges:
-            if _without_noise(plan, mechanism.adaptive, one, a.experiment.n_users):
+            if _without_noise(plan, adaptive, one, a.experiment.n_users):
                 what = "the count behind the clip norm, which has no noise of its own,"
                 yield NeighbourDifference(user, t, what, one.step, math.inf, 0.0)
         for one, two in zip(a.witness.exchanges, b.witness.exchanges, strict=False):
@@ -523,10 +522,11 @@ def _slack(
 ) -> dict[str, float]:
     """What rounding may change of each weighted coordinate between two worlds, by block."""
     own = 0.0
-    if isinstance(plan.mechanism, DistributedGaussian):
+    masking = plan.mechanism.masking
+    if masking is not None and masking.noise is not None:
         real = [block.size for block in exchange.schema.values() if block.kind == "real"]
         most = plan.sampling.max_cohort(population)
-        own = 2 * noise_code(plan.mechanism, sum(real) or 1, most, share_of(exchange.schema)).grid
+        own = 2 * masking.noised(masking.noise, sum(real) or 1, most, share_of(exchange.schema)).grid
     found = {}
     for name, block in exchange.schema.items():
         if block.kind == "real" and name in left:

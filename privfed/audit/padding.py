@@ -15,7 +15,7 @@ from privfed.audit.report import Check
 from privfed.engines.transcript import SentRows
 from privfed.experiment import Experiment, RunResult
 from privfed.methods import ClientData
-from privfed.privacy import FakeItems, RandomisedResponse, SharedSum
+from privfed.privacy.padding.base import SampledPadding
 from privfed.setup.padding import private_items
 
 P_VALUE = 1e-9
@@ -24,21 +24,21 @@ _SAME_ROWS = ", and every audited user named the same rows each time, as many as
 
 def check_padding(experiment: Experiment, result: RunResult) -> Iterable[Check]:
     """Rows that audited users named over the run, and rows that were opened."""
-    mechanism, sent = experiment.config.privacy.mechanism, result.transcript.sent_rows
-    if not isinstance(mechanism, SharedSum) or not sent:
+    sharing, sent = experiment.config.privacy.mechanism.secret_sharing, result.transcript.sent_rows
+    if sharing is None or not sent:
         return
-    padded = isinstance(mechanism.padding, FakeItems | RandomisedResponse)
-    faults = [*_opened_too_early(result, mechanism.min_cohort)]
-    if padded:
+    padding = sharing.padding.sampler
+    faults = [*_opened_too_early(result, sharing.min_cohort)]
+    if padding is not None:
         named = _first_named(experiment, sent)
-        faults += [*_redrawn(sent, named), *_amount(experiment, mechanism, named)]
+        faults += [*_redrawn(sent, named), *_amount(experiment, padding, named)]
     yield Check(
         name="padding of row names",
         passed=not faults,
         detail=faults[0]
         if faults
-        else f"in {len({one.round for one in sent})} rounds every row that was opened had {mechanism.min_cohort} "
-        f"clients or more{_SAME_ROWS if padded else ''}",
+        else f"in {len({one.round for one in sent})} rounds every row that was opened had {sharing.min_cohort} "
+        f"clients or more{'' if padding is None else _SAME_ROWS}",
     )
 
 
@@ -75,7 +75,7 @@ def _redrawn(sent: Iterable[SentRows], named: Mapping[int, frozenset[int]]) -> I
                 return
 
 
-def _amount(experiment: Experiment, mechanism: SharedSum, named: Mapping[int, frozenset[int]]) -> Iterator[str]:
+def _amount(experiment: Experiment, padding: SampledPadding, named: Mapping[int, frozenset[int]]) -> Iterator[str]:
     """Padding of another size than its rule gives."""
     config, settings = experiment.config, experiment.config.settings()
     data = ClientData.from_split(experiment.trained, config.protocol.negatives)
@@ -88,18 +88,16 @@ def _amount(experiment: Experiment, mechanism: SharedSum, named: Mapping[int, fr
         own, kept = own + len(mine), kept + len(rows & mine)
         added = len(rows - mine - known)
         other, fake_items = other + data.n_items - len(mine | known), fake_items + added
-        if isinstance(mechanism.padding, FakeItems):
-            wanted = min(int(np.rint(mechanism.padding.rho * len(mine | known))), data.n_items - len(mine | known))
-            if added < wanted:
-                yield f"user {user} names {added} fake rows, and the padding promises {wanted}"
-                return
-    if isinstance(mechanism.padding, RandomisedResponse):
-        q, p = (threshold / 2**32 for threshold in mechanism.padding.thresholds)
-        if _unlikely(kept, own, q) or _unlikely(fake_items, other, p):
-            yield (
-                f"{kept} of {own} private rows and {fake_items} of {other} others are named, and "
-                f"randomised response with probabilities {q:.4g} and {p:.4g} is claimed"
-            )
+        wanted = min(int(np.rint(padding.fakes_per_row * len(mine | known))), data.n_items - len(mine | known))
+        if added < wanted:
+            yield f"user {user} names {added} fake rows, and the padding promises {wanted}"
+            return
+    q, p = padding.answer_rates
+    if p is not None and (_unlikely(kept, own, q) or _unlikely(fake_items, other, p)):
+        yield (
+            f"{kept} of {own} private rows and {fake_items} of {other} others are named, and "
+            f"randomised response with probabilities {q:.4g} and {p:.4g} is claimed"
+        )
 
 
 def _unlikely(count: int, of: int, rate: float) -> bool:

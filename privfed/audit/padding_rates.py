@@ -10,24 +10,13 @@ from jaxtyping import Float64
 
 from attacks.supports import padding_probability, recover_examined_count
 from privfed.data import Histories
-from privfed.privacy import FakeItems, RandomisedResponse
-from privfed.privacy.padding import WORDS
+from privfed.privacy.padding.base import SampledPadding
 
 _NEWTON_STEPS = 60
 _ALMOST_ONE = 1 - 1e-9
 
 
-def answer_rates(padding: FakeItems | RandomisedResponse | None) -> tuple[float, float | None]:
-    """q, the probability that a private item is sent, and p, that of any other where it is the same for all items."""
-    if isinstance(padding, RandomisedResponse):
-        kept, others = padding.thresholds
-        return kept / WORDS, others / WORDS
-    return 1.0, None
-
-
-def padding_rates(
-    padding: FakeItems | RandomisedResponse, sent: Histories, public: Histories
-) -> Float64[np.ndarray, "items"]:
+def padding_rates(padding: SampledPadding, sent: Histories, public: Histories) -> Float64[np.ndarray, "items"]:
     """The probability that a client sends row i as cover, mean over the clients to whom item i is not public.
 
     k fakes drawn from m items in proportion to weights w take item i with probability 1 - exp(-w_i tau), where tau
@@ -39,14 +28,14 @@ def padding_rates(
         public: those of them that everybody knows.
     """
     n_items, purchased = sent.n_items, public.counts
-    p = answer_rates(padding)[1]
-    if isinstance(padding, RandomisedResponse):
+    p, rho = padding.answer_rates[1], padding.fakes_per_row
+    if p is not None:
         return np.full(n_items, p)
     weights = np.ones(n_items)
-    if padding.drawn == "popularity":
-        weights = (public.popularity() + 1.0) ** padding.power
-    examined = np.rint(recover_examined_count(sent.counts - purchased, purchased, padding.rho)).astype(np.int64)
-    share = padding_probability(purchased, examined.clip(0, n_items - purchased), n_items, padding.rho)
+    if padding.popularity_power is not None:
+        weights = (public.popularity() + 1.0) ** padding.popularity_power
+    examined = np.rint(recover_examined_count(sent.counts - purchased, purchased, rho)).astype(np.int64)
+    share = padding_probability(purchased, examined.clip(0, n_items - purchased), n_items, rho)
     shares, which = np.unique(share.clip(max=_ALMOST_ONE), return_inverse=True)
     taken = _inclusion(weights, shares)
     everybody = np.bincount(which, minlength=len(shares)) @ taken

@@ -15,8 +15,9 @@ from privfed.audit.report import EmpiricalRow, GuaranteeRow, Tap
 from privfed.contracts import Schema
 from privfed.privacy import PrivacyPlan, SchemaSummary
 from privfed.privacy.composition import Composition, Releases
-from privfed.privacy.events import Empty, Exact, Unbounded, event_for, reason_of
+from privfed.privacy.events import Empty, Exact, Unbounded, reason_of
 from privfed.privacy.guarantee import guarantee_for
+from privfed.privacy.plan import event_for
 
 
 def of_one_draw(plan: PrivacyPlan, queries: Sequence[Schema], population: int) -> float:
@@ -30,7 +31,7 @@ def of_one_draw(plan: PrivacyPlan, queries: Sequence[Schema], population: int) -
     Raises:
         AccountingError: accountants disagree.
     """
-    mechanisms = [event_for(plan, SchemaSummary.of(ask), population) for ask in queries]
+    mechanisms = [event_for(plan, SchemaSummary.from_schema(ask), population) for ask in queries]
     spending = [mechanism for mechanism in mechanisms if not isinstance(mechanism, Empty)]
     reasons = [reason_of(mechanism) for mechanism in spending if isinstance(mechanism, Exact | Unbounded)]
     bounded = [Releases(mechanism, 1) for mechanism in spending if not isinstance(mechanism, Exact | Unbounded)]

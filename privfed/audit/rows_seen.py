@@ -1,6 +1,6 @@
 """Who sees which rows a client sends, of the whole federation.
 
-A sum over rows that hides values and not rows (`SharedSum`) shows them to its aggregators, unless every client sends
+A sum over rows that hides values and not rows (secret sharing) shows them to its aggregators, unless every client sends
 every row. Where uploads are seen as they are, the server sees them too. Behind masks over a whole table and behind
 noise on every row nobody does. Everybody counts as enrolled: rows are named once, at the start.
 """
@@ -14,7 +14,7 @@ import torch
 from privfed.data import Histories
 from privfed.experiment import Experiment
 from privfed.methods import ClientData
-from privfed.privacy import FakeItems, FullSupport, RandomisedResponse, SharedSum
+from privfed.privacy.padding.base import SampledPadding
 from privfed.setup.padding import private_items
 from privfed.updates import Rows
 
@@ -36,7 +36,7 @@ class RowsSeen:
     sent: Histories
     public: Histories
     by: Literal["aggregators", "server"]
-    padding: FakeItems | RandomisedResponse | None
+    padding: SampledPadding | None
     sampled: bool = False
 
 
@@ -62,14 +62,12 @@ def rows_seen(experiment: Experiment, t: int) -> RowsSeen | None:
         t: rounds trained; where clients name rows anew in every round, those of the next one are taken.
     """
     mechanism, public = experiment.config.privacy.mechanism, public_items(experiment)
-    if not experiment.server.schema or (
-        isinstance(mechanism, SharedSum) and isinstance(mechanism.padding, FullSupport)
-    ):
+    sharing = mechanism.secret_sharing
+    if not experiment.server.schema or (sharing is not None and sharing.padding.every_row):
         return None
-    if isinstance(mechanism, SharedSum):
-        padding = mechanism.padding
-        if isinstance(padding, FakeItems | RandomisedResponse) and experiment.support is not None:
-            return RowsSeen(experiment.support, public, "aggregators", padding)
+    if sharing is not None:
+        if sharing.padding.sampler is not None and experiment.support is not None:
+            return RowsSeen(experiment.support, public, "aggregators", sharing.padding.sampler)
         if experiment.registered.public_target:
             return RowsSeen(public.union(own_items(experiment)), public, "aggregators", None)
         return RowsSeen(_touched(experiment, t), public, "aggregators", None, sampled=True)

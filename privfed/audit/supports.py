@@ -23,14 +23,15 @@ from attacks.supports import (
     recover_examined_count,
     support_posterior,
 )
-from privfed.audit.padding_rates import answer_rates, padding_rates
+from privfed.audit.padding_rates import padding_rates
 from privfed.audit.report import AttackRow, CodeLeak, Interval, SupportClaimRow, SupportLeak
 from privfed.audit.rows_seen import RowsSeen, own_items, public_items, rows_seen
 from privfed.engines.simulation import Costs
 from privfed.experiment import Experiment
 from privfed.methods.dfmr import DFMRServer
 from privfed.methods.dfmr.reconstruction import STARTS, rebuild_codes
-from privfed.privacy import FakeItems, FullSupport, NoPadding, SharedSum
+from privfed.privacy.padding.full_support import FullSupport
+from privfed.privacy.padding.no_padding import NoPadding
 
 BY_SERVER = {"adversary": "server", "observable": "which rows each client's upload holds"}
 """What an attack on rows says of itself where uploads are seen as they are."""
@@ -60,7 +61,7 @@ def attack_supports(experiment: Experiment, t: int, costs: Costs) -> tuple[list[
         them; and what else the rows give away, None for methods with neither public histories nor rows behind a sum.
     """
     mechanism, registered = experiment.config.privacy.mechanism, experiment.registered
-    if not registered.public_target and not (isinstance(mechanism, SharedSum) and registered.upload != "dense"):
+    if not registered.public_target and (mechanism.secret_sharing is None or registered.upload == "dense"):
         return [], None
     users = experiment.audited().numpy()
     seen = rows_seen(experiment, t)
@@ -93,12 +94,10 @@ def attack_supports(experiment: Experiment, t: int, costs: Costs) -> tuple[list[
 
 
 def _claim(experiment: Experiment, seen: RowsSeen | None) -> SupportClaimRow:
-    mechanism = experiment.config.privacy.mechanism
-    if isinstance(mechanism, SharedSum):
-        claim = mechanism.padding.claim
-    elif seen is None:
+    claim = experiment.config.privacy.mechanism.support_claim
+    if claim is None and seen is None:
         claim = FullSupport().claim
-    else:
+    elif claim is None:
         claim = NoPadding().claim.model_copy(update={"sentence": _IN_THE_OPEN})
     return SupportClaimRow.model_validate(claim.model_dump())
 
@@ -135,7 +134,7 @@ def _view(
     if seen.padding is not None:
         unbought = seen.sent.n_users - seen.public.popularity()
         rates = padding_rates(seen.padding, seen.sent, seen.public)
-        estimates = debiased_count(supporters, unbought, q=answer_rates(seen.padding)[0], p=rates)
+        estimates = debiased_count(supporters, unbought, q=seen.padding.answer_rates[0], p=rates)
     return SupportView(
         sent=seen.sent.mask(users),
         public=public,
@@ -163,7 +162,7 @@ def _sizes(view: SupportView, truth: _Truth) -> dict[str, float]:
     rows = {
         "public_rows": view.sent & truth.public,
         "private_rows": view.unpurchased & truth.private,
-        "padding_rows": view.unpurchased & ~truth.private,
+        "cover_rows": view.unpurchased & ~truth.private,
     }
     return {name: float(mask.sum(axis=1).mean()) for name, mask in rows.items()}
 
@@ -180,12 +179,12 @@ def _posteriors(view: SupportView, truth: _Truth) -> dict[str, object]:
 def _by_formula(seen: RowsSeen, view: SupportView, truth: _Truth) -> dict[str, object]:
     """The same share by formula, and how many private items each user has, read off how many rows it sends."""
     purchased, examined, unbought = (mask.sum(axis=1) for mask in (truth.public, truth.private, view.unpurchased))
-    q, p = answer_rates(seen.padding)
+    q, p = (1.0, None) if seen.padding is None else seen.padding.answer_rates
     if p is not None:
         others = np.full(len(purchased), p)
         counted = debiased_count(unbought, view.n_items - purchased, q=q, p=p)
     else:
-        rho = seen.padding.rho if isinstance(seen.padding, FakeItems) else 0.0
+        rho = 0.0 if seen.padding is None else seen.padding.fakes_per_row
         others = padding_probability(purchased, examined, view.n_items, rho)
         counted = np.rint(recover_examined_count(unbought, purchased, rho))
     real, fake = q * examined.sum(), others @ (view.n_items - purchased - examined)

@@ -14,15 +14,7 @@ from privfed.audit.report import Check
 from privfed.contracts import Schema, share_of
 from privfed.engines.witness import Exchange
 from privfed.experiment import Experiment, RunResult
-from privfed.privacy import (
-    CentralGaussian,
-    DistributedGaussian,
-    LocalGaussian,
-    LocalLaplace,
-    PrivacyPlan,
-    SecureSum,
-    SharedSum,
-)
+from privfed.privacy import PrivacyPlan
 from privfed.privacy.events import Exact, Gaussian, Laplace, SampledGaussian, Shares
 from privfed.privacy.ledger import Entry
 from privfed.privacy.sampling import Poisson
@@ -119,12 +111,12 @@ def _rules(plan: PrivacyPlan, exchange: Exchange, population: int) -> Iterator[s
 
 def min_members(plan: PrivacyPlan) -> int:
     """Clients without which nothing may be opened under a plan."""
-    mechanism = plan.mechanism
-    if isinstance(mechanism, DistributedGaussian):
-        return max(3, mechanism.n_min_honest + mechanism.colluding)
-    if isinstance(mechanism, SharedSum):
-        return mechanism.min_cohort
-    return 3 if isinstance(mechanism, SecureSum) else 0
+    mechanism, shares = plan.mechanism, plan.mechanism.noise_shares
+    if shares is not None:
+        return max(3, shares.min_honest + shares.colluding)
+    if mechanism.secret_sharing is not None:
+        return mechanism.secret_sharing.min_cohort
+    return 0 if mechanism.masking is None else 3
 
 
 def _claimed(plan: PrivacyPlan, result: RunResult, released: Sequence[Exchange]) -> Iterator[str]:
@@ -181,14 +173,15 @@ def _multiplier(entry: Entry) -> float | None:
 
 def planned_multiplier(plan: PrivacyPlan, share: float = 1.0) -> float | None:
     """Noise over sensitivity of one query by the plan's own numbers; None where it is not one number."""
-    mechanism, reach = plan.mechanism, math.sqrt(share)
-    if isinstance(mechanism, LocalLaplace):
-        return 1 / (mechanism.epsilon0 * reach)
-    if isinstance(mechanism, LocalGaussian):
-        return mechanism.noise_multiplier / (2 * reach)
-    if isinstance(mechanism, CentralGaussian):
-        return mechanism.noise_multiplier / reach
-    return mechanism.noisy_steps.noise_multiplier if mechanism.noisy_steps is not None else None
+    mechanism = plan.mechanism
+    if mechanism.noisy_steps is not None:
+        return mechanism.noisy_steps.noise_multiplier
+    # Shares of integer noise are accounted with what rounding adds, which no single number says.
+    if mechanism.noise_over_clip is None or mechanism.noise_shares is not None:
+        return None
+    # Any upload in the place of any other moves by two clip norms, an upload that is there or not by one.
+    distance = 2 if mechanism.neighbours == "replace_one" else 1
+    return mechanism.noise_over_clip / (distance * math.sqrt(share))
 
 
 def _at_least(plan: PrivacyPlan, released: Sequence[Exchange]) -> float:
@@ -201,10 +194,10 @@ def _at_least(plan: PrivacyPlan, released: Sequence[Exchange]) -> float:
     if not shares or plan.sampling.kind != "all" or plan.mechanism.unit == "interaction":
         return 0.0
     multipliers = [planned_multiplier(plan, share) for share in shares]
-    if isinstance(plan.mechanism, CentralGaussian | LocalGaussian):
+    if plan.mechanism.noise_law == "gaussian":
         mu = math.sqrt(sum((m or math.inf) ** -2 for m in multipliers))
         return _gaussian_epsilon(mu, plan.delta)
-    if isinstance(plan.mechanism, LocalLaplace):
+    if plan.mechanism.noise_law == "laplace":
         one = max(1 / (m or math.inf) for m in multipliers)
         return max(one + 2 * math.log1p(-plan.delta * (1 + math.exp(-one / 2))), 0.0) if one < 50 else 0.0
     return 0.0

@@ -21,11 +21,10 @@ from privfed.engines import Checkpoint
 from privfed.evaluation import EvaluationError, EvaluationResult, Part, RoundEvaluation
 from privfed.experiment import Experiment, PrivateEvaluation, RunResult
 from privfed.guards.client_guard import BrokenUploadError
-from privfed.guards.ring_code import RingCode
-from privfed.guards.share_code import ShareCode
+from privfed.guards.overflow import refuse_overflow
 from privfed.methods import ClientData
 from privfed.methods.dfmr import DFMRConfig
-from privfed.privacy import DistributedGaussian, Forecast, Ledger, PrivacyPlan, SecureSum, SharedSum, forecast
+from privfed.privacy import Forecast, Ledger, PrivacyPlan, forecast
 from privfed.setup.config import ExperimentConfig
 
 METRICS, LEDGER, GUARANTEE = "metrics.jsonl", "ledger.json", "guarantee.json"
@@ -53,12 +52,8 @@ def predict(experiment: Experiment) -> Forecast:
     """
     config, registered, n_items = experiment.config, experiment.registered, experiment.parts.train.n_items
     program = registered.program(experiment.server)
-    mechanism, max_clients = config.privacy.mechanism, config.privacy.sampling.max_cohort(experiment.n_users)
     for query in program:
-        if isinstance(mechanism, SharedSum):
-            ShareCode(mechanism, query.schema, max_clients)
-        elif isinstance(mechanism, SecureSum | DistributedGaussian):
-            RingCode(mechanism, query.schema, max_clients)
+        refuse_overflow(config.privacy, query.schema, experiment.n_users)
     touched = {}
     if registered.upload != "dense":
         shapes = {name: block.shape for query in program for name, block in query.schema.items()}

@@ -1,4 +1,4 @@
-"""Sums of secret-shared uploads: what `SharedSum` opens, over in-process clients.
+"""Sums of secret-shared uploads: what is opened of them, over in-process clients.
 
 Blocks that clients send as `Rows` are shared row by row, over the rows that each client announced; every other block is
 shared whole. `exact` adds in the open what the aggregators' sums come to; `protocol` makes, adds and opens real shares
@@ -24,8 +24,7 @@ from privfed.data import Histories
 from privfed.engines.transcript import Transcript
 from privfed.federation import SERVER, Call, Cohort, FederationError, Purpose, Streams
 from privfed.guards.share_code import ShareCode
-from privfed.privacy import FullSupport
-from privfed.privacy.mechanisms.secure import SharedSum
+from privfed.privacy.mechanisms.secret_sharing import SecretSharing
 from privfed.updates import ClientUpdates, RowPattern, Rows
 from secure_agg.encoding import Ring, RingElements
 from secure_agg.sparse import (
@@ -142,7 +141,7 @@ class SharedSums:
     """
 
     def __init__(
-        self, mechanism: SharedSum, population: int, streams: Streams, support: Histories | None, *, protocol: bool
+        self, mechanism: SecretSharing, population: int, streams: Streams, support: Histories | None, *, protocol: bool
     ) -> None:
         self.mechanism, self.protocol = mechanism, protocol
         self.announced = Announced(support)
@@ -209,7 +208,7 @@ class SharedQuery:
         self._transcript = transcript
         self._sums, self._schema, self._cohort_id = sums, schema, cohort.id
         self._code, self._ring = sums.code(schema, max_clients), Ring(sums.mechanism.bits)
-        self._every_row = isinstance(sums.mechanism.padding, FullSupport)
+        self._every_row = sums.mechanism.padding.every_row
         self._tables: dict[str, list[RowSums]] | None = None
         self._whole: list[RingElements] = []
         self.up_bytes = 0.0

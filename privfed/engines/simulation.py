@@ -48,7 +48,7 @@ from privfed.federation import (
 )
 from privfed.guards import ClientGuard, RingCode, ServerGuard
 from privfed.guards.client_guard import ClipCounts
-from privfed.privacy import Ledger, PrivacyPlan, SecureSum, SharedSum
+from privfed.privacy import Ledger, PrivacyPlan
 from privfed.privacy.sampling import Sampling
 from privfed.setup.refusals import refuse_shared
 from privfed.updates import Chunk, ClientUpdates, clients_at_once
@@ -137,8 +137,10 @@ class Simulation:
         self._as_raw: Observation | None = None
         self._buffer: dict[str, Tensor] = {}
         self._shared: SharedSums | None = None
-        if isinstance(plan.mechanism, SharedSum):
-            self._shared = SharedSums(plan.mechanism, population, streams, support, protocol=fidelity == "protocol")
+        if plan.mechanism.secret_sharing is not None:
+            self._shared = SharedSums(
+                plan.mechanism.secret_sharing, population, streams, support, protocol=fidelity == "protocol"
+            )
             self.costs.up_bytes += float(self._shared.enrolment_bytes) if processes.first else 0.0
         self.cohorts = 0
 
@@ -209,8 +211,8 @@ class Simulation:
     @property
     def _held_only(self) -> bool:
         """Whether clients take part in the sums of the blocks that they hold only."""
-        mechanism = self.plan.mechanism
-        return isinstance(mechanism, SecureSum) and mechanism.blocks == "held"
+        masking = self.plan.mechanism.masking
+        return masking is not None and masking.held_blocks
 
     def _groups(self, *, opening: bool) -> list[BlockGroup]:
         """Where clients send held blocks only, the blocks that enough of them hold, or those that too few hold."""
@@ -427,7 +429,7 @@ class Simulation:
                 observer(self.clients, call, received, updates)
             self._as_raw = None
             raw = self._tap("raw", call, received, updates.materialise)
-            if self.plan.bare:
+            if self.plan.unprotected:
                 self._as_raw = raw
             if self._holdings is not None:
                 self._holdings.add(updates)

@@ -1,4 +1,4 @@
-"""The device's half of the privacy layer: clip, then noise on what is about to leave.
+"""The device's side of the privacy layer: clip, then noise on what is about to leave.
 
 It reads the same `PrivacyPlan` from which the `Guarantee` is derived, so code and claim cannot drift apart.
 """
@@ -19,7 +19,6 @@ from privfed.guards.quantising import UploadCode, coded_upload_bytes
 from privfed.guards.ring_code import KEY_WORDS, RingCode
 from privfed.privacy.errors import PrivacyError
 from privfed.privacy.mechanisms.base import Noise
-from privfed.privacy.mechanisms.secure import DistributedGaussian, SecureSum, ring_bytes
 from privfed.privacy.plan import PrivacyPlan
 from privfed.updates import ClientUpdates
 from secure_agg.encoding import RingElements
@@ -31,12 +30,12 @@ blocks so many numbers are."""
 
 
 class BrokenUploadError(PrivacyError):
-    """An update that no protection could make safe."""
+    """An update that no mechanism could make safe."""
 
 
 @dataclass(slots=True)
 class ClipCounts:
-    """How often the clip bit; the experimenter's view, never released."""
+    """Numbers of uploads and of those that the clip shortened; the experimenter's view, never released."""
 
     uploads: int = 0
     clipped: int = 0
@@ -68,7 +67,7 @@ class ClientGuard:
     @property
     def sums_precisely(self) -> bool:
         """True where noise is sized for the exact sum of the uploads, which their float64 sum has to be close to."""
-        return self.plan.mechanism.total_deviation is not None
+        return self.plan.mechanism.server_noise_multiplier is not None
 
     def refuse_broken(self, updates: ClientUpdates, call: Call) -> None:
         """Stop before an upload with NaN or infinity leaves: no clip bounds it and no noise hides it.
@@ -83,14 +82,14 @@ class ClientGuard:
             )
 
     def clip_(self, updates: ClientUpdates, clip_norm: float | None = None) -> int:
-        """Scale every client's real blocks, in place, to a joint norm within the clip norm, or the ask's share of it.
+        """Scale every client's real blocks, in place, to a joint norm within the clip norm, or the query's share of it.
 
         Args:
             updates: of the clients that this process hosts.
-            clip_norm: announced by the server, where the plan adapts it; otherwise the plan's own holds.
+            clip_norm: announced by the server, where the plan adapts it; otherwise the plan's holds.
 
         Returns:
-            How many clients were within the clip norm already.
+            Number of clients that were within the clip norm already.
         """
         clip = self.plan.mechanism.clip
         if clip is None:
@@ -124,7 +123,7 @@ class ClientGuard:
         """
         uploads = updates.materialise(positions, out)
         if self.rewrites and len(call.schema) > BLOCKS_PER_QUERY:
-            raise PrivacyError(f"an ask has {len(call.schema)} blocks; noise has addresses for {BLOCKS_PER_QUERY}")
+            raise PrivacyError(f"a query has {len(call.schema)} blocks; noise has addresses for {BLOCKS_PER_QUERY}")
         if self.plan.mechanism.noise is not None:
             self._add_noise_(uploads, updates, call, positions, self.plan.mechanism.noise)
         if self._code is not None:
@@ -138,14 +137,15 @@ class ClientGuard:
         """Round every client's values to its noise's grid and add its own noise, in place."""
         users = call.clients[positions].tolist()
         touched = updates.touched(positions) if noise.coordinates == "touched" else None
-        cohort_id = self._streams.laplace_steps if noise.law == "laplace" else self._streams.normal_steps
+        sample = self._streams.laplace_steps if noise.law == "laplace" else self._streams.normal_steps
         for index, (name, block) in enumerate(call.schema.items()):
             if block.kind != "real":
                 continue
             address = call.query_id * BLOCKS_PER_QUERY + index
             flat, grid = uploads[name].view(len(users), block.size), device_grid(noise.scale / block.weight)
             for some in tiles(len(users), _at_once(block.size)):
-                steps = cohort_id(Purpose.NOISE, call.round, address, users[some], block.size, grid.ratio)
+                # [clients, block.size] whole steps, addressed by user: chunking cannot change anybody's noise.
+                steps = sample(Purpose.NOISE, call.round, address, users[some], block.size, grid.ratio)
                 if touched is not None:
                     steps.mul_(touched[name][some].view(steps.shape))
                 release_upload_(flat[some], steps, grid)
@@ -153,7 +153,7 @@ class ClientGuard:
     def _round_(
         self, uploads: Mapping[str, Tensor], call: Call, positions: Tensor, code: UploadCode
     ) -> dict[str, Tensor]:
-        """Round every client's real blocks to whole steps, in place, with its own coins; returns the steps `[n]`."""
+        """Round every client's real blocks to whole steps, in place, with its own randomness; returns steps `[n]`."""
         users, found = call.clients[positions].tolist(), dict[str, Tensor]()
         for index, (name, block) in enumerate(call.schema.items()):
             if block.kind != "real":
@@ -169,10 +169,10 @@ class ClientGuard:
     def ring_elements(
         self, code: RingCode, uploads: Mapping[str, Tensor], call: Call, positions: Tensor
     ) -> list[RingElements]:
-        """Ring words `[length]` of each of the clients at `positions`, rounded and noised under the client's own key.
+        """Ring elements `[length]` of each of the clients at `positions`, rounded and noised under its own key.
 
         Args:
-            code: of the ask.
+            code: of the query.
             uploads: their dense blocks `[n, *shape]`.
             call: the exchange.
             positions: of these clients in the call.
@@ -186,12 +186,12 @@ class ClientGuard:
 
         Where the plan rounds uploads, `coded_upload_bytes`.
         """
-        mechanism = self.plan.mechanism
-        if isinstance(mechanism, SecureSum) and mechanism.blocks == "held":
-            sizes = torch.tensor([ring_bytes(mechanism, {name: block}) for name, block in updates.schema.items()])
+        mechanism, masking = self.plan.mechanism, self.plan.mechanism.masking
+        if masking is not None and masking.held_blocks:
+            sizes = torch.tensor([masking.upload_bytes({name: block}) for name, block in updates.schema.items()])
             return int((updates.holds().sum(0) * sizes).sum())
-        if isinstance(mechanism, SecureSum | DistributedGaussian):
-            return ring_bytes(mechanism, updates.schema) * len(updates)
+        if masking is not None:
+            return masking.upload_bytes(updates.schema) * len(updates)
         if self._code is not None:
             return coded_upload_bytes(updates, self._code.bits, dense=mechanism.dense)
         if mechanism.dense:

@@ -5,22 +5,21 @@ from collections.abc import Mapping
 
 from privfed.contracts import Schema, share_of
 from privfed.federation.grid import NoisedSum, device_grid
-from privfed.privacy.mechanisms.gaussian import CentralGaussian
 from privfed.privacy.plan import PrivacyPlan
 
 
-def noised_sum(mechanism: CentralGaussian, clip_norm: float, schema: Schema, summands: int) -> NoisedSum:
+def noised_sum(multiplier: float, clip_norm: float, schema: Schema, summands: int) -> NoisedSum:
     """A trusted server's noise on the sum of a query.
 
     Args:
-        mechanism: the mechanism.
+        multiplier: standard deviation of the noise over the clip norm.
         clip_norm: that was announced with the query.
         schema: blocks of the query.
-        summands: the most clients that a round can have.
+        summands: number of clients that a round can have.
     """
     return NoisedSum(
         clip_norm=clip_norm * math.sqrt(share_of(schema)),
-        deviation=mechanism.total_deviation * clip_norm,
+        deviation=multiplier * clip_norm,
         coordinates=sum(block.size for block in schema.values() if block.kind == "real"),
         summands=summands,
     )
@@ -43,7 +42,8 @@ def noise_steps(
     real = {name: block for name, block in schema.items() if block.kind == "real"}
     if mechanism.noise is not None:
         return {name: device_grid(mechanism.noise.scale / block.weight).step for name, block in real.items()}
-    if isinstance(mechanism, CentralGaussian):
-        noised = noised_sum(mechanism, clip_norm or mechanism.clip_norm, schema, plan.sampling.max_cohort(population))
+    if mechanism.server_noise_multiplier is not None and mechanism.clip is not None:
+        max_clients = plan.sampling.max_cohort(population)
+        noised = noised_sum(mechanism.server_noise_multiplier, clip_norm or mechanism.clip.norm, schema, max_clients)
         return {name: noised.grid(block.weight).step for name, block in real.items()}
     return None

@@ -1,9 +1,10 @@
-"""From the blocks of one upload to words of a ring, and from the sum of words back to sums of blocks.
+"""From the blocks of one upload to ring elements, and from their sum back to sums of blocks.
 
 The layout is public: the real blocks of the schema one after another, each coordinate times its block's weight, then
-the integer blocks. Under `SecureSum` real values travel in fixed point; under `DistributedGaussian` they are rounded
-conditionally and carry a share of integer noise (`secure_agg.noise`). Integer blocks travel exactly, and without noise.
-Head-room is proven when the code is built, for the most clients that a round can have.
+the integer blocks. Without noise real values travel in fixed point; where every client adds a share of integer noise
+they are rounded conditionally first (`secure_agg.noise`). Integer blocks travel exactly, and without noise.
+That no sum overflows is proven when the code is built, for the
+number of clients that a round can have.
 """
 
 import math
@@ -17,7 +18,8 @@ from torch import Tensor
 from privfed.compute.devices import on_host, placed
 from privfed.contracts import Schema, share_of
 from privfed.guards.share_code import integer_code
-from privfed.privacy.mechanisms.secure import DistributedGaussian, SecureSum, fixed_code, noise_code
+from privfed.privacy.errors import PlanError
+from privfed.privacy.mechanisms.base import Mechanism
 from privfed.updates import ClientUpdates
 from secure_agg.encoding import FixedPoint, Ring, RingElements, Rounding
 from secure_agg.noise import DistributedMechanism
@@ -27,31 +29,34 @@ KEY_WORDS = 8
 
 
 class RingCode:
-    """The code of one schema under one protection.
+    """The code of one schema under one mechanism.
 
     Args:
-        mechanism: a secure sum, with noise or without.
-        schema: blocks of the ask.
-        max_clients: clients that a round can have.
+        mechanism: with a masked sum, noised or not.
+        schema: blocks of the query.
+        max_clients: number of clients that a round can have.
 
     Raises:
         RingOverflowError: the sum does not fit the ring.
-        PlanError: an integer block without a bound.
+        PlanError: an integer block without a bound, or a mechanism that masks nothing.
     """
 
-    def __init__(self, mechanism: SecureSum | DistributedGaussian, schema: Schema, max_clients: int) -> None:
-        self.schema, self.ring = schema, Ring(mechanism.bits)
+    def __init__(self, mechanism: Mechanism, schema: Schema, max_clients: int) -> None:
+        masking = mechanism.masking
+        if masking is None:
+            raise PlanError(f"{mechanism.label!r} masks no uploads, so there is no ring to write them in")
+        self.schema, self.ring = schema, Ring(masking.bits)
         self.real = [name for name, block in schema.items() if block.kind == "real"]
         self.integer = [name for name, block in schema.items() if block.kind == "integer"]
         self.coordinates = sum(schema[name].size for name in self.real)
         share = share_of(schema)
-        self._clip_norm = mechanism.clip_norm * math.sqrt(share)
+        self._clip_norm = masking.clip_norm * math.sqrt(share)
         self.distributed: DistributedMechanism | None = None
         self._fixed: FixedPoint | None = None
-        if self.coordinates and isinstance(mechanism, DistributedGaussian):
-            self.distributed = noise_code(mechanism, self.coordinates, max_clients, share)
-        elif self.coordinates and isinstance(mechanism, SecureSum):
-            self._fixed = fixed_code(mechanism, max_clients, share)
+        if self.coordinates and masking.noise is not None:
+            self.distributed = masking.noised(masking.noise, self.coordinates, max_clients, share)
+        elif self.coordinates:
+            self._fixed = masking.fixed_point(max_clients, share)
         self._codes = {name: integer_code(self.ring, name, schema[name], max_clients) for name in self.integer}
 
     @property

@@ -1,4 +1,4 @@
-"""The server's half of the privacy layer: charge the ledger, add its noise, open the release with its denominator."""
+"""The server's side of the privacy layer: record a query, add noise, open the release with its denominator."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -17,8 +17,6 @@ from privfed.guards.noise_grid import noised_sum
 from privfed.guards.ring_code import RingCode
 from privfed.privacy.events import SchemaSummary
 from privfed.privacy.ledger import Ledger
-from privfed.privacy.mechanisms.gaussian import AdaptiveClip, CentralGaussian
-from privfed.privacy.mechanisms.secure import DistributedGaussian, SecureSum, SharedSum
 from privfed.privacy.plan import PrivacyPlan
 from privfed.privacy.refusals import refuse_unprotected_blocks
 
@@ -31,7 +29,7 @@ class ServerGuard:
 
     Args:
         plan: the run's privacy plan.
-        ledger: where every ask is charged before anything is opened.
+        ledger: where every query is recorded before anything is opened.
         streams: randomness under the server's own key, for the noise of a trusted server.
 
     Attributes:
@@ -46,7 +44,7 @@ class ServerGuard:
     def record(
         self, cohort: Cohort, step: str, query_id: int, schema: Schema, participants: Int64[Tensor, " members"]
     ) -> None:
-        """Record one ask of `cohort`; must return before a release is opened.
+        """Record one query of `cohort`; must return before a release is opened.
 
         Raises:
             PlanError: as `refuse_unprotected_blocks`.
@@ -57,21 +55,21 @@ class ServerGuard:
             round=cohort.round,
             step=step,
             index=query_id,
-            schema=SchemaSummary.of(schema),
+            schema=SchemaSummary.from_schema(schema),
             participants=None if self.plan.amplifies else on_host(participants),
         )
 
     def clip_norm(self, step: str) -> float | None:
-        """The clip norm to announce with an ask of `step`; None where the plan does not adapt it."""
-        adaptive = self._adaptive
-        if adaptive is None or self.plan.mechanism.clip is None:
+        """The clip norm to announce with a query of `step`; None where the plan does not adapt it."""
+        mechanism = self.plan.mechanism
+        if mechanism.adaptive_clip is None or mechanism.clip is None:
             return None
-        return self.clip_norms.get(step, self.plan.mechanism.clip.norm)
+        return self.clip_norms.get(step, mechanism.clip.norm)
 
     def code(self, schema: Schema) -> RingCode | None:
-        """How uploads of `schema` become ring words; None where they travel as numbers."""
+        """How uploads of `schema` become ring elements; None where they travel as numbers."""
         mechanism = self.plan.mechanism
-        if not isinstance(mechanism, SecureSum | DistributedGaussian):
+        if mechanism.masking is None:
             return None
         key = tuple(schema.items())
         if key not in self._codes:
@@ -80,10 +78,7 @@ class ServerGuard:
 
     def reveals(self, members: int) -> bool:
         """Whether a round of so many clients may be opened: sums and noise in shares need enough of them."""
-        mechanism = self.plan.mechanism
-        return (
-            not isinstance(mechanism, SecureSum | SharedSum | DistributedGaussian) or members >= mechanism.min_clients
-        )
+        return members >= self.plan.mechanism.min_clients
 
     def add_noise_(
         self,
@@ -102,20 +97,22 @@ class ServerGuard:
             sums: of clipped uploads.
             cohort: of the exchange.
             step: of the clients.
-            query_id: running number within the draw.
-            schema: of the ask.
+            query_id: running number within the round.
+            schema: of the query.
             members: clients in the sum.
             within: those whose norm was within the clip norm.
         """
         mechanism = self.plan.mechanism
-        if not isinstance(mechanism, CentralGaussian):
+        if mechanism.server_noise_multiplier is None or mechanism.clip is None:
             return
-        clip_norm, adaptive = self.clip_norm(step) or mechanism.clip_norm, mechanism.adaptive
-        noised = noised_sum(mechanism, clip_norm, schema, self.plan.sampling.max_cohort(self.ledger.population))
+        clip_norm, adaptive = self.clip_norm(step) or mechanism.clip.norm, mechanism.adaptive_clip
+        max_clients = self.plan.sampling.max_cohort(self.ledger.population)
+        noised = noised_sum(mechanism.server_noise_multiplier, clip_norm, schema, max_clients)
         self._add_steps_(sums, cohort.round, query_id, schema, noised.grid)
         if adaptive is not None:
             address = query_id * BLOCKS_PER_QUERY + len(schema)
             grid = device_grid(adaptive.count_noise)
+            # The centred count is a multiple of a half; a coarser grid would round it before the noise hides it.
             step_of_count = min(grid.step, _HALF)
             ratio = grid.ratio * grid.step / step_of_count
             k = self._streams.normal_steps(Purpose.NOISE, cohort.round, address, [SERVER], 1, ratio)
@@ -158,8 +155,3 @@ class ServerGuard:
     def individual(self, members: Int64[Tensor, " members"], uploads: Mapping[str, Tensor]) -> Individual:
         """Every upload under its pseudonym."""
         return Individual(members, uploads)
-
-    @property
-    def _adaptive(self) -> AdaptiveClip | None:
-        mechanism = self.plan.mechanism
-        return mechanism.adaptive if isinstance(mechanism, CentralGaussian) else None

@@ -1,7 +1,7 @@
-"""From the values of a block to words of a ring and back, block by block: the code of secret-shared sums.
+"""From the values of a block to ring elements and back, block by block: the code of secret-shared sums.
 
-Integer blocks travel exactly, real ones in fixed point. Head-room is proven when the code is built, for the most
-clients that a round can have.
+Integer blocks travel exactly, real ones in fixed point. That no sum overflows is proven when the code is built,
+for the number of clients that a round can have.
 """
 
 from typing import Any
@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from privfed.contracts import Block, Schema
 from privfed.privacy.errors import PlanError
-from privfed.privacy.mechanisms.secure import CLIP_SLACK, SharedSum
+from privfed.privacy.mechanisms.clipping import CLIP_SLACK
+from privfed.privacy.mechanisms.secret_sharing import SecretSharing
 from secure_agg.encoding import FixedPoint, IntegerEncoding, Ring, RingElements
 
 
@@ -19,8 +20,8 @@ class ShareCode:
     """The code of every block of one schema.
 
     Args:
-        mechanism: whose ring and clip norm.
-        schema: blocks of the ask.
+        sharing: whose ring and clip norm.
+        schema: blocks of the query.
         max_clients: clients that a round can have.
 
     Raises:
@@ -28,12 +29,12 @@ class ShareCode:
         PlanError: an integer block without a bound, or a real one without a clip norm.
     """
 
-    def __init__(self, mechanism: SharedSum, schema: Schema, max_clients: int) -> None:
-        self.ring = Ring(mechanism.bits)
-        self._codes = {name: self._code(mechanism, name, block, max_clients) for name, block in schema.items()}
+    def __init__(self, sharing: SecretSharing, schema: Schema, max_clients: int) -> None:
+        self.ring = Ring(sharing.bits)
+        self._codes = {name: self._code(sharing, name, block, max_clients) for name, block in schema.items()}
 
     def encode(self, name: str, values: NDArray[Any]) -> RingElements:
-        """Words of values of block `name`, in the same shape.
+        """Ring elements of values of block `name`, in the same shape.
 
         Raises:
             ConfigurationError: a value over the block's bound.
@@ -52,20 +53,20 @@ class ShareCode:
         """
         self._codes[name].encode(np.array([largest]))
 
-    def _code(self, mechanism: SharedSum, name: str, block: Block, max_clients: int) -> IntegerEncoding | FixedPoint:
+    def _code(self, sharing: SecretSharing, name: str, block: Block, max_clients: int) -> IntegerEncoding | FixedPoint:
         if block.kind == "integer":
             return integer_code(self.ring, name, block, max_clients)
-        if mechanism.clip_norm is None:
+        if sharing.clip_norm is None:
             raise PlanError(
-                f"block {name!r} holds real numbers, whose room in the ring follows from a clip: give the plan a "
-                f"clip_norm, as in shared-sum:clip_norm=1"
+                f"block {name!r} holds real numbers, whose overflow bound in the ring follows from a clip: give the "
+                f"plan a clip_norm, as in shared-sum:clip_norm=1"
             )
-        bound = mechanism.clip_norm * (1 + CLIP_SLACK) / block.weight
+        bound = sharing.clip_norm * (1 + CLIP_SLACK) / block.weight
         return FixedPoint.for_sum(self.ring, bound=bound, clients=max_clients)
 
 
 def integer_code(ring: Ring, name: str, block: Block, max_clients: int) -> IntegerEncoding:
-    """The code of an integer block for rounds of at most `most` clients.
+    """The code of an integer block for rounds of at most `max_clients` clients.
 
     Raises:
         PlanError: the block declares no bound.

@@ -1,64 +1,33 @@
-"""The privacy layer: a plan, the guards that run it, the ledger that charges it, the guarantee it earns."""
+"""The privacy layer: a plan, the ledger that records what it releases, the guarantee it earns and what it costs.
 
-from privfed.privacy.budget import (
-    LaplaceBudget,
-    LaplaceSolution,
-    laplace_budget,
-    solve_laplace,
-)
+Mechanisms are in `privfed.privacy.mechanisms`, kinds of padding in `privfed.privacy.padding`; sampling rules, events
+and accountants in the modules of their names.
+"""
+
+from privfed.privacy.budget import laplace_budget, solve_laplace
 from privfed.privacy.errors import AccountingError, LedgerError, PlanError, PrivacyError, configure, explain
 from privfed.privacy.events import SchemaSummary
 from privfed.privacy.forecast import Forecast, forecast
-from privfed.privacy.gaussian_budget import GaussianBudget, GaussianSolution, gaussian_budget, solve_gaussian
+from privfed.privacy.gaussian_budget import gaussian_budget, solve_gaussian
 from privfed.privacy.guarantee import Guarantee
-from privfed.privacy.ledger import Entry, Ledger
-from privfed.privacy.mechanisms.base import Clip, ClipOnly, LocalLaplace, Noise, UnclippedNoise, Unprotected
-from privfed.privacy.mechanisms.gaussian import AdaptiveClip, CentralGaussian, LocalGaussian
-from privfed.privacy.mechanisms.interaction_dpsgd import InteractionDPSGD
-from privfed.privacy.mechanisms.secure import DistributedGaussian, SecureSum, SharedSum
-from privfed.privacy.padding import FakeItems, FullSupport, NoPadding, Padding, RandomisedResponse, SupportClaim
+from privfed.privacy.ledger import Ledger
+from privfed.privacy.mechanisms.base import Mechanism
+from privfed.privacy.padding.base import Padding
 from privfed.privacy.plan import PrivacyPlan
-from privfed.privacy.sampling import All, Epoch, Fixed, Poisson
 from privfed.privacy.target import plan_for_target
 
 __all__ = [
     "AccountingError",
-    "AdaptiveClip",
-    "All",
-    "CentralGaussian",
-    "Clip",
-    "ClipOnly",
-    "DistributedGaussian",
-    "Entry",
-    "Epoch",
-    "FakeItems",
-    "Fixed",
     "Forecast",
-    "FullSupport",
-    "GaussianBudget",
-    "GaussianSolution",
     "Guarantee",
-    "InteractionDPSGD",
-    "LaplaceBudget",
-    "LaplaceSolution",
     "Ledger",
     "LedgerError",
-    "LocalGaussian",
-    "LocalLaplace",
-    "NoPadding",
-    "Noise",
+    "Mechanism",
     "Padding",
     "PlanError",
-    "Poisson",
     "PrivacyError",
     "PrivacyPlan",
-    "RandomisedResponse",
     "SchemaSummary",
-    "SecureSum",
-    "SharedSum",
-    "SupportClaim",
-    "UnclippedNoise",
-    "Unprotected",
     "configure",
     "explain",
     "forecast",

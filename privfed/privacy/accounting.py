@@ -47,8 +47,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from privfed.privacy.closed_forms import gaussian_epsilon
+from privfed.privacy.epsilon import MIN_DELTA
 from privfed.privacy.errors import AccountingError
-from privfed.privacy.plan import SMALLEST_DELTA
 from secure_agg.noise import NoiseEvent
 from secure_agg.noise.rdp import ORDERS, epsilon_from_rdp
 
@@ -121,8 +121,8 @@ def account(event: "DpEvent", delta: float) -> Account:
     Raises:
         AccountingError: no accountant covers the event, all of them gave out, or two of them disagree.
     """
-    if not SMALLEST_DELTA <= delta < 1.0:
-        raise AccountingError(f"delta = {delta!r} is not allowed: it must be in [{SMALLEST_DELTA:g}, 1)")
+    if not MIN_DELTA <= delta < 1.0:
+        raise AccountingError(f"delta = {delta!r} is not allowed: it must be in [{MIN_DELTA:g}, 1)")
     leaves: Counter[Any] = Counter()
     _flatten(event, 1, leaves)
     dp = dp_accounting()

@@ -11,10 +11,9 @@ from pydantic import BaseModel, ConfigDict
 
 from privfed.privacy.accounting import RDP, account
 from privfed.privacy.composition import Composition, Releases
-from privfed.privacy.epsilon import Epsilon
+from privfed.privacy.epsilon import MIN_DELTA, Epsilon
 from privfed.privacy.errors import PlanError
 from privfed.privacy.events import Laplace
-from privfed.privacy.plan import SMALLEST_DELTA
 
 _TOLERANCE = 1e-4
 _MOST_STEPS = 60
@@ -144,5 +143,5 @@ def _check(participations: int, delta: float, **epsilons: float) -> None:
             raise PlanError(f"{name} = {value!r} is not allowed: it must be a finite number above 0")
     if participations < 1:
         raise PlanError(f"participations = {participations!r} is not allowed: it must be at least 1")
-    if not SMALLEST_DELTA <= delta < 1:
-        raise PlanError(f"delta = {delta!r} is not allowed: it must be in [{SMALLEST_DELTA:g}, 1)")
+    if not MIN_DELTA <= delta < 1:
+        raise PlanError(f"delta = {delta!r} is not allowed: it must be in [{MIN_DELTA:g}, 1)")

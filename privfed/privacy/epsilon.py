@@ -16,3 +16,6 @@ Epsilon = Annotated[
     PlainSerializer(_inf_as_word, return_type=float | str, when_used="json"),
 ]
 """A non-negative float; infinity is the string "inf" in JSON, and is read back as infinity."""
+
+MIN_DELTA = 1e-10
+"""Below it the floating-point convolutions of the accountants can no longer be trusted."""

@@ -156,7 +156,8 @@ def _short(value: Any) -> str:
 def _models_in(annotation: Any) -> Iterable[type[BaseModel]]:
     """Every model class inside a field's annotation (unions, containers, Annotated)."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
+        # A field of a family holds any of the family's registered members.
+        yield from getattr(annotation, "alternatives", lambda: (annotation,))()
     elif get_origin(annotation) in (Union, types.UnionType, Annotated, list, tuple, dict):
         for inner in get_args(annotation):
             yield from _models_in(inner)

@@ -1,8 +1,6 @@
-"""What one ask does to one user's data, as a small record: the alphabet of the ledger.
+"""What one query does to one user's data, as a small record: the alphabet of the ledger.
 
-`mechanism_for` is the only place where a plan turns into a mechanism. It reads the noise scale that the
-device really uses and the clip it really applies, not the epsilon that someone asked for, so a plan whose
-noise does not fit its clip cannot be charged as if it did.
+Which event a query is follows from the plan alone (`privfed.privacy.plan.event_for`).
 """
 
 import math
@@ -12,11 +10,6 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from privfed.contracts import Schema, share_of
-from privfed.privacy.mechanisms.base import LocalLaplace
-from privfed.privacy.mechanisms.gaussian import CentralGaussian, LocalGaussian
-from privfed.privacy.mechanisms.interaction_dpsgd import InteractionDPSGD
-from privfed.privacy.mechanisms.secure import DistributedGaussian, noise_code
-from privfed.privacy.plan import PrivacyPlan
 from secure_agg.noise import Law, NoiseEvent
 
 
@@ -89,7 +82,7 @@ class Shares(_Event):
     beta: float = Field(ge=0)
 
     @classmethod
-    def of(cls, event: NoiseEvent) -> "Shares":
+    def from_event(cls, event: NoiseEvent) -> "Shares":
         """The record of an event of `secure_agg`."""
         return cls(**{name: getattr(event, name) for name in cls.model_fields if name != "kind"})
 
@@ -105,7 +98,7 @@ class Shares(_Event):
 
 
 class Exact(_Event):
-    """Blocks released exactly, without noise: no finite epsilon, whatever else the ask protects.
+    """Blocks released exactly, without noise: no finite epsilon, whatever else the query protects.
 
     Attributes:
         blocks: names of those blocks.
@@ -127,7 +120,7 @@ class Unbounded(_Event):
 
 
 class Empty(_Event):
-    """An ask whose schema declares no block: nothing leaves, nothing is spent."""
+    """A query whose schema declares no block: nothing leaves, nothing is spent."""
 
     kind: Literal["empty"] = "empty"
 
@@ -140,7 +133,7 @@ Bounded = Laplace | Gaussian | SampledGaussian | Shares
 
 @dataclass(frozen=True, slots=True)
 class SchemaSummary:
-    """Names of the blocks of an ask: those clipped and noised (`real`) and those sent exactly (`integer`).
+    """Names of the blocks of a query: those clipped and noised (`real`) and those sent exactly (`integer`).
 
     Attributes:
         real, integer: names.
@@ -154,7 +147,7 @@ class SchemaSummary:
     share: float = 1.0
 
     @classmethod
-    def of(cls, schema: Schema) -> "SchemaSummary":
+    def from_schema(cls, schema: Schema) -> "SchemaSummary":
         """The summary of a declared schema."""
         return cls(
             real=tuple(name for name, block in schema.items() if block.kind == "real"),
@@ -170,49 +163,8 @@ def fuse(gaussians: list[Gaussian]) -> Gaussian:
     return Gaussian(noise_multiplier=precision**-0.5)
 
 
-def event_for(plan: PrivacyPlan, schema: SchemaSummary, population: int) -> Event:
-    """The one mechanism that an ask of `schema` is under `plan`.
-
-    Args:
-        plan: the run's privacy plan.
-        schema: names of the blocks that the ask declares, and the share of the clip norm that it may use.
-        population: number of users, for whose sum a ring must have room.
-
-    Returns:
-        `Empty` only when nothing is declared; `Unbounded` when the plan bounds nothing about real blocks;
-        `Exact` when an integer block is declared; otherwise the plan's noise over its sensitivity.
-    """
-    if not schema.real and not schema.integer:
-        return Empty()
-    if schema.real and plan.mechanism.unbounded_reason is not None:
-        return Unbounded(reason=plan.mechanism.unbounded_reason)
-    if schema.integer:
-        return Exact(blocks=schema.integer)
-    return _noise_of(plan, schema, population)
-
-
-def _noise_of(plan: PrivacyPlan, schema: SchemaSummary, population: int) -> Event:
-    """The noise of a plan that bounds something, over its sensitivity."""
-    mechanism, reach = plan.mechanism, math.sqrt(schema.share)
-    match mechanism:
-        case LocalLaplace() if mechanism.noise is not None:
-            return Laplace(scale_over_sensitivity=mechanism.noise.scale / (mechanism.sensitivity * reach))
-        case LocalGaussian() if mechanism.noise is not None:
-            return Gaussian(noise_multiplier=mechanism.noise.scale / (mechanism.sensitivity * reach))
-        case InteractionDPSGD():
-            return SampledGaussian(
-                noise_multiplier=mechanism.noise_multiplier, rate=mechanism.local_rate, steps=mechanism.local_steps
-            )
-        case CentralGaussian():
-            return Gaussian(noise_multiplier=mechanism.multiplier_of(schema.share))
-        case DistributedGaussian():
-            code = noise_code(mechanism, schema.coordinates, plan.sampling.max_cohort(population), schema.share)
-            return Shares.of(code.event())
-    return Unbounded(reason=f"no accounting is known for the protection {mechanism.kind}")
-
-
 def reason_of(event: Exact | Unbounded) -> str:
-    """Why no finite epsilon describes this mechanism."""
+    """Why no finite epsilon describes this event."""
     if isinstance(event, Unbounded):
         return event.reason
     plural = "s" if len(event.blocks) > 1 else ""

@@ -25,9 +25,9 @@ from scipy.optimize import brentq
 from privfed.privacy.accounting import PLD, account, at_most, looser_bounds, pld_epsilon
 from privfed.privacy.closed_forms import gaussian_delta
 from privfed.privacy.composition import Composition, Releases
+from privfed.privacy.epsilon import MIN_DELTA
 from privfed.privacy.errors import PlanError
 from privfed.privacy.events import Gaussian
-from privfed.privacy.plan import SMALLEST_DELTA
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -254,5 +254,5 @@ def _check(rounds: int, rate: float, delta: float, **positive: float) -> None:
         raise PlanError(f"rounds = {rounds!r} is not allowed: it must be at least 1")
     if not 0 < rate <= 1:
         raise PlanError(f"rate = {rate!r} is not allowed: it must be above 0 and at most 1")
-    if not SMALLEST_DELTA <= delta < 1:
-        raise PlanError(f"delta = {delta!r} is not allowed: it must be in [{SMALLEST_DELTA:g}, 1)")
+    if not MIN_DELTA <= delta < 1:
+        raise PlanError(f"delta = {delta!r} is not allowed: it must be in [{MIN_DELTA:g}, 1)")

@@ -15,8 +15,7 @@ from privfed.privacy.composition import Composition
 from privfed.privacy.epsilon import Epsilon
 from privfed.privacy.errors import AccountingError
 from privfed.privacy.mechanisms.base import Neighbours
-from privfed.privacy.mechanisms.secure import SharedSum
-from privfed.privacy.padding import SupportClaim
+from privfed.privacy.padding.base import SupportClaim
 from privfed.privacy.plan import PrivacyPlan
 from privfed.privacy.sampling import Trust
 from privfed.privacy.statements import assumptions_for, statements_for
@@ -33,8 +32,8 @@ class Guarantee(BaseModel):
         unit: whose contribution is protected; "user" is everything one user uploads, "interaction" one item in one
             user's training history.
         neighbours: which two worlds are compared.
-        trust: whom the protection asks to trust; "local" is nobody but the own device, "none" is a
-            protection that promises nothing. A faulty local plan stays "local", with epsilon = inf.
+        trust: whom the mechanism asks to trust; "local" is nobody but the own device, "none" is a
+            mechanism that promises nothing. A faulty local plan stays "local", with epsilon = inf.
         per: what epsilon adds up over; "run" is all rounds so far.
         rounds_counted: rounds that the worst-off user took part in.
         accountant: how epsilon was computed.
@@ -77,7 +76,7 @@ class Guarantee(BaseModel):
 def guarantee_for(plan: PrivacyPlan, composition: Composition, population: int, *, seeded: bool = True) -> Guarantee:
     """The claim that `composition` supports under `plan`.
 
-    A plan that bounds nothing has epsilon = inf even before its first release, so that a missing charge can
+    A plan that bounds nothing has epsilon = inf even before its first release, so that a missing record can
     never make it look private.
 
     Args:
@@ -108,5 +107,5 @@ def guarantee_for(plan: PrivacyPlan, composition: Composition, population: int, 
         basic_epsilon=result.basic_epsilon,
         assumptions=assumptions_for(plan, result),
         statements=statements_for(plan, result, composition, population, seeded=seeded),
-        support=plan.mechanism.padding.claim if isinstance(plan.mechanism, SharedSum) else None,
+        support=plan.mechanism.support_claim,
     )

@@ -33,10 +33,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from privfed.privacy.composition import Composition, ParticipationCounts
 from privfed.privacy.errors import LedgerError, explain
-from privfed.privacy.events import Bounded, Event, SchemaSummary, Shares, event_for
+from privfed.privacy.events import Bounded, Event, SchemaSummary, Shares
 from privfed.privacy.guarantee import Guarantee, guarantee_for
 from privfed.privacy.hash_chain import link, unlink
-from privfed.privacy.plan import PrivacyPlan
+from privfed.privacy.plan import PrivacyPlan, event_for
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent

@@ -1,103 +1,63 @@
 """`PrivacyPlan`: the one frozen object from which both the code that runs and the claim are derived.
 
-A plan names one protection, who takes part, and a delta. The device (`ClientGuard`), the server (`ServerGuard`),
+A plan names one mechanism, who takes part, and a delta. The device (`ClientGuard`), the server (`ServerGuard`),
 the ledger and the guarantee all read the same plan, so they cannot drift apart.
 """
 
 import hashlib
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 from pydantic import BaseModel, Field, model_validator
 
 from privfed.contracts import NoisySums
-from privfed.privacy.errors import PlanError, configure, nearest
-from privfed.privacy.mechanisms.base import (
-    CONFIG,
-    ClipOnly,
-    LocalLaplace,
-    Neighbours,
-    UnclippedNoise,
-    Unprotected,
-    number,
-)
-from privfed.privacy.mechanisms.gaussian import CentralGaussian, LocalGaussian
-from privfed.privacy.mechanisms.interaction_dpsgd import InteractionDPSGD
-from privfed.privacy.mechanisms.secure import DistributedGaussian, SecureSum, SharedSum
+from privfed.privacy.epsilon import MIN_DELTA
+from privfed.privacy.errors import PlanError, configure
+from privfed.privacy.events import Empty, Event, Exact, SchemaSummary, Unbounded
+from privfed.privacy.mechanisms.base import Neighbours
+from privfed.privacy.mechanisms.clipping import CONFIG
+from privfed.privacy.mechanisms.registry import AnyMechanism, preset
 from privfed.privacy.sampling import All, Sampling
+from privfed.privacy.wording import number
 
-SMALLEST_DELTA = 1e-10
-"""Below it the floating-point convolutions of the accountants can no longer be trusted."""
-
-Mechanism = Annotated[
-    Unprotected
-    | ClipOnly
-    | UnclippedNoise
-    | LocalLaplace
-    | LocalGaussian
-    | InteractionDPSGD
-    | CentralGaussian
-    | SecureSum
-    | SharedSum
-    | DistributedGaussian,
-    Field(discriminator="kind"),
-]
-
-_PRESETS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "none": ("unprotected", {}),
-    "clip": ("clip_only", {}),
-    "published-noise": ("unclipped_noise", {"scale": 0.3}),
-    "local-laplace": ("local_laplace", {}),
-    "local-gaussian": ("local_gaussian", {}),
-    "interaction-dpsgd": ("interaction_dpsgd", {}),
-    "central-gaussian": ("central_gaussian", {}),
-    "secure-sum": ("secure_sum", {}),
-    "shared-sum": ("shared_sum", {}),
-    "distributed-gaussian": ("distributed_gaussian", {}),
-}
-"""Preset name -> kind and default fields. 0.3 is the noise of the GPFedRec experiments reproduced here."""
-
-
-_LONGEST_SLUG = 120
+_MAX_SLUG = 120
 """File names of reports begin with slugs."""
 
 
 class PrivacyPlan(BaseModel):
-    """One protection, who takes part, and the delta at which epsilon is reported.
+    """One mechanism, who takes part, and the delta at which epsilon is reported.
 
     Attributes:
         mechanism: what happens to an upload before it is released.
         sampling: who takes part in a round.
-        delta: probability with which the epsilon statement may fail, at least `SMALLEST_DELTA`.
+        delta: probability with which the epsilon statement may fail, at least `MIN_DELTA`.
         upload_bits: bits of each number of an upload, rounded at random after everything else; None sends 32. Only
             where single uploads are released.
     """
 
     model_config = CONFIG
-    mechanism: Mechanism = Field(description="what happens to an upload before it is released")
+    mechanism: AnyMechanism = Field(description="what happens to an upload before it is released")
     sampling: Sampling = Field(default=All(), description="who takes part in a round")
-    delta: float = Field(
-        default=1e-5, ge=SMALLEST_DELTA, lt=1, description="the probability with which epsilon may fail"
-    )
+    delta: float = Field(default=1e-5, ge=MIN_DELTA, lt=1, description="the probability with which epsilon may fail")
     upload_bits: int | None = Field(
         default=None, ge=2, le=16, description="bits of each number of a single upload, 2 to 16; null sends 32"
     )
 
     @model_validator(mode="after")
     def _sampling_fits(self) -> Self:
-        self.mechanism.refuse(self.sampling)
+        self.mechanism.refuse_sampling(self.sampling)
         return self
 
     @model_validator(mode="after")
     def _only_single_uploads_are_rounded(self) -> Self:
         if self.upload_bits is not None and self.mechanism.release == "total":
-            ring = isinstance(self.mechanism, SecureSum | SharedSum | DistributedGaussian)
-            why = "whose ring has a width of its own: set bits instead"
-            if not ring:
-                why = (
-                    "while rounding may lengthen an upload beyond the clip norm that a sum is bounded by: leave it out"
-                )
+            in_ring = self.mechanism.masking is not None or self.mechanism.secret_sharing is not None
+            why = (
+                "whose ring has a width of its own: set bits instead"
+                if in_ring
+                else "while rounding may lengthen an upload beyond the clip norm that a sum is bounded by: leave it out"
+            )
             raise PlanError(
                 f"upload_bits rounds single uploads, and under the plan {self.mechanism.label!r} only their sum is "
                 f"released, {why}"
@@ -109,25 +69,22 @@ class PrivacyPlan(BaseModel):
         """A plan by its preset name.
 
         Args:
-            name: `none`, `clip`, `published-noise`, `local-laplace`, `local-gaussian`,
-                `interaction-dpsgd`, `central-gaussian`, `secure-sum`, `shared-sum` or `distributed-gaussian`.
-            **fields: fields of the protection; `delta`, `upload_bits` and `sampling` (a rule or its dictionary) go to
+            name: the `preset` of a registered mechanism, such as `none`, `local-laplace` or `secure-sum`.
+            **fields: settings of the mechanism; `delta`, `upload_bits` and `sampling` (a rule or its dictionary) go to
                 the plan.
 
         Raises:
             PlanError: unknown name, unknown field or bad value, in one sentence.
         """
-        if name not in _PRESETS:
-            raise PlanError(f"privacy plan {name!r} is not known{nearest(name, _PRESETS)}")
-        kind, defaults = _PRESETS[name]
+        chosen = preset(name)
         own: dict[str, Any] = {key: fields.pop(key) for key in ("delta", "sampling", "upload_bits") if key in fields}
-        return cls.from_dict({"mechanism": {"kind": kind, **defaults, **fields}, **own})
+        return cls.from_dict({"mechanism": {**chosen, **fields}, **own})
 
     @classmethod
     def parse(cls, words: str) -> "PrivacyPlan":
         """A plan from its command-line form, `name:key=value,key=value`.
 
-        Keys are those of the protection, `delta`, `upload_bits`, and `sampling.kind`, `sampling.rate`,
+        Keys are those of the mechanism, `delta`, `upload_bits`, and `sampling.kind`, `sampling.rate`,
         `sampling.size`; a dot leads into a nested table, as in `adaptive.quantile`. For example
         `central-gaussian:clip_norm=1,noise_multiplier=5,sampling.kind=poisson,sampling.rate=0.1`.
 
@@ -166,7 +123,7 @@ class PrivacyPlan(BaseModel):
         return self.mechanism.neighbours
 
     @property
-    def bare(self) -> bool:
+    def unprotected(self) -> bool:
         """Whether what leaves a device is what its training gave: not clipped, not noised, not rounded."""
         return self.mechanism.clip is None and self.mechanism.noise is None and self.upload_bits is None
 
@@ -178,40 +135,22 @@ class PrivacyPlan(BaseModel):
     @property
     def fixed_denominator(self) -> bool:
         """Whether means divide by the expected cohort, because the realised one is not to be revealed."""
-        p = self.mechanism
-        noisy = p.noise is not None or p.total_deviation is not None or isinstance(p, DistributedGaussian)
-        return noisy or self.sampling.kind == "poisson"
+        return self.mechanism.adds_noise or self.sampling.kind == "poisson"
 
     def noisy_sums(self, population: int) -> NoisySums:
         """What may be told to a server about the sums of a round: it follows from the plan alone, no data enter it."""
         mechanism, clients = self.mechanism, self.sampling.expected(population)
         clip_norm = None if mechanism.clip is None else mechanism.clip.norm
-        deviation = 0.0
-        if mechanism.noise is not None:
-            spread = math.sqrt(2) if mechanism.noise.law == "laplace" else 1.0
-            deviation = mechanism.noise.scale * spread * math.sqrt(clients)
-        elif clip_norm is not None and mechanism.total_deviation is not None:
-            deviation = mechanism.total_deviation * clip_norm
-        elif isinstance(mechanism, DistributedGaussian):
-            surplus = max(clients / mechanism.n_min_honest, 1.0)
-            deviation = mechanism.noise_multiplier * mechanism.clip_norm * math.sqrt(surplus)
-        return NoisySums(clients, clip_norm, deviation)
+        return NoisySums(clients, clip_norm, mechanism.sum_deviation(clients))
 
     def check(self, population: int) -> None:
-        """Refuse a population that sampling or protection does not fit.
+        """Refuse a population that sampling or mechanism does not fit.
 
         Raises:
             PlanError: why, and what to do.
         """
         self.sampling.check(population)
-        if isinstance(self.mechanism, DistributedGaussian):
-            self.mechanism.check(self.sampling.max_cohort(population))
-        max_clients = self.sampling.max_cohort(population)
-        if isinstance(self.mechanism, SharedSum) and self.mechanism.min_clients > max_clients:
-            raise PlanError(
-                f"min_cohort = {self.mechanism.min_clients} needs rounds of as many clients, and a round can have "
-                f"{max_clients}, so none would ever be released: use at most {max_clients}"
-            )
+        self.mechanism.refuse_cohort(self.sampling.max_cohort(population))
 
     @property
     def name(self) -> str:
@@ -247,7 +186,7 @@ def _slug(part: BaseModel) -> str:
             nested |= isinstance(value, BaseModel | tuple)
             words.append(f"{name.replace('_', '-')}-{number(value) if isinstance(value, float) else value}")
     slug = "-".join(words)
-    if not nested and len(slug) <= _LONGEST_SLUG:
+    if not nested and len(slug) <= _MAX_SLUG:
         return slug
     return f"{words[0]}-{hashlib.sha256(part.model_dump_json().encode()).hexdigest()[:12]}"
 
@@ -261,3 +200,25 @@ def _value(text: str) -> int | float | str:
             continue
         return number if math.isfinite(number) else text
     return text
+
+
+def event_for(plan: PrivacyPlan, schema: SchemaSummary, population: int) -> Event:
+    """The one event that a query of `schema` is under `plan`: the only place where a plan turns into one.
+
+    Args:
+        plan: the run's privacy plan.
+        schema: names of the blocks that the query declares, and the share of the clip norm that it may use.
+        population: number of users, for whose sum a ring must have room.
+
+    Returns:
+        `Empty` only when nothing is declared; `Unbounded` when the plan bounds nothing about real blocks;
+        `Exact` when an integer block is declared; otherwise the mechanism's noise over its sensitivity.
+    """
+    mechanism = plan.mechanism
+    if not schema.real and not schema.integer:
+        return Empty()
+    if schema.real and mechanism.unbounded_reason is not None:
+        return Unbounded(reason=mechanism.unbounded_reason)
+    if schema.integer:
+        return Exact(blocks=schema.integer)
+    return mechanism.event(schema, plan.sampling.max_cohort(population))

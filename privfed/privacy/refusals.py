@@ -6,7 +6,7 @@ from privfed.privacy.plan import PrivacyPlan
 
 
 def refuse_unprotected_blocks(plan: PrivacyPlan, schema: Schema) -> None:
-    """Refuse an ask that the plan has no noise or no bound for; it can be told before the first round.
+    """Refuse a query that the plan has no noise or no bound for; it can be told before the first round.
 
     Raises:
         PlanError: means would divide by weights or counts that depend on data and are released exactly, under a plan

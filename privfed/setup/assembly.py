@@ -27,13 +27,11 @@ from privfed.federation.hosted_clients import HostedClients
 from privfed.methods import ClientData, Method, MethodConfig, PublicInfo
 from privfed.methods.method import ItemBlocks
 from privfed.privacy import PlanError
-from privfed.privacy.mechanisms.base import NO_INTEGERS
-from privfed.privacy.mechanisms.interaction_dpsgd import NO_RECORDS
 from privfed.privacy.refusals import refuse_unprotected_blocks
 from privfed.setup.config import ExperimentConfig
 from privfed.setup.inclusion import InclusionBits
 from privfed.setup.padding import padded_data
-from privfed.setup.refusals import refuse_shared
+from privfed.setup.refusals import refuse_mechanism, refuse_shared
 from privfed.updates import ClientUpdates
 
 
@@ -85,25 +83,7 @@ class Assembly:
     def _set_up(self, keys: Streams | None) -> None:
         self.registered = self.config.registered()
         settings = self.config.settings()
-        if self.registered.release == "individual" and self.config.privacy.mechanism.release == "total":
-            raise PlanError(
-                f"{self.registered.name} cannot run behind the plan {self.config.privacy.name!r}: its server needs "
-                f"{self.registered.reads}, and would see only a sum"
-            )
-        if self.config.privacy.mechanism.noisy_steps is not None and not self.registered.interaction_level:
-            raise PlanError(
-                f"{self.registered.name} cannot run behind the plan {self.config.privacy.name!r}: {NO_RECORDS}"
-            )
-        if self.registered.integers and not self.config.privacy.mechanism.protects_integers:
-            raise PlanError(
-                f"{self.registered.name} cannot run behind the plan {self.config.privacy.name!r}: {NO_INTEGERS}"
-            )
-        entangled = self.registered.cross_user_dependence(settings)
-        if entangled is not None and self.config.privacy.mechanism.unbounded_reason is None:
-            raise PlanError(
-                f"{self.registered.name} cannot run as it is set behind the plan {self.config.privacy.name!r}, which "
-                f"bounds what a user's own upload changes: {entangled}"
-            )
+        refuse_mechanism(self.registered, settings, self.config.privacy)
         if (task := self.registered.task(settings)) != self.config.protocol.task:
             does = "ranks items" if task == "ranking" else "predicts ratings"
             raise PlanError(

@@ -1,7 +1,7 @@
-"""Putting a plan's cover over the data that clients hold: which private items may train, and which rows are sent.
+"""Padding the data that clients hold as a plan says: which private items may train, and which rows are sent.
 
 Behind secret sharing a client's rows are seen even though their values are not (`privfed.privacy.padding`). Where the
-target is public (DFMR's purchases), examinations are private and are covered; everywhere else the target itself is.
+target is public (DFMR's purchases), examinations are private and are padded; everywhere else the target itself is.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ import numpy as np
 
 from privfed.data import Histories
 from privfed.methods import ClientData, Method, MethodConfig
-from privfed.privacy import FullSupport, NoPadding, PlanError, PrivacyPlan, SharedSum
+from privfed.privacy import PlanError, PrivacyPlan
 from privfed.setup.padded_histories import PaddedHistories, sample_padding
 
 
@@ -31,40 +31,36 @@ def padded_data(data: ClientData, plan: PrivacyPlan, registered: Method, setting
     """The data as clients hold them under `plan`.
 
     Raises:
-        PlanError: a cover that needs public histories where there are none, that finds no rows to cover, or that leaves
-            somebody too few rows to train on.
+        PlanError: padding that needs public histories where there are none, or that leaves somebody too few rows to
+            train on.
     """
-    mechanism = plan.mechanism
-    if not isinstance(mechanism, SharedSum) or isinstance(mechanism.padding, FullSupport):
+    sharing = plan.mechanism.secret_sharing
+    if sharing is None or sharing.padding.every_row:
         return PaddedData(data, None)
     public = data.positives if registered.public_target else None
     private = private_items(data, registered, settings)
-    if isinstance(mechanism.padding, NoPadding):
+    if sharing.padding.sampler is None:
         return PaddedData(data, None if public is None else public.union(private))
-    if registered.upload == "dense":
-        raise PlanError(
-            f"{registered.name} sends whole tables, so there are no rows to cover: choose padding.kind = 'full_support'"
-        )
-    drawn = sample_padding(mechanism.padding, private, public)
+    sampled = sample_padding(sharing.padding.sampler, private, public)
     if public is None:
-        _refuse_too_few(drawn, getattr(settings, "negatives", 0))
-    padded = data.with_padding(drawn.kept, drawn.fake_items, public_target=registered.public_target)
-    sent = drawn.kept.union(drawn.fake_items)
+        _refuse_too_few(sampled, getattr(settings, "negatives", 0))
+    padded = data.with_padding(sampled.kept, sampled.fake_items, public_target=registered.public_target)
+    sent = sampled.kept.union(sampled.fake_items)
     return PaddedData(padded, sent if public is None else public.union(sent))
 
 
-def _refuse_too_few(drawn: PaddedHistories, negatives: int) -> None:
+def _refuse_too_few(sampled: PaddedHistories, negatives: int) -> None:
     """Negatives come from the fakes alone: any other row would stand out.
 
     Raises:
         PlanError: a user who trains has fewer fakes than one positive takes negatives.
     """
-    short = np.flatnonzero((drawn.kept.counts > 0) & (drawn.fake_items.counts < negatives))
+    short = np.flatnonzero((sampled.kept.counts > 0) & (sampled.fake_items.counts < negatives))
     if len(short):
         raise PlanError(
-            f"behind this cover negatives come from the rows that hold nothing, and user {short[0]} has "
-            f"{drawn.fake_items.counts[short[0]]} of them where {negatives} negatives are drawn for every item: take "
-            f"more padding (a larger rho, a smaller epsilon) or fewer negatives"
+            f"behind this padding negatives come from the rows that hold nothing, and user {short[0]} has "
+            f"{sampled.fake_items.counts[short[0]]} of them where {negatives} negatives are sampled for every "
+            f"item: take more padding (a larger rho, a smaller epsilon) or fewer negatives"
         )
 
 

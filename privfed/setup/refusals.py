@@ -3,7 +3,37 @@
 from collections.abc import Collection
 
 from privfed.compute.processes import Processes, ProcessesError
-from privfed.contracts import Fidelity, Tap
+from privfed.contracts import Fidelity, MethodTraits, Tap
+from privfed.methods import Method, MethodConfig
+from privfed.privacy import PlanError, PrivacyPlan
+
+
+def method_traits(method: Method, settings: MethodConfig | None = None) -> MethodTraits:
+    """What a mechanism has to know of a method.
+
+    Args:
+        method: the method.
+        settings: of a run; without them nothing that depends on settings is said.
+    """
+    return MethodTraits(
+        release=method.release,
+        reads=method.reads,
+        integers=method.integers,
+        interaction_level=method.interaction_level,
+        whole_tables=method.upload == "dense",
+        cross_user_dependence=None if settings is None else method.cross_user_dependence(settings),
+    )
+
+
+def refuse_mechanism(method: Method, settings: MethodConfig, plan: PrivacyPlan) -> None:
+    """Refuse a method that the plan's mechanism cannot protect as the plan says, or that cannot train behind it.
+
+    Raises:
+        PlanError: why, and what to do.
+    """
+    reason = plan.mechanism.refusal(method_traits(method, settings))
+    if reason is not None:
+        raise PlanError(f"{method.name} cannot run behind the plan {plan.name!r}: {reason}")
 
 
 def refuse_shared(processes: Processes, fidelity: Fidelity, taps: Collection[Tap]) -> None:

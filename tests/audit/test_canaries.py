@@ -26,7 +26,8 @@ from privfed.engines import Simulation
 from privfed.experiment import Experiment
 from privfed.federation import Call, Message, Streams
 from privfed.guards import ClientGuard
-from privfed.privacy import CentralGaussian, Ledger, PrivacyPlan
+from privfed.privacy import Ledger, PrivacyPlan
+from privfed.privacy.mechanisms.central_gaussian import CentralGaussian
 from privfed.setup.config import ExperimentConfig
 from privfed.updates import ClientUpdates, Dense
 
@@ -266,8 +267,8 @@ def test_a_method_with_parameters_of_its_own_has_no_row_for_the_model(small_spli
 
 @pytest.mark.parametrize(("share", "consistent"), [(1.0, True), (0.05, False)])
 def test_a_server_that_adds_a_twentieth_of_the_noise_is_caught(small_split, monkeypatch, share, consistent):
-    honest = CentralGaussian.total_deviation.fget
-    monkeypatch.setattr(CentralGaussian, "total_deviation", property(lambda self: share * honest(self)))
+    honest = CentralGaussian.server_noise_multiplier.fget
+    monkeypatch.setattr(CentralGaussian, "server_noise_multiplier", property(lambda self: share * honest(self)))
     plan = "central-gaussian:clip_norm=1,noise_multiplier=4"
     rows = audit_canaries(config(plan, {"name": "fedmf", "dim": 64}, rounds=2), small_split, 60)
     bounds = [row for row in rows if row.kind == "lower bound"]

@@ -88,8 +88,8 @@ class Planted:
         del step
         mechanism = guard.plan.mechanism
         for name, block in schema.items():
-            if mechanism.total_deviation is not None:
-                scale = mechanism.total_deviation * mechanism.clip.norm / block.weight
+            if mechanism.server_noise_multiplier is not None:
+                scale = mechanism.server_noise_multiplier * mechanism.clip.norm / block.weight
                 drawn = self.sampler(cohort.round, ask, SERVER, name, scale, block.size)
                 self._rounded(sums[name]).view(-1).add_(torch.from_numpy(np.asarray(drawn, np.float64)))
 

@@ -25,7 +25,8 @@ from privfed.engines.simulation import Simulation
 from privfed.federation import Streams
 from privfed.federation.grid import Grid
 from privfed.guards import ClientGuard, RingCode, ServerGuard
-from privfed.privacy import PrivacyPlan, RandomisedResponse
+from privfed.privacy import PrivacyPlan
+from privfed.privacy.padding.randomised_response import RandomisedResponse
 from privfed.updates import ClientUpdates, Dense
 
 pytestmark = pytest.mark.usefixtures("unchecked")

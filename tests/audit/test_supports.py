@@ -18,7 +18,9 @@ from privfed.data import Split, SplitSpec, load, split
 from privfed.engines.simulation import Costs
 from privfed.experiment import Experiment
 from privfed.methods.dfmr.reconstruction import STARTS, rebuild_codes
-from privfed.privacy import FakeItems, PrivacyPlan, RandomisedResponse
+from privfed.privacy import PrivacyPlan
+from privfed.privacy.padding.fake_items import FakeItems
+from privfed.privacy.padding.randomised_response import RandomisedResponse
 from privfed.setup.config import ExperimentConfig
 from privfed.setup.padded_histories import sample_padding
 
@@ -225,8 +227,8 @@ def test_rates_of_cover_are_those_of_its_draws(uniform: Ran, drawn: str) -> None
     for seed in range(30):
         padding = FakeItems(rho=0.5, drawn=drawn, seed=seed)
         covered = sample_padding(padding, private, train)
-        drawn_as_cover += covered.fakes.popularity()
-    rates = padding_rates(padding, train.union(covered.kept.union(covered.fakes)), train)
+        drawn_as_cover += covered.fake_items.popularity()
+    rates = padding_rates(padding, train.union(covered.kept.union(covered.fake_items)), train)
     found = drawn_as_cover / 30 / free.sum(0)
     assert np.abs(rates - found).mean() < 0.03
     assert np.corrcoef(rates, found)[0, 1] > (0.9 if drawn == "popularity" else -1)

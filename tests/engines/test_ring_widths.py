@@ -12,7 +12,6 @@ from privfed.federation import Message, PrivateState, StatefulClients, Streams
 from privfed.guards.ring_code import RingCode
 from privfed.privacy import Ledger, PlanError, PrivacyPlan
 from privfed.privacy.forecast import forecast
-from privfed.privacy.mechanisms.secure import ring_bytes, sum_error
 from privfed.updates import ClientUpdates, Dense, Rows
 from secure_agg.errors import RingOverflowError
 from secure_agg.masking import Stage
@@ -81,9 +80,9 @@ def test_the_protocol_opens_the_sum_and_sends_the_bytes_that_are_counted(plan, m
     for name in SCHEMA:
         assert exact[name].equal(masked[name])
     assert exact["seen"].sum() == USERS
-    mechanism = PrivacyPlan.parse(plan).mechanism
-    assert sum(traffic) == sent.up_bytes == costs.up_bytes == USERS * ring_bytes(mechanism, SCHEMA)
-    assert ring_bytes(mechanism, SCHEMA) == -(-(3 * ITEMS + 4 + 5) * mechanism.bits // 8)
+    masking = PrivacyPlan.parse(plan).mechanism.masking
+    assert sum(traffic) == sent.up_bytes == costs.up_bytes == USERS * masking.upload_bytes(SCHEMA)
+    assert masking.upload_bytes(SCHEMA) == -(-(3 * ITEMS + 4 + 5) * masking.bits // 8)
     assert forecast(PrivacyPlan.parse(plan), rounds=1, population=USERS, up=SCHEMA, down=0.0).up_bytes == sent.up_bytes
 
 
@@ -91,7 +90,7 @@ def test_the_protocol_opens_the_sum_and_sends_the_bytes_that_are_counted(plan, m
 @pytest.mark.parametrize("bits", [9, 12, 20])
 def test_no_coordinate_errs_by_more_than_the_plan_says(bits, rounding):
     plan = f"secure-sum:clip_norm=1,bits={bits},rounding={rounding}"
-    said = sum_error(PrivacyPlan.parse(plan).mechanism, SCHEMA, USERS)
+    said = PrivacyPlan.parse(plan).mechanism.masking.sum_error(SCHEMA, USERS)
     exact, rounded = summed("secure-sum:clip_norm=1,bits=64")[0], summed(plan)[0]
     for name in ("items", "tier"):
         assert (rounded[name] - exact[name]).abs().max() * SCHEMA[name].weight <= said.largest
@@ -112,7 +111,7 @@ def test_stochastic_rounding_is_right_on_average_and_no_wider_than_said():
     mechanism = PrivacyPlan.parse("secure-sum:clip_norm=1,bits=9,rounding=stochastic").mechanism
     code = RingCode(mechanism, schema, USERS)
     values = torch.tensor([[0.3, -0.01, 0.001, 0.0, -0.7, 0.02]])
-    said, n = sum_error(mechanism, schema, USERS), 4000
+    said, n = mechanism.masking.sum_error(schema, USERS), 4000
     keys = [np.random.default_rng(i).bytes(32) for i in range(n)]
     seen = np.stack([code.decode(code.encode({"v": values}, 0, key))["v"].numpy() for key in keys])
     assert (np.abs(seen.mean(0) - values[0].numpy()) < 5 * said.step / 2 / math.sqrt(n)).all()
@@ -122,11 +121,10 @@ def test_stochastic_rounding_is_right_on_average_and_no_wider_than_said():
 
 
 def test_rounding_of_shares_errs_by_less_than_the_plan_says():
-    mechanism = PrivacyPlan.parse(PLANS[3]).mechanism
-    said = sum_error(mechanism, SCHEMA, USERS)
+    said = PrivacyPlan.parse(PLANS[3]).mechanism.masking.sum_error(SCHEMA, USERS)
     assert said.deviation is None
     assert said.largest == USERS * said.step
-    assert sum_error(PrivacyPlan.parse(PLANS[4]).mechanism, SCHEMA, USERS).step < said.step
+    assert PrivacyPlan.parse(PLANS[4]).mechanism.masking.sum_error(SCHEMA, USERS).step < said.step
 
 
 def test_a_ring_without_room_says_so():

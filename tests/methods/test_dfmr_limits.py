@@ -18,7 +18,9 @@ from privfed.methods.dfmr.balance import NULL_SHARE, Balance
 from privfed.methods.dfmr.discrete import DiscreteError, Grid, GridError, Support, balance, objective, pair_scores
 from privfed.methods.dfmr.overflow import largest_user_field
 from privfed.methods.dfmr.schemas import LOSS, statistics_schema
-from privfed.privacy import FakeItems, PlanError, PrivacyPlan, SharedSum
+from privfed.privacy import PlanError, PrivacyPlan
+from privfed.privacy.mechanisms.shared_sum import SharedSum
+from privfed.privacy.padding.fake_items import FakeItems
 from privfed.setup.config import ExperimentConfig
 from privfed.setup.padding import padded_data
 from secure_agg.errors import ConfigurationError, RingOverflowError

@@ -59,7 +59,7 @@ def charged(plan, schemas, n=N):
             round=0,
             step=f"ask {index}",
             index=index,
-            schema=SchemaSummary.of(schema),
+            schema=SchemaSummary.from_schema(schema),
             participants=np.arange(n),
         )
     return ledger.guarantee()
@@ -136,7 +136,7 @@ def test_a_second_draw_costs_root_two_in_mu(epsilon):
     for draw in range(2):
         for index, schema in enumerate(schemas):
             ledger.record(
-                cohort_id=draw, round=draw, step="again", index=index, schema=SchemaSummary.of(schema),
+                cohort_id=draw, round=draw, step="again", index=index, schema=SchemaSummary.from_schema(schema),
                 participants=np.arange(N),
             )  # fmt: skip
     assert ledger.guarantee().epsilon == pytest.approx(closed_form(math.sqrt(2) * mu_of(epsilon)), rel=THREE_DIGITS)

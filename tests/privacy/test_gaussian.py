@@ -13,7 +13,8 @@ from privfed.engines import Simulation
 from privfed.federation import Call, Cohort, Message, PrivateState, StatefulClients, Streams
 from privfed.guards import ClientGuard
 from privfed.privacy import Ledger, PlanError, PrivacyPlan, forecast, plan_for_target
-from privfed.privacy.events import Gaussian, SchemaSummary, Shares, event_for
+from privfed.privacy.events import Gaussian, SchemaSummary, Shares
+from privfed.privacy.plan import event_for
 from privfed.updates import ClientUpdates, Dense, LowRank
 
 SCHEMA = {"a": Block((40, 5)), "b": Block((30,), weight=2.0)}
@@ -134,7 +135,7 @@ def test_a_secure_sum_is_the_sum_of_the_clipped_uploads():
 
 
 def test_one_plan_charges_what_its_trust_model_costs():
-    summary = SchemaSummary.of(SCHEMA)
+    summary = SchemaSummary.from_schema(SCHEMA)
     assert event_for(PrivacyPlan.parse(LOCAL), summary, POPULATION) == Gaussian(noise_multiplier=1.0)
     assert event_for(PrivacyPlan.parse(CENTRAL), summary, POPULATION) == Gaussian(noise_multiplier=2.0)
     shares = event_for(PrivacyPlan.parse(DISTRIBUTED), summary, POPULATION)
@@ -256,7 +257,7 @@ def test_adaptive_clipping_follows_the_quantile_and_pays_for_its_count():
     words = CENTRAL + ",adaptive.quantile=0.7,adaptive.rate=0.4,adaptive.count_noise=3"
     f = federation(words)
     mechanism = f.plan.mechanism
-    assert mechanism.total_deviation**-2 + 6.0**-2 == pytest.approx(2.0**-2)
+    assert mechanism.server_noise_multiplier**-2 + 6.0**-2 == pytest.approx(2.0**-2)
     for t in range(60):
         f.simulation.run(f.server, t)
     norms = torch.cat([f.clients.a.flatten(1), 2 * f.clients.b], 1).norm(dim=1)
@@ -271,7 +272,7 @@ def test_adaptive_clipping_follows_the_quantile_and_pays_for_its_count():
     clip = federation(f"secure-sum:clip_norm={reached},bits=64")
     clip.simulation.run(clip.server, 0)
     noise = weighted(last) - weighted(clip.server.releases[0].sums)
-    assert noise.std() == pytest.approx(mechanism.total_deviation * reached, rel=0.3)
+    assert noise.std() == pytest.approx(mechanism.server_noise_multiplier * reached, rel=0.3)
 
 
 @pytest.mark.parametrize(
@@ -338,7 +339,12 @@ def test_plans_survive_the_way_through_json(words):
     plan = PrivacyPlan.parse(words)
     assert PrivacyPlan.from_dict(plan.to_dict()) == plan
     entry = Ledger(plan, POPULATION).record(
-        cohort_id=0, round=0, step="train", index=0, schema=SchemaSummary.of(SCHEMA), participants=np.arange(50)
+        cohort_id=0,
+        round=0,
+        step="train",
+        index=0,
+        schema=SchemaSummary.from_schema(SCHEMA),
+        participants=np.arange(50),
     )
     assert type(entry).model_validate_json(entry.model_dump_json()) == entry
 

@@ -200,7 +200,7 @@ def test_noise_is_independent_between_users_rounds_asks_blocks_and_coordinates()
 def test_two_asks_never_share_noise_however_many_blocks_they_have():
     """Where the difference of two releases cancels the noise, no noise was added."""
     many = {f"b{i}": Block((8,)) for i in range(300)}
-    first, second = (noise(LAPLACE, [0], many, query_id=query_id) for ask in (0, 1))
+    first, second = (noise(LAPLACE, [0], many, query_id=query_id) for query_id in (0, 1))
     seen = {z.tobytes() for z in first.values()}
     assert not any(z.tobytes() in seen for z in second.values())
 
@@ -284,7 +284,7 @@ def test_the_realised_noise_of_a_release_adds_up_to_what_the_plan_says(seen):
     simulation = Simulation(Silent(), plan, n, streams, Ledger(plan, n), chunk=16)
     sums = []
     for t in range(4):
-        ask = simulation.ask if seen == "total" else simulation.collect
+        release = simulation.aggregate if seen == "total" else simulation.collect
         release = ask("train", simulation.sample_cohort(t), Message({}), schema)
         sums.append(release.sums["v"] if seen == "total" else release.uploads["v"].double().sum(0))
     values = torch.stack(sums).double().numpy()

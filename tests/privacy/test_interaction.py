@@ -11,19 +11,12 @@ from privfed.audit.page import formatting
 from privfed.cli.compatibility import EXAMPLES, fit
 from privfed.contracts import Block
 from privfed.methods import methods
-from privfed.privacy import (
-    InteractionDPSGD,
-    Ledger,
-    LedgerError,
-    PlanError,
-    PrivacyPlan,
-    SchemaSummary,
-    forecast,
-    plan_for_target,
-)
+from privfed.privacy import Ledger, LedgerError, PlanError, PrivacyPlan, SchemaSummary, forecast, plan_for_target
 from privfed.privacy.composition import Composition, Releases
-from privfed.privacy.events import Exact, SampledGaussian, event_for
+from privfed.privacy.events import Exact, SampledGaussian
 from privfed.privacy.guarantee import Guarantee, guarantee_for
+from privfed.privacy.mechanisms.interaction_dpsgd import InteractionDPSGD
+from privfed.privacy.plan import event_for
 
 WORDS = "interaction-dpsgd:clip_norm=0.5,noise_multiplier=1.2,local_rate=0.1,local_steps=5,expected_records=80"
 PLAN = PrivacyPlan.parse(WORDS)

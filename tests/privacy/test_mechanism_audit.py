@@ -41,7 +41,12 @@ def claim(plan):
     """Epsilon that the ledger claims for one ask of everybody."""
     ledger = Ledger(plan, 2 * DRAWS)
     ledger.record(
-        cohort_id=0, round=0, step="train", index=0, schema=SchemaSummary.of(SCHEMA), participants=np.arange(2 * DRAWS)
+        cohort_id=0,
+        round=0,
+        step="train",
+        index=0,
+        schema=SchemaSummary.from_schema(SCHEMA),
+        participants=np.arange(2 * DRAWS),
     )
     return ledger.guarantee().epsilon
 

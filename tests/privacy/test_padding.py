@@ -19,10 +19,14 @@ from attacks.supports import (
 )
 from privfed.data import Histories
 from privfed.methods import ClientData, method
-from privfed.privacy import FakeItems, FullSupport, NoPadding, PlanError, PrivacyPlan, RandomisedResponse
+from privfed.privacy import PlanError, PrivacyPlan
 from privfed.privacy.composition import Composition
 from privfed.privacy.errors import configure
 from privfed.privacy.guarantee import guarantee_for
+from privfed.privacy.padding.fake_items import FakeItems
+from privfed.privacy.padding.full_support import FullSupport
+from privfed.privacy.padding.no_padding import NoPadding
+from privfed.privacy.padding.randomised_response import RandomisedResponse
 from privfed.setup.padded_histories import sample_padding
 from privfed.setup.padding import padded_data, private_items
 
@@ -39,7 +43,7 @@ def drawn(padding, own, known=None):
     """What is sent of every user's own items, and what besides, as masks."""
     covered = sample_padding(padding, histories(own), None if known is None else histories(known))
     everybody = np.arange(len(own))
-    return covered.kept.mask(everybody), covered.fakes.mask(everybody)
+    return covered.kept.mask(everybody), covered.fake_items.mask(everybody)
 
 
 def random_masks(seed=0, users=40, items=60, share=0.15):
@@ -320,7 +324,7 @@ def test_covers_without_a_bound_claim_none():
 def test_every_row_says_that_its_sums_hide_in_no_crowd():
     """All clients send all rows, so a floor on them closes none: not that of an item that one client has."""
     sentence = FullSupport().claim.sentence
-    for said in ("says nothing about it", "the fewest clients of a row close none", "the value of one client"):
+    for said in ("says nothing about it", "no row is suppressed for having too few clients", "the value of one client"):
         assert said in sentence
 
 

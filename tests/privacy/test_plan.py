@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from privfed.privacy.errors import PlanError, configure, explain
-from privfed.privacy.events import Empty, Exact, Laplace, SchemaSummary, Unbounded, event_for
-from privfed.privacy.mechanisms.base import Clip, LocalLaplace, Noise
-from privfed.privacy.plan import PrivacyPlan
+from privfed.privacy.events import Empty, Exact, Laplace, SchemaSummary, Unbounded
+from privfed.privacy.mechanisms.base import Noise
+from privfed.privacy.mechanisms.clipping import Clip
+from privfed.privacy.mechanisms.local_laplace import LocalLaplace
+from privfed.privacy.plan import PrivacyPlan, event_for
 from privfed.privacy.sampling import All, Epoch, Fixed, Poisson
 
 REAL = SchemaSummary(real=("items",))

@@ -178,5 +178,5 @@ def test_a_plan_with_bits_is_named_written_and_read_back():
     assert plan.name.endswith("8-bit uploads")
     assert plan.slug.endswith("upload-bits-8")
     assert PrivacyPlan.from_dict(plan.to_dict()) == plan
-    assert not PrivacyPlan.parse("none:upload_bits=8").bare
-    assert PrivacyPlan.parse("none").bare
+    assert not PrivacyPlan.parse("none:upload_bits=8").unprotected
+    assert PrivacyPlan.parse("none").unprotected

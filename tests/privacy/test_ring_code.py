@@ -6,7 +6,7 @@ import torch
 
 from privfed.contracts import Block
 from privfed.guards.ring_code import RingCode
-from privfed.privacy.mechanisms.secure import SecureSum
+from privfed.privacy.mechanisms.secure_sum import SecureSum
 from secure_agg.errors import ConfigurationError
 
 SCHEMA = {

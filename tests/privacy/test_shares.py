@@ -11,7 +11,8 @@ from privfed.federation import Streams
 from privfed.guards import ClientGuard
 from privfed.guards.ring_code import RingCode
 from privfed.privacy import Ledger, LedgerError, PrivacyPlan, forecast, plan_for_target
-from privfed.privacy.events import Gaussian, SchemaSummary, event_for
+from privfed.privacy.events import Gaussian, SchemaSummary
+from privfed.privacy.plan import event_for
 from privfed.updates import ClientUpdates, Dense
 
 N = 20
@@ -71,7 +72,7 @@ def test_the_mechanism_is_the_same_noise_over_less():
     assert event(LOCAL, 0.25) == Gaussian(noise_multiplier=3.0)
     laplace = event("local-laplace:clip_norm=2,epsilon0=1", 0.25)
     assert laplace.pure_epsilon == pytest.approx(0.5)
-    whole, quarter = event(DISTRIBUTED, 1.0), mechanism(DISTRIBUTED, 0.25)
+    whole, quarter = event(DISTRIBUTED, 1.0), event(DISTRIBUTED, 0.25)
     assert quarter.noise_multiplier == pytest.approx(2 * whole.noise_multiplier, rel=1e-3)
 
 
@@ -79,7 +80,7 @@ def test_the_count_of_an_adaptive_clip_costs_the_same_whatever_the_share():
     words = CENTRAL + ",adaptive.count_noise=4"
     assert event(words, 1.0) == Gaussian(noise_multiplier=3.0)
     mechanism = plan(words).mechanism
-    count, whole = (2 * mechanism.adaptive.count_noise) ** -2, mechanism.total_deviation**-2
+    count, whole = (2 * mechanism.adaptive.count_noise) ** -2, mechanism.server_noise_multiplier**-2
     assert event(words, 0.25).noise_multiplier == pytest.approx((0.25 * whole + count) ** -0.5)
 
 
@@ -98,7 +99,9 @@ def test_a_ledger_charges_the_share_and_a_forecast_says_so(words, tmp_path):
     ledger = Ledger(plan(words), N, tmp_path / "ledger.jsonl")
     members = None if ledger.plan.amplifies else np.arange(N)
     for index, ask in enumerate(queries):
-        ledger.record(cohort_id=0, round=0, step="s", index=index, schema=SchemaSummary.of(ask), participants=members)
+        ledger.record(
+            cohort_id=0, round=0, step="s", index=index, schema=SchemaSummary.from_schema(ask), participants=members
+        )
     foreseen = forecast(plan(words), rounds=1, population=N, up=queries, down=0.0)
     assert foreseen.guarantee == ledger.guarantee()
     again = Ledger.resume(plan(words), N, tmp_path / "ledger.jsonl")
@@ -112,7 +115,7 @@ def test_a_ledger_whose_share_was_edited_is_refused(tmp_path):
     path = tmp_path / "ledger.jsonl"
     ledger = Ledger(plan(CENTRAL), N, path)
     ledger.record(
-        cohort_id=0, round=0, step="s", index=0, schema=SchemaSummary.of(QUARTER), participants=np.arange(N)
+        cohort_id=0, round=0, step="s", index=0, schema=SchemaSummary.from_schema(QUARTER), participants=np.arange(N)
     )  # fmt: skip
     path.write_text(path.read_text().replace('"share":0.25', '"share":1.0'))
     with pytest.raises(LedgerError, match="was edited"):

@@ -13,8 +13,7 @@ from attacks.implementation.claimed_noise import MAX_FALSE_ALARM
 from privfed.contracts import Block, Schema
 from privfed.experiment import Experiment, RunResult
 from privfed.guards.noise_grid import noise_steps
-from privfed.privacy import CentralGaussian, DistributedGaussian, PrivacyPlan
-from privfed.privacy.mechanisms.secure import sum_error
+from privfed.privacy import PrivacyPlan
 from privfed.privacy.upload_bits import levels
 
 FALSE_ALARM = MAX_FALSE_ALARM / 8
@@ -34,8 +33,7 @@ def grid_steps(plan: PrivacyPlan, schema: Schema, population: int) -> Mapping[st
         schema: blocks of the query.
         population: number of users.
     """
-    mechanism = plan.mechanism
-    if isinstance(mechanism, CentralGaussian) and mechanism.adaptive is not None:
+    if plan.mechanism.adaptive_clip is not None:
         return {}
     return noise_steps(plan, schema, population) or {}
 
@@ -123,14 +121,13 @@ def claimed_noise(
     if mechanism.noise is not None:
         law, scale = mechanism.noise.law, mechanism.noise.scale
         return ClaimedNoise(law, scale / weight, step) if mechanism.noise.coordinates == "all" else None
-    if isinstance(mechanism, CentralGaussian) and mechanism.adaptive is None:
-        return ClaimedNoise("gaussian", mechanism.total_deviation * mechanism.clip_norm / weight, step)
-    if isinstance(mechanism, DistributedGaussian):
+    multiplier, masking = mechanism.server_noise_multiplier, mechanism.masking
+    if multiplier is not None and mechanism.clip is not None and mechanism.adaptive_clip is None:
+        return ClaimedNoise("gaussian", multiplier * mechanism.clip.norm / weight, step)
+    if masking is not None and masking.noise is not None:
         if fidelity != "analytic":
-            step = sum_error(mechanism, schema, plan.sampling.max_cohort(population)).step / weight
-        return ClaimedNoise(
-            "gaussian", mechanism.noise_multiplier * mechanism.clip_norm / weight, step, _INTEGER_EXCESS
-        )
+            step = masking.sum_error(schema, plan.sampling.max_cohort(population)).step / weight
+        return ClaimedNoise("gaussian", masking.noise.multiplier * masking.clip_norm / weight, step, _INTEGER_EXCESS)
     return None
 
 

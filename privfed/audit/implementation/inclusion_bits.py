@@ -17,8 +17,8 @@ from privfed.audit.inclusion_epsilon import FEWEST_COINS, GUESSED
 from privfed.audit.report import Check, GuaranteeRow
 from privfed.engines import Observation
 from privfed.experiment import Experiment, RunResult
+from privfed.privacy.epsilon import MIN_DELTA
 from privfed.privacy.guarantee import guarantee_for
-from privfed.privacy.plan import SMALLEST_DELTA
 from privfed.setup.inclusion import InclusionBits
 
 NAME = "bits of the noise say nothing of training items"
@@ -52,10 +52,10 @@ def _claim(experiment: Experiment, result: RunResult) -> tuple[float, float]:
 
     A one-run bound adds up delta over all inclusion bits, so at the plan's own it could not be as sure as it has to be.
     """
-    plan = experiment.config.privacy.model_copy(update={"delta": SMALLEST_DELTA})
+    plan = experiment.config.privacy.model_copy(update={"delta": MIN_DELTA})
     guarantee = guarantee_for(plan, result.composition, experiment.n_users)
     epsilon, delta = interaction_level(GuaranteeRow.model_validate(guarantee.model_dump()))
-    return epsilon, min(delta, 1.0 - SMALLEST_DELTA)
+    return epsilon, min(delta, 1.0 - MIN_DELTA)
 
 
 class _Guesses:

@@ -9,15 +9,14 @@ from attacks.implementation import intersect_rounds
 from privfed.audit.report import Check
 from privfed.engines.transcript import SentRows
 from privfed.experiment import Experiment, RunResult
-from privfed.privacy import FakeItems, RandomisedResponse, SharedSum
 
 NAME = "padding is the same in every round"
 
 
 def check_named_rows(experiment: Experiment, result: RunResult) -> Iterator[Check]:
     """For every table whose rows are named with padding: what the audited users named, round against round."""
-    mechanism = experiment.config.privacy.mechanism
-    if not isinstance(mechanism, SharedSum) or not isinstance(mechanism.padding, FakeItems | RandomisedResponse):
+    sharing = experiment.config.privacy.mechanism.secret_sharing
+    if sharing is None or sharing.padding.sampler is None:
         return
     users, heard = experiment.audited().cpu(), result.transcript.sent_rows
     for block in dict.fromkeys(one.block for one in heard):

@@ -15,7 +15,7 @@ from attacks.implementation import (
 from privfed.audit.implementation.claims import FALSE_ALARM, Released, claims_epsilon, released
 from privfed.audit.report import Check
 from privfed.experiment import Experiment, RunResult
-from privfed.privacy.mechanisms.base import Clip
+from privfed.privacy.mechanisms.clipping import Clip
 
 SIZE, FRESH = "noise is as large as claimed", "noise is drawn anew"
 

@@ -23,7 +23,7 @@ from privfed.contracts import Block
 from privfed.engines import Simulation
 from privfed.experiment import Experiment, RunResult
 from privfed.federation import Call, Message, PrivateState, StatefulClients, Streams
-from privfed.privacy import CentralGaussian, Ledger, LocalGaussian, LocalLaplace, PrivacyPlan
+from privfed.privacy import Ledger, PrivacyPlan
 from privfed.privacy.sampling import All
 from privfed.updates import ClientUpdates, Rows
 
@@ -45,8 +45,7 @@ def check_release_bits(experiment: Experiment, result: RunResult) -> Iterator[Ch
     """For plans that add Laplace or Gaussian noise to uploads or sums; noise in shares is whole numbers in a ring."""
     plan, schema = experiment.config.privacy, experiment.server.schema
     real = [name for name, block in schema.items() if block.kind == "real"]
-    handled = isinstance(plan.mechanism, CentralGaussian | LocalGaussian | LocalLaplace)
-    if not handled or not real or not claims_epsilon(experiment, result):
+    if plan.mechanism.noise_law is None or not real or not claims_epsilon(experiment, result):
         return
     name = real[0]
     worlds = release(plan, name, schema[name])
@@ -72,8 +71,7 @@ def _bound(
     confidence: float,
 ) -> LowerBound:
     """Numbers off the lattice are cut where honest samplers never come, other scores at order statistics."""
-    law = "laplace" if isinstance(plan.mechanism, LocalLaplace) else "gaussian"
-    cut = _OFF[law] if score == OFF_LATTICE else None
+    cut = _OFF[plan.mechanism.noise_law or "gaussian"] if score == OFF_LATTICE else None
     return clopper_pearson_epsilon(members, nonmembers, delta=plan.delta, threshold=cut, confidence=confidence)
 
 
@@ -156,7 +154,7 @@ def _scores(
     if mechanism.noise is not None:
         sampler = FloatNoise(mechanism.noise.law, mechanism.noise.scale / weight)
         scored[OFF_LATTICE] = UntouchedBits(sampler).score_rows(rows)
-    elif isinstance(mechanism, CentralGaussian):
-        scale = mechanism.total_deviation * mechanism.clip_norm / weight
+    elif mechanism.server_noise_multiplier is not None:
+        scale = mechanism.server_noise_multiplier * _clip_norm(plan) / weight
         scored[OFF_LATTICE] = UntouchedBits(FloatNoise("gaussian", scale, sums=True)).score_rows(rows)
     return {name: (values[::2], values[1::2]) for name, values in scored.items()}

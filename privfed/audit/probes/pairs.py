@@ -24,7 +24,6 @@ from privfed.audit.probes.distinguisher import (
 from privfed.audit.probes.inputs import Candidate, candidates
 from privfed.audit.probes.routing import Route
 from privfed.contracts import Schema
-from privfed.privacy import LocalLaplace
 
 _ROWS, _COLUMNS = 4, 2
 _FIRST, _SECOND, _KEPT = 400, 125, 8
@@ -84,7 +83,7 @@ class Pairs:
         self.route, self.draws, self.confidence = route, draws, confidence
         self.schemas = route.schemas(_ROWS, _COLUMNS)
         self._dear = _DEAR if route.in_shares else 1
-        self._laplace = isinstance(route.plan.mechanism, LocalLaplace)
+        self._laplace = route.plan.mechanism.noise_law == "laplace"
         self._first, self._second = (max(draws // of_one // self._dear, 2) for of_one in (_FIRST, _SECOND))
 
     def measured(self) -> list[MeasuredPair]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from privfed.audit.probes.engines import NODES, Engine, Probe, Released
 from privfed.audit.probes.uploads import Uploads, shortened
 from privfed.contracts import Fidelity, Schema, share_of
-from privfed.privacy import DistributedGaussian, PrivacyPlan
+from privfed.privacy import PrivacyPlan
 
 ROUNDS = (0, 1, 2, 3, 9, 10, 39, 40)
 """Numbers of rounds: early ones and late ones, every second right after the one before."""
@@ -52,26 +52,25 @@ class Route:
     @property
     def rounds(self) -> Sequence[int]:
         """Numbers of the rounds of one run."""
-        mechanism = self.plan.mechanism
-        costly = isinstance(mechanism, DistributedGaussian) and mechanism.n_min_honest > _MANY_HONEST
+        shares = self.plan.mechanism.noise_shares
+        costly = shares is not None and shares.min_honest > _MANY_HONEST
         return ROUNDS[:2] if costly else ROUNDS
 
     @property
     def in_shares(self) -> bool:
         """Whether every client of a sum rounds and noises it, so that draws are dear."""
-        return isinstance(self.plan.mechanism, DistributedGaussian)
+        return self.plan.mechanism.noise_shares is not None
 
     @property
     def max_users(self) -> int:
         """Users with an input in one run; more shares of noise than the fewest would hide them better than claimed."""
-        mechanism = self.plan.mechanism
-        return mechanism.n_min_honest if isinstance(mechanism, DistributedGaussian) else _MOST_USERS
+        shares = self.plan.mechanism.noise_shares
+        return _MOST_USERS if shares is None else shares.min_honest
 
     @property
     def min_users(self) -> int:
         """Users without whom a round is not opened."""
-        mechanism = self.plan.mechanism
-        return max(mechanism.min_clients if isinstance(mechanism, DistributedGaussian) else 1, NODES)
+        return max(self.plan.mechanism.min_clients, NODES)
 
     def schemas(self, rows: int, columns: int) -> list[Schema]:
         """Short blocks of every query of a round."""

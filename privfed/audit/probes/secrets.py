@@ -21,7 +21,6 @@ from privfed.audit.probes.inputs import SIZES
 from privfed.audit.probes.routing import Route
 from privfed.audit.probes.uploads import sign
 from privfed.contracts import Schema
-from privfed.privacy import DistributedGaussian
 
 _ROWS, _COLUMNS = 32, 8
 BITS = _ROWS * _COLUMNS
@@ -107,10 +106,10 @@ def recovered(route: Route, confidence: float) -> Recovered:
 
 def _noisy_users(route: Route) -> int | None:
     """Users with a secret where every user's noise lies on the slots of all; None where it does not."""
-    mechanism = route.plan.mechanism
-    if isinstance(mechanism, DistributedGaussian):
-        return max(min(_IN_NOISE, route.max_users, _IN_NOISE_AT_ONCE // mechanism.n_min_honest), 2)
-    return None if route.each or mechanism.noise is None else _IN_NOISE
+    shares = route.plan.mechanism.noise_shares
+    if shares is not None:
+        return max(min(_IN_NOISE, route.max_users, _IN_NOISE_AT_ONCE // shares.min_honest), 2)
+    return None if route.each or route.plan.mechanism.noise is None else _IN_NOISE
 
 
 def _turn(block: int) -> int:

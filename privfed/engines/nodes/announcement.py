@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from privfed.engines.nodes.errors import NodesError
 from privfed.engines.nodes.node_data import NodeData
 from privfed.federation import Streams
-from privfed.privacy import PlanError, SecureSum, SharedSum
+from privfed.privacy import PlanError
 from privfed.setup.assembly import Assembly
 from privfed.setup.config import ExperimentConfig
 
@@ -93,16 +93,8 @@ class Announcement(BaseModel):
     def _refuse_unfit(self) -> None:
         config = self.config
         mechanism, registered, settings = config.privacy.mechanism, config.registered(), config.settings()
-        if isinstance(mechanism, SharedSum):
-            raise PlanError(
-                "shares between aggregators need aggregators that see which rows each single client sends, and nodes "
-                "add up their users before anything leaves: use secure_sum, which sums the same words"
-            )
-        if isinstance(mechanism, SecureSum) and mechanism.blocks == "held":
-            raise PlanError(
-                "sums of held blocks show who holds what, client by client, and nodes add up their users first: use "
-                "blocks = 'all'"
-            )
+        if (reason := mechanism.node_refusal) is not None:
+            raise PlanError(reason)
         if (entangled := registered.cross_user_dependence(settings)) is not None:
             raise PlanError(f"{registered.name} as it is set needs everybody's data in one place: {entangled}")
         if config.taps.inclusion or config.taps.shadows:

@@ -350,8 +350,7 @@ class Node:
         return code.length, code.ring.bits
 
     def _code(self, schema: Schema) -> RingCode:
-        mechanism: Any = self._plan.mechanism
-        return RingCode(mechanism, schema, self._plan.sampling.max_cohort(self.data.population))
+        return RingCode(self._plan.mechanism, schema, self._plan.sampling.max_cohort(self.data.population))
 
     def _ring_elements(self, query: Query) -> tuple[RingElements, Int64[np.ndarray, " taking"]]:
         """The sum of the own users' ring words."""
@@ -451,7 +450,7 @@ class Node:
     def _charge(self, query: Query, taking: Int64[np.ndarray, " taking"], digest: str) -> None:
         """Write down what the ask costs, before anything of it leaves; what repeats to the bit costs nothing more."""
         record, ledger, plan = self._record, self._book(), self._plan
-        summary = SchemaSummary.of(query.schema)
+        summary = SchemaSummary.from_schema(query.schema)
         if (query.cohort_id, query.step, query.query_id) not in {
             entry.address for entry in ledger.entries[-_max_queries(record) :]
         }:

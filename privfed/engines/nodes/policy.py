@@ -17,21 +17,16 @@ was announced, and counts rounds and epsilon in a ledger of its own.
 
 import tomllib
 from pathlib import Path
-from typing import Literal, Self
+from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from privfed.engines.nodes.errors import PolicyRefused, StateError
 from privfed.engines.nodes.files import read_file
-from privfed.privacy import CentralGaussian, DistributedGaussian, PrivacyPlan, SecureSum, configure
+from privfed.privacy import Mechanism, PrivacyPlan, configure
 from secure_agg.masking import ClientRequirements
 
 FILE = "node.toml"
-
-ProtectionKind = Literal[
-    "unprotected", "clip_only", "unclipped_noise", "local_laplace", "local_gaussian", "interaction_dpsgd",
-    "central_gaussian", "secure_sum", "distributed_gaussian",
-]  # fmt: skip
 
 
 class Policy(BaseModel):
@@ -67,7 +62,7 @@ class Policy(BaseModel):
     max_clip_norm: float | None = Field(None, gt=0, description="largest clip norm of an upload")
     min_noise_multiplier: float | None = Field(None, gt=0, description="least noise over the clip norm")
     methods: tuple[str, ...] | None = Field(None, description="names of methods it trains; null for all")
-    mechanisms: tuple[ProtectionKind, ...] = Field(
+    mechanisms: tuple[str, ...] = Field(
         ("secure_sum", "distributed_gaussian"), description="kinds of protection it sends anything under"
     )
     own_noise_suffices: bool = Field(
@@ -85,6 +80,14 @@ class Policy(BaseModel):
                 f"min_nodes or lower min_threshold"
             )
         return self
+
+    @field_validator("mechanisms")
+    @classmethod
+    def _mechanisms_exist(cls, kinds: tuple[str, ...]) -> tuple[str, ...]:
+        unknown = [kind for kind in kinds if kind not in Mechanism.members]
+        if unknown:
+            raise ValueError(f"{unknown[0]!r} is no mechanism: choose among {', '.join(Mechanism.members)}")
+        return kinds
 
     @classmethod
     def read(cls, path: Path) -> "Policy":
@@ -140,7 +143,7 @@ class Policy(BaseModel):
         """
         if announced is None:
             return
-        if not isinstance(plan.mechanism, CentralGaussian) or plan.mechanism.adaptive is None:
+        if plan.mechanism.adaptive_clip is None:
             raise PolicyRefused("the server announces a clip norm where the plan fixes it; only the plan's own holds")
         if self.max_clip_norm is not None and announced > self.max_clip_norm:
             raise PolicyRefused(
@@ -153,12 +156,12 @@ class Policy(BaseModel):
         Raises:
             PolicyRefused: noise in shares would rest on users of other nodes.
         """
-        mechanism = plan.mechanism
-        if not self.own_noise_suffices or not isinstance(mechanism, DistributedGaussian):
+        shares = plan.mechanism.noise_shares
+        if not self.own_noise_suffices or shares is None:
             return
-        if taking < mechanism.n_min_honest:
+        if taking < shares.min_honest:
             raise PolicyRefused(
-                f"the plan's noise needs shares of {mechanism.n_min_honest} users and {taking} of this node's take "
+                f"the plan's noise needs shares of {shares.min_honest} users and {taking} of this node's take "
                 "part; its policy has own_noise_suffices = true"
             )
 
@@ -181,9 +184,7 @@ class Policy(BaseModel):
             )
         if least is None:
             return
-        noise = getattr(mechanism, "noise_multiplier", None)
-        if noise is None and mechanism.noise is not None and mechanism.clip is not None:
-            noise = mechanism.noise.scale / mechanism.clip.norm
+        noise = mechanism.noise_over_clip
         if noise is None or noise < least:
             given = "no noise" if noise is None else f"a noise multiplier of {noise:g}"
             raise PolicyRefused(f"the plan has {given}; this node's policy asks for at least {least:g}")
@@ -191,4 +192,4 @@ class Policy(BaseModel):
 
 def masked(plan: PrivacyPlan) -> bool:
     """Whether uploads of a plan travel as ring words that only a masked sum opens."""
-    return isinstance(plan.mechanism, SecureSum | DistributedGaussian)
+    return plan.mechanism.masking is not None

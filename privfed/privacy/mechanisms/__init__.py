@@ -1,1 +1,1 @@
-"""Privacy mechanisms: what may happen to an upload before it is released."""
+"""Privacy mechanisms: what happens to an upload before it is released, one file each behind the interface of `base`."""

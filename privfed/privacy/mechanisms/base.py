@@ -1,68 +1,55 @@
-"""What may happen to an upload before it is released: the base of every protection, and those that papers publish.
+"""The interface of a privacy mechanism: everything that guards, ledger, reports, audit and refusals ask of one.
 
-A plan is not a free product of fields: it names one protection out of a short table, and trust, neighbours,
-noise scale and legal claims follow from that name.
+A plan is not a free product of fields: it names one mechanism, and trust, neighbours, noise scale and claims follow
+from that. Each file of this package holds one: its settings, its event for the ledger, the sentences of its guarantee,
+its forecast of bytes and noise, and what it refuses. To add one, write a file with a subclass of `Mechanism` and
+register it (`privfed.privacy.mechanisms.registry`); nothing outside this package asks which class a mechanism is of.
 
-Protections that cannot give a finite epsilon are part of the table on purpose. They are what papers publish,
-and a report has to be able to run them and say plainly that epsilon is infinite, and why.
+A mechanism says where it acts by what it has, each None where it has none:
 
-Noise of `LocalLaplace` is derived, never chosen: for two uploads clipped to L1 norm C the distance is at most
-2C, so Laplace noise of scale b = 2C / epsilon0 on every coordinate makes one upload
-epsilon0-indistinguishable from any other (Dwork, McSherry, Nissim and Smith 2006, with replace-one
-neighbours). b = C / epsilon0 would be a bug that doubles the real epsilon.
+| property | who acts | on what |
+|---|---|---|
+| `clip` | the device | its upload |
+| `noise` | the device | its upload |
+| `noisy_steps` | the device | the steps of its local training |
+| `server_noise_multiplier`, `adaptive_clip` | the server | the sum of clipped uploads |
+| `masking`, and `noise_shares` in it | the devices together | a sum in a ring that only all of them open |
+| `secret_sharing` | devices and aggregators | sums of shares, row by row |
+
+Mechanisms that cannot give a finite epsilon are part of the table on purpose. They are what papers publish, and a
+report has to be able to run them and say plainly that epsilon is infinite, and why.
 """
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field
 
-from privfed.contracts import NoisySteps
-from privfed.privacy.errors import PlanError
+from privfed.contracts import MethodTraits, NoisySteps, ReleaseKind, Schema
+from privfed.privacy.events import Event, SchemaSummary, Unbounded
+from privfed.privacy.mechanisms.clipping import CONFIG, AdaptiveClip, Clip
+from privfed.privacy.mechanisms.masking import Masking, NoiseShares
+from privfed.privacy.mechanisms.secret_sharing import SecretSharing
+from privfed.privacy.mechanisms.sizing import NoiseTarget, SizedNoise
+from privfed.privacy.padding.base import SupportClaim
+from privfed.privacy.registry import Family
 from privfed.privacy.sampling import Sampling, Trust
+from privfed.privacy.upload_bits import numbers_bytes
 
 Law = Literal["laplace", "gaussian"]
 Coordinates = Literal["all", "touched"]
-Release = Literal["individual", "total"]
 Neighbours = Literal["replace_one", "add_or_remove_one", "zero_out_one"]
 Unit = Literal["user", "interaction"]
 
-CONFIG = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
 ClipNorm = Annotated[float, Field(gt=0, description="the largest norm an upload may have after clipping")]
 
-
-@dataclass(frozen=True, slots=True)
-class Clip:
-    """Scale one user's whole upload (all real blocks together) to a joint norm of at most `norm`.
-
-    Attributes:
-        norm: C.
-        order: 1 or 2.
-        per_block: clip every block by itself instead, to bounds whose squares add up to C^2, so that the joint L2
-            norm still is at most C: a mapping names the bounds, an empty one gives every block C / sqrt(blocks).
-    """
-
-    norm: float
-    order: Literal[1, 2]
-    per_block: Mapping[str, float] | None = None
-
-    def bounds(self, blocks: Sequence[str]) -> list[float]:
-        """The bound of every block of an ask, where clipping is per block.
-
-        Raises:
-            PlanError: bounds were given for other blocks.
-        """
-        given = self.per_block or dict.fromkeys(blocks, self.norm / math.sqrt(max(len(blocks), 1)))
-        if set(blocks) - set(given):
-            raise PlanError(
-                f"block_norms names {', '.join(sorted(given))} while this ask uploads {', '.join(blocks)}: give a "
-                f"bound for every block, or none for equal ones"
-            )
-        return [given[name] for name in blocks]
+TOUCHED_ROWS_ONLY = (
+    "only the rows a client touched carry noise: the untouched rows stay exactly as they were, which shows "
+    "without any doubt which rows were touched"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +60,41 @@ class Noise:
     scale: float
     coordinates: Coordinates
 
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of a coordinate."""
+        return self.scale * (math.sqrt(2) if self.law == "laplace" else 1.0)
 
-class MechanismModel(BaseModel):
-    """What the guards, the ledger and the reports read of any protection."""
+
+class Mechanism(Family):
+    """What happens to an upload before it is released.
+
+    Attributes:
+        preset: name on the command line.
+        preset_fields: settings that the preset has unless told otherwise.
+    """
 
     model_config = CONFIG
+    members: ClassVar[dict[str, type[Any]]] = {}
+    preset: ClassVar[str]
+    preset_fields: ClassVar[Mapping[str, Any]] = {}
+
+    if TYPE_CHECKING:
+        # A class or a setting gives these; declared at run time they would be settings of every mechanism.
+        @property
+        def kind(self) -> str:
+            """Word that tells mechanisms apart in files."""
+
+        @property
+        def release(self) -> ReleaseKind:
+            """What the server receives: each upload, or only their sum."""
+
+    @classmethod
+    @abstractmethod
+    def examples(cls) -> Mapping[str, Self]:
+        """Ready examples, by the words that name them on the command line: what tables of compatibility try."""
+
+    # What guards do ---------------------------------------------------------------------------------------------------
 
     @property
     def clip(self) -> Clip | None:
@@ -85,13 +102,13 @@ class MechanismModel(BaseModel):
         return None
 
     @property
-    def noise(self) -> Noise | None:
-        """The noise each upload gets on the device."""
+    def adaptive_clip(self) -> AdaptiveClip | None:
+        """How the server moves the clip norm from round to round; None where it is fixed."""
         return None
 
     @property
-    def total_deviation(self) -> float | None:
-        """Standard deviation, over the clip norm, of Gaussian noise that the server adds to the sum."""
+    def noise(self) -> Noise | None:
+        """The noise that each upload gets on the device."""
         return None
 
     @property
@@ -100,9 +117,41 @@ class MechanismModel(BaseModel):
         return None
 
     @property
+    def server_noise_multiplier(self) -> float | None:
+        """Standard deviation, over the clip norm, of Gaussian noise that the server adds to the sum."""
+        return None
+
+    @property
+    def masking(self) -> Masking | None:
+        """How uploads become elements of a ring whose masked sum is opened; None where they are not masked."""
+        return None
+
+    @property
+    def secret_sharing(self) -> SecretSharing | None:
+        """How uploads are shared between aggregators; None where they are not."""
+        return None
+
+    @property
+    def min_clients(self) -> int:
+        """Number of clients without which a sum is not opened; 0 where any number will do."""
+        return 0
+
+    @property
+    def noise_shares(self) -> NoiseShares | None:
+        """The share of integer noise that each client adds inside a masked sum."""
+        return None if self.masking is None else self.masking.noise
+
+    @property
+    def adds_noise(self) -> bool:
+        """Whether what is released carries noise that a guard adds: on uploads, on their sum, or in shares."""
+        return self.noise is not None or self.server_noise_multiplier is not None or self.noise_shares is not None
+
+    @property
     def dense(self) -> bool:
         """Whether noise covers every coordinate of an upload, so that nothing of it can be left out."""
-        return self.noise is not None and self.noise.coordinates == "all"
+        return self.noisy_steps is not None or (self.noise is not None and self.noise.coordinates == "all")
+
+    # What is claimed --------------------------------------------------------------------------------------------------
 
     @property
     def unit(self) -> Unit:
@@ -120,18 +169,6 @@ class MechanismModel(BaseModel):
         return "none"
 
     @property
-    def protects_integers(self) -> bool:
-        """Whether uploads of whole numbers get all of this protection: clip and noise act on real blocks only."""
-        return False
-
-    def refuse(self, sampling: Sampling) -> None:
-        """Refuse a sampling rule that this protection cannot be accounted with.
-
-        Raises:
-            PlanError: it does not fit, and why.
-        """
-
-    @property
     @abstractmethod
     def label(self) -> str:
         """Short human name for tables."""
@@ -141,179 +178,123 @@ class MechanismModel(BaseModel):
     def unbounded_reason(self) -> str | None:
         """Why epsilon is infinite, or None where it is finite."""
 
+    @property
+    def support_claim(self) -> SupportClaim | None:
+        """What the rows that uploads name say about single items; None where no rows are seen by themselves."""
+        return None
 
-NO_INTEGERS = (
-    "its uploads are whole numbers that have to arrive exactly, which clip and noise would leave as they are: choose "
-    "none, secure-sum or shared-sum"
-)
-"""Why a method with integer uploads does not run behind a protection that covers none."""
+    def event(self, schema: SchemaSummary, max_cohort: int) -> Event:
+        """The event that a query of real blocks is for the ledger, of a mechanism that bounds something.
 
+        It reads the noise that guards really add and the clip that they really apply, not an epsilon that someone asked
+        for.
 
-class Unprotected(MechanismModel):
-    """No protection: uploads, or their exact sum, are released as they are."""
+        Args:
+            schema: summary of the query's blocks.
+            max_cohort: number of clients that a round can have, for whose sum a ring must have room.
+        """
+        del schema, max_cohort
+        return Unbounded(reason=f"no accounting is known for the mechanism {self.kind}")
 
-    kind: Literal["unprotected"] = "unprotected"
-    release: Release = Field(default="individual", description="what the server gets: each upload, or only the sum")
+    # What its readers are told ----------------------------------------------------------------------------------------
+
+    def requirements(self) -> list[str]:
+        """What devices and server have to do for epsilon to be true."""
+        return []
+
+    def unit_statements(self, epsilon: float) -> list[str]:
+        """What has to be said of the unit of a guarantee, before all else."""
+        del epsilon
+        return []
+
+    def composition_statements(self) -> list[str]:
+        """What has to be said of one upload, next to the epsilon of all."""
+        return []
+
+    def unbounded_statements(self, max_cohort: int, *, seeded: bool) -> list[str]:
+        """What is hidden and shown where epsilon is infinite.
+
+        Args:
+            max_cohort: number of clients that a round can have.
+            seeded: whether randomness follows from a seed that someone holds.
+        """
+        del max_cohort, seeded
+        return []
+
+    # What it will cost ------------------------------------------------------------------------------------------------
+
+    def upload_bytes(self, schema: Schema, sent_rows: Mapping[str, float], upload_bits: int | None = None) -> float:
+        """Bytes of one client's upload in one query.
+
+        Args:
+            schema: blocks of the query.
+            sent_rows: for tables that are sent row by row, number of rows that a client sends; others are sent whole.
+            upload_bits: bits of a number, where the plan rounds uploads.
+        """
+        return numbers_bytes(schema, {} if self.dense else sent_rows, upload_bits)
+
+    def sum_deviation(self, clients: float) -> float:
+        """Standard deviation of the noise on every weighted coordinate of a sum of so many uploads."""
+        return 0.0 if self.noise is None else self.noise.deviation * math.sqrt(clients)
+
+    def size_noise(self, target: NoiseTarget) -> SizedNoise:
+        """Settings with which no user exceeds the target.
+
+        Raises:
+            PlanError: something is missing that the size depends on.
+            NotImplementedError: this mechanism's noise cannot be sized.
+        """
+        raise NotImplementedError
+
+    # What it refuses --------------------------------------------------------------------------------------------------
 
     @property
     def protects_integers(self) -> bool:
-        """Nothing is done to any block."""
-        return True
+        """Whether uploads of whole numbers get all of this protection: clip and noise act on real blocks only."""
+        return False
 
-    @property
-    def label(self) -> str:
-        """`none`, and what is seen where that is only a sum."""
-        return "none" if self.release == "individual" else "none (only the sum is seen)"
+    def refuse_sampling(self, sampling: Sampling) -> None:
+        """Refuse a sampling rule that this mechanism cannot be accounted with.
 
-    @property
-    def unbounded_reason(self) -> str | None:
-        """Neither clip nor noise."""
-        if self.release == "total":
-            return "the exact sum of the uploads is released without noise, and a sum alone bounds nothing"
-        return "uploads are released as they are, without clipping and without noise"
+        Raises:
+            PlanError: it does not fit, and why.
+        """
 
+    def refuse_cohort(self, max_cohort: int) -> None:
+        """Refuse rounds of at most so many clients.
 
-class ClipOnly(MechanismModel):
-    """Clipping without noise: the arm that shows what clipping alone costs and hides."""
+        Raises:
+            PlanError: none of them would ever be opened.
+        """
 
-    release: ClassVar[Release] = "individual"
-    kind: Literal["clip_only"] = "clip_only"
-    clip_norm: ClipNorm
-    order: Literal[1, 2] = Field(default=1, description="the norm that is clipped: 1 or 2")
-
-    @property
-    def clip(self) -> Clip | None:
-        """The joint clip over all real blocks."""
-        return Clip(self.clip_norm, self.order)
-
-    @property
-    def label(self) -> str:
-        """Names the norm and its bound."""
-        return f"clip only (L{self.order} <= {number(self.clip_norm)})"
-
-    @property
-    def unbounded_reason(self) -> str | None:
-        """No noise."""
-        return "uploads are clipped but no noise is added, so different uploads remain perfectly distinguishable"
-
-
-class UnclippedNoise(MechanismModel):
-    """Noise of a fixed scale without a clip, as several papers publish it under the name of privacy."""
-
-    release: ClassVar[Release] = "individual"
-    kind: Literal["unclipped_noise"] = "unclipped_noise"
-    scale: float = Field(gt=0, description="Laplace scale, or Gaussian standard deviation, of each coordinate")
-    law: Law = Field(default="laplace", description="laplace or gaussian")
-    coordinates: Coordinates = Field(default="all", description="all coordinates, or only rows the client touched")
-
-    @property
-    def noise(self) -> Noise | None:
-        """Noise of the scale that was given."""
-        return Noise(self.law, self.scale, self.coordinates)
-
-    @property
-    def label(self) -> str:
-        """Names law and scale, and that nothing is clipped."""
-        rows = ", touched rows only" if self.coordinates == "touched" else ""
-        return f"published noise ({self.law.capitalize()} {number(self.scale)}, unclipped{rows})"
-
-    @property
-    def unbounded_reason(self) -> str | None:
-        """No clip."""
-        return (
-            "noise is added but uploads are not clipped, so one user's influence has no bound and no noise "
-            "scale, however large, gives a finite epsilon"
-        ) + (f"; besides, {_TOUCHED}" if self.coordinates == "touched" else "")
-
-
-class LocalLaplace(MechanismModel):
-    """Local differential privacy per upload: an L1 clip at C, then Laplace(2C / epsilon0) everywhere.
-
-    The wrong norm (`clip_order=2`) and noise on touched rows only can be written down, because both are seen
-    in practice; the plan then runs and reports epsilon = inf with the reason.
-    """
-
-    release: ClassVar[Release] = "individual"
-    kind: Literal["local_laplace"] = "local_laplace"
-    clip_norm: Annotated[
-        float,
-        Field(
-            gt=0,
-            description="the largest L1 norm an upload may have after clipping; without it epsilon0 means "
-            "nothing, because the noise scale is 2 * clip_norm / epsilon0",
-        ),
-    ]
-    epsilon0: float = Field(gt=0, description="the privacy loss of one upload")
-    clip_order: Literal[1, 2] = Field(default=1, description="the norm that is clipped; only 1 fits Laplace noise")
-    coordinates: Coordinates = Field(default="all", description="all coordinates, or only rows the client touched")
-
-    @model_validator(mode="after")
-    def _noise_is_representable(self) -> Self:
-        if not 1e-30 < self.noise_scale < 1e30:
-            raise PlanError(
-                f"epsilon0 = {self.epsilon0!r} with clip_norm = {self.clip_norm!r} gives a noise scale of "
-                f"{self.noise_scale!r}, which 32-bit floats cannot carry: choose values closer to 1"
+    def refusal(self, method: MethodTraits) -> str | None:
+        """Why a method cannot run behind this mechanism, as a clause after a colon; None where it can."""
+        if method.release == "individual" and self.release == "total":
+            return f"its server needs {method.reads}, and would see only a sum"
+        if method.integers and not self.protects_integers:
+            return (
+                "its uploads are whole numbers that have to arrive exactly, which clip and noise would leave as they "
+                "are: choose none, secure-sum or shared-sum"
             )
-        return self
+        if method.cross_user_dependence is not None and self.unbounded_reason is None:
+            return f"it bounds what a user's own upload changes: {method.cross_user_dependence}"
+        return None
 
     @property
-    def sensitivity(self) -> float:
-        """L1 distance of the two furthest clipped uploads, 2C: neighbours replace one upload by any other."""
-        return 2.0 * self.clip_norm
+    def node_refusal(self) -> str | None:
+        """Why nodes, which add up their users' uploads before anything leaves, cannot run it; None where they can."""
+        return None
+
+    # How it is audited ------------------------------------------------------------------------------------------------
 
     @property
-    def noise_scale(self) -> float:
-        """Laplace scale b = 2C / epsilon0 of each coordinate; its standard deviation is b * sqrt(2)."""
-        return self.sensitivity / self.epsilon0
+    def noise_law(self) -> Law | None:
+        """Law of the noise on uploads or sums; None where there is none, and where it only adds up from shares."""
+        if self.noise is not None:
+            return self.noise.law
+        return None if self.server_noise_multiplier is None else "gaussian"
 
     @property
-    def clip(self) -> Clip | None:
-        """The joint clip over all real blocks."""
-        return Clip(self.clip_norm, self.clip_order)
-
-    @property
-    def noise(self) -> Noise | None:
-        """Laplace noise of the derived scale."""
-        return Noise("laplace", self.noise_scale, self.coordinates)
-
-    @property
-    def trust(self) -> Trust:
-        """Nobody but the user's own device."""
-        return "local"
-
-    @property
-    def label(self) -> str:
-        """Names epsilon per upload and clip, and any fault that voids the guarantee."""
-        faults = [
-            *(["clipped in L2"] if self.clip_order == 2 else []),
-            *(["touched rows only"] if self.coordinates == "touched" else []),
-        ]
-        fault = f", {', '.join(faults)}: no guarantee" if faults else ""
-        strength = f"eps0 = {number(self.epsilon0)} per upload, C = {number(self.clip_norm)}"
-        return f"local Laplace ({strength}{fault})"
-
-    @property
-    def unbounded_reason(self) -> str | None:
-        """None for an L1 clip with noise on every coordinate."""
-        reasons = []
-        if self.clip_order == 2:
-            reasons.append(
-                "uploads are clipped in the L2 norm while Laplace noise protects in the L1 norm: the L1 "
-                "distance of two uploads can then exceed the 2C that the noise was sized for, the more so "
-                "the more coordinates"
-            )
-        if self.coordinates == "touched":
-            reasons.append(_TOUCHED)
-        return "; besides, ".join(reasons) or None
-
-
-_TOUCHED = (
-    "only the rows a client touched carry noise: the untouched rows stay exactly as they were, which shows "
-    "without any doubt which rows were touched"
-)
-
-
-def number(value: float) -> str:
-    """The shortest text that reads back as exactly this number, without a needless `.0`."""
-    short = f"{value:g}"
-    return short if float(short) == value else repr(value)
+    def noise_over_clip(self) -> float | None:
+        """Scale of the noise over the clip norm, whoever adds it; None without noise or without a clip."""
+        return None if self.noise is None or self.clip is None else self.noise.scale / self.clip.norm

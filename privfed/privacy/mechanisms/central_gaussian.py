@@ -1,0 +1,129 @@
+"""`CentralGaussian`: a trusted server adds Gaussian noise to the sum of clipped uploads.
+
+`noise_multiplier` z is the standard deviation over the clip norm C. A user is in the data or not, which moves the sum
+by at most C, so one release is a Gaussian mechanism of multiplier z. Each user's independent, secret inclusion (Poisson
+cohorts) amplifies it, and the denominator is the expected cohort.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from privfed.contracts import ReleaseKind
+from privfed.privacy.errors import PlanError
+from privfed.privacy.events import Event, Gaussian, SchemaSummary
+from privfed.privacy.mechanisms.base import Neighbours
+from privfed.privacy.mechanisms.clipping import AdaptiveClip, NoiseMultiplier
+from privfed.privacy.mechanisms.l2_clipped import L2Clipped
+from privfed.privacy.mechanisms.sizing import NoiseTarget, SizedNoise
+from privfed.privacy.sampling import Sampling, Trust
+from privfed.privacy.wording import WIDENED, number
+
+_COUNT = "The count behind the adaptive clip norm has noise of its own, which is paid for."
+
+
+class CentralGaussian(L2Clipped):
+    """Central differential privacy: a trusted server adds Gaussian noise to the sum of clipped uploads."""
+
+    preset: ClassVar[str] = "central-gaussian"
+    release: ClassVar[ReleaseKind] = "total"
+    kind: Literal["central_gaussian"] = "central_gaussian"
+    noise_multiplier: NoiseMultiplier
+    adaptive: AdaptiveClip | None = Field(default=None, description="follow a quantile of the norms")
+
+    @model_validator(mode="after")
+    def _count_is_affordable(self) -> Self:
+        if self.adaptive is not None and 2 * self.adaptive.count_noise <= self.noise_multiplier:
+            raise PlanError(
+                f"adaptive.count_noise = {self.adaptive.count_noise:g} alone costs more than noise_multiplier = "
+                f"{self.noise_multiplier:g} allows: use more than {self.noise_multiplier / 2:g}"
+            )
+        if self.adaptive is not None and self.clipping == "per_block":
+            raise PlanError("adaptive clipping follows the joint norm: use it with clipping = 'flat'")
+        return self
+
+    @classmethod
+    def examples(cls) -> Mapping[str, Self]:
+        return {"central-gaussian": cls(clip_norm=1.0, noise_multiplier=1.0)}
+
+    @property
+    def adaptive_clip(self) -> AdaptiveClip | None:
+        return self.adaptive
+
+    @property
+    def server_noise_multiplier(self) -> float:
+        """The noise multiplier, or a little more where the count of an adaptive clip has to be paid."""
+        if self.adaptive is None:
+            return self.noise_multiplier
+        return self.adaptive.sum_multiplier(self.noise_multiplier)
+
+    @property
+    def noise_over_clip(self) -> float | None:
+        return self.noise_multiplier
+
+    def query_multiplier(self, share: float) -> float:
+        """Noise multiplier of a query that may use this share of the squared clip norm, an adaptive count included.
+
+        The count of an adaptive clip costs the same whatever the share.
+        """
+        if self.adaptive is None or share == 1:
+            return self.noise_multiplier / math.sqrt(share)
+        return 1 / math.sqrt(share * self.server_noise_multiplier**-2 + (2 * self.adaptive.count_noise) ** -2)
+
+    @property
+    def neighbours(self) -> Neighbours:
+        return "add_or_remove_one"
+
+    @property
+    def trust(self) -> Trust:
+        return "central"
+
+    @property
+    def label(self) -> str:
+        bound = "adaptive from " if self.adaptive is not None else ""
+        strength = f"z = {number(self.noise_multiplier)}, C = {bound}{number(self.clip_norm)}{self.clipping_label}"
+        return f"central Gaussian ({strength})"
+
+    @property
+    def unbounded_reason(self) -> str | None:
+        return None
+
+    def event(self, schema: SchemaSummary, max_cohort: int) -> Event:
+        del max_cohort
+        return Gaussian(noise_multiplier=self.query_multiplier(schema.share))
+
+    def requirements(self) -> list[str]:
+        clip = "the announced clip norm" if self.adaptive else f"C = {self.clip_norm:g}"
+        return [
+            f"Every device clips its upload to a joint L2 norm of {clip} over all real blocks, and the server adds "
+            f"Gaussian noise of {self.server_noise_multiplier:g} times that norm to the sum before anybody else sees "
+            "it.",
+            "Compared are the data with one user and without, so the sum moves by at most the clip norm.",
+            "Means divide by the expected cohort, whoever took part; the number of users is public.",
+            WIDENED,
+            *([_COUNT] if self.adaptive else []),
+        ]
+
+    def sum_deviation(self, clients: float) -> float:
+        del clients
+        return self.server_noise_multiplier * self.clip_norm
+
+    def size_noise(self, target: NoiseTarget) -> SizedNoise:
+        if target.rate is not None:
+            return SizedNoise({"noise_multiplier": target.amplified_multiplier(target.rate)}, exact=False)
+        return SizedNoise({"noise_multiplier": target.unsampled_multiplier()}, exact=target.uniform)
+
+    def refuse_sampling(self, sampling: Sampling) -> None:
+        """Refuse cohorts of a fixed size: one user less moves others into the round, and others again after them.
+
+        Raises:
+            PlanError: that, and what to do.
+        """
+        if sampling.kind in ("fixed", "epoch"):
+            raise PlanError(
+                f"cohorts of a fixed size (sampling '{sampling.label}') cannot be accounted as Poisson sampling, which "
+                f"needs an independent coin of every user, nor unsampled, because leaving one user out changes who "
+                f"else takes part: set sampling.kind = 'poisson' with sampling.rate = size / users, or 'all'"
+            )

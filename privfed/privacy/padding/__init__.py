@@ -1,0 +1,1 @@
+"""Padding of the rows that uploads name, one kind per file behind the interface of `base`."""
