@@ -61,7 +61,7 @@ from privfed.contracts import Schema
 from privfed.data import Split
 from privfed.engines import PROXIMAL, Observation, load_observations, members
 from privfed.engines.checkpoint import Checkpoint
-from privfed.engines.simulation import Costs
+from privfed.engines.costs import Costs
 from privfed.experiment import Experiment
 from privfed.methods.method import ItemBlocks
 from privfed.privacy import Guarantee, Ledger
@@ -315,7 +315,7 @@ def attack_shown(experiment: Experiment, asked: Inquiry, t: int) -> Found:
     shadows are asked for, attacks that compare with them play the coin's game.
     """
     users, shadows = experiment.audited(), experiment.config.taps.shadows
-    shown = ScoreView(t - 1, experiment.shown(users, t).numpy())
+    shown = ScoreView(t - 1, experiment.recommend_each(users, t).numpy())
     said = observe_scores(shown, asked.knowledge)
     if not experiment.registered.public_target:
         rows = asked.rows(said, "scores", (ALL_ITEMS,), [t])

@@ -29,7 +29,7 @@ from attacks.view import TOUCHED_ITEMS
 from privfed.audit.padding_rates import answer_rates, padding_rates
 from privfed.audit.report import AttackRow, CodeLeak, Interval, SupportClaimRow, SupportLeak
 from privfed.audit.rows_seen import RowsSeen, own_items, public_items, rows_seen
-from privfed.engines.simulation import Costs
+from privfed.engines.costs import Costs
 from privfed.experiment import Experiment
 from privfed.methods.dfmr import DFMRServer
 from privfed.methods.dfmr.reconstruction import STARTS, rebuild_codes

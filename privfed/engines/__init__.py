@@ -1,7 +1,9 @@
 """Engines run a federation; methods never know which one."""
 
 from privfed.engines.checkpoint import Checkpoint, CheckpointError
-from privfed.engines.simulation import Costs, MemoryLimitError, Simulation, TooFewClientsError, members
+from privfed.engines.cohorts import members
+from privfed.engines.costs import Costs
+from privfed.engines.simulation import MemoryLimitError, Simulation, TooFewClientsError
 from privfed.engines.transcript import (
     ASK,
     CLIP_NORM,

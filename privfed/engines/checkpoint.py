@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import BaseModel, JsonValue
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save, save_file
 from torch import Tensor
 
 from privfed.compute.processes import ALONE, Processes
+from privfed.evaluation import EvaluationResult, Part, RoundEvaluation
 from privfed.federation import Ranges
 
 _SERVER = "server.safetensors"
@@ -27,6 +29,22 @@ _HEADER_SIZE = 8
 """Bytes before a safetensors header that say how long it is, little-endian."""
 _AT_ONCE = 16 * 2**20
 """Bytes of private tensors that are copied at once."""
+
+
+class SavedEvaluation(BaseModel):
+    """Quality after one round, as a checkpoint keeps it."""
+
+    round: int
+    results: dict[Part, EvaluationResult]
+
+    @classmethod
+    def from_history(cls, history: Sequence[RoundEvaluation]) -> "list[SavedEvaluation]":
+        """All evaluated rounds."""
+        return [cls(round=one.round, results=one.results) for one in history]
+
+    def evaluation(self) -> RoundEvaluation:
+        """The quality after the round."""
+        return RoundEvaluation(self.round, dict(self.results))
 
 
 class CheckpointError(ValueError):
@@ -41,13 +59,13 @@ class Checkpoint:
         next_round: first round still to run.
         server: public tensors.
         clients: private tensors of all simulated users.
-        progress: JSON-ready counters: draws, ledger, costs, metric history.
+        progress: JSON-ready counters: cohorts, ledger, costs, metric history.
     """
 
     next_round: int
     server: Mapping[str, Tensor]
     clients: Mapping[str, Ranges]
-    progress: Mapping[str, Any]
+    progress: Mapping[str, JsonValue]
 
     def save(self, folder: Path, processes: Processes = ALONE) -> None:
         """Replace `folder` by this checkpoint.

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from privfed.compute.devices import all_on_host
 from privfed.contracts import TAPS, Tap
-from privfed.engines.holdings import Holdings
+from privfed.engines.aggregation.held_blocks import Holdings
 from privfed.federation import Call, Message
 from privfed.updates import Rows
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from privfed.engines.simulation import Costs
+from privfed.engines.costs import Costs
 from privfed.engines.transcript import Transcript
 from privfed.engines.witness import Witness
 from privfed.evaluation import EvaluationResult, RoundEvaluation

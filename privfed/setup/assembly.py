@@ -1,5 +1,6 @@
 """`Assembly`: keys, padding, inclusion bits and both parties of a configured run."""
 
+from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field, replace
 from pathlib import Path
 from typing import Self
@@ -8,7 +9,7 @@ import numpy as np
 from jaxtyping import Int64
 from torch import Tensor
 
-from privfed.compute.devices import DeviceError, on_host, placed
+from privfed.compute.devices import DeviceError, all_moved, on_host, placed
 from privfed.compute.processes import ALONE, Processes
 from privfed.contracts import Schema, Tap
 from privfed.data import Histories, Interactions, Split, split
@@ -17,6 +18,7 @@ from privfed.federation import (
     Call,
     Clients,
     Message,
+    Ranges,
     Server,
     ShardFolder,
     Storage,
@@ -122,7 +124,7 @@ class Assembly:
         self.server = self.registered.server(settings, self.public_info, self.streams)
         for ask in self.registered.program(self.server):
             refuse_unprotected_blocks(self.config.privacy, ask.schema)
-        refuse_shared(self.processes, self.config.fidelity, self._tapped_places())
+        refuse_shared(self.processes, self.config.fidelity, self.tapped_places())
         if self.hosted is None and self.processes.size > 1:
             self.hosted = self.processes.hosted(self.n_users)
         if self.hosted is not None and self.config.device != "cpu":
@@ -182,7 +184,7 @@ class Assembly:
             return None
         return InclusionBits.toss(self.parts, on_host(self.audited()), share, self.config.seed)
 
-    def _tapped_places(self) -> frozenset[Tap]:
+    def tapped_places(self) -> frozenset[Tap]:
         """Places to tap: those asked for, as far as there is something for an attack to read.
 
         Behind a plan that hides single uploads, what is on the wire for the server is their sum.
@@ -195,6 +197,12 @@ class Assembly:
         if self.config.taps.training_oracles and self.registered.step is not None and seen & {"raw", "wire"}:
             places |= {"message"}
         return places | {"sum"} if hidden and "wire" in places else places
+
+    def continue_from(self, server: Mapping[str, Tensor], clients: Mapping[str, Ranges]) -> None:
+        """Take over public and private tensors that were saved."""
+        with self.config.computing():
+            self.server.load(all_moved(server))
+            self.clients.load(clients)
 
     def rehearse(self, users: Tensor, t: int, schema: Schema) -> tuple[Message, ClientUpdates | None]:
         """Let `users` download and train alone, as a device does before it recommends; nothing is sent.

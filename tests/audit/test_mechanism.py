@@ -20,8 +20,8 @@ from privfed.audit.probes.routing import Route
 from privfed.audit.reaccounting import of_a_run, of_one_draw
 from privfed.audit.report import GuaranteeRow
 from privfed.contracts import Block
+from privfed.engines.aggregation import PlainSum
 from privfed.engines.nodes.node import Node
-from privfed.engines.simulation import Simulation
 from privfed.federation import Streams
 from privfed.federation.grid import Grid
 from privfed.guards import ClientGuard, RingCode, ServerGuard
@@ -362,11 +362,11 @@ def test_shares_of_half_the_noise_are_caught(monkeypatch, in_one_process):
 def test_an_engine_that_sums_bare_uploads_of_a_local_plan_is_caught(monkeypatch):
     """Single uploads are protected, and a sum of them goes by another way."""
 
-    def unprotected(self, sums, updates, call, own):
-        updates.add_to(sums)
-        return 0.0
+    def unprotected(self, updates, call, tile):
+        if int(tile[0]) == 0:
+            updates.add_to(self._sums)
 
-    monkeypatch.setattr(Simulation, "_add_noisy", unprotected)
+    monkeypatch.setattr(PlainSum, "_add_protected", unprotected)
     assert denied(LARGE, draws=200) == {"secrets in one upload in a sum"}
 
 

@@ -62,7 +62,7 @@ class Announcement(BaseModel):
         )  # fmt: skip
         server = draft.half(data, secrets.token_bytes(ROOT_BYTES)).server
         queries = len(registered.program(server)) + registered.extra_queries(config.settings())
-        return draft.model_copy(update={"asks": max(queries, 1)})
+        return draft.model_copy(update={"queries": max(queries, 1)})
 
     def half(self, data: NodeData, root: bytes, salt: str = "") -> Assembly:
         """The experiment over what one party knows; the other half of it has nobody's data.

@@ -9,7 +9,7 @@
     max_clip_norm = 10.0
     min_noise_multiplier = 0.5
     methods = ["feddae", "private-gram"]
-    protections = ["secure_sum", "distributed_gaussian"]
+    mechanisms = ["secure_sum", "distributed_gaussian"]
 
 The server announces an experiment; a node compares it with this before it makes anything, compares every ask with what
 was announced, and counts rounds and epsilon in a ledger of its own.

@@ -22,6 +22,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from privfed.contracts import Schema, schema_digest
+from privfed.engines.cohorts import members
 from privfed.engines.nodes import codec
 from privfed.engines.nodes.announcement import Announcement
 from privfed.engines.nodes.codec import Address, Array, Packet
@@ -31,7 +32,7 @@ from privfed.engines.nodes.measuring import Part, measure_schema, results
 from privfed.engines.nodes.policy import masked
 from privfed.engines.nodes.queries import MEASURE, Query, coded_tensors_of, tensors_of
 from privfed.engines.nodes.transport import NodeId, Transport
-from privfed.engines.simulation import TooFewClientsError, members
+from privfed.engines.simulation import TooFewClientsError
 from privfed.evaluation import EvaluationResult
 from privfed.federation import Cohort, FederationError, Individual, Message, Server, Streams, Total
 from privfed.guards import ServerGuard

@@ -278,9 +278,10 @@ def _place(asked: Query) -> dict[str, Any]:
     return {name: getattr(bound, name) for name in ("round", "cohort_id", "query_id", "schema")}
 
 
-def counts(f: Any, draw: int = 0, *, round: int | None = None, ask: int = 0, **changes: Any) -> Query:
+def counts(f: Any, cohort_id: int = 0, *, round: int | None = None, query_id: int = 0, **changes: Any) -> Query:
     fields: dict[str, Any] = {
-        "step": "count", "round": draw if round is None else round, "draw": draw, "ask": ask, "members": f.shards[0],
+        "step": "count", "round": cohort_id if round is None else round, "cohort_id": cohort_id,
+        "query_id": query_id, "members": f.shards[0],
         "message": Message({}), "schema": {COUNTS: Block((70,))}, "clip_norm": None,
     }  # fmt: skip
     return Query(**fields | changes)
@@ -291,7 +292,7 @@ def counts(f: Any, draw: int = 0, *, round: int | None = None, ask: int = 0, **c
     [
         ({"allow_simulation": False}, "allow_simulation"),
         ({"methods": ("fair",)}, "trains feddae"),
-        ({"protections": ("secure_sum",)}, "distributed_gaussian"),
+        ({"mechanisms": ("secure_sum",)}, "distributed_gaussian"),
         ({"max_rounds": 1}, "1 in all"),
         ({"min_users": 50}, "asks for 50"),
         ({"max_clip_norm": 0.5}, "at most 0.5"),
@@ -302,7 +303,7 @@ def counts(f: Any, draw: int = 0, *, round: int | None = None, ask: int = 0, **c
 def test_policies_that_a_server_cannot_weaken(
     federation: Callable[..., Any], changed: dict[str, Any], said: str
 ) -> None:
-    policy = Policy(**{"allow_simulation": True, "protections": ("distributed_gaussian",)} | changed)
+    policy = Policy(**{"allow_simulation": True, "mechanisms": ("distributed_gaussian",)} | changed)
     f = federation("feddae", SHARES, policy=policy)
     assert said in Server(f, f.nodes[100]).announce()["refused"]
     assert f.nodes[100].ledger is None
@@ -401,7 +402,7 @@ def test_what_a_hostile_server_asks(federation: Callable[..., Any]) -> None:
     assert "another message" in (clear(counts(f, 7, message=Message({"x": torch.ones(3)}))) or "")
     assert "new draw" in (clear(counts(f, 7, message=Message({"x": torch.ones(3)}))) or "")
     assert "one draw per round" in (clear(counts(f, 8, round=7)) or "")
-    assert "sits out" in (clear(counts(f, 9, ask=1)) or "")
+    assert "sits out" in (clear(counts(f, 9, query_id=1)) or "")
     assert clear(counts(f, 7)) is None
     assert len(node.ledger.entries) == charged + 1
     old = codec.request(Address(server.announced.run, 100, 1, "train.settle"), {"settle": None})
