@@ -90,7 +90,7 @@ def folders(place: Path, parts: Any, nodes: int) -> dict[int, Path]:
         found[number].mkdir(exist_ok=True)
         (found[number] / "node.toml").write_text(POLICY)
         if not (found[number] / "users.pfn").exists():
-            NodeData.of(parts, np.arange(USERS)[number::nodes]).save(found[number])
+            NodeData.from_split(parts, np.arange(USERS)[number::nodes]).save(found[number])
     return found
 
 
@@ -141,7 +141,7 @@ def counting(nodes: int, losses: Losses | None = None) -> Iterator[tuple[Any, Re
     """A federation that is asked for counts of items."""
     parts, config = world(), experiment("feddae", 1000)
     with tempfile.TemporaryDirectory() as made:
-        place, data = Path(made), NodeData.of_server(parts)
+        place, data = Path(made), NodeData.for_server(parts)
         faults: dict[str, Any] = {} if losses is None else {"faults": losses}
         with Loopback(folders(place, parts, nodes), method="forkserver", **faults) as transport:
             yield parts, federation_over(transport, config, data, place / "ledger.jsonl"), transport, place
@@ -151,10 +151,10 @@ def federation_over(
     transport: Transport, config: ExperimentConfig, data: NodeData, ledger: Path, **options: Any
 ) -> RemoteFederation:
     """A federation without a method, for asks of its own."""
-    announced = Announcement.of(config, data, seeded=True)
-    half = announced.half(data, bytes(32))
-    guard = ServerGuard(config.privacy, Ledger(config.privacy, USERS, ledger), half.streams)
-    return RemoteFederation(transport, announced, guard, half.streams, **{"timeout": 120, **options})
+    announced = Announcement.from_config(config, data, seeded=True)
+    assembly = announced.assemble(data, bytes(32))
+    guard = ServerGuard(config.privacy, Ledger(config.privacy, USERS, ledger), assembly.streams)
+    return RemoteFederation(transport, announced, guard, assembly.streams, **{"timeout": 120, **options})
 
 
 class Counting:
@@ -240,7 +240,7 @@ def serve(place: Path, rounds: int) -> None:
     parts, config = world(), experiment("hetefedrec", rounds, checkpoint_every=3)
     with Loopback(folders(place, parts, 3), method="forkserver") as transport:
         print("begun", flush=True)
-        trained = train(config, NodeData.of_server(parts), transport, place / "server", seeded=True, timeout=300)
+        trained = train(config, NodeData.for_server(parts), transport, place / "server", seeded=True, timeout=300)
     torch.save(trained.server.state(), place / "model.pt")
 
 
@@ -374,13 +374,13 @@ def devices(methods: Sequence[str], rounds: int) -> None:
             for number, user in enumerate(usual):
                 (place / f"node{number}").mkdir()
                 (place / f"node{number}" / "node.toml").write_text(DEVICE_POLICY)
-                NodeData.of(parts, np.array([user]), public=public).save(place / f"node{number}")
+                NodeData.from_split(parts, np.array([user]), public=public).save(place / f"node{number}")
             found: list[dict[str, float]] = []
             with Loopback({n: place / f"node{n}" for n in range(3)}, method="forkserver") as transport:
                 time.sleep(1)
                 meter = Metered(transport, found)
                 idle = meter.memory("VmRSS")
-                data = NodeData.of_server(parts, public=public)
+                data = NodeData.for_server(parts, public=public)
                 trained = train(config, data, meter, place / "server", seeded=True, progress=meter.round)
                 peak = meter.memory("VmHWM")
         steady = found[1:] or found

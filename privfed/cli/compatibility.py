@@ -15,9 +15,8 @@ from privfed.privacy import (
     UnclippedNoise,
     Unprotected,
 )
-from privfed.privacy.mechanisms.base import NO_INTEGERS
-from privfed.privacy.mechanisms.interaction_dpsgd import NO_RECORDS
 from privfed.privacy.plan import Mechanism
+from privfed.setup.refusals import mechanism_refusal
 
 EXAMPLES: dict[str, Mechanism] = {
     "none": Unprotected(),
@@ -50,15 +49,4 @@ class Fit:
 
 def fit(method: Method, mechanism: Mechanism) -> Fit:
     """Whether `method` runs behind `protection`, and whether that gives a guarantee."""
-    return Fit(refusal(method, mechanism), mechanism.unbounded_reason)
-
-
-def refusal(method: Method, mechanism: Mechanism) -> str | None:
-    """Why `method` cannot run behind `protection`; None where it can."""
-    if method.release == "individual" and mechanism.release == "total":
-        return f"its server needs {method.reads}, and behind this protection it sees only their sum"
-    if mechanism.noisy_steps is not None and not method.interaction_level:
-        return NO_RECORDS
-    if method.integers and not mechanism.protects_integers:
-        return NO_INTEGERS
-    return None
+    return Fit(mechanism_refusal(method, mechanism), mechanism.unbounded_reason)

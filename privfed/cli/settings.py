@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from privfed.audit.grid import AuditConfig
-from privfed.cli.compatibility import refusal
 from privfed.cli.failures import CommandError
 from privfed.cli.screen import Screen
 from privfed.data import DataError, Interactions, SplitSpec, catalogue, load, terms_once
@@ -26,6 +25,7 @@ from privfed.methods import MethodConfig, method, methods
 from privfed.privacy import PlanError, PrivacyPlan, configure
 from privfed.privacy.errors import nearest
 from privfed.setup.config import ExperimentConfig
+from privfed.setup.refusals import mechanism_refusal
 
 Layer = dict[str, Any]
 Model = TypeVar("Model", bound=BaseModel)
@@ -325,7 +325,7 @@ def _check(settings: Layer, plan: PrivacyPlan) -> None:
     """Refuse settings that the method does not have, and a plan that hides what it needs."""
     _method_settings(settings)
     registered = method(str(settings["name"]))
-    if reason := refusal(registered, plan.mechanism):
+    if reason := mechanism_refusal(registered, plan.mechanism):
         raise PlanError(f"the plan '{plan.name}' does not fit {registered.name}: {reason}")
 
 

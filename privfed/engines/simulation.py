@@ -56,6 +56,7 @@ from privfed.federation import (
     Server,
     Streams,
     Total,
+    begin_query,
     perform,
 )
 from privfed.guards import RingCode
@@ -308,6 +309,7 @@ class Simulation:
         clip_norm = self.server_guard.clip_norm(query.step)
         if self._taps is not None:
             self._taps.begin(query, self._members, message, clip_norm)
+        begin_query(self.clients, query.step, message)
         for users in torch.split(self.processes.own(self._members, self.population), self.chunk_size(query.schema)):
             if len(users) == 0:
                 return

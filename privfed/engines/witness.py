@@ -219,15 +219,12 @@ class _WatchedClients:
         if name in ("_real", "_witness"):
             raise AttributeError(name)
         found = getattr(self._real, name)
-        return partial(self._perform, name) if callable(found) and name not in _NO_STEPS else found
+        return partial(self._perform, name) if name in self._real.steps else found
 
     def _perform(self, step: str, call: Call, message: Message) -> ClientUpdates:
         updates = perform(self._real, replace(call, step=step), message)
         self._witness.trained(call, message, updates)
         return updates
-
-
-_NO_STEPS = frozenset({"score", "commit", "discard", "state", "load", "ranges"})
 
 
 class _WatchedServer:

@@ -21,7 +21,7 @@ from privfed.audit.reaccounting import of_a_run, of_one_draw
 from privfed.audit.report import GuaranteeRow
 from privfed.contracts import Block
 from privfed.engines.aggregation import PlainSum
-from privfed.engines.nodes.node import Node
+from privfed.engines.nodes.answering import Answering
 from privfed.federation import Streams
 from privfed.federation.grid import Grid
 from privfed.guards import ClientGuard, RingCode, ServerGuard
@@ -372,9 +372,11 @@ def test_an_engine_that_sums_bare_uploads_of_a_local_plan_is_caught(monkeypatch)
 
 def test_a_node_that_sends_bare_uploads_is_caught(monkeypatch):
     class Bare(ClientGuard):
-        fidelity = bare
+        protect = bare
 
-    monkeypatch.setattr(Node, "_guard", lambda self: Bare(self._plan, self._prepared(None).streams))
+    monkeypatch.setattr(
+        Answering, "guard", lambda self: Bare(self._state.plan, self._private_side.assembly.streams)
+    )
     over = {"secrets in one upload over nodes", "secrets in one upload in a sum over nodes"}
     assert denied(LARGE, draws=200) == over
 

@@ -4,7 +4,7 @@
 
     [federation]                                # federation.toml
     folder = "/srv/run"                         # ledger, checkpoints, result; a run that was cut off goes on from here
-    data = "/srv/catalogue"                     # what the server knows (NodeData.of_server)
+    data = "/srv/catalogue"                     # what the server knows (NodeData.for_server)
     nodes = 3                                   # waits for so many before it begins
     [federation.experiment]
     method = { name = "private-gram" }
@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from privfed.engines.flower.transport import FlowerTransport
 from privfed.engines.nodes.node_data import NodeData
-from privfed.engines.nodes.run import Trained, train
+from privfed.engines.nodes.run import NodesResult, train
 from privfed.evaluation import UNCOUNTED, RoundEvaluation
 from privfed.privacy import configure
 from privfed.setup.config import ExperimentConfig
@@ -103,7 +103,7 @@ def server_app(federation: FederationConfig | None = None) -> ServerApp:
     return app
 
 
-def train_over(grid: Grid, federation: FederationConfig) -> Trained:
+def train_over(grid: Grid, federation: FederationConfig) -> NodesResult:
     """Train over Flower's Grid and write the result.
 
     Raises:
@@ -167,7 +167,7 @@ def _quality(evaluated: RoundEvaluation) -> str:
     )
 
 
-def _result(trained: Trained, connected: Any) -> dict[str, Any]:
+def _result(trained: NodesResult, connected: Any) -> dict[str, Any]:
     """Everything that a report needs, as JSON."""
     traffic = trained.traffic
     return {

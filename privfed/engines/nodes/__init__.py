@@ -5,13 +5,21 @@ what each party knows, `Policy` what a node insists on. `Loopback` keeps one pro
 """
 
 from privfed.engines.nodes.announcement import Announcement
-from privfed.engines.nodes.errors import MessageError, NodeRefused, NodesError, PolicyRefused, StateError
+from privfed.engines.nodes.channel import Incident, Traffic
+from privfed.engines.nodes.errors import (
+    MessageError,
+    NodeRefused,
+    NodesError,
+    PolicyRefused,
+    RefusalCode,
+    StateError,
+)
 from privfed.engines.nodes.loopback import InProcess, Loopback
 from privfed.engines.nodes.node import Node
 from privfed.engines.nodes.node_data import NodeData
 from privfed.engines.nodes.policy import Policy
-from privfed.engines.nodes.remote_federation import Incident, RemoteFederation, Traffic
-from privfed.engines.nodes.run import Trained, train
+from privfed.engines.nodes.remote_federation import RemoteFederation
+from privfed.engines.nodes.run import NodesResult, train
 from privfed.engines.nodes.transport import Handler, NodeId, Transport
 
 __all__ = [
@@ -26,12 +34,13 @@ __all__ = [
     "NodeId",
     "NodeRefused",
     "NodesError",
+    "NodesResult",
     "Policy",
     "PolicyRefused",
+    "RefusalCode",
     "RemoteFederation",
     "StateError",
     "Traffic",
-    "Trained",
     "Transport",
     "train",
 ]

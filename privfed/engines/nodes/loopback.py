@@ -54,7 +54,7 @@ class _Worker:
         self.process.start()
         theirs.close()
 
-    def ask(self, stage: str, request: bytes) -> bytes:
+    def request(self, stage: str, request: bytes) -> bytes:
         self.connection.send_bytes(stage.encode().ljust(_STAGE_BYTES) + request)
         return self.connection.recv_bytes()
 
@@ -127,7 +127,7 @@ class Loopback:
                 self.kill(node)
             if fault == "drop" or node not in self._workers or (busy is not None and not busy.done()):
                 continue
-            self._busy[node] = query[node] = self._pool.submit(self._workers[node].ask, stage, request)
+            self._busy[node] = query[node] = self._pool.submit(self._workers[node].request, stage, request)
             if fault == "kill_after":
                 self.kill(node)
             elif fault == "late":

@@ -288,7 +288,7 @@ def test_policy_and_announcement_are_read_from_files(tmp_path: Path, federation:
         assert np.array_equal(one.indptr, other.indptr)
     (tmp_path / "node.toml").write_text("[policy]\nmin_nodes = 5\nmax_epsilon = 2.0\n")
     assert Policy.read(tmp_path / "node.toml").min_nodes == 5
-    announced = Announcement.of(f.config, f.server_data, seeded=True)
+    announced = Announcement.from_config(f.config, f.server_data, seeded=True)
     assert Announcement.model_validate_json(announced.model_dump_json()) == announced
     remote = f.remote(InProcess({100: f.nodes[100]}))
     cohort = remote.sample_cohort(0)

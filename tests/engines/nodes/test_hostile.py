@@ -174,10 +174,10 @@ def test_a_lying_node_changes_no_sum(
     for stage in ("train.invite", "train.share", "train.input", "train.reveal"):
         plan |= {"stage": stage, "pick": int(rng.integers(every)), "exhausted": False}
         while True:
-            remote._misses.clear()
-            remote._rested.clear()
+            remote.roster.misses.clear()
+            remote.roster.rests.clear()
             if stage == "train.invite":
-                remote._next = None
+                remote.masked_rounds.forget_next()
             before = len(remote.incidents)
             plan["what"] = None
             assert remote.run(server, t), (stage, plan["what"])
@@ -254,7 +254,7 @@ class Server:
 
     def __init__(self, f: Any, node: Node, announced: Announcement | None = None) -> None:
         self.f, self.node = f, node
-        self.announced = announced or Announcement.of(f.config, f.server_data, seeded=f.seeded)
+        self.announced = announced or Announcement.from_config(f.config, f.server_data, seeded=f.seeded)
         self.serial = 0
 
     def say(
@@ -265,7 +265,7 @@ class Server:
         address = {"run": self.announced.run, "node": 100, "serial": self.serial, "stage": stage} | bound
         if asked is not None:
             address = {**address, **_place(asked)}
-        request = codec.request(Address(**address), {"settle": None, **(values or {})}, arrays or {})
+        request = codec.request(Address(**address), {"counted": None, **(values or {})}, arrays or {})
         return codec.answer(self.node.handle(by, request), request)
 
     def announce(self, **changes: Any) -> Packet:
@@ -325,7 +325,7 @@ def test_a_node_stops_at_its_own_epsilon_whatever_the_run_is_called(federation: 
     f = federation("feddae", plan, policy=policy)
     done = 0
     for run in ("1" * 32, "2" * 32, "3" * 32):
-        server = Server(f, f.nodes[100], Announcement.of(f.config, f.server_data, seeded=True, run=run))
+        server = Server(f, f.nodes[100], Announcement.from_config(f.config, f.server_data, seeded=True, run=run))
         server.serial = 1000 * int(run[0])
         assert server.announce()["refused"] is None
         for draw in range(3):
@@ -342,7 +342,7 @@ def test_rounds_count_over_runs(federation: Callable[..., Any]) -> None:
     f = federation("feddae", "none", policy=Policy(allow_simulation=True, mechanisms=("unprotected",), max_rounds=3))
     done = 0
     for run in ("1" * 32, "2" * 32):
-        server = Server(f, f.nodes[100], Announcement.of(f.config, f.server_data, seeded=True, run=run))
+        server = Server(f, f.nodes[100], Announcement.from_config(f.config, f.server_data, seeded=True, run=run))
         server.serial = 1000 * int(run[0])
         assert server.announce()["refused"] is None
         for draw in range(2):
@@ -353,7 +353,7 @@ def test_rounds_count_over_runs(federation: Callable[..., Any]) -> None:
 
 
 def _again(f: Any, run: str) -> str:
-    server = Server(f, f.nodes[100], Announcement.of(f.config, f.server_data, seeded=True, run=run))
+    server = Server(f, f.nodes[100], Announcement.from_config(f.config, f.server_data, seeded=True, run=run))
     server.serial = 9000
     said: str = server.announce()["refused"]
     return said
@@ -388,8 +388,8 @@ def test_what_a_hostile_server_asks(federation: Callable[..., Any]) -> None:
     for changes in (
         {"schema": "all"}, {"schema": [["x"]]}, {"schema": [["x", [1], "real", 1.0, None, False, False, 2.0]]},
         {"schema": [[COUNTS, [2**40], "real", 1.0, None, False, False, 1.0]]}, {"members": "0-99999999999999"},
-        {"members": 7}, {"config": {"lr": "x"}}, {"clip_norm": -1}, {"clip_norm": "x"}, {"each": 3}, {"settle": [1]},
-        {"settle": "x"}, {"step": 5}, {"clip_norm": 1e9},
+        {"members": 7}, {"config": {"lr": "x"}}, {"clip_norm": -1}, {"clip_norm": "x"}, {"each": 3}, {"counted": [1]},
+        {"counted": "x"}, {"step": 5}, {"clip_norm": 1e9},
     ):  # fmt: skip
         assert clear(asked, **changes) is not None, changes
     assert clear(counts(f, schema={"other": Block((70,))})) is not None
@@ -405,7 +405,7 @@ def test_what_a_hostile_server_asks(federation: Callable[..., Any]) -> None:
     assert "sits out" in (clear(counts(f, 9, query_id=1)) or "")
     assert clear(counts(f, 7)) is None
     assert len(node.ledger.entries) == charged + 1
-    old = codec.request(Address(server.announced.run, 100, 1, "train.settle"), {"settle": None})
+    old = codec.request(Address(server.announced.run, 100, 1, "train.settle"), {"counted": None})
     assert "replay" in codec.answer(node.handle("train.settle", old), old)["refused"]
     assert "another stage" in server.say("train.settle", by="train.clear")["refused"]
     assert "another stage" in server.say("train.steal")["refused"]
@@ -422,9 +422,11 @@ def test_any_bytes_get_an_answer(data: st.DataObject) -> None:
     global _NODE  # noqa: PLW0603 (one node for all examples)
     if _NODE is None:
         spec = SyntheticSpec(name="synthetic-tiny", n_users=9, n_items=30, mean_per_user=6, min_per_user=5, rank=2)
-        _NODE = Node(tempfile.mkdtemp(), Policy(), NodeData.of(split(generate(spec), SplitSpec()), np.arange(4)))
+        _NODE = Node(
+            tempfile.mkdtemp(), Policy(), NodeData.from_split(split(generate(spec), SplitSpec()), np.arange(4))
+        )
     stage = data.draw(st.sampled_from(["train.announce", "train.share", "train.input", "", "x" * 99]))
-    whole = bytearray(codec.request(Address("0" * 32, 1, 1, stage), {"announcement": {}, "seat": 0, "settle": None}))
+    whole = bytearray(codec.request(Address("0" * 32, 1, 1, stage), {"announcement": {}, "seat": 0, "counted": None}))
     for _ in range(data.draw(st.integers(0, 3))):
         whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
     assert codec.answer(_NODE.handle(stage, bytes(whole)), bytes(whole))["refused"]
@@ -445,7 +447,7 @@ def masked_sum(f: Any, servers: list[Server], session: int = 0, *, threshold: in
 def test_no_second_unmask_and_no_weaker_terms(federation: Callable[..., Any]) -> None:
     policy = Policy(allow_simulation=True, min_nodes=4, min_threshold=2)
     f = federation("feddae", "secure-sum:clip_norm=10.0", policy=policy, seeded=True)
-    announced = Announcement.of(f.config, f.server_data, seeded=True)
+    announced = Announcement.from_config(f.config, f.server_data, seeded=True)
     servers = []
     for seat in range(4):
         server = Server(f, f.nodes[100 + seat], announced)
@@ -524,7 +526,7 @@ def test_a_request_for_both_secrets_ends_the_round_for_good(federation: Callable
                 greedy = Packet(packet.fields, {"request": wanted}).encode()
                 caught["greedy"] = codec.answer(inner.exchange(stage, {100: greedy}, timeout)[100], greedy)["refused"]
                 later = Address(**{**packet.fields["address"], "serial": packet.fields["address"]["serial"] + 1})
-                honest = codec.request(later, {"settle": None}, {"request": packet.arrays["request"]})
+                honest = codec.request(later, {"counted": None}, {"request": packet.arrays["request"]})
                 caught["honest"] = codec.answer(inner.exchange(stage, {100: honest}, timeout)[100], honest)["refused"]
                 requests = {node: request for node, request in requests.items() if node != 100}
             return inner.exchange(stage, requests, timeout)
@@ -566,7 +568,7 @@ def test_a_full_disk_keeps_a_node_out_and_loses_nothing(
         assert remote.run(server, 1)
     assert [i.node for i in remote.incidents] == [101]
     assert "No space left on device" in remote.incidents[0].reason
-    remote._rested.clear()
+    remote.roster.rests.clear()
     assert remote.run(server, 2)
     sizes = [len(entry.members()) for entry in remote.guard.ledger.entries]
     assert sizes == [45, 45 - len(f.shards[1]), 45]
@@ -633,7 +635,7 @@ def test_a_node_keeps_both_sums_over_runs(federation: Any) -> None:
     f = federation("feddae", "local-gaussian:noise_multiplier=20,clip_norm=1,delta=1e-6", policy=policy)
     said = []
     for run in ("1" * 32, "2" * 32, "3" * 32):
-        server = Server(f, f.nodes[100], Announcement.of(f.config, f.server_data, seeded=True, run=run))
+        server = Server(f, f.nodes[100], Announcement.from_config(f.config, f.server_data, seeded=True, run=run))
         server.serial = 1000 * int(run[0])
         said.append(server.announce()["refused"])
         asked = counts(f)
@@ -646,12 +648,12 @@ def test_a_node_keeps_both_sums_over_runs(federation: Any) -> None:
 def noise_words(node: Node) -> list[int]:
     """Noise words of the first of a node's users at one address."""
     assert node.ledger is not None
-    words = node._prepared(None).streams.words(Purpose.NOISE, 3, 1, [int(node.data.users[0])], 8)
+    words = node.private_side.assembly.streams.words(Purpose.NOISE, 3, 1, [int(node.data.users[0])], 8)
     return [int(word) for word in words[0]]
 
 
 def joined(f: Any, run: str, serial: int) -> Server:
-    server = Server(f, f.nodes[100], Announcement.of(f.config, f.server_data, seeded=False, run=run))
+    server = Server(f, f.nodes[100], Announcement.from_config(f.config, f.server_data, seeded=False, run=run))
     server.serial = serial
     assert server.announce()["refused"] is None
     return server
