@@ -19,7 +19,7 @@ from attacks import ServerView, ViewError
 from privfed.audit.report import Tap
 from privfed.contracts import Schema
 from privfed.data import Histories
-from privfed.engines import ASK, CLIP_NORM, Observation, received
+from privfed.engines import CLIP_NORM, QUERY, Observation, received
 from privfed.experiment import Experiment
 from privfed.federation import Call, Clients, Message, Streams, begin_query, perform
 from privfed.guards import ClientGuard
@@ -203,7 +203,7 @@ class MethodTrainingOracle:
     def _call(self, seen: Observation, users: Int64[Tensor, " n"], streams: Streams) -> Call:
         step, noisy_steps = self.registered.step, self.plan.mechanism.noisy_steps
         return Call(
-            seen.round, -1, str(step), int(seen.tensors[ASK]), users, streams, self.schema, self._clip_norm(seen),
+            seen.round, -1, str(step), int(seen.tensors[QUERY]), users, streams, self.schema, self._clip_norm(seen),
             noisy_steps,
         )  # fmt: skip
 

@@ -5,12 +5,12 @@ from privfed.engines.cohorts import members
 from privfed.engines.costs import Costs
 from privfed.engines.simulation import MemoryLimitError, Simulation, TooFewClientsError
 from privfed.engines.transcript import (
-    ASK,
     CLIP_NORM,
     HELD_BY,
     HOLDERS,
     HOLDS,
     PROXIMAL,
+    QUERY,
     SENDERS,
     Observation,
     Transcript,
@@ -19,12 +19,12 @@ from privfed.engines.transcript import (
 )
 
 __all__ = [
-    "ASK",
     "CLIP_NORM",
     "HELD_BY",
     "HOLDERS",
     "HOLDS",
     "PROXIMAL",
+    "QUERY",
     "SENDERS",
     "Checkpoint",
     "CheckpointError",

@@ -1,4 +1,4 @@
-"""What a run costs: seconds by stage, bytes on the simulated wire, clients that were asked."""
+"""What a run costs: seconds by stage, bytes on the simulated wire, clients that took part."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence

@@ -196,15 +196,15 @@ class Simulation:
     def aggregate(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Total:
         """Sum the cohort's protected uploads."""
         query = QueryContext(step, self._queries, cohort, schema)
-        found = self._release(query, message, self._aggregation(query))
+        summed = self._release(query, message, self._aggregation(query))
         self.server_guard.add_noise_(
-            found.sums, cohort, step, query.query_id, schema, members=len(self._members), within=found.within
+            summed.sums, cohort, step, query.query_id, schema, members=len(self._members), within=summed.within
         )
-        sums = {name: values.float() if schema[name].kind == "real" else values for name, values in found.sums.items()}
+        sums = {name: values.float() if schema[name].kind == "real" else values for name, values in summed.sums.items()}
         self.clients.commit()
         if self._taps is not None:
             self._taps.released(query, self._members, sums)
-        return self.server_guard.total(sums, cohort, len(self._members), schema, found.revealed)
+        return self.server_guard.total(sums, cohort, len(self._members), schema, summed.revealed)
 
     def collect(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Individual:
         """Release every protected upload under its pseudonym.
@@ -288,10 +288,10 @@ class Simulation:
                 aggregation.add(call, updates)
             self.costs.count(call, received, 0 if self._shared else self.client_guard.upload_bytes(updates))
         with self.costs.stage("sum"):
-            found = aggregation.close()
+            summed = aggregation.close()
         if isinstance(aggregation, ShareSum):
             self.costs.up_bytes += aggregation.up_bytes
-        return found
+        return summed
 
     def _begin(self, query: QueryContext) -> None:
         if query.cohort is not self._cohort:

@@ -17,7 +17,7 @@ from privfed.compute.devices import moved
 from privfed.federation.messages import Message
 
 Start = Callable[[Int64[Tensor, " n"]], dict[str, Tensor]]
-"""First values `[n, *shape]` of some users, the same whichever other users are in the call; of no users, only shapes."""
+"""First values `[n, *shape]` of some users, the same whichever other users are called; of no users, only shapes."""
 
 
 @runtime_checkable

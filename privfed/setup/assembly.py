@@ -43,8 +43,8 @@ class Assembly:
 
     Attributes:
         config: everything that decides the result.
-        parts: train, validation and test, before any inclusion bit: what is evaluated, and what an adversary may know of
-            popularity.
+        parts: train, validation and test, before any inclusion bit: what is evaluated, and what an adversary may
+            know of popularity.
         registered: the method.
         streams: keys of all parties; from the seed, unless `keys` gives others (a process of a deployment has its own).
         processes: processes that share the clients; this one hosts a range of them.

@@ -41,8 +41,8 @@ class TapConfig(BaseModel):
         0.0,
         ge=0,
         lt=1,
-        description="share of the audited users' training items that a fair random bit keeps or drops before training, so "
-        "that attacks can be held against epsilon",
+        description="share of the audited users' training items that a fair random bit keeps or drops before training, "
+        "so that attacks can be held against epsilon",
     )
     training_oracles: bool = Field(
         default=False,
@@ -51,7 +51,8 @@ class TapConfig(BaseModel):
     shadows: int = Field(
         0,
         ge=0,
-        description="further trainings with other inclusion bits, from which attacks learn how members score; 0 does without",
+        description="further trainings with other inclusion bits, from which attacks learn how members score; 0 does "
+        "without",
     )
 
     def of_run(self, **changes: Any) -> "TapConfig":
@@ -62,8 +63,8 @@ class TapConfig(BaseModel):
     def _shadows_have_inclusion_bits(self) -> Self:
         if self.shadows and not self.inclusion:
             raise ValueError(
-                f"shadows = {self.shadows} trains with other inclusion bits, and inclusion = 0 samples none: set inclusion, "
-                "such as 0.2, or shadows = 0"
+                f"shadows = {self.shadows} trains with other inclusion bits, and inclusion = 0 samples none: set "
+                "inclusion, such as 0.2, or shadows = 0"
             )
         return self
 
@@ -94,8 +95,8 @@ class ExperimentConfig(BaseModel):
         taps: what to copy for attacks.
         chunk: clients trained together; null chooses.
         memory_limit_gib: bound on update buffers; null sets none.
-        fidelity: how closely messages are simulated: `analytic` draws all Gaussian noise at once, `exact` every client's
-            own, `protocol` runs the real masking protocol too.
+        fidelity: how closely messages are simulated: `analytic` draws all Gaussian noise at once, `exact` every
+            client's own, `protocol` runs the real masking protocol too.
         device: where tensors live: `cpu`, `cuda`, `cuda:1`, ... (docs/performance.md, "On a GPU").
         deterministic: on a GPU, take only kernels that give the same bits every time; the CPU's always do.
     """
@@ -164,7 +165,7 @@ class ExperimentConfig(BaseModel):
         return (t + 1) % every == 0 or t + 1 == self.rounds
 
     def tapped_rounds(self) -> frozenset[int]:
-        """Rounds to tap: the configured ones, or four spread over the run (round 0 of a method that uploads but once)."""
+        """Rounds to tap: the configured ones, or four spread over the run (round 0 of a method that uploads once)."""
         if self.taps.rounds is not None:
             return frozenset(self.taps.rounds)
         if self.registered().uploads_once:

@@ -1,9 +1,9 @@
 """Randomised inclusion of training interactions, so that an epsilon can be compared with attacks.
 
 Which of a person's real items an attack finds says nothing about epsilon: members differ from non-members in taste,
-popularity and time. Where a fair random bit keeps or drops an interaction, and nothing else, only training can tell the two
-apart, and that is what epsilon bounds (Steinke, Nasr & Jagielski, NeurIPS 2023). Dropped interactions are taken out of
-training as if they had never happened; candidates of the evaluation and popularity stay those of before.
+popularity and time. Where a fair random bit keeps or drops an interaction, and nothing else, only training can
+distinguish the two, and that is what epsilon bounds (Steinke, Nasr & Jagielski, NeurIPS 2023). Dropped interactions are
+taken out of training as if they had never happened; candidates of the evaluation and popularity stay those of before.
 """
 
 from dataclasses import dataclass, replace

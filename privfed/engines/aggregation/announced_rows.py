@@ -12,7 +12,7 @@ from secure_agg.sparse import names_bytes
 
 
 class AnnouncedRows:
-    """The rows that clients named at enrolment: what a cover drew, with their own.
+    """The rows that clients named at enrolment: their own and those of padding.
 
     Args:
         support: rows of every user; None where clients name the rows of each upload.
@@ -61,8 +61,8 @@ class AnnouncedRows:
             place = torch.searchsorted(announced, sent).clamp_(max=max(len(announced) - 1, 0))
             if len(announced) == 0 or not torch.equal(announced[place], sent):
                 raise FederationError(
-                    f"block {part.block!r}: a client sends a row that it did not announce, so its cover would show it; "
-                    f"train on the covered items only"
+                    f"block {part.block!r}: a client sends a row that it did not announce, so it would stand out from "
+                    f"its padding; train on the padded items only"
                 )
             values[place] = part.values
         return pattern.with_values(part.block, values)
@@ -74,10 +74,10 @@ class AnnouncedRows:
         return clients * names_bytes(0) + len(part.ids) * (names_bytes(1) - names_bytes(0))
 
     def _pattern(self, support: Histories, cohort_id: int, clients: Int64[Tensor, " clients"], rows: int) -> RowPattern:
-        """Announced rows of the called clients; kept for as long as the same clients are called draw after draw."""
+        """Announced rows of the called clients; kept for as long as the same clients are called cohort after cohort."""
         if support.n_items != rows:
             raise FederationError(
-                f"a client sends rows of a table of {rows} rows, while covers are drawn over the catalogue; send "
+                f"a client sends rows of a table of {rows} rows, while padding is sampled over the catalogue; send "
                 f"tables with one row per item"
             )
         if cohort_id != self._cohort_id:

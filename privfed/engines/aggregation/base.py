@@ -37,7 +37,7 @@ class QueryContext:
     Attributes:
         step: of the clients.
         query_id: running number within the cohort.
-        cohort: that is asked.
+        cohort: that is queried.
         schema: blocks that a client may upload.
     """
 

@@ -1,7 +1,7 @@
 """Who holds which block of a query, and the sums that follow where clients send held blocks only.
 
 Blocks that the same clients hold travel in one vector, so there is one masked sum per distinct set of holders: the
-fewest that are right. A sum per kind of client instead would tell apart, within a block that several kinds hold, what
+fewest that are right. A sum per kind of client instead would distinguish, within a block that several kinds hold, what
 each of them sent.
 """
 
@@ -89,12 +89,12 @@ class HeldBlocks:
         """Blocks that enough clients hold."""
         return [group for group in self.holdings.groups() if self._reveals(len(group.holders))]
 
-    def suppress_(self, found: BlockSums) -> None:
+    def suppress_(self, summed: BlockSums) -> None:
         """Put zeros, in place, for the sums of blocks that too few clients hold."""
         for group in self.holdings.groups():
             for name in () if self._reveals(len(group.holders)) else group.blocks:
-                found.sums[name].zero_()
-                found.revealed[name] = torch.zeros(self._schema[name].shape[:1], dtype=torch.bool)
+                summed.sums[name].zero_()
+                summed.revealed[name] = torch.zeros(self._schema[name].shape[:1], dtype=torch.bool)
 
 
 class HeldBlockSum:
@@ -116,6 +116,6 @@ class HeldBlockSum:
     def close(self) -> BlockSums:
         """Sums of the blocks that enough clients hold; zeros for the others."""
         self._held.gather()
-        found = self._inner.close()
-        self._held.suppress_(found)
-        return found
+        summed = self._inner.close()
+        self._held.suppress_(summed)
+        return summed

@@ -102,13 +102,13 @@ class AnalyticSum(PlainSum):
 
     def close(self) -> BlockSums:
         """Sums with the noise of all clients."""
-        found = super().close()
+        summed = super().close()
         if self._deviation is not None:
-            self._add_gaussian_(found, self._deviation)
+            self._add_gaussian_(summed, self._deviation)
         if self._code is not None and self._code.distributed is not None:
-            self._add_gaussian_(found, self._code.analytic_deviation(self._members))
-        return found
+            self._add_gaussian_(summed, self._code.analytic_deviation(self._members))
+        return summed
 
-    def _add_gaussian_(self, found: BlockSums, deviation: float) -> None:
+    def _add_gaussian_(self, summed: BlockSums, deviation: float) -> None:
         query = self._query
-        self._server_guard.add_gaussian_(found.sums, query.cohort.round, query.query_id, query.schema, deviation)
+        self._server_guard.add_gaussian_(summed.sums, query.cohort.round, query.query_id, query.schema, deviation)

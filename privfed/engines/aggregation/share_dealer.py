@@ -29,7 +29,7 @@ class ShareDealer:
         mechanism: of the plan.
         population: number of users.
         streams: the simulation's keys; clients agree theirs with aggregators from them.
-        support: rows that every user announced, cover included; None where clients name the rows they send.
+        support: rows that every user announced, padding included; None where clients name the rows they send.
         protocol: whether real shares are made.
     """
 
@@ -49,7 +49,7 @@ class ShareDealer:
         return self.announced.enrolment_bytes * self.mechanism.aggregators
 
     def code(self, schema: Schema, max_clients: int) -> ShareCode:
-        """The code of an ask; see `ShareCode` for what is refused."""
+        """The code of a query; see `ShareCode` for what is refused."""
         key = tuple(schema.items())
         if key not in self._codes:
             self._codes[key] = ShareCode(self.mechanism, schema, max_clients)
@@ -63,13 +63,13 @@ class ShareDealer:
         counts: Int64[np.ndarray, " clients"],
         ring_elements: Words,
     ) -> list[Words]:
-        """Every aggregator's share of the words of some clients, `counts[j]` of client `clients[j]`.
+        """Every aggregator's share of the ring elements of some clients, `counts[j]` of client `clients[j]`.
 
         Args:
-            lane: which array of the ask.
-            address: draw and ask.
+            lane: which array of the query.
+            address: cohort and query.
             clients: ascending.
-            counts: words of each.
+            counts: number of ring elements of each.
             ring_elements: of one client after another.
         """
         if not self._ciphers:
@@ -79,6 +79,6 @@ class ShareDealer:
         ring = Ring(self.mechanism.bits)
         if lane not in self._lanes:
             self._lanes[lane] = [(KeyStreams(own, ring, lane), KeyStreams(own, ring, lane)) for own in self._ciphers]
-        query = *address, clients, counts
-        left = withhold(ring_elements, [own.take(*query) for own, _ in self._lanes[lane]])
-        return [left, *(aggregator.take(*query) for _, aggregator in self._lanes[lane])]
+        position = *address, clients, counts
+        left = withhold(ring_elements, [own.take(*position) for own, _ in self._lanes[lane]])
+        return [left, *(aggregator.take(*position) for _, aggregator in self._lanes[lane])]

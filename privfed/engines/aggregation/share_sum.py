@@ -103,7 +103,7 @@ class ShareSum:
         return BlockSums(sums, revealed)
 
     def _add_up(self, processes: Processes) -> None:
-        """Sums over the clients of all processes; one whose clients were not asked has nothing to add."""
+        """Sums over the clients of all processes; one without queried clients has nothing to add."""
         if processes.size == 1:
             return
         every = processes.every(None if self._tables is None else [*self._tables])
@@ -134,8 +134,8 @@ class ShareSum:
             self._tables = {name: self._nothing(name) for name in tables}
         for name in sorted(tables.keys() ^ self._tables.keys()):
             raise FederationError(
-                f"block {name!r} is sent as rows by some clients and whole by others, and the two would be told "
-                f"apart; send it alike"
+                f"block {name!r} is sent as rows by some clients and whole by others, and the two could be "
+                f"distinguished; send it alike"
             )
         return tables
 
@@ -173,7 +173,7 @@ class ShareSum:
             self._keep([share.reshape(ring_elements.shape).sum(0, dtype=share.dtype) for share in shares])
 
     def _in_the_open(self, name: str, updates: ClientUpdates) -> Words:
-        """What shares of one block come to: the sum of its words."""
+        """What shares of one block come to: the sum of its ring elements."""
         block, dtype = self._schema[name], self._ring.dtype
         if block.kind == "real":
             made = [self._materialised([name], updates, some)[name] for some in self._some_clients([name], updates)]

@@ -1,4 +1,4 @@
-"""The server half of the app that Flower ships: it trains the experiment of a file that lies on the server.
+"""The server side of the app that Flower ships: it trains the experiment of a file that lies on the server.
 
     flwr run app --run-config 'federation="/srv/federation.toml"'
 
@@ -42,7 +42,7 @@ class TooFewNodesError(RuntimeError):
 
 
 class FederationConfig(BaseModel):
-    """What a server is told about a run.
+    """What a server knows about a run.
 
     Attributes:
         experiment: method, plan, rounds, protocol.
@@ -51,7 +51,7 @@ class FederationConfig(BaseModel):
         nodes: how many it waits for before it begins.
         wait: seconds it waits for them.
         timeout: seconds in which nodes answer a stage.
-        min_nodes: fewest nodes whose sum is opened.
+        min_nodes: smallest number of nodes whose sum is opened.
         corrupt, dropout: shares of nodes that the threshold of masked sums allows for.
         seeded: keys of all users follow from the experiment's seed: a simulation over processes, which protects nobody.
         parts: held-out parts to measure, as far as nodes let sums of metrics leave.
@@ -65,7 +65,7 @@ class FederationConfig(BaseModel):
     nodes: int = Field(3, ge=3, description="how many nodes to wait for")
     wait: float = Field(600.0, gt=0, description="seconds to wait for them")
     timeout: float = Field(600.0, gt=0, description="seconds in which nodes answer a stage")
-    min_nodes: int = Field(3, ge=3, description="fewest nodes whose sum is opened")
+    min_nodes: int = Field(3, ge=3, description="smallest number of nodes whose sum is opened")
     corrupt: float = Field(0.1, ge=0, lt=1, description="share of nodes that may work for the server")
     dropout: float = Field(0.1, ge=0, lt=1, description="share of nodes that may drop out")
     seeded: bool = Field(default=False, description="all keys follow from the seed: for trials")
@@ -138,10 +138,12 @@ def train_over(grid: Grid, federation: FederationConfig) -> NodesResult:
     )
     (federation.folder / RESULT).write_text(json.dumps(_result(trained, connected), indent=1))
     if trained.traffic.aborted_rounds == federation.experiment.rounds:
-        said = "; ".join(sorted({f"node {i.node}: {i.reason}" for i in trained.incidents})) or "no node said why"
-        raise TooFewNodesError(f"every round was lost, so nothing was trained: {said}")
-    for said in [*trained.notices, *([UNCOUNTED] if trained.history else [])]:
-        _say(f"note: {said}")
+        reasons = (
+            "; ".join(sorted({f"node {i.node}: {i.reason}" for i in trained.incidents})) or "no node gave a reason"
+        )
+        raise TooFewNodesError(f"every round was aborted, so nothing was trained: {reasons}")
+    for note in [*trained.notices, *([UNCOUNTED] if trained.history else [])]:
+        _say(f"note: {note}")
     _say(f"done: epsilon {trained.guarantee.epsilon:.3f} at delta {trained.guarantee.delta:g}")
     return trained
 

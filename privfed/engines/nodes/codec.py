@@ -131,18 +131,18 @@ class Packet:
         Raises:
             MessageError: it is missing or another one.
         """
-        found = self.arrays.get(name)
-        if found is None:
+        array = self.arrays.get(name)
+        if array is None:
             raise MessageError(f"the message lacks the array {name!r}; its sender speaks another version")
-        fits = len(found.shape) == len(shape) and all(
-            side is None or side == have for side, have in zip(shape, found.shape, strict=True)
+        fits = len(array.shape) == len(shape) and all(
+            side is None or side == have for side, have in zip(shape, array.shape, strict=True)
         )
-        if found.dtype.name != dtype or not fits:
+        if array.dtype.name != dtype or not fits:
             raise MessageError(
-                f"array {name!r} is {found.dtype.name} of shape {found.shape}; {dtype} of "
+                f"array {name!r} is {array.dtype.name} of shape {array.shape}; {dtype} of "
                 f"{tuple('any' if side is None else side for side in shape)} was expected, so drop the message"
             )
-        return found
+        return array
 
 
 _ShortText = Annotated[str, Field(strict=True, max_length=_LONGEST_NAME)]

@@ -50,7 +50,7 @@ class MaskedRounds:
         channel: to the nodes.
         membership: of the nodes.
         run: name of the run.
-        min_nodes: fewest nodes whose sum is opened.
+        min_nodes: smallest number of nodes whose sum is opened.
         shares: shares of corrupt nodes and of dropouts that are allowed for when a threshold is chosen.
     """
 

@@ -1,4 +1,4 @@
-"""Who takes part in a run over nodes: nodes that connect are told of it, and say which users they host."""
+"""Who takes part in a run over nodes: it is announced to nodes that connect, and they answer which users they host."""
 
 import numpy as np
 
@@ -26,7 +26,7 @@ class Membership:
         self._channel, self.roster, self._announced = channel, roster, announced
 
     def joined(self) -> list[NodeId]:
-        """Nodes that take part and are connected, by seat; new ones are told of the run first."""
+        """Nodes that take part and are connected, by seat; the run is announced to new ones first."""
         connected = sorted(set(self._channel.transport.nodes()) - self.roster.refused)
         new = [node for node in connected if node not in self.roster.users]
         if new:

@@ -231,9 +231,9 @@ class Node:
         if each:
             arrays, members = self._answering.uploads(query)
             return {"members": self._disclosed(members), "within": 0}, arrays
-        found, members = self._answering.partial_sums(query)
-        sums = {f"block/{name}": values.numpy() for name, values in found.sums.items()}
-        return {"members": self._disclosed(members), "within": found.within}, sums
+        partial, members = self._answering.partial_sums(query)
+        sums = {f"block/{name}": values.numpy() for name, values in partial.sums.items()}
+        return {"members": self._disclosed(members), "within": partial.within}, sums
 
     def _settle(self, packet: Packet, address: Address) -> Answer:
         del address

@@ -159,11 +159,11 @@ def tensors_of(packet: Packet, schema: Schema, sides: tuple[int, ...] = ()) -> d
         MessageError: a block is missing, there is another one, or its dtype or shape is not as declared.
     """
     _require_blocks(packet, schema)
-    found = {}
+    blocks = {}
     for name, block in schema.items():
         dtype = "int64" if block.kind == "integer" else "float32" if sides else "float64"
-        found[name] = torch.tensor(packet.array(f"block/{name}", dtype, (*sides, *block.shape)))
-    return found
+        blocks[name] = torch.tensor(packet.array(f"block/{name}", dtype, (*sides, *block.shape)))
+    return blocks
 
 
 def coded_arrays(
@@ -189,10 +189,10 @@ def coded_tensors_of(packet: Packet, schema: Schema, users: int, bits: int) -> d
         MessageError: as `tensors_of`, or numbers that no such upload has.
     """
     _require_blocks(packet, schema)
-    code, found = UploadCode(bits), dict[str, Tensor]()
+    code, blocks = UploadCode(bits), dict[str, Tensor]()
     for name, block in schema.items():
         if block.kind == "integer":
-            found[name] = torch.tensor(packet.array(f"block/{name}", "int64", (users, *block.shape)))
+            blocks[name] = torch.tensor(packet.array(f"block/{name}", "int64", (users, *block.shape)))
             continue
         steps = packet.array(f"step/{name}", "float32", (users,))
         packed = packet.array(f"block/{name}", "uint8", (users, code.packed_bytes(block.size)))
@@ -202,8 +202,8 @@ def coded_tensors_of(packet: Packet, schema: Schema, users: int, bits: int) -> d
                 values[position] = code.unpack(row, step, block.size)
             except MalformedMessage as refused:
                 raise MessageError(f"an upload of block {name!r} is none of {bits} bits: {refused}") from None
-        found[name] = torch.from_numpy(values).view(users, *block.shape)
-    return found
+        blocks[name] = torch.from_numpy(values).view(users, *block.shape)
+    return blocks
 
 
 def _require_blocks(packet: Packet, schema: Schema) -> None:

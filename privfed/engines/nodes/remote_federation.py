@@ -68,7 +68,7 @@ class RemoteFederation:
         streams: of the server, for the choice of cohorts.
         journal: of releases since the last checkpoint.
         timeout: seconds in which nodes answer; a stage in which they train has as many.
-        min_nodes: fewest nodes whose sum is opened.
+        min_nodes: smallest number of nodes whose sum is opened.
         corrupt, dropout: shares of the nodes that are allowed for when a threshold is chosen.
 
     Attributes:
@@ -94,8 +94,8 @@ class RemoteFederation:
         self.roster = Roster(announced.population)
         self._channel = Channel(transport, self.roster, announced.run, timeout)
         self._membership = Membership(self._channel, self.roster, announced)
-        run, fewest = bytes.fromhex(announced.run), max(min_nodes, MIN_NODES)
-        self.masked_rounds = MaskedRounds(self._channel, self._membership, run, fewest, (corrupt, dropout))
+        run, at_least = bytes.fromhex(announced.run), max(min_nodes, MIN_NODES)
+        self.masked_rounds = MaskedRounds(self._channel, self._membership, run, at_least, (corrupt, dropout))
         self._gathering = Gathering(self._channel, self._membership, guard)
         self.cohorts = 0
         self._cohort: Cohort | None = None
@@ -248,7 +248,7 @@ class RemoteFederation:
 
         if code is not None and schema:
             size = code.length, code.ring.bits
-            elements, found = self.masked_rounds.sum(
+            elements, gathered = self.masked_rounds.sum(
                 nodes, query, schema, size, lambda users: self._accept(context, users)
             )
             blocks = code.decode(elements)
@@ -256,22 +256,22 @@ class RemoteFederation:
             if chosen is not None:
                 hosted = np.concatenate([np.empty(0, np.int64), *(self.roster.users[node] for node in nodes)])
                 self._record(context, np.intersect1d(hosted, chosen, assume_unique=True))
-            found = self._gathering.gather(nodes, query, schema, each=each)
+            gathered = self._gathering.gather(nodes, query, schema, each=each)
             if chosen is None:
-                self._record(context, found.members)
-            blocks = found.blocks if each else self._noisy(context, found)
+                self._record(context, gathered.members)
+            blocks = gathered.blocks if each else self._noisy(context, gathered)
         if not each:
             blocks = {name: sums.float() if schema[name].kind == "real" else sums for name, sums in blocks.items()}
         clip_norms = dict(self.guard.clip_norms)
-        return Release(context.step, schema_digest(schema), found.nodes, found.members, blocks, clip_norms)
+        return Release(context.step, schema_digest(schema), gathered.nodes, gathered.members, blocks, clip_norms)
 
-    def _noisy(self, query: QueryContext, found: Gathered) -> dict[str, Tensor]:
+    def _noisy(self, query: QueryContext, gathered: Gathered) -> dict[str, Tensor]:
         """Partial sums with the server's noise, where the plan has any."""
         self.guard.add_noise_(
-            found.blocks, query.cohort, query.step, query.query_id, query.schema,
-            members=len(found.members), within=found.within,
+            gathered.blocks, query.cohort, query.step, query.query_id, query.schema,
+            members=len(gathered.members), within=gathered.within,
         )  # fmt: skip
-        return found.blocks
+        return gathered.blocks
 
     def _accept(self, query: QueryContext, users: Users) -> None:
         """Record a masked sum of these users, unless they are too few to open it.

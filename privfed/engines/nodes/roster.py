@@ -69,7 +69,7 @@ class Roster:
         self.misses[node] = 0
 
     def refuses(self, node: NodeId, stage: str, code: RefusalCode) -> None:
-        """A node refused: a run for good, or a request of a run that it does not know and is told of again."""
+        """A node refused: a run for good, or a request of a run that it does not know and that is announced again."""
         if stage == ANNOUNCE:
             self.refused.add(node)
         elif code is RefusalCode.UNKNOWN_RUN:

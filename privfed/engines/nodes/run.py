@@ -88,16 +88,16 @@ def train(
         folder: of the run.
         seeded: whether all keys follow from the seed: a simulation over processes, which protects nobody.
         timeout: seconds in which nodes answer a stage.
-        min_nodes: fewest nodes whose sum is opened.
+        min_nodes: smallest number of nodes whose sum is opened.
         corrupt: share of nodes that may work for the server, for the threshold of masked sums.
         dropout: share of nodes that may fall silent in a round, likewise.
-        parts: held-out parts to measure where the protocol asks for it; nodes decide whether they answer.
+        parts: held-out parts to measure in evaluated rounds; nodes decide whether they answer.
         progress: called after every round with its number and, where it was measured, its quality.
 
     Raises:
         NodesError: the experiment cannot be run over nodes, or the folder holds another run.
         StateError: the folder cannot be read or written.
-        LedgerError: a charge could not be written; nothing was opened.
+        LedgerError: a query could not be recorded; nothing was opened.
     """
     if parts and config.protocol.state != "received":
         raise NodesError(
