@@ -113,7 +113,7 @@ class Storage(Protocol):
         """Forget it all, once a run is over: a checkpoint has what is committed."""
 
 
-class Memory:
+class InMemory:
     """Everything in memory, made at once."""
 
     in_memory = True
@@ -129,7 +129,7 @@ class Memory:
         """It goes when nobody holds it."""
 
 
-MEMORY = Memory()
+MEMORY = InMemory()
 
 
 def alike(values: Mapping[str, Tensor]) -> Start:

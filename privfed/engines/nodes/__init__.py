@@ -5,7 +5,7 @@ what each party knows, `Policy` what a node insists on. `Loopback` keeps one pro
 """
 
 from privfed.engines.nodes.announcement import Announcement
-from privfed.engines.nodes.channel import Incident, Traffic
+from privfed.engines.nodes.channel import Incident, MessageTraffic
 from privfed.engines.nodes.errors import (
     MessageError,
     NodeRefused,
@@ -29,6 +29,7 @@ __all__ = [
     "Incident",
     "Loopback",
     "MessageError",
+    "MessageTraffic",
     "Node",
     "NodeData",
     "NodeId",
@@ -40,7 +41,6 @@ __all__ = [
     "RefusalCode",
     "RemoteFederation",
     "StateError",
-    "Traffic",
     "Transport",
     "train",
 ]

@@ -42,7 +42,7 @@ class Budget:
         """
         if plan.mechanism.unbounded_reason is not None:
             return
-        self._accept_sums(Cost(0.0, plan.delta))
+        self._accept_sums(PrivacyCost(0.0, plan.delta))
         if self._policy.max_epsilon is None:
             return
         if plan.mechanism.unit != "user":
@@ -102,17 +102,17 @@ class Budget:
     def _after(
         self, ledger: Ledger, times: int, cohort_id: int, round: int, step: str, index: int, schema: SchemaSummary,
         participants: Int64[np.ndarray, " members"],
-    ) -> "Cost":  # fmt: skip
-        """Cost of the run when this query had been made so many times."""
+    ) -> "PrivacyCost":  # fmt: skip
+        """PrivacyCost of the run when this query had been made so many times."""
         trial = ledger.copy()
         for more in range(times):
             trial.record(
                 cohort_id=cohort_id + more, round=round + more, step=step, index=index, schema=schema,
                 participants=None if ledger.plan.amplifies else participants,
             )  # fmt: skip
-        return Cost.from_ledger(trial)
+        return PrivacyCost.from_ledger(trial)
 
-    def _accept_sums(self, cost: "Cost") -> None:
+    def _accept_sums(self, cost: "PrivacyCost") -> None:
         """Return quietly where a run that costs so much fits beside all earlier ones.
 
         Raises:
@@ -123,7 +123,7 @@ class Budget:
         of_all = f"its policy has {bounds} over all runs together; it takes part in no more"
         if allowed is not None and any(run.epsilon is None for run in self._earlier):
             raise PolicyRefused(f"an earlier run of this node guaranteed nothing, so no epsilon bounds all: {of_all}")
-        earlier = [Cost(run.epsilon, run.delta, run.pure) for run in self._earlier if run.epsilon is not None]
+        earlier = [PrivacyCost(run.epsilon, run.delta, run.pure) for run in self._earlier if run.epsilon is not None]
         sums = [_total([*earlier, cost]), _total([each.at_zero for each in (*earlier, cost)])]
         if any(epsilon <= (allowed or math.inf) and delta <= self._policy.max_delta for epsilon, delta in sums):
             return
@@ -132,7 +132,7 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class PrivacyCost:
     """What a run costs its worst-off user.
 
     Attributes:
@@ -146,19 +146,19 @@ class Cost:
     pure: float | None = None
 
     @classmethod
-    def from_ledger(cls, ledger: Ledger) -> "Cost":
+    def from_ledger(cls, ledger: Ledger) -> "PrivacyCost":
         """What everything in a ledger costs."""
         claim = ledger.guarantee(seeded=False)
         pure = claim.basic_epsilon
         return cls(claim.epsilon, claim.delta, None if pure is None or math.isinf(pure) else pure)
 
     @property
-    def at_zero(self) -> "Cost":
+    def at_zero(self) -> "PrivacyCost":
         """The same at a delta of 0, where that exists."""
-        return self if self.pure is None else Cost(self.pure, 0.0)
+        return self if self.pure is None else PrivacyCost(self.pure, 0.0)
 
 
-def _total(costs: list[Cost]) -> tuple[float, float]:
+def _total(costs: list[PrivacyCost]) -> tuple[float, float]:
     """Epsilon and delta of several runs by basic composition."""
     return math.fsum(cost.epsilon for cost in costs), math.fsum(cost.delta for cost in costs)
 
@@ -172,7 +172,7 @@ def run_cost(run: str, ledger: Ledger) -> RunCost:
     """What a run has cost, once it is over."""
     if not ledger.entries:
         return RunCost(run=run, epsilon=0.0, delta=0.0, rounds=0)
-    cost = Cost.from_ledger(ledger)
+    cost = PrivacyCost.from_ledger(ledger)
     return RunCost(
         run=run,
         epsilon=None if math.isinf(cost.epsilon) else cost.epsilon,

@@ -16,7 +16,7 @@ from privfed.engines.nodes.codec import Address, Array, Packet
 from privfed.engines.nodes.errors import MessageError, RefusalCode
 from privfed.engines.nodes.queries import Query
 from privfed.engines.nodes.record import QueryAddress
-from privfed.engines.nodes.roster import Roster
+from privfed.engines.nodes.roster import NodeRoster
 from privfed.engines.nodes.transport import NodeId, Transport
 
 _log = logging.getLogger("privfed.nodes")
@@ -39,7 +39,7 @@ class Incident:
 
 
 @dataclass(slots=True)
-class Traffic:
+class MessageTraffic:
     """Messages of a run so far.
 
     Attributes:
@@ -59,7 +59,7 @@ class Traffic:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Request:
+class NodeRequest:
     """What one node is sent.
 
     Attributes:
@@ -97,14 +97,14 @@ class Channel:
         traffic: exchanges, bytes, seconds.
     """
 
-    def __init__(self, transport: Transport, roster: Roster, run: str, timeout: float) -> None:
+    def __init__(self, transport: Transport, roster: NodeRoster, run: str, timeout: float) -> None:
         self.transport, self._roster, self._run, self._timeout = transport, roster, run, timeout
         self._serial = time.time_ns()
         self.counted: dict[NodeId, QueryAddress] = {}
         self.incidents: list[Incident] = []
-        self.traffic = Traffic()
+        self.traffic = MessageTraffic()
 
-    def exchange(self, stage: str, requests: Mapping[NodeId, Request]) -> dict[NodeId, Packet]:
+    def exchange(self, stage: str, requests: Mapping[NodeId, NodeRequest]) -> dict[NodeId, Packet]:
         """Send a stage and gather what answers it, in the order of the requests."""
         if not requests:
             return {}

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from privfed.contracts import Schema
-from privfed.engines.nodes.channel import Channel, Request
+from privfed.engines.nodes.channel import Channel, NodeRequest
 from privfed.engines.nodes.errors import MessageError
 from privfed.engines.nodes.membership import Membership
 from privfed.engines.nodes.queries import Query, coded_tensors_of, tensors_of
@@ -81,7 +81,7 @@ class Gathering:
         return Gathered(tuple(order), members, blocks, sum(part.within for part in parts))
 
     def _replies(self, queries: dict[NodeId, Query], schema: Schema, *, each: bool) -> dict[NodeId, _ClearReply]:
-        requests = {node: Request(query=query, values={"each": each}) for node, query in queries.items()}
+        requests = {node: NodeRequest(query=query, values={"each": each}) for node, query in queries.items()}
         bits, replies = self._guard.plan.upload_bits, dict[NodeId, _ClearReply]()
         for node, packet in self._channel.exchange(_CLEAR, requests).items():
             try:

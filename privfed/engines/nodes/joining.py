@@ -9,7 +9,7 @@ from privfed.engines.nodes.errors import MessageError, NodeRefused
 from privfed.engines.nodes.node_state import NodeState, RunMemory
 from privfed.engines.nodes.policy import Policy
 from privfed.engines.nodes.private_side import PrivateSide
-from privfed.engines.nodes.record import Record
+from privfed.engines.nodes.record import NodeRecord
 
 
 class Joining:
@@ -60,6 +60,6 @@ class Joining:
         salt = secrets.token_hex(ROOT_BYTES)
         assembly = self._private_side.assembled(announced, salt)
         self._state.replace(
-            Record(version=record.version, serial=record.serial, earlier=earlier, salt=salt),
+            NodeRecord(version=record.version, serial=record.serial, earlier=earlier, salt=salt),
             RunMemory(assembly, assembly.clients.state()),
         )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from privfed.contracts import Schema, schema_digest
-from privfed.engines.nodes.channel import Channel, Request
+from privfed.engines.nodes.channel import Channel, NodeRequest
 from privfed.engines.nodes.codec import Array, Packet
 from privfed.engines.nodes.errors import MessageError
 from privfed.engines.nodes.gathering import Gathered, QueryOf, together
@@ -98,7 +98,7 @@ class MaskedRounds:
         """Have the nodes share secrets, train, and send masked inputs; returns whose users are in them."""
         rosters = self._by_node(server.advance(), nodes)
         self._pass_on(
-            server, "train.share", {n: Request({"roster": roster}) for n, roster in rosters.items()}, "shares"
+            server, "train.share", {n: NodeRequest({"roster": roster}) for n, roster in rosters.items()}, "shares"
         )
         deliveries = self._by_node(server.advance(), nodes)
         queries, users = {node: query(node) for node in deliveries}, dict[NodeId, Users]()
@@ -106,14 +106,14 @@ class MaskedRounds:
         def note_members(node: NodeId, packet: Packet) -> None:
             users[node] = self._membership.took_part(node, packet, queries[node])
 
-        requests = {n: Request({"delivery": delivery}, queries[n]) for n, delivery in deliveries.items()}
+        requests = {n: NodeRequest({"delivery": delivery}, queries[n]) for n, delivery in deliveries.items()}
         replied = self._pass_on(server, "train.input", requests, "masked", note_members)
         return together([users[node] for node in replied])
 
     def _open(self, server: MaskingServer, requests: Mapping[NodeId, Array]) -> None:
         """Open the sum, and take keys for the next one."""
         self._next = self._expected()
-        opening = {node: Request(self._opening(node, request)) for node, request in requests.items()}
+        opening = {node: NodeRequest(self._opening(node, request)) for node, request in requests.items()}
         self._pass_on(server, "train.reveal", opening, "reveal", self._take_advertisement)
         server.advance()
 
@@ -136,7 +136,8 @@ class MaskedRounds:
             session = self._new_session(tuple(seats), layout, size)
         missing = sorted(seats[seat] for seat in session.server.waiting_for if seat in seats)
         invitations = {
-            node: Request({"invitation": as_array(session.invitations[self._roster.seats[node]])}) for node in missing
+            node: NodeRequest({"invitation": as_array(session.invitations[self._roster.seats[node]])})
+            for node in missing
         }
         self._pass_on(session.server, "train.invite", invitations, "advertisement")
         return session
@@ -176,7 +177,7 @@ class MaskedRounds:
         self,
         server: MaskingServer,
         stage: str,
-        requests: Mapping[NodeId, Request],
+        requests: Mapping[NodeId, NodeRequest],
         name: str,
         inspect: Callable[[NodeId, Packet], None] | None = None,
     ) -> list[NodeId]:

@@ -3,11 +3,11 @@
 import numpy as np
 
 from privfed.engines.nodes.announcement import Announcement
-from privfed.engines.nodes.channel import Channel, Request
+from privfed.engines.nodes.channel import Channel, NodeRequest
 from privfed.engines.nodes.codec import Packet
 from privfed.engines.nodes.errors import MessageError
 from privfed.engines.nodes.queries import MEASURE, Query
-from privfed.engines.nodes.roster import ANNOUNCE, Roster, Users
+from privfed.engines.nodes.roster import ANNOUNCE, NodeRoster, Users
 from privfed.engines.nodes.transport import NodeId
 from privfed.privacy import LedgerError
 from privfed.privacy.ledger import from_ranges
@@ -22,7 +22,7 @@ class Membership:
         announced: the run.
     """
 
-    def __init__(self, channel: Channel, roster: Roster, announced: Announcement) -> None:
+    def __init__(self, channel: Channel, roster: NodeRoster, announced: Announcement) -> None:
         self._channel, self.roster, self._announced = channel, roster, announced
 
     def joined(self) -> list[NodeId]:
@@ -61,7 +61,7 @@ class Membership:
         self.roster.seat_all(new)
         announcement = self._announced.model_dump(mode="json")
         requests = {
-            node: Request(values={"announcement": announcement, "seat": self.roster.seats[node]}) for node in new
+            node: NodeRequest(values={"announcement": announcement, "seat": self.roster.seats[node]}) for node in new
         }
         for node, packet in sorted(self._channel.exchange(ANNOUNCE, requests).items()):
             try:

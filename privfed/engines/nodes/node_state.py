@@ -14,7 +14,7 @@ from privfed.engines.nodes.announcement import ROOT_BYTES, Announcement
 from privfed.engines.nodes.budget import Budget
 from privfed.engines.nodes.errors import StateError, UnknownRunError
 from privfed.engines.nodes.files import make_folder, read_file, write_file
-from privfed.engines.nodes.record import Record
+from privfed.engines.nodes.record import NodeRecord
 from privfed.privacy import Ledger, LedgerError, PrivacyPlan
 from privfed.setup.assembly import Assembly
 
@@ -55,7 +55,7 @@ class NodeState:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.path = folder, folder / _STATE
-        self.record = Record()
+        self.record = NodeRecord()
         self.memory = RunMemory()
 
     @contextmanager
@@ -74,7 +74,7 @@ class NodeState:
 
     def refresh(self) -> None:
         """Take over what another process wrote, where one did."""
-        saved = Record.load(self.path)
+        saved = NodeRecord.load(self.path)
         if saved.version != self.record.version:
             self.forget()
             self.record = saved
@@ -82,18 +82,18 @@ class NodeState:
     def reload(self) -> None:
         """Take back what an unanswered message changed in the record."""
         with suppress(StateError):
-            self.record = Record.load(self.path)
+            self.record = NodeRecord.load(self.path)
 
     def forget(self) -> None:
         """Begin the next message as a process that has just started."""
-        self.record, self.memory = Record(), RunMemory()
+        self.record, self.memory = NodeRecord(), RunMemory()
         self.reload()
 
     def save(self) -> None:
         """Write the record."""
         self.record.save(self.path)
 
-    def replace(self, record: Record, memory: RunMemory) -> None:
+    def replace(self, record: NodeRecord, memory: RunMemory) -> None:
         """Go over to another run."""
         self.record, self.memory = record, memory
 

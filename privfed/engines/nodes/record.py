@@ -43,7 +43,7 @@ class RunCost(BaseModel):
     rounds: int = Field(ge=0)
 
 
-class Record(BaseModel):
+class NodeRecord(BaseModel):
     """The state of a node.
 
     Attributes:
@@ -95,7 +95,7 @@ class Record(BaseModel):
     earlier: list[RunCost] = Field(default_factory=list)
 
     @classmethod
-    def load(cls, folder: Path) -> "Record":
+    def load(cls, folder: Path) -> "NodeRecord":
         """The record in a node's folder; a fresh one where there is none yet.
 
         Raises:

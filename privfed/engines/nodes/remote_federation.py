@@ -17,7 +17,7 @@ from privfed.contracts import Schema, schema_digest
 from privfed.engines.aggregation import QueryContext
 from privfed.engines.cohorts import members
 from privfed.engines.nodes.announcement import Announcement
-from privfed.engines.nodes.channel import Channel, Incident, Request, Traffic
+from privfed.engines.nodes.channel import Channel, Incident, MessageTraffic, NodeRequest
 from privfed.engines.nodes.gathering import Gathered, Gathering
 from privfed.engines.nodes.journal import Journal, Release
 from privfed.engines.nodes.masked_rounds import MaskedRounds
@@ -26,7 +26,7 @@ from privfed.engines.nodes.membership import Membership
 from privfed.engines.nodes.policy import masked
 from privfed.engines.nodes.queries import MEASURE, Query
 from privfed.engines.nodes.record import QueryAddress
-from privfed.engines.nodes.roster import Roster, Users
+from privfed.engines.nodes.roster import NodeRoster, Users
 from privfed.engines.nodes.transport import NodeId, Transport
 from privfed.engines.simulation import TooFewClientsError
 from privfed.evaluation import EvaluationResult
@@ -91,7 +91,7 @@ class RemoteFederation:
     ) -> None:
         self.announced, self.guard, self._streams = announced, guard, streams
         self.journal = journal or Journal(None)
-        self.roster = Roster(announced.population)
+        self.roster = NodeRoster(announced.population)
         self._channel = Channel(transport, self.roster, announced.run, timeout)
         self._membership = Membership(self._channel, self.roster, announced)
         run, at_least = bytes.fromhex(announced.run), max(min_nodes, MIN_NODES)
@@ -108,7 +108,7 @@ class RemoteFederation:
         return self._channel.incidents
 
     @property
-    def traffic(self) -> Traffic:
+    def traffic(self) -> MessageTraffic:
         """Exchanges, bytes, seconds."""
         return self._channel.traffic
 
@@ -211,7 +211,7 @@ class RemoteFederation:
 
     def finish(self) -> None:
         """Tell nodes how the last query ended."""
-        self._channel.exchange("train.settle", {node: Request() for node in self._membership.available()})
+        self._channel.exchange("train.settle", {node: NodeRequest() for node in self._membership.available()})
 
     # One query -------------------------------------------------------------------------------------------------------
 
@@ -274,7 +274,7 @@ class RemoteFederation:
         return gathered.blocks
 
     def _accept(self, query: QueryContext, users: Users) -> None:
-        """Record a masked sum of these users, unless they are too few to open it.
+        """NodeRecord a masked sum of these users, unless they are too few to open it.
 
         Raises:
             TooFewClientsError: they are.
@@ -284,7 +284,7 @@ class RemoteFederation:
         self._record(query, users)
 
     def _record(self, query: QueryContext, users: Users) -> None:
-        """Record a query; one that was recorded before a restart with other users is not opened again."""
+        """NodeRecord a query; one that was recorded before a restart with other users is not opened again."""
         try:
             self.guard.record(query.cohort, query.step, query.query_id, query.schema, torch.from_numpy(users))
         except LedgerError as refused:

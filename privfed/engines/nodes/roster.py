@@ -14,7 +14,7 @@ _MAX_RESTED = 15
 Users = Int64[np.ndarray, " _"]
 
 
-class Roster:
+class NodeRoster:
     """The nodes of a run.
 
     Args:

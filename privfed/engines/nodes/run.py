@@ -16,7 +16,7 @@ from pydantic import JsonValue, ValidationError
 
 from privfed.engines.checkpoint import Checkpoint, SavedEvaluation
 from privfed.engines.nodes.announcement import ROOT_BYTES, Announcement
-from privfed.engines.nodes.channel import Incident, Traffic
+from privfed.engines.nodes.channel import Incident, MessageTraffic
 from privfed.engines.nodes.errors import NodesError, StateError
 from privfed.engines.nodes.files import make_folder, read_file, write_file
 from privfed.engines.nodes.journal import Journal
@@ -60,7 +60,7 @@ class NodesResult:
     ledger: Ledger
     guarantee: Guarantee
     history: list[RoundEvaluation]
-    traffic: Traffic
+    traffic: MessageTraffic
     incidents: list[Incident]
     notices: tuple[str, ...] = ()
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from privfed.engines.nodes.budget import Budget, Cost, counted_as, run_cost
+from privfed.engines.nodes.budget import Budget, PrivacyCost, counted_as, run_cost
 from privfed.engines.nodes.errors import PolicyRefused
 from privfed.engines.nodes.policy import Policy
 from privfed.engines.nodes.record import RunCost
@@ -66,11 +66,11 @@ def test_what_is_accepted_is_within_both_sums_and_one_query_more_is_not(earlier:
         except PolicyRefused as refused:
             said = str(refused)
     assert "the epsilons of this node's runs" in said
-    own = Cost.from_ledger(ledger)
+    own = PrivacyCost.from_ledger(ledger)
     assert own.epsilon + math.fsum(run.epsilon or 0.0 for run in before) <= 3.0
     assert own.delta + math.fsum(run.delta for run in before) <= 1e-5
     more = charged(GAUSSIAN, len(ledger.entries) + 1)
-    assert Cost.from_ledger(more).epsilon + math.fsum(run.epsilon or 0.0 for run in before) > 3.0
+    assert PrivacyCost.from_ledger(more).epsilon + math.fsum(run.epsilon or 0.0 for run in before) > 3.0
 
 
 def test_a_run_that_is_pure_costs_no_delta() -> None:

@@ -23,7 +23,7 @@ from privfed.engines.nodes.loopback import InProcess
 from privfed.engines.nodes.node import Node
 from privfed.engines.nodes.policy import Policy
 from privfed.engines.nodes.queries import Query
-from privfed.engines.nodes.record import Record
+from privfed.engines.nodes.record import NodeRecord
 from privfed.federation import Message, Purpose
 from privfed.methods.shared.vae_server import COUNTS
 from privfed.privacy import PlanError
@@ -536,7 +536,7 @@ def test_a_request_for_both_secrets_ends_the_round_for_good(federation: Callable
     assert remote.run(server, 0)
     assert "both secrets" in caught["greedy"]
     assert "left this round" in caught["honest"]
-    assert '"held": []' in Record.load(f.folder / "node100" / "state").masking
+    assert '"held": []' in NodeRecord.load(f.folder / "node100" / "state").masking
 
 
 # Disks ----------------------------------------------------------------------------------------------------------------
@@ -688,7 +688,7 @@ def test_a_node_notices_what_happened_to_its_ledger(federation: Any, damage: str
     for draw in range(2):
         asked = counts(f, draw)
         assert server.say("train.clear", {**asked.fields(), "each": True}, asked.arrays(), asked)["refused"] is None
-    record = Record.load(f.nodes[100].folder / "state")
+    record = NodeRecord.load(f.nodes[100].folder / "state")
     (path,) = f.nodes[100].folder.glob("ledger-*.jsonl")
     lines = path.read_text().splitlines(keepends=True)
     assert (record.charges, record.head) == (2, json.loads(lines[-1])["digest"])
