@@ -12,9 +12,9 @@ Every user's upload is clipped, rounded and noised by `ClientGuard` under that u
 anything up, so the node is one party of the masked sum and its users' guarantee does not depend on it being large.
 
 What a node must remember lies in its folder (`NodeRecord`), written before the reply that depends on it is handed out:
-a process may be killed between any two messages, or serve only one of them. The outcome of a query reaches the node with
-the next request (`counted`: the last query whose release its users are in); until then private state can go back to
-what it was.
+a process may be killed between any two messages, or serve only one of them. The outcome of a query reaches the node
+with the next request (`counted`: the last query whose release its users are in); until then private state can go back
+to what it was.
 """
 
 import logging
