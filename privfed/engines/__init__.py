@@ -1,9 +1,10 @@
 """Engines run a federation; methods never know which one."""
 
+from privfed.engines.aggregation import MemoryLimitError
 from privfed.engines.checkpoint import Checkpoint, CheckpointError
 from privfed.engines.cohorts import members
 from privfed.engines.costs import Costs
-from privfed.engines.simulation import MemoryLimitError, Simulation, TooFewClientsError
+from privfed.engines.simulation import Simulation, TooFewClientsError
 from privfed.engines.transcript import (
     CLIP_NORM,
     HELD_BY,

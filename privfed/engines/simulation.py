@@ -36,6 +36,7 @@ from privfed.engines.aggregation import (
     MaskedSum,
     PlainSum,
     QueryContext,
+    ReleaseBuffer,
     RingSum,
     ShareDealer,
     ShareSum,
@@ -69,15 +70,10 @@ Observer = Callable[[Clients, Call, Message, ClientUpdates], None]
 """The experimenter's view between training and guard: (clients, call, message, raw updates)."""
 
 _COPIES_PER_CHUNK = 4
-_SMALLER = "sample fewer clients per round or use a smaller dimension"
 
 
 class TooFewClientsError(FederationError):
     """A round has too few honest clients for its noise: it is aborted and changes nothing."""
-
-
-class MemoryLimitError(ValueError):
-    """The run does not fit the memory it was given."""
 
 
 class SimulationProgress(BaseModel):
@@ -149,7 +145,7 @@ class Simulation:
         self._cohort: Cohort | None = None
         self._members: Tensor = torch.empty(0, dtype=torch.int64)
         self._queries = 0
-        self._buffer: dict[str, Tensor] = {}
+        self._buffer = ReleaseBuffer(memory_limit)
         self._shared: ShareDealer | None = None
         if isinstance(plan.mechanism, SharedSum):
             self._shared = ShareDealer(plan.mechanism, population, streams, support, protocol=fidelity == "protocol")
@@ -255,30 +251,9 @@ class Simulation:
         return PlainSum(query.schema, guard, processes=processes, sent=self._sent)
 
     def _individual_release(self, schema: Schema) -> IndividualRelease:
-        count = len(self._members)
-        needed = upload_bytes(schema) * count
-        if self._limit is not None and needed > self._limit:
-            raise MemoryLimitError(
-                f"an individual release of {count} uploads needs {needed / 2**30:.2f} GiB but the memory limit is "
-                f"{self._limit / 2**30:.2f} GiB; raise the limit, {_SMALLER}"
-            )
+        uploads = self._buffer.uploads(schema, len(self._members))
         first = int((self._members < self.processes.first_user(self.population)).sum())
-        return IndividualRelease(self.client_guard, self._release_buffer(schema, count), first, self._sent)
-
-    def _release_buffer(self, schema: Schema, members: int) -> dict[str, Tensor]:
-        for name, block in schema.items():
-            shape = (members, *block.shape)
-            kept = self._buffer.get(name)
-            if kept is None or kept.shape != shape:
-                dtype = torch.float32 if block.kind == "real" else torch.int64
-                try:
-                    self._buffer[name] = torch.empty(shape, dtype=dtype)
-                except RuntimeError as error:
-                    raise MemoryLimitError(
-                        f"there is no memory for an individual release of {members} uploads, which needs "
-                        f"{upload_bytes(schema) * members / 2**30:.2f} GiB: {_SMALLER}"
-                    ) from error
-        return {name: self._buffer[name] for name in schema}
+        return IndividualRelease(self.client_guard, uploads, first, self._sent)
 
     def _release(self, query: QueryContext, message: Message, aggregation: Aggregation[Result_co]) -> Result_co:
         """Record the query, let the cohort train, and add up what it sends."""

@@ -5,6 +5,7 @@ import torch
 
 from privfed.contracts import Block, upload_bytes
 from privfed.engines import MemoryLimitError
+from privfed.engines.aggregation import ReleaseBuffer
 from privfed.federation import Cohort, FederationError, Message, Total
 from privfed.privacy import LedgerError
 
@@ -216,9 +217,9 @@ def test_an_individual_release_beyond_the_memory_limit_is_refused_with_what_to_d
     assert t.clients.calls == []
 
 
-def test_uploads_that_no_memory_holds_are_refused_with_what_to_do(toy):
+def test_uploads_that_no_memory_holds_are_refused_with_what_to_do():
     with pytest.raises(MemoryLimitError, match=r"no memory for an individual release of 45 uploads.*: sample fewer"):
-        toy(individual=True).simulation._release_buffer({"v": Block((2**45,))}, 45)
+        ReleaseBuffer(None).uploads({"v": Block((2**45,))}, 45)
 
 
 @pytest.mark.parametrize("limit", [1, 10_000, 30_000, 100_000, 10**9])

@@ -2,7 +2,7 @@
 
 from privfed.engines.aggregation.base import Aggregation, BlockSums, QueryContext
 from privfed.engines.aggregation.held_blocks import HeldBlocks, HeldBlockSum
-from privfed.engines.aggregation.individual_release import IndividualRelease
+from privfed.engines.aggregation.individual_release import IndividualRelease, MemoryLimitError, ReleaseBuffer
 from privfed.engines.aggregation.masked_sum import MaskedSum
 from privfed.engines.aggregation.plain_sum import AnalyticSum, PlainSum
 from privfed.engines.aggregation.ring_sum import RingSum
@@ -17,8 +17,10 @@ __all__ = [
     "HeldBlocks",
     "IndividualRelease",
     "MaskedSum",
+    "MemoryLimitError",
     "PlainSum",
     "QueryContext",
+    "ReleaseBuffer",
     "RingSum",
     "ShareDealer",
     "ShareSum",

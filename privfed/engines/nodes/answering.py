@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 import numpy as np
-import torch
 from jaxtyping import Int64
 from torch import Tensor
 
 from privfed.contracts import Schema
-from privfed.engines.aggregation import Aggregation, BlockSums, IndividualRelease, PlainSum, RingSum
+from privfed.engines.aggregation import Aggregation, BlockSums, IndividualRelease, PlainSum, ReleaseBuffer, RingSum
 from privfed.engines.nodes.admission import Admission
 from privfed.engines.nodes.codec import Array
 from privfed.engines.nodes.errors import NodeRefused
@@ -58,10 +57,7 @@ class Answering:
     def uploads(self, query: Query) -> tuple[Mapping[str, Array], _Members]:
         """Every user's own protected upload, as it travels."""
         members = self._admission.admit(query)
-        buffer = {
-            name: torch.empty((len(members), *block.shape), dtype=_UPLOAD_DTYPES[block.kind])
-            for name, block in query.schema.items()
-        }
+        buffer = ReleaseBuffer(None).uploads(query.schema, len(members))
         release = IndividualRelease(self.guard(), buffer)
         uploads, bits = self._added(query, members, release), self._state.plan.upload_bits
         if bits is not None:
@@ -119,6 +115,3 @@ class Answering:
         if {name: tuple(v.shape) for name, v in sums.items()} != {n: b.shape for n, b in query.schema.items()}:
             raise NodeRefused("the sums of metrics in the query are not those of this run's protocol")
         return sums
-
-
-_UPLOAD_DTYPES = {"real": torch.float32, "integer": torch.int64}
