@@ -110,7 +110,7 @@ def count(grid: Any, said: str) -> None:
     parts, rng, transport = world(), np.random.default_rng(asked["seed"]), FlowerTransport(grid)
     if len(transport.wait_for(nodes, 600)) < nodes:
         raise TrialError("not all nodes connected")
-    config, data = experiment("feddae", rounds), NodeData.of_server(parts)
+    config, data = experiment("feddae", rounds), NodeData.for_server(parts)
     federation = federation_over(transport, config, data, place / "ledger.jsonl", timeout=900, dropout=0.2)
     server, found = Counting(), list[dict[str, Any]]()
     for t in range(rounds):
@@ -233,7 +233,7 @@ def server(options: argparse.Namespace, record: harness.Record, place: Path) -> 
     reference.run(parts=())
     folders(place, parts, len(names))
     (place / "server").mkdir()
-    NodeData.of_server(parts).save(place / "server")
+    NodeData.for_server(parts).save(place / "server")
     federation = FederationConfig(
         experiment=config, data=place / "server", folder=place / "run", seeded=True, timeout=300
     )

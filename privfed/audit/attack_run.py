@@ -55,8 +55,8 @@ from privfed.contracts import Schema
 from privfed.data import Split
 from privfed.engines import PROXIMAL, Observation, load_observations, members
 from privfed.engines.checkpoint import Checkpoint
-from privfed.engines.simulation import Costs
-from privfed.experiment import Experiment
+from privfed.engines.costs import Costs
+from privfed.experiment import Experiment, TrainingProgress
 from privfed.methods.method import ItemBlocks
 from privfed.privacy import Guarantee, Ledger
 from privfed.setup.config import ExperimentConfig
@@ -313,7 +313,7 @@ def attack_shown(experiment: Experiment, asked: Inquiry, t: int) -> Found:
     shadows are asked for, attacks that compare with them play the coin's game.
     """
     users, shadows = experiment.audited(), experiment.config.taps.shadows
-    shown = ScoreView(t - 1, experiment.shown(users, t).numpy())
+    shown = ScoreView(t - 1, experiment.recommend_each(users, t).numpy())
     said = observe_scores(shown, asked.knowledge)
     if not experiment.registered.public_target:
         rows = asked.rows(said, "scores", (ALL_ITEMS,), [t])
@@ -407,12 +407,13 @@ def attack_run(directory: Path, config: ExperimentConfig, split: Split) -> Attac
             f"{directory} holds no tapped uploads; run again with --set 'taps.places=[\"wire\"]' and a new --out"
         )
     t = experiment.restore(directory)
-    progress = Checkpoint.load(directory / "checkpoint").progress
+    saved = directory / "checkpoint"
+    progress = TrainingProgress.from_checkpoint(Checkpoint.load(saved), saved)
     ledger = Ledger.resume(config.privacy, experiment.n_users, directory / "ledger.jsonl", run=config.digest())
-    ledger.load(progress["ledger"])
+    ledger.load(progress.ledger)
     guarantee = None if experiment.inclusion is None else ledger.guarantee()
     found = look_at(experiment, seen.__getitem__, t, guarantee)
-    costs = Costs(*progress["costs"])
+    costs = Costs.from_saved(progress.simulation.costs)
     rows, support = attack_supports(experiment, t, costs)
     return Attacked(found.rows + rows, support, found.empirical, ledger.notices)
 

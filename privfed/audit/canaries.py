@@ -156,7 +156,7 @@ class CanaryClients:
         if name == "real":
             raise AttributeError(name)
         found = getattr(self.real, name)
-        return partial(self._perform, name) if callable(found) else found
+        return partial(self._perform, name) if name in self.real.steps else found
 
     def _perform(self, step: str, call: Call, message: Message) -> ClientUpdates:
         mine = call.clients >= self.n_users

@@ -28,7 +28,7 @@ from privfed.contracts import Schema, share_of
 from privfed.data import Histories
 from privfed.engines import Observation
 from privfed.experiment import Experiment
-from privfed.federation import Call, Clients, perform
+from privfed.federation import Call, Clients, begin_query, perform
 from privfed.guards import ClientGuard
 from privfed.methods import ClientData
 from privfed.setup.inclusion import InclusionBits
@@ -130,7 +130,9 @@ class _Filter:
         """What these users would have sent, clipped."""
         e = self.experiment
         call = Call(0, 0, next(iter(schema)), index, users, e.streams, schema)
-        sent = perform(clients, call, e.server.public())
+        message = e.server.public()
+        begin_query(clients, call.step, message)
+        sent = perform(clients, call, message)
         ClientGuard(e.config.privacy, e.streams).clip_(sent)
         return sent
 

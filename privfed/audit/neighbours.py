@@ -38,7 +38,8 @@ from privfed.audit.report import Check
 from privfed.audit.transcript_ledger import min_members
 from privfed.contracts import Schema, share_of
 from privfed.data import Histories, Split
-from privfed.engines.simulation import Simulation, members
+from privfed.engines.cohorts import members
+from privfed.engines.simulation import Simulation
 from privfed.engines.transcript import Transcript
 from privfed.engines.witness import Exchange, Witness, message_digest
 from privfed.experiment import Experiment, RunResult

@@ -41,9 +41,9 @@ def shadow_view(experiment: Experiment, target: Float32[np.ndarray, "users items
     scores, worlds = [], []
     for number in range(1, experiment.config.taps.shadows + 1):
         seed = number * _SEEDS_APART + experiment.config.seed
-        shadow = shadow_of(experiment, inclusion.again(seed), seed)
+        shadow = shadow_of(experiment, inclusion.resample(seed), seed)
         shadow.run(parts=())
-        scores.append(shadow.shown(users, shadow.config.rounds).numpy())
+        scores.append(shadow.recommend_each(users, shadow.config.rounds).numpy())
         worlds.append(shadow.trained.train.mask(inclusion.users))
     # Cross-entropy on sampled negatives makes a score a logit; a softmax over the catalogue, or pairs, only a rank.
     output: OutputActivation = "sigmoid" if hasattr(settings, "negatives") else "softmax"

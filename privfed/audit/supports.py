@@ -26,7 +26,7 @@ from attacks.supports import (
 from privfed.audit.padding_rates import padding_rates
 from privfed.audit.report import AttackRow, CodeLeak, Interval, SupportClaimRow, SupportLeak
 from privfed.audit.rows_seen import RowsSeen, own_items, public_items, rows_seen
-from privfed.engines.simulation import Costs
+from privfed.engines.costs import Costs
 from privfed.experiment import Experiment
 from privfed.methods.dfmr import DFMRServer
 from privfed.methods.dfmr.reconstruction import STARTS, rebuild_codes

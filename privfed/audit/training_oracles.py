@@ -19,9 +19,9 @@ from attacks import ServerView, ViewError
 from privfed.audit.report import Tap
 from privfed.contracts import Schema
 from privfed.data import Histories
-from privfed.engines import ASK, CLIP_NORM, Observation, received
+from privfed.engines import CLIP_NORM, QUERY, Observation, received
 from privfed.experiment import Experiment
-from privfed.federation import Call, Clients, Message, Streams, perform
+from privfed.federation import Call, Clients, Message, Streams, begin_query, perform
 from privfed.guards import ClientGuard
 from privfed.methods import ClientData, Method, MethodConfig
 from privfed.methods.method import ItemBlocks
@@ -140,7 +140,9 @@ class MethodTrainingOracle:
         who = torch.from_numpy(self.users[positives.any(1) & np.isin(self.users, seen.users.numpy())])
         said: dict[str, Float32[np.ndarray, "users items ..."]] = {}
         for users, message in self._addressed(seen, who):
-            updates = perform(clients, self._call(seen, users, streams), message)
+            call = self._call(seen, users, streams)
+            begin_query(clients, call.step, message)
+            updates = perform(clients, call, message)
             if self.clipped:
                 ClientGuard(self.plan, streams).clip_(updates, self._clip_norm(seen))
             blocks = self.blocks.read(updates.materialise(torch.arange(len(users))))
@@ -201,7 +203,7 @@ class MethodTrainingOracle:
     def _call(self, seen: Observation, users: Int64[Tensor, " n"], streams: Streams) -> Call:
         step, noisy_steps = self.registered.step, self.plan.mechanism.noisy_steps
         return Call(
-            seen.round, -1, str(step), int(seen.tensors[ASK]), users, streams, self.schema, self._clip_norm(seen),
+            seen.round, -1, str(step), int(seen.tensors[QUERY]), users, streams, self.schema, self._clip_norm(seen),
             noisy_steps,
         )  # fmt: skip
 

@@ -1,14 +1,17 @@
 """Engines run a federation; methods never know which one."""
 
+from privfed.engines.aggregation import MemoryLimitError
 from privfed.engines.checkpoint import Checkpoint, CheckpointError
-from privfed.engines.simulation import Costs, MemoryLimitError, Simulation, TooFewClientsError, members
+from privfed.engines.cohorts import members
+from privfed.engines.costs import Costs
+from privfed.engines.simulation import Simulation, TooFewClientsError
 from privfed.engines.transcript import (
-    ASK,
     CLIP_NORM,
     HELD_BY,
     HOLDERS,
     HOLDS,
     PROXIMAL,
+    QUERY,
     SENDERS,
     Observation,
     Transcript,
@@ -17,12 +20,12 @@ from privfed.engines.transcript import (
 )
 
 __all__ = [
-    "ASK",
     "CLIP_NORM",
     "HELD_BY",
     "HOLDERS",
     "HOLDS",
     "PROXIMAL",
+    "QUERY",
     "SENDERS",
     "Checkpoint",
     "CheckpointError",

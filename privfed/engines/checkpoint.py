@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import BaseModel, JsonValue
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save, save_file
 from torch import Tensor
 
 from privfed.compute.processes import ALONE, Processes
+from privfed.evaluation import EvaluationResult, Part, RoundEvaluation
 from privfed.federation import Ranges
 
 _SERVER = "server.safetensors"
@@ -27,6 +29,22 @@ _HEADER_SIZE = 8
 """Bytes before a safetensors header that say how long it is, little-endian."""
 _AT_ONCE = 16 * 2**20
 """Bytes of private tensors that are copied at once."""
+
+
+class SavedEvaluation(BaseModel):
+    """Quality after one round, as a checkpoint keeps it."""
+
+    round: int
+    results: dict[Part, EvaluationResult]
+
+    @classmethod
+    def from_history(cls, history: Sequence[RoundEvaluation]) -> "list[SavedEvaluation]":
+        """All evaluated rounds."""
+        return [cls(round=one.round, results=one.results) for one in history]
+
+    def evaluation(self) -> RoundEvaluation:
+        """The quality after the round."""
+        return RoundEvaluation(self.round, dict(self.results))
 
 
 class CheckpointError(ValueError):
@@ -41,13 +59,13 @@ class Checkpoint:
         next_round: first round still to run.
         server: public tensors.
         clients: private tensors of all simulated users.
-        progress: JSON-ready counters: draws, ledger, costs, metric history.
+        progress: JSON-ready counters: cohorts, ledger, costs, metric history.
     """
 
     next_round: int
     server: Mapping[str, Tensor]
     clients: Mapping[str, Ranges]
-    progress: Mapping[str, Any]
+    progress: Mapping[str, JsonValue]
 
     def save(self, folder: Path, processes: Processes = ALONE) -> None:
         """Replace `folder` by this checkpoint.
@@ -121,11 +139,12 @@ def _clients(rank: int, size: int) -> str:
 def _stream(tensors: Mapping[str, Ranges], path: Path) -> None:
     """Write a safetensors file: a header with the place of every tensor, then their bytes one after the other."""
     kinds = {name: _kind(values) for name, values in tensors.items()}
-    told = save(kinds)
-    header, place = json.loads(told[_HEADER_SIZE : _HEADER_SIZE + int.from_bytes(told[:_HEADER_SIZE], "little")]), 0
+    laid_out = save(kinds)
+    header_size = int.from_bytes(laid_out[:_HEADER_SIZE], "little")
+    header, offset = json.loads(laid_out[_HEADER_SIZE : _HEADER_SIZE + header_size]), 0
     for name, entry in header.items():
         size = math.prod(tensors[name].shape) * kinds[name].element_size()
-        entry |= {"shape": list(tensors[name].shape), "data_offsets": [place, place := place + size]}
+        entry |= {"shape": list(tensors[name].shape), "data_offsets": [offset, offset := offset + size]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % _HEADER_SIZE)
     with path.open("wb") as file:
@@ -161,12 +180,12 @@ class _SavedRows:
     def __getitem__(self, rows: slice, /) -> Tensor:
         low, high, _ = (self._first + end for end in rows.indices(self.shape[0]))
         starts = [0, *self._ends]
-        found = [
+        ranges = [
             torch.from_numpy(part[max(low - start, 0) : min(high, end) - start])
             for part, start, end in zip(self._parts, starts, self._ends, strict=False)
             if max(low, start) < min(high, end)
         ]
-        return torch.cat(found) if len(found) > 1 else found[0]
+        return torch.cat(ranges) if len(ranges) > 1 else ranges[0]
 
 
 def _ranged(place: Path, processes: Processes) -> dict[str, Ranges]:
@@ -175,14 +194,14 @@ def _ranged(place: Path, processes: Processes) -> dict[str, Ranges]:
     files = [own] if own.exists() else sorted(place.glob("clients*.safetensors"))
     if not files:
         raise OSError(f"{own.name} is missing")
-    revealed: list[Any] = [safe_open(file, framework="numpy") for file in files]
-    found: dict[str, Ranges] = {}
-    for name in revealed[0].keys():  # noqa: SIM118 (not a mapping)
-        parts = [file.get_slice(name) for file in revealed]
+    opened: list[Any] = [safe_open(file, framework="numpy") for file in files]
+    tensors: dict[str, Ranges] = {}
+    for name in opened[0].keys():  # noqa: SIM118 (not a mapping)
+        parts = [file.get_slice(name) for file in opened]
         total = sum(part.get_shape()[0] for part in parts)
         hosted = range(total) if own.exists() else processes.hosted(total)
-        found[name] = _SavedRows(parts, int(hosted[0]), int(hosted[-1]) + 1)
-    return found
+        tensors[name] = _SavedRows(parts, int(hosted[0]), int(hosted[-1]) + 1)
+    return tensors
 
 
 def _private(place: Path, processes: Processes) -> dict[str, Tensor]:

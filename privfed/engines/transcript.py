@@ -20,11 +20,11 @@ from torch import Tensor
 
 from privfed.compute.devices import all_on_host
 from privfed.contracts import TAPS, Tap
-from privfed.engines.holdings import Holdings
+from privfed.engines.aggregation.held_blocks import Holdings
 from privfed.federation import Call, Message
 from privfed.updates import Rows
 
-PROXIMAL = "@pull"
+PROXIMAL = "@proximal"
 """Name of the server's own direction beside the blocks of an observation."""
 HOLDS = "@holds"
 """Name of who sent which block into a sum, bool `[n, blocks]` for the audited users in it, blocks by name."""
@@ -35,8 +35,8 @@ SENDERS = "@senders"
 HOLDERS = "@holders"
 """Name of which blocks have the same clients in a sum: equal numbers for equal clients, int64 `[blocks]`."""
 
-ASK = "@ask"
-"""Name of the running number of the ask that a message came with, int64, no dimension."""
+QUERY = "@query"
+"""Name of the running number of the query that a message came with, int64, no dimension."""
 CLIP_NORM = "@clip_norm"
 """Name of the clip norm that was announced with a message, float64, no dimension."""
 _SHARED, _PERSONAL, _CONFIG = "shared/", "personal/", "config/"
@@ -119,9 +119,9 @@ class Transcript:
 
         Args:
             round: of the exchange.
-            step: that it asks for.
-            query_id: running number within the draw.
-            members: everybody who is asked.
+            step: that it queries.
+            query_id: running number within the cohort.
+            members: everybody who is queried.
             message: not yet addressed.
             clip_norm: announced with it, or None.
         """
@@ -135,7 +135,7 @@ class Transcript:
         if clip_norm is not None:
             numbers[CLIP_NORM] = clip_norm
         tensors |= {name: torch.tensor(value, dtype=torch.float64) for name, value in numbers.items()}
-        tensors[ASK] = torch.tensor(query_id)
+        tensors[QUERY] = torch.tensor(query_id)
         self._keep("message", round, here, tensors)
 
     def record_rows(self, call: Call, part: Rows, rows: int) -> None:

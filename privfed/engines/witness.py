@@ -41,7 +41,7 @@ class Exchange:
     """One query as the server and the clients saw it.
 
     Attributes:
-        cohort: that the server asked.
+        cohort: that the server queried.
         step: of the clients.
         index: running number within the round.
         schema: declared blocks.
@@ -82,7 +82,7 @@ class Exchange:
 
     @property
     def members(self) -> Int64[Tensor, " members"]:
-        """Clients that trained, in the order in which they were asked."""
+        """Clients that trained, in the order in which they were called."""
         return torch.cat(self.trained) if self.trained else torch.empty(0, dtype=torch.int64)
 
     @property
@@ -218,16 +218,13 @@ class _WatchedClients:
     def __getattr__(self, name: str) -> Any:
         if name in ("_real", "_witness"):
             raise AttributeError(name)
-        found = getattr(self._real, name)
-        return partial(self._perform, name) if callable(found) and name not in _NO_STEPS else found
+        attribute = getattr(self._real, name)
+        return partial(self._perform, name) if name in self._real.steps else attribute
 
     def _perform(self, step: str, call: Call, message: Message) -> ClientUpdates:
         updates = perform(self._real, replace(call, step=step), message)
         self._witness.trained(call, message, updates)
         return updates
-
-
-_NO_STEPS = frozenset({"score", "commit", "discard", "state", "load", "ranges"})
 
 
 class _WatchedServer:

@@ -4,8 +4,9 @@
 come, the ledger before every release, and checkpoints from which a killed run continues to the same bits.
 """
 
-from privfed.experiment.driver import Experiment, Progress
+from privfed.experiment.driver import Experiment
 from privfed.experiment.evaluation import PrivateEvaluation
 from privfed.experiment.result import RunResult
+from privfed.experiment.training import Progress, TrainingProgress
 
-__all__ = ["Experiment", "PrivateEvaluation", "Progress", "RunResult"]
+__all__ = ["Experiment", "PrivateEvaluation", "Progress", "RunResult", "TrainingProgress"]

@@ -22,7 +22,7 @@ _TILES_SCORED_AT_ONCE = 2
 
 
 class PrivateEvaluation:
-    """Utility as the protocol's state asks: on the device's own tuned model, or on what it received.
+    """Utility in the protocol's state: on the device's own tuned model, or on what it received.
 
     The experimenter's view: it is outside the ledger, and no deployment could look there.
     """
@@ -50,7 +50,7 @@ class PrivateEvaluation:
             e.clients.discard()
 
     def result(self, t: int) -> RoundEvaluation:
-        """After round `t`: score what was received, where the protocol asks for it, and sum up."""
+        """After round `t`: score what was received, where that is the state, and sum up."""
         e = self.experiment
         if not self.private:
             message = e.server.public()

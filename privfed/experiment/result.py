@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from privfed.engines.simulation import Costs
+from privfed.engines.costs import Costs
 from privfed.engines.transcript import Transcript
 from privfed.engines.witness import Witness
 from privfed.evaluation import EvaluationResult, RoundEvaluation
@@ -29,7 +29,7 @@ class RunResult:
         costs: seconds by stage and bytes on the wire.
         clipped_fraction: share of uploads that the clip changed; None without a clip.
         transcript: what was tapped.
-        server, clients: the trained halves.
+        server, clients: the trained parties.
         cpu_seconds, wall_seconds: of training and evaluation.
         entries: what the ledger holds.
         witness: what crossed the border of the privacy layer; None where raw uploads are not tapped, as audits do.
@@ -53,7 +53,7 @@ class RunResult:
 
     @property
     def decisions(self) -> dict[str, float]:
-        """What the method decided by what had been released to it, so that no privacy was spent on choosing."""
+        """What the method decided from what had been released to it, so that choosing cost no privacy."""
         return dict(getattr(self.server, "decisions", {}))
 
     @property

@@ -1,7 +1,7 @@
 """The words a method speaks: servers and clients that meet only at the wire, and addressed randomness."""
 
 from privfed.federation.messages import Call, Cohort, Individual, Message, Total
-from privfed.federation.parties import Clients, Federation, FederationError, Server, perform
+from privfed.federation.parties import Clients, Federation, FederationError, Server, begin_query, perform
 from privfed.federation.private_state import MEMORY, PrivateState, Ranges, Start, StatefulClients, Storage, alike
 from privfed.federation.sharded_state import ClientStateError, ShardFolder
 from privfed.federation.streams import PUBLIC, SERVER, Purpose, Streams
@@ -29,5 +29,6 @@ __all__ = [
     "Streams",
     "Total",
     "alike",
+    "begin_query",
     "perform",
 ]

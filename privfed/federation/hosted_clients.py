@@ -1,7 +1,7 @@
-"""`HostedClients`: the private halves of a part of a population, behind the numbers of the whole.
+"""`HostedClients`: the clients of a part of a population, behind the numbers of the whole.
 
 Inside, users are numbered from 0, so private tensors are as tall as the part; outside they keep the numbers that
-everybody else knows them by. Random words are those of the number in the population.
+everybody else knows them by. Randomness is that of the number in the population.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ class HostedClients:
     """`Clients` over the users of one process.
 
     Args:
-        clients: private halves of these users, numbered from 0.
+        clients: of these users, numbered from 0.
         users: their numbers in the population, ascending.
     """
 
@@ -34,7 +34,16 @@ class HostedClients:
     def __getattr__(self, name: str) -> Any:
         """A step of the hosted clients, or another attribute of theirs."""
         found = getattr(self.__dict__["clients"], name)
-        return self._step(found) if callable(found) else found
+        return self._step(found) if name in self.__dict__["clients"].steps else found
+
+    @property
+    def steps(self) -> frozenset[str]:
+        """Steps that the hosted clients answer."""
+        return self.clients.steps
+
+    def receive(self, step: str, message: Message) -> None:
+        """A query begins."""
+        self.clients.receive(step, message)
 
     def score(
         self,
@@ -51,7 +60,7 @@ class HostedClients:
         self.clients.commit()
 
     def discard(self) -> None:
-        """The round was lost."""
+        """The round was aborted."""
         self.clients.discard()
 
     def state(self) -> dict[str, Tensor]:
@@ -90,7 +99,7 @@ class HostedClients:
         if not bool(known.all()) or not self._users[inside].equal(clients):
             own = f"{int(self.users[0])} to {int(self.users[-1])}" if len(self.users) else "nobody"
             raise FederationError(
-                f"users {int(clients.min())} to {int(clients.max())} were asked of a process that hosts {own}, "
-                f"{len(self.users)} in all; ask each process for its own"
+                f"users {int(clients.min())} to {int(clients.max())} were queried in a process that hosts {own}, "
+                f"{len(self.users)} in all; query each process for its own"
             )
         return inside

@@ -1,4 +1,4 @@
-"""The words that cross the wire: `Cohort`, `Call` and `Message` go down, `Total` or `Individual` comes up."""
+"""What crosses the wire: `Cohort`, `Call` and `Message` go down, `Total` or `Individual` comes up."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from privfed.federation.streams import Streams
 
 @dataclass(frozen=True, slots=True)
 class Cohort:
-    """Who is asked in a round: a rule, not a list. It holds no seed; each client decides with its own key.
+    """Who is queried in a round: a rule, not a list. It holds no seed; each client decides with its own key.
 
     Attributes:
         round: number of the round, from 0.
@@ -31,12 +31,12 @@ class Cohort:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Everything a client step is told besides the message.
+    """Everything that a client step receives besides the message.
 
     Attributes:
         round, cohort_id: of the cohort.
         step: name of the client's step.
-        query_id: running number of this ask within its draw; part of every random address.
+        query_id: running number of this query within its cohort; part of every random address.
         clients: the clients of this chunk, in the order in which updates must come back.
         streams: addressed randomness under the clients' own keys.
         schema: the blocks that may be sent.
@@ -105,8 +105,8 @@ class Total:
         sums: block name -> sum over the cohort.
         denominator: what a mean divides by: the expected cohort under sampling or differential privacy, the
             realised cohort otherwise. Methods never divide themselves.
-        revealed: for blocks some of whose rows were not opened, because too few clients sent them, which were; sums of
-            the others are zero.
+        revealed: for blocks some of whose rows are suppressed, because too few clients sent them, which are revealed;
+            sums of the others are zero.
     """
 
     sums: Mapping[str, Tensor]

@@ -14,9 +14,10 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from privfed.compute.devices import moved
+from privfed.federation.messages import Message
 
 Start = Callable[[Int64[Tensor, " n"]], dict[str, Tensor]]
-"""First values `[n, *shape]` of some users, the same whoever is asked for beside them; of no users, only shapes."""
+"""First values `[n, *shape]` of some users, the same whichever other users are called; of no users, only shapes."""
 
 
 @runtime_checkable
@@ -34,7 +35,7 @@ class Ranges(Protocol):
 class PrivateState:
     """Named tensors `[users, *shape]` with transactional updates.
 
-    Rounds are lost on real networks; a device must then continue from what it had before the round.
+    Rounds are aborted on real networks; a device must then continue from what it had before the round.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
@@ -112,7 +113,7 @@ class Storage(Protocol):
         """Forget it all, once a run is over: a checkpoint has what is committed."""
 
 
-class Memory:
+class InMemory:
     """Everything in memory, made at once."""
 
     in_memory = True
@@ -128,7 +129,7 @@ class Memory:
         """It goes when nobody holds it."""
 
 
-MEMORY = Memory()
+MEMORY = InMemory()
 
 
 def alike(values: Mapping[str, Tensor]) -> Start:
@@ -137,16 +138,19 @@ def alike(values: Mapping[str, Tensor]) -> Start:
 
 
 class StatefulClients:
-    """Clients whose private state is one `PrivateState`: the transaction and checkpoint half of `Clients`."""
+    """Clients whose private state is one `PrivateState`: the transactions and checkpoints of `Clients`."""
 
     private: PrivateState
+
+    def receive(self, step: str, message: Message) -> None:
+        """A query begins: there is nothing to do."""
 
     def commit(self) -> None:
         """The release was confirmed: staged state becomes current."""
         self.private.commit()
 
     def discard(self) -> None:
-        """The round was lost: forget staged state."""
+        """The round was aborted: forget staged state."""
         self.private.discard()
 
     def state(self) -> dict[str, Tensor]:

@@ -1,5 +1,6 @@
 """`Assembly`: keys, padding, inclusion bits and both parties of a configured run."""
 
+from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field, replace
 from pathlib import Path
 from typing import Self
@@ -8,7 +9,7 @@ import numpy as np
 from jaxtyping import Int64
 from torch import Tensor
 
-from privfed.compute.devices import DeviceError, on_host, placed
+from privfed.compute.devices import DeviceError, all_moved, on_host, placed
 from privfed.compute.processes import ALONE, Processes
 from privfed.contracts import Schema, Tap
 from privfed.data import Histories, Interactions, Split, split
@@ -17,21 +18,22 @@ from privfed.federation import (
     Call,
     Clients,
     Message,
+    Ranges,
     Server,
     ShardFolder,
     Storage,
     Streams,
+    begin_query,
     perform,
 )
 from privfed.federation.hosted_clients import HostedClients
 from privfed.methods import ClientData, Method, MethodConfig, PublicInfo
 from privfed.methods.method import ItemBlocks
-from privfed.privacy import PlanError
 from privfed.privacy.refusals import refuse_unprotected_blocks
 from privfed.setup.config import ExperimentConfig
 from privfed.setup.inclusion import InclusionBits
 from privfed.setup.padding import padded_data
-from privfed.setup.refusals import refuse_mechanism, refuse_shared
+from privfed.setup.refusals import refuse_method, refuse_shared
 from privfed.updates import ClientUpdates
 
 
@@ -41,19 +43,19 @@ class Assembly:
 
     Attributes:
         config: everything that decides the result.
-        parts: train, validation and test, before any coin: what is evaluated, and what an adversary may know of
-            popularity.
+        parts: train, validation and test, before any inclusion bit: what is evaluated, and what an adversary may
+            know of popularity.
         registered: the method.
         streams: keys of all parties; from the seed, unless `keys` gives others (a process of a deployment has its own).
         processes: processes that share the clients; this one hosts a range of them.
-        hosted: numbers of the users whose private halves are here, ascending; None where it is everybody.
+        hosted: numbers of the users whose clients are here, ascending; None where it is everybody.
         client_state: folder whose files keep the private state of clients, which disk then bounds and not memory; None
             keeps it in memory. It decides nothing of the result.
-        inclusion: training items of audited users that a coin decided; None where none were put to one.
-        trained: `parts` without what the coin dropped: what clients hold.
+        inclusion: inclusion bits of training items of audited users; None where there are none.
+        trained: `parts` without dropped items: what clients hold.
         public_info: all that the server was built from.
-        server, clients: both halves.
-        support: rows that every user announced under the plan's cover; None where there is no drawn cover.
+        server, clients: both parties.
+        support: rows that every user announced under the plan's padding; None where none is sampled.
         storage: where private state is kept.
 
     Raises:
@@ -83,13 +85,8 @@ class Assembly:
     def _set_up(self, keys: Streams | None) -> None:
         self.registered = self.config.registered()
         settings = self.config.settings()
-        refuse_mechanism(self.registered, settings, self.config.privacy)
-        if (task := self.registered.task(settings)) != self.config.protocol.task:
-            does = "ranks items" if task == "ranking" else "predicts ratings"
-            raise PlanError(
-                f"{self.registered.name} {does}, and protocol.task is {self.config.protocol.task}: set "
-                f"protocol.task={task}, or choose a method or a task of the method that fits"
-            )
+        refuse_method(self.registered, settings, self.config)
+        refuse_shared(self.processes, self.config.fidelity, self.tapped_places())
         self.streams = keys or self.config.streams()
         self.inclusion = self._inclusion_bits()
         self.trained = self.parts if self.inclusion is None else self.inclusion.applied_to(self.parts)
@@ -100,9 +97,8 @@ class Assembly:
         sums = self.config.privacy.noisy_sums(data.n_users)
         self.public_info = PublicInfo(data.n_users, data.n_items, public, sums, self.parts.item_info)
         self.server = self.registered.server(settings, self.public_info, self.streams)
-        for ask in self.registered.program(self.server):
-            refuse_unprotected_blocks(self.config.privacy, ask.schema)
-        refuse_shared(self.processes, self.config.fidelity, self._tapped_places())
+        for query in self.registered.program(self.server):
+            refuse_unprotected_blocks(self.config.privacy, query.schema)
         if self.hosted is None and self.processes.size > 1:
             self.hosted = self.processes.hosted(self.n_users)
         if self.hosted is not None and self.config.device != "cpu":
@@ -111,7 +107,7 @@ class Assembly:
                 f"set device = 'cpu', or start one process"
             )
         self.storage = self._stored()
-        self.clients = self._halves(settings, replace(padded.data, storage=self.storage))
+        self.clients = self._hosted_clients(settings, replace(padded.data, storage=self.storage))
 
     def _stored(self) -> Storage:
         """Memory, or a folder; every process has one of its own."""
@@ -123,11 +119,11 @@ class Assembly:
                 f"keep it in memory, or set device = 'cpu'"
             )
         rank, size = self.processes.rank, self.processes.size
-        own = self.client_state if size == 1 else self.client_state / f"{rank + 1:05d}-of-{size:05d}"
-        return ShardFolder(own, self.config.digest())
+        folder = self.client_state if size == 1 else self.client_state / f"{rank + 1:05d}-of-{size:05d}"
+        return ShardFolder(folder, self.config.digest())
 
-    def _halves(self, settings: MethodConfig, data: ClientData) -> Clients:
-        """Private halves of the users who are hosted here."""
+    def _hosted_clients(self, settings: MethodConfig, data: ClientData) -> Clients:
+        """Clients of the users who are hosted here."""
         make = self.registered.clients
         if self.hosted is None:
             return make(settings, data, self.streams)
@@ -149,21 +145,21 @@ class Assembly:
         return self.registered.item_blocks(self.server.schema, self.config.settings())
 
     def audited(self) -> Tensor:
-        """Audited users: a seeded draw among users with training items, ascending."""
+        """Audited users: a seeded sample of the users with training items, ascending."""
         active = np.flatnonzero(self.parts.train.counts)
         count = min(self.config.taps.users, len(active))
         chosen = np.random.default_rng(self.config.seed).choice(active, count, replace=False)
         return placed(np.sort(chosen))
 
     def _inclusion_bits(self) -> InclusionBits | None:
-        """Coins on the audited users' training items, where they are private: what is public is no secret to find."""
+        """Inclusion bits of the audited users' training items, where these are private: a public item is no secret."""
         share = self.config.taps.inclusion
         if not share or self.registered.public_target:
             return None
-        return InclusionBits.toss(self.parts, on_host(self.audited()), share, self.config.seed)
+        return InclusionBits.sample(self.parts, on_host(self.audited()), share, self.config.seed)
 
-    def _tapped_places(self) -> frozenset[Tap]:
-        """Places to tap: those asked for, as far as there is something for an attack to read.
+    def tapped_places(self) -> frozenset[Tap]:
+        """Places to tap: the configured ones, as far as there is something for an attack to read.
 
         Behind a plan that hides single uploads, what is on the wire for the server is their sum.
         """
@@ -176,6 +172,12 @@ class Assembly:
             places |= {"message"}
         return places | {"sum"} if hidden and "wire" in places else places
 
+    def continue_from(self, server: Mapping[str, Tensor], clients: Mapping[str, Ranges]) -> None:
+        """Take over public and private tensors that were saved."""
+        with self.config.computing():
+            self.server.load(all_moved(server))
+            self.clients.load(clients)
+
     def rehearse(self, users: Tensor, t: int, schema: Schema) -> tuple[Message, ClientUpdates | None]:
         """Let `users` download and train alone, as a device does before it recommends; nothing is sent.
 
@@ -186,4 +188,5 @@ class Assembly:
             return message, None
         noisy_steps = self.config.privacy.mechanism.noisy_steps
         call = Call(t, -1, self.registered.step, 0, users, self.streams, schema, noisy_steps=noisy_steps)
+        begin_query(self.clients, call.step, message)
         return message, perform(self.clients, call, message)

@@ -17,7 +17,7 @@ from privfed.federation import (
 from privfed.methods import Method, MethodConfig, method
 from privfed.privacy import PrivacyPlan, configure
 
-Place = Literal["raw", "wire", "sum", "model"]
+TapPlace = Literal["raw", "wire", "sum", "model"]
 
 
 def _gpfedrec() -> dict[str, JsonValue]:
@@ -29,11 +29,11 @@ class TapConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    places: tuple[Place, ...] = Field(
+    places: tuple[TapPlace, ...] = Field(
         ("wire",),
         description="raw, wire, sum, model; empty taps nothing, and wire is the sum where a plan hides single uploads",
     )
-    users: int = Field(100, ge=1, description="audited users, drawn by the seed")
+    users: int = Field(100, ge=1, description="audited users, sampled by the seed")
     rounds: tuple[int, ...] | None = Field(
         None, description="rounds to tap, from 0; null taps four rounds spread over the run"
     )
@@ -41,8 +41,8 @@ class TapConfig(BaseModel):
         0.0,
         ge=0,
         lt=1,
-        description="share of the audited users' training items that a fair coin keeps or drops before training, so "
-        "that attacks can be held against epsilon",
+        description="share of the audited users' training items that a fair random bit keeps or drops before training, "
+        "so that attacks can be held against epsilon",
     )
     training_oracles: bool = Field(
         default=False,
@@ -51,7 +51,8 @@ class TapConfig(BaseModel):
     shadows: int = Field(
         0,
         ge=0,
-        description="further trainings with other coins, from which attacks learn how members score; 0 does without",
+        description="further trainings with other inclusion bits, from which attacks learn how members score; 0 does "
+        "without",
     )
 
     def of_run(self, **changes: Any) -> "TapConfig":
@@ -59,19 +60,19 @@ class TapConfig(BaseModel):
         return TapConfig.model_validate(self.model_dump() | changes)
 
     @model_validator(mode="after")
-    def _shadows_have_coins(self) -> Self:
+    def _shadows_have_inclusion_bits(self) -> Self:
         if self.shadows and not self.inclusion:
             raise ValueError(
-                f"shadows = {self.shadows} trains with other coins, and coins = 0 tosses none: set coins, such as 0.2, "
-                "or shadows = 0"
+                f"shadows = {self.shadows} trains with other inclusion bits, and inclusion = 0 samples none: set "
+                "inclusion, such as 0.2, or shadows = 0"
             )
         return self
 
 
 class AuditTapConfig(TapConfig):
-    """The same as an audit has it where it is not told otherwise: every place, and coins."""
+    """The same as an audit has it where it is not told otherwise: every place, and inclusion bits."""
 
-    places: tuple[Place, ...] = Field(
+    places: tuple[TapPlace, ...] = Field(
         ("raw", "wire", "sum", "model"), description=TapConfig.model_fields["places"].description
     )
     inclusion: float = Field(0.2, ge=0, lt=1, description=TapConfig.model_fields["inclusion"].description)
@@ -94,8 +95,8 @@ class ExperimentConfig(BaseModel):
         taps: what to copy for attacks.
         chunk: clients trained together; null chooses.
         memory_limit_gib: bound on update buffers; null sets none.
-        fidelity: how closely the wire is simulated: `law` draws all Gaussian noise at once, `exact` every client's
-            own, `protocol` runs the real masking protocol too.
+        fidelity: how closely messages are simulated: `analytic` draws all Gaussian noise at once, `exact` every
+            client's own, `protocol` runs the real masking protocol too.
         device: where tensors live: `cpu`, `cuda`, `cuda:1`, ... (docs/performance.md, "On a GPU").
         deterministic: on a GPU, take only kernels that give the same bits every time; the CPU's always do.
     """
@@ -164,7 +165,7 @@ class ExperimentConfig(BaseModel):
         return (t + 1) % every == 0 or t + 1 == self.rounds
 
     def tapped_rounds(self) -> frozenset[int]:
-        """Rounds to tap: those asked for, or four spread over the run (round 0 of a method that uploads but once)."""
+        """Rounds to tap: the configured ones, or four spread over the run (round 0 of a method that uploads once)."""
         if self.taps.rounds is not None:
             return frozenset(self.taps.rounds)
         if self.registered().uploads_once:

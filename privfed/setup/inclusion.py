@@ -1,9 +1,9 @@
-"""Putting training interactions to a coin before anybody trains, so that an epsilon can be held against attacks.
+"""Randomised inclusion of training interactions, so that an epsilon can be compared with attacks.
 
 Which of a person's real items an attack finds says nothing about epsilon: members differ from non-members in taste,
-popularity and time. Where a fair coin keeps or drops an interaction, and nothing else, only training can tell the two
-apart, and that is what epsilon bounds (Steinke, Nasr & Jagielski, NeurIPS 2023). Dropped interactions are taken out of
-training as if they had never happened; candidates of the evaluation and popularity stay those of before.
+popularity and time. Where a fair random bit keeps or drops an interaction, and nothing else, only training can
+distinguish the two, and that is what epsilon bounds (Steinke, Nasr & Jagielski, NeurIPS 2023). Dropped interactions are
+taken out of training as if they had never happened; candidates of the evaluation and popularity stay those of before.
 """
 
 from dataclasses import dataclass, replace
@@ -13,13 +13,13 @@ from jaxtyping import Bool, Int64
 
 from privfed.data import Histories, Split
 
-_TOSS, _AGAIN = 7, 8
-"""Set the seeds of these draws apart from others that start from the same number."""
+_SAMPLED, _RESAMPLED = 7, 8
+"""Set these seeds apart from others that start from the same number."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InclusionBits:
-    """Interactions of some users that a fair coin decided.
+    """Interactions of some users that a fair random bit keeps or drops.
 
     Attributes:
         users: Whose, ascending.
@@ -32,27 +32,27 @@ class InclusionBits:
     dropped: Bool[np.ndarray, "users items"]
 
     @classmethod
-    def toss(cls, split: Split, users: Int64[np.ndarray, "users"], share: float, seed: int) -> "InclusionBits":
-        """Toss for a share of each user's training items, drawn at random and rounded down.
+    def sample(cls, split: Split, users: Int64[np.ndarray, "users"], share: float, seed: int) -> "InclusionBits":
+        """Sample bits for a share of each user's training items, chosen at random and rounded down.
 
         Items that a user also has in a held-out part are left alone.
 
         Args:
-            split: Before any coin.
+            split: Before any bit.
             users: Whose items, ascending.
             share: Of each user's items, below 1, so that everybody keeps something to train on.
-            seed: Of the draw and of the coins.
+            seed: Of the choice and of the bits.
         """
-        rng = np.random.default_rng([_TOSS, seed])
+        rng = np.random.default_rng([_SAMPLED, seed])
         at_stake = split.train.mask(users) & ~split.valid.mask(users) & ~split.test.mask(users)
         order = np.where(at_stake, rng.random(at_stake.shape), 2.0).argsort(axis=1).argsort(axis=1)
         chosen = order < np.floor(share * at_stake.sum(axis=1))[:, None]
-        heads = rng.random(chosen.shape) < 0.5
-        return cls(users, chosen & heads, chosen & ~heads)
+        kept = rng.random(chosen.shape) < 0.5
+        return cls(users, chosen & kept, chosen & ~kept)
 
     @property
     def decided(self) -> Bool[np.ndarray, "users items"]:
-        """All interactions that were put to the coin."""
+        """All interactions that have a bit."""
         decided: Bool[np.ndarray, "users items"] = self.kept | self.dropped
         return decided
 
@@ -63,17 +63,17 @@ class InclusionBits:
         """Those of the other users."""
         return InclusionBits(self.users, self.kept & ~users[:, None], self.dropped & ~users[:, None])
 
-    def again(self, seed: int) -> "InclusionBits":
-        """The same interactions, put to other coins."""
-        heads = np.random.default_rng([_AGAIN, seed]).random(self.kept.shape) < 0.5
-        return InclusionBits(self.users, self.decided & heads, self.decided & ~heads)
+    def resample(self, seed: int) -> "InclusionBits":
+        """The same interactions with other bits."""
+        kept = np.random.default_rng([_RESAMPLED, seed]).random(self.kept.shape) < 0.5
+        return InclusionBits(self.users, self.decided & kept, self.decided & ~kept)
 
     def applied_to(self, split: Split) -> Split:
         """The split without the dropped interactions, their ratings gone with them."""
         train = split.train
-        place = np.full(train.n_users, -1)
-        place[self.users] = np.arange(len(self.users))
-        row = place[train.owners]
+        rows = np.full(train.n_users, -1)
+        rows[self.users] = np.arange(len(self.users))
+        row = rows[train.owners]
         stays = (row < 0) | ~self.dropped[row, train.items]
         left = Histories.from_pairs(train.owners[stays], train.items[stays], train.n_users, train.n_items)
         ratings = split.ratings

@@ -1,11 +1,16 @@
-"""What a configuration cannot do, refused in one sentence before anything is built."""
+"""What a configuration cannot do: the one list of refusals, each in one sentence, before anything is built.
+
+`refuse_method` and `refuse_shared` are for every run, `refuse_over_nodes` for a run over nodes besides.
+`method_traits` is what a mechanism has to know of a method to say whether it fits.
+"""
 
 from collections.abc import Collection
 
 from privfed.compute.processes import Processes, ProcessesError
 from privfed.contracts import Fidelity, MethodTraits, Tap
 from privfed.methods import Method, MethodConfig
-from privfed.privacy import PlanError, PrivacyPlan
+from privfed.privacy import PlanError
+from privfed.setup.config import ExperimentConfig
 
 
 def method_traits(method: Method, settings: MethodConfig | None = None) -> MethodTraits:
@@ -25,22 +30,28 @@ def method_traits(method: Method, settings: MethodConfig | None = None) -> Metho
     )
 
 
-def refuse_mechanism(method: Method, settings: MethodConfig, plan: PrivacyPlan) -> None:
-    """Refuse a method that the plan's mechanism cannot protect as the plan says, or that cannot train behind it.
+def refuse_method(method: Method, settings: MethodConfig, config: ExperimentConfig) -> None:
+    """Refuse a method, as it is set, behind the configured plan and under the configured protocol.
 
     Raises:
-        PlanError: why, and what to do.
+        PlanError: the two do not go together.
     """
-    reason = plan.mechanism.refusal(method_traits(method, settings))
-    if reason is not None:
+    plan = config.privacy
+    if (reason := plan.mechanism.refusal(method_traits(method, settings))) is not None:
         raise PlanError(f"{method.name} cannot run behind the plan {plan.name!r}: {reason}")
+    if (task := method.task(settings)) != config.protocol.task:
+        does = "ranks items" if task == "ranking" else "predicts ratings"
+        raise PlanError(
+            f"{method.name} {does}, and protocol.task is {config.protocol.task}: set protocol.task={task}, or choose a "
+            f"method or a task of the method that fits"
+        )
 
 
 def refuse_shared(processes: Processes, fidelity: Fidelity, taps: Collection[Tap]) -> None:
-    """What several processes cannot do, because no one of them has everybody's messages.
+    """Refuse what several processes cannot do, because no one of them has everybody's messages.
 
     Raises:
-        ProcessesError: it was asked for.
+        ProcessesError: it was configured.
     """
     if processes.size > 1 and fidelity == "protocol":
         raise ProcessesError(
@@ -51,3 +62,23 @@ def refuse_shared(processes: Processes, fidelity: Fidelity, taps: Collection[Tap
         raise ProcessesError(
             "taps copy what an adversary sees in one process: set taps.places = [], or start one process to attack"
         )
+
+
+def refuse_over_nodes(config: ExperimentConfig) -> None:
+    """Refuse what cannot be run over nodes, where no party has everybody's data.
+
+    Raises:
+        PlanError: it was configured.
+    """
+    mechanism, method = config.privacy.mechanism, config.registered()
+    if (reason := mechanism.node_refusal) is not None:
+        raise PlanError(reason)
+    if (dependence := method.cross_user_dependence(config.settings())) is not None:
+        raise PlanError(f"{method.name} as it is set needs everybody's data in one place: {dependence}")
+    if config.taps.inclusion or config.taps.shadows:
+        raise PlanError(
+            "inclusion bits and shadow trainings need all data in one process: set taps.inclusion = 0 and "
+            "taps.shadows = 0"
+        )
+    if config.protocol.catalogue == "trained":
+        raise PlanError("no node knows what everybody trained on: set protocol.catalogue = 'all'")

@@ -14,7 +14,7 @@ from privfed.audit.attack_run import Attacked, attack_run, attack_trained
 from privfed.audit.sums import sums_seen
 from privfed.contracts import Block
 from privfed.engines import Transcript
-from privfed.engines.holdings import Holdings
+from privfed.engines.aggregation.held_blocks import Holdings
 from privfed.experiment import Experiment
 from privfed.methods import method
 from privfed.methods.fedmf import FedMFClients

@@ -21,7 +21,7 @@ from privfed.audit.implementation.claims import FALSE_ALARM, claimed_noise, grid
 from privfed.audit.report import Check
 from privfed.contracts import Block
 from privfed.data import Split, SplitSpec, SyntheticSpec, generate, split
-from privfed.engines import share_sums
+from privfed.engines.aggregation.announced_rows import AnnouncedRows
 from privfed.experiment import Experiment
 from privfed.federation import SERVER
 from privfed.guards import ClientGuard, ServerGuard
@@ -246,7 +246,7 @@ def test_dense_uploads_that_share_noise_are_found(parts: Split, patch: pytest.Mo
 def test_padding_drawn_anew_is_found_in_what_was_sent(parts: Split, patch: pytest.MonkeyPatch) -> None:
     words = "shared-sum:clip_norm=1,padding.kind=fake_items,padding.rho=1,padding.drawn=uniform"
     assert named_rows.NAME not in failed(*trained(parts, words, "fedmf"))
-    honest = share_sums.Announced._pattern
+    honest = AnnouncedRows._pattern
 
     def drawn_anew(self: Any, support: Any, draw: int, clients: Any, rows: int) -> Any:
         users = np.arange(support.n_users)
@@ -254,7 +254,7 @@ def test_padding_drawn_anew_is_found_in_what_was_sent(parts: Split, patch: pytes
         self._patterns, self._earlier = {}, {}
         return honest(self, support.union(extra), draw, clients, rows)
 
-    patch.setattr(share_sums.Announced, "_pattern", drawn_anew)
+    patch.setattr(AnnouncedRows, "_pattern", drawn_anew)
     experiment, result = trained(parts, words, "fedmf")
     row = failed(experiment, result)[named_rows.NAME]
     assert "90 of 90 clients" in row.detail

@@ -140,7 +140,7 @@ def test_plain_runs_are_those_of_before(small_split):
     one, other = (experiment(small_split, inclusion=0.0, places=places).run() for places in (EVERYWHERE, ()))
     assert one.server.state()["items"].equal(other.server.state()["items"])
     assert experiment(small_split).config.digest() != experiment(small_split, inclusion=0.0).config.digest()
-    with pytest.raises(ValueError, match="coins = 0 tosses none"):
+    with pytest.raises(ValueError, match="inclusion = 0 samples none"):
         TapConfig(shadows=2)
 
 

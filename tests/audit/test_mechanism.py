@@ -20,8 +20,8 @@ from privfed.audit.probes.routing import Route
 from privfed.audit.reaccounting import of_a_run, of_one_draw
 from privfed.audit.report import GuaranteeRow
 from privfed.contracts import Block
-from privfed.engines.nodes.node import Node
-from privfed.engines.simulation import Simulation
+from privfed.engines.aggregation import PlainSum
+from privfed.engines.nodes.answering import Answering
 from privfed.federation import Streams
 from privfed.federation.grid import Grid
 from privfed.guards import ClientGuard, RingCode, ServerGuard
@@ -363,19 +363,19 @@ def test_shares_of_half_the_noise_are_caught(monkeypatch, in_one_process):
 def test_an_engine_that_sums_bare_uploads_of_a_local_plan_is_caught(monkeypatch):
     """Single uploads are protected, and a sum of them goes by another way."""
 
-    def unprotected(self, sums, updates, call, own):
-        updates.add_to(sums)
-        return 0.0
+    def unprotected(self, updates, call, tile):
+        if int(tile[0]) == 0:
+            updates.add_to(self._sums)
 
-    monkeypatch.setattr(Simulation, "_add_noisy", unprotected)
+    monkeypatch.setattr(PlainSum, "_add_protected", unprotected)
     assert denied(LARGE, draws=200) == {"secrets in one upload in a sum"}
 
 
 def test_a_node_that_sends_bare_uploads_is_caught(monkeypatch):
     class Bare(ClientGuard):
-        fidelity = bare
+        protect = bare
 
-    monkeypatch.setattr(Node, "_guard", lambda self: Bare(self._plan, self._prepared(None).streams))
+    monkeypatch.setattr(Answering, "guard", lambda self: Bare(self._state.plan, self._private_side.assembly.streams))
     over = {"secrets in one upload over nodes", "secrets in one upload in a sum over nodes"}
     assert denied(LARGE, draws=200) == over
 

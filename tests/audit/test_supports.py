@@ -15,7 +15,7 @@ from privfed.audit.report import AttackRow, GuaranteeRow, ProtocolUsed, Run
 from privfed.audit.rows_seen import own_items, rows_seen
 from privfed.audit.supports import attack_supports
 from privfed.data import Split, SplitSpec, load, split
-from privfed.engines.simulation import Costs
+from privfed.engines.costs import Costs
 from privfed.experiment import Experiment
 from privfed.methods.dfmr.reconstruction import STARTS, rebuild_codes
 from privfed.privacy import PrivacyPlan

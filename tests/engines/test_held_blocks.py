@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from privfed.contracts import Block, schema_digest
 from privfed.engines import HELD_BY, HOLDERS, HOLDS, Simulation, Transcript, load_observations
-from privfed.engines.holdings import Holdings
+from privfed.engines.aggregation.held_blocks import Holdings
 from privfed.federation import Message, PrivateState, StatefulClients, Streams
 from privfed.privacy import Ledger, PrivacyPlan
 from privfed.updates import ClientUpdates, Dense, Rows
@@ -52,6 +52,8 @@ def updates_of(users, schema, tiers, scale=1.0):
 
 
 class Sized(StatefulClients):
+    steps = frozenset({"train"})
+
     def __init__(self, tiers, scale):
         self.private = PrivateState({"steps": torch.zeros(len(tiers))})
         self.tiers, self.scale = tiers, scale
@@ -132,15 +134,15 @@ def test_uploads_are_as_long_as_what_is_held():
 
 
 def test_one_masked_sum_for_every_set_of_holders(monkeypatch):
-    from privfed.engines import simulation
+    from privfed.engines.aggregation import masked_sum
 
-    seen, real = [], simulation.aggregate
+    seen, real = [], masked_sum.aggregate
 
     def counted(words, terms, **options):
         seen.append((sorted(words), terms))
         return real(words, terms, **options)
 
-    monkeypatch.setattr(simulation, "aggregate", counted)
+    monkeypatch.setattr(masked_sum, "aggregate", counted)
     summed(HELD, MIXED, "protocol")
     everybody = list(range(len(MIXED)))
     assert [users for users, _ in seen] == [

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from privfed.contracts import Block
-from privfed.engines import Simulation, simulation
+from privfed.engines import Simulation
+from privfed.engines.aggregation import masked_sum
 from privfed.federation import Message, PrivateState, StatefulClients, Streams
 from privfed.guards.ring_code import RingCode
 from privfed.privacy import Ledger, PlanError, PrivacyPlan
@@ -23,6 +24,8 @@ SCHEMA = {"items": Block((ITEMS, 3)), "tier": Block((4,), weight=math.sqrt(2)), 
 
 class Halves(StatefulClients):
     """Everybody sends one row, a vector of its own size, and a count."""
+
+    steps = frozenset({"train"})
 
     def __init__(self):
         self.private = PrivateState({"steps": torch.zeros(USERS)})
@@ -68,14 +71,14 @@ PLANS = [
 
 @pytest.mark.parametrize("plan", PLANS)
 def test_the_protocol_opens_the_sum_and_sends_the_bytes_that_are_counted(plan, monkeypatch):
-    traffic, real = [], simulation.aggregate
+    traffic, real = [], masked_sum.aggregate
 
     def counted(words, terms, **options):
         outcome = real(words, terms, **options)
         traffic.append(outcome.traffic[Stage.MASKED_INPUT] - len(words) * HEADER_BYTES)
         return outcome
 
-    monkeypatch.setattr(simulation, "aggregate", counted)
+    monkeypatch.setattr(masked_sum, "aggregate", counted)
     (exact, costs), (masked, sent) = summed(plan), summed(plan, "protocol", chunk=16)
     for name in SCHEMA:
         assert exact[name].equal(masked[name])

@@ -5,6 +5,7 @@ import torch
 
 from privfed.contracts import Block, upload_bytes
 from privfed.engines import MemoryLimitError
+from privfed.engines.aggregation import ReleaseBuffer
 from privfed.federation import Cohort, FederationError, Message, Total
 from privfed.privacy import LedgerError
 
@@ -130,7 +131,7 @@ def test_the_ledger_is_charged_before_any_client_is_asked(toy):
 def test_one_draw_per_round(toy):
     t = toy()
     t.simulation.sample_cohort(0)
-    with pytest.raises(FederationError, match="round 0 has drawn its cohort already; one draw per round"):
+    with pytest.raises(FederationError, match="round 0 has sampled its cohort already; sample one per round"):
         t.simulation.sample_cohort(0)
     t.simulation.sample_cohort(1)
 
@@ -139,20 +140,20 @@ def test_going_back_to_an_earlier_round_is_refused_before_anything_is_released(t
     t = toy()
     t.simulation.run(t.server, 0)
     t.simulation.run(t.server, 1)
-    with pytest.raises((FederationError, LedgerError), match=r"one draw per round|drawn"):
+    with pytest.raises((FederationError, LedgerError), match=r"one draw per round|sampled"):
         t.simulation.run(t.server, 0)
     assert len(t.server.releases) == 2
 
 
-@pytest.mark.parametrize("ask", ["ask", "ask_each"])
-def test_only_the_rounds_own_cohort_may_be_asked(toy, ask):
+@pytest.mark.parametrize("query", ["aggregate", "collect"])
+def test_only_the_rounds_own_cohort_may_be_queried(toy, query):
     t = toy()
     old = t.simulation.sample_cohort(0)
     current = t.simulation.sample_cohort(1)
     forged = Cohort(current.round, current.id, current.rule, current.expected)
     for cohort in (old, forged, Cohort(1, 7, "all", 45.0)):
-        with pytest.raises(FederationError, match="cohort of another draw"):
-            getattr(t.simulation, ask)("train", cohort, Message({}), t.schema)
+        with pytest.raises(FederationError, match="cohort of another round"):
+            getattr(t.simulation, query)("train", cohort, Message({}), t.schema)
     assert t.clients.calls == []
     assert len(t.ledger.entries) == 0
 
@@ -216,9 +217,9 @@ def test_an_individual_release_beyond_the_memory_limit_is_refused_with_what_to_d
     assert t.clients.calls == []
 
 
-def test_uploads_that_no_memory_holds_are_refused_with_what_to_do(toy):
+def test_uploads_that_no_memory_holds_are_refused_with_what_to_do():
     with pytest.raises(MemoryLimitError, match=r"no memory for an individual release of 45 uploads.*: sample fewer"):
-        toy(individual=True).simulation._release_buffer({"v": Block((2**45,))}, 45)
+        ReleaseBuffer(None).uploads({"v": Block((2**45,))}, 45)
 
 
 @pytest.mark.parametrize("limit", [1, 10_000, 30_000, 100_000, 10**9])

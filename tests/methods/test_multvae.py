@@ -151,7 +151,7 @@ def test_grouping_clients_changes_no_bit(world, chunk):
 
 @pytest.mark.parametrize("plan", ["none:release=total", "central-gaussian:clip_norm=1,noise_multiplier=1"])
 def test_plans_that_hide_uploads_refuse_it(small_split, plan):
-    with pytest.raises(PlanError, match="needs every user's whole interaction list, and would see only a sum"):
+    with pytest.raises(PlanError, match="whole interaction list, and behind this mechanism it sees only their sum"):
         experiment(small_split, plan)
 
 

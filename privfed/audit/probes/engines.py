@@ -165,26 +165,13 @@ def over_nodes(probe: Probe, uploads: Uploads) -> Released:
     return server.stacked()
 
 
-class _PrescribedNode(Node):
-    """A node whose users upload what they are told to."""
-
-    def __init__(self, folder: Path, policy: Policy, data: NodeData, uploads: Uploads) -> None:
-        super().__init__(folder, policy, data)
-        self._prescribed = PrescribedClients(uploads)
-
-    def _begin_run(self, announced: Announcement) -> None:
-        super()._begin_run(announced)
-        if self._half is not None:
-            self._half.clients, self._start = self._prescribed, {}
-
-
 def _node(
     folder: Path, policy: Policy, users: Int64[np.ndarray, " users"], population: int, seed: int, uploads: Uploads
-) -> _PrescribedNode:
+) -> Node:
     """A node of the audit, with a key that follows from its seed."""
     folder.mkdir(parents=True)
     (folder / _ROOT_FILE).write_bytes(_secret(seed, f"node {folder.name}"))
-    return _PrescribedNode(folder, policy, NodeData(users, _nobody(population)), uploads)
+    return Node(folder, policy, NodeData(users, _nobody(population)), PrescribedClients(uploads))
 
 
 def _nobody(population: int) -> Split:

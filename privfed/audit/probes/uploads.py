@@ -88,8 +88,14 @@ class Uploads:
 class PrescribedClients:
     """Clients of a probe: no data, no state, one step."""
 
+    steps = frozenset({STEP})
+
     def __init__(self, uploads: Uploads) -> None:
         self.uploads = uploads
+
+    def receive(self, step: str, message: Message) -> None:
+        """Nothing is kept of a message."""
+        del step, message
 
     def upload(self, call: Call, message: Message) -> ClientUpdates:
         """What the called users are told to send."""

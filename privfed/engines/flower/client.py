@@ -1,8 +1,8 @@
-"""The client half of the app that Flower ships: it carries bytes to the node that is installed here, and nothing else.
+"""The client side of the app that Flower ships: it carries bytes to the node that is installed here, and nothing else.
 
 A node is named by the SuperNode's own `--node-config`, which no run can change: `socket` is where the node's process
 serves (`privfed.engines.flower.service`), `folder` is the node's folder, for nodes that load in the client's process.
-`patience` is how many seconds a node behind a socket is given to be started again, 20 where nothing is said.
+`patience` is how many seconds a node behind a socket is given to be started again, 20 by default.
 What the node does with a request is settled by its own installation and its own policy.
 """
 

@@ -1,10 +1,10 @@
-"""The server half of the app that Flower ships: it trains the experiment of a file that lies on the server.
+"""The server side of the app that Flower ships: it trains the experiment of a file that lies on the server.
 
     flwr run app --run-config 'federation="/srv/federation.toml"'
 
     [federation]                                # federation.toml
     folder = "/srv/run"                         # ledger, checkpoints, result; a run that was cut off goes on from here
-    data = "/srv/catalogue"                     # what the server knows (NodeData.of_server)
+    data = "/srv/catalogue"                     # what the server knows (NodeData.for_server)
     nodes = 3                                   # waits for so many before it begins
     [federation.experiment]
     method = { name = "private-gram" }
@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from privfed.engines.flower.transport import FlowerTransport
 from privfed.engines.nodes.node_data import NodeData
-from privfed.engines.nodes.run import Trained, train
+from privfed.engines.nodes.run import NodesResult, train
 from privfed.evaluation import UNCOUNTED, RoundEvaluation
 from privfed.privacy import configure
 from privfed.setup.config import ExperimentConfig
@@ -42,7 +42,7 @@ class TooFewNodesError(RuntimeError):
 
 
 class FederationConfig(BaseModel):
-    """What a server is told about a run.
+    """What a server knows about a run.
 
     Attributes:
         experiment: method, plan, rounds, protocol.
@@ -51,7 +51,7 @@ class FederationConfig(BaseModel):
         nodes: how many it waits for before it begins.
         wait: seconds it waits for them.
         timeout: seconds in which nodes answer a stage.
-        min_nodes: fewest nodes whose sum is opened.
+        min_nodes: smallest number of nodes whose sum is opened.
         corrupt, dropout: shares of nodes that the threshold of masked sums allows for.
         seeded: keys of all users follow from the experiment's seed: a simulation over processes, which protects nobody.
         parts: held-out parts to measure, as far as nodes let sums of metrics leave.
@@ -65,7 +65,7 @@ class FederationConfig(BaseModel):
     nodes: int = Field(3, ge=3, description="how many nodes to wait for")
     wait: float = Field(600.0, gt=0, description="seconds to wait for them")
     timeout: float = Field(600.0, gt=0, description="seconds in which nodes answer a stage")
-    min_nodes: int = Field(3, ge=3, description="fewest nodes whose sum is opened")
+    min_nodes: int = Field(3, ge=3, description="smallest number of nodes whose sum is opened")
     corrupt: float = Field(0.1, ge=0, lt=1, description="share of nodes that may work for the server")
     dropout: float = Field(0.1, ge=0, lt=1, description="share of nodes that may drop out")
     seeded: bool = Field(default=False, description="all keys follow from the seed: for trials")
@@ -103,7 +103,7 @@ def server_app(federation: FederationConfig | None = None) -> ServerApp:
     return app
 
 
-def train_over(grid: Grid, federation: FederationConfig) -> Trained:
+def train_over(grid: Grid, federation: FederationConfig) -> NodesResult:
     """Train over Flower's Grid and write the result.
 
     Raises:
@@ -138,10 +138,12 @@ def train_over(grid: Grid, federation: FederationConfig) -> Trained:
     )
     (federation.folder / RESULT).write_text(json.dumps(_result(trained, connected), indent=1))
     if trained.traffic.aborted_rounds == federation.experiment.rounds:
-        said = "; ".join(sorted({f"node {i.node}: {i.reason}" for i in trained.incidents})) or "no node said why"
-        raise TooFewNodesError(f"every round was lost, so nothing was trained: {said}")
-    for said in [*trained.notices, *([UNCOUNTED] if trained.history else [])]:
-        _say(f"note: {said}")
+        reasons = (
+            "; ".join(sorted({f"node {i.node}: {i.reason}" for i in trained.incidents})) or "no node gave a reason"
+        )
+        raise TooFewNodesError(f"every round was aborted, so nothing was trained: {reasons}")
+    for note in [*trained.notices, *([UNCOUNTED] if trained.history else [])]:
+        _say(f"note: {note}")
     _say(f"done: epsilon {trained.guarantee.epsilon:.3f} at delta {trained.guarantee.delta:g}")
     return trained
 
@@ -167,7 +169,7 @@ def _quality(evaluated: RoundEvaluation) -> str:
     )
 
 
-def _result(trained: Trained, connected: Any) -> dict[str, Any]:
+def _result(trained: NodesResult, connected: Any) -> dict[str, Any]:
     """Everything that a report needs, as JSON."""
     traffic = trained.traffic
     return {

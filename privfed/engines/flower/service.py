@@ -42,7 +42,7 @@ class NodeService:
 
     Args:
         handler: the node.
-        path: of the socket, in a folder that only those may enter who may ask this node.
+        path: of the socket, in a folder that only those may enter who may send to this node.
         group_may_ask: let the socket's group in, too, for a SuperNode under another account.
 
     Raises:

@@ -5,7 +5,7 @@ here is the first 63 bits of the SHA-256 of the public key that it proves itself
 
 Flower's `send_and_receive` looks for replies every three seconds. Here it is five times a second, for small groups of
 nodes in turn, each in a thread of its own, because fetching a reply that a dying node never finished uploading can take
-Flower minutes. A reply counts only if it answers this very request, comes from the node that was asked and came in
+Flower minutes. A reply counts only if it answers this very request, comes from the node that was addressed and came in
 time; what comes later is not fetched. Requests expire together with the wait for them, so that a node which comes back
 later does not work through old ones.
 """
@@ -99,7 +99,7 @@ class _Gathering:
         self._over = False
 
     def wait(self, seconds: float) -> dict[NodeId, bytes]:
-        """Replies until all are in or the time is up, in the order in which nodes were asked."""
+        """Replies until all are in or the time is up, in the order in which nodes were addressed."""
         with self._changed:
             self._changed.wait_for(lambda: not self._open, timeout=max(seconds, 0.0))
             self._over = True

@@ -321,11 +321,11 @@ def share_out(parts: Split, policy: str, folder: Path, names: Sequence[str], *, 
         own = folder / name
         own.mkdir(parents=True)
         (own / "node.toml").write_text(policy)
-        NodeData.of(parts, np.arange(place, parts.train.n_users, len(names)), public=public).save(own)
+        NodeData.from_split(parts, np.arange(place, parts.train.n_users, len(names)), public=public).save(own)
         folders.append(own)
     server = folder / "server"
     server.mkdir()
-    NodeData.of_server(parts, public=public).save(server)
+    NodeData.for_server(parts, public=public).save(server)
     return folders
 
 

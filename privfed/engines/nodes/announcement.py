@@ -1,4 +1,4 @@
-"""From an announced experiment to the half of it that a process runs: the server's, or the clients of a node's users.
+"""From an announced experiment to the side of it that a process runs: the server, or the clients of a node's users.
 
 Where the experiment is a simulation, keys follow from its seed and the results are those of the simulation in one
 process. Otherwise every party draws a secret root of its own, which never leaves its folder, and shares one public key,
@@ -14,9 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from privfed.engines.nodes.errors import NodesError
 from privfed.engines.nodes.node_data import NodeData
 from privfed.federation import Streams
-from privfed.privacy import PlanError
 from privfed.setup.assembly import Assembly
 from privfed.setup.config import ExperimentConfig
+from privfed.setup.refusals import refuse_over_nodes
 
 RUN_BYTES = 16
 ROOT_BYTES = 32
@@ -32,7 +32,7 @@ class Announcement(BaseModel):
         public: 64 hexadecimal digits, the root of the public key; empty where all follows from the seed.
         population: users of the federation.
         items: size of the catalogue.
-        queries: the most asks of one draw.
+        queries: largest number of queries of one cohort.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -52,7 +52,9 @@ class Announcement(BaseModel):
         return self
 
     @classmethod
-    def of(cls, config: ExperimentConfig, data: NodeData, *, seeded: bool, run: str | None = None) -> "Announcement":
+    def from_config(
+        cls, config: ExperimentConfig, data: NodeData, *, seeded: bool, run: str | None = None
+    ) -> "Announcement":
         """The announcement of a new run."""
         registered = config.registered()
         public = "" if seeded else secrets.token_hex(ROOT_BYTES)
@@ -60,12 +62,12 @@ class Announcement(BaseModel):
             run=run or secrets.token_hex(RUN_BYTES), config=config, seeded=seeded, public=public,
             population=data.population, items=data.items, queries=1,
         )  # fmt: skip
-        server = draft.half(data, secrets.token_bytes(ROOT_BYTES)).server
+        server = draft.assemble(data, secrets.token_bytes(ROOT_BYTES)).server
         queries = len(registered.program(server)) + registered.extra_queries(config.settings())
         return draft.model_copy(update={"queries": max(queries, 1)})
 
-    def half(self, data: NodeData, root: bytes, salt: str = "") -> Assembly:
-        """The experiment over what one party knows; the other half of it has nobody's data.
+    def assemble(self, data: NodeData, root: bytes, salt: str = "") -> Assembly:
+        """The experiment over what one party knows; the other party's side of it has nobody's data.
 
         Args:
             data: of the party.
@@ -81,23 +83,11 @@ class Announcement(BaseModel):
                 f"the run is over {self.population} users and {self.items} items, and this party knows of "
                 f"{data.population} and {data.items}; give all parties the same catalogue and user numbers"
             )
-        self._refuse_unfit()
+        refuse_over_nodes(self.config)
         if self.seeded:
             return Assembly(self.config, data.parts, hosted=data.users)
         # Noise is addressed by round and query, so two runs under one key would have the same: every run has its own.
         # The name of the run is the server's word; the salt is the party's, so that no server can name a run again.
-        own = hmac.digest(root, bytes.fromhex(self.run + salt), "sha256")
-        keys = Streams.of_party(own, bytes.fromhex(self.public))
+        secret = hmac.digest(root, bytes.fromhex(self.run + salt), "sha256")
+        keys = Streams.of_party(secret, bytes.fromhex(self.public))
         return Assembly(self.config, data.parts, keys, hosted=data.users)
-
-    def _refuse_unfit(self) -> None:
-        config = self.config
-        mechanism, registered, settings = config.privacy.mechanism, config.registered(), config.settings()
-        if (reason := mechanism.node_refusal) is not None:
-            raise PlanError(reason)
-        if (entangled := registered.cross_user_dependence(settings)) is not None:
-            raise PlanError(f"{registered.name} as it is set needs everybody's data in one place: {entangled}")
-        if config.taps.inclusion or config.taps.shadows:
-            raise PlanError("coins and shadow trainings need all data in one process: set taps.inclusion = 0")
-        if config.protocol.catalogue == "trained":
-            raise PlanError("no node knows what everybody trained on: set protocol.catalogue = 'all'")

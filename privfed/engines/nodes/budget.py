@@ -1,4 +1,4 @@
-"""A node's own account of what its users have spent, over all runs, and whether one more query still fits its policy.
+"""A node's own sum of what runs cost its users, and whether one more query still fits its policy.
 
 Within a run the ledger composes. Over runs the epsilons add up and so do the deltas (basic composition, which holds
 whatever the server chooses next): k runs of (epsilon, delta) each are (k epsilon, k delta), so a policy bounds both
@@ -15,11 +15,11 @@ from jaxtyping import Int64
 
 from privfed.engines.nodes.errors import PolicyRefused
 from privfed.engines.nodes.policy import Policy
-from privfed.engines.nodes.record import Spent
+from privfed.engines.nodes.record import RunCost
 from privfed.privacy import Ledger, PrivacyPlan, SchemaSummary
 
 _AHEAD = 64
-"""Equal asks that are cleared at once, where everybody takes part in all of them."""
+"""Equal queries that are cleared at once, where everybody takes part in all of them."""
 
 
 class Budget:
@@ -27,11 +27,11 @@ class Budget:
 
     Args:
         policy: of the node.
-        spent: earlier runs.
+        earlier: costs of earlier runs.
     """
 
-    def __init__(self, policy: Policy, spent: list[Spent]) -> None:
-        self._policy, self._spent = policy, spent
+    def __init__(self, policy: Policy, earlier: list[RunCost]) -> None:
+        self._policy, self._earlier = policy, earlier
         self._cleared: tuple[str, int] = ("", 0)
 
     def accept_run(self, plan: PrivacyPlan) -> None:
@@ -42,7 +42,7 @@ class Budget:
         """
         if plan.mechanism.unbounded_reason is not None:
             return
-        self._accept_sums(Cost(0.0, plan.delta))
+        self._accept_sums(PrivacyCost(0.0, plan.delta))
         if self._policy.max_epsilon is None:
             return
         if plan.mechanism.unit != "user":
@@ -50,7 +50,7 @@ class Budget:
                 f"the run's epsilon is of one {plan.mechanism.unit} and this node's max_epsilon is of one user, of "
                 "whom it says nothing; announce a plan whose unit is the user"
             )
-        others = {run.counted for run in self._spent if run.counted} - {counted_as(plan)}
+        others = {run.counted for run in self._earlier if run.counted} - {counted_as(plan)}
         if others:
             raise PolicyRefused(
                 f"the run counts {counted_as(plan)} and earlier runs of this node counted {'; '.join(sorted(others))}: "
@@ -61,22 +61,22 @@ class Budget:
         self, ledger: Ledger, *, cohort_id: int, round: int, step: str, index: int, schema: SchemaSummary,
         participants: Int64[np.ndarray, " members"],
     ) -> None:  # fmt: skip
-        """Return quietly where this ask may be charged too.
+        """Return quietly where this query may be recorded too.
 
         Args:
             ledger: of the run, without it.
-            cohort_id: of the ask.
-            round: of the ask.
-            step: of the ask.
-            index: of the ask within its draw.
-            schema: of the ask.
+            cohort_id: of the query.
+            round: of the query.
+            step: of the query.
+            index: of the query within its cohort.
+            schema: of the query.
             participants: the node's users that take part.
 
         Raises:
             PolicyRefused: it would exceed the policy's rounds, its epsilon or its delta.
         """
         rounds = {entry.cohort_id for entry in ledger.entries} | {cohort_id}
-        total = len(rounds) + sum(run.rounds for run in self._spent)
+        total = len(rounds) + sum(run.rounds for run in self._earlier)
         if total > self._policy.max_rounds:
             raise PolicyRefused(
                 f"this would be round {total} of this node, and its policy allows {self._policy.max_rounds}; it takes "
@@ -102,17 +102,17 @@ class Budget:
     def _after(
         self, ledger: Ledger, times: int, cohort_id: int, round: int, step: str, index: int, schema: SchemaSummary,
         participants: Int64[np.ndarray, " members"],
-    ) -> "Cost":  # fmt: skip
-        """Cost of the run when this query had been made so many times."""
+    ) -> "PrivacyCost":  # fmt: skip
+        """PrivacyCost of the run when this query had been made so many times."""
         trial = ledger.copy()
         for more in range(times):
             trial.record(
                 cohort_id=cohort_id + more, round=round + more, step=step, index=index, schema=schema,
                 participants=None if ledger.plan.amplifies else participants,
             )  # fmt: skip
-        return Cost.of(trial)
+        return PrivacyCost.from_ledger(trial)
 
-    def _accept_sums(self, cost: "Cost") -> None:
+    def _accept_sums(self, cost: "PrivacyCost") -> None:
         """Return quietly where a run that costs so much fits beside all earlier ones.
 
         Raises:
@@ -121,9 +121,9 @@ class Budget:
         allowed, delta = self._policy.max_epsilon, self._policy.max_delta
         bounds = f"max_delta = {delta:g}" if allowed is None else f"max_epsilon = {allowed:g} and max_delta = {delta:g}"
         of_all = f"its policy has {bounds} over all runs together; it takes part in no more"
-        if allowed is not None and any(run.epsilon is None for run in self._spent):
+        if allowed is not None and any(run.epsilon is None for run in self._earlier):
             raise PolicyRefused(f"an earlier run of this node guaranteed nothing, so no epsilon bounds all: {of_all}")
-        earlier = [Cost(run.epsilon, run.delta, run.pure) for run in self._spent if run.epsilon is not None]
+        earlier = [PrivacyCost(run.epsilon, run.delta, run.pure) for run in self._earlier if run.epsilon is not None]
         sums = [_total([*earlier, cost]), _total([each.at_zero for each in (*earlier, cost)])]
         if any(epsilon <= (allowed or math.inf) and delta <= self._policy.max_delta for epsilon, delta in sums):
             return
@@ -132,7 +132,7 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class PrivacyCost:
     """What a run costs its worst-off user.
 
     Attributes:
@@ -146,19 +146,19 @@ class Cost:
     pure: float | None = None
 
     @classmethod
-    def of(cls, ledger: Ledger) -> "Cost":
+    def from_ledger(cls, ledger: Ledger) -> "PrivacyCost":
         """What everything in a ledger costs."""
         claim = ledger.guarantee(seeded=False)
         pure = claim.basic_epsilon
         return cls(claim.epsilon, claim.delta, None if pure is None or math.isinf(pure) else pure)
 
     @property
-    def at_zero(self) -> "Cost":
+    def at_zero(self) -> "PrivacyCost":
         """The same at a delta of 0, where that exists."""
-        return self if self.pure is None else Cost(self.pure, 0.0)
+        return self if self.pure is None else PrivacyCost(self.pure, 0.0)
 
 
-def _total(costs: list[Cost]) -> tuple[float, float]:
+def _total(costs: list[PrivacyCost]) -> tuple[float, float]:
     """Epsilon and delta of several runs by basic composition."""
     return math.fsum(cost.epsilon for cost in costs), math.fsum(cost.delta for cost in costs)
 
@@ -168,12 +168,12 @@ def counted_as(plan: PrivacyPlan) -> str:
     return f"one {plan.mechanism.unit}, {plan.neighbours}, {plan.mechanism.trust} trust"
 
 
-def spent_in(run: str, ledger: Ledger) -> Spent:
+def run_cost(run: str, ledger: Ledger) -> RunCost:
     """What a run has cost, once it is over."""
     if not ledger.entries:
-        return Spent(run=run, epsilon=0.0, delta=0.0, rounds=0)
-    cost = Cost.of(ledger)
-    return Spent(
+        return RunCost(run=run, epsilon=0.0, delta=0.0, rounds=0)
+    cost = PrivacyCost.from_ledger(ledger)
+    return RunCost(
         run=run,
         epsilon=None if math.isinf(cost.epsilon) else cost.epsilon,
         delta=cost.delta,

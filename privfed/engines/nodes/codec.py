@@ -5,8 +5,8 @@
     header         JSON, {"fields": {name: value}, "arrays": [[name, dtype, shape], ...]}
     arrays         one after another, little-endian, C order
 
-A request carries an `Address` (run, node, serial, stage, round, draw, ask, schema) and a reply the SHA-256 of the
-request that it answers, so every word is bound to all of these: a reply to another request, of another run, node or
+A request carries an `Address` (run, node, serial, stage, round, cohort, query, schema) and a reply the SHA-256 of the
+request that it answers, so every number is bound to all of these: a reply to another request, of another run, node or
 stage, does not match, and a request whose serial does not rise is an old one.
 
 Decoding executes nothing and believes nothing: sizes are compared with what there is before anything is made, dtypes
@@ -20,12 +20,13 @@ import math
 import struct
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
-from privfed.engines.nodes.errors import MessageError
+from privfed.engines.nodes.errors import MessageError, RefusalCode
 
 MAX_BYTES = 2**30
 MAX_HEADER = 2**22
@@ -38,7 +39,7 @@ _DTYPES = {
 }
 _MOST_ARRAYS, _MOST_AXES, _LONGEST_NAME = 4096, 8, 200
 
-Array = NDArray[Any]
+Array = NDArray[np.generic]
 Arrays = Mapping[str, Array]
 
 
@@ -51,7 +52,7 @@ class Packet:
         arrays: numbers by name.
     """
 
-    fields: Mapping[str, Any]
+    fields: Mapping[str, JsonValue]
     arrays: Arrays = field(default_factory=dict)
 
     def encode(self) -> bytes:
@@ -89,9 +90,10 @@ class Packet:
         start = _PREFIX.size + size
         if size > MAX_HEADER or start > len(data):
             raise MessageError(f"the header claims {size} bytes of {len(data)}; the message was cut or forged, drop it")
-        return cls(*_read(_header(data[_PREFIX.size : start]), memoryview(data)[start:]))
+        values, listed = _header(data[_PREFIX.size : start])
+        return cls(values, _read(listed, memoryview(data)[start:]))
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> JsonValue:
         """A field.
 
         Raises:
@@ -101,15 +103,15 @@ class Packet:
             raise MessageError(f"the message lacks the field {name!r}; its sender speaks another version")
         return self.fields[name]
 
-    def whole(self, name: str, least: int = 0, max_bytes: int = 2**63 - 1) -> int:
+    def whole(self, name: str, lowest: int = 0, highest: int = 2**63 - 1) -> int:
         """A field that must be a whole number.
 
         Raises:
             MessageError: it is not, or out of range.
         """
         value = self[name]
-        if type(value) is not int or not least <= value <= max_bytes:
-            raise MessageError(f"field {name!r} is no whole number from {least} to {max_bytes}; drop the message")
+        if type(value) is not int or not lowest <= value <= highest:
+            raise MessageError(f"field {name!r} is no whole number from {lowest} to {highest}; drop the message")
         return value
 
     def text(self, name: str, longest: int = MAX_HEADER) -> str:
@@ -129,18 +131,22 @@ class Packet:
         Raises:
             MessageError: it is missing or another one.
         """
-        found = self.arrays.get(name)
-        if found is None:
+        array = self.arrays.get(name)
+        if array is None:
             raise MessageError(f"the message lacks the array {name!r}; its sender speaks another version")
-        fits = len(found.shape) == len(shape) and all(
-            side is None or side == have for side, have in zip(shape, found.shape, strict=True)
+        fits = len(array.shape) == len(shape) and all(
+            side is None or side == have for side, have in zip(shape, array.shape, strict=True)
         )
-        if found.dtype.name != dtype or not fits:
+        if array.dtype.name != dtype or not fits:
             raise MessageError(
-                f"array {name!r} is {found.dtype.name} of shape {found.shape}; {dtype} of "
+                f"array {name!r} is {array.dtype.name} of shape {array.shape}; {dtype} of "
                 f"{tuple('any' if side is None else side for side in shape)} was expected, so drop the message"
             )
-        return found
+        return array
+
+
+_ShortText = Annotated[str, Field(strict=True, max_length=_LONGEST_NAME)]
+_Number = Annotated[int, Field(strict=True, ge=-1, lt=2**63)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,21 +158,24 @@ class Address:
         node: whom it is for.
         serial: rises with every request of a node, over restarts too.
         stage: as the transport names it.
-        round, cohort_id, query_id: of the ask it serves; -1 where it serves none.
+        round, cohort_id, query_id: of the query it serves; -1 where it serves none.
         schema: SHA-256 of the declared blocks; empty where nothing is declared.
     """
 
-    run: str
-    node: int
-    serial: int
-    stage: str
-    round: int = -1
-    cohort_id: int = -1
-    query_id: int = -1
-    schema: str = ""
+    run: _ShortText
+    node: _Number
+    serial: _Number
+    stage: _ShortText
+    round: _Number = -1
+    cohort_id: _Number = -1
+    query_id: _Number = -1
+    schema: _ShortText = ""
 
 
-def request(address: Address, values: Mapping[str, Any] | None = None, arrays: Arrays | None = None) -> bytes:
+_ADDRESS = TypeAdapter(Address)
+
+
+def request(address: Address, values: Mapping[str, JsonValue] | None = None, arrays: Arrays | None = None) -> bytes:
     """A request as bytes."""
     return Packet({"address": asdict(address), **(values or {})}, arrays or {}).encode()
 
@@ -178,14 +187,13 @@ def address_of(packet: Packet) -> Address:
         MessageError: there is none, or it is not well formed.
     """
     given = packet["address"]
-    names = {one.name for one in fields(Address)}
-    if not isinstance(given, dict) or set(given) != names:
+    if not isinstance(given, dict) or set(given) != {one.name for one in fields(Address)}:
         raise MessageError("the address of a request is not complete; its sender speaks another version")
-    for name, value in given.items():
-        text = name in ("run", "stage", "schema")
-        if not (_short_text(value) if text else _whole(value)):
-            raise MessageError(f"the address of a request has a bad {name}; drop the message")
-    return Address(**given)
+    try:
+        return _ADDRESS.validate_python(given)
+    except ValidationError as error:
+        name = error.errors()[0]["loc"][0]
+        raise MessageError(f"the address of a request has a bad {name}; drop the message") from None
 
 
 def digest(data: bytes) -> str:
@@ -193,14 +201,21 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def reply(to: bytes, values: Mapping[str, Any] | None = None, arrays: Arrays | None = None) -> bytes:
+def reply(to: bytes, values: Mapping[str, JsonValue] | None = None, arrays: Arrays | None = None) -> bytes:
     """A reply to the request `to` as bytes."""
     return Packet({"of": digest(to), "refused": None, **(values or {})}, arrays or {}).encode()
 
 
-def refusal(to: bytes, reason: str, values: Mapping[str, Any] | None = None) -> bytes:
-    """A reply that says no, and why."""
-    return Packet({"of": digest(to), "refused": reason, **(values or {})}).encode()
+def refusal(to: bytes, reason: str, code: RefusalCode, serial: int) -> bytes:
+    """A reply that says no, and why.
+
+    Args:
+        to: the request.
+        reason: one sentence for people.
+        code: what the server acts on.
+        serial: of the last request that was accepted.
+    """
+    return Packet({"of": digest(to), "refused": reason, "code": code.value, "serial": serial}).encode()
 
 
 def answer(data: bytes, to: bytes, max_bytes: int = MAX_BYTES) -> Packet:
@@ -218,41 +233,34 @@ def answer(data: bytes, to: bytes, max_bytes: int = MAX_BYTES) -> Packet:
     return packet
 
 
-def _short_text(value: Any) -> bool:
-    return isinstance(value, str) and len(value) <= _LONGEST_NAME
-
-
-def _whole(value: Any) -> bool:
-    return type(value) is int and -1 <= value < 2**63
-
-
-def _header(data: bytes) -> Mapping[str, Any]:
+def _header(data: bytes) -> tuple[dict[str, JsonValue], list[JsonValue]]:
+    """Fields, and the arrays as they are listed."""
     try:
-        header = json.loads(data.decode("utf-8"), parse_constant=_no_constant, object_pairs_hook=_once)
+        header: JsonValue = json.loads(data.decode("utf-8"), parse_constant=_no_constant, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
         raise MessageError(
             f"the header is no JSON of this protocol ({type(error).__name__}); drop the message"
         ) from None
     if not isinstance(header, dict) or set(header) != {"fields", "arrays"}:
         raise MessageError("the header does not list fields and arrays; its sender speaks another version")
-    if not isinstance(header["fields"], dict) or not isinstance(header["arrays"], list):
+    values, listed = header["fields"], header["arrays"]
+    if not isinstance(values, dict) or not isinstance(listed, list):
         raise MessageError("the header does not list fields and arrays as such; its sender speaks another version")
-    return header
+    return values, listed
 
 
-def _no_constant(word: str) -> float:
-    raise ValueError(word)
+def _no_constant(name: str) -> float:
+    raise ValueError(name)
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _once(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
     made = dict(pairs)
     if len(made) != len(pairs):
         raise ValueError("a name is given twice")
     return made
 
 
-def _read(header: Mapping[str, Any], body: memoryview) -> tuple[Mapping[str, Any], Arrays]:
-    listed = header["arrays"]
+def _read(listed: list[JsonValue], body: memoryview) -> Arrays:
     if len(listed) > _MOST_ARRAYS:
         raise MessageError(f"{len(listed)} arrays are listed and {_MOST_ARRAYS} accepted; drop the message")
     arrays: dict[str, Array] = {}
@@ -271,16 +279,18 @@ def _read(header: Mapping[str, Any], body: memoryview) -> tuple[Mapping[str, Any
         at += size
     if at != len(body):
         raise MessageError(f"the message ends {len(body) - at} bytes after its last array; drop it")
-    return header["fields"], arrays
+    return arrays
 
 
-def _listed(entry: Any) -> tuple[str, np.dtype[Any], tuple[int, ...]]:
+def _listed(entry: JsonValue) -> tuple[str, np.dtype[np.generic], tuple[int, ...]]:
     if not (isinstance(entry, list) and len(entry) == 3):
         raise MessageError("an array is not listed by name, dtype and shape; drop the message")
     name, dtype, shape = entry
     if not isinstance(name, str) or len(name) > _LONGEST_NAME or not isinstance(dtype, str) or dtype not in _DTYPES:
         raise MessageError("an array has a name or a dtype that this protocol does not know; drop the message")
-    sides = isinstance(shape, list) and len(shape) <= _MOST_AXES
-    if not sides or not all(type(side) is int and 0 <= side <= 2**40 for side in shape):
+    if not isinstance(shape, list) or len(shape) > _MOST_AXES:
         raise MessageError(f"array {name!r} has no shape of at most {_MOST_AXES} sides; drop the message")
-    return name, _DTYPES[dtype], tuple(shape)
+    sides = tuple(side for side in shape if type(side) is int and 0 <= side <= 2**40)
+    if len(sides) != len(shape):
+        raise MessageError(f"array {name!r} has no shape of at most {_MOST_AXES} sides; drop the message")
+    return name, _DTYPES[dtype], sides

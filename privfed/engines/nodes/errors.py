@@ -1,20 +1,58 @@
-"""What a server and its nodes refuse, by name."""
+"""What a server and its nodes refuse, by name, and the codes that refusals carry over the wire."""
+
+from enum import StrEnum
+from typing import ClassVar
+
+
+class RefusalCode(StrEnum):
+    """Why a node refuses, for the server to act on; the sentence beside it is for people."""
+
+    REFUSED = "refused"
+    UNKNOWN_RUN = "unknown_run"
+    BAD_MESSAGE = "bad_message"
+    POLICY = "policy"
+    ABORTED_ROUND = "aborted_round"
+    NODE_FAILED = "node_failed"
+
+    @classmethod
+    def from_wire(cls, value: object) -> "RefusalCode":
+        """The code in a message; one that is not known here is a plain refusal."""
+        return cls(value) if isinstance(value, str) and value in list(cls) else cls.REFUSED
 
 
 class NodesError(ValueError):
-    """Base of every named error of a federation over processes."""
+    """Base of every named error of a federation over processes.
+
+    Attributes:
+        code: with which a node refuses because of it.
+    """
+
+    code: ClassVar[RefusalCode] = RefusalCode.REFUSED
 
 
 class MessageError(NodesError):
     """Bytes that are no message, or a message that does not belong here; whoever got them is where it was."""
 
+    code = RefusalCode.BAD_MESSAGE
+
+
+class UnknownRunError(MessageError):
+    """A request of a run that was not announced to this node."""
+
+    code = RefusalCode.UNKNOWN_RUN
+
+    def __init__(self) -> None:
+        super().__init__("the request is of a run that was not announced to this node; announce it first")
+
 
 class NodeRefused(NodesError):
-    """A node does not do what it was asked, and says why; it keeps the state it had."""
+    """A node does not answer a request, and says why; it keeps the state it had."""
 
 
 class PolicyRefused(NodeRefused):
-    """The node's own policy forbids what the server asks."""
+    """The node's own policy forbids what the server requests."""
+
+    code = RefusalCode.POLICY
 
 
 class StateError(NodesError):

@@ -1,7 +1,7 @@
-"""Releases since the last checkpoint, on the server's disk: what was opened once is never asked for again.
+"""Releases since the last checkpoint, on the server's disk: what was opened once is never queried again.
 
 A release is written down before the method sees it. A server that is killed and started again repeats the rounds after
-its last checkpoint from here, without a node; a round that was lost is written down too and stays lost.
+its last checkpoint from here, without a node; a round that was aborted is written down too and stays aborted.
 """
 
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from jaxtyping import Int64
+from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
 from privfed.contracts import Schema, schema_digest
@@ -19,12 +20,12 @@ from privfed.engines.nodes.errors import MessageError, StateError
 from privfed.engines.nodes.files import make_folder, read_file, write_file
 from privfed.privacy.ledger import from_ranges, to_ranges
 
-_LOST = "lost"
+_ABORTED = "aborted"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Release:
-    """One opened ask.
+    """The release of one query.
 
     Attributes:
         step: of the clients.
@@ -43,8 +44,20 @@ class Release:
     clip_norms: Mapping[str, float]
 
 
+class _SavedRelease(BaseModel):
+    """The small values of a release, as its file has them."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    step: str
+    schema_digest: str
+    nodes: tuple[int, ...]
+    members: str
+    clip_norms: dict[str, float]
+
+
 class Journal:
-    """Releases by draw and ask.
+    """Releases by cohort and query.
 
     Args:
         folder: its own; None keeps nothing, for runs that are not resumed.
@@ -63,53 +76,58 @@ class Journal:
         """
         if self._folder is None:
             return
-        fields = {
-            "step": release.step,
-            "schema": release.schema,
-            "nodes": list(release.nodes),
-            "members": to_ranges(release.members),
-            "clip_norms": dict(release.clip_norms),
-        }
+        saved = _SavedRelease(
+            step=release.step,
+            schema_digest=release.schema,
+            nodes=release.nodes,
+            members=to_ranges(release.members),
+            clip_norms=dict(release.clip_norms),
+        )
         arrays = {name: values.numpy() for name, values in release.blocks.items()}
-        write_file(self._folder / f"{cohort_id}-{query_id}.pfn", Packet(fields, arrays).encode(), secret=True)
+        write_file(
+            self._folder / f"{cohort_id}-{query_id}.pfn",
+            Packet(saved.model_dump(mode="json"), arrays).encode(),
+            secret=True,
+        )
 
     def find(self, cohort_id: int, query_id: int, step: str, schema: Schema) -> Release | None:
-        """The release of an ask, where it was opened before.
+        """The release of a query, where it was opened before.
 
         Raises:
-            StateError: it is damaged, or is of another ask.
+            StateError: it is damaged, or is of another query.
         """
         path = None if self._folder is None else self._folder / f"{cohort_id}-{query_id}.pfn"
         if path is None or not path.exists():
             return None
         try:
             packet = Packet.decode(read_file(path), 2**40)
-            release = Release(
-                packet.text("step"),
-                packet.text("schema"),
-                tuple(packet["nodes"]),
-                from_ranges(packet.text("members")),
-                {name: torch.tensor(values) for name, values in packet.arrays.items()},
-                packet["clip_norms"],
-            )
-        except (MessageError, TypeError) as error:
+            saved = _SavedRelease.model_validate(packet.fields)
+        except (MessageError, ValidationError) as error:
             raise StateError(f"{path} is damaged ({error}); begin the run again in another folder") from error
+        release = Release(
+            saved.step,
+            saved.schema_digest,
+            saved.nodes,
+            from_ranges(saved.members),
+            {name: torch.tensor(values) for name, values in packet.arrays.items()},
+            saved.clip_norms,
+        )
         if (release.step, release.schema) != (step, schema_digest(schema)):
-            raise StateError(f"{path} is the release of another ask; begin the run again in another folder")
+            raise StateError(f"{path} is the release of another query; begin the run again in another folder")
         return release
 
-    def lose(self, cohort_id: int) -> None:
-        """Write down that a draw's round was lost.
+    def abort(self, cohort_id: int) -> None:
+        """Write down that a cohort's round was aborted.
 
         Raises:
             StateError: it cannot be written.
         """
         if self._folder is not None:
-            write_file(self._folder / f"{cohort_id}.{_LOST}", b"")
+            write_file(self._folder / f"{cohort_id}.{_ABORTED}", b"")
 
-    def lost(self, cohort_id: int) -> bool:
-        """Whether a draw's round was lost."""
-        return self._folder is not None and (self._folder / f"{cohort_id}.{_LOST}").exists()
+    def aborted(self, cohort_id: int) -> bool:
+        """Whether a cohort's round was aborted."""
+        return self._folder is not None and (self._folder / f"{cohort_id}.{_ABORTED}").exists()
 
     def clear(self) -> None:
         """Forget everything: a checkpoint holds it now."""

@@ -19,7 +19,7 @@ from privfed.engines.nodes.node import Node
 from privfed.engines.nodes.transport import Handler, NodeId
 
 Fault = Literal["drop", "kill_before", "kill_after", "late"]
-"""What goes wrong with one request: it is lost; the node is killed before or while it works; its reply is late."""
+"""What goes wrong with one request: it is dropped; the node is killed before or while it works; its reply is late."""
 
 Faults = Callable[[NodeId, str], Fault | None]
 
@@ -54,7 +54,7 @@ class _Worker:
         self.process.start()
         theirs.close()
 
-    def ask(self, stage: str, request: bytes) -> bytes:
+    def request(self, stage: str, request: bytes) -> bytes:
         self.connection.send_bytes(stage.encode().ljust(_STAGE_BYTES) + request)
         return self.connection.recv_bytes()
 
@@ -70,8 +70,8 @@ class Loopback:
     Args:
         folders: by node, its folder with policy and data.
         method: how processes start: `spawn`, or `forkserver`, which loads the libraries once.
-        faults: asked before every request what goes wrong with it; a node that was killed is started again when it is
-            next connected to.
+        faults: called before every request for what goes wrong with it; a node that was killed is started again when
+            it is next connected to.
     """
 
     def __init__(self, folders: Mapping[NodeId, Path], *, method: str = "spawn", faults: Faults = no_faults) -> None:
@@ -119,7 +119,7 @@ class Loopback:
 
     def exchange(self, stage: str, requests: Mapping[NodeId, bytes], timeout: float) -> Mapping[NodeId, bytes]:
         """Ask the nodes' processes; who is gone or late is missing."""
-        query: dict[NodeId, Future[bytes]] = {}
+        replies: dict[NodeId, Future[bytes]] = {}
         late: set[NodeId] = set()
         for node, request in requests.items():
             busy, fault = self._busy.get(node), self.faults(node, stage)
@@ -127,16 +127,16 @@ class Loopback:
                 self.kill(node)
             if fault == "drop" or node not in self._workers or (busy is not None and not busy.done()):
                 continue
-            self._busy[node] = query[node] = self._pool.submit(self._workers[node].ask, stage, request)
+            self._busy[node] = replies[node] = self._pool.submit(self._workers[node].request, stage, request)
             if fault == "kill_after":
                 self.kill(node)
             elif fault == "late":
                 late.add(node)
-        wait(query.values(), timeout=timeout)
+        wait(replies.values(), timeout=timeout)
         return {
-            node: found.result()
-            for node, found in query.items()
-            if found.done() and found.exception() is None and node not in late
+            node: reply.result()
+            for node, reply in replies.items()
+            if reply.done() and reply.exception() is None and node not in late
         }
 
 
@@ -146,7 +146,7 @@ class InProcess:
     Args:
         handlers: by node. A function that makes one is called for every message, as an engine does that starts a fresh
             process for each.
-        faults: asked before every request what goes wrong with it; nodes cannot be killed here.
+        faults: called before every request for what goes wrong with it; nodes cannot be killed here.
         tamper: may replace a reply; None replaces none.
     """
 

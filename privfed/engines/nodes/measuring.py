@@ -9,7 +9,7 @@ These sums are exact and outside the ledger: they say about one user's held-out 
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -58,11 +58,11 @@ def sums_of(
     out = np.zeros((len(parts), 1 + 2 * len(keys)), np.int64)
     for row, part in enumerate(parts):
         held = experiment.parts.valid if part == "valid" else experiment.parts.test
-        mine = users[held.counts[users] > 0]
-        if not len(mine):
+        evaluated = users[held.counts[users] > 0]
+        if not len(evaluated):
             continue
         evaluator = Evaluator(experiment.parts, protocol, part)
-        for some in np.array_split(mine, max(1, -(-len(mine) // _SCORED_AT_ONCE))):
+        for some in np.array_split(evaluated, max(1, -(-len(evaluated) // _SCORED_AT_ONCE))):
             candidates = evaluator.candidates(some)
             at = torch.from_numpy(some)
             chosen = None if candidates is None else torch.from_numpy(candidates)
@@ -74,23 +74,27 @@ def sums_of(
     return {_SUMS: torch.from_numpy(out)}
 
 
-def results(sums: Mapping[str, Any], protocol: Protocol, parts: Sequence[Part]) -> dict[Part, EvaluationResult]:
+def results(
+    sums: Mapping[str, torch.Tensor], protocol: Protocol, parts: Sequence[Part]
+) -> dict[Part, EvaluationResult]:
     """Means and intervals from the sums of all nodes; a part in which nobody was measured is left out."""
-    keys, found = measured(protocol), dict[Part, EvaluationResult]()
+    keys, measurements = measured(protocol), dict[Part, EvaluationResult]()
     for part, row in zip(parts, sums[_SUMS].tolist(), strict=True):
         users = row[0]
         if users < 1:
             continue
         metrics = []
-        for place, (name, k) in enumerate(keys):
-            mean = row[1 + place] * _STEP / users
-            spread = max(row[1 + len(keys) + place] * _STEP / users - mean**2, 0.0)
-            half = 1.96 * math.sqrt(spread / users)
+        for column, (name, k) in enumerate(keys):
+            mean = row[1 + column] * _STEP / users
+            spread = max(row[1 + len(keys) + column] * _STEP / users - mean**2, 0.0)
+            margin = 1.96 * math.sqrt(spread / users)
             metrics.append(
-                Metric(name=name, k=k, value=mean, lo=max(mean - half, 0.0), hi=min(mean + half, 1.0), n_users=users)
+                Metric(
+                    name=name, k=k, value=mean, lo=max(mean - margin, 0.0), hi=min(mean + margin, 1.0), n_users=users
+                )
             )
-        found[part] = EvaluationResult(
+        measurements[part] = EvaluationResult(
             metrics=tuple(metrics), popularity=None, n_users=users, tie_fraction=0.0, part=part, protocol=protocol,
             warning=None,
         )  # fmt: skip
-    return found
+    return measurements

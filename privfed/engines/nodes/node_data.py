@@ -10,11 +10,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Int64
+from jaxtyping import Bool, Int64
+from pydantic import BaseModel, Field
 
 from privfed.data import Histories, PartRatings, Split, SplitSpec
 from privfed.engines.nodes.codec import Array, Packet
@@ -23,6 +23,18 @@ from privfed.engines.nodes.files import read_file, write_file
 
 FILE = "users.pfn"
 _PARTS = ("train", "valid", "test")
+
+
+class _SavedUsers(BaseModel):
+    """The small values of the file of users."""
+
+    spec: SplitSpec
+    source: str
+    without_holdout: int = Field(ge=0)
+    items: int = Field(ge=0)
+    auxiliary: tuple[str, ...]
+    rated: bool
+    item_info: str | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,7 +56,7 @@ class NodeData:
             raise NodesError(f"a node's users must be ascending numbers from 0 to {max_clients - 1}; mend the list")
 
     @classmethod
-    def of(cls, parts: Split, users: Int64[np.ndarray, " users"], *, public: bool = False) -> "NodeData":
+    def from_split(cls, parts: Split, users: Int64[np.ndarray, " users"], *, public: bool = False) -> "NodeData":
         """The share of `users` in data of a whole population.
 
         Args:
@@ -76,9 +88,9 @@ class NodeData:
         )
 
     @classmethod
-    def of_server(cls, parts: Split, *, public: bool = False) -> "NodeData":
+    def for_server(cls, parts: Split, *, public: bool = False) -> "NodeData":
         """What the server knows: sizes, public descriptions of items and, where these are public, training items."""
-        nobody = cls.of(parts, np.empty(0, np.int64), public=public)
+        nobody = cls.from_split(parts, np.empty(0, np.int64), public=public)
         blank = nobody.parts
         return cls(
             nobody.users,
@@ -115,16 +127,16 @@ class NodeData:
             arrays |= {f"{name}.counts": histories.counts, f"{name}.items": histories.items}
         if parts.ratings is not None:
             arrays |= {f"ratings.{name}": getattr(parts.ratings, name) for name in _PARTS}
-        fields = {
-            "spec": parts.spec.model_dump(mode="json"),
-            "source": parts.source,
-            "without_holdout": int(parts.users_without_holdout),
-            "items": self.items,
-            "auxiliary": list(parts.auxiliary),
-            "rated": parts.ratings is not None,
-            "item_info": None if parts.item_info is None else parts.item_info.to_json(orient="split"),
-        }
-        write_file(folder / FILE, Packet(fields, {"users": self.users, **arrays}).encode())
+        saved = _SavedUsers(
+            spec=parts.spec,
+            source=parts.source,
+            without_holdout=int(parts.users_without_holdout),
+            items=self.items,
+            auxiliary=tuple(parts.auxiliary),
+            rated=parts.ratings is not None,
+            item_info=None if parts.item_info is None else parts.item_info.to_json(orient="split"),
+        )
+        write_file(folder / FILE, Packet(saved.model_dump(mode="json"), {"users": self.users, **arrays}).encode())
 
     @classmethod
     def load(cls, folder: Path) -> "NodeData":
@@ -135,24 +147,26 @@ class NodeData:
         """
         try:
             packet = Packet.decode(read_file(folder / FILE))
-            found = {name: _read(packet, name) for name in (*_PARTS, *(f"also.{name}" for name in packet["auxiliary"]))}
+            saved = _SavedUsers.model_validate(packet.fields)
+            names = (*_PARTS, *(f"also.{name}" for name in saved.auxiliary))
+            histories = {name: _read(packet, name, saved.items) for name in names}
             ratings = None
-            if packet["rated"]:
+            if saved.rated:
                 ratings = PartRatings(
                     **{name: packet.array(f"ratings.{name}", "float32", (None,)).copy() for name in _PARTS}
                 )
             return cls(
                 packet.array("users", "int64", (None,)).copy(),
                 Split(
-                    SplitSpec.model_validate(packet["spec"]),
-                    found["train"],
-                    found["valid"],
-                    found["test"],
-                    packet.whole("without_holdout"),
-                    packet.text("source"),
-                    {name: found[f"also.{name}"] for name in packet["auxiliary"]},
+                    saved.spec,
+                    histories["train"],
+                    histories["valid"],
+                    histories["test"],
+                    saved.without_holdout,
+                    saved.source,
+                    {name: histories[f"also.{name}"] for name in saved.auxiliary},
                     ratings,
-                    item_info=_described(packet["item_info"]),
+                    item_info=_described(saved.item_info),
                 ),
             )
         except (MessageError, TypeError, ValueError) as error:
@@ -163,15 +177,15 @@ class NodeData:
         return named | {f"also.{name}": of for name, of in self.parts.auxiliary.items()}
 
 
-def _rows_of(histories: Histories, hosted: Any) -> Histories:
+def _rows_of(histories: Histories, hosted: Bool[np.ndarray, " population"]) -> Histories:
     kept = hosted[histories.owners]
     return Histories.from_pairs(histories.owners[kept], histories.items[kept], histories.n_users, histories.n_items)
 
 
-def _read(packet: Packet, name: str) -> Histories:
+def _read(packet: Packet, name: str, n_items: int) -> Histories:
     counts = packet.array(f"{name}.counts", "int64", (None,))
     items = packet.array(f"{name}.items", "int64", (None,)).copy()
-    return Histories(np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]), items, packet.whole("items"))
+    return Histories(np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]), items, n_items)
 
 
 def _described(text: str | None) -> pd.DataFrame | None:

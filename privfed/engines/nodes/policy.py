@@ -1,18 +1,18 @@
 """A node's own policy: what it takes part in, in a file of its own that no server can weaken.
 
     [policy]                        # node.toml, all keys optional
-    min_nodes = 3                   # fewest nodes in a masked sum
-    min_threshold = 2               # fewest nodes that together rebuild a mask
+    min_nodes = 3                   # smallest number of nodes in a masked sum
+    min_threshold = 2               # smallest number of nodes that together rebuild a mask
     max_rounds = 1000               # rounds of all runs together
     max_epsilon = 8.0               # sum over all runs; leave out for no bound
     max_delta = 1e-5                # sum over all runs, too
     max_clip_norm = 10.0
     min_noise_multiplier = 0.5
     methods = ["feddae", "private-gram"]
-    protections = ["secure_sum", "distributed_gaussian"]
+    mechanisms = ["secure_sum", "distributed_gaussian"]
 
-The server announces an experiment; a node compares it with this before it makes anything, compares every ask with what
-was announced, and counts rounds and epsilon in a ledger of its own.
+The server announces an experiment; a node compares it with this before it makes anything, compares every query with
+what was announced, and counts rounds and epsilon in a ledger of its own.
 """
 
 import tomllib
@@ -33,9 +33,9 @@ class Policy(BaseModel):
     """What a node insists on.
 
     Attributes:
-        min_nodes: fewest nodes whose masked inputs are added.
-        min_threshold: fewest nodes that rebuild a mask together; up to one less may work for the server.
-        min_users: fewest users that a run announces per round.
+        min_nodes: smallest number of nodes whose masked inputs are added.
+        min_threshold: smallest number of nodes that rebuild a mask together; up to one less may work for the server.
+        min_users: smallest number of users that a run announces per round.
         max_rounds: rounds, over all runs, in which anything leaves.
         max_epsilon: privacy loss of one of its users, added up over all runs; null sets no bound, and then plans that
             guarantee nothing are a matter of `protections`.
@@ -43,7 +43,7 @@ class Policy(BaseModel):
         max_clip_norm: largest clip norm; a plan without a clip is refused where this is set.
         min_noise_multiplier: least noise over the clip norm; a plan without noise is refused where this is set.
         methods: names of methods; null allows all that are installed here.
-        mechanisms: kinds of protection.
+        mechanisms: kinds of privacy mechanisms.
         own_noise_suffices: whether noise that is added in shares must be enough with the shares of this node's own
             users that take part; the number of others in a sum is the server's word.
         allow_simulation: whether keys of users may follow from the server's seed, which protects nobody: for trials.
@@ -53,9 +53,9 @@ class Policy(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    min_nodes: int = Field(3, ge=3, description="fewest nodes in a masked sum")
-    min_threshold: int = Field(2, ge=2, description="fewest nodes that together rebuild a mask")
-    min_users: int = Field(0, ge=0, description="fewest users that are expected in a round")
+    min_nodes: int = Field(3, ge=3, description="smallest number of nodes in a masked sum")
+    min_threshold: int = Field(2, ge=2, description="smallest number of nodes that together rebuild a mask")
+    min_users: int = Field(0, ge=0, description="smallest number of users that are expected in a round")
     max_rounds: int = Field(1000, ge=1, description="rounds of all runs together")
     max_epsilon: float | None = Field(None, gt=0, description="of one of its users, over all runs together")
     max_delta: float = Field(1e-5, gt=0, lt=1, description="sum of the deltas of all runs")
@@ -63,7 +63,7 @@ class Policy(BaseModel):
     min_noise_multiplier: float | None = Field(None, gt=0, description="least noise over the clip norm")
     methods: tuple[str, ...] | None = Field(None, description="names of methods it trains; null for all")
     mechanisms: tuple[str, ...] = Field(
-        ("secure_sum", "distributed_gaussian"), description="kinds of protection it sends anything under"
+        ("secure_sum", "distributed_gaussian"), description="kinds of mechanisms it sends anything under"
     )
     own_noise_suffices: bool = Field(
         default=False, description="ask that the noise shares of the node's own users be enough by themselves"
@@ -136,7 +136,7 @@ class Policy(BaseModel):
         self._accept_noise(plan)
 
     def accept_clip_norm(self, plan: PrivacyPlan, announced: float | None) -> None:
-        """Return quietly where the clip norm that came with an ask is one that the plan adapts, and allowed.
+        """Return quietly where the clip norm that came with a query is one that the plan adapts, and allowed.
 
         Raises:
             PolicyRefused: it would replace the plan's own, or is above the policy's.
@@ -191,5 +191,5 @@ class Policy(BaseModel):
 
 
 def masked(plan: PrivacyPlan) -> bool:
-    """Whether uploads of a plan travel as ring words that only a masked sum opens."""
+    """Whether uploads of a plan travel as ring elements that only a masked sum opens."""
     return plan.mechanism.masking is not None

@@ -1,14 +1,14 @@
-"""One ask as it travels to a node: the step, who takes part, the message, and the blocks that may come back."""
+"""One query as it travels to a node: the step, who takes part, the message, and the blocks that may come back."""
 
 import hashlib
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Int64
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from torch import Tensor
 
 from privfed.contracts import Block, Schema, UpdateError, schema_digest, upload_bytes
@@ -23,19 +23,43 @@ from secure_agg.errors import MalformedMessage
 MEASURE = "measure"
 """The step that trains nothing and answers with sums of metrics."""
 
-_BLOCK = ("name", "shape", "kind", "weight", "bound", "divides", "counts", "share")
 _SHARED, _PERSONAL = "shared/", "personal/"
 _MOST_BLOCKS = 65_536
+_FIELDS = ("step", "members", "schema", "config", "clip_norm")
+
+
+_Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+_Number = Annotated[int, Field(strict=True)] | _Finite
+_Side = Annotated[int, Field(strict=True)]
+_Bound = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
+_Flag = Annotated[bool, Field(strict=True)]
+_WireBlock = tuple[
+    str, Annotated[list[_Side], Field(max_length=8)], Literal["real", "integer"], _Number, _Bound | None, _Flag, _Flag,
+    _Number,
+]  # fmt: skip
+"""Name, shape, kind, weight, bound, divides, counts, share of a block."""
+
+
+class _QueryFields(BaseModel):
+    """The small values of a query, as they come off the wire."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    step: Annotated[str, Field(strict=True, max_length=200)]
+    members: Annotated[str, Field(strict=True)] | None
+    schema_: list[_WireBlock] = Field(alias="schema", max_length=_MOST_BLOCKS)
+    config: dict[str, _Number]
+    clip_norm: Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)] | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Query:
-    """What one node is asked.
+    """A query of one node.
 
     Attributes:
         step: of the clients, or `MEASURE`.
         round, cohort_id, query_id: of the cohort.
-        members: the node's users that take part; None lets each decide by its own secret coin.
+        members: the node's users that take part; None lets each decide by its own secret random bit.
         message: addressed to these users, or to all of the node's where they decide.
         schema: blocks that may be sent.
         clip_norm: where the plan adapts it.
@@ -51,10 +75,10 @@ class Query:
     clip_norm: float | None = None
 
     def address(self, run: str, node: int, serial: int, stage: str) -> Address:
-        """Where a request that serves this ask is bound to."""
+        """What a request that serves this query is bound to."""
         return Address(run, node, serial, stage, self.round, self.cohort_id, self.query_id, schema_digest(self.schema))
 
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, JsonValue]:
         """The small values."""
         return {
             "step": self.step,
@@ -76,44 +100,45 @@ class Query:
         }
 
     @classmethod
-    def read(cls, packet: Packet, address: Address, max_clients: int) -> "Query":
-        """The ask in a request.
+    def read(cls, packet: Packet, address: Address, max_bytes: int) -> "Query":
+        """The query in a request.
 
         Args:
             packet: the request.
             address: its address.
-            max_clients: bytes that the largest upload of one user may take.
+            max_bytes: of the largest upload of one user.
 
         Raises:
             MessageError: something is missing or malformed, or the blocks are not those of the address.
         """
-        step, members, config, clip = packet.text("step", 200), packet["members"], packet["config"], packet["clip_norm"]
-        if not step.isidentifier() or step.startswith("_"):
+        try:
+            given = _QueryFields.model_validate({name: packet[name] for name in _FIELDS})
+        except ValidationError as error:
+            raise MessageError(f"a field of the query is malformed ({_first(error)}); drop the message") from None
+        if not given.step.isidentifier() or given.step.startswith("_"):
             raise MessageError("the step is no name of a client's step; drop the message")
-        schema = _schema(packet["schema"], max_clients)
+        schema = _schema(given.schema_, max_bytes)
         if schema_digest(schema) != address.schema:
-            raise MessageError("the blocks asked for are not those that the request is bound to; drop the message")
-        if not isinstance(config, Mapping) or not all(_number(value) for value in config.values()):
-            raise MessageError("the message's settings are no finite numbers; drop it")
-        if clip is not None and not (_number(clip) and clip > 0):
-            raise MessageError("the announced clip norm is no number above 0; drop the message")
+            raise MessageError("the blocks queried are not those that the request is bound to; drop the message")
         if min(address.round, address.cohort_id, address.query_id) < 0:
-            raise MessageError("the request serves no ask; drop the message")
+            raise MessageError("the request serves no query; drop the message")
         tensors = {name: torch.tensor(array) for name, array in packet.arrays.items()}
         message = Message(
             {name.removeprefix(_SHARED): t for name, t in tensors.items() if name.startswith(_SHARED)},
             {name.removeprefix(_PERSONAL): t for name, t in tensors.items() if name.startswith(_PERSONAL)},
-            {str(name): float(value) if isinstance(value, float) else value for name, value in config.items()},
+            given.config,
         )
         return cls(
-            step, address.round, address.cohort_id, address.query_id, _members(members), message, schema,
-            None if clip is None else float(clip),
+            given.step, address.round, address.cohort_id, address.query_id, _members(given.members), message, schema,
+            given.clip_norm,
         )  # fmt: skip
 
     def digest(self) -> str:
         """SHA-256 of everything that decides what the node's users send."""
-        place = {"round": self.round, "draw": self.cohort_id, "ask": self.query_id}
-        return hashlib.sha256(Packet(self.fields() | place, self.arrays()).encode()).hexdigest()
+        address: dict[str, JsonValue] = {
+            "round": self.round, "cohort_id": self.cohort_id, "query_id": self.query_id
+        }  # fmt: skip
+        return hashlib.sha256(Packet(self.fields() | address, self.arrays()).encode()).hexdigest()
 
 
 def addressed(
@@ -134,11 +159,11 @@ def tensors_of(packet: Packet, schema: Schema, sides: tuple[int, ...] = ()) -> d
         MessageError: a block is missing, there is another one, or its dtype or shape is not as declared.
     """
     _require_blocks(packet, schema)
-    found = {}
+    blocks = {}
     for name, block in schema.items():
         dtype = "int64" if block.kind == "integer" else "float32" if sides else "float64"
-        found[name] = torch.tensor(packet.array(f"block/{name}", dtype, (*sides, *block.shape)))
-    return found
+        blocks[name] = torch.tensor(packet.array(f"block/{name}", dtype, (*sides, *block.shape)))
+    return blocks
 
 
 def coded_arrays(
@@ -164,74 +189,55 @@ def coded_tensors_of(packet: Packet, schema: Schema, users: int, bits: int) -> d
         MessageError: as `tensors_of`, or numbers that no such upload has.
     """
     _require_blocks(packet, schema)
-    code, found = UploadCode(bits), dict[str, Tensor]()
+    code, blocks = UploadCode(bits), dict[str, Tensor]()
     for name, block in schema.items():
         if block.kind == "integer":
-            found[name] = torch.tensor(packet.array(f"block/{name}", "int64", (users, *block.shape)))
+            blocks[name] = torch.tensor(packet.array(f"block/{name}", "int64", (users, *block.shape)))
             continue
         steps = packet.array(f"step/{name}", "float32", (users,))
         packed = packet.array(f"block/{name}", "uint8", (users, code.packed_bytes(block.size)))
         values = np.empty((users, block.size), np.float32)
-        for place, (row, step) in enumerate(zip(packed, steps, strict=True)):
+        for position, (row, step) in enumerate(zip(packed, steps, strict=True)):
             try:
-                values[place] = code.unpack(row, step, block.size)
+                values[position] = code.unpack(row, step, block.size)
             except MalformedMessage as refused:
                 raise MessageError(f"an upload of block {name!r} is none of {bits} bits: {refused}") from None
-        found[name] = torch.from_numpy(values).view(users, *block.shape)
-    return found
+        blocks[name] = torch.from_numpy(values).view(users, *block.shape)
+    return blocks
 
 
 def _require_blocks(packet: Packet, schema: Schema) -> None:
     if {name for name in packet.arrays if name.startswith("block/")} != {f"block/{name}" for name in schema}:
-        raise MessageError(
-            "the reply does not hold the blocks that were asked for, no more and no fewer; it is dropped"
-        )
+        raise MessageError("the reply does not hold the blocks that were queried, no more and no fewer; it is dropped")
 
 
-def _schema(listed: Any, max_clients: int) -> Schema:
-    if not isinstance(listed, list) or len(listed) > _MOST_BLOCKS:
-        raise MessageError(f"the blocks are not listed, or are more than {_MOST_BLOCKS}; drop the message")
+def _schema(listed: "list[_WireBlock]", max_bytes: int) -> Schema:
     schema: dict[str, Block] = {}
-    for entry in listed:
-        if not isinstance(entry, list) or len(entry) != len(_BLOCK):
-            raise MessageError("a block is not listed with all that is declared of it; drop the message")
-        given = dict(zip(_BLOCK, entry, strict=True))
-        name, shape = given.pop("name"), given.pop("shape")
-        sides = isinstance(shape, list) and len(shape) <= 8 and all(type(side) is int for side in shape)
-        if not isinstance(name, str) or name in schema or not sides or not _declared(given):
-            raise MessageError("a block is declared with values that no block has; drop the message")
+    for name, shape, kind, weight, bound, divides, counts, share in listed:
+        if name in schema:
+            raise MessageError(f"block {name!r} is listed twice; drop the message")
         try:
-            schema[name] = Block(tuple(shape), **given)
+            schema[name] = Block(
+                tuple(shape), kind, weight=weight, bound=bound, divides=divides, counts=counts, share=share
+            )
         except UpdateError as error:
             raise MessageError(f"a block cannot be: {error}") from error
-    if upload_bytes(schema) > max_clients:
+    if upload_bytes(schema) > max_bytes:
         raise MessageError(
-            f"the blocks take {upload_bytes(schema)} bytes and {max_clients} are accepted; ask for less at once"
+            f"the blocks take {upload_bytes(schema)} bytes and {max_bytes} are accepted; query less at once"
         )
     return schema
 
 
-def _declared(given: Mapping[str, Any]) -> bool:
-    bound = given["bound"]
-    return (
-        given["kind"] in ("real", "integer")
-        and _number(given["weight"])
-        and _number(given["share"])
-        and (bound is None or (type(bound) is int and 0 <= bound < 2**63))
-        and type(given["divides"]) is bool
-        and type(given["counts"]) is bool
-    )
+def _first(error: ValidationError) -> str:
+    """Where the first mistake is, without what was given there."""
+    first = error.errors()[0]
+    return f"{'.'.join(str(part) for part in first['loc'][:2])}: {first['type']}"
 
 
-def _number(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
-
-
-def _members(text: Any) -> Int64[np.ndarray, " members"] | None:
+def _members(text: str | None) -> Int64[np.ndarray, " members"] | None:
     if text is None:
         return None
-    if not isinstance(text, str):
-        raise MessageError("members are not ranges of user numbers; drop the message")
     try:
         spans = [span.partition("-") for span in text.split(",")] if text else []
         if sum(int(end or first) - int(first) + 1 for first, _, end in spans) > 2**28:

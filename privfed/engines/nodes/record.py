@@ -5,25 +5,24 @@ does not name is left over from a message that was never finished, and is remove
 """
 
 from pathlib import Path
-from typing import Any
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
 from privfed.engines.nodes.announcement import Announcement
-from privfed.engines.nodes.codec import Packet
+from privfed.engines.nodes.codec import Array, Packet
 from privfed.engines.nodes.errors import MessageError, StateError
 from privfed.engines.nodes.files import read_file, write_file
 
 FILE = "record.json"
-_TENSORS, _ASKED = "private-", "asked-"
+_TENSORS, _QUERIES = "private-", "query-"
 
-Place = tuple[int, int]
-"""Draw and ask."""
+QueryAddress = tuple[int, int]
+"""Cohort and query."""
 
 
-class Spent(BaseModel):
+class RunCost(BaseModel):
     """What an earlier run cost this node's users.
 
     Attributes:
@@ -44,7 +43,7 @@ class Spent(BaseModel):
     rounds: int = Field(ge=0)
 
 
-class Record(BaseModel):
+class NodeRecord(BaseModel):
     """The state of a node.
 
     Attributes:
@@ -57,18 +56,18 @@ class Record(BaseModel):
         invited: SHA-256 of the invitation to it.
         advertised: the public keys that answered it.
         masking: the masked sum's state, secrets in it; empty where there is none.
-        cohort_id: of the latest ask; -1 before the first.
-        query: asks of that draw that it has done.
-        calls: files of these asks, where a draw has several, to be done again by a process that starts in between.
-        base: file of private tensors as the draw began; null is the start of the run.
+        cohort_id: of the latest query; -1 before the first.
+        query: number of queries of that cohort that it has answered.
+        calls: files of these queries, where a cohort gets several, to be repeated by a process that starts in between.
+        base: file of private tensors before the first query of the cohort; null is the start of the run.
         current: file of private tensors now.
-        staged: the place of the last ask whose outcome is not known.
+        staged: the last query whose outcome is not known.
         before: file to go back to where its release did not come about.
-        charges: entries of the run's own ledger.
-        head: of that ledger's chain; empty before the first charge.
+        charges: number of entries of the run's own ledger.
+        head: of that ledger's hash chain; empty before the first entry.
         salt: 64 hexadecimal digits that this node drew for the run: its users' keys follow from its root and from them.
-        calls_digest: of the asks that something left for, by place: of the latest draw.
-        spent: earlier runs.
+        calls_digest: of the queries of the latest cohort that something left for, by number.
+        earlier: costs of earlier runs.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -87,16 +86,16 @@ class Record(BaseModel):
     calls: list[str] = Field(default_factory=list)
     base: str | None = None
     current: str | None = None
-    staged: Place | None = None
+    staged: QueryAddress | None = None
     before: str | None = None
     charges: int = 0
     head: str = ""
     salt: str = ""
     calls_digest: dict[int, str] = Field(default_factory=dict)
-    spent: list[Spent] = Field(default_factory=list)
+    earlier: list[RunCost] = Field(default_factory=list)
 
     @classmethod
-    def load(cls, folder: Path) -> "Record":
+    def load(cls, folder: Path) -> "NodeRecord":
         """The record in a node's folder; a fresh one where there is none yet.
 
         Raises:
@@ -121,7 +120,7 @@ class Record(BaseModel):
         self.version += 1
         write_file(folder / FILE, self.model_dump_json().encode(), secret=True)
         named = {self.base, self.current, self.before, *self.calls}
-        for kind in (_TENSORS, _ASKED):
+        for kind in (_TENSORS, _QUERIES):
             for path in folder.glob(f"{kind}*"):
                 if path.name not in named:
                     path.unlink(missing_ok=True)
@@ -137,7 +136,7 @@ def save_tensors(folder: Path, name: str, tensors: dict[str, Tensor], start: dic
     """
     if not tensors:
         return None
-    arrays: dict[str, Any] = {}
+    arrays: dict[str, Array] = {}
     for key, values in tensors.items():
         moved = (values != start[key]).flatten(1).any(1) if values.dim() > 1 else values != start[key]
         ids = moved.nonzero().squeeze(1) if values.dim() else torch.empty(0, dtype=torch.int64)
@@ -170,11 +169,11 @@ def load_tensors(folder: Path, file: str | None, start: dict[str, Tensor]) -> di
 
 
 def save_call(folder: Path, name: str, request: bytes) -> str:
-    """Keep the request of an ask; returns the file's name.
+    """Keep the request of a query; returns the file's name.
 
     Raises:
         StateError: it cannot be written.
     """
-    file = f"{_ASKED}{name}.pfn"
+    file = f"{_QUERIES}{name}.pfn"
     write_file(folder / file, request, secret=True)
     return file

@@ -2,7 +2,7 @@
 
 run.json         the announcement: run, settings, public key
 secret.key       the server's own secret
-ledger.jsonl     every charge, before its sum is opened
+ledger.jsonl     every query, before its sum is opened
 releases/        releases since the last checkpoint
 checkpoint/      public tensors, and what the federation remembers of nodes
 """
@@ -11,20 +11,20 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
-from privfed.engines.checkpoint import Checkpoint
+from privfed.engines.checkpoint import Checkpoint, SavedEvaluation
 from privfed.engines.nodes.announcement import ROOT_BYTES, Announcement
+from privfed.engines.nodes.channel import Incident, MessageTraffic
 from privfed.engines.nodes.errors import NodesError, StateError
 from privfed.engines.nodes.files import make_folder, read_file, write_file
 from privfed.engines.nodes.journal import Journal
 from privfed.engines.nodes.measuring import Part
 from privfed.engines.nodes.node_data import NodeData
-from privfed.engines.nodes.remote_federation import Incident, RemoteFederation, Traffic
+from privfed.engines.nodes.remote_federation import FederationProgress, RemoteFederation
 from privfed.engines.nodes.transport import Transport
-from privfed.evaluation import UNCOUNTED, EvaluationResult, RoundEvaluation
+from privfed.evaluation import UNCOUNTED, RoundEvaluation
 from privfed.federation import Server
 from privfed.guards.server_guard import ServerGuard
 from privfed.privacy import Guarantee, Ledger
@@ -41,16 +41,16 @@ Progress = Callable[[int, RoundEvaluation | None], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Trained:
-    """What a run over nodes came to.
+class NodesResult:
+    """The result of a run over nodes.
 
     Attributes:
         announced: the run.
-        server: the trained public half.
+        server: the trained server side.
         ledger: of the server.
         guarantee: what it can claim.
         history: quality at evaluated rounds, as far as nodes let sums of metrics leave.
-        traffic: exchanges, bytes, seconds, lost rounds.
+        traffic: exchanges, bytes, seconds, aborted rounds.
         incidents: replies that were not used.
         notices: what the server's ledger had to drop when the run was resumed, a sentence each.
     """
@@ -60,7 +60,7 @@ class Trained:
     ledger: Ledger
     guarantee: Guarantee
     history: list[RoundEvaluation]
-    traffic: Traffic
+    traffic: MessageTraffic
     incidents: list[Incident]
     notices: tuple[str, ...] = ()
 
@@ -78,26 +78,26 @@ def train(
     dropout: float = 0.1,
     parts: Sequence[Part] = (),
     progress: Progress | None = None,
-) -> Trained:
+) -> NodesResult:
     """Train for the configured rounds; where the folder holds a run that was interrupted, continue it.
 
     Args:
         config: of the experiment. Its seed decides keys only where `seeded`.
-        data: what the server knows (`NodeData.of_server`).
+        data: what the server knows (`NodeData.for_server`).
         transport: to the nodes.
         folder: of the run.
         seeded: whether all keys follow from the seed: a simulation over processes, which protects nobody.
         timeout: seconds in which nodes answer a stage.
-        min_nodes: fewest nodes whose sum is opened.
+        min_nodes: smallest number of nodes whose sum is opened.
         corrupt: share of nodes that may work for the server, for the threshold of masked sums.
         dropout: share of nodes that may fall silent in a round, likewise.
-        parts: held-out parts to measure where the protocol asks for it; nodes decide whether they answer.
+        parts: held-out parts to measure in evaluated rounds; nodes decide whether they answer.
         progress: called after every round with its number and, where it was measured, its quality.
 
     Raises:
         NodesError: the experiment cannot be run over nodes, or the folder holds another run.
         StateError: the folder cannot be read or written.
-        LedgerError: a charge could not be written; nothing was opened.
+        LedgerError: a query could not be recorded; nothing was opened.
     """
     if parts and config.protocol.state != "received":
         raise NodesError(
@@ -106,32 +106,36 @@ def train(
         )
     make_folder(folder)
     announced = _announced(config, data, folder, seeded=seeded)
-    half = announced.half(data, _root(folder))
+    assembly = announced.assemble(data, _root(folder))
     ledger = _ledger(announced, folder)
     journal = Journal(folder / _RELEASES)
     federation = RemoteFederation(
-        transport, announced, ServerGuard(config.privacy, ledger, half.streams), half.streams,
+        transport, announced, ServerGuard(config.privacy, ledger, assembly.streams), assembly.streams,
         journal=journal, timeout=timeout, min_nodes=min_nodes, corrupt=corrupt, dropout=dropout,
     )  # fmt: skip
     history: list[RoundEvaluation] = []
-    first = _restored(folder, federation, half.server, ledger, history)
+    first = _restored(folder, federation, assembly.server, ledger, history)
     for t in range(first, config.rounds):
-        federation.run(half.server, t)
+        federation.run(assembly.server, t)
         evaluated = None
         if parts and config.evaluated(t):
-            evaluated = RoundEvaluation(t, dict(federation.measure(half.server.public(), t, parts)))
+            evaluated = RoundEvaluation(t, dict(federation.measure(assembly.server.public(), t, parts)))
             history.append(evaluated)
         if (t + 1) % config.checkpoint_every == 0 or t + 1 == config.rounds:
-            _save(folder, t + 1, federation, half.server, ledger, history)
+            _save(folder, t + 1, federation, assembly.server, ledger, history)
             journal.clear()
         if progress is not None:
             progress(t, evaluated)
     federation.finish()
-    earned = ledger.guarantee(seeded=seeded)
-    shown = [*half.registered.side_disclosures(config.settings()), _NODES_SEE, *([_MEASURED] if history else [])]
-    claim = earned.model_copy(update={"statements": [*earned.statements, *shown]})
-    return Trained(
-        announced, half.server, ledger, claim, history, federation.traffic, federation.incidents, ledger.notices
+    guarantee = ledger.guarantee(seeded=seeded)
+    disclosed = [
+        *assembly.registered.side_disclosures(config.settings()),
+        _NODES_SEE,
+        *([_MEASURED] if history else []),
+    ]
+    guarantee = guarantee.model_copy(update={"statements": [*guarantee.statements, *disclosed]})
+    return NodesResult(
+        announced, assembly.server, ledger, guarantee, history, federation.traffic, federation.incidents, ledger.notices
     )
 
 
@@ -139,7 +143,7 @@ def _announced(config: ExperimentConfig, data: NodeData, folder: Path, *, seeded
     """The run in the folder, or a new one that is written there."""
     path = folder / _RUN
     if not path.exists():
-        announced = Announcement.of(config, data, seeded=seeded)
+        announced = Announcement.from_config(config, data, seeded=seeded)
         write_file(path, announced.model_dump_json().encode())
         return announced
     try:
@@ -167,6 +171,13 @@ def _ledger(announced: Announcement, folder: Path) -> Ledger:
     return Ledger(announced.config.privacy, announced.population, path, run=run)
 
 
+class _NodesProgress(FederationProgress):
+    """What a checkpoint of a run over nodes keeps besides tensors."""
+
+    ledger: dict[str, JsonValue]
+    history: list[SavedEvaluation]
+
+
 def _save(
     folder: Path,
     next_round: int,
@@ -175,13 +186,11 @@ def _save(
     ledger: Ledger,
     history: list[RoundEvaluation],
 ) -> None:
-    progress: dict[str, Any] = {
-        **federation.progress(),
-        "ledger": ledger.state(),
-        "history": [[e.round, {part: r.model_dump(mode="json") for part, r in e.results.items()}] for e in history],
-    }
+    progress = _NodesProgress(
+        **federation.progress().model_dump(), ledger=ledger.state(), history=SavedEvaluation.from_history(history)
+    )
     try:
-        Checkpoint(next_round, server.state(), {}, progress).save(folder / _CHECKPOINT)
+        Checkpoint(next_round, server.state(), {}, progress.model_dump(mode="json")).save(folder / _CHECKPOINT)
     except OSError as error:
         raise StateError(
             f"{folder / _CHECKPOINT} cannot be written ({error.strerror}); make room, then go on"
@@ -195,11 +204,12 @@ def _restored(
     if not Checkpoint.exists(folder / _CHECKPOINT):
         return 0
     checkpoint = Checkpoint.load(folder / _CHECKPOINT)
+    try:
+        saved = _NodesProgress.model_validate(checkpoint.progress)
+    except ValidationError as error:
+        raise StateError(f"{folder / _CHECKPOINT} is damaged; begin the run again in another folder") from error
     server.load(checkpoint.server)
-    ledger.load(checkpoint.progress["ledger"])
-    federation.restore(checkpoint.progress)
-    history.extend(
-        RoundEvaluation(t, {part: EvaluationResult.model_validate(r) for part, r in found.items()})
-        for t, found in checkpoint.progress["history"]
-    )
+    ledger.load(saved.ledger)
+    federation.restore(saved)
+    history.extend(one.evaluation() for one in saved.history)
     return checkpoint.next_round

@@ -1,7 +1,7 @@
 """What carries bytes between a federation's server and its nodes: the one thing an engine over processes must supply.
 
-A transport moves opaque bytes. It knows no schema, no plan and no round: who may ask what, and what an answer means, is
-settled by `privfed.engines.nodes.remote_federation` on the server and by `Node.handle` on the node, both above this
+A transport moves opaque bytes. It knows no schema, no plan and no round: who may query what, and what an answer means,
+is settled by `privfed.engines.nodes.remote_federation` on the server and by `Node.handle` on the node, both above this
 line. The loopback transport (`privfed.engines.nodes.loopback`) keeps one process per node on this machine; a transport
 over Flower carries the same bytes in its messages.
 
@@ -29,7 +29,7 @@ class Transport(Protocol):
         Args:
             stage: what the requests are, as `train.<step>`: a word of lower-case letters, digits, dots and underscores,
                 for routing and for logs. The requests carry it too, bound into what they say.
-            requests: by node, what it is asked.
+            requests: by node, its request.
             timeout: how long to wait, in seconds, for the slowest node.
 
         Returns:

@@ -86,6 +86,8 @@ class _Received:
 class DFMRClients(StatefulClients):
     """Stacked private halves of a population."""
 
+    steps = frozenset({"bit", "update", "weigh"})
+
     def __init__(self, config: DFMRConfig, data: ClientData, streams: Streams) -> None:
         everybody = data.everybody.positives
         self.config, self.grid = config, config.grid(everybody)
@@ -100,17 +102,31 @@ class DFMRClients(StatefulClients):
         self._scores = self._blank_scores()
         self._received: _Received | None = None
         self._shown: tuple[Tensor, _Received] | None = None
-        self._asked, self._chunk = (-1, -1), 0
+        self._chunk = -1
         self._patterns: dict[int, tuple[Tensor, RowPattern]] = {}
+
+    def receive(self, step: str, message: Message) -> None:
+        """Move the item codes, once for all chunks of a query."""
+        self._chunk = -1
+        if step == "update":
+            self._received = _Received.of(message.shared["codes"], self.config.d)
+            self._codes = on_host(self.private.current[_CODES]).copy()
+            return
+        received = self._current
+        if "codes" in message.shared:
+            received = self._received = _Received.of(message.shared["codes"], self.config.d)
+        else:
+            received.afresh, received.bit = False, -1
+            if "column" in message.shared:
+                received.replace(int(message.config["decided"]), message.shared["column"])
+        if step == "weigh":
+            received.products = products_of(received.items)
 
     def update(self, call: Call, message: Message) -> ClientUpdates:
         """Receive item codes, update the own code, and send what it says of the whole catalogue.
 
         A code that the server made fits its item codes as it is, and waits for the next round.
         """
-        if self._first_of(call):
-            self._received = _Received.of(message.shared["codes"], self.config.d)
-            self._codes = on_host(self.private.current[_CODES]).copy()
         users = on_host(call.clients)
         if "start" in message.personal:
             self._codes[users] = on_host(message.personal["start"])
@@ -123,7 +139,8 @@ class DFMRClients(StatefulClients):
 
     def bit(self, call: Call, message: Message) -> ClientUpdates:
         """Answer for one bit of all items, after the column that was decided last."""
-        received, users = self._after(call, message), on_host(call.clients)
+        self._chunk += 1
+        received, users = self._current, on_host(call.clients)
         values, pull = self._terms(users, received, int(message.config["bit"]))
         rows = self._pattern(call.clients).with_values(ITEMS, placed(values).unsqueeze(1))
         everybody = torch.arange(len(users))
@@ -131,9 +148,8 @@ class DFMRClients(StatefulClients):
 
     def weigh(self, call: Call, message: Message) -> ClientUpdates:
         """The own share of the objective after the last column."""
-        received, users = self._after(call, message), on_host(call.clients)
-        if self._chunk == 0:
-            received.products = products_of(received.items)
+        del message
+        received, users = self._current, on_host(call.clients)
         self._terms(users, received, 0)
         return ClientUpdates(call.clients, call.schema, [self._loss(users, received)])
 
@@ -161,7 +177,7 @@ class DFMRClients(StatefulClients):
     def discard(self) -> None:
         """The round was lost: forget staged state and what its messages brought."""
         super().discard()
-        self._received, self._asked = None, (-1, -1)
+        self._received = None
 
     @property
     def _current(self) -> _Received:
@@ -171,25 +187,6 @@ class DFMRClients(StatefulClients):
 
     def _blank_scores(self) -> Int32[np.ndarray, "entries"]:
         return np.zeros(len(self.support.items), np.int32)
-
-    def _first_of(self, call: Call) -> bool:
-        """Whether this is the first chunk of an ask, which moves the item codes for all its chunks; counts chunks."""
-        asked, self._asked = self._asked, (call.cohort_id, call.query_id)
-        self._chunk = self._chunk + 1 if asked == self._asked else 0
-        return self._chunk == 0
-
-    def _after(self, call: Call, message: Message) -> _Received:
-        """The item codes after a message about the column decided last, or with the whole table."""
-        received = self._current
-        if not self._first_of(call):
-            return received
-        if "codes" in message.shared:
-            self._received = _Received.of(message.shared["codes"], self.config.d)
-            return self._received
-        received.afresh, received.bit = False, -1
-        if "column" in message.shared:
-            received.replace(int(message.config["decided"]), message.shared["column"])
-        return received
 
     def _terms(
         self, users: Int64[np.ndarray, "n"], received: _Received, bit: int

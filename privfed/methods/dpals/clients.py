@@ -29,6 +29,8 @@ from privfed.updates import ClientUpdates, Part, Rows, Symmetric
 class DPALSClients(StatefulClients):
     """Each user's items, and no parameters: a vector follows from the items' factors."""
 
+    steps = frozenset({"popularity", "statistics"})
+
     def __init__(self, config: DPALSConfig, data: ClientData, streams: Streams) -> None:  # noqa: ARG002
         self.config, self.rows = config, UserRows(data.positives)
         self.private = PrivateState({})

@@ -38,6 +38,8 @@ class Place:
 class FairClients(StatefulClients):
     """Private halves: a row in every table for each user, drawn by the user's own key."""
 
+    steps = frozenset({"tiers", "train"})
+
     def __init__(self, config: FairConfig, data: ClientData, streams: Streams) -> None:
         self.config, self.model, self.n_items = config, config.model, data.n_items
         everybody = data.everybody
@@ -53,7 +55,22 @@ class FairClients(StatefulClients):
             return {f"user.{name}": rows[:, t].clone() for t, name in enumerate(names)}
 
         self.private = data.private_state(start)
-        self._received: tuple[Tensor, dict[int, Received]] | None = None
+        self._received: dict[int, Received] | None = None
+
+    def receive(self, step: str, message: Message) -> None:
+        """What devices of one level download is reduced once for all chunks of a query."""
+        del step, message
+        self._received = {}
+
+    def commit(self) -> None:
+        """The release was confirmed: staged state becomes current."""
+        super().commit()
+        self._received = None
+
+    def discard(self) -> None:
+        """The round was aborted: forget staged state."""
+        super().discard()
+        self._received = None
 
     def tiers(self, call: Call, message: Message) -> ClientUpdates:
         """Which tier each device is of, as a row with a single 1."""
@@ -71,7 +88,7 @@ class FairClients(StatefulClients):
         new_layers, levels = layers.repeat(len(users), 1), torch.full((len(users),), -1)
         groups: dict[str, list[Group]] = {}
         for place in self._places(users, message):
-            received = self._receive(place.level, message)
+            received = self._download(place.level, message)
             who = on_host(users[place.positions])
             # A round trains once, whichever ask that is: the same samples with and without an ask for tiers before it.
             words = call.streams.words(Purpose.SAMPLES, call.round, 0, who.tolist(), self.training.words_needed(who))
@@ -223,12 +240,9 @@ class FairClients(StatefulClients):
                 found.append(Place(positions, level, tier))
         return found
 
-    def _receive(self, level: int, message: Message) -> Received:
-        """What a device of this level downloads; reduced once for all of them."""
-        model = message.shared["items.mlp"]
-        if self._received is None or self._received[0] is not model:
-            self._received = (model, {})
-        found = self._received[1]
+    def _download(self, level: int, message: Message) -> Received:
+        """What a device of this level downloads; reduced once for all of them where a query has begun."""
+        found = {} if self._received is None else self._received
         if level not in found:
             tables = {name: message.shared[f"items.{name}"] for name in self.model.tables}
             found[level] = self.training.receive(self.tiering.spaces[level], tables)

@@ -74,6 +74,8 @@ class FedNCFServer:
 class FedNCFClients(StatefulClients):
     """Private halves: one vector per user, drawn by the user's own key."""
 
+    steps = frozenset({"train"})
+
     noisy = frozenset({"train"})
 
     def __init__(self, config: FedNCFConfig, data: ClientData, streams: Streams) -> None:

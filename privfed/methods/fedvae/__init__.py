@@ -20,6 +20,8 @@ from privfed.updates import ClientUpdates
 class FedVAEClients(StatefulClients):
     """Private halves: each user's row, and no parameters."""
 
+    steps = frozenset({"count", "train"})
+
     def __init__(self, config: VAEConfig, data: ClientData, streams: Streams) -> None:  # noqa: ARG002
         self.config, self.architecture = config, config.architecture(data.n_items)
         self.rows = UserRows(data.positives)

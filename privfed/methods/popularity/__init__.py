@@ -51,6 +51,8 @@ class PopularityServer:
 class PopularityClients(StatefulClients):
     """Private halves: the users' training items, and no parameters."""
 
+    steps = frozenset({"count"})
+
     def __init__(self, config: PopularityConfig, data: ClientData, streams: Streams) -> None:  # noqa: ARG002
         self.positives = data.positives
         self.private = PrivateState({})

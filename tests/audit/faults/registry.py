@@ -12,15 +12,16 @@ from typing import Any
 import numpy as np
 import torch
 
-import privfed.engines.share_sums
 import privfed.engines.simulation
 import privfed.privacy.ledger
 import privfed.setup.assembly
 import privfed.setup.padded_histories
 from privfed.data import Histories
-from privfed.engines.share_sums import Announced, SharedQuery
+from privfed.engines.aggregation.announced_rows import AnnouncedRows
+from privfed.engines.aggregation.share_sum import ShareSum
 from privfed.engines.simulation import Simulation
 from privfed.experiment import Experiment
+from privfed.experiment.training import Training
 from privfed.federation import Message, Purpose, Streams, Total
 from privfed.guards import ClientGuard, ServerGuard
 from privfed.methods import ClientData
@@ -188,7 +189,7 @@ def _(stack: ExitStack) -> None:
 @fault("fresh fakes every round", "engine", "fedmf", FAKES, "padding is drawn anew")
 def _(stack: ExitStack) -> None:
     def made(former: Any) -> Any:
-        def pattern(self: Announced, support: Histories, draw: int, clients: Any, rows: int) -> Any:
+        def pattern(self: AnnouncedRows, support: Histories, draw: int, clients: Any, rows: int) -> Any:
             fresh = np.random.default_rng(draw).random((support.n_users, rows)) < 0.05
             user, item = fresh.nonzero()
             more = support.union(Histories.from_pairs(user, item, support.n_users, rows))
@@ -197,7 +198,7 @@ def _(stack: ExitStack) -> None:
 
         return pattern
 
-    put(stack, Announced, "_pattern", made)
+    put(stack, AnnouncedRows, "_pattern", made)
 
 
 @fault(
@@ -608,7 +609,7 @@ def _(stack: ExitStack) -> None:
 
 @fault("a catalogue from the interactions that nobody names", "data", "fedmf", CENTRAL, "catalogue", derived=True)
 def _(stack: ExitStack) -> None:
-    put(stack, Experiment, "_with_disclosures", lambda _: lambda self, guarantee, **_: guarantee)
+    put(stack, Training, "_with_disclosures", lambda _: lambda self, guarantee: guarantee)
 
 
 @fault(
@@ -636,7 +637,7 @@ def _(stack: ExitStack) -> None:
     "rows opened that too few clients sent", "engine", "fedmf", f"{FAKES},min_cohort=40", "were opened that fewer than"
 )
 def _(stack: ExitStack) -> None:
-    put(stack, SharedQuery, "_revealed", lambda former: lambda self, held, fewest: former(self, held, 1))
+    put(stack, ShareSum, "_opened", lambda former: lambda self, held, fewest: former(self, held, 1))
 
 
 @fault("randomised response that only drops", "guards", "fedmf", RESPONSE, "randomised response with")

@@ -66,7 +66,7 @@ class Federation:
     def __post_init__(self) -> None:
         for place, users in enumerate(self.shards):
             number = 100 + place
-            self.data[number] = NodeData.of(self.parts, users, public=self.public)
+            self.data[number] = NodeData.from_split(self.parts, users, public=self.public)
             self.nodes[number] = Node(self.folder / f"node{number}", self.policy, self.data[number])
 
     @property
@@ -75,7 +75,7 @@ class Federation:
 
     @property
     def server_data(self) -> NodeData:
-        return NodeData.of_server(self.parts, public=self.public)
+        return NodeData.for_server(self.parts, public=self.public)
 
     def fresh(self) -> dict[int, Callable[[], Node]]:
         """A new process for every message, as far as memory goes."""
@@ -98,12 +98,12 @@ class Federation:
 
     def remote(self, transport: Any = None, *, journal: Journal | None = None) -> RemoteFederation:
         """The federation alone, for asks that no method makes."""
-        announced = Announcement.of(self.config, self.server_data, seeded=self.seeded)
-        half = announced.half(self.server_data, bytes(32))
+        announced = Announcement.from_config(self.config, self.server_data, seeded=self.seeded)
+        assembly = announced.assemble(self.server_data, bytes(32))
         ledger = Ledger(self.config.privacy, self.parts.train.n_users)
-        guard = ServerGuard(self.config.privacy, ledger, half.streams)
+        guard = ServerGuard(self.config.privacy, ledger, assembly.streams)
         return RemoteFederation(
-            transport or InProcess(self.nodes), announced, guard, half.streams, journal=journal, timeout=60
+            transport or InProcess(self.nodes), announced, guard, assembly.streams, journal=journal, timeout=60
         )
 
     def counts(self, users: np.ndarray) -> torch.Tensor:

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from privfed.engines.nodes.budget import Budget, Cost, counted_as, spent_in
+from privfed.engines.nodes.budget import Budget, PrivacyCost, counted_as, run_cost
 from privfed.engines.nodes.errors import PolicyRefused
 from privfed.engines.nodes.policy import Policy
-from privfed.engines.nodes.record import Spent
+from privfed.engines.nodes.record import RunCost
 from privfed.privacy import Ledger, PrivacyPlan, SchemaSummary
 
 USERS = 20
@@ -35,18 +35,18 @@ def query(budget: Budget, ledger: Ledger) -> None:
     ledger.record(**place, participants=np.arange(USERS))
 
 
-def spent(plan: PrivacyPlan, **changes: Any) -> Spent:
-    return spent_in("r", charged(plan, 1)).model_copy(update=changes)
+def spent(plan: PrivacyPlan, **changes: Any) -> RunCost:
+    return run_cost("r", charged(plan, 1)).model_copy(update=changes)
 
 
 @pytest.mark.parametrize(("max_delta", "runs"), [(1e-6, 1), (3.5e-6, 3), (1e-5, 10)])
 def test_as_many_runs_as_both_sums_allow(max_delta: float, runs: int) -> None:
-    policy, earlier = Policy(max_epsilon=100.0, max_delta=max_delta), list[Spent]()
+    policy, earlier = Policy(max_epsilon=100.0, max_delta=max_delta), list[RunCost]()
     for _ in range(runs):
         Budget(policy, earlier).accept_run(GAUSSIAN)
         ledger = charged(GAUSSIAN, 0)
         query(Budget(policy, earlier), ledger)
-        earlier.append(spent_in("r", ledger))
+        earlier.append(run_cost("r", ledger))
     for refused in (
         lambda: Budget(policy, earlier).accept_run(GAUSSIAN),
         lambda: query(Budget(policy, earlier), charged(GAUSSIAN, 0)),
@@ -66,11 +66,11 @@ def test_what_is_accepted_is_within_both_sums_and_one_query_more_is_not(earlier:
         except PolicyRefused as refused:
             said = str(refused)
     assert "the epsilons of this node's runs" in said
-    own = Cost.of(ledger)
+    own = PrivacyCost.from_ledger(ledger)
     assert own.epsilon + math.fsum(run.epsilon or 0.0 for run in before) <= 3.0
     assert own.delta + math.fsum(run.delta for run in before) <= 1e-5
     more = charged(GAUSSIAN, len(ledger.entries) + 1)
-    assert Cost.of(more).epsilon + math.fsum(run.epsilon or 0.0 for run in before) > 3.0
+    assert PrivacyCost.from_ledger(more).epsilon + math.fsum(run.epsilon or 0.0 for run in before) > 3.0
 
 
 def test_a_run_that_is_pure_costs_no_delta() -> None:
@@ -92,13 +92,13 @@ def test_a_run_with_a_huge_delta_leaves_nothing_for_others(max_epsilon: float | 
 
 
 def test_a_record_from_before_deltas_were_kept_counts_in_full() -> None:
-    old = Spent.model_validate_json('{"run": "r", "epsilon": 0.1, "rounds": 1}')
+    old = RunCost.model_validate_json('{"run": "r", "epsilon": 0.1, "rounds": 1}')
     with pytest.raises(PolicyRefused, match="deltas"):
         Budget(Policy(max_epsilon=10.0), [old]).accept_run(GAUSSIAN)
 
 
 def test_an_earlier_run_without_a_guarantee_ends_a_budget_of_epsilon() -> None:
-    nothing = spent_in("r", charged(PrivacyPlan.parse("none"), 1))
+    nothing = run_cost("r", charged(PrivacyPlan.parse("none"), 1))
     assert nothing.epsilon is None
     with pytest.raises(PolicyRefused, match="an earlier run of this node guaranteed nothing"):
         Budget(Policy(max_epsilon=1e9), [nothing]).accept_run(GAUSSIAN)
@@ -144,4 +144,4 @@ def test_a_budget_of_users_takes_part_in_no_run_that_protects_interactions() -> 
 def test_a_record_says_nothing_that_would_make_sums_smaller(field: str, text: str) -> None:
     fields = {"run": '"r"', "epsilon": "0.1", "delta": "0.1", "pure": "0.1", "rounds": "1"} | {field: text}
     with pytest.raises(ValidationError):
-        Spent.model_validate_json("{" + ", ".join(f'"{key}": {value}' for key, value in fields.items()) + "}")
+        RunCost.model_validate_json("{" + ", ".join(f'"{key}": {value}' for key, value in fields.items()) + "}")

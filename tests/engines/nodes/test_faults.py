@@ -48,10 +48,10 @@ class Deadly:
 class Replayed(Simulation):
     """The simulation in one process with the cohorts that a federation with dropouts had."""
 
-    cohorts: dict[int, np.ndarray]
+    taking_part: dict[int, np.ndarray]
 
     def members(self, round: int) -> Any:
-        return torch.from_numpy(self.cohorts.get(round, np.empty(0, np.int64)))
+        return torch.from_numpy(self.taking_part.get(round, np.empty(0, np.int64)))
 
 
 def replayed(f: Any, lines: list[str]) -> Experiment:
@@ -62,7 +62,9 @@ def replayed(f: Any, lines: list[str]) -> Experiment:
     simulation = Replayed(
         experiment.clients, f.config.privacy, 45, experiment.streams, Ledger(f.config.privacy, 45), chunk=16
     )
-    simulation.cohorts = {entry["round"]: from_ranges(entry["participants"]) for entry in map(json.loads, lines[1:])}
+    simulation.taking_part = {
+        entry["round"]: from_ranges(entry["participants"]) for entry in map(json.loads, lines[1:])
+    }
     for t in range(f.config.rounds):
         simulation.run(experiment.server, t)
     return experiment
@@ -258,7 +260,7 @@ def test_processes_share_nothing_and_may_be_killed(federation: Callable[..., Any
         folder.mkdir(exist_ok=True)
         data.save(folder)
         kinds = ", ".join(f'"{kind}"' for kind in f.policy.mechanisms)
-        (folder / "node.toml").write_text(f"[policy]\nallow_simulation = true\nprotections = [{kinds}]\n")
+        (folder / "node.toml").write_text(f"[policy]\nallow_simulation = true\nmechanisms = [{kinds}]\n")
     killed: list[str] = []
 
     def fault(node: int, stage: str) -> Fault | None:
@@ -286,7 +288,7 @@ def test_policy_and_announcement_are_read_from_files(tmp_path: Path, federation:
         assert np.array_equal(one.indptr, other.indptr)
     (tmp_path / "node.toml").write_text("[policy]\nmin_nodes = 5\nmax_epsilon = 2.0\n")
     assert Policy.read(tmp_path / "node.toml").min_nodes == 5
-    announced = Announcement.of(f.config, f.server_data, seeded=True)
+    announced = Announcement.from_config(f.config, f.server_data, seeded=True)
     assert Announcement.model_validate_json(announced.model_dump_json()) == announced
     remote = f.remote(InProcess({100: f.nodes[100]}))
     cohort = remote.sample_cohort(0)

@@ -23,7 +23,7 @@ from privfed.engines.nodes.loopback import InProcess
 from privfed.engines.nodes.node import Node
 from privfed.engines.nodes.policy import Policy
 from privfed.engines.nodes.queries import Query
-from privfed.engines.nodes.record import Record
+from privfed.engines.nodes.record import NodeRecord
 from privfed.federation import Message, Purpose
 from privfed.methods.shared.vae_server import COUNTS
 from privfed.privacy import PlanError
@@ -174,10 +174,10 @@ def test_a_lying_node_changes_no_sum(
     for stage in ("train.invite", "train.share", "train.input", "train.reveal"):
         plan |= {"stage": stage, "pick": int(rng.integers(every)), "exhausted": False}
         while True:
-            remote._misses.clear()
-            remote._rested.clear()
+            remote.roster.misses.clear()
+            remote.roster.rests.clear()
             if stage == "train.invite":
-                remote._next = None
+                remote.masked_rounds.forget_next()
             before = len(remote.incidents)
             plan["what"] = None
             assert remote.run(server, t), (stage, plan["what"])
@@ -254,7 +254,7 @@ class Server:
 
     def __init__(self, f: Any, node: Node, announced: Announcement | None = None) -> None:
         self.f, self.node = f, node
-        self.announced = announced or Announcement.of(f.config, f.server_data, seeded=f.seeded)
+        self.announced = announced or Announcement.from_config(f.config, f.server_data, seeded=f.seeded)
         self.serial = 0
 
     def say(
@@ -265,7 +265,7 @@ class Server:
         address = {"run": self.announced.run, "node": 100, "serial": self.serial, "stage": stage} | bound
         if asked is not None:
             address = {**address, **_place(asked)}
-        request = codec.request(Address(**address), {"settle": None, **(values or {})}, arrays or {})
+        request = codec.request(Address(**address), {"counted": None, **(values or {})}, arrays or {})
         return codec.answer(self.node.handle(by, request), request)
 
     def announce(self, **changes: Any) -> Packet:
@@ -278,9 +278,10 @@ def _place(asked: Query) -> dict[str, Any]:
     return {name: getattr(bound, name) for name in ("round", "cohort_id", "query_id", "schema")}
 
 
-def counts(f: Any, draw: int = 0, *, round: int | None = None, ask: int = 0, **changes: Any) -> Query:
+def counts(f: Any, cohort_id: int = 0, *, round: int | None = None, query_id: int = 0, **changes: Any) -> Query:
     fields: dict[str, Any] = {
-        "step": "count", "round": draw if round is None else round, "draw": draw, "ask": ask, "members": f.shards[0],
+        "step": "count", "round": cohort_id if round is None else round, "cohort_id": cohort_id,
+        "query_id": query_id, "members": f.shards[0],
         "message": Message({}), "schema": {COUNTS: Block((70,))}, "clip_norm": None,
     }  # fmt: skip
     return Query(**fields | changes)
@@ -291,7 +292,7 @@ def counts(f: Any, draw: int = 0, *, round: int | None = None, ask: int = 0, **c
     [
         ({"allow_simulation": False}, "allow_simulation"),
         ({"methods": ("fair",)}, "trains feddae"),
-        ({"protections": ("secure_sum",)}, "distributed_gaussian"),
+        ({"mechanisms": ("secure_sum",)}, "distributed_gaussian"),
         ({"max_rounds": 1}, "1 in all"),
         ({"min_users": 50}, "asks for 50"),
         ({"max_clip_norm": 0.5}, "at most 0.5"),
@@ -302,7 +303,7 @@ def counts(f: Any, draw: int = 0, *, round: int | None = None, ask: int = 0, **c
 def test_policies_that_a_server_cannot_weaken(
     federation: Callable[..., Any], changed: dict[str, Any], said: str
 ) -> None:
-    policy = Policy(**{"allow_simulation": True, "protections": ("distributed_gaussian",)} | changed)
+    policy = Policy(**{"allow_simulation": True, "mechanisms": ("distributed_gaussian",)} | changed)
     f = federation("feddae", SHARES, policy=policy)
     assert said in Server(f, f.nodes[100]).announce()["refused"]
     assert f.nodes[100].ledger is None
@@ -324,7 +325,7 @@ def test_a_node_stops_at_its_own_epsilon_whatever_the_run_is_called(federation: 
     f = federation("feddae", plan, policy=policy)
     done = 0
     for run in ("1" * 32, "2" * 32, "3" * 32):
-        server = Server(f, f.nodes[100], Announcement.of(f.config, f.server_data, seeded=True, run=run))
+        server = Server(f, f.nodes[100], Announcement.from_config(f.config, f.server_data, seeded=True, run=run))
         server.serial = 1000 * int(run[0])
         assert server.announce()["refused"] is None
         for draw in range(3):
@@ -341,7 +342,7 @@ def test_rounds_count_over_runs(federation: Callable[..., Any]) -> None:
     f = federation("feddae", "none", policy=Policy(allow_simulation=True, mechanisms=("unprotected",), max_rounds=3))
     done = 0
     for run in ("1" * 32, "2" * 32):
-        server = Server(f, f.nodes[100], Announcement.of(f.config, f.server_data, seeded=True, run=run))
+        server = Server(f, f.nodes[100], Announcement.from_config(f.config, f.server_data, seeded=True, run=run))
         server.serial = 1000 * int(run[0])
         assert server.announce()["refused"] is None
         for draw in range(2):
@@ -352,7 +353,7 @@ def test_rounds_count_over_runs(federation: Callable[..., Any]) -> None:
 
 
 def _again(f: Any, run: str) -> str:
-    server = Server(f, f.nodes[100], Announcement.of(f.config, f.server_data, seeded=True, run=run))
+    server = Server(f, f.nodes[100], Announcement.from_config(f.config, f.server_data, seeded=True, run=run))
     server.serial = 9000
     said: str = server.announce()["refused"]
     return said
@@ -381,14 +382,15 @@ def test_what_a_hostile_server_asks(federation: Callable[..., Any]) -> None:
         assert "no step" in (clear(counts(f, step=step)) or "")
     for step in ("__init__", "_x", "a.b", "", "private state"):
         assert "step" in (clear(counts(f, step=step)) or "")
-    assert "lacks" in (clear(counts(f, step="steal")) or "")
+    assert "no step" in (clear(counts(f, step="steal")) or "")
+    assert not node.ledger.entries, "a step that clients do not declare is refused before it is recorded"
     for members in (np.array([0, 44]), np.array([44]), np.empty(0, np.int64), f.shards[0][:-1]):
         assert clear(counts(f, members=members)) is not None
     for changes in (
         {"schema": "all"}, {"schema": [["x"]]}, {"schema": [["x", [1], "real", 1.0, None, False, False, 2.0]]},
         {"schema": [[COUNTS, [2**40], "real", 1.0, None, False, False, 1.0]]}, {"members": "0-99999999999999"},
-        {"members": 7}, {"config": {"lr": "x"}}, {"clip_norm": -1}, {"clip_norm": "x"}, {"each": 3}, {"settle": [1]},
-        {"settle": "x"}, {"step": 5}, {"clip_norm": 1e9},
+        {"members": 7}, {"config": {"lr": "x"}}, {"clip_norm": -1}, {"clip_norm": "x"}, {"each": 3}, {"counted": [1]},
+        {"counted": "x"}, {"step": 5}, {"clip_norm": 1e9},
     ):  # fmt: skip
         assert clear(asked, **changes) is not None, changes
     assert clear(counts(f, schema={"other": Block((70,))})) is not None
@@ -401,10 +403,10 @@ def test_what_a_hostile_server_asks(federation: Callable[..., Any]) -> None:
     assert "another message" in (clear(counts(f, 7, message=Message({"x": torch.ones(3)}))) or "")
     assert "new draw" in (clear(counts(f, 7, message=Message({"x": torch.ones(3)}))) or "")
     assert "one draw per round" in (clear(counts(f, 8, round=7)) or "")
-    assert "sits out" in (clear(counts(f, 9, ask=1)) or "")
+    assert "sits out" in (clear(counts(f, 9, query_id=1)) or "")
     assert clear(counts(f, 7)) is None
     assert len(node.ledger.entries) == charged + 1
-    old = codec.request(Address(server.announced.run, 100, 1, "train.settle"), {"settle": None})
+    old = codec.request(Address(server.announced.run, 100, 1, "train.settle"), {"counted": None})
     assert "replay" in codec.answer(node.handle("train.settle", old), old)["refused"]
     assert "another stage" in server.say("train.settle", by="train.clear")["refused"]
     assert "another stage" in server.say("train.steal")["refused"]
@@ -421,9 +423,11 @@ def test_any_bytes_get_an_answer(data: st.DataObject) -> None:
     global _NODE  # noqa: PLW0603 (one node for all examples)
     if _NODE is None:
         spec = SyntheticSpec(name="synthetic-tiny", n_users=9, n_items=30, mean_per_user=6, min_per_user=5, rank=2)
-        _NODE = Node(tempfile.mkdtemp(), Policy(), NodeData.of(split(generate(spec), SplitSpec()), np.arange(4)))
+        _NODE = Node(
+            tempfile.mkdtemp(), Policy(), NodeData.from_split(split(generate(spec), SplitSpec()), np.arange(4))
+        )
     stage = data.draw(st.sampled_from(["train.announce", "train.share", "train.input", "", "x" * 99]))
-    whole = bytearray(codec.request(Address("0" * 32, 1, 1, stage), {"announcement": {}, "seat": 0, "settle": None}))
+    whole = bytearray(codec.request(Address("0" * 32, 1, 1, stage), {"announcement": {}, "seat": 0, "counted": None}))
     for _ in range(data.draw(st.integers(0, 3))):
         whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
     assert codec.answer(_NODE.handle(stage, bytes(whole)), bytes(whole))["refused"]
@@ -444,7 +448,7 @@ def masked_sum(f: Any, servers: list[Server], session: int = 0, *, threshold: in
 def test_no_second_unmask_and_no_weaker_terms(federation: Callable[..., Any]) -> None:
     policy = Policy(allow_simulation=True, min_nodes=4, min_threshold=2)
     f = federation("feddae", "secure-sum:clip_norm=10.0", policy=policy, seeded=True)
-    announced = Announcement.of(f.config, f.server_data, seeded=True)
+    announced = Announcement.from_config(f.config, f.server_data, seeded=True)
     servers = []
     for seat in range(4):
         server = Server(f, f.nodes[100 + seat], announced)
@@ -523,7 +527,7 @@ def test_a_request_for_both_secrets_ends_the_round_for_good(federation: Callable
                 greedy = Packet(packet.fields, {"request": wanted}).encode()
                 caught["greedy"] = codec.answer(inner.exchange(stage, {100: greedy}, timeout)[100], greedy)["refused"]
                 later = Address(**{**packet.fields["address"], "serial": packet.fields["address"]["serial"] + 1})
-                honest = codec.request(later, {"settle": None}, {"request": packet.arrays["request"]})
+                honest = codec.request(later, {"counted": None}, {"request": packet.arrays["request"]})
                 caught["honest"] = codec.answer(inner.exchange(stage, {100: honest}, timeout)[100], honest)["refused"]
                 requests = {node: request for node, request in requests.items() if node != 100}
             return inner.exchange(stage, requests, timeout)
@@ -532,7 +536,7 @@ def test_a_request_for_both_secrets_ends_the_round_for_good(federation: Callable
     assert remote.run(server, 0)
     assert "both secrets" in caught["greedy"]
     assert "left this round" in caught["honest"]
-    assert '"held": []' in Record.load(f.folder / "node100" / "state").masking
+    assert '"held": []' in NodeRecord.load(f.folder / "node100" / "state").masking
 
 
 # Disks ----------------------------------------------------------------------------------------------------------------
@@ -565,7 +569,7 @@ def test_a_full_disk_keeps_a_node_out_and_loses_nothing(
         assert remote.run(server, 1)
     assert [i.node for i in remote.incidents] == [101]
     assert "No space left on device" in remote.incidents[0].reason
-    remote._rested.clear()
+    remote.roster.rests.clear()
     assert remote.run(server, 2)
     sizes = [len(entry.members()) for entry in remote.guard.ledger.entries]
     assert sizes == [45, 45 - len(f.shards[1]), 45]
@@ -632,7 +636,7 @@ def test_a_node_keeps_both_sums_over_runs(federation: Any) -> None:
     f = federation("feddae", "local-gaussian:noise_multiplier=20,clip_norm=1,delta=1e-6", policy=policy)
     said = []
     for run in ("1" * 32, "2" * 32, "3" * 32):
-        server = Server(f, f.nodes[100], Announcement.of(f.config, f.server_data, seeded=True, run=run))
+        server = Server(f, f.nodes[100], Announcement.from_config(f.config, f.server_data, seeded=True, run=run))
         server.serial = 1000 * int(run[0])
         said.append(server.announce()["refused"])
         asked = counts(f)
@@ -645,12 +649,12 @@ def test_a_node_keeps_both_sums_over_runs(federation: Any) -> None:
 def noise_words(node: Node) -> list[int]:
     """Noise words of the first of a node's users at one address."""
     assert node.ledger is not None
-    words = node._prepared(None).streams.words(Purpose.NOISE, 3, 1, [int(node.data.users[0])], 8)
+    words = node.private_side.assembly.streams.words(Purpose.NOISE, 3, 1, [int(node.data.users[0])], 8)
     return [int(word) for word in words[0]]
 
 
 def joined(f: Any, run: str, serial: int) -> Server:
-    server = Server(f, f.nodes[100], Announcement.of(f.config, f.server_data, seeded=False, run=run))
+    server = Server(f, f.nodes[100], Announcement.from_config(f.config, f.server_data, seeded=False, run=run))
     server.serial = serial
     assert server.announce()["refused"] is None
     return server
@@ -684,7 +688,7 @@ def test_a_node_notices_what_happened_to_its_ledger(federation: Any, damage: str
     for draw in range(2):
         asked = counts(f, draw)
         assert server.say("train.clear", {**asked.fields(), "each": True}, asked.arrays(), asked)["refused"] is None
-    record = Record.load(f.nodes[100].folder / "state")
+    record = NodeRecord.load(f.nodes[100].folder / "state")
     (path,) = f.nodes[100].folder.glob("ledger-*.jsonl")
     lines = path.read_text().splitlines(keepends=True)
     assert (record.charges, record.head) == (2, json.loads(lines[-1])["digest"])

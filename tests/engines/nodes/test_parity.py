@@ -140,9 +140,9 @@ def test_what_cannot_be_over_nodes_is_refused(federation: Callable[..., Any]) ->
             federation(method, plan, settings=settings).train()
     f = federation("feddae", SECURE)
     nine = [getattr(f.parts, part).subset(np.arange(9)) for part in ("train", "valid", "test")]
-    small, announced = type(f.server_data).of_server(type(f.parts)(f.parts.spec, *nine, 0)), f.remote().announced
+    small, announced = type(f.server_data).for_server(type(f.parts)(f.parts.spec, *nine, 0)), f.remote().announced
     with pytest.raises(NodesError, match="same catalogue"):
-        announced.half(small, bytes(32))
+        announced.assemble(small, bytes(32))
 
 
 def test_parties_share_a_public_key_and_nothing_else() -> None:

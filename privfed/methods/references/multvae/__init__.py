@@ -181,6 +181,8 @@ def loss(
 class MultVAEClients(StatefulClients):
     """Private halves: each user's row, and no parameters."""
 
+    steps = frozenset({"reveal"})
+
     def __init__(self, config: MultVAEConfig, data: ClientData, streams: Streams) -> None:  # noqa: ARG002
         self.architecture, self.rows = config.architecture(data.n_items), UserRows(data.positives)
         self.private = PrivateState({})

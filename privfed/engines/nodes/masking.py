@@ -1,0 +1,94 @@
+"""A node's part in masked sums: keys, shares of secrets, one masked input, and one opening."""
+
+import numpy as np
+
+from privfed.contracts import schema_digest
+from privfed.engines.nodes import codec
+from privfed.engines.nodes.codec import Array
+from privfed.engines.nodes.errors import NodeRefused
+from privfed.engines.nodes.node_state import NodeState
+from privfed.engines.nodes.policy import Policy
+from privfed.engines.nodes.queries import Query
+from secure_agg.encoding import RingElements
+from secure_agg.masking import MaskingClient, Stage
+
+
+class MaskedSession:
+    """The masked sum that a node is in; its state is on the disk before an answer leaves.
+
+    Args:
+        state: of the node.
+        policy: of the node.
+    """
+
+    def __init__(self, state: NodeState, policy: Policy) -> None:
+        self._state, self._policy = state, policy
+
+    def advertise(self, invitation: bytes) -> bytes:
+        """Join the session that the invitation opens: fresh keys, and the old session's secrets are gone.
+
+        Keys that were advertised in a reply that got lost are advertised again.
+        """
+        record = self._state.record
+        if record.invited == codec.digest(invitation) and self._client().awaits is Stage.ROSTER:
+            return bytes.fromhex(record.advertised)
+        client = MaskingClient(
+            record.seat,
+            self._policy.floor,
+            run=bytes.fromhex(self._state.run.run),
+            last_round=record.session,
+            store=self._store,
+        )
+        advertisement = client.advertise(invitation)
+        record.session, record.invited = client.terms.round, codec.digest(invitation)
+        record.advertised = advertisement.hex()
+        return advertisement
+
+    def share(self, roster: bytes) -> bytes:
+        """Shares of the own secrets for the others of the roster."""
+        return self._client().share(roster)
+
+    def require(self, query: Query, size: tuple[int, int]) -> None:
+        """Refuse a query that the session's terms are not for.
+
+        Args:
+            query: of the server.
+            size: number and bits of its ring elements.
+
+        Raises:
+            NodeRefused: no secrets are shared, or the terms are for other blocks.
+        """
+        terms = self._client().terms
+        if (terms.length, terms.bits) != size or terms.layout.hex() != schema_digest(query.schema):
+            raise NodeRefused("the blocks queried are not those that this masked sum was agreed for; invite anew")
+
+    def require_shared(self) -> None:
+        """Refuse a masked input before secrets are shared.
+
+        Raises:
+            NodeRefused: no secrets are shared in an open session.
+        """
+        if self._client().awaits is not Stage.DELIVERY:
+            raise NodeRefused("this node has shared no secrets in an open session; share first")
+
+    def mask(self, delivery: bytes, elements: RingElements) -> bytes:
+        """The masked input."""
+        return self._client().mask(delivery, elements)
+
+    def reveal(self, request: bytes) -> bytes:
+        """Shares that open the sum, once."""
+        return self._client().unmask(request)
+
+    def _client(self) -> MaskingClient:
+        masking = self._state.record.masking
+        if not masking:
+            raise NodeRefused("this node is in no masked sum; invite it first")
+        return MaskingClient.restore(masking.encode(), self._policy.floor, store=self._store)
+
+    def _store(self, snapshot: bytes) -> None:
+        self._state.record.masking = snapshot.decode()
+
+
+def as_array(message: bytes) -> Array:
+    """A message of the masking protocol as it travels."""
+    return np.frombuffer(message, np.uint8)

@@ -1,0 +1,140 @@
+"""The client side at a node: its users' clients, and their private state between two queries."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from jaxtyping import Int64
+
+from privfed.engines.nodes import codec
+from privfed.engines.nodes.announcement import Announcement
+from privfed.engines.nodes.codec import Packet
+from privfed.engines.nodes.errors import NodeRefused
+from privfed.engines.nodes.files import read_file
+from privfed.engines.nodes.node_data import NodeData
+from privfed.engines.nodes.node_state import NodeState
+from privfed.engines.nodes.queries import Query, addressed
+from privfed.engines.nodes.record import QueryAddress, load_tensors, save_call, save_tensors
+from privfed.federation import Call, Clients, Message, Purpose, begin_query, perform
+from privfed.setup.assembly import Assembly
+from privfed.updates import clients_at_once
+
+
+class PrivateSide:
+    """Runs the clients of a node's users, and stages their private state until a release is confirmed.
+
+    Args:
+        state: of the node.
+        data: of the node.
+        max_upload_bytes: of one user.
+        clients: take the place of the method's clients, in audits; None runs those of the method.
+    """
+
+    def __init__(self, state: NodeState, data: NodeData, max_upload_bytes: int, clients: Clients | None = None) -> None:
+        self._state, self._data, self._max_upload_bytes, self._clients = state, data, max_upload_bytes, clients
+
+    def assembled(self, announced: Announcement, salt: str) -> Assembly:
+        """The announced experiment over the node's own users."""
+        assembly = announced.assemble(self._data, self._state.root(), salt)
+        if self._clients is not None:
+            assembly.clients = self._clients
+        return assembly
+
+    @property
+    def assembly(self) -> Assembly:
+        """The announced run; in memory until a process ends."""
+        memory = self._state.memory
+        if memory.assembly is None:
+            memory.assembly = self.assembled(self._state.run, self._state.record.salt)
+            memory.start, memory.loaded = memory.assembly.clients.state(), False
+        return memory.assembly
+
+    def load(self, query: Query | None) -> Assembly:
+        """The run with the private state that `query` starts from; None takes the state of now."""
+        assembly, record, memory = self.assembly, self._state.record, self._state.memory
+        if memory.loaded:
+            return assembly
+        repeats = query is not None and query.cohort_id == record.cohort_id and query.query_id > 0
+        assembly.clients.discard()
+        file = record.base if repeats else record.current
+        assembly.clients.load(load_tensors(self._state.path, file, memory.start))
+        for call in record.calls if repeats else ():
+            self._repeat(call)
+        memory.loaded = True
+        return assembly
+
+    def read_only(self) -> Assembly:
+        """The run with the private state of now, for whoever changes nothing of it."""
+        memory = self._state.memory
+        loaded = memory.loaded
+        assembly = self.load(None)
+        self._state.memory.loaded = loaded
+        return assembly
+
+    def members(self, query: Query) -> Int64[np.ndarray, " members"]:
+        """The node's users who take part in a query.
+
+        Raises:
+            NodeRefused: the query names others than the plan's sampling rule lets it name.
+        """
+        sampling, hosted = self._state.plan.sampling, self._data.users
+        if sampling.kind == "poisson":
+            if query.members is not None:
+                raise NodeRefused("who takes part is each user's own secret random bit, and the server names members")
+            streams = self.assembly.streams
+            inclusion = streams.uniform(Purpose.MEMBERSHIP, query.round, 0, hosted.tolist(), 1)[:, 0]
+            joined: Int64[np.ndarray, " members"] = hosted[(inclusion < sampling.rate).numpy()]
+            return joined
+        if query.members is None or not np.isin(query.members, hosted).all():
+            raise NodeRefused("the server names no members, or some that this node does not host")
+        if sampling.kind == "all" and len(query.members) != len(hosted):
+            raise NodeRefused("everybody takes part in every round of this plan, and the server leaves users out")
+        return query.members
+
+    def calls(self, query: Query, members: Int64[np.ndarray, " members"]) -> Iterator[tuple[Call, Message]]:
+        """The call of every chunk of users, and the message as they receive it; the clients hear of the query first."""
+        assembly = self.assembly
+        addressees = members if query.members is not None else self._data.users
+        noisy_steps = assembly.config.privacy.mechanism.noisy_steps
+        begin_query(assembly.clients, query.step, query.message)
+        at_once = clients_at_once(assembly.config.chunk or assembly.registered.chunk, query.schema)
+        for users in torch.split(torch.from_numpy(members), at_once):
+            if len(users):
+                call = Call(
+                    query.round, query.cohort_id, query.step, query.query_id, users, assembly.streams, query.schema,
+                    query.clip_norm, noisy_steps,
+                )  # fmt: skip
+                yield call, addressed(query.message, addressees, users.numpy())
+
+    def stage(self, query: Query) -> None:
+        """Keep the users' new private state beside the old, until the release is confirmed."""
+        record, clients = self._state.record, self.assembly.clients
+        clients.commit()
+        name = f"{query.cohort_id}-{query.query_id}-{record.version}"
+        record.before, record.staged = record.current, (query.cohort_id, query.query_id)
+        record.current = save_tensors(self._state.path, name, clients.state(), self._state.memory.start)
+        record.query = query.query_id + 1
+        if self._state.run.queries > 1:
+            bound = query.address(self._state.run.run, record.node, record.serial, "train.input")
+            kept = codec.request(bound, query.fields(), query.arrays())
+            record.calls = [*record.calls, save_call(self._state.path, name, kept)]
+
+    def settle(self, counted: QueryAddress | None) -> None:
+        """Confirm or take back the last query, by the last one whose release these users are in."""
+        record = self._state.record
+        if record.staged is None:
+            return
+        if counted != record.staged:
+            record.current, record.query = record.before, record.staged[1]
+            record.calls = record.calls[: record.query]
+            self._state.memory.loaded = False
+        record.staged, record.before = None, None
+
+    def _repeat(self, file: str) -> None:
+        """Repeat an earlier query of the cohort, for what clients keep in memory between queries."""
+        packet = Packet.decode(read_file(self._state.path / file))
+        query = Query.read(packet, codec.address_of(packet), self._max_upload_bytes)
+        clients = self.assembly.clients
+        for call, received in self.calls(query, self.members(query)):
+            perform(clients, call, received)
+        clients.commit()

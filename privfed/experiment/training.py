@@ -1,0 +1,208 @@
+"""One training of an experiment: rounds, evaluation, checkpoints and resumption."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from pydantic import BaseModel, JsonValue, ValidationError
+
+from privfed.compute.devices import all_on_host
+from privfed.engines.checkpoint import Checkpoint, CheckpointError, SavedEvaluation
+from privfed.engines.simulation import Simulation, SimulationProgress
+from privfed.engines.transcript import Transcript
+from privfed.engines.witness import Witness
+from privfed.evaluation import UNCOUNTED, Part, RoundEvaluation
+from privfed.experiment.evaluation import PrivateEvaluation
+from privfed.experiment.result import RunResult
+from privfed.federation import Ranges, StatefulClients
+from privfed.federation.hosted_clients import HostedClients
+from privfed.privacy import Guarantee, Ledger
+from privfed.privacy.statements import CATALOGUE_WARNING, derived_catalogue
+from privfed.setup.assembly import Assembly
+
+Progress = Callable[[int, RoundEvaluation | None], None]
+"""Called after every round with its number and, where it was evaluated, its utility."""
+
+_LEDGER, _CHECKPOINT, _TAPS = "ledger.jsonl", "checkpoint", "taps"
+
+
+class TrainingProgress(BaseModel):
+    """What a checkpoint keeps besides tensors."""
+
+    simulation: SimulationProgress
+    ledger: dict[str, JsonValue]
+    history: list[SavedEvaluation]
+
+    @classmethod
+    def from_checkpoint(cls, checkpoint: Checkpoint, folder: Path) -> "TrainingProgress":
+        """What the checkpoint in `folder` keeps.
+
+        Raises:
+            CheckpointError: values are missing or of another kind.
+        """
+        try:
+            return cls.model_validate(checkpoint.progress)
+        except ValidationError as error:
+            raise CheckpointError(
+                f"the checkpoint in {folder} is damaged ({error.error_count()} values); start again with another --out"
+            ) from error
+
+
+class Training:
+    """A training from its first round, or from a checkpoint on.
+
+    Args:
+        assembly: the assembled run.
+        directory: of the ledger and the checkpoints; None keeps everything in memory.
+        parts: held-out parts to evaluate.
+        resume: whether to continue from the directory's checkpoint, or from round 0 if none was reached.
+    """
+
+    def __init__(self, assembly: Assembly, directory: Path | None, parts: Sequence[Part], *, resume: bool) -> None:
+        self._assembly, self._directory, self._parts = assembly, directory, parts
+        (self._resumed, *_) = assembly.processes.every(resume and self._begun())
+        self._ledger = self._opened_ledger()
+        self._transcript = self._make_transcript()
+        self._evaluation = PrivateEvaluation(assembly, parts)
+        self._witness = self._make_witness()
+        self._simulation = self._make_simulation()
+        self._history: list[RoundEvaluation] = []
+        self._cpu_seconds, self._wall_seconds = 0.0, 0.0
+
+    def train(self, progress: Progress | None) -> None:
+        """Train the rounds that are left."""
+        config = self._assembly.config
+        server = self._assembly.server if self._witness is None else self._witness.server(self._assembly.server)
+        cpu, wall = time.process_time(), time.perf_counter()
+        for t in range(self._first_round(), config.rounds):
+            due = bool(self._parts) and config.evaluated(t)
+            self._evaluation.observe(self._simulation, t, due=due)
+            self._simulation.run(server, t)
+            evaluated = self._evaluation.result(t) if due else None
+            if evaluated:
+                self._history.append(evaluated)
+            if (t + 1) % config.checkpoint_every == 0 or t + 1 == config.rounds:
+                self._save(t + 1)
+            if progress is not None:
+                progress(t, evaluated)
+        self._cpu_seconds, self._wall_seconds = time.process_time() - cpu, time.perf_counter() - wall
+
+    def result(self) -> RunResult:
+        """What was measured."""
+        ledger = self._ledger
+        return RunResult(
+            self._assembly.config,
+            self._history,
+            self._with_disclosures(ledger.guarantee()),
+            ledger.composition(),
+            self._simulation.total_costs(),
+            self._simulation.clip_counts().fraction,
+            self._transcript,
+            self._assembly.server,
+            self._assembly.clients,
+            self._cpu_seconds,
+            self._wall_seconds,
+            ledger.entries,
+            self._witness,
+            ledger.notices,
+        )
+
+    # What a training is made of --------------------------------------------------------------------------------------
+
+    def _begun(self) -> bool:
+        path = self._directory
+        return path is not None and ((path / _LEDGER).exists() or Checkpoint.exists(path / _CHECKPOINT))
+
+    def _opened_ledger(self) -> Ledger:
+        """The ledger, new or resumed; the first process alone writes it."""
+        config, processes, users = self._assembly.config, self._assembly.processes, self._assembly.n_users
+        path, run = None if self._directory is None else self._directory / _LEDGER, config.digest()
+        with processes.in_turn():
+            if self._resumed and path is not None:
+                ledger = Ledger.resume(config.privacy, users, path, run=run)
+            else:
+                ledger = Ledger(config.privacy, users, path if processes.first else None, run=run)
+        if not processes.first:
+            ledger.path = None
+        return ledger
+
+    def _make_transcript(self) -> Transcript:
+        assembly, registered = self._assembly, self._assembly.registered
+        rounds, named = assembly.config.tapped_rounds(), "raw" in assembly.config.taps.places
+        audited, places = assembly.audited(), assembly.tapped_places()
+        return Transcript(audited, places, rounds, registered.pull, registered.step, named)
+
+    def _make_witness(self) -> Witness | None:
+        """Somebody who records every query, where raw uploads are tapped: an oracle of audits, like these."""
+        config = self._assembly.config
+        if "raw" not in config.taps.places or self._assembly.processes.size > 1:
+            return None
+        bounded = config.privacy.mechanism.unbounded_reason is None
+        return Witness(config.privacy, config.tapped_rounds() | {0, 1} if bounded else ())
+
+    def _make_simulation(self) -> Simulation:
+        assembly, config = self._assembly, self._assembly.config
+        return Simulation(
+            assembly.clients if self._witness is None else self._witness.clients(assembly.clients),
+            config.privacy,
+            assembly.n_users,
+            assembly.streams,
+            self._ledger,
+            chunk=config.chunk or assembly.registered.chunk_here(),
+            memory_limit=None if config.memory_limit_gib is None else int(config.memory_limit_gib * 2**30),
+            fidelity=config.fidelity,
+            support=assembly.support,
+            transcript=self._transcript,
+            processes=assembly.processes,
+        )
+
+    def _with_disclosures(self, guarantee: Guarantee) -> Guarantee:
+        """The guarantee with what method, data and metrics show besides uploads in its statements and assumptions."""
+        assembly = self._assembly
+        disclosed = assembly.registered.side_disclosures(assembly.config.settings())
+        statements, assumptions = [*([UNCOUNTED] if self._history else []), *disclosed], list[str]()
+        if assembly.parts.catalogue_derived and guarantee.reason_if_inf is None:
+            assumptions.append(derived_catalogue(assembly.parts.train.n_items))
+            statements.append(CATALOGUE_WARNING)
+        return guarantee.model_copy(
+            update={
+                "assumptions": [*guarantee.assumptions, *assumptions],
+                "statements": [*guarantee.statements, *statements],
+            }
+        )
+
+    # Checkpoints -----------------------------------------------------------------------------------------------------
+
+    def _save(self, next_round: int) -> None:
+        if self._directory is None:
+            return
+        self._transcript.save(self._directory / _TAPS)
+        progress = TrainingProgress(
+            simulation=self._simulation.progress(),
+            ledger=self._ledger.state(),
+            history=SavedEvaluation.from_history(self._history),
+        )
+        state = all_on_host(self._assembly.server.state())
+        saved = Checkpoint(next_round, state, self._private_state(), progress.model_dump(mode="json"))
+        saved.save(self._directory / _CHECKPOINT, self._assembly.processes)
+
+    def _private_state(self) -> Mapping[str, Ranges]:
+        """Committed private tensors; where they live in files, they stay there until they are written."""
+        clients = self._assembly.clients
+        if self._assembly.client_state is not None and isinstance(clients, StatefulClients | HostedClients):
+            return clients.ranges()
+        return all_on_host(clients.state())
+
+    def _first_round(self) -> int:
+        """The round to begin with, with everything as it was saved before it."""
+        if not self._resumed or self._directory is None or not Checkpoint.exists(self._directory / _CHECKPOINT):
+            return 0
+        assembly, folder = self._assembly, self._directory / _CHECKPOINT
+        checkpoint = Checkpoint.load(folder, assembly.processes, ranged=assembly.client_state is not None)
+        saved = TrainingProgress.from_checkpoint(checkpoint, folder)
+        assembly.continue_from(checkpoint.server, checkpoint.clients)
+        self._ledger.load(saved.ledger)
+        self._simulation.restore(saved.simulation)
+        self._history.extend(one.evaluation() for one in saved.history)
+        self._transcript.load(self._directory / _TAPS, before=checkpoint.next_round)
+        return checkpoint.next_round
