@@ -63,6 +63,7 @@ from privfed.engines import PROXIMAL, Observation, load_observations, members
 from privfed.engines.checkpoint import Checkpoint
 from privfed.engines.costs import Costs
 from privfed.experiment import Experiment
+from privfed.experiment.training import TrainingProgress
 from privfed.methods.method import ItemBlocks
 from privfed.privacy import Guarantee, Ledger
 from privfed.setup.config import ExperimentConfig
@@ -409,12 +410,13 @@ def attack_run(directory: Path, config: ExperimentConfig, split: Split) -> Attac
             f"{directory} holds no tapped uploads; run again with --set 'taps.places=[\"wire\"]' and a new --out"
         )
     t = experiment.restore(directory)
-    progress = Checkpoint.load(directory / "checkpoint").progress
+    folder = directory / "checkpoint"
+    progress = TrainingProgress.from_checkpoint(Checkpoint.load(folder), folder)
     ledger = Ledger.resume(config.privacy, experiment.n_users, directory / "ledger.jsonl", run=config.digest())
-    ledger.load(progress["ledger"])
+    ledger.load(progress.ledger)
     guarantee = None if experiment.inclusion is None else ledger.guarantee()
     found = look_at(experiment, seen.__getitem__, t, guarantee)
-    costs = Costs(*progress["costs"])
+    costs = Costs.from_saved(progress.simulation.costs)
     rows, support = attack_supports(experiment, t, costs)
     return Attacked(found.rows + rows, support, found.empirical, ledger.notices)
 

@@ -20,6 +20,7 @@ from privfed.data import Histories, Interactions
 from privfed.engines import Checkpoint
 from privfed.evaluation import EvaluationError, EvaluationResult, Part, RoundEvaluation
 from privfed.experiment import Experiment, PrivateEvaluation, RunResult
+from privfed.experiment.training import TrainingProgress
 from privfed.guards.client_guard import BrokenUploadError
 from privfed.guards.ring_code import RingCode
 from privfed.guards.share_code import ShareCode
@@ -208,10 +209,7 @@ def _begin(directory: Path, *, resume: bool) -> int:
         write_text(directory / METRICS, "")
         return 0
     checkpoint = Checkpoint.load(saved, ranged=True)
-    history = [
-        RoundEvaluation(t, {part: EvaluationResult.model_validate(result) for part, result in results.items()})
-        for t, results in checkpoint.progress["history"]
-    ]
+    history = [one.evaluation() for one in TrainingProgress.from_checkpoint(checkpoint, saved).history]
     write_text(directory / METRICS, _lines(history))
     return checkpoint.next_round
 

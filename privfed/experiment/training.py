@@ -33,6 +33,24 @@ class TrainingProgress(BaseModel):
     ledger: dict[str, JsonValue]
     history: list[SavedEvaluation]
 
+    @classmethod
+    def from_checkpoint(cls, checkpoint: Checkpoint, folder: Path) -> "TrainingProgress":
+        """The progress in a checkpoint.
+
+        Args:
+            checkpoint: as it was loaded.
+            folder: that it was loaded from, to be named where it is damaged.
+
+        Raises:
+            CheckpointError: the checkpoint holds something else.
+        """
+        try:
+            return cls.model_validate(checkpoint.progress)
+        except ValidationError as error:
+            raise CheckpointError(
+                f"the checkpoint in {folder} is damaged ({error.error_count()} values); start again with another --out"
+            ) from error
+
 
 class Training:
     """A training from its first round, or from a checkpoint on.
@@ -185,12 +203,7 @@ class Training:
             return 0
         assembly, folder = self._assembly, self._directory / _CHECKPOINT
         checkpoint = Checkpoint.load(folder, assembly.processes, ranged=assembly.client_state is not None)
-        try:
-            saved = TrainingProgress.model_validate(checkpoint.progress)
-        except ValidationError as error:
-            raise CheckpointError(
-                f"the checkpoint in {folder} is damaged ({error.error_count()} values); start again with another --out"
-            ) from error
+        saved = TrainingProgress.from_checkpoint(checkpoint, folder)
         assembly.continue_from(checkpoint.server, checkpoint.clients)
         self._ledger.load(saved.ledger)
         self._simulation.restore(saved.simulation)

@@ -53,12 +53,11 @@ class Clients(Protocol):
     A step is a method `name(call, message) -> ClientUpdates`. It stages private state, which `commit` makes
     current once the release is confirmed and `discard` forgets. An attribute `noisy`, where there is one, names the
     steps that train as `Call.noisy_steps` says; the others are never run under a plan that needs it.
-
-    Attributes:
-        steps: names of all steps that clients answer; a server that queries any other is refused.
     """
 
-    steps: frozenset[str]
+    @property
+    def steps(self) -> frozenset[str]:
+        """Names of all steps that clients answer; a server that queries any other is refused."""
 
     def receive(self, step: str, message: Message) -> None:
         """A query of `step` begins; called once, before the clients are called in chunks. Most have nothing to do.
