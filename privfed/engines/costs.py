@@ -77,6 +77,11 @@ class Costs:
             aborted_rounds=self.aborted_rounds,
         )
 
+    @classmethod
+    def from_saved(cls, saved: SavedCosts) -> "Costs":
+        """The costs of `saved()`."""
+        return cls(saved.seconds, saved.up_bytes, saved.down_bytes, saved.client_rounds, saved.aborted_rounds)
+
     def restore(self, saved: SavedCosts, *, first: bool) -> None:
         """Continue from `saved()`; of several processes the first goes on with all but the aborted rounds.
 

@@ -51,10 +51,12 @@ def train_over_nodes(case: dict[str, Any], data: Path, folder: Path) -> dict[str
     else:
         open_to_all = policy(allow_simulation=True, protections=["nothing", *kinds], evaluate=True)
     everybody, nodes = np.arange(parts.train.n_users), {}
+    share_of = getattr(node_data, "from_split", None) or node_data.of
+    for_server = getattr(node_data, "for_server", None) or node_data.of_server
     for place in range(3):
-        own = node_data.of(parts, everybody[place::3], public=public)
+        own = share_of(parts, everybody[place::3], public=public)
         nodes[100 + place] = node(folder.parent / f"settings/node{place}", open_to_all, own)
-    server_data = node_data.of_server(parts, public=public)
+    server_data = for_server(parts, public=public)
     trained = train(config, server_data, in_process(nodes), folder, seeded=True)
     state = {name: value.contiguous() for name, value in trained.server.state().items()}
     save_file(state, folder / "server.safetensors")

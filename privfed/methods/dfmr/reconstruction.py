@@ -12,7 +12,7 @@ from jaxtyping import Int8, Int64
 
 from privfed.compute.devices import on_host, placed
 from privfed.data import Histories
-from privfed.federation import Call, Message, Streams
+from privfed.federation import Call, Message, Streams, begin_query
 from privfed.methods.client_data import ClientData
 from privfed.methods.dfmr.clients import DFMRClients
 from privfed.methods.dfmr.codes import unpack
@@ -52,6 +52,7 @@ def rebuild_codes(
     who, codes = placed(users), _first_guess(start, config.d, public, purchases.subset(users), seed)
     for sweep in range(sweeps):
         message = Message(public.shared, {"start": placed(codes)})
+        begin_query(devices, "update", message)
         devices.update(Call(0, -1, "update", sweep, who, streams, {}), message)
         devices.commit()
         former, codes = codes, on_host(devices.state()["codes"])[users]
