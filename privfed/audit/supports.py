@@ -162,7 +162,7 @@ def _sizes(view: SupportView, truth: _Truth) -> dict[str, float]:
     rows = {
         "public_rows": view.sent & truth.public,
         "private_rows": view.unpurchased & truth.private,
-        "cover_rows": view.unpurchased & ~truth.private,
+        "padding_rows": view.unpurchased & ~truth.private,
     }
     return {name: float(mask.sum(axis=1).mean()) for name, mask in rows.items()}
 

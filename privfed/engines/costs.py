@@ -62,11 +62,6 @@ class Costs:
         self.up_bytes += up_bytes
         self.down_bytes += received.bytes_per_client() * len(call.clients)
 
-    @classmethod
-    def from_saved(cls, saved: SavedCosts) -> "Costs":
-        """The costs of a checkpoint."""
-        return cls(**saved.model_dump())
-
     def saved(self) -> SavedCosts:
         """As a checkpoint keeps them."""
         return SavedCosts(
