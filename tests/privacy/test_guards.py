@@ -284,8 +284,8 @@ def test_the_realised_noise_of_a_release_adds_up_to_what_the_plan_says(seen):
     simulation = Simulation(Silent(), plan, n, streams, Ledger(plan, n), chunk=16)
     sums = []
     for t in range(4):
-        release = simulation.aggregate if seen == "total" else simulation.collect
-        release = ask("train", simulation.sample_cohort(t), Message({}), schema)
+        query = simulation.aggregate if seen == "total" else simulation.collect
+        release = query("train", simulation.sample_cohort(t), Message({}), schema)
         sums.append(release.sums["v"] if seen == "total" else release.uploads["v"].double().sum(0))
     values = torch.stack(sums).double().numpy()
     assert values.var() == pytest.approx(n * 2 * SCALE**2, rel=5 * np.sqrt(2 / values.size))
