@@ -243,7 +243,8 @@ def refreshes(
     factors = {noise: running_total_factor(number, noise) for noise in ("increments", "tree", "square_root")}
     explained = [
         f"Noise: the server adds Gaussian noise of standard deviation {each.noise_multiplier:g} x C to every "
-        "coordinate of the sum of uploads clipped to L2 norm C, at every refresh, and every user takes part in all of them.",
+        "coordinate of the sum of uploads clipped to L2 norm C, at every refresh, and every user takes part in all of "
+        "them.",
         f"Pooling: where a part of {kept:g} of a release is still true at the next one, the best pool of all "
         f"{number:,} releases is worth one release of noise multiplier {1 / releases[-1].pooled_mu:.4g}.",
         "Running totals: where a device spends one clip norm over all refreshes together, the noisiest total has "

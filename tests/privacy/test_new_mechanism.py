@@ -177,7 +177,7 @@ def trained(parts: Split, words: str, **settings: Any) -> tuple[Experiment, RunR
         method={"name": "pfedrec", "dim": 4, "negatives": 1, **settings},
         privacy=PrivacyPlan.parse(words),
         rounds=2,
-        taps=TapConfig(places=("wire", "sum"), users=20, rounds=(0, 1)),
+        taps=TapConfig(places=("raw", "wire", "sum"), users=20, rounds=(0, 1)),
     )
     experiment = Experiment(config, parts)
     return experiment, experiment.run(parts=("test",))
@@ -268,7 +268,7 @@ def test_methods_and_nodes_judge_it_by_what_it_does() -> None:
     assert found["pfedrec"].reason is None
     assert found["pfedrec"].unbounded is None
     assert "would see only a sum" in (found["ease"].reason or "")
-    assert "whole numbers" in (fit(method("popularity"), examples()["l1-gaussian"]).reason or "")
+    assert "whole numbers" in (fit(method("dfmr"), examples()["l1-gaussian"]).reason or "")
     policy = Policy(mechanisms=("l1_gaussian",), min_noise_multiplier=1.5, max_clip_norm=1.0)
     policy.accept_plan("pfedrec", PrivacyPlan.parse(WORDS["device"]), 4, 100, seeded=False)
     with pytest.raises(ValueError, match="noise multiplier of 1"):
