@@ -4,12 +4,13 @@ With L = 2^(b-1) - 1 and the step s = max |v| / L, a value v becomes q = floor(v
 number from -L to L, and is read as q s. What arrives is right on average, zero stays zero, and a coordinate errs by
 less than a step, with a variance of at most s^2 / 4; the variances of n uploads add up to at most n s^2 / 4.
 
-On the wire a block is its step (a float32) and its numbers, packed as words of b bits.
+On the wire a block is its step (a float32) and its numbers, packed to b bits each.
 
 What it does to privacy: nothing. Rounding is the last thing that happens to an upload, and reads nothing but the upload
-(the largest value included) and coins of its own. After noise it is post-processing of what is protected already (Dwork
-and Roth 2014, proposition 2.1), so the guarantee is that of the noise. Without noise it hides nothing. Where a sum is
-noised or masked it has no place: rounding may lengthen a clipped upload beyond the clip norm, and a ring rounds itself.
+(the largest value included) and randomness of its own. After noise it is post-processing of what is protected already
+(Dwork and Roth 2014, proposition 2.1), so the guarantee is that of the noise. Without noise it hides nothing. Where a
+sum is noised or masked it has no place: rounding may lengthen a clipped upload beyond the clip norm, and a ring rounds
+itself.
 
 Source: Alistarh, Grubic, Li, Tomioka and Vojnovic, "QSGD: Communication-Efficient SGD via Gradient Quantization and
 Encoding" (NeurIPS 2017), with the largest value in the place of the norm.

@@ -62,18 +62,18 @@ class RingCode:
 
     @property
     def randomised(self) -> bool:
-        """Whether words follow from a client's own coins too: shares of noise, and stochastic rounding."""
+        """Whether ring elements follow from a client's own randomness too: shares of noise, and stochastic rounding."""
         stochastic = self._fixed is not None and self._fixed.rounding is Rounding.STOCHASTIC
         return self.distributed is not None or stochastic
 
     @property
     def length(self) -> int:
-        """Words of one upload."""
+        """Number of ring elements of one upload."""
         return self.coordinates + sum(self.schema[name].size for name in self.integer)
 
     @property
     def places(self) -> dict[str, slice]:
-        """Where the words of every block lie in an upload."""
+        """Positions of the ring elements of every block in an upload."""
         found, at = {}, 0
         for name in (*self.real, *self.integer):
             found[name] = slice(at, at + self.schema[name].size)
@@ -81,7 +81,7 @@ class RingCode:
         return found
 
     def encode(self, uploads: Mapping[str, Tensor], position: int, key: bytes) -> Words:
-        """Words `[length]` of one client of dense uploads `[n, *shape]`; `key` seeds what coins it takes."""
+        """Ring elements `[length]` of one client of dense uploads `[n, *shape]`; `key` seeds its own randomness."""
         pieces = [code.encode(on_host(uploads[name][position]).reshape(-1)) for name, code in self._codes.items()]
         if self.coordinates:
             flat = on_host(torch.cat([uploads[n][position].reshape(-1) * self.schema[n].weight for n in self.real]))
@@ -95,9 +95,9 @@ class RingCode:
         return np.concatenate(pieces) if len(pieces) > 1 else pieces[0]
 
     def summed_steps(self, uploads: Mapping[str, Tensor]) -> Int64[Tensor, " length"]:
-        """The sum of several clients' words before they are reduced to the ring, without noise, where the uploads are.
+        """The sum of several clients' elements before reduction to the ring, without noise, where the uploads are.
 
-        Whole numbers are added modulo 2^64, in any order, so reduced to the ring it is what the clients' words from
+        Whole numbers are added modulo 2^64, in any order, so reduced to the ring it is what the clients' elements from
         `encode` add up to.
 
         Args:
@@ -127,7 +127,7 @@ class RingCode:
             code.encode(np.array([updates.largest(name)]))
 
     def decode(self, total: Words) -> dict[str, Tensor]:
-        """Sums `[*shape]` of every block, float64 or int64, from summed words."""
+        """Sums `[*shape]` of every block, float64 or int64, from summed elements."""
         sums: dict[str, Tensor] = {}
         at = self.coordinates
         if self.distributed is not None:
