@@ -55,6 +55,7 @@ class UploadCode:
         """The step of every row: the smallest float32 that L times reaches the largest magnitude."""
         largest = values.abs().amax(1)
         steps = largest / self.levels
+        # Division rounds: where L steps stay below the largest value [n], the next float32 up makes them reach it.
         short = steps.double() * self.levels < largest.double()
         steps = torch.where(short, torch.nextafter(steps, torch.full_like(steps, torch.inf)), steps)
         limits = torch.finfo(torch.float32)
@@ -73,8 +74,9 @@ class UploadCode:
             steps: of the rows, as `steps_of` gives them.
             ring_elements: a uniform word for every value.
         """
-        inclusion = placed(ring_elements * 2.0**-32)
-        return values.double().div_(steps.double().unsqueeze(1)).add_(inclusion).floor_()
+        # floor(v / s + u) with u uniform in [0, 1) is right on average, and leaves whole multiples of s as they are.
+        uniform = placed(ring_elements * 2.0**-32)
+        return values.double().div_(steps.double().unsqueeze(1)).add_(uniform).floor_()
 
     def pack(self, values: Float32[np.ndarray, " size"], step: np.float32) -> UInt8[np.ndarray, " bytes"]:
         """The bytes of a row of values that are whole multiples of `step`."""

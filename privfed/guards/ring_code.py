@@ -87,6 +87,7 @@ class RingCode:
             flat = on_host(torch.cat([uploads[n][position].reshape(-1) * self.schema[n].weight for n in self.real]))
             # Materialising rounds: what the clip left exactly at its norm may come out a little longer.
             excess = max(float(np.linalg.norm(flat.astype(np.float64))) / self._clip_norm, 1.0)
+            # flat: [coordinates] weighted values; the noise is sized for vectors within the clip norm, to the last bit.
             if self.distributed is not None:
                 ring_elements = self.ring.lift(self.distributed.encode(flat[None] / excess, key)[0])
             elif self._fixed is not None:
@@ -108,6 +109,7 @@ class RingCode:
         """
         pieces = [uploads[name].flatten(1) for name in self.integer]
         for name, piece in zip(self.integer, pieces, strict=True):
+            # The two extremes stand for all values: encoding them raises where any value is over the bound.
             self._codes[name].encode(on_host(torch.stack(piece.aminmax())))
         if self._fixed is not None:
             flat = torch.cat([uploads[n].flatten(1) * self.schema[n].weight for n in self.real], 1)
