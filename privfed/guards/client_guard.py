@@ -100,7 +100,7 @@ class ClientGuard:
             norms = updates.norm_powers(2).sqrt()  # [clients, real blocks], against a bound for each block
             real = [name for name, block in updates.schema.items() if block.kind == "real"]
             bounds = clip.bounds(real)
-        # The noise is sized for a whole clip norm, so a query that may use a share s of its square is clipped to sqrt(s).
+        # Noise is sized for a whole clip norm, so a query that may use a share s of its square is clipped to sqrt(s).
         bound = torch.tensor(bounds, dtype=torch.float64).mul_(math.sqrt(share_of(updates.schema)))
         updates.scale_(shrink_factors(norms, bound))
         over = norms > bound
