@@ -1,4 +1,4 @@
-"""DFMR behind secret sharing: what each cover of the rows costs, and what the rows still give away.
+"""DFMR behind secret sharing: what each kind of padding of the rows costs, and what the rows still give away.
 
     python examples/dfmr_secret_sharing.py                                  # generated views and purchases, a minute
     python examples/dfmr_secret_sharing.py --data path/to/jd-dfmr --split published
@@ -7,8 +7,8 @@ Purchases are public, examinations (views) are not. Aggregators see sums and, un
 items' rows each client sends. Fake rows make that harder to read and prove nothing: a row that is not sent was not
 examined. Randomised response proves an epsilon per item, and examinations that it withholds do not train.
 
-The columns, for every cover: utility; "posterior", the share of examinations among the rows that a user sends without
-having bought, mean over users; "|E|", for how many users the number of examinations is read off exactly; upload
+The columns, for every kind of padding: utility; "posterior", the share of examinations among the rows that a user sends
+without having bought, mean over users; "|E|", for how many users the number of examinations is read off exactly; upload
 of one client in one round; epsilon of the rows for one examination more or less, and of everything, which is infinite
 because sums are opened exactly; and rows that too few clients send, which stay closed. Every run that closes no row is
 repeated without secret sharing on the same examinations, and its codes must come out the same, bit for bit.
@@ -43,7 +43,7 @@ FEWEST = 3
 
 
 def main() -> None:
-    """Train behind every cover and print the table."""
+    """Train behind every kind of padding and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="synthetic-funnel", help="name of a data set, or a path")
     parser.add_argument("--target", default="buy", help="the behaviour to recommend, whose rows are public")
@@ -77,8 +77,8 @@ def main() -> None:
     table.add_row("no sharing", ndcg(plain), "1.000", "100%", upload(plain), "inf", "inf", "0")
     equal = 0
     with Progress(console=console, transient=True) as bar:
-        for cover in bar.track(covers(options)):
-            plan = PrivacyPlan(mechanism=SharedSum(aggregators=options.aggregators, cover=cover, min_cohort=FEWEST))
+        for padding in bar.track(paddings(options)):
+            plan = PrivacyPlan(mechanism=SharedSum(aggregators=options.aggregators, padding=padding, min_cohort=FEWEST))
             experiment = Experiment(configured(options, plan), parts)
             result = experiment.run(parts=("test",))
             seen = rows_seen(experiment)
@@ -87,7 +87,7 @@ def main() -> None:
                 refuse_difference(experiment, without_sharing(experiment))
                 equal += 1
             table.add_row(
-                named(cover), ndcg(result), *leakage(experiment, seen, cover), upload(result),
+                named(padding), ndcg(result), *leakage(experiment, seen, padding), upload(result),
                 f"{padding.claim.epsilon:.3g}", f"{result.guarantee.epsilon:g}", str(withheld),
             )  # fmt: skip
     console.print(table)
@@ -96,12 +96,12 @@ def main() -> None:
     console.print(f"[dim]{UNCOUNTED}")
     console.print(
         f"Codes of all {equal} runs that closed no row equal those of a run without sharing, bit for bit. A row is "
-        f"closed if fewer than {FEWEST} clients send it; upload is to {options.aggregators} aggregators together."
+        f"suppressed if fewer than {FEWEST} clients send it; upload is to {options.aggregators} aggregators together."
     )
 
 
-def covers(options):
-    """Every row, and each cover at each strength; none at all is the same for both kinds of fakes."""
+def paddings(options):
+    """Every row, and each kind of padding at each strength; none at all is the same for both kinds of fakes."""
     fakes = [
         FakeItems(rho=rho, drawn=drawn) for drawn in ("uniform", "popularity") for rho in options.rho if rho
     ]  # fmt: skip
@@ -109,11 +109,11 @@ def covers(options):
     return [FullSupport(), *([NoPadding()] if 0 in options.rho else []), *fakes, *answers]
 
 
-def named(cover):
+def named(padding):
     """A short name."""
-    if isinstance(cover, FakeItems):
+    if isinstance(padding, FakeItems):
         return f"{padding.drawn}, rho {padding.rho:g}"
-    if isinstance(cover, RandomisedResponse):
+    if isinstance(padding, RandomisedResponse):
         return f"random answers, {padding.epsilon:g}"
     return padding.label
 
@@ -141,7 +141,7 @@ def rows_seen(experiment):
     return experiment.support.mask(everybody)
 
 
-def leakage(experiment, seen, cover):
+def leakage(experiment, seen, padding):
     """What the rows alone say of examinations: their share of the rows sent, and whose number of them is known."""
     parts, everybody = experiment.parts, np.arange(experiment.n_users)
     bought = parts.train.mask(everybody)
@@ -154,12 +154,12 @@ def leakage(experiment, seen, cover):
     )
     share = f"{user_mean(realised_posterior(view, examined)).value:.3f}"
     sent, purchased = view.unpurchased.sum(1), bought.sum(1)
-    if isinstance(cover, FullSupport):
+    if isinstance(padding, FullSupport):
         return share, "none"
-    if isinstance(cover, RandomisedResponse):
+    if isinstance(padding, RandomisedResponse):
         guess = debiased_count(sent, parts.train.n_items - purchased, q=padding.keep, p=padding.others)
     else:
-        guess = recover_examined_count(sent, purchased, getattr(cover, "rho", 0.0))
+        guess = recover_examined_count(sent, purchased, getattr(padding, "rho", 0.0))
     return share, f"{count_recovery(guess, examined.sum(1)).exact.value:.0%}"
 
 
@@ -168,8 +168,8 @@ def without_sharing(experiment):
     config = experiment.config.model_copy(update={"privacy": PrivacyPlan.named("none")})
     twin = Experiment(config, experiment.parts)
     data = ClientData.from_split(experiment.parts, config.protocol.negatives)
-    covered = padded_data(data, experiment.config.privacy, twin.registered, config.settings())
-    twin.clients = twin.registered.clients(config.settings(), covered.data, twin.streams)
+    padded = padded_data(data, experiment.config.privacy, twin.registered, config.settings())
+    twin.clients = twin.registered.clients(config.settings(), padded.data, twin.streams)
     twin.run(parts=("test",))
     return twin
 

@@ -1,5 +1,7 @@
-"""`privfed budget`: from noise to epsilon of a run, and back."""
+"""`privfed budget`: from noise to epsilon of a run or of a year of releases, and back."""
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,6 +14,7 @@ from privfed.cli.screen import Screen
 if TYPE_CHECKING:
     from privfed.privacy.gaussian_budget import GaussianBudget
     from privfed.privacy.gaussian_placement import Placement
+    from privfed.privacy.refreshes import Refresh
 
 _GROWTH = (0.1, 0.25, 0.5, 1.0, 2.0)
 _BAR = 40
@@ -196,6 +199,86 @@ def gaussian(
         else f"Noise multiplier z = {z:g} over {where}: {total}."
     )
     screen.explain(*explained, _growth_table(growth, rounds))
+
+
+@app.command(
+    epilog="Example: privfed budget refreshes --epsilon 8 --refreshes 12 --clients 6040. "
+    "Where half of a release is out of date at the next one: "
+    "privfed budget refreshes --epsilon 8 --refreshes 12 --clients 6040 --kept 0.5"
+)
+def refreshes(
+    *,
+    epsilon: Annotated[
+        float,
+        typer.Option("--epsilon", metavar="E", help="Total of all refreshes for one user.", show_default=False),
+    ],
+    number: Annotated[
+        int,
+        typer.Option("--refreshes", metavar="K", help="Number of releases, of equal noise.", show_default=False),
+    ],
+    clients: Annotated[
+        int, typer.Option("--clients", metavar="N", help="Users of the federation.", show_default=False)
+    ],
+    kept: Annotated[
+        float,
+        typer.Option(
+            "--kept",
+            metavar="S",
+            help="Part of what a release holds that is still true at the next one, 0 to 1: how much pooling gains.",
+        ),
+    ] = 1.0,
+    delta: Annotated[
+        float | None,
+        typer.Option("--delta", metavar="D", help=_DELTA_HELP, show_default="clients^-1.1"),
+    ] = None,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """A model that is released again and again: the noise of each refresh, and what all of them together cost."""
+    from privfed.privacy.refreshes import running_total_factor, year
+
+    delta = clients**-1.1 if delta is None else delta
+    releases = year(epsilon, delta, number, kept)
+    each = releases[0]
+    factors = {noise: running_total_factor(number, noise) for noise in ("increments", "tree", "square_root")}
+    explained = [
+        f"Noise: the server adds Gaussian noise of standard deviation {each.noise_multiplier:g} x C to every "
+        "coordinate of the sum of uploads clipped to L2 norm C, at every refresh, and every user takes part in all of "
+        "them.",
+        f"Pooling: where a part of {kept:g} of a release is still true at the next one, the best pool of all "
+        f"{number:,} releases is worth one release of noise multiplier {1 / releases[-1].pooled_mu:.4g}.",
+        "Running totals: where a device spends one clip norm over all refreshes together, the noisiest total has "
+        + ", ".join(f"{factor:.3g} ({noise.replace('_', ' ')})" for noise, factor in factors.items())
+        + " times the noise of a single release of the same total epsilon.",
+        *_meaning(releases[-1].epsilon, delta),
+        *_delta(delta, clients),
+    ]
+    screen = Screen(as_json, quiet)
+    screen.document(
+        {
+            "target": epsilon,
+            "delta": delta,
+            "kept": kept,
+            "refreshes": [asdict(release) for release in releases],
+            "running_total_factors": factors,
+            "statements": explained,
+        }
+    )
+    screen.result(
+        f"To keep epsilon at {epsilon:g} over {number:,} refreshes at delta = {delta:.4g}: noise multiplier "
+        f"z = {each.noise_multiplier:g} each (epsilon = {releases[-1].epsilon:.4g} after the last)."
+    )
+    screen.explain(*explained, _refresh_table(releases))
+
+
+def _refresh_table(releases: Sequence["Refresh"]) -> Table:
+    """What was spent after each refresh, and what a pool of all releases so far is worth."""
+    table = Table(title="Refresh by refresh", title_justify="left")
+    for column in ("refresh", "epsilon so far", "noise multiplier of the pool"):
+        table.add_column(column, justify="right")
+    for release in releases:
+        table.add_row(f"{release.number:,}", f"{release.epsilon:.4g}", f"{1 / release.pooled_mu:.4g}")
+    return table
 
 
 def _placed(placement: "Placement", z: float, rounds: int) -> list[str]:

@@ -95,11 +95,12 @@ class ClientGuard:
         if clip is None:
             return len(updates)
         if clip.per_block is None:
-            norms, bounds = updates.norms(clip.order), [clip_norm or clip.norm]
+            norms, bounds = updates.norms(clip.order), [clip_norm or clip.norm]  # [clients], one bound for all
         else:
-            norms = updates.norm_powers(2).sqrt()
+            norms = updates.norm_powers(2).sqrt()  # [clients, real blocks], against a bound for each block
             real = [name for name, block in updates.schema.items() if block.kind == "real"]
             bounds = clip.bounds(real)
+        # Noise is sized for a whole clip norm, so a query that may use a share s of its square is clipped to sqrt(s).
         bound = torch.tensor(bounds, dtype=torch.float64).mul_(math.sqrt(share_of(updates.schema)))
         updates.scale_(shrink_factors(norms, bound))
         over = norms > bound
@@ -142,6 +143,7 @@ class ClientGuard:
             if block.kind != "real":
                 continue
             address = call.query_id * BLOCKS_PER_QUERY + index
+            # Noise acts on weight x value, so on the values themselves its scale is divided by the weight.
             flat, grid = uploads[name].view(len(users), block.size), device_grid(noise.scale / block.weight)
             for some in tiles(len(users), _at_once(block.size)):
                 # [clients, block.size] whole steps, addressed by user: chunking cannot change anybody's noise.

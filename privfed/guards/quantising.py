@@ -4,12 +4,13 @@ With L = 2^(b-1) - 1 and the step s = max |v| / L, a value v becomes q = floor(v
 number from -L to L, and is read as q s. What arrives is right on average, zero stays zero, and a coordinate errs by
 less than a step, with a variance of at most s^2 / 4; the variances of n uploads add up to at most n s^2 / 4.
 
-On the wire a block is its step (a float32) and its numbers, packed as words of b bits.
+On the wire a block is its step (a float32) and its numbers, packed to b bits each.
 
 What it does to privacy: nothing. Rounding is the last thing that happens to an upload, and reads nothing but the upload
-(the largest value included) and coins of its own. After noise it is post-processing of what is protected already (Dwork
-and Roth 2014, proposition 2.1), so the guarantee is that of the noise. Without noise it hides nothing. Where a sum is
-noised or masked it has no place: rounding may lengthen a clipped upload beyond the clip norm, and a ring rounds itself.
+(the largest value included) and randomness of its own. After noise it is post-processing of what is protected already
+(Dwork and Roth 2014, proposition 2.1), so the guarantee is that of the noise. Without noise it hides nothing. Where a
+sum is noised or masked it has no place: rounding may lengthen a clipped upload beyond the clip norm, and a ring rounds
+itself.
 
 Source: Alistarh, Grubic, Li, Tomioka and Vojnovic, "QSGD: Communication-Efficient SGD via Gradient Quantization and
 Encoding" (NeurIPS 2017), with the largest value in the place of the norm.
@@ -54,6 +55,7 @@ class UploadCode:
         """The step of every row: the smallest float32 that L times reaches the largest magnitude."""
         largest = values.abs().amax(1)
         steps = largest / self.levels
+        # Division rounds: where L steps stay below the largest value [n], the next float32 up makes them reach it.
         short = steps.double() * self.levels < largest.double()
         steps = torch.where(short, torch.nextafter(steps, torch.full_like(steps, torch.inf)), steps)
         limits = torch.finfo(torch.float32)
@@ -72,8 +74,9 @@ class UploadCode:
             steps: of the rows, as `steps_of` gives them.
             ring_elements: a uniform word for every value.
         """
-        inclusion = placed(ring_elements * 2.0**-32)
-        return values.double().div_(steps.double().unsqueeze(1)).add_(inclusion).floor_()
+        # floor(v / s + u) with u uniform in [0, 1) is right on average, and leaves whole multiples of s as they are.
+        uniform = placed(ring_elements * 2.0**-32)
+        return values.double().div_(steps.double().unsqueeze(1)).add_(uniform).floor_()
 
     def pack(self, values: Float32[np.ndarray, " size"], step: np.float32) -> UInt8[np.ndarray, " bytes"]:
         """The bytes of a row of values that are whole multiples of `step`."""

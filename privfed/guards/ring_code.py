@@ -61,18 +61,18 @@ class RingCode:
 
     @property
     def randomised(self) -> bool:
-        """Whether words follow from a client's own coins too: shares of noise, and stochastic rounding."""
+        """Whether ring elements follow from a client's own randomness too: shares of noise, and stochastic rounding."""
         stochastic = self._fixed is not None and self._fixed.rounding is Rounding.STOCHASTIC
         return self.distributed is not None or stochastic
 
     @property
     def length(self) -> int:
-        """Words of one upload."""
+        """Number of ring elements of one upload."""
         return self.coordinates + sum(self.schema[name].size for name in self.integer)
 
     @property
     def places(self) -> dict[str, slice]:
-        """Where the words of every block lie in an upload."""
+        """Positions of the ring elements of every block in an upload."""
         found, at = {}, 0
         for name in (*self.real, *self.integer):
             found[name] = slice(at, at + self.schema[name].size)
@@ -80,12 +80,13 @@ class RingCode:
         return found
 
     def encode(self, uploads: Mapping[str, Tensor], position: int, key: bytes) -> RingElements:
-        """Words `[length]` of one client of dense uploads `[n, *shape]`; `key` seeds what coins it takes."""
+        """Ring elements `[length]` of one client of dense uploads `[n, *shape]`; `key` seeds its own randomness."""
         pieces = [code.encode(on_host(uploads[name][position]).reshape(-1)) for name, code in self._codes.items()]
         if self.coordinates:
             flat = on_host(torch.cat([uploads[n][position].reshape(-1) * self.schema[n].weight for n in self.real]))
             # Materialising rounds: what the clip left exactly at its norm may come out a little longer.
             excess = max(float(np.linalg.norm(flat.astype(np.float64))) / self._clip_norm, 1.0)
+            # flat: [coordinates] weighted values; the noise is sized for vectors within the clip norm, to the last bit.
             if self.distributed is not None:
                 ring_elements = self.ring.from_integers(self.distributed.encode(flat[None] / excess, key)[0])
             elif self._fixed is not None:
@@ -94,9 +95,9 @@ class RingCode:
         return np.concatenate(pieces) if len(pieces) > 1 else pieces[0]
 
     def summed_steps(self, uploads: Mapping[str, Tensor]) -> Int64[Tensor, " length"]:
-        """The sum of several clients' words before they are reduced to the ring, without noise, where the uploads are.
+        """The sum of several clients' elements before reduction to the ring, without noise, where the uploads are.
 
-        Whole numbers are added modulo 2^64, in any order, so reduced to the ring it is what the clients' words from
+        Whole numbers are added modulo 2^64, in any order, so reduced to the ring it is what the clients' elements from
         `encode` add up to.
 
         Args:
@@ -107,6 +108,7 @@ class RingCode:
         """
         pieces = [uploads[name].flatten(1) for name in self.integer]
         for name, piece in zip(self.integer, pieces, strict=True):
+            # The two extremes stand for all values: encoding them raises where any value is over the bound.
             self._codes[name].encode(on_host(torch.stack(piece.aminmax())))
         if self._fixed is not None:
             flat = torch.cat([uploads[n].flatten(1) * self.schema[n].weight for n in self.real], 1)
@@ -126,7 +128,7 @@ class RingCode:
             code.encode(np.array([updates.largest(name)]))
 
     def decode(self, total: RingElements) -> dict[str, Tensor]:
-        """Sums `[*shape]` of every block, float64 or int64, from summed words."""
+        """Sums `[*shape]` of every block, float64 or int64, from summed elements."""
         sums: dict[str, Tensor] = {}
         at = self.coordinates
         if self.distributed is not None:

@@ -1,14 +1,14 @@
-"""How charged asks compose: from mechanisms per draw to one `dp_accounting.DpEvent` tree.
+"""How recorded queries compose: from events per cohort to one `dp_accounting.DpEvent` tree.
 
 The rules, each of which was once a silent wrong epsilon:
 
-* The key is the draw. Asks that share a draw see the same participants, so they compose INSIDE that draw's
-  sampling event: 32 Gaussian asks of sigma 2 under one Poisson draw of rate 0.1 are one sampled Gaussian of
+* The key is the cohort. Queries of one cohort see the same participants, so they compose INSIDE that cohort's
+  sampling event: 32 Gaussian queries of sigma 2 under one Poisson cohort of rate 0.1 are one sampled Gaussian of
   sigma 2 / sqrt(32), not 32 independently sampled ones (10 rounds at delta 1e-5: epsilon 25.36, not 4.33).
-* Only Gaussians fuse. Any other mix in one sampled draw is composed unsampled, as if everybody took part.
+* Only Gaussians fuse. Any other mix in one sampled cohort is composed unsampled, as if everybody took part.
 * Where participants are visible (local trust, fixed sizes, epochs) there is no sampling event: each release
   counts in full for each user who took part, and the worst user is reported.
-* Local steps that sample a user's interactions carry that sampling inside their mechanism: those coins never leave
+* Local steps that sample a user's interactions carry that sampling inside their event: that inclusion never leaves
   the device, so they amplify even where participation is visible.
 * An exact or unbounded release makes the whole tree non-private. It is never a no-op.
 
@@ -70,7 +70,7 @@ class Composition:
         reasons: why epsilon is infinite; empty where it is finite.
         uploads: releases that the worst-off user took part in (all of them where participation is hidden).
         rounds: rounds that the worst-off user took part in.
-        unamplified_cohorts: draws that would have been amplified had they held Gaussians only.
+        unamplified_cohorts: number of cohorts that would have been amplified had they held Gaussians only.
     """
 
     releases: tuple[Releases, ...] = ()
@@ -92,7 +92,7 @@ class Composition:
 
 @dataclass
 class ParticipationCounts:
-    """Counts mechanisms per user and per draw as asks are charged.
+    """Counts events per user and per cohort as queries are recorded.
 
     Args:
         population: number of users.
@@ -106,14 +106,14 @@ class ParticipationCounts:
     def __post_init__(self) -> None:
         self.participations: Int64[np.ndarray, " population"] = np.zeros(self.population, dtype=np.int64)
         self.rounds: Int64[np.ndarray, " population"] = np.zeros(self.population, dtype=np.int64)
-        self._draw: int | None = None
+        self._cohort_id: int | None = None
         self._seen = np.zeros(self.population, dtype=np.bool_)
 
     def add(self, cohort_id: int, event: Event, members: Int64[np.ndarray, " members"] | None) -> None:
-        """Count one ask.
+        """Count one query.
 
         Args:
-            cohort_id: its draw.
+            cohort_id: its cohort.
             event: what it did.
             members: users who took part; None where participation is hidden, which counts everybody.
         """
@@ -121,8 +121,8 @@ class ParticipationCounts:
             return
         took_part = slice(None) if members is None else members
         self.participations[took_part] += 1
-        if cohort_id != self._draw:
-            self._draw, self._seen = cohort_id, np.zeros(self.population, dtype=np.bool_)
+        if cohort_id != self._cohort_id:
+            self._cohort_id, self._seen = cohort_id, np.zeros(self.population, dtype=np.bool_)
         self.rounds[took_part] += ~self._seen[took_part]
         self._seen[took_part] = True
         if isinstance(event, Exact | Unbounded):
@@ -135,7 +135,7 @@ class ParticipationCounts:
     def composition(self, trust: Trust, sampling: Sampling) -> Composition:
         """Compose what was counted.
 
-        With several bounded mechanisms and visible participants, each counts for the user it hit most: no
+        With several bounded events and visible participants, each counts for the user it hit most: no
         user's epsilon is understated, and with one mechanism (every plan of this package) it is exact.
         """
         releases: tuple[Releases, ...]
@@ -160,15 +160,15 @@ def compose(
     sampling: Sampling,
     population: int,
 ) -> Composition:
-    """Compose asks given as (draw, mechanism, members); see `ParticipationCounts`."""
-    tally = ParticipationCounts(population)
+    """Compose queries given as (cohort, event, members); see `ParticipationCounts`."""
+    counts = ParticipationCounts(population)
     for cohort_id, event, members in queries:
-        tally.add(cohort_id, event, members)
-    return tally.composition(trust, sampling)
+        counts.add(cohort_id, event, members)
+    return counts.composition(trust, sampling)
 
 
 def _sampled(cohorts: Mapping[int, list[Bounded]], rate: float) -> tuple[tuple[Releases, ...], int]:
-    """Releases under secret Poisson participation, and how many draws lost the amplification."""
+    """Releases under secret Poisson participation, and the number of cohorts that lost the amplification."""
     kinds = Counter(tuple(sorted(held, key=repr)) for held in cohorts.values() if held)
     amplified: Counter[Gaussian] = Counter()
     plain: Counter[Bounded] = Counter()

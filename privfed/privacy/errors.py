@@ -24,7 +24,7 @@ class PlanError(PrivacyError):
 
 
 class LedgerError(PrivacyError):
-    """A charge or a ledger file is not consistent with what was recorded before."""
+    """An entry or a ledger file is not consistent with what was recorded before."""
 
 
 class AccountingError(PrivacyError):

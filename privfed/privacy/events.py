@@ -120,7 +120,7 @@ class Unbounded(_Event):
 
 
 class Empty(_Event):
-    """A query whose schema declares no block: nothing leaves, nothing is spent."""
+    """A query whose schema declares no block: nothing leaves, and it costs nothing."""
 
     kind: Literal["empty"] = "empty"
 

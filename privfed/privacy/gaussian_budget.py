@@ -2,7 +2,7 @@
 
 One release is the sum of the uploads of a round, each clipped to L2 norm C, plus noise of standard deviation z C.
 Neighbours are the data with one user and without (add or remove one), and every user joins a round by its own secret
-coin of probability `rate`, so `rounds` releases are `rounds` Poisson-sampled Gaussian mechanisms of multiplier z.
+inclusion of probability `rate`, so `rounds` releases are `rounds` Poisson-sampled Gaussian mechanisms of multiplier z.
 
 A plan does not need the ledger's last digit. Searching, and budgets that are not `thorough`, use the same accountant
 (privacy loss distributions, PLD) on a coarser grid, which can only make epsilon larger: by about one part in 10,000,
@@ -51,7 +51,7 @@ class GaussianBudget(BaseModel):
     Attributes:
         noise_multiplier: standard deviation of the noise on the sum over the L2 clip norm.
         rounds: releases.
-        rate: probability with which a user takes part in a round, by a secret coin of its own.
+        rate: probability with which a user takes part in a round, in secret and independently.
         delta: probability with which `epsilon` may fail.
         epsilon: total at delta, by `accountant`.
         accountant: how epsilon was computed.
@@ -89,7 +89,7 @@ def gaussian_budget(
     Args:
         noise_multiplier: standard deviation of the noise on the sum over the L2 clip norm.
         rounds: releases.
-        rate: probability of a user's secret coin, in (0, 1].
+        rate: probability of a user's secret inclusion, in (0, 1].
         delta: probability with which epsilon may fail, in [1e-10, 1).
         thorough: account as the ledger does (seconds, PRV included) instead of on a coarser grid.
 
@@ -115,7 +115,7 @@ def solve_gaussian(
     Args:
         epsilon: total that no user may exceed, at most 500.
         rounds: releases.
-        rate: probability of a user's secret coin, in (0, 1].
+        rate: probability of a user's secret inclusion, in (0, 1].
         delta: probability with which epsilon may fail, in [1e-10, 1).
         thorough: account the answer as the ledger does; the search is the same.
 

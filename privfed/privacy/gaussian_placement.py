@@ -1,6 +1,6 @@
 """Where Gaussian noise is added, and what that makes of one noise multiplier.
 
-z is the standard deviation of the noise over the L2 clip norm C, as in the plans of `gaussian` and `secure`.
+z is the standard deviation of the noise over the L2 clip norm C, as in the mechanisms that add it.
 
 | trust | who adds what | a user moves a release by | sampling amplifies |
 |---|---|---|---|
@@ -26,15 +26,15 @@ class Placement(BaseModel):
     """Who adds the noise of a run with Poisson cohorts.
 
     Attributes:
-        trust: whom the protection asks to trust.
+        trust: whom the mechanism asks to trust.
         clients: users of the federation.
         rate: probability with which each of them takes part in a round.
-        honest: for distributed trust, N: the fewest honest clients whose shares a released sum holds; None stands
-            for half of the expected cohort. For other trust it has no meaning and must be None.
+        honest: for distributed trust, N: minimum number of honest clients whose shares are in a released sum; None
+            stands for half of the expected cohort. For other trust it has no meaning and must be None.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-    trust: PlacedTrust = Field(description="whom the protection asks to trust")
+    trust: PlacedTrust = Field(description="whom the mechanism asks to trust")
     clients: int = Field(ge=1, description="users of the federation")
     rate: float = Field(gt=0, le=1, description="the probability with which each user joins a round")
     honest: int | None = Field(default=None, ge=1, description="honest clients that remain in every released round")

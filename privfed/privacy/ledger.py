@@ -1,22 +1,22 @@
-"""`Ledger`: what every ask of a run costs, written down before its release is opened.
+"""`Ledger`: what every query of a run costs, written down before its release is opened.
 
 Rules:
 
-* One ask, one entry, one mechanism. Which mechanism is derived here from the plan and the names of the
-  blocks, so a caller cannot charge something else than what the plan makes the device do.
-* `charge` returns only after the entry is on disk (append, flush, fsync). A process killed while it writes
+* One query, one entry, one event. Which event is derived here from the plan and the names of the
+  blocks, so a caller cannot record something else than what the plan makes the device do.
+* `record` returns only after the entry is on disk (append, flush, fsync). A process killed while it writes
   has not opened the release, so a last line cut short is dropped and reported; other damage is refused.
 * Lines form a chain of digests (`hash_chain`), whose head is in every checkpoint: lines that were removed, edited,
   moved or rolled back are noticed and refused.
-* One draw per round. A second draw would be a way to compose asks outside one sampling event.
-* A resumed run repeats the rounds after its last checkpoint. The same ask of the same run repeats the same
-  noise (randomness is addressed), so it shows nothing new and is not charged twice. This holds for a
-  simulation resumed on the same build and kind of machine. Where noise is fresh, say so: a repeated ask is
+* One cohort per round. A second one would be a way to compose queries outside one sampling event.
+* A resumed run repeats the rounds after its last checkpoint. The same query of the same run repeats the same
+  noise (randomness is addressed), so it shows nothing new and is not counted twice. This holds for a
+  simulation resumed on the same build and kind of machine. Where noise is fresh, say so: a repeated query is
   then refused.
 
 File format, JSON lines: a header {format, run, population, plan, digest}, then {previous, one `Entry`, digest} per
 line. Participants are written as ranges of user numbers, `0-941,943`: exact, short for everybody and readable for a
-few. What had to be dropped stands in a text file beside it, `ledger.notices` for `ledger.jsonl`.
+few. What had to be dropped stands in a text file next to it, `ledger.notices` for `ledger.jsonl`.
 """
 
 import json
@@ -51,16 +51,16 @@ _RANGES = re.compile(r"\d{1,18}(-\d{1,18})?(,\d{1,18}(-\d{1,18})?)*")
 
 
 class Entry(BaseModel):
-    """One ask as it was charged.
+    """One query as it was recorded.
 
     Attributes:
-        cohort_id: number of the cohort draw; the key of composition.
-        round: round that the draw belongs to.
+        cohort_id: number of the cohort; the key of composition.
+        round: round that the cohort belongs to.
         step: name of the client step.
-        index: number of the ask within its draw.
-        mechanism: what the ask did to each participant's data.
+        index: number of the query within its round.
+        event: what the query did to each participant's data.
         participants: ranges of user numbers that took part; None where participation is hidden.
-        share: of the squared clip norm that the ask may use.
+        share: of the squared clip norm that the query may use.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -74,7 +74,7 @@ class Entry(BaseModel):
 
     @property
     def address(self) -> Address:
-        """What makes an ask unique in a run: (draw, step, index)."""
+        """What makes a query unique in a run: (cohort, step, index)."""
         return self.cohort_id, self.step, self.index
 
     def members(self) -> Int64[np.ndarray, " members"] | None:
@@ -83,7 +83,7 @@ class Entry(BaseModel):
 
 
 class Ledger:
-    """The record of one run's asks.
+    """The record of one run's queries.
 
     Args:
         plan: the run's privacy plan.
@@ -109,7 +109,7 @@ class Ledger:
         self._digests = [link(None, self._header())[1]]
         self._entries: list[Entry] = []
         self._addresses: dict[Address, Entry] = {}
-        self._draw_of: dict[int, int] = {}
+        self._cohort_of: dict[int, int] = {}
         self._round_of: dict[int, int] = {}
         self._repeatable: set[Address] = set()
         self._tally = ParticipationCounts(population)
@@ -137,8 +137,8 @@ class Ledger:
             population: must equal the population of the file.
             path: the JSON-lines file.
             run: must equal the run of the file.
-            same_noise: whether an ask that is repeated gets the very same noise again (a simulation with
-                addressed randomness). False refuses to repeat a charged ask.
+            same_noise: whether a query that is repeated gets the very same noise again (a simulation with
+                addressed randomness). False refuses to repeat a recorded query.
 
         Raises:
             LedgerError: missing, damaged or foreign file.
@@ -154,7 +154,7 @@ class Ledger:
         if cut:
             ledger.notice = (
                 f"the last line of {path.name} was cut short ({len(cut)} bytes, after {whole.count(NEWLINE)} "
-                "charges) and has been dropped: its charge had not returned, so nothing had been released for it"
+                "entries) and has been dropped: its recording had not returned, so nothing had been released for it"
             )
             _add_notice(_notices(path), ledger.notice)
             with path.open("r+b") as file:
@@ -186,12 +186,12 @@ class Ledger:
 
     @property
     def head(self) -> str:
-        """Digest of the last line: it depends on every charge, their order, and the header."""
+        """Digest of the last line: it depends on every entry, their order, and the header."""
         return self._digests[-1]
 
     @property
     def entries(self) -> Sequence[Entry]:
-        """Charged asks in order."""
+        """Recorded queries in order."""
         return tuple(self._entries)
 
     @property
@@ -209,13 +209,13 @@ class Ledger:
         schema: SchemaSummary,
         participants: Int64[np.ndarray, " members"] | None,
     ) -> Entry:
-        """Record one ask; only when this has returned may its release be opened.
+        """Record one query; only when this has returned may its release be opened.
 
         Args:
-            cohort_id: number of the cohort draw.
-            round: round of the draw.
+            cohort_id: number of the cohort.
+            round: round of the cohort.
             step: name of the client step.
-            index: number of the ask within the draw.
+            index: number of the query within the round.
             schema: names of the blocks that the plan clips and noises, and of those that leave exactly.
             participants: distinct user numbers that take part; None only where a trusted aggregator hides
                 them.
@@ -224,7 +224,7 @@ class Ledger:
             The entry, as written.
 
         Raises:
-            LedgerError: second draw of a round, an ask charged before, participants that do not fit the plan,
+            LedgerError: second cohort of a round, a query recorded before, participants that do not fit the plan,
                 or a file that cannot be written. Nothing may be released then.
         """
         entry = Entry(
@@ -240,21 +240,21 @@ class Ledger:
         if earlier is not None:
             self._repeat(earlier, entry)
             return earlier
-        self._check_draw(entry)
+        self._check_cohort(entry)
         line, digest = link(self.head, entry.model_dump(mode="json"))
         self._append(line)
         self._record(entry, digest)
         return entry
 
     def copy(self) -> "Ledger":
-        """The same charges in memory, to try further ones out."""
+        """The same entries in memory, to try further ones out."""
         copied = Ledger(self.plan, self.population, run=self.run)
         for entry, digest in zip(self._entries, self._digests[1:], strict=True):
             copied._record(entry, digest)
         return copied
 
     def composition(self) -> Composition:
-        """What all charged asks amount to for the worst-off user."""
+        """What all recorded queries amount to for the worst-off user."""
         return self._tally.composition(self.plan.mechanism.trust, self.plan.sampling)
 
     def event(self) -> "DpEvent":
@@ -268,7 +268,7 @@ class Ledger:
             seeded: whether the noise follows from a seed that someone holds (every simulation).
 
         Raises:
-            AccountingError: no accountant covers what was charged, or two disagree.
+            AccountingError: no accountant covers what was recorded, or two disagree.
         """
         return guarantee_for(self.plan, self.composition(), self.population, seeded=seeded)
 
@@ -281,12 +281,12 @@ class Ledger:
         """Take over a checkpoint's `state`.
 
         An empty ledger without a file becomes that state. A resumed one must begin with exactly the
-        checkpoint's entries; what it holds beyond them was charged after the checkpoint, stays charged, and
+        checkpoint's entries; what it holds beyond them was recorded after the checkpoint, stays recorded, and
         may be repeated.
 
         Raises:
             LedgerError: another run, plan or population, a checkpoint that was edited, or a ledger file that was
-                rolled back, edited or lost charges.
+                rolled back, edited or lost entries.
         """
         where = "the checkpoint's ledger"
         _check_format(state, where)
@@ -297,7 +297,7 @@ class Ledger:
             saved._record(entry, link(saved.head, entry.model_dump(mode="json"))[1])
         if saved.head != state.get("head"):
             raise LedgerError(
-                f"{where} was edited, for its head does not fit its {len(saved._entries)} charges: no guarantee could "
+                f"{where} was edited, for its head does not fit its {len(saved._entries)} entries: no guarantee could "
                 "be honest, so begin again in another folder"
             )
         if self.path is None and not self._entries:
@@ -307,26 +307,26 @@ class Ledger:
         self.require(len(saved._entries), saved.head, "the checkpoint")
         self._repeatable -= set(saved._addresses)
 
-    def require(self, charges: int, head: str, witness: str) -> None:
-        """Return quietly where the first charges are those that somebody has seen.
+    def require(self, entries: int, head: str, witness: str) -> None:
+        """Return quietly where the first entries are those that somebody has seen.
 
         Args:
-            charges: how many there were then.
+            entries: number of entries there were then.
             head: of the chain then.
             witness: who has seen them, for the error.
 
         Raises:
-            LedgerError: the ledger was rolled back, or these charges are others.
+            LedgerError: the ledger was rolled back, or these entries are others.
         """
         name = self.path or "in memory"
-        if len(self._entries) < charges:
+        if len(self._entries) < entries:
             raise LedgerError(
-                f"ledger {name} holds {len(self._entries)} charges where {witness} has seen {charges}: it was rolled "
-                "back or lost charges, so no guarantee could be honest; restore the file, or begin again elsewhere"
+                f"ledger {name} holds {len(self._entries)} entries where {witness} has seen {entries}: it was rolled "
+                "back or lost entries, so no guarantee could be honest; restore the file, or begin again elsewhere"
             )
-        if self._digests[charges] != head:
+        if self._digests[entries] != head:
             raise LedgerError(
-                f"ledger {name} does not begin with the {charges} charges that {witness} has seen: it was edited or "
+                f"ledger {name} does not begin with the {entries} entries that {witness} has seen: it was edited or "
                 "belongs to another run, so no guarantee could be honest; restore the file, or begin again elsewhere"
             )
 
@@ -337,7 +337,7 @@ class Ledger:
         for key, wanted in self._header().items():
             if found.get(key) != wanted:
                 raise LedgerError(
-                    f"{where} has {key} = {found.get(key)!r} where this run has {wanted!r}: charges of "
+                    f"{where} has {key} = {found.get(key)!r} where this run has {wanted!r}: entries of "
                     "different runs cannot be mixed"
                 )
 
@@ -368,36 +368,36 @@ class Ledger:
         return self._latest[1]
 
     def _repeat(self, earlier: Entry, again: Entry) -> None:
-        """An ask charged before: allowed once after a resume, when it is the very same ask."""
-        place = f"step '{again.step}', index {again.index} of draw {again.cohort_id}"
+        """A query recorded before: allowed once after a resume, when it is the very same query."""
+        address = f"step '{again.step}', index {again.index} of cohort {again.cohort_id}"
         if again != earlier:
-            raise LedgerError(f"{place} was charged as a different ask: a resumed run must repeat itself exactly")
+            raise LedgerError(f"{address} was recorded as a different query: a resumed run must repeat itself exactly")
         if again.address not in self._repeatable:
-            raise LedgerError(f"{place} was charged before: number the asks of a draw with a fresh index")
+            raise LedgerError(f"{address} was recorded before: number the queries of a round with a fresh index")
         self._repeatable.discard(again.address)
 
-    def _check_draw(self, entry: Entry) -> None:
-        cohort_id, round_ = self._draw_of.get(entry.round), self._round_of.get(entry.cohort_id)
+    def _check_cohort(self, entry: Entry) -> None:
+        cohort_id, round_ = self._cohort_of.get(entry.round), self._round_of.get(entry.cohort_id)
         if cohort_id is not None and cohort_id != entry.cohort_id:
             raise LedgerError(
-                f"round {entry.round} has draw {cohort_id} and asks for draw {entry.cohort_id}: one draw per round, so "
-                "that asks of one round compose inside one sampling event"
+                f"round {entry.round} has cohort {cohort_id} and a query of cohort {entry.cohort_id}: one cohort per "
+                "round, so that queries of one round compose inside one sampling event"
             )
         if round_ is not None and round_ != entry.round:
             raise LedgerError(
-                f"draw {entry.cohort_id} belongs to round {round_}, not {entry.round}: number draws afresh"
+                f"cohort {entry.cohort_id} belongs to round {round_}, not {entry.round}: number cohorts afresh"
             )
 
     def _record(self, entry: Entry, digest: str) -> None:
         if entry.address in self._addresses:
-            raise LedgerError(f"the ask {entry.address} (draw, step, index) is recorded twice")
-        self._check_draw(entry)
+            raise LedgerError(f"the query {entry.address} (cohort, step, index) is recorded twice")
+        self._check_cohort(entry)
         self._check_mechanism(entry)
         self._tally.add(entry.cohort_id, entry.event, self._known(entry))
         self._entries.append(entry)
         self._digests.append(digest)
         self._addresses[entry.address] = entry
-        self._draw_of[entry.round], self._round_of[entry.cohort_id] = entry.cohort_id, entry.round
+        self._cohort_of[entry.round], self._round_of[entry.cohort_id] = entry.cohort_id, entry.round
 
     def _check_mechanism(self, entry: Entry) -> None:
         """A bounded mechanism must be what this plan makes devices do: a file may have been edited."""
@@ -407,14 +407,14 @@ class Ledger:
         own = event_for(self.plan, SchemaSummary(("any",), (), coordinates, entry.share), self.population)
         if entry.event != own:
             raise LedgerError(
-                f"draw {entry.cohort_id} is charged as {entry.event!r} where the plan makes it {own!r}: the "
+                f"cohort {entry.cohort_id} is recorded as {entry.event!r} where the plan makes it {own!r}: the "
                 "ledger does not belong to this plan"
             )
 
     def _known(self, entry: Entry) -> Int64[np.ndarray, " members"] | None:
         members = entry.members()
         if members is not None and len(members) and members[-1] >= self.population:
-            raise LedgerError(f"draw {entry.cohort_id} names user {members[-1]} of {self.population} users")
+            raise LedgerError(f"cohort {entry.cohort_id} names user {members[-1]} of {self.population} users")
         return members
 
     def _append(self, text: str) -> None:
@@ -506,7 +506,7 @@ def _entry(data: Any, where: str) -> Entry:
     try:
         return Entry.model_validate(data)
     except ValidationError as error:
-        raise LedgerError(f"{where} is not a charge: {explain(error, Entry)}") from error
+        raise LedgerError(f"{where} is not an entry: {explain(error, Entry)}") from error
 
 
 def _sync_folder(folder: Path) -> None:

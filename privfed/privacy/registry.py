@@ -6,7 +6,6 @@ family's fields in other models (a plan's mechanism, a mechanism's padding) acce
 
 import functools
 import operator
-from functools import cache
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, Field, TypeAdapter
@@ -20,6 +19,8 @@ class Family(BaseModel):
     """Base of a family; every family declares a `members` dictionary of its own."""
 
     members: ClassVar[dict[str, type[Any]]]
+    # Built at the first use after a registration, because building takes milliseconds.
+    union: ClassVar[TypeAdapter[Any] | None] = None
 
     @classmethod
     def register(cls, member: type[Member]) -> type[Member]:
@@ -31,12 +32,14 @@ class Family(BaseModel):
         kind = str(member.model_fields["kind"].default)
         if cls.members.setdefault(kind, member) is not member:
             raise PlanError(f"kind {kind!r} is registered already by {cls.members[kind].__name__}: choose another word")
+        cls.union = None
         return member
 
     @classmethod
     def remove(cls, kind: str) -> None:
         """Take a kind out of the family again, which only tests need."""
         del cls.members[kind]
+        cls.union = None
 
     @classmethod
     def alternatives(cls) -> tuple[type[BaseModel], ...]:
@@ -50,11 +53,8 @@ class Family(BaseModel):
         Raises:
             ValidationError: as for a discriminated union of all members.
         """
-        found: Self = value if isinstance(value, cls) else _union(tuple(cls.members.values())).validate_python(value)
-        return found
-
-
-@cache
-def _union(members: tuple[type[BaseModel], ...]) -> TypeAdapter[Any]:
-    """The discriminated union of these classes, which are known at run time only."""
-    return TypeAdapter(Annotated[functools.reduce(operator.or_, members), Field(discriminator="kind")])  # type: ignore[arg-type]
+        if cls.union is None:
+            members: Any = functools.reduce(operator.or_, cls.members.values())
+            cls.union = TypeAdapter(Annotated[members, Field(discriminator="kind")])
+        parsed: Self = value if isinstance(value, cls) else cls.union.validate_python(value)
+        return parsed

@@ -2,7 +2,7 @@
 
 A sampling rule is part of the privacy plan because it decides two numbers of the accounting: how many uploads
 one user can make in a run, and whether "this user might not have been in the round at all" counts as
-protection (amplification by sampling). Amplification needs BOTH a secret, independent coin per user
+protection (amplification by sampling). Amplification needs BOTH a secret, independent inclusion per user
 (`Poisson`) AND an adversary who cannot see who answered (central trust). Under local trust the server
 receives each answer, so it knows the participants whatever the rule is, and each upload counts in full.
 """
@@ -66,7 +66,7 @@ class _Rule(BaseModel):
 
     @property
     def secret(self) -> bool:
-        """Whether membership is a secret coin, which a trusted aggregator can keep to itself."""
+        """Whether membership is secret and independent, which a trusted aggregator can keep to itself."""
         return False
 
     def amplifies(self, trust: Trust) -> bool:
@@ -96,7 +96,7 @@ class All(_Rule):
 
 
 class Poisson(_Rule):
-    """Every user joins each round by its own secret coin."""
+    """Every user joins each round in secret, independently and with the same probability."""
 
     kind: Literal["poisson"] = "poisson"
     rate: float = Field(gt=0, le=1, description="the probability with which each user joins a round")
@@ -117,10 +117,10 @@ class Poisson(_Rule):
 
 
 class Fixed(_Rule):
-    """Exactly `size` users per round, drawn afresh, known to the server."""
+    """Exactly `size` users per round, sampled afresh, known to the server."""
 
     kind: Literal["fixed"] = "fixed"
-    size: int = Field(ge=1, description="the number of users drawn for each round")
+    size: int = Field(ge=1, description="the number of users sampled for each round")
 
     plain_claim: ClassVar[str] = (
         "The server picks the users of each round and knows them, so no amplification by sampling is "

@@ -38,7 +38,7 @@ def statements_for(
     if math.isinf(account.epsilon):
         sentences = _nothing_guaranteed(plan, composition, population, seeded=seeded)
     elif not composition.releases:
-        sentences = ["Nothing has been released yet, so nothing has been spent."]
+        sentences = ["Nothing has been released yet, so no privacy has been lost."]
     else:
         sentences = _guaranteed(plan, account, composition)
         sentences += _limits(plan, account, composition, population)

@@ -1,11 +1,14 @@
-"""`privfed budget laplace` and `privfed budget gaussian`, both ways."""
+"""`privfed budget laplace` and `privfed budget gaussian`, both ways, and `privfed budget refreshes`."""
 
 import resource
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 
 import pytest
+
+from privfed.privacy.refreshes import year
 
 MOVIELENS = ("budget", "gaussian", "--clients", 943, "--rounds", 100, "--rate", 0.1)
 
@@ -189,3 +192,34 @@ def test_a_gaussian_budget_does_not_keep_people_waiting(start: Callable[..., sub
 def test_a_budget_needs_no_torch() -> None:
     code = "import sys; from privfed.privacy import PrivacyPlan, solve_gaussian; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_year_of_refreshes_is_what_the_library_plans(cli: Callable) -> None:
+    words = ("budget", "refreshes", "--epsilon", 8, "--refreshes", 12, "--clients", 6040, "--kept", 0.5)
+    found = cli(*words, "--json").document
+    planned = year(8.0, 6040**-1.1, 12, kept=0.5)
+    assert found["refreshes"] == [asdict(refresh) for refresh in planned]
+    assert found["running_total_factors"]["increments"] == pytest.approx(12**0.5)
+    assert f"z = {planned[0].noise_multiplier:g}" in cli(*words, "--quiet").out
+
+
+def test_one_refresh_is_one_round(cli: Callable) -> None:
+    """A single release needs the noise that `budget gaussian` gives one round."""
+    year_of_one = cli("budget", "refreshes", "--epsilon", 4, "--refreshes", 1, "--clients", 943, "--json").document
+    one_round = cli("budget", "gaussian", "--epsilon", 4, "--rounds", 1, "--clients", 943, "--json").document
+    assert year_of_one["refreshes"][0]["noise_multiplier"] == one_round["noise_multiplier"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [(("--refreshes", 0), "refreshes = 0 is not allowed"), (("--refreshes", 3, "--kept", 1.5), "kept = 1.5")],
+)
+def test_refreshes_that_cannot_be_planned(refused: Callable, words: tuple[object, ...], told: str) -> None:
+    assert told in refused("budget", "refreshes", "--epsilon", 8, "--clients", 943, *words)
+
+
+def test_the_help_of_refreshes_shows_two_examples_and_no_device(cli: Callable) -> None:
+    text = " ".join(cli("budget", "refreshes", "--help").out.split())
+    assert text.count("privfed budget refreshes --epsilon 8 --refreshes 12 --clients 6040") == 2
+    assert "--json" in text
+    assert "--device" not in text

@@ -176,7 +176,7 @@ def test_export_explains_itself_and_its_refusals(
         (("dfmr", *FUNNEL, "--set", "method.start=server", "--set", "method.start_sweeps=0"), "start_sweeps = 0"),
         (
             ("fedvae", *FUNNEL[:4], "--privacy", "shared-sum:clip_norm=1,padding.kind=fake_items,padding.rho=1"),
-            "no rows to cover",
+            "no rows to pad",
         ),
     ],
 )

@@ -300,7 +300,7 @@ def test_plans_that_guarantee_nothing_they_say_are_refused(words, said):
 
 
 def test_more_honest_clients_than_there_are_is_refused_before_the_first_round():
-    with pytest.raises(PlanError, match="none would ever be opened"):
+    with pytest.raises(PlanError, match="none would ever be released"):
         federation(DISTRIBUTED, population=30)
 
 
@@ -411,7 +411,7 @@ def test_colluding_clients_are_counted_out_before_a_round_is_opened():
     words = "distributed-gaussian:clip_norm=1,noise_multiplier=2,n_min_honest=50,colluding=10"
     assert len(federation_rounds(words, 60)) == 1
     assert len(federation_rounds(words.replace("colluding=10", "colluding=5"), 60)) == 1
-    with pytest.raises(PlanError, match="none would ever be opened"):
+    with pytest.raises(PlanError, match="none would ever be released"):
         federation(words.replace("colluding=10", "colluding=11"), population=60)
 
 

@@ -117,7 +117,7 @@ def test_every_sentence_answers_its_configuration():
     )
     assert "no amplification by sampling is claimed" in told(sampled, small)
     assert "Nothing has been released yet" in told(LOCAL, Composition())
-    assert "2 draws mixed mechanisms" in told(LOCAL, Composition(small.releases, unamplified_cohorts=2))
+    assert "2 cohorts mixed events" in told(LOCAL, Composition(small.releases, unamplified_cohorts=2))
     assert "seed" not in told(PrivacyPlan.parse("none"), Composition())
     assert "The noise may make some attacks harder" in told(PrivacyPlan.parse("published-noise"), Composition())
 

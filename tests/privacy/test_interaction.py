@@ -92,7 +92,7 @@ def test_the_claim_names_its_unit_everywhere():
     assert "a user's whole contribution" not in told
     assert "Who takes part, and when, is visible" in told
     assumed = " ".join(claim.assumptions)
-    assert "In every local step (5 per upload) the device draws each interaction by its own secret coin" in assumed
+    assert "In every local step (5 per upload) the device includes each interaction with a probability of" in assumed
     assert "adds Gaussian noise of 1.2 C to every coordinate" in assumed
     assert "The coins never leave the device" in assumed
     assert "a step divides by 8, whatever" in assumed
@@ -102,7 +102,7 @@ def test_the_claim_names_its_unit_everywhere():
 
 
 @pytest.mark.parametrize("other", EXAMPLES.values())
-def test_every_other_protection_is_about_users(other):
+def test_every_other_mechanism_is_about_users(other):
     claim = guarantee_for(PrivacyPlan(mechanism=other), Composition(), 200)
     assert claim.unit == ("interaction" if isinstance(other, InteractionDPSGD) else "user")
     assert (other.noisy_steps is None) == (claim.unit == "user")
@@ -129,7 +129,7 @@ def test_a_forecast_is_dense_and_counts_every_upload():
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({}, "protection.interaction_dpsgd.clip_norm is missing|clip_norm is missing"),
+        ({}, "mechanism.interaction_dpsgd.clip_norm is missing|clip_norm is missing"),
         ({"clip_norm": 1.0}, "noise_multiplier is missing"),
         ({"clip_norm": 0.0, "noise_multiplier": 1.0}, "clip_norm"),
         ({"clip_norm": 1.0, "noise_multiplier": 0.0}, "noise_multiplier"),

@@ -32,10 +32,10 @@ def charge(ledger, round=0, *, cohort_id=None, step="train", index=0, real=("ite
 
 def test_the_plan_decides_the_mechanism():
     ledger = Ledger(PLAN, USERS)
-    assert charge(ledger, 0).mechanism == Laplace(scale_over_sensitivity=2.0)
-    assert charge(ledger, 1, real=(), integer=("bits",)).mechanism == Exact(blocks=("bits",))
-    assert charge(ledger, 2, real=()).mechanism == Empty()
-    assert isinstance(charge(Ledger(PrivacyPlan.parse("none"), USERS)).mechanism, Unbounded)
+    assert charge(ledger, 0).event == Laplace(scale_over_sensitivity=2.0)
+    assert charge(ledger, 1, real=(), integer=("bits",)).event == Exact(blocks=("bits",))
+    assert charge(ledger, 2, real=()).event == Empty()
+    assert isinstance(charge(Ledger(PrivacyPlan.parse("none"), USERS)).event, Unbounded)
 
 
 def test_epsilon_is_that_of_the_user_who_took_part_most():
@@ -94,9 +94,9 @@ def test_one_draw_per_round():
     ledger = Ledger(PLAN, USERS)
     charge(ledger, 3, cohort_id=0)
     charge(ledger, 3, cohort_id=0, index=1)
-    with pytest.raises(LedgerError, match="round 3 has cohort_id 0 and asks for cohort_id 1: one cohort_id per round"):
+    with pytest.raises(LedgerError, match="round 3 has cohort 0 and a query of cohort 1: one cohort per round"):
         charge(ledger, 3, cohort_id=1)
-    with pytest.raises(LedgerError, match="cohort_id 0 belongs to round 3, not 4"):
+    with pytest.raises(LedgerError, match="cohort 0 belongs to round 3, not 4"):
         charge(ledger, 4, cohort_id=0, index=2)
     assert len(ledger.entries) == 2
 

@@ -29,6 +29,7 @@ from privfed.privacy.padding.no_padding import NoPadding
 from privfed.privacy.padding.randomised_response import RandomisedResponse
 from privfed.setup.padded_histories import sample_padding
 from privfed.setup.padding import padded_data, private_items
+from privfed.setup.refusals import refuse_mechanism
 
 quick = settings(max_examples=50, deadline=None)
 WORDS = 2**32
@@ -92,7 +93,9 @@ def test_other_items_answer_as_rarely_as_epsilon_allows(epsilon, keep):
 
 @pytest.mark.parametrize(("epsilon", "keep"), [(1e-6, 1e-4), (1e-6, 1 - 1e-4), (1, 1e-10), (0.1, 1 - 1e-12)])
 def test_answers_that_no_coin_tells_apart_are_refused_in_a_sentence(epsilon, keep):
-    with pytest.raises(PlanError, match=r"less than a step of the coin .* choose keep nearer to 0.5 or a larger") as e:
+    with pytest.raises(
+        PlanError, match=r"less than a step of a 32-bit word .* choose keep nearer to 0.5 or a larger"
+    ) as e:
         configure(RandomisedResponse, {"epsilon": epsilon, "keep": keep})
     assert "\n" not in str(e.value)
 
@@ -217,7 +220,7 @@ def test_the_posterior_in_the_module_is_the_one_that_is_found():
 
 
 def test_popular_fakes_without_public_histories_are_refused():
-    with pytest.raises(PlanError, match=r"choose cover\.drawn = 'uniform'"):
+    with pytest.raises(PlanError, match=r"choose padding\.drawn = 'uniform'"):
         drawn(FakeItems(rho=1), random_masks()[0])
 
 
@@ -328,12 +331,12 @@ def test_every_row_says_that_its_sums_hide_in_no_crowd():
         assert said in sentence
 
 
-def test_a_seeded_simulation_says_that_its_seeds_undo_shares_and_cover():
+def test_a_seeded_simulation_says_that_its_seeds_undo_shares_and_padding():
     plan = PrivacyPlan.parse("shared-sum:padding.kind=randomised_response,padding.epsilon=1")
     said = {
         seeded: " ".join(guarantee_for(plan, Composition(), 100, seeded=seeded).statements) for seeded in (True, False)
     }
-    assert "whoever holds these reads every upload and tells cover from true rows" in said[True]
+    assert "whoever holds these reads every upload and tells padding from true rows" in said[True]
     assert "exact sums over the same few clients may be solved together" in said[True]
     assert "simulation" not in said[False]
 
@@ -402,7 +405,9 @@ def test_private_targets_train_on_what_answers_and_draw_negatives_from_fakes():
 def test_too_few_fakes_for_the_negatives_is_one_sentence(padding):
     own, _ = random_masks(users=30, items=80, share=0.1)
     fedmf = method("fedmf")
-    with pytest.raises(PlanError, match=r"user \d+ has \d of them where 4 negatives are drawn .* take more cover") as e:
+    with pytest.raises(
+        PlanError, match=r"user \d+ has \d of them where 4 negatives are sampled .* take more padding"
+    ) as e:
         padded_data(data_of(own), plan(padding), fedmf, fedmf.config())
     assert "\n" not in str(e.value)
 
@@ -417,12 +422,11 @@ def test_who_has_nothing_to_train_on_needs_no_fakes():
     assert covered.support.counts[3] == 0
 
 
-def test_whole_tables_have_no_rows_to_cover():
-    own, _ = random_masks()
+def test_whole_tables_have_no_rows_to_pad():
     fedvae = method("fedvae")
     for padding in ({"kind": "fake_items", "rho": 1}, {"kind": "randomised_response", "epsilon": 1}):
-        with pytest.raises(PlanError, match="sends whole tables, so there are no rows to cover"):
-            padded_data(data_of(own), plan(padding), fedvae, fedvae.config())
+        with pytest.raises(PlanError, match="sends whole tables, so there are no rows to pad"):
+            refuse_mechanism(fedvae, fedvae.config(), plan(padding))
 
 
 def test_without_a_drawn_cover_data_stay_as_they_are():

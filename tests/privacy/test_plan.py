@@ -1,4 +1,4 @@
-"""Plans: derived noise, the table of protections, round trips, and one-sentence errors."""
+"""Plans: derived noise, the table of mechanisms, round trips, and one-sentence errors."""
 
 import math
 import re
@@ -27,8 +27,8 @@ def laplace(**changes):
 
 
 WORDS = [
-    ("none", "none", "nothing"),
-    ("none:release=total", "none (only the sum is seen)", "nothing-release-total"),
+    ("none", "none", "unprotected"),
+    ("none:release=total", "none (only the sum is seen)", "unprotected-release-total"),
     ("clip:clip_norm=5", "clip only (L1 <= 5)", "clip-only-clip-norm-5"),
     ("clip:clip_norm=5,order=2", "clip only (L2 <= 5)", "clip-only-clip-norm-5-order-2"),
     ("published-noise", "published noise (Laplace 0.3, unclipped)", "unclipped-noise-scale-0.3"),
@@ -68,7 +68,7 @@ def test_words_give_the_plan_its_name_and_slug(words, name, slug):
 def test_a_plan_reads_from_toml():
     text = """
     delta = 1e-6
-    protection = { kind = "local_laplace", clip_norm = 2, epsilon0 = 0.5 }
+    mechanism = { kind = "local_laplace", clip_norm = 2, epsilon0 = 0.5 }
     sampling = { kind = "poisson", rate = 0.1 }
     """
     plan = PrivacyPlan.from_dict(tomllib.loads(text))
@@ -169,7 +169,7 @@ def test_the_charged_mechanism_is_the_noise_over_the_distance(clip_norm, epsilon
         ("local-laplace:epsilon0=1,clip_norm=1,coordinates=touched", "which rows were touched"),
     ],
 )
-def test_protections_that_bound_nothing_say_why(words, because):
+def test_mechanisms_that_bound_nothing_say_why(words, because):
     mechanism = event_for(PrivacyPlan.parse(words), REAL, 10)
     assert isinstance(mechanism, Unbounded)
     assert because in mechanism.reason
@@ -214,10 +214,10 @@ SENTENCES = [
     ("local-laplace:epsilon0=nan,clip_norm=1", ["mechanism.epsilon0 = 'nan'", "finite"]),
     ("local-laplace:epsilon0=1e-40,clip_norm=1", ["epsilon0 = 1e-40", "noise scale"]),
     ("local-laplace:epsilon0=one,clip_norm=1", ["mechanism.epsilon0 = 'one'", "number"]),
-    ("local-laplace:epsilon0=1,clip_norm=1,clip_order=3", ["protection.clip_order = 3", "1 or 2"]),
+    ("local-laplace:epsilon0=1,clip_norm=1,clip_order=3", ["mechanism.clip_order = 3", "1 or 2"]),
     (
         "local-laplace:epsilon=1,clip_norm=1",
-        ["protection.epsilon is not a known key", "did you mean 'epsilon0'"],
+        ["mechanism.epsilon is not a known key", "did you mean 'epsilon0'"],
     ),
     ("local-laplace:epsilon0=1,clip_norm=1,delta=2", ["delta = 2", "less than 1"]),
     ("local-laplace:epsilon0=1,clip_norm=1,delta=0", ["delta = 0", "0.0000000001"]),
@@ -227,10 +227,10 @@ SENTENCES = [
     ("local-laplace:epsilon0=1,clip_norm=1,sampling.rate=0.1", ["sampling.kind is missing", "all, poisson"]),
     ("none:sampling.kind=poisson,sampling.rate=1.5", ["sampling.rate = 1.5", "less than or equal to 1"]),
     ("none:sampling.kind=fixed,sampling.size=0", ["sampling.size = 0", "greater than or equal to 1"]),
-    ("none:release=sum", ["protection.release = 'sum'", "'individual' or 'total'"]),
+    ("none:release=sum", ["mechanism.release = 'sum'", "'individual' or 'total'"]),
     ("none:epsilon0=1", ["mechanism.epsilon0 is not a known key"]),
-    ("published-noise:scale=-0.3", ["protection.scale = -0.3", "greater than 0"]),
-    ("published-noise:law=gauss", ["protection.law = 'gauss'", "did you mean 'gaussian'"]),
+    ("published-noise:scale=-0.3", ["mechanism.scale = -0.3", "greater than 0"]),
+    ("published-noise:law=gauss", ["mechanism.law = 'gauss'", "did you mean 'gaussian'"]),
     (
         "lokal-laplace:epsilon0=1",
         ["'lokal-laplace' is not known", "did you mean 'local-laplace'", "published-noise"],
@@ -251,14 +251,14 @@ def test_bad_words_are_answered_in_one_sentence(words, parts):
 @pytest.mark.parametrize(
     ("data", "part"),
     [
-        ({}, "protection is missing"),
-        ({"protecton": {"kind": "unprotected"}}, "protecton is not a known key; did you mean 'mechanism'?"),
+        ({}, "mechanism is missing"),
+        ({"mechanim": {"kind": "unprotected"}}, "mechanim is not a known key; did you mean 'mechanism'?"),
         ({"mechanism": {}}, "mechanism.kind is missing"),
         (
             {"mechanism": {"kind": "laplace"}},
             "mechanism.kind = 'laplace' is not known; did you mean 'local_laplace'?",
         ),
-        ({"mechanism": 3}, "protection = 3 is not allowed"),
+        ({"mechanism": 3}, "mechanism = 3 is not allowed"),
     ],
 )
 def test_bad_dictionaries_are_answered_in_one_sentence(data, part):

@@ -21,7 +21,7 @@ def test_only_a_secret_coin_under_central_trust_amplifies(rule, trust):
 
 def test_numbers_of_participants():
     assert [rule.expected(20) for rule in RULES] == [20.0, 2.0, 20.0, 7.0, 20 / 3]
-    assert [rule.most(20) for rule in RULES] == [20, 20, 20, 7, 7]
+    assert [rule.max_cohort(20) for rule in RULES] == [20, 20, 20, 7, 7]
     assert [rule.worst(100, 20) for rule in RULES] == [100, 100, 100, 100, 34]
 
 

@@ -3,7 +3,6 @@
 `Mechanism.register` adds one at run time; plans parse it from then on.
 """
 
-from collections.abc import Iterable
 from typing import Annotated, Any
 
 from pydantic import SerializeAsAny, WrapValidator
@@ -37,18 +36,13 @@ AnyMechanism = Annotated[SerializeAsAny[Mechanism], WrapValidator(lambda value, 
 """A registered mechanism, told apart by its `kind`."""
 
 
-def registered() -> Iterable[type[Mechanism]]:
-    """Every registered mechanism."""
-    return Mechanism.members.values()
-
-
 def preset(name: str) -> dict[str, Any]:
     """Kind and settings of a preset.
 
     Raises:
         PlanError: no mechanism has this name.
     """
-    presets = {member.preset: member for member in registered()}
+    presets = {member.preset: member for member in Mechanism.members.values()}
     if name not in presets:
         raise PlanError(f"privacy plan {name!r} is not known{nearest(name, presets)}")
     return {"kind": presets[name].model_fields["kind"].default, **presets[name].preset_fields}
@@ -56,4 +50,4 @@ def preset(name: str) -> dict[str, Any]:
 
 def examples() -> dict[str, Mechanism]:
     """One mechanism of every kind at least, by the words that name it on the command line."""
-    return {words: example for member in registered() for words, example in member.examples().items()}
+    return {words: example for member in Mechanism.members.values() for words, example in member.examples().items()}

@@ -68,10 +68,9 @@ class RandomisedResponse(SampledPadding):
                 f"Which rows a client sends is sampled once by randomised response: adding or removing ONE ITEM "
                 f"changes the odds by at most e^{one:.4g}, replacing one by another by e^{swap:.4g}, and k items "
                 "cost k times that. This is about one history under one setting, whose answers the device keeps: a row "
-                "that appears when the history has grown shows that it has, and answers under two settings come "
-                "from the same random words and say more together. It covers the rows alone; "
-                "released sums are another channel. "
-                f"{IN_SUMS}"
+                "that appears when the history has grown shows that it has, and answers under two settings come from "
+                "the same random words and say more together. It covers the rows alone; released sums are another "
+                f"channel. {IN_SUMS}"
             ),
         )
 

@@ -142,7 +142,7 @@ def released(plan, seed=0, size=1.0, chunk=4, fidelity="exact", without=None):
     cohort = simulation.sample_cohort(0)
     if without is not None:
         simulation._members = simulation._members[simulation._members != without]
-    if plan.mechanism.release == "individual" and fidelity != "law":
+    if plan.mechanism.release == "individual" and fidelity != "analytic":
         return simulation.collect("train", cohort, Message({}), SCHEMA).uploads
     return simulation.aggregate("train", cohort, Message({}), SCHEMA).sums
 
@@ -183,7 +183,7 @@ def test_the_engines_sums_with_a_user_and_without_lie_within_what_the_noise_is_s
 
 def deviation(plan):
     """Of the noise that the guard adds to weighted values, the least of all blocks."""
-    noised = noised_sum(plan.mechanism, plan.mechanism.clip_norm, SCHEMA, USERS)
+    noised = noised_sum(plan.mechanism.server_noise_multiplier, plan.mechanism.clip_norm, SCHEMA, USERS)
     return min(
         Fraction(grid.ratio) * Fraction(grid.step) * Fraction(block.weight)
         for block in SCHEMA.values()

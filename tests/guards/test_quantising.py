@@ -80,7 +80,7 @@ def test_rounding_is_unbiased_with_a_variance_below_a_quarter_step_squared(bits)
     schema = {"v": Block((6,))}
     u = ClientUpdates(torch.arange(users), schema, [Dense("v", torch.arange(users), row.repeat(users, 1))])
     c = Call(3, 3, "train", 0, torch.arange(users), Streams.from_seed(0), schema)
-    sent = guard(f"none:upload_bits={bits}").fidelity(u, c, torch.arange(users))["v"].double()
+    sent = guard(f"none:upload_bits={bits}").protect(u, c, torch.arange(users))["v"].double()
     step = 1 / UploadCode(bits).levels
     error = sent - row.double()
     assert (error.mean(0).abs() <= 5 * step / 2 / math.sqrt(users)).all()
@@ -113,20 +113,20 @@ def test_epsilon_is_that_of_the_plan_without_rounding(plan):
 def test_rounding_comes_last_and_depends_on_no_chunk(plan):
     """What is rounded is exactly what the plan sends without rounding; and every client's result stands alone."""
     clients = list(range(7))
-    fidelity = guard(plan).fidelity(updates(clients), call(clients), torch.arange(7))
+    unrounded = guard(plan).protect(updates(clients), call(clients), torch.arange(7))
     steps = {}
-    sent = guard(with_bits(plan, 6)).fidelity(updates(clients), call(clients), torch.arange(7), steps=steps)
-    assert sent["seen"].equal(fidelity["seen"])
+    sent = guard(with_bits(plan, 6)).protect(updates(clients), call(clients), torch.arange(7), steps=steps)
+    assert sent["seen"].equal(unrounded["seen"])
     for name in ("items", "head"):
-        was, now = fidelity[name].flatten(1), sent[name].flatten(1)
+        was, now = unrounded[name].flatten(1), sent[name].flatten(1)
         assert steps[name].equal(UploadCode(6).steps_of(was))
         assert ((now - was).abs() < steps[name][:, None] * (1 + 1e-6)).all()
         assert not now.equal(was)
         assert not now[was == 0].any()
-    alone = guard(with_bits(plan, 6)).fidelity(updates(clients), call(clients), torch.tensor([5, 2]))
+    alone = guard(with_bits(plan, 6)).protect(updates(clients), call(clients), torch.tensor([5, 2]))
     for name in SCHEMA:
         assert alone[name].equal(sent[name][[5, 2]])
-    other = guard(with_bits(plan, 6)).fidelity(updates(clients), call(clients, round=1), torch.arange(7))
+    other = guard(with_bits(plan, 6)).protect(updates(clients), call(clients, round=1), torch.arange(7))
     assert not other["head"].equal(sent["head"])
 
 

@@ -129,7 +129,7 @@ def test_without_noise_the_wire_carries_the_update(plan):
     g, u = guard(plan), updates(range(9))
     assert not g.rewrites
     positions = torch.tensor([4, 0, 7])
-    sent, raw = g.fidelity(u, call(range(9)), positions), u.materialise(positions)
+    sent, raw = g.protect(u, call(range(9)), positions), u.materialise(positions)
     assert all(sent[b].equal(raw[b]) for b in REAL)
 
 
@@ -137,7 +137,7 @@ def noise(plan, clients, schema=REAL, round=0, query_id=0, seed=0, u=None):
     """What the wire adds to (clipped) updates; none given, to nothing at all."""
     g = guard(plan, seed)
     u = u or ClientUpdates(torch.as_tensor(clients), schema, [])
-    raw, sent = u.materialise(everybody(u)), g.fidelity(u, call(clients, schema, round, query_id), everybody(u))
+    raw, sent = u.materialise(everybody(u)), g.protect(u, call(clients, schema, round, query_id), everybody(u))
     return {name: (sent[name] - raw[name]).double().numpy() for name in schema}
 
 
@@ -220,9 +220,9 @@ def test_other_keys_draw_other_noise():
 def test_buffers_that_are_given_are_written_over():
     g, u = guard(LAPLACE), updates(range(9))
     positions = torch.tensor([2, 8])
-    wanted = g.fidelity(u, call(range(9)), positions)
+    wanted = g.protect(u, call(range(9)), positions)
     out = {name: torch.full_like(value, 1e9) for name, value in wanted.items()}
-    found = g.fidelity(u, call(range(9)), positions, out)
+    found = g.protect(u, call(range(9)), positions, out)
     assert all(found[b].equal(wanted[b]) and found[b].data_ptr() == out[b].data_ptr() for b in REAL)
 
 
@@ -234,7 +234,7 @@ def test_touched_only_noise_leaves_untouched_coordinates_exactly_zero(plan):
     """That is why it has no finite epsilon: the support of an upload shows."""
     g, u = guard(plan), updates(range(500), scale=0.001)
     touched = u.touched(everybody(u))
-    sent = g.fidelity(u, call(range(500)), everybody(u))
+    sent = g.protect(u, call(range(500)), everybody(u))
     for name in REAL:
         assert (sent[name][~touched[name]] == 0).all()
         assert (sent[name][touched[name]] != 0).all()
@@ -250,7 +250,7 @@ def test_integer_blocks_leave_exactly_as_they_are(plan):
     g, u = guard(plan), updates(range(30), MIXED, scale=100)
     before = u.materialise(everybody(u))["counts"]
     g.clip_(u)
-    sent = g.fidelity(u, call(range(30), MIXED), everybody(u))
+    sent = g.protect(u, call(range(30), MIXED), everybody(u))
     assert sent["counts"].dtype == torch.int64
     assert sent["counts"].equal(before)
 
@@ -284,8 +284,8 @@ def test_the_realised_noise_of_a_release_adds_up_to_what_the_plan_says(seen):
     simulation = Simulation(Silent(), plan, n, streams, Ledger(plan, n), chunk=16)
     sums = []
     for t in range(4):
-        release = simulation.aggregate if seen == "total" else simulation.collect
-        release = ask("train", simulation.sample_cohort(t), Message({}), schema)
+        query = simulation.aggregate if seen == "total" else simulation.collect
+        release = query("train", simulation.sample_cohort(t), Message({}), schema)
         sums.append(release.sums["v"] if seen == "total" else release.uploads["v"].double().sum(0))
     values = torch.stack(sums).double().numpy()
     assert values.var() == pytest.approx(n * 2 * SCALE**2, rel=5 * np.sqrt(2 / values.size))
@@ -301,18 +301,18 @@ def test_bytes_on_the_wire():
     assert guard(LAPLACE).upload_bytes(u) == dense
 
 
-def test_the_server_guard_charges_what_the_schema_declares():
+def test_the_server_guard_records_what_the_schema_declares():
     plan = PrivacyPlan.parse(LAPLACE)
     ledger = Ledger(plan, 9)
     server = ServerGuard(plan, ledger, Streams.from_seed(0))
     members = torch.tensor([1, 4, 8])
-    server.charge(Cohort(0, 0, "all", 9.0), "train", 0, REAL, members)
-    server.charge(Cohort(1, 1, "all", 9.0), "train", 0, MIXED, members)
+    server.record(Cohort(0, 0, "all", 9.0), "train", 0, REAL, members)
+    server.record(Cohort(1, 1, "all", 9.0), "train", 0, MIXED, members)
     bounded, exact = ledger.entries
     assert (bounded.step, bounded.round, bounded.members().tolist()) == ("train", 0, [1, 4, 8])
-    assert bounded.mechanism.kind == "laplace"
-    assert bounded.mechanism.pure_epsilon == pytest.approx(EPSILON0)
-    assert exact.mechanism.kind == "exact"
+    assert bounded.event.kind == "laplace"
+    assert bounded.event.pure_epsilon == pytest.approx(EPSILON0)
+    assert exact.event.kind == "exact"
     assert exact.mechanism.blocks == ("counts",)
 
 
@@ -329,7 +329,7 @@ def worlds(plan, one, other):
         clients = torch.arange(DRAWS)
         u = ClientUpdates(clients, schema, [Dense("v", clients, raw)])
         g.clip_(u)
-        sent.append(g.fidelity(u, call(clients, schema), clients)["v"].double().numpy())
+        sent.append(g.protect(u, call(clients, schema), clients)["v"].double().numpy())
     return sent
 
 
@@ -392,7 +392,7 @@ def test_the_same_game_beats_the_faulty_settings(plan, at_least):
             clients, sparse, [Rows("v", clients, torch.full((DRAWS,), row), torch.full((DRAWS, 1), 17.5))]
         )
         g.clip_(u)
-        sent.append(g.fidelity(u, call(clients, sparse), clients)["v"][:, :, 0].double().numpy())
+        sent.append(g.protect(u, call(clients, sparse), clients)["v"][:, :, 0].double().numpy())
     if "touched" in plan:
         scores = [3.0 * ((s[:, 0] != 0).astype(float) - (s[:, 4] != 0)) for s in sent]
     else:
