@@ -169,7 +169,7 @@ def simulation_of(experiment: Experiment, fidelity: Any = "exact") -> Simulation
     plan, users = experiment.config.privacy, experiment.n_users
     return Simulation(
         experiment.clients, plan, users, experiment.streams, Ledger(plan, users),
-        chunk=experiment.registered.chunk, fidelity=fidelity, support=experiment.support,
+        chunk=experiment.registered.training.chunk, fidelity=fidelity, support=experiment.support,
     )  # fmt: skip
 
 

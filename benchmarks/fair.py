@@ -182,7 +182,12 @@ def cost(parts: Split, file: Path) -> None:
         experiment = experiment_of(parts, {"name": "fair"} | table_arms()[arm], 12, 0)
         plan, users = experiment.config.privacy, experiment.n_users
         simulation = Simulation(
-            experiment.clients, plan, users, experiment.streams, Ledger(plan, users), chunk=experiment.registered.chunk
+            experiment.clients,
+            plan,
+            users,
+            experiment.streams,
+            Ledger(plan, users),
+            chunk=experiment.registered.training.chunk,
         )
         seconds = []
         for t in range(experiment.config.rounds):

@@ -98,6 +98,8 @@ def bounded(epsilon: float, claimed: float) -> dict[str, Any]:
 class Senders(StatefulClients):
     """One user on every even row, others with known uploads on every row."""
 
+    steps = frozenset({"send"})
+
     def __init__(self, others: np.ndarray) -> None:
         self.others = torch.from_numpy(others)
         self.private = PrivateState({"nothing": torch.zeros(DRAWS + len(others))})

@@ -229,7 +229,12 @@ def cost(file: Path) -> None:
         experiment, seconds = Experiment(config, parts), []
         plan, users = config.privacy, experiment.n_users
         simulation = Simulation(
-            experiment.clients, plan, users, experiment.streams, Ledger(plan, users), chunk=experiment.registered.chunk
+            experiment.clients,
+            plan,
+            users,
+            experiment.streams,
+            Ledger(plan, users),
+            chunk=experiment.registered.training.chunk,
         )
         for t in range(config.rounds):
             started = time.process_time()

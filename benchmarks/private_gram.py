@@ -136,7 +136,13 @@ class Fitted:
         self.experiment = e = Experiment(config, parts)
         ledger = Ledger(config.privacy, e.n_users)
         simulation = Simulation(
-            e.clients, config.privacy, e.n_users, e.streams, ledger, chunk=e.registered.chunk, fidelity=config.fidelity
+            e.clients,
+            config.privacy,
+            e.n_users,
+            e.streams,
+            ledger,
+            chunk=e.registered.training.chunk,
+            fidelity=config.fidelity,
         )
         timed, started = Timed(simulation), time.process_time()
         e.server.round(timed, 0)
@@ -246,7 +252,7 @@ def fidelity(options: argparse.Namespace, interactions: Interactions) -> Iterato
 
     def shares(epsilon: float) -> PrivacyPlan:
         central = Experiment(configured(options.data, GRAM, plan(epsilon, users), 0), parts)
-        program = [ask.schema for ask in central.registered.program(central.server)]
+        program = [ask.schema for ask in central.registered.training.program(central.server)]
         start = PrivacyPlan.named(
             "distributed-gaussian", clip_norm=1.0, noise_multiplier=1.0, n_min_honest=honest, delta=users**-1.1
         )

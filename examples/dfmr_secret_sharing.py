@@ -164,7 +164,7 @@ def without_sharing(experiment):
     twin = Experiment(config, experiment.parts)
     data = ClientData.from_split(experiment.parts, config.protocol.negatives)
     covered = padded_data(data, experiment.config.privacy, twin.registered, config.settings())
-    twin.clients = twin.registered.clients(config.settings(), covered.data, twin.streams)
+    twin.clients = twin.registered.training.clients(config.settings(), covered.data, twin.streams)
     twin.run(parts=("test",))
     return twin
 

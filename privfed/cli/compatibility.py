@@ -55,10 +55,10 @@ def fit(method: Method, mechanism: Mechanism) -> Fit:
 
 def refusal(method: Method, mechanism: Mechanism) -> str | None:
     """Why `method` cannot run behind `protection`; None where it can."""
-    if method.release == "individual" and mechanism.release == "total":
-        return f"its server needs {method.reads}, and behind this protection it sees only their sum"
-    if mechanism.noisy_steps is not None and not method.interaction_level:
+    if method.traits.release == "individual" and mechanism.release == "total":
+        return f"its server needs {method.disclosure.reads}, and behind this protection it sees only their sum"
+    if mechanism.noisy_steps is not None and not method.traits.interaction_level:
         return NO_RECORDS
-    if method.integers and not mechanism.protects_integers:
+    if method.traits.integers and not mechanism.protects_integers:
         return NO_INTEGERS
     return None

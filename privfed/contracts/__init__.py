@@ -1,5 +1,6 @@
 """Records that every room speaks of and none needs torch for: blocks, noise as announced, fidelity, taps."""
 
+from privfed.contracts.method_traits import MethodTraits
 from privfed.contracts.noisy_steps import NoisySteps
 from privfed.contracts.noisy_sums import NoisySums
 from privfed.contracts.schema import Block, Schema, UpdateError, schema_digest, share_of, upload_bytes
@@ -9,6 +10,7 @@ __all__ = [
     "TAPS",
     "Block",
     "Fidelity",
+    "MethodTraits",
     "NoisySteps",
     "NoisySums",
     "ReleaseKind",

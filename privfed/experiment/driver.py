@@ -59,7 +59,7 @@ class Experiment(Assembly):
     def _run(
         self, directory: Path | None, progress: Progress | None, parts: Sequence[Part], *, resume: bool
     ) -> RunResult:
-        config, reg, processes = self.config, self.registered, self.processes
+        config, training, processes = self.config, self.registered.training, self.processes
         self.storage.claim()
         run, path = config.digest(), directory / "ledger.jsonl" if directory else None
         begun = path is not None and (path.exists() or Checkpoint.exists(path.with_name("checkpoint")))
@@ -73,7 +73,8 @@ class Experiment(Assembly):
         if not processes.first:
             ledger.path = None
         places, rounds = self._tapped_places(), config.tapped_rounds()
-        transcript = Transcript(self.audited(), places, rounds, reg.pull, reg.step, "raw" in config.taps.places)
+        direction = self.registered.attack_surface.proximal_direction
+        transcript = Transcript(self.audited(), places, rounds, direction, training.step, "raw" in config.taps.places)
         evaluation = PrivateEvaluation(self, parts)
         limit = None if config.memory_limit_gib is None else int(config.memory_limit_gib * 2**30)
         witness = self._witness()
@@ -83,7 +84,7 @@ class Experiment(Assembly):
             self.n_users,
             self.streams,
             ledger,
-            chunk=config.chunk or reg.chunk_here(),
+            chunk=config.chunk or training.preferred_chunk(),
             memory_limit=limit,
             fidelity=config.fidelity,
             support=self.support,
@@ -135,7 +136,10 @@ class Experiment(Assembly):
 
     def _with_disclosures(self, guarantee: Guarantee, *, measured: bool) -> Guarantee:
         """The guarantee with what method, data and metrics show beside uploads in its statements and assumptions."""
-        shown = [*([UNCOUNTED] if measured else []), *self.registered.side_disclosures(self.config.settings())]
+        shown = [
+            *([UNCOUNTED] if measured else []),
+            *self.registered.disclosure.side_disclosures(self.config.settings()),
+        ]
         assumed = list[str]()
         if self.parts.catalogue_derived and guarantee.reason_if_inf is None:
             assumed = [derived_catalogue(self.parts.train.n_items)]

@@ -52,8 +52,13 @@ class Clients(Protocol):
 
     A step is a method `name(call, message) -> ClientUpdates`. It stages private state, which `commit` makes
     current once the release is confirmed and `discard` forgets. An attribute `noisy`, where there is one, names the
-    steps that train as `Call.noisy_steps` says; the others are never run under a plan that asks for it.
+    steps that train as `Call.noisy_steps` says; the others are never run under a plan that needs it.
+
+    Attributes:
+        steps: names of all steps that clients answer; a server that queries any other is refused.
     """
+
+    steps: frozenset[str]
 
     def score(
         self,
@@ -90,18 +95,20 @@ def perform(clients: Clients, call: Call, message: Message) -> ClientUpdates:
     """Run `call.step` on `clients` and hold them to the contract.
 
     Raises:
-        FederationError: the step does not exist, cannot train with the noise that the call asks for, or updates came
+        FederationError: the step is not declared, cannot train with the noise that the call asks for, or updates came
             back for other clients or in another order.
     """
-    step = getattr(clients, call.step, None)
-    if step is None:
-        raise FederationError(f"the server asked for step {call.step!r}, which {type(clients).__name__} lacks")
+    if call.step not in clients.steps:
+        raise FederationError(
+            f"the server queried step {call.step!r}, which {type(clients).__name__} lacks; it answers "
+            f"{', '.join(sorted(clients.steps))}"
+        )
     if call.noisy_steps is not None and call.step not in getattr(clients, "noisy", ()):
         raise FederationError(
             f"the plan protects single interactions, but step {call.step!r} of {type(clients).__name__} trains without "
             f"that noise; clients name the steps that follow Call.noisy_steps in `noisy`"
         )
-    updates: ClientUpdates = step(call, message)
+    updates: ClientUpdates = getattr(clients, call.step)(call, message)
     if not updates.clients.equal(call.clients):
         raise FederationError(
             f"step {call.step!r} returned updates of other clients or in another order than it was called with"

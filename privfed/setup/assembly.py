@@ -24,8 +24,7 @@ from privfed.federation import (
     perform,
 )
 from privfed.federation.hosted_clients import HostedClients
-from privfed.methods import ClientData, Method, MethodConfig, PublicInfo
-from privfed.methods.method import ItemBlocks
+from privfed.methods import ClientData, ItemBlocks, Method, MethodConfig, PublicInfo
 from privfed.privacy import PlanError
 from privfed.privacy.mechanisms.base import NO_INTEGERS
 from privfed.privacy.mechanisms.interaction_dpsgd import NO_RECORDS
@@ -85,26 +84,26 @@ class Assembly:
     def _set_up(self, keys: Streams | None) -> None:
         self.registered = self.config.registered()
         settings = self.config.settings()
-        if self.registered.release == "individual" and self.config.privacy.mechanism.release == "total":
+        if self.registered.traits.release == "individual" and self.config.privacy.mechanism.release == "total":
             raise PlanError(
                 f"{self.registered.name} cannot run behind the plan {self.config.privacy.name!r}: its server needs "
-                f"{self.registered.reads}, and would see only a sum"
+                f"{self.registered.disclosure.reads}, and would see only a sum"
             )
-        if self.config.privacy.mechanism.noisy_steps is not None and not self.registered.interaction_level:
+        if self.config.privacy.mechanism.noisy_steps is not None and not self.registered.traits.interaction_level:
             raise PlanError(
                 f"{self.registered.name} cannot run behind the plan {self.config.privacy.name!r}: {NO_RECORDS}"
             )
-        if self.registered.integers and not self.config.privacy.mechanism.protects_integers:
+        if self.registered.traits.integers and not self.config.privacy.mechanism.protects_integers:
             raise PlanError(
                 f"{self.registered.name} cannot run behind the plan {self.config.privacy.name!r}: {NO_INTEGERS}"
             )
-        entangled = self.registered.cross_user_dependence(settings)
+        entangled = self.registered.disclosure.cross_user_dependence(settings)
         if entangled is not None and self.config.privacy.mechanism.unbounded_reason is None:
             raise PlanError(
                 f"{self.registered.name} cannot run as it is set behind the plan {self.config.privacy.name!r}, which "
                 f"bounds what a user's own upload changes: {entangled}"
             )
-        if (task := self.registered.task(settings)) != self.config.protocol.task:
+        if (task := self.registered.training.task(settings)) != self.config.protocol.task:
             does = "ranks items" if task == "ranking" else "predicts ratings"
             raise PlanError(
                 f"{self.registered.name} {does}, and protocol.task is {self.config.protocol.task}: set "
@@ -114,13 +113,13 @@ class Assembly:
         self.inclusion = self._inclusion_bits()
         self.trained = self.parts if self.inclusion is None else self.inclusion.applied_to(self.parts)
         data = ClientData.from_split(self.trained, self.config.protocol.negatives)
-        public = data.positives if self.registered.public_target else None
+        public = data.positives if self.registered.traits.public_target else None
         padded = padded_data(data, self.config.privacy, self.registered, settings)
         self.support = padded.support
         sums = self.config.privacy.noisy_sums(data.n_users)
         self.public_info = PublicInfo(data.n_users, data.n_items, public, sums, self.parts.item_info)
-        self.server = self.registered.server(settings, self.public_info, self.streams)
-        for ask in self.registered.program(self.server):
+        self.server = self.registered.training.server(settings, self.public_info, self.streams)
+        for ask in self.registered.training.program(self.server):
             refuse_unprotected_blocks(self.config.privacy, ask.schema)
         refuse_shared(self.processes, self.config.fidelity, self._tapped_places())
         if self.hosted is None and self.processes.size > 1:
@@ -148,7 +147,7 @@ class Assembly:
 
     def _halves(self, settings: MethodConfig, data: ClientData) -> Clients:
         """Private halves of the users who are hosted here."""
-        make = self.registered.clients
+        make = self.registered.training.clients
         if self.hosted is None:
             return make(settings, data, self.streams)
         return HostedClients(make(settings, data.hosting(self.hosted), self.streams.numbered(self.hosted)), self.hosted)
@@ -166,7 +165,7 @@ class Assembly:
     @property
     def item_blocks(self) -> ItemBlocks | None:
         """What uploads of the training step say about single items; None where they say nothing."""
-        return self.registered.item_blocks(self.server.schema, self.config.settings())
+        return self.registered.attack_surface.item_blocks(self.config.settings(), self.server.schema)
 
     def audited(self) -> Tensor:
         """Audited users: a seeded draw among users with training items, ascending."""
@@ -178,7 +177,7 @@ class Assembly:
     def _inclusion_bits(self) -> InclusionBits | None:
         """Coins on the audited users' training items, where they are private: what is public is no secret to find."""
         share = self.config.taps.inclusion
-        if not share or self.registered.public_target:
+        if not share or self.registered.traits.public_target:
             return None
         return InclusionBits.toss(self.parts, on_host(self.audited()), share, self.config.seed)
 
@@ -188,11 +187,11 @@ class Assembly:
         Behind a plan that hides single uploads, what is on the wire for the server is their sum.
         """
         places: frozenset[Tap] = frozenset(self.config.taps.places)
-        if not self.registered.has_item_rows:
+        if not self.registered.attack_surface.has_item_rows:
             return places - {"raw", "wire"}
         hidden = self.config.privacy.mechanism.release == "total"
         seen: frozenset[Tap] = places - {"wire"} if hidden else places
-        if self.config.taps.training_oracles and self.registered.step is not None and seen & {"raw", "wire"}:
+        if self.config.taps.training_oracles and self.registered.training.step is not None and seen & {"raw", "wire"}:
             places |= {"message"}
         return places | {"sum"} if hidden and "wire" in places else places
 
@@ -202,8 +201,8 @@ class Assembly:
         The staged private state must be discarded afterwards.
         """
         message = self.server.public().addressed_to(users)
-        if self.registered.step is None:
+        if self.registered.training.step is None:
             return message, None
         noisy_steps = self.config.privacy.mechanism.noisy_steps
-        call = Call(t, -1, self.registered.step, 0, users, self.streams, schema, noisy_steps=noisy_steps)
+        call = Call(t, -1, self.registered.training.step, 0, users, self.streams, schema, noisy_steps=noisy_steps)
         return message, perform(self.clients, call, message)

@@ -37,18 +37,19 @@ def padded_data(data: ClientData, plan: PrivacyPlan, registered: Method, setting
     mechanism = plan.mechanism
     if not isinstance(mechanism, SharedSum) or isinstance(mechanism.padding, FullSupport):
         return PaddedData(data, None)
-    public = data.positives if registered.public_target else None
+    public = data.positives if registered.traits.public_target else None
     private = private_items(data, registered, settings)
     if isinstance(mechanism.padding, NoPadding):
         return PaddedData(data, None if public is None else public.union(private))
-    if registered.upload == "dense":
+    if registered.traits.upload == "dense":
         raise PlanError(
             f"{registered.name} sends whole tables, so there are no rows to cover: choose padding.kind = 'full_support'"
         )
     drawn = sample_padding(mechanism.padding, private, public)
     if public is None:
-        _refuse_too_few(drawn, getattr(settings, "negatives", 0))
-    padded = data.with_padding(drawn.kept, drawn.fake_items, public_target=registered.public_target)
+        sampling = registered.training.negatives(settings)
+        _refuse_too_few(drawn, 0 if sampling is None else sampling.per_positive)
+    padded = data.with_padding(drawn.kept, drawn.fake_items, public_target=registered.traits.public_target)
     sent = drawn.kept.union(drawn.fake_items)
     return PaddedData(padded, sent if public is None else public.union(sent))
 
@@ -70,6 +71,7 @@ def _refuse_too_few(drawn: PaddedHistories, negatives: int) -> None:
 
 def private_items(data: ClientData, registered: Method, settings: MethodConfig) -> Histories:
     """Each user's items that are nobody else's business: examinations where the target is public, else the target."""
-    if registered.public_target:
-        return data.examined(getattr(settings, "examinations", None))
+    if registered.traits.public_target:
+        examined = registered.training.examined(settings, data)
+        return data.examined(()) if examined is None else examined
     return data.positives

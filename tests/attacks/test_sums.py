@@ -25,9 +25,8 @@ from privfed.contracts import Block
 from privfed.engines import Transcript
 from privfed.engines.holdings import Holdings
 from privfed.experiment import Experiment
-from privfed.methods import method
+from privfed.methods import AttackSurface, Disclosure, ItemBlocks, Training, method
 from privfed.methods.fedmf import FedMFClients
-from privfed.methods.method import ItemBlocks
 from privfed.methods.shared.table_server import TableServer
 from privfed.privacy import PrivacyPlan
 from privfed.setup.config import ExperimentConfig, TapConfig
@@ -213,19 +212,38 @@ class SegmentedServer(TableServer):
         self.items = self.items + torch.cat([release.mean(name) for name in self.schema], 1)
 
 
-def side_by_side(settings, schema, blocks):
-    assert settings.dim == WIDTH
-    return torch.cat([blocks[name] for name in schema], 2)
+class SegmentedTraining(Training):
+    server = SegmentedServer.from_config
+    clients = SegmentedClients
+
+    def negatives(self, config):
+        return method("fedmf").training.negatives(config)
+
+
+class SegmentedSurface(AttackSurface):
+    has_item_rows = True
+
+    def item_blocks(self, config, schema):
+        def side_by_side(blocks):
+            assert config.dim == WIDTH
+            return torch.cat([blocks[name] for name in schema], 2)
+
+        return ItemBlocks(None, rows=side_by_side)
+
+
+class SegmentedDisclosure(Disclosure):
+    reads = "the sums of segments"
+
+    def side_disclosures(self, config):
+        return [f"Devices of width {config.dim} say so."]
 
 
 SEGMENTED = replace(
     method("fedmf"),
     name="segmented",
-    server=SegmentedServer.of_config,
-    clients=SegmentedClients,
-    item_block=None,
-    item_rows=side_by_side,
-    discloses=lambda settings: [f"Devices of width {settings.dim} say so."],
+    training=SegmentedTraining(),
+    attack_surface=SegmentedSurface(),
+    disclosure=SegmentedDisclosure(),
 )
 
 
@@ -264,7 +282,7 @@ def test_rows_spread_over_blocks_are_attacked_as_one(segmented, tmp_path):
 def test_what_a_method_shows_itself_stands_among_the_statements(segmented):
     _, result = segmented("none")
     assert result.guarantee.statements[-1] == "Devices of width 12 say so."
-    assert not any("Devices of width" in s for s in method("fedmf").discloses(None))
+    assert not any("Devices of width" in s for s in method("fedmf").disclosure.side_disclosures(None))
 
 
 @pytest.mark.parametrize("blocks", ["held", "all"])

@@ -18,6 +18,8 @@ def toy():
     schema = {"v": Block((3,)), "t": Block((50, 2))}
 
     class ToyClients(StatefulClients):
+        steps = frozenset({"train"})
+
         def __init__(self, population):
             self.private = PrivateState({"steps": torch.zeros(population)})
             self.calls, self.messages, self.fail_at = [], [], None

@@ -52,6 +52,8 @@ def updates_of(users, schema, tiers, scale=1.0):
 
 
 class Sized(StatefulClients):
+    steps = frozenset({"train"})
+
     def __init__(self, tiers, scale):
         self.private = PrivateState({"steps": torch.zeros(len(tiers))})
         self.tiers, self.scale = tiers, scale

@@ -25,6 +25,8 @@ SCHEMA = {"items": Block((ITEMS, 3)), "tier": Block((4,), weight=math.sqrt(2)), 
 class Halves(StatefulClients):
     """Everybody sends one row, a vector of its own size, and a count."""
 
+    steps = frozenset({"train"})
+
     def __init__(self):
         self.private = PrivateState({"steps": torch.zeros(USERS)})
 

@@ -15,6 +15,8 @@ SCHEMA = {"items": Block((9, 3))}
 
 
 class Halves(StatefulClients):
+    steps = frozenset({"train"})
+
     def __init__(self):
         self.private = PrivateState({"steps": torch.zeros(USERS)})
 

@@ -43,6 +43,8 @@ def support_of(seed=0, share=0.2):
 class Senders(StatefulClients):
     """Clients whose uploads depend on user, round and ask alone; each sends those of `rows` that its coins choose."""
 
+    steps = frozenset({"train"})
+
     def __init__(self, schema, rows, share=1.0):
         self.schema, self.rows, self.share = schema, rows, share
         self.private = PrivateState({"rounds": torch.zeros(USERS)})

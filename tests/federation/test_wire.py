@@ -85,6 +85,8 @@ SCHEMA = {"b": Block((1,))}
 
 
 class Honest:
+    steps = frozenset({"train"})
+
     def train(self, call, message):
         n = len(call.clients)
         return ClientUpdates(call.clients, call.schema, [Dense("b", torch.arange(n), torch.ones(n, 1))])
@@ -97,11 +99,15 @@ class Sorted(Honest):
 
 
 class Fewer(Honest):
+    steps = frozenset({"train"})
+
     def train(self, call, message):
         return ClientUpdates(call.clients[1:], call.schema, [])
 
 
 class Others(Honest):
+    steps = frozenset({"train"})
+
     def train(self, call, message):
         return ClientUpdates(call.clients + 1, call.schema, [])
 

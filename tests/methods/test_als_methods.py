@@ -44,8 +44,8 @@ def shoppers(small_split):
 
 def build(method, data, plan="none", transcript=None, chunk=None, **settings):
     config, streams = method.config(**SMALL | settings), Streams.from_seed(3)
-    server = method.server(config, PublicInfo(data.n_users, data.n_items), streams)
-    clients, privacy = method.clients(config, data, streams), PrivacyPlan.parse(plan)
+    server = method.training.server(config, PublicInfo(data.n_users, data.n_items), streams)
+    clients, privacy = method.training.clients(config, data, streams), PrivacyPlan.parse(plan)
     ledger = Ledger(privacy, data.n_users)
     simulation = Simulation(clients, privacy, data.n_users, streams, ledger, transcript=transcript, chunk=chunk)
     return World(server, clients, simulation, data)
@@ -80,7 +80,7 @@ def test_every_list_leaves_in_round_0_and_nothing_later(shoppers, method):
     assert [o.round for o in w.simulation.transcript.joined("wire")] == [0]
     assert w.simulation.transcript.joined("wire")[0].tensors["history"][:, :, 0].equal(marks(shoppers, method))
     assert w.simulation.costs.client_rounds == 45
-    assert w.simulation.draws == 1
+    assert w.simulation.cohorts == 1
     same_lists(w.server.feedback, w.clients.feedback)
     assert set(w.server.public().shared) == {"items", "missing", *(["pairs"] if method is VALS else [])}
     assert not w.server.public().personal

@@ -39,7 +39,7 @@ def test_purchases_are_needed(coded, funnel):
     one_sentence(caught)
     registered = method("dfmr")
     with pytest.raises(NoPurchasesError):
-        registered.server(registered.config(), PublicInfo(5, 9), Streams.from_seed(0))
+        registered.training.server(registered.config(), PublicInfo(5, 9), Streams.from_seed(0))
 
 
 def test_a_target_is_needed():
@@ -144,7 +144,7 @@ def test_room_is_proven_for_any_code(coded):
 
 
 def test_more_blocks_than_items_are_refused(coded):
-    with pytest.raises(BlocksError, match=r"blocks = 1000 is more than the \d+ items") as caught:
+    with pytest.raises(BlocksError, match=r"blocks = 1000 exceeds the \d+ items") as caught:
         coded(blocks=1000)
     one_sentence(caught)
 
@@ -173,7 +173,7 @@ def test_a_narrow_ring_holds_a_coarse_grid(coded):
 
 def test_a_cohort_below_the_fewest_is_refused(coded):
     with pytest.raises(
-        PlanError, match=r"a round can have 150, so none would ever be opened: use at most 150"
+        PlanError, match=r"a round can have 150, so none would ever be released: use at most 150"
     ) as caught:
         coded(plan="shared-sum:min_cohort=151")
     one_sentence(caught)
@@ -187,7 +187,7 @@ def test_a_cohort_below_the_fewest_is_refused(coded):
 def test_plans_that_would_leave_whole_numbers_as_they_are_are_refused(funnel, name, kind):
     config = ExperimentConfig(method={"name": name, "d": 4}, privacy=PrivacyPlan(mechanism=EXAMPLES[kind]))
     if kind in ("none", "none:release=total", "secure-sum", "shared-sum"):
-        assert Experiment(config, funnel).registered.integers
+        assert Experiment(config, funnel).registered.traits.integers
         return
     with pytest.raises(PlanError, match=rf"{name} cannot run behind the plan .*: (its uploads are whole|the plan)"):
         Experiment(config, funnel)
@@ -199,7 +199,7 @@ def test_a_method_without_rows_has_none_to_cover(funnel):
         method={"name": "fedvae"},
         privacy=PrivacyPlan.parse("shared-sum:clip_norm=1,padding.kind=fake_items,padding.rho=1,padding.drawn=uniform"),
     )
-    with pytest.raises(PlanError, match=r"no rows to cover: choose cover\.kind = 'full_support'") as caught:
+    with pytest.raises(PlanError, match=r"no rows to cover: choose padding\.kind = 'full_support'") as caught:
         Experiment(config, funnel)
     one_sentence(caught)
 
@@ -290,7 +290,7 @@ def test_fakes_answer_zero_and_kept_examinations_alone_train(coded, funnel):
     plan = "shared-sum:padding.kind=randomised_response,padding.epsilon=2,padding.keep=0.5,min_cohort=2"
     data, privacy = ClientData.from_split(funnel, "train"), PrivacyPlan.parse(plan)
     covered = padded_data(data, privacy, method("dfmr"), DFMRConfig())
-    kept, fakes = covered.data.answering, covered.data.fakes
+    kept, fakes = covered.data.answering, covered.data.fake_items
     assert 0.4 < len(kept) / len(data.examined(None)) < 0.6
     found = coded(plan=plan).train(2).codes
     plain = coded(data=replace(data, answering=kept)).train(2).codes

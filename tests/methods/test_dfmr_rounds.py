@@ -179,7 +179,7 @@ def test_a_step_that_fails_leaves_no_trace(coded):
     world.clients.bit = bit
     world.clients.load({"codes": torch.from_numpy(users)})
     world.server.load(before)
-    world.simulation.draws, world.simulation._cohort = 0, None
+    world.simulation.cohorts, world.simulation._cohort = 0, None
     world.simulation.server_guard.ledger = coded().simulation.server_guard.ledger
     assert same(world.train(2).codes, wanted)
 
@@ -380,5 +380,5 @@ def test_dfmr_is_registered_with_its_relatives():
     for name in ("dfmr", "dcf", "lightfr"):
         registered = method(name)
         assert registered.name == name
-        assert registered.public_target
-        assert registered.release == "total"
+        assert registered.traits.public_target
+        assert registered.traits.release == "total"

@@ -13,7 +13,8 @@ from privfed.experiment import Experiment
 from privfed.federation import Call, Streams
 from privfed.guards import ClientGuard
 from privfed.methods import ClientData, PublicInfo, method
-from privfed.methods.fair import METHOD, NothingToDrawError, RatingsError, device_memory, item_rows, side_disclosures
+from privfed.methods.fair import METHOD, NothingToDrawError, RatingsError, device_memory
+from privfed.methods.fair.attack_surface import item_rows
 from privfed.methods.fair.message import PLACES
 from privfed.methods.fair.subspaces import CapacityError, group_tiers
 from privfed.methods.fair.tiers import Tiers
@@ -203,10 +204,10 @@ def test_refused_data(small_split):
     streams, config = Streams.from_seed(1), METHOD.config(task="rating")
     positives = small_split.train
     with pytest.raises(RatingsError, match="have none"):
-        METHOD.clients(config, ClientData(positives, positives), streams)
+        METHOD.training.clients(config, ClientData(positives, positives), streams)
     everything = Histories.from_pairs(np.zeros(70, np.int64), np.arange(70), positives.n_users, 70)
     with pytest.raises(NothingToDrawError, match="user 0 has taken all 70 items"):
-        METHOD.clients(METHOD.config(), ClientData(positives, everything.union(positives)), streams)
+        METHOD.training.clients(METHOD.config(), ClientData(positives, everything.union(positives)), streams)
     with pytest.raises(CapacityError, match="known on devices only"):
         Tiers.of(METHOD.config(assigned="activity"), 10, 70).levels_of(torch.arange(2))
     with pytest.raises(CapacityError, match="numbers at most 2147483647"):
@@ -342,20 +343,22 @@ def test_item_rows_are_what_uploads_recover_to(world):
     torch.testing.assert_close(found, rows)
     with pytest.raises(UpdateError, match="with a copy of the schema"):
         item_rows(w.clients.config, dict(w.server.schema), tier.materialise(torch.arange(2)))
-    blocks = METHOD.item_blocks(w.server.schema, w.clients.config).read(tier.materialise(torch.arange(2)))
+    blocks = METHOD.attack_surface.item_blocks(w.clients.config, w.server.schema).read(
+        tier.materialise(torch.arange(2))
+    )
     torch.testing.assert_close(blocks["uploads"], rows[:2])
 
 
 def test_what_is_disclosed():
-    said = side_disclosures(METHOD.config(assigned="activity"))
+    said = METHOD.disclosure.side_disclosures(METHOD.config(assigned="activity"))
     assert "no protection" in said[0]
     assert "how active" in said[1]
     assert (
-        len(side_disclosures(METHOD.config(variant="hom")))
-        == len(side_disclosures(METHOD.config(budgets=(10**9,))))
+        len(METHOD.disclosure.side_disclosures(METHOD.config(variant="hom")))
+        == len(METHOD.disclosure.side_disclosures(METHOD.config(budgets=(10**9,))))
         == 1
     )
-    assert len(side_disclosures(METHOD.config(budgets=(10**6, 10**9)))) == 3
+    assert len(METHOD.disclosure.side_disclosures(METHOD.config(budgets=(10**6, 10**9)))) == 3
 
 
 @pytest.mark.parametrize(
@@ -375,7 +378,7 @@ def test_what_is_disclosed():
     ids=str,
 )
 def test_sums_of_few_are_disclosed(settings, sentences):
-    said = side_disclosures(METHOD.config(**settings))[2:]
+    said = METHOD.disclosure.side_disclosures(METHOD.config(**settings))[2:]
     assert len(said) == len(sentences)
     assert all(part in sentence for part, sentence in zip(sentences, said, strict=True))
 
@@ -474,17 +477,17 @@ def test_bytes_down_are_those_of_the_tiers(world):
     counts = {level: int((w.clients.tiering.of_user == level).sum()) for level in (0, 2)}
     total = sum(each[level] * count for level, count in counts.items())
     assert w.simulation.costs.down_bytes == pytest.approx(total, abs=45 * 3)
-    assert METHOD.program(w.server)[-1].down_bytes == pytest.approx(total / 45, abs=1)
+    assert METHOD.training.program(w.server)[-1].down_bytes == pytest.approx(total / 45, abs=1)
     unknown = world("fair", scheme="1x-4x", assigned="activity", **SMALL).train(1)
     assert unknown.simulation.costs.down_bytes == pytest.approx(total, abs=45 * 3)
 
 
 def test_both_asks_are_announced(world):
     server = world("fair", **TIER).server
-    first, second = METHOD.program(server)
+    first, second = METHOD.training.program(server)
     assert (list(first.schema), first.schema["tiers"].counts) == (["tiers"], True)
     assert second.schema is server.schema
-    assert len(METHOD.program(world("fair", **(TIER | {"min_tier": 1})).server)) == 1
+    assert len(METHOD.training.program(world("fair", **(TIER | {"min_tier": 1})).server)) == 1
 
 
 @pytest.mark.parametrize("interactions", [40, 400])
@@ -548,8 +551,8 @@ def test_ratings_are_learnt():
     data = ClientData(histories, histories, ratings=truth[held].astype(np.float32))
     config = METHOD.config(task="rating", scheme="1x-2x", lr=0.02, rating_offset=3.0, batch_size=64, initial_scale=0.1)
     streams = Streams.from_seed(1)
-    server = METHOD.server(config, PublicInfo(users, items), streams)
-    clients = METHOD.clients(config, data, streams)
+    server = METHOD.training.server(config, PublicInfo(users, items), streams)
+    clients = METHOD.training.clients(config, data, streams)
     plan = PrivacyPlan.named("none")
     simulation = Simulation(clients, plan, users, streams, Ledger(plan, users))
     for t in range(40):
@@ -568,7 +571,7 @@ def test_negatives_are_uniform_over_what_is_not_barred(world):
     apart = ClientData(w.data.positives, w.data.positives.complement())
     streams = Streams.from_seed(1)
     config = METHOD.config(variant="fedavg", **SMALL)
-    clients = METHOD.clients(config, ClientData(apart.positives, _all_but_one(apart)), streams)
+    clients = METHOD.training.clients(config, ClientData(apart.positives, _all_but_one(apart)), streams)
     call = Call(0, 0, "train", 0, torch.arange(45), streams, w.server.schema)
     changed = clients.train(call, w.server.public()).materialise(torch.arange(45))["items.mlp"].abs().sum(2) > 0
     held = torch.from_numpy(w.data.positives.mask(np.arange(45)))

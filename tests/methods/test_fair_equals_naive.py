@@ -65,8 +65,8 @@ class Halves:
 def build(data, **settings):
     config = METHOD.config(**({"lr": 0.01, "batch_size": 8, "epochs": 3, "initial_scale": 0.3} | settings))
     streams = Streams.from_seed(SEED)
-    server = METHOD.server(config, PublicInfo(data.n_users, data.n_items), streams)
-    return Halves(config, server, METHOD.clients(config, data, streams), streams)
+    server = METHOD.training.server(config, PublicInfo(data.n_users, data.n_items), streams)
+    return Halves(config, server, METHOD.training.clients(config, data, streams), streams)
 
 
 def samples_of(halves, data, user, t):

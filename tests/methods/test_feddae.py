@@ -9,7 +9,7 @@ from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
 from privfed.federation import Call
 from privfed.methods.feddae import METHOD
-from privfed.methods.feddae.clients import PersonalMemoryError
+from privfed.methods.feddae.client import PersonalMemoryError
 from privfed.privacy import PrivacyPlan
 from privfed.setup.config import ExperimentConfig, TapConfig
 

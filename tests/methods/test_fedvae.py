@@ -86,8 +86,8 @@ def test_a_repeated_item_counts_once():
 def test_a_client_without_items_moves_nothing_at_the_decoder():
     data = ClientData(*[Histories(np.array([0, 0, 2]), np.array([1, 3]), 5)] * 2)
     config, streams = METHOD.config(latent=2, anneal_rounds=0), Streams.from_seed(0)
-    server = METHOD.server(config, PublicInfo(2, 5), streams)
-    clients = METHOD.clients(config, data, streams)
+    server = METHOD.training.server(config, PublicInfo(2, 5), streams)
+    clients = METHOD.training.clients(config, data, streams)
     for users in ([0], [0, 1]):
         call = Call(0, 0, "train", 0, torch.tensor(users), streams, server.schema)
         updates = clients.train(call, server.public())
@@ -102,9 +102,9 @@ def test_the_popularity_prior_starts_the_decoder_bias_from_one_count_per_item(wo
     wanted = (0.9 * counts / counts.sum() + 0.1 / 70).log()
     found = w.server.parameters["decoder.1.bias"].double()
     torch.testing.assert_close(found, wanted - wanted.mean(), rtol=1e-4, atol=1e-4)
-    assert w.simulation._asks == 2
+    assert w.simulation._queries == 2
     w.train(2, first=1)
-    assert w.simulation._asks == 1
+    assert w.simulation._queries == 1
 
 
 @pytest.mark.parametrize("kind", ["adam", "sgd", "momentum"])
@@ -133,7 +133,7 @@ def test_scoring_works_for_one_message_and_any_user_order(world):
 
 
 def test_the_server_reads_sums_only():
-    assert METHOD.release == "total"
-    assert METHOD.pull is None
+    assert METHOD.traits.release == "total"
+    assert METHOD.attack_surface.proximal_direction is None
     known = {"n_users": 3, "n_items": 4, "public": None, "sums": None, "item_info": None}
     assert dataclasses.asdict(PublicInfo(3, 4)) == known

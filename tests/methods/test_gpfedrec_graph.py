@@ -368,7 +368,7 @@ def test_every_variant_goes_on_from_a_checkpoint_as_if_nothing_had_been(world, v
     one.train(1)
     other.server.load({key: value.clone() for key, value in one.server.state().items()})
     other.clients.load({key: value.clone() for key, value in one.clients.state().items()})
-    other.simulation.draws = one.simulation.draws
+    other.simulation.cohorts = one.simulation.cohorts
     for w in (one, other):
         w.train(3, first=1)
     assert all(one.server.state()[name].equal(value) for name, value in other.server.state().items())

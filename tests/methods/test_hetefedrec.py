@@ -67,16 +67,20 @@ def test_activity_begins_a_group_at_its_threshold():
 
 def test_percentiles_of_everybody_entangle_users():
     """Others change groups with one user's data; public thresholds, one group and other ways move nobody else."""
-    assert "percentiles" in METHOD.cross_user_dependence(HeteFedRecConfig(groups="activity", thresholds=None))
+    assert "percentiles" in METHOD.disclosure.cross_user_dependence(
+        HeteFedRecConfig(groups="activity", thresholds=None)
+    )
     free = [{"thresholds": (77, 203)}, {"variant": "all_large"}, {"widths": (8,), "shares": (1.0,)}]
-    assert not any(METHOD.cross_user_dependence(HeteFedRecConfig(groups="activity", **settings)) for settings in free)
-    assert METHOD.cross_user_dependence(HeteFedRecConfig(groups="capacity")) is None
+    assert not any(
+        METHOD.disclosure.cross_user_dependence(HeteFedRecConfig(groups="activity", **settings)) for settings in free
+    )
+    assert METHOD.disclosure.cross_user_dependence(HeteFedRecConfig(groups="capacity")) is None
 
 
 def test_what_groups_disclose():
-    assert "training items" in METHOD.side_disclosures(published())[0]
-    assert "capacity" in METHOD.side_disclosures(HeteFedRecConfig(groups="capacity"))[0]
-    assert METHOD.side_disclosures(HeteFedRecConfig(variant="all_large")) == ()
+    assert "training items" in METHOD.disclosure.side_disclosures(published())[0]
+    assert "capacity" in METHOD.disclosure.side_disclosures(HeteFedRecConfig(groups="capacity"))[0]
+    assert METHOD.disclosure.side_disclosures(HeteFedRecConfig(variant="all_large")) == ()
 
 
 @pytest.mark.parametrize(
@@ -247,7 +251,7 @@ def test_a_run_continues_from_its_state(world):
     one, other = world("hetefedrec", **settings).train(2), world("hetefedrec", **settings)
     other.server.load({key: value.clone() for key, value in one.server.state().items()})
     other.clients.load({key: value.clone() for key, value in one.clients.state().items()})
-    other.simulation.draws = one.simulation.draws
+    other.simulation.cohorts = one.simulation.cohorts
     one.train(4, first=2)
     other.train(4, first=2)
     for half in ("server", "clients"):
@@ -364,7 +368,7 @@ def test_counting_contributors_is_refused_under_noise(world):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_variant_trains_and_scores(world, variant, base):
     w = world("hetefedrec", variant=variant, base=base, **FAST).train(2)
-    assert METHOD.side_disclosures(w.server.config) is not None
+    assert METHOD.disclosure.side_disclosures(w.server.config) is not None
     users, candidates = torch.tensor([2, 3, 11]), torch.tensor([[0, 69, 5], [7, 7, 1], [30, 2, 44]])
     message = w.server.public().addressed_to(users)
     whole = w.clients.score(users, message, None, None)
@@ -378,7 +382,7 @@ def test_item_rows_are_what_a_client_moved(world, variant):
     """Its segments and biases side by side, in columns of their own: sums of groups apart are not mixed."""
     w = world("hetefedrec", variant=variant, item_bias=True, transcript=watched(), **FAST).train(1)
     blocks = {name: uploads(w, name) for name in w.server.schema}
-    rows = METHOD.item_rows(w.server.config, w.server.schema, blocks)
+    rows = METHOD.attack_surface.item_blocks(w.server.config, w.server.schema).rows(blocks)
     moved = [value for name, value in blocks.items() if name.startswith(("items.", "bias"))]
     assert rows.shape == (45, 70, sum(value.shape[2] for value in moved))
     for user in range(45):
@@ -472,7 +476,7 @@ def test_the_default_runs_under_a_budget_as_it_is_and_its_groups_say_nothing_abo
     defaults = HeteFedRecConfig().model_dump()
     w = world("hetefedrec", plan="central-gaussian:clip_norm=0.1,noise_multiplier=2", **defaults).train(2)
     assert np.isfinite(w.ledger.guarantee().epsilon)
-    assert "capacity" in METHOD.side_disclosures(HeteFedRecConfig())[0]
+    assert "capacity" in METHOD.disclosure.side_disclosures(HeteFedRecConfig())[0]
 
 
 def test_a_device_downloads_its_own_table_and_the_heads_it_trains(world):

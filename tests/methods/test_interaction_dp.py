@@ -206,8 +206,8 @@ def built(name, lists, n_items, **settings):
     data = ClientData(histories_of(lists, n_items), histories_of(lists, n_items))
     registered, streams = method(name), Streams.from_seed(3)
     config = registered.config(**settings)
-    server = registered.server(config, PublicInfo(data.n_users, n_items), streams)
-    clients = registered.clients(config, data, streams)
+    server = registered.training.server(config, PublicInfo(data.n_users, n_items), streams)
+    clients = registered.training.clients(config, data, streams)
     return server, clients, streams
 
 
@@ -402,7 +402,7 @@ def test_methods_without_a_bound_per_interaction_are_refused(small_split, name):
 def test_what_a_method_declares_is_what_its_clients_do(world, name):
     w, registered = world(name), methods()[name]
     steps = getattr(w.clients, "noisy", frozenset())
-    assert registered.interaction_level == (registered.step in steps)
+    assert registered.traits.interaction_level == (registered.training.step in steps)
 
 
 @pytest.mark.parametrize("name", ["fedmf", "gpfedrec"])

@@ -136,7 +136,7 @@ def test_every_row_leaves_in_round_0_and_nothing_later(world):
     w = world("multvae", transcript=everybody, **SMALL).train(4)
     assert [o.round for o in w.simulation.transcript.joined("wire")] == [0]
     assert w.simulation.costs.client_rounds == 45
-    assert w.simulation.draws == 1
+    assert w.simulation.cohorts == 1
     truth = torch.from_numpy(w.data.positives.mask(np.arange(45))).float()
     assert w.simulation.transcript.joined("wire")[0].tensors["history"][:, :, 0].equal(truth)
     assert w.server.rows.equal(truth)
@@ -183,7 +183,10 @@ def test_an_empty_cohort_and_users_without_items_teach_nothing(world):
     same_bits(w.train(2).server.parameters, start)
     histories = Histories(np.array([0, 0, 3, 3]), np.array([1, 3, 1]), 5)
     data, config, streams = ClientData(histories, histories), METHOD.config(latent=2), Streams.from_seed(0)
-    server, clients = METHOD.server(config, PublicInfo(3, 5), streams), METHOD.clients(config, data, streams)
+    server, clients = (
+        METHOD.training.server(config, PublicInfo(3, 5), streams),
+        METHOD.training.clients(config, data, streams),
+    )
     plan = PrivacyPlan.named("none")
     Simulation(clients, plan, 3, streams, Ledger(plan, 3)).run(server, 0)
     assert server.rows.tolist() == [[0, 1, 0, 1, 0]]

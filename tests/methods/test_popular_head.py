@@ -63,7 +63,7 @@ def with_head_items(train, head):
 @pytest.mark.parametrize("plan", [CENTRAL, SHARES, "none:release=total", "secure-sum:clip_norm=3"])
 def test_shares_of_all_asks_add_up_to_one_and_the_program_names_every_ask(small_split, name, plan):
     run = ran(small_split, name, plan)
-    program = run.e.registered.program(run.server)
+    program = run.e.registered.training.program(run.server)
     assert len(program) == 1 + ASKS
     assert math.fsum(b.share for ask in program for b in ask.schema.values()) == pytest.approx(1, abs=1e-12)
     assert len(run.result.transcript.joined("sum")) == 1 + ASKS
@@ -112,7 +112,7 @@ def test_the_whole_run_costs_one_gaussian_of_the_plan_as_forecast(small_split, n
     guarantee = run.result.guarantee
     assert guarantee.epsilon == pytest.approx(4.0, rel=1e-3)
     assert (guarantee.neighbours, guarantee.trust, guarantee.unit) == ("add_or_remove_one", "central", "user")
-    program = [ask.schema for ask in run.e.registered.program(run.server)]
+    program = [ask.schema for ask in run.e.registered.training.program(run.server)]
     foreseen = forecast(run.e.config.privacy, rounds=1, population=45, up=program, down=0.0)
     assert foreseen.guarantee.epsilon == pytest.approx(guarantee.epsilon, rel=1e-9)
     assert foreseen.uploads_bound == 1 + ASKS
@@ -122,7 +122,7 @@ def test_the_whole_run_costs_one_gaussian_of_the_plan_as_forecast(small_split, n
 def test_the_ledger_charges_every_ask_of_one_draw_by_its_share(small_split, tmp_path, name):
     experiment(small_split, name, CENTRAL).run(tmp_path)
     _, *entries = [json.loads(line) for line in (tmp_path / "ledger.jsonl").read_text().splitlines()]
-    assert [(entry["draw"], entry["step"]) for entry in entries] == [(0, "popularity"), *[(0, STEP[name])] * ASKS]
+    assert [(entry["cohort_id"], entry["step"]) for entry in entries] == [(0, "popularity"), *[(0, STEP[name])] * ASKS]
     assert [entry["share"] for entry in entries] == pytest.approx([0.1, *[0.9 / ASKS] * ASKS])
     assert sum(entry["mechanism"]["noise_multiplier"] ** -2 for entry in entries) == pytest.approx(2.0**-2)
 
@@ -146,7 +146,7 @@ def test_plans_that_bound_nothing_say_so(small_split, name, plan):
 )
 def test_plans_with_noise_are_accounted_as_forecast(small_split, name, plan):
     run = ran(small_split, name, plan, head=12)
-    program = [ask.schema for ask in run.e.registered.program(run.server)]
+    program = [ask.schema for ask in run.e.registered.training.program(run.server)]
     foreseen = forecast(run.e.config.privacy, rounds=1, population=45, up=program, down=0.0)
     assert 0 < run.result.guarantee.epsilon == pytest.approx(foreseen.guarantee.epsilon, rel=1e-9)
 

@@ -28,7 +28,7 @@ from privfed.updates import ClientUpdates, packed_size, unpacked
 HEAD = 40
 CENTRAL = "central-gaussian:clip_norm=1,noise_multiplier=2,delta=0.001"
 VARIANTS = {"long": True, "short": False}
-PLAIN = {"head": HEAD, "histories": "long", "least_items": 0, "select": False}
+PLAIN = {"head": HEAD, "histories": "long", "min_items": 0, "select": False}
 """A head that small populations would not get, and nothing decided by what was released."""
 
 
@@ -229,7 +229,7 @@ def test_both_releases_together_cost_what_one_gaussian_of_the_plan_costs(small_s
     guarantee = run.result.guarantee
     assert guarantee.epsilon == pytest.approx(epsilon, rel=5e-4)
     assert (guarantee.neighbours, guarantee.trust, guarantee.unit) == ("add_or_remove_one", "central", "user")
-    program = run.e.registered.program(run.server)
+    program = run.e.registered.training.program(run.server)
     foreseen = forecast(run.e.config.privacy, rounds=1, population=45, up=[ask.schema for ask in program], down=0.0)
     assert foreseen.guarantee.epsilon == guarantee.epsilon
     assert foreseen.uploads_bound == 2
@@ -239,7 +239,7 @@ def test_the_ledger_charges_two_multipliers_of_one_draw_and_reads_them_back(smal
     e = experiment(small_split, CENTRAL, fidelity="analytic")
     e.run(tmp_path)
     header, *entries = [json.loads(line) for line in (tmp_path / "ledger.jsonl").read_text().splitlines()]
-    queries = [(entry["draw"], entry["step"], entry["share"]) for entry in entries]
+    queries = [(entry["cohort_id"], entry["step"], entry["share"]) for entry in entries]
     share = e.server.constants.share
     assert queries == [(0, "popularity", share), (0, "gram", 1 - share)]
     assert header["plan"]["mechanism"]["noise_multiplier"] == 2
@@ -273,7 +273,7 @@ def test_plans_that_bound_nothing_say_so(small_split, plan):
 )
 def test_plans_with_noise_are_accounted_as_forecast(small_split, plan):
     run = ran(small_split, plan, head=12)
-    program = [ask.schema for ask in run.e.registered.program(run.server)]
+    program = [ask.schema for ask in run.e.registered.training.program(run.server)]
     foreseen = forecast(run.e.config.privacy, rounds=1, population=45, up=program, down=0.0)
     assert 0 < run.result.guarantee.epsilon == foreseen.guarantee.epsilon < math.inf
 
@@ -460,7 +460,7 @@ def test_all_of_the_budget_for_popularity_ranks_by_it(small_split):
     scores = run.clients.score(torch.arange(3), run.server.public(), None, None)
     order = run.sums["popularity"][:, 0].argsort(descending=True)
     assert all(row.argsort(descending=True).equal(order) for row in scores)
-    assert len(run.e.registered.program(run.server)) == 1
+    assert len(run.e.registered.training.program(run.server)) == 1
 
 
 def test_rank_zero_leaves_popularity_and_content(described):

@@ -47,7 +47,7 @@ def server(plan, n=N, m=M, **settings):
     """The public half at the size of MovieLens-1M; it needs no data."""
     registered = method("private-gram")
     public_info = PublicInfo(n, m, sums=plan.noisy_sums(n))
-    return registered.server(registered.config(**settings), public_info, Streams.from_seed(0))
+    return registered.training.server(registered.config(**settings), public_info, Streams.from_seed(0))
 
 
 def charged(plan, schemas, n=N):
@@ -149,10 +149,10 @@ def uploads(split, plan, histories):
     """Weighted uploads of every user in both asks, as they would be clipped: `[users, numbers]` of each."""
     registered = method("private-gram")
     n, m = split.train.n_users, split.train.n_items
-    public = registered.server(
+    public = registered.training.server(
         registered.config(histories=histories, head=24), PublicInfo(n, m, sums=plan.noisy_sums(n)), Streams.from_seed(0)
     )
-    clients = registered.clients(public.config, ClientData.from_split(split, "train"), Streams.from_seed(0))
+    clients = registered.training.clients(public.config, ClientData.from_split(split, "train"), Streams.from_seed(0))
     head = torch.from_numpy(np.argsort(-np.bincount(split.train.items, minlength=m), kind="stable")[:24].copy())
     relation = Message(public.public().shared | {"head": head})
     found = []

@@ -65,8 +65,8 @@ def trained(name, histories, plan="none", rounds=1, item_info=None, **more):
     """Both halves after training on any lists."""
     data, registered, streams = ClientData(histories, histories), method(name), Streams.from_seed(0)
     config, plan = registered.config(**SMALL[name] | more), PrivacyPlan.parse(plan)
-    server = registered.server(config, PublicInfo(data.n_users, data.n_items, item_info=item_info), streams)
-    clients = registered.clients(config, data, streams)
+    server = registered.training.server(config, PublicInfo(data.n_users, data.n_items, item_info=item_info), streams)
+    clients = registered.training.clients(config, data, streams)
     simulation = Simulation(clients, plan, data.n_users, streams, Ledger(plan, data.n_users))
     for t in range(rounds):
         simulation.run(server, t)
@@ -280,7 +280,7 @@ def test_every_list_leaves_in_round_0_and_nothing_later(world, name):
     w = world(name, transcript=everybody, **SMALL[name]).train(3)
     assert [o.round for o in w.simulation.transcript.joined("wire")] == [0]
     assert w.simulation.costs.client_rounds == 45
-    assert w.simulation.draws == 1
+    assert w.simulation.cohorts == 1
     truth = torch.from_numpy(matrix(w.data.positives)).float()
     assert w.simulation.transcript.joined("wire")[0].tensors["history"][:, :, 0].equal(truth)
     assert set(w.server.public().shared) == {"popularity"} | MODEL[name]

@@ -54,8 +54,10 @@ class Bench:
         self.config = method.config(**settings)
         self.data = ClientData.from_split(split, "train")
         self.streams = Streams.from_seed(5)
-        self.server = method.server(self.config, PublicInfo(self.data.n_users, self.data.n_items), self.streams)
-        self.clients = method.clients(self.config, self.data, self.streams)
+        self.server = method.training.server(
+            self.config, PublicInfo(self.data.n_users, self.data.n_items), self.streams
+        )
+        self.clients = method.training.clients(self.config, self.data, self.streams)
         generator = torch.Generator().manual_seed(0)
         for state in (self.clients.private, getattr(self.clients, "ragged", None)):
             for name, value in state.current.items() if state else ():

@@ -24,6 +24,8 @@ POPULATION = 60
 class Uploaders(StatefulClients):
     """Every client uploads the same vector in every round, of a norm that grows with its number."""
 
+    steps = frozenset({"train"})
+
     def __init__(self, population=POPULATION, scale=0.1):
         generator = torch.Generator().manual_seed(1)
         size = torch.linspace(0.5, 20.0, population)

@@ -183,7 +183,7 @@ def test_noise_is_independent_between_users_rounds_asks_blocks_and_coordinates()
     """Columns are coordinates of 11 addresses; every pair of columns is uncorrelated, in size too."""
     wide = {"a": Block((60,)), "b": Block((30, 2))}
     columns = []
-    for round, ask in ((0, 0), (1, 0), (256, 0), (0, 1), (0, 255)):
+    for round, query_id in ((0, 0), (1, 0), (256, 0), (0, 1), (0, 255)):
         z = noise(LAPLACE, range(400), wide, round, query_id)
         columns += [z["a"].ravel(), z["b"].ravel()]
     columns.append(np.roll(columns[0], 60))  # the neighbouring user
@@ -274,6 +274,8 @@ def test_the_realised_noise_of_a_release_adds_up_to_what_the_plan_says(seen):
     """Variance of a sum over n clients: n x 2 b^2 per coordinate, measured through a whole federation."""
 
     class Silent(StatefulClients):
+        steps = frozenset({"train"})
+
         private = PrivateState({})
 
         def train(self, call, message):

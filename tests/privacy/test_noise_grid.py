@@ -112,6 +112,8 @@ def test_an_upload_is_whole_steps_with_noise_and_within_its_clip_without(plan, m
 class Prescribed(StatefulClients):
     """Clients that upload what they were given, whoever else there is."""
 
+    steps = frozenset({"train"})
+
     def __init__(self, seed, size):
         self.seed, self.size, self.private = seed, size, PrivateState({})
 

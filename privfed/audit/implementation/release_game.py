@@ -113,6 +113,8 @@ class _Senders(StatefulClients):
     Where uploads are summed, everybody sends, each in a row of its own among rows that nobody touches.
     """
 
+    steps = frozenset({"send"})
+
     def __init__(self, population: int, *, summed: bool, size: float) -> None:
         self.private = PrivateState({"nothing": torch.zeros(population)})
         self._summed, self._size = summed, size

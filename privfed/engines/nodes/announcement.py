@@ -61,7 +61,7 @@ class Announcement(BaseModel):
             population=data.population, items=data.items, queries=1,
         )  # fmt: skip
         server = draft.half(data, secrets.token_bytes(ROOT_BYTES)).server
-        queries = len(registered.program(server)) + registered.extra_queries(config.settings())
+        queries = len(registered.training.program(server)) + registered.training.extra_queries(config.settings())
         return draft.model_copy(update={"asks": max(queries, 1)})
 
     def half(self, data: NodeData, root: bytes, salt: str = "") -> Assembly:
@@ -103,7 +103,7 @@ class Announcement(BaseModel):
                 "sums of held blocks show who holds what, client by client, and nodes add up their users first: use "
                 "blocks = 'all'"
             )
-        if (entangled := registered.cross_user_dependence(settings)) is not None:
+        if (entangled := registered.disclosure.cross_user_dependence(settings)) is not None:
             raise PlanError(f"{registered.name} as it is set needs everybody's data in one place: {entangled}")
         if config.taps.inclusion or config.taps.shadows:
             raise PlanError("coins and shadow trainings need all data in one process: set taps.inclusion = 0")

@@ -497,7 +497,7 @@ class Node:
         """What every chunk of users is told."""
         everybody = taking if query.members is not None else self.data.users
         noisy_steps = half.config.privacy.mechanism.noisy_steps
-        at_once = clients_at_once(half.config.chunk or half.registered.chunk, query.schema)
+        at_once = clients_at_once(half.config.chunk or half.registered.training.chunk, query.schema)
         for users in torch.split(torch.from_numpy(taking), at_once):
             if len(users):
                 call = Call(

@@ -128,7 +128,11 @@ def train(
             progress(t, evaluated)
     federation.finish()
     earned = ledger.guarantee(seeded=seeded)
-    shown = [*half.registered.side_disclosures(config.settings()), _NODES_SEE, *([_MEASURED] if history else [])]
+    shown = [
+        *half.registered.disclosure.side_disclosures(config.settings()),
+        _NODES_SEE,
+        *([_MEASURED] if history else []),
+    ]
     claim = earned.model_copy(update={"statements": [*earned.statements, *shown]})
     return Trained(
         announced, half.server, ledger, claim, history, federation.traffic, federation.incidents, ledger.notices

@@ -10,10 +10,11 @@ from jaxtyping import Float, Int64
 from pydantic import Field
 from torch import Tensor
 
-from privfed.contracts import Block, Schema
+from privfed.contracts import Block, MethodTraits, Schema
 from privfed.federation import PUBLIC, Call, Federation, Message, Purpose, StatefulClients, Streams
+from privfed.methods.attack_surface import NamedBlocks
 from privfed.methods.client_data import ClientData
-from privfed.methods.method import Method, MethodConfig, PublicInfo
+from privfed.methods.method import Method, MethodConfig, NegativeSampling, PublicInfo, ServerReads, Training
 from privfed.methods.shared.heads import NeuralHead, initial_perceptron
 from privfed.methods.shared.interaction_dp import InteractionTrainer
 from privfed.methods.shared.local_training import (
@@ -73,6 +74,8 @@ class FedNCFServer:
 
 class FedNCFClients(StatefulClients):
     """Private halves: one vector per user, drawn by the user's own key."""
+
+    steps = frozenset({"train"})
 
     noisy = frozenset({"train"})
 
@@ -152,15 +155,25 @@ class FedNCFClients(StatefulClients):
         return {name: message.shared[name].expand(clients, *message.shared[name].shape) for name in names}
 
 
+class FedNCFTraining(Training):
+    """Item table and perceptron are averaged; user vectors stay on their devices."""
+
+    server = FedNCFServer
+    clients = FedNCFClients
+
+    def negatives(self, config: FedNCFConfig) -> NegativeSampling:
+        """Distinct negatives of every positive, drawn once a round."""
+        return NegativeSampling(config.negatives)
+
+
 METHOD = Method(
     name="fedncf",
     title="neural collaborative filtering, private user vectors",
+    display_name="FedNCF",
     source="FedNCF, Perifanis and Efraimidis, Knowledge-Based Systems 2022",
     config=FedNCFConfig,
-    release="total",
-    upload="rows",
-    server=FedNCFServer,
-    clients=FedNCFClients,
-    reads="the sums of item-table and perceptron updates",
-    interaction_level=True,
+    traits=MethodTraits(release="total", upload="rows", interaction_level=True),
+    training=FedNCFTraining(),
+    attack_surface=NamedBlocks("items", scores_are_logits=True),
+    disclosure=ServerReads("the sums of item-table and perceptron updates"),
 )

@@ -7,9 +7,11 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from privfed.contracts import MethodTraits
 from privfed.federation import Call, Message, PrivateState, StatefulClients, Streams
+from privfed.methods.attack_surface import NamedBlocks
 from privfed.methods.client_data import ClientData
-from privfed.methods.method import Method
+from privfed.methods.method import Method, ServerReads, Training
 from privfed.methods.shared.vae import OneEncoder, SharedLayers, decode, encode, train
 from privfed.methods.shared.vae_clients import LocalRound, UserRows, changes_in, counted, uploaded, whole
 from privfed.methods.shared.vae_config import VAEConfig, in_cache
@@ -19,6 +21,8 @@ from privfed.updates import ClientUpdates
 
 class FedVAEClients(StatefulClients):
     """Private halves: each user's row, and no parameters."""
+
+    steps = frozenset({"count", "train"})
 
     def __init__(self, config: VAEConfig, data: ClientData, streams: Streams) -> None:  # noqa: ARG002
         self.config, self.architecture = config, config.architecture(data.n_items)
@@ -53,19 +57,28 @@ class FedVAEClients(StatefulClients):
         return logits if candidates is None else torch.gather(logits, 1, candidates)
 
 
+class FedVAETraining(Training):
+    """Every client takes a few steps on its row; the server takes one along their mean."""
+
+    server = VAEServer
+    clients = FedVAEClients
+    chunk = staticmethod(in_cache)
+    # All rows of a call go through one matrix product, whose rounding depends on how many there are.
+    bit_parity = False
+
+    def extra_queries(self, config: VAEConfig) -> int:
+        """One for the popularity prior."""
+        return int(config.popularity_prior)
+
+
 METHOD = Method(
     name="fedvae",
     title="one shared variational autoencoder over interaction rows",
+    display_name="FedVAE",
     source="FedVAE baseline of FedDAE, Li et al., AAAI 2025, after Mult-VAE, Liang et al., WWW 2018",
     config=VAEConfig,
-    release="total",
-    upload="dense",
-    server=VAEServer,
-    clients=FedVAEClients,
-    reads="the sums of autoencoder updates",
-    item_block="decoder.*.weight",
-    input_block="encoder.0.weight",
-    bias_block="decoder.*.bias",
-    chunk=in_cache,
-    extra_queries=lambda config: int(config.popularity_prior),
+    traits=MethodTraits(release="total", upload="dense"),
+    training=FedVAETraining(),
+    attack_surface=NamedBlocks("decoder.*.weight", "encoder.0.weight", "decoder.*.bias"),
+    disclosure=ServerReads("the sums of autoencoder updates"),
 )

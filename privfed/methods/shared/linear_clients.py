@@ -46,6 +46,8 @@ class LinearClients(StatefulClients):
         together: whether items step by the head as it was, together with it, or by the one that has stepped.
     """
 
+    steps = frozenset({"train"})
+
     def __init__(
         self,
         config: LocalTableConfig,

@@ -19,7 +19,7 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from privfed.compute.devices import placed
-from privfed.contracts import Block, Schema
+from privfed.contracts import Block, MethodTraits, Schema
 from privfed.federation import (
     PUBLIC,
     SERVER,
@@ -31,8 +31,9 @@ from privfed.federation import (
     StatefulClients,
     Streams,
 )
+from privfed.methods.attack_surface import NamedBlocks
 from privfed.methods.client_data import ClientData
-from privfed.methods.method import Method, MethodConfig, PublicInfo
+from privfed.methods.method import Method, MethodConfig, PublicInfo, ServerReads, Training
 from privfed.methods.shared.server_optimiser import ServerOptimiser
 from privfed.methods.shared.vae import Architecture, Initialisation, decode, encode
 from privfed.methods.shared.vae_clients import UserRows, whole
@@ -181,6 +182,8 @@ def loss(
 class MultVAEClients(StatefulClients):
     """Private halves: each user's row, and no parameters."""
 
+    steps = frozenset({"reveal"})
+
     def __init__(self, config: MultVAEConfig, data: ClientData, streams: Streams) -> None:  # noqa: ARG002
         self.architecture, self.rows = config.architecture(data.n_items), UserRows(data.positives)
         self.private = PrivateState({})
@@ -205,17 +208,22 @@ class MultVAEClients(StatefulClients):
         return logits if candidates is None else torch.gather(logits, 1, candidates)
 
 
+class MultVAETraining(Training):
+    """Histories are collected once and the server trains alone."""
+
+    server = MultVAEServer
+    clients = MultVAEClients
+    step = None
+
+
 METHOD = Method(
     name="multvae",
     title="one variational autoencoder, trained centrally on everybody's rows",
+    display_name="Mult-VAE",
     source="Mult-VAE, Liang et al., WWW 2018",
     config=MultVAEConfig,
-    release="individual",
-    upload="rows",
-    server=MultVAEServer,
-    clients=MultVAEClients,
-    reads="every user's whole interaction list",
-    step=None,
-    uploads_once=True,
-    item_block=HISTORY,
+    traits=MethodTraits(release="individual", upload="rows", uploads_once=True),
+    training=MultVAETraining(),
+    attack_surface=NamedBlocks(HISTORY),
+    disclosure=ServerReads("every user's whole interaction list"),
 )

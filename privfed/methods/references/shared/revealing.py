@@ -20,6 +20,8 @@ from privfed.updates import ClientUpdates, Rows
 class RevealingClients(StatefulClients, ABC):
     """Each user's list, and no parameters."""
 
+    steps = frozenset({"reveal"})
+
     def __init__(self, config: MethodConfig, data: ClientData, streams: Streams) -> None:  # noqa: ARG002
         self.rows = UserRows(data.positives)
         self.private = PrivateState({})

@@ -28,6 +28,8 @@ _MOST_LIFTED = 1.5
 class PrivateGramClients(StatefulClients):
     """Each user's items, and no parameters."""
 
+    steps = frozenset({"gram", "popularity"})
+
     def __init__(self, config: PrivateGramConfig, data: ClientData, streams: Streams) -> None:  # noqa: ARG002
         self.rows = UserRows(data.positives)
         self.private = PrivateState({})

@@ -29,6 +29,8 @@ from privfed.updates import ClientUpdates, Part, Rows, Symmetric
 class DPALSClients(StatefulClients):
     """Each user's items, and no parameters: a vector follows from the items' factors."""
 
+    steps = frozenset({"popularity", "statistics"})
+
     def __init__(self, config: DPALSConfig, data: ClientData, streams: Streams) -> None:  # noqa: ARG002
         self.config, self.rows = config, UserRows(data.positives)
         self.private = PrivateState({})
@@ -42,7 +44,8 @@ class DPALSClients(StatefulClients):
         mine = on_head(self.rows.of(call.clients), message.shared[HEAD])
         vectors = self._vectors(mine, message)
         lengths = vectors.norm(dim=1, keepdim=True)
-        units = torch.where(lengths > 0, WITHIN * vectors / lengths, 0.0)
+        # Written so that NaN stays NaN: the guard then refuses the upload of a model that diverged.
+        units = torch.where(lengths == 0, 0.0, WITHIN * vectors / lengths)
         own = self._weights(mine, message)
         each = (own.unsqueeze(1) * units[mine.owner]).float()
         parts: list[Part] = [

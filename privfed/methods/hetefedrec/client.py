@@ -31,6 +31,8 @@ class HeteFedRecClients(StatefulClients):
         streams: addressed randomness.
     """
 
+    steps = frozenset({"train"})
+
     def __init__(self, config: HeteFedRecConfig, data: ClientData, streams: Streams) -> None:
         self.config, self.data, self.layout = config, data, Layout.of(config)
         everybody = data.everybody

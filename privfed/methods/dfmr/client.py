@@ -86,6 +86,8 @@ class _Received:
 class DFMRClients(StatefulClients):
     """Stacked private halves of a population."""
 
+    steps = frozenset({"bit", "update", "weigh"})
+
     def __init__(self, config: DFMRConfig, data: ClientData, streams: Streams) -> None:
         everybody = data.everybody.positives
         self.config, self.grid = config, config.grid(everybody)

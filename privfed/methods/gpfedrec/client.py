@@ -24,6 +24,8 @@ from privfed.updates import ClientUpdates
 class GPFedRecClients(StatefulClients):
     """All clients start from one public copy of user vector and perceptron, as in the released code."""
 
+    steps = frozenset({"train"})
+
     def __init__(self, config: GPFedRecConfig, data: ClientData, streams: Streams) -> None:
         self.config, self.n_items = config, data.n_items
         self.sampler = NegativeSampler(data.positives, data.excluded, config.negatives)

@@ -16,6 +16,8 @@ from privfed.updates import ClientUpdates, Rows
 class ALSClients(StatefulClients):
     """Reveal the lists once; a device that recommends solves for its own factors."""
 
+    steps = frozenset({"reveal"})
+
     def __init__(self, config: EALSConfig, data: ClientData, streams: Streams) -> None:  # noqa: ARG002
         self.config, self.feedback = config, config.feedback(data)
         self.private = PrivateState({})

@@ -24,6 +24,8 @@ from privfed.updates import ClientUpdates, LowRank
 class PrivateAutoencoderClients(StatefulClients):
     """Each user's row, and no parameters."""
 
+    steps = frozenset({"popularity", "train"})
+
     def __init__(self, config: PrivateAutoencoderConfig, data: ClientData, streams: Streams) -> None:  # noqa: ARG002
         self.rows = UserRows(data.positives)
         self.private = PrivateState({})

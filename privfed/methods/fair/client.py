@@ -38,6 +38,8 @@ class Place:
 class FairClients(StatefulClients):
     """Private halves: a row in every table for each user, drawn by the user's own key."""
 
+    steps = frozenset({"tiers", "train"})
+
     def __init__(self, config: FairConfig, data: ClientData, streams: Streams) -> None:
         self.config, self.model, self.n_items = config, config.model, data.n_items
         everybody = data.everybody

@@ -32,6 +32,8 @@ class FedDAEClients(StatefulClients):
         PersonalMemoryError: the personal states need more than `personal_memory_gib`.
     """
 
+    steps = frozenset({"count", "train"})
+
     def __init__(self, config: FedDAEConfig, data: ClientData, streams: Streams) -> None:
         self.config, self.architecture = config, config.architecture(data.n_items)
         self.rows = UserRows(data.positives)

@@ -36,6 +36,8 @@ class TorchClients(StatefulClients):
         TorchMethodError: the module cannot be trained.
     """
 
+    steps = frozenset({"train"})
+
     def __init__(self, spec: TorchMethodSpec, config: TorchConfig, data: ClientData, streams: Streams) -> None:
         self.config, self.n_items = config, data.n_items
         self.sampler = NegativeSampler(data.positives, data.excluded, config.negatives)
