@@ -585,3 +585,18 @@ def _all_but_one(data):
     keep[rest.indptr[:-1]] = False
     others = Histories.from_pairs(rest.owners[keep], rest.items[keep], rest.n_users, rest.n_items)
     return others.union(data.positives)
+
+
+@pytest.mark.parametrize("epochs", [1, 4])
+def test_the_declared_share_of_positives_is_that_of_the_rows_that_uploads_touch(world, epochs):
+    """Every epoch draws new negatives; some are drawn twice, so the share is a little above the declared one."""
+    w, _, _, sent = raw(world, variant="fedavg", epochs=epochs)
+    declared = METHOD.training.negatives(METHOD.config(epochs=epochs)).positive_share
+    assert declared == 1 / (1 + epochs)
+    rows = item_rows(w.clients.config, w.server.schema, sent.materialise(torch.arange(45)))
+    touched = rows.any(2).sum(1)
+    few = torch.from_numpy(w.data.positives.counts <= 6)
+    share = torch.from_numpy(w.data.positives.counts)[few] / touched[few]
+    assert bool((share >= declared - 1e-9).all())
+    assert float(share.mean()) < 1.35 * declared
+    assert METHOD.training.negatives(METHOD.config(task="rating")) is None
