@@ -4,7 +4,7 @@
     python benchmarks/bridge.py table --data ml-100k --seeds 3
 
 A run of `private-gram` and one of another system share a budget, mu^2 = mu_gram^2 + mu_system^2. What the first
-publishes starts the second (`privfed.methods.feddae.warm_start`), whose rounds put noise on a whole user's updates as
+publishes starts the second (`privfed.methods.shared.warm_start`), whose rounds put noise on a whole user's updates as
 ever. Arms: the system by itself at the whole budget; started with half or nine tenths of mu^2 in the Gram matrix;
 started with all of it, so that the server learns nothing more and devices train what they keep for themselves; the Gram
 matrix alone; popularity with and without noise; and, for nothing, a drawn start from which only devices train. Central
@@ -40,8 +40,8 @@ from privfed.data import Split, load
 from privfed.evaluation import Evaluator, Part
 from privfed.experiment import Experiment
 from privfed.federation import Federation, Message, Server
-from privfed.methods.feddae import warm_start as starting
-from privfed.methods.feddae.warm_start import GramFactors, Parameters
+from privfed.methods.shared import warm_start
+from privfed.methods.shared.warm_start import GramFactors, Parameters
 from privfed.privacy import PrivacyPlan
 from privfed.privacy.accounting import account, dp_accounting
 from privfed.privacy.composition import Composition
@@ -89,7 +89,7 @@ class System:
 
 def _targets(state: Mapping[str, torch.Tensor], factors: GramFactors) -> Parameters:
     """GPFedRec's table, for everybody the same."""
-    table = starting.one_table(state["items"], factors)
+    table = warm_start.one_table(state["items"], factors)
     return {"items": table, "targets": table.expand(len(state["targets"]), -1, -1)}
 
 
@@ -103,7 +103,7 @@ SYSTEMS = {
         alone={**AUTOENCODER, "latent": 16, "popularity_prior": True},
         started={**AUTOENCODER, "latent": 32},
         rank=32,
-        start=starting.autoencoder,
+        start=warm_start.autoencoder,
         extra_queries=1,
         personal=False,
     ),
@@ -112,7 +112,7 @@ SYSTEMS = {
         alone={**AUTOENCODER, "latent": 16, "popularity_prior": True},
         started={**AUTOENCODER, "latent": 32},
         rank=32,
-        start=starting.autoencoder,
+        start=warm_start.autoencoder,
         extra_queries=1,
     ),
     "hetefedrec": System(
@@ -120,7 +120,7 @@ SYSTEMS = {
         alone={"server_optimiser": "sgd"},
         started={"server_optimiser": "sgd"},
         rank=64,
-        start=partial(starting.nested_tables, negatives=NEGATIVES),
+        start=partial(warm_start.nested_tables, negatives=NEGATIVES),
         noise=(0.0047, 0.0012),
     ),
     "fair": System(
@@ -128,7 +128,7 @@ SYSTEMS = {
         alone={"lr": 1e-2, "pull": 0.0},
         started={"lr": 1e-2, "pull": 0.0, "dim": 16},
         rank=16,
-        start=starting.neural_factorisation,
+        start=warm_start.neural_factorisation,
         rate=False,
         noise=(0.003, 0.0005),
     ),

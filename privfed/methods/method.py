@@ -7,18 +7,19 @@ Most of it is declared by three small classes, which every method writes for its
 * `Disclosure` says in sentences what the server learns by design.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pandas as pd
 from pydantic import BaseModel, ConfigDict
+from torch import Tensor
 
 from privfed.compute.devices import HOST, here
 from privfed.contracts import MethodTraits, NoisySums, Schema
 from privfed.data import Histories
 from privfed.evaluation import Task
-from privfed.federation import Clients, Server, Streams
+from privfed.federation import Clients, Message, Server, Streams
 from privfed.methods.attack_surface import AttackSurface
 from privfed.methods.client_data import ClientData
 from privfed.updates import Chunk
@@ -135,6 +136,21 @@ class Training(Protocol):
         sampling = self.negatives(config)
         per_positive = 1 if sampling is None else sampling.rows_per_positive
         return float((data.positives.counts * per_positive).clip(max=data.n_items).mean())
+
+    def warm_start(
+        self,
+        config: Any,  # noqa: ARG002 (and below: most methods have no such start)
+        state: Mapping[str, Tensor],  # noqa: ARG002
+        message: Message,  # noqa: ARG002
+    ) -> Mapping[str, Tensor] | None:
+        """Public parameters of the server's `state` that start from what a finished `private-gram` run publishes.
+
+        None where the method has no such start.
+
+        Raises:
+            NoStartError: the message or the settings do not fit.
+        """
+        return None
 
     def preferred_chunk(self) -> Chunk | None:
         """Clients that are best trained together on the device in use; None leaves it to the engine."""

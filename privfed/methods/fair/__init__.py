@@ -15,10 +15,13 @@ which shows them to the server, and that is not offered.
 A smaller table is no protection: an upload in a subspace still tells which items were touched.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor
 
 from privfed.contracts import MethodTraits
 from privfed.evaluation import Task
+from privfed.federation import Message
 from privfed.methods.fair.attack_surface import FairSurface
 from privfed.methods.fair.client import FairClients
 from privfed.methods.fair.config import FairConfig
@@ -27,6 +30,7 @@ from privfed.methods.fair.memory import DeviceMemory, device_memory
 from privfed.methods.fair.server import FairServer
 from privfed.methods.fair.training import NothingToDrawError, RatingsError
 from privfed.methods.method import Method, NegativeSampling, PlannedQuery, Training
+from privfed.methods.shared.warm_start import GramFactors, neural_factorisation
 
 
 class FairTraining(Training):
@@ -48,6 +52,10 @@ class FairTraining(Training):
     def negatives(self, config: FairConfig) -> NegativeSampling | None:
         """One for every positive, drawn anew in every epoch; none where ratings are learned."""
         return NegativeSampling(1, config.epochs) if config.task == "ranking" else None
+
+    def warm_start(self, config: FairConfig, state: Mapping[str, Tensor], message: Message) -> Mapping[str, Tensor]:
+        """The table of products at the factors."""
+        return neural_factorisation(state, GramFactors.of(message, config.dim))
 
 
 METHOD = Method(

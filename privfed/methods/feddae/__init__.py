@@ -1,12 +1,18 @@
 """FedDAE: a shared and a personal encoder, mixed by a personal gate, and one shared decoder (Li et al., AAAI 2025)."""
 
+from collections.abc import Mapping
+
+from torch import Tensor
+
 from privfed.contracts import MethodTraits
+from privfed.federation import Message
 from privfed.methods.attack_surface import NamedBlocks
 from privfed.methods.feddae.client import FedDAEClients
 from privfed.methods.feddae.config import FedDAEConfig
 from privfed.methods.feddae.server import FedDAEServer
 from privfed.methods.method import Method, ServerReads, Training
 from privfed.methods.shared.vae_config import in_cache
+from privfed.methods.shared.warm_start import GramFactors, autoencoder
 
 __all__ = ["METHOD", "FedDAEClients", "FedDAEConfig", "FedDAEServer"]
 
@@ -23,6 +29,10 @@ class FedDAETraining(Training):
     def extra_queries(self, config: FedDAEConfig) -> int:
         """One for the popularity prior."""
         return int(config.popularity_prior)
+
+    def warm_start(self, config: FedDAEConfig, state: Mapping[str, Tensor], message: Message) -> Mapping[str, Tensor]:
+        """The shared encoder and the decoder at the factors of the released weights."""
+        return autoencoder(state, GramFactors.of(message, config.latent))
 
 
 METHOD = Method(

@@ -3,6 +3,8 @@
 Each client takes a few SGD steps on its one row; the server takes one optimiser step along the mean update.
 """
 
+from collections.abc import Mapping
+
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
@@ -16,6 +18,7 @@ from privfed.methods.shared.vae import OneEncoder, SharedLayers, decode, encode,
 from privfed.methods.shared.vae_clients import LocalRound, UserRows, changes_in, counted, uploaded, whole
 from privfed.methods.shared.vae_config import VAEConfig, in_cache
 from privfed.methods.shared.vae_server import VAEServer
+from privfed.methods.shared.warm_start import GramFactors, autoencoder
 from privfed.updates import ClientUpdates
 
 
@@ -69,6 +72,10 @@ class FedVAETraining(Training):
     def extra_queries(self, config: VAEConfig) -> int:
         """One for the popularity prior."""
         return int(config.popularity_prior)
+
+    def warm_start(self, config: VAEConfig, state: Mapping[str, Tensor], message: Message) -> Mapping[str, Tensor]:
+        """Encoder and decoder at the factors of the released weights."""
+        return autoencoder(state, GramFactors.of(message, config.latent))
 
 
 METHOD = Method(

@@ -5,13 +5,19 @@ unequal clients useful to each other: every nested prefix is trained as a model 
 the item vectors of the wider ones are decorrelated, and the server makes the tables' item similarities agree.
 """
 
+from collections.abc import Mapping
+
+from torch import Tensor
+
 from privfed.contracts import MethodTraits
+from privfed.federation import Message
 from privfed.methods.hetefedrec.attack_surface import HeteFedRecSurface
 from privfed.methods.hetefedrec.client import HeteFedRecClients
 from privfed.methods.hetefedrec.config import HeteFedRecConfig
 from privfed.methods.hetefedrec.disclosure import HeteFedRecDisclosure
 from privfed.methods.hetefedrec.server import HeteFedRecServer
 from privfed.methods.method import Method, NegativeSampling, Training
+from privfed.methods.shared.warm_start import GramFactors, nested_tables
 
 __all__ = ["METHOD", "HeteFedRecConfig"]
 
@@ -26,6 +32,12 @@ class HeteFedRecTraining(Training):
     def negatives(self, config: HeteFedRecConfig) -> NegativeSampling:
         """Distinct negatives of every positive, drawn once a round."""
         return NegativeSampling(config.negatives)
+
+    def warm_start(
+        self, config: HeteFedRecConfig, state: Mapping[str, Tensor], message: Message
+    ) -> Mapping[str, Tensor]:
+        """Every table a prefix of the factors."""
+        return nested_tables(state, GramFactors.of(message, max(config.widths)), config.negatives)
 
 
 METHOD = Method(

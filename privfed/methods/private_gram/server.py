@@ -20,11 +20,10 @@ from privfed.methods.private_gram.config import Constants, PrivateGramConfig, Sh
 from privfed.methods.private_gram.model.choosing import Choice, choose
 from privfed.methods.private_gram.model.content import Content
 from privfed.methods.private_gram.model.estimate import Evidence, Recipe
-from privfed.methods.shared.popular_head import HEAD, ORDER, POPULARITY, PopularHead, unit_block
+from privfed.methods.shared.popular_head import HEAD, ORDER, POPULARITY, SCALE, SHARES, WEIGHTS, PopularHead, unit_block
 from privfed.updates import packed_size, unpacked
 
 GRAM = "gram"
-SHARES, SCALE, WEIGHTS = "shares", "scale", "weights"
 BEYOND, BEYOND_SHARES, BEYOND_WEIGHTS = "beyond", "beyond_shares", "beyond_weights"
 _FLOOR = 0.5
 _SEED_WORDS = 4

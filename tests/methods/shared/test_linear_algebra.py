@@ -17,12 +17,12 @@ from privfed.methods.dfmr.discrete.balance import inverse_root
 from privfed.methods.dfmr.discrete.start import binarise_items
 from privfed.methods.dpals import model as dpals
 from privfed.methods.fair.subspaces.low_rank import LowRank
-from privfed.methods.feddae.warm_start import _roots
 from privfed.methods.private_gram.model.content import Content
 from privfed.methods.private_gram.model.estimate import Evidence, Recipe
 from privfed.methods.references.ease import model as ease
 from privfed.methods.references.puresvd import model as pure_svd
 from privfed.methods.shared import ials
+from privfed.methods.shared.warm_start import _roots
 
 PLACES = [
     (np.linalg, "eigh"),

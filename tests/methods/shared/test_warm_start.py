@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
 from privfed.federation import Message
-from privfed.methods.feddae import warm_start as starting
-from privfed.methods.feddae.warm_start import STRENGTH, GramFactors, NoStartError
+from privfed.methods.shared import warm_start
+from privfed.methods.shared.warm_start import STRENGTH, GramFactors, NoStartError
 from privfed.privacy import PrivacyPlan
 from privfed.setup.config import ExperimentConfig, TapConfig
 
@@ -107,7 +107,7 @@ def test_an_autoencoder_starts_at_popularity_moved_by_the_factors(small_split, n
     # A gate that starts even mixes FedDAE's encoder with a vector of zeros.
     weight = 0.5 if name == "feddae" else 1.0
     e = experiment(small_split, name, latent=RANK + 2)
-    scores = started(e, starting.autoencoder(e.server.state(), factors))
+    scores = started(e, warm_start.autoencoder(e.server.state(), factors))
     x = owned(small_split)
     z = x @ factors.reading / x.sum(1, keepdim=True).clamp(min=1).sqrt()
     expected = factors.log_popularity + weight * STRENGTH * z @ factors.predicting.T
@@ -118,7 +118,7 @@ def test_an_autoencoder_starts_at_popularity_moved_by_the_factors(small_split, n
 def test_nested_tables_are_prefixes_and_heads_are_silent(small_split):
     factors = GramFactors.of(released(), RANK)
     e = experiment(small_split, "hetefedrec", widths=[2, 4, RANK], initial_user_scale=1e-12)
-    scores = started(e, starting.nested_tables(e.server.state(), factors, negatives=4))
+    scores = started(e, warm_start.nested_tables(e.server.state(), factors, negatives=4))
     x = owned(small_split)
     read = x / x.sum(1, keepdim=True).clamp(min=1).sqrt()
     odds = factors.log_popularity + math.log(ITEMS / 4)
@@ -131,7 +131,7 @@ def test_nested_tables_are_prefixes_and_heads_are_silent(small_split):
 def test_fair_starts_at_popularity_and_devices_get_the_projected_factors(small_split):
     factors = GramFactors.of(released(), RANK)
     e = experiment(small_split, "fair", dim=RANK, scheme="1x-2x", initial_scale=1e-9)
-    parameters = starting.neural_factorisation(e.server.state(), factors)
+    parameters = warm_start.neural_factorisation(e.server.state(), factors)
     scores = started(e, parameters)
     expected = factors.log_popularity - factors.log_popularity.min()
     assert torch.allclose(scores, expected.expand_as(scores), atol=1e-4)
@@ -146,7 +146,7 @@ def test_one_table_is_as_large_as_a_drawn_one():
         GramFactors.of(released(), RANK),
         torch.randn(ITEMS, 12, generator=torch.Generator().manual_seed(1)),
     )
-    table = starting.one_table(drawn, factors)
+    table = warm_start.one_table(drawn, factors)
     assert table.shape == drawn.shape
     assert table[:, 0].std().item() == pytest.approx(drawn.std().item(), rel=1e-5)
     sizes = table[factors.head][:, 1 : 1 + RANK].square().mean(0).sqrt()
@@ -157,16 +157,16 @@ def test_one_table_is_as_large_as_a_drawn_one():
 def test_without_a_gram_matrix_there_is_popularity_alone(small_split):
     factors = GramFactors.of(released(side=0), RANK)
     e = experiment(small_split, "fedvae", latent=RANK)
-    scores = started(e, starting.autoencoder(e.server.state(), factors))
+    scores = started(e, warm_start.autoencoder(e.server.state(), factors))
     assert torch.equal(scores.argmax(1), factors.log_popularity.argmax().expand(e.n_users))
 
 
 def test_inputs_stay_as_they_are(small_split):
     factors = GramFactors.of(released(), RANK)
     for name, start, options in (
-        ("fedvae", starting.autoencoder, {"latent": RANK}),
-        ("fair", starting.neural_factorisation, {"dim": RANK}),
-        ("hetefedrec", lambda s, f: starting.nested_tables(s, f, 4), {"widths": [2, 4, RANK]}),
+        ("fedvae", warm_start.autoencoder, {"latent": RANK}),
+        ("fair", warm_start.neural_factorisation, {"dim": RANK}),
+        ("hetefedrec", lambda s, f: warm_start.nested_tables(s, f, 4), {"widths": [2, 4, RANK]}),
     ):
         state = experiment(small_split, name, **options).server.state()
         before = {key: value.clone() for key, value in state.items()}
@@ -176,10 +176,10 @@ def test_inputs_stay_as_they_are(small_split):
 
 
 def test_nothing_but_public_tensors_goes_in():
-    for function in (GramFactors.of, starting.autoencoder, starting.nested_tables, starting.neural_factorisation):
+    for function in (GramFactors.of, warm_start.autoencoder, warm_start.nested_tables, warm_start.neural_factorisation):
         names = set(inspect.signature(function).parameters)
         assert names <= {"message", "rank", "parameters", "factors", "strength", "negatives"}
-    assert set(inspect.signature(starting.one_table).parameters) == {"items", "factors"}
+    assert set(inspect.signature(warm_start.one_table).parameters) == {"items", "factors"}
 
 
 @pytest.mark.parametrize(
@@ -187,13 +187,13 @@ def test_nothing_but_public_tensors_goes_in():
     [
         (lambda f: GramFactors.of(Message({}), 3), "message of private-gram"),
         (lambda f: GramFactors.of(released(), 0), "at least 1"),
-        (lambda f: starting.autoencoder({"items": torch.zeros(ITEMS, 3)}, f), "one layer"),
-        (lambda f: starting.one_table(torch.zeros(ITEMS, RANK), f), "columns beside popularity"),
-        (lambda f: starting.one_table(torch.zeros(3, 2 * RANK), f), "same catalogue"),
-        (lambda f: starting.nested_tables({"items.small": torch.zeros(ITEMS, 4)}, f, 4), "item bias"),
-        (lambda f: starting.neural_factorisation({}, f), "NeuMF of one hidden layer"),
+        (lambda f: warm_start.autoencoder({"items": torch.zeros(ITEMS, 3)}, f), "one layer"),
+        (lambda f: warm_start.one_table(torch.zeros(ITEMS, RANK), f), "columns beside popularity"),
+        (lambda f: warm_start.one_table(torch.zeros(3, 2 * RANK), f), "same catalogue"),
+        (lambda f: warm_start.nested_tables({"items.small": torch.zeros(ITEMS, 4)}, f, 4), "item bias"),
+        (lambda f: warm_start.neural_factorisation({}, f), "NeuMF of one hidden layer"),
         (
-            lambda f: starting.nested_tables(
+            lambda f: warm_start.nested_tables(
                 {"items.small": torch.zeros(ITEMS, 99), "bias": torch.zeros(ITEMS, 1)}, f, 4
             ),
             "widest table",

@@ -25,8 +25,7 @@ from torch import Tensor
 
 from privfed.compute.linear_algebra import eigenpairs_of
 from privfed.federation import Message
-from privfed.methods.private_gram.server import SCALE, SHARES, WEIGHTS
-from privfed.methods.shared.popular_head import HEAD, ORDER
+from privfed.methods.shared.popular_head import HEAD, ORDER, SCALE, SHARES, WEIGHTS
 
 Parameters = dict[str, Tensor]
 
