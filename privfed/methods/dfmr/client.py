@@ -6,19 +6,19 @@ every bit with C_uif of the items in its support and g_uf. Items of a cover answ
 Pair scores U_u . V_i are kept from ask to ask within a round and brought up to date by the column that was decided.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int8, Int32, Int64
+from jaxtyping import Float, Int8, Int32, Int64, UInt8
 from torch import Tensor
 
 from privfed.compute.devices import on_host, placed
 from privfed.federation import Call, FederationError, Message, PrivateState, Purpose, StatefulClients, Streams
 from privfed.methods.client_data import ClientData
 from privfed.methods.dfmr.balance import Balance
-from privfed.methods.dfmr.codes import pack, unpack
+from privfed.methods.dfmr.codes import ItemCodes, pack, unpack
 from privfed.methods.dfmr.codes import scores as hamming_scores
 from privfed.methods.dfmr.config import DFMRConfig
 from privfed.methods.dfmr.discrete import (
@@ -159,6 +159,14 @@ class DFMRClients(StatefulClients):
             self._shown = packed.clone(), _Received.of(packed, self.config.d)
         codes = on_host(self.private.current[_CODES])
         return self._updated(users, codes, self._shown[1], self._blank_scores(), message)
+
+    def packed_codes(self, clients: Int64[Tensor, " clients"], message: Message) -> UInt8[np.ndarray, "clients bytes"]:
+        """The same, one bit per sign."""
+        return pack(self.ready_codes(clients, message))
+
+    def item_codes(self, message: Message, ids: Sequence[str]) -> ItemCodes:
+        """The catalogue as a device downloads it to recommend with, under the original `ids`."""
+        return ItemCodes(on_host(message.shared["codes"]), self.config.d, tuple(ids))
 
     def discard(self) -> None:
         """The round was lost: forget staged state and what its messages brought."""

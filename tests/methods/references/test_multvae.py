@@ -14,7 +14,9 @@ from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
 from privfed.federation import SERVER, Call, Purpose, Streams
 from privfed.methods import ClientData, PublicInfo
-from privfed.methods.references.multvae import METHOD, DivergedError, inputs
+from privfed.methods.references.multvae import METHOD
+from privfed.methods.references.multvae.model import inputs
+from privfed.methods.references.multvae.server import DivergedError
 from privfed.privacy import Ledger, PlanError, PrivacyPlan, configure
 from privfed.setup.config import ExperimentConfig, TapConfig
 
