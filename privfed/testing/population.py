@@ -23,9 +23,11 @@ def client_data(seed: int = 0) -> ClientData:
         items += taken[:count].tolist()
         viewed += [(user, item) for item in taken[count:].tolist()]
     positives = Histories.from_pairs(np.array(owners), np.array(items), USERS, ITEMS)
-    views = Histories.from_pairs(*np.array(viewed).T, USERS, ITEMS)
+    viewers, views = np.array(viewed).T
     ratings = rng.integers(1, 6, len(positives)).astype(np.float32)
-    return ClientData(positives, positives, {"view": views}, ratings=ratings)
+    return ClientData(
+        positives, positives, {"view": Histories.from_pairs(viewers, views, USERS, ITEMS)}, ratings=ratings
+    )
 
 
 def item_info() -> pd.DataFrame:

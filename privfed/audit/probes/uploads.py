@@ -88,6 +88,8 @@ class Uploads:
 class PrescribedClients:
     """Clients of a probe: no data, no state, one step."""
 
+    steps = frozenset({"upload"})
+
     def __init__(self, uploads: Uploads) -> None:
         self.uploads = uploads
 

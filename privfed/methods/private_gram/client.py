@@ -16,8 +16,18 @@ from torch import Tensor
 from privfed.federation import Call, Message, PrivateState, StatefulClients, Streams
 from privfed.methods.client_data import ClientData
 from privfed.methods.private_gram.config import PrivateGramConfig
-from privfed.methods.private_gram.server import BEYOND, BEYOND_SHARES, BEYOND_WEIGHTS, GRAM, SCALE, SHARES, WEIGHTS
-from privfed.methods.shared.popular_head import HEAD, ORDER, WITHIN, on_head, over_catalogue, unit_histories
+from privfed.methods.private_gram.server import BEYOND, BEYOND_SHARES, BEYOND_WEIGHTS, GRAM
+from privfed.methods.shared.popular_head import (
+    HEAD,
+    ORDER,
+    SCALE,
+    SHARES,
+    WEIGHTS,
+    WITHIN,
+    on_head,
+    over_catalogue,
+    unit_histories,
+)
 from privfed.methods.shared.vae_clients import UserRows
 from privfed.updates import ClientUpdates, Symmetric, packed_size
 from privfed.updates.symmetric import squared_norms
