@@ -21,7 +21,7 @@ from privfed.federation import (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Query:
+class RecordedQuery:
     """One query as it was answered.
 
     Attributes:
@@ -57,7 +57,7 @@ class PlainFederation:
     streams: Streams
     n_users: int
     chunk: int
-    queries: list[Query] = field(default_factory=list)
+    queries: list[RecordedQuery] = field(default_factory=list)
     _in_round: int = 0
 
     def sample_cohort(self, round: int) -> Cohort:
@@ -92,5 +92,5 @@ class PlainFederation:
         uploads = {name: torch.cat([some[name] for some in stacked]) for name in schema}
         self.clients.commit()
         self._in_round += 1
-        self.queries.append(Query(cohort.round, step, message, schema, individual, uploads))
+        self.queries.append(RecordedQuery(cohort.round, step, message, schema, individual, uploads))
         return uploads

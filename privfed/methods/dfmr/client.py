@@ -22,7 +22,7 @@ from privfed.methods.dfmr.codes import ItemCodes, pack, unpack
 from privfed.methods.dfmr.codes import scores as hamming_scores
 from privfed.methods.dfmr.config import DFMRConfig
 from privfed.methods.dfmr.discrete import (
-    Support,
+    ItemSupport,
     field,
     inertia,
     item_terms,
@@ -50,7 +50,7 @@ _CODES = "codes"
 
 
 @dataclass(slots=True, eq=False)
-class _Received:
+class ReceivedCodes:
     """Item codes as the devices hold them, and what the latest message changed.
 
     Attributes:
@@ -70,7 +70,8 @@ class _Received:
     afresh: bool = True
 
     @classmethod
-    def of(cls, packed: Tensor, d: int) -> "_Received":
+    def unpacked(cls, packed: Tensor, d: int) -> "ReceivedCodes":
+        """From packed codes of `d` bits each."""
         items = unpack(on_host(packed), d)
         return cls(items, items.sum(0, dtype=np.int64), products_of(items), np.zeros(len(items), np.int8))
 
@@ -92,7 +93,7 @@ class DFMRClients(StatefulClients):
         everybody = data.everybody.positives
         self.config, self.grid = config, config.grid(everybody)
         examined = config.learned(data.examined(config.examinations), everybody)
-        self.support = Support.of(data.positives, examined, data.fake_items)
+        self.support = ItemSupport.of(data.positives, examined, data.fake_items)
         self.weights = weights_of(self.grid, self.support)
         users = range(data.n_users)
         inclusion = streams.words(Purpose.INITIALISE, 0, 0, users, config.d)
@@ -100,8 +101,8 @@ class DFMRClients(StatefulClients):
         self._inertia = inertia(self.grid, self.support, np.arange(data.n_users))
         self._codes = on_host(self.private.current[_CODES]).copy()
         self._scores = self._blank_scores()
-        self._received: _Received | None = None
-        self._shown: tuple[Tensor, _Received] | None = None
+        self._received: ReceivedCodes | None = None
+        self._shown: tuple[Tensor, ReceivedCodes] | None = None
         self._asked, self._chunk = (-1, -1), 0
         self._patterns: dict[int, tuple[Tensor, RowPattern]] = {}
 
@@ -111,7 +112,7 @@ class DFMRClients(StatefulClients):
         A code that the server made fits its item codes as it is, and waits for the next round.
         """
         if self._first_of(call):
-            self._received = _Received.of(message.shared["codes"], self.config.d)
+            self._received = ReceivedCodes.unpacked(message.shared["codes"], self.config.d)
             self._codes = on_host(self.private.current[_CODES]).copy()
         users = on_host(call.clients)
         if "start" in message.personal:
@@ -156,7 +157,7 @@ class DFMRClients(StatefulClients):
         """User codes with which devices recommend: the committed ones after one more update, to the items received."""
         packed, users = message.shared["codes"], on_host(clients)
         if self._shown is None or not torch.equal(self._shown[0], packed):
-            self._shown = packed.clone(), _Received.of(packed, self.config.d)
+            self._shown = packed.clone(), ReceivedCodes.unpacked(packed, self.config.d)
         codes = on_host(self.private.current[_CODES])
         return self._updated(users, codes, self._shown[1], self._blank_scores(), message)
 
@@ -174,7 +175,7 @@ class DFMRClients(StatefulClients):
         self._received, self._asked = None, (-1, -1)
 
     @property
-    def _current(self) -> _Received:
+    def _current(self) -> ReceivedCodes:
         if self._received is None:
             raise FederationError("clients were asked about a bit before item codes were sent; ask 'update' first")
         return self._received
@@ -188,13 +189,13 @@ class DFMRClients(StatefulClients):
         self._chunk = self._chunk + 1 if asked == self._asked else 0
         return self._chunk == 0
 
-    def _after(self, call: Call, message: Message) -> _Received:
+    def _after(self, call: Call, message: Message) -> ReceivedCodes:
         """The item codes after a message about the column decided last, or with the whole table."""
         received = self._current
         if not self._first_of(call):
             return received
         if "codes" in message.shared:
-            self._received = _Received.of(message.shared["codes"], self.config.d)
+            self._received = ReceivedCodes.unpacked(message.shared["codes"], self.config.d)
             return self._received
         received.afresh, received.bit = False, -1
         if "column" in message.shared:
@@ -202,7 +203,7 @@ class DFMRClients(StatefulClients):
         return received
 
     def _terms(
-        self, users: Int64[np.ndarray, "n"], received: _Received, bit: int
+        self, users: Int64[np.ndarray, "n"], received: ReceivedCodes, bit: int
     ) -> tuple[Int64[np.ndarray, "rows"], Int64[np.ndarray, "n"]]:
         """What the users send about a bit; their scores follow the received items."""
         if received.afresh:
@@ -217,7 +218,7 @@ class DFMRClients(StatefulClients):
         self,
         users: Int64[np.ndarray, "n"],
         codes: Int8[np.ndarray, "population d"],
-        received: _Received,
+        received: ReceivedCodes,
         scores: Int32[np.ndarray, "entries"],
         message: Message,
     ) -> Int8[np.ndarray, "n d"]:
@@ -244,7 +245,7 @@ class DFMRClients(StatefulClients):
         }
         return ClientUpdates(call.clients, call.schema, [makers[name]() for name in call.schema])
 
-    def _loss(self, users: Int64[np.ndarray, "n"], received: _Received) -> Dense:
+    def _loss(self, users: Int64[np.ndarray, "n"], received: ReceivedCodes) -> Dense:
         exact = objective(self.grid, self.support, users, self._codes, self._scores, received.products, received.totals)
         steps = np.floor(np.ldexp(exact, -loss_shift(self.grid))).astype(np.int64)
         return Dense(LOSS, torch.arange(len(users)), placed(steps).unsqueeze(1))

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from privfed.contracts import MethodTraits
 from privfed.methods.attack_surface import NoItemRows
 from privfed.methods.dpals.client import DPALSClients
-from privfed.methods.dpals.config import Constants, DPALSConfig
+from privfed.methods.dpals.config import DPALSConfig, DPALSConstants
 from privfed.methods.dpals.server import DPALSServer
 from privfed.methods.method import Method, PlannedQuery, ServerReads, Training
 
@@ -48,4 +48,4 @@ METHOD = Method(
     disclosure=ServerReads("sums over everybody: of unit histories, and of unit user vectors, by item and squared"),
 )
 
-__all__ = ["METHOD", "Constants", "DPALSClients", "DPALSConfig", "DPALSServer"]
+__all__ = ["METHOD", "DPALSClients", "DPALSConfig", "DPALSConstants", "DPALSServer"]

@@ -16,12 +16,12 @@ from privfed.methods.fair.neumf import Parameters, scores, scores_of_catalogue
 from privfed.methods.fair.parts import Group, Products, Slots, TablePart
 from privfed.methods.fair.spaces import Factors, InTier, from_block
 from privfed.methods.fair.tiers import Tiers
-from privfed.methods.fair.training import LocalTraining, Outcome, Received
+from privfed.methods.fair.training import DeviceTraining, ReceivedTables, TrainingOutcome
 from privfed.updates import ClientUpdates, Dense, Part
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Place:
+class TierClients:
     """Clients of a call that train at one level and are summed in one tier.
 
     Attributes:
@@ -45,7 +45,7 @@ class FairClients(StatefulClients):
         everybody = data.everybody
         tiers = Tiers.of(config, len(everybody.activity), data.n_items, everybody.activity)
         self.tiering = tiers.hosting(placed(everybody.users))
-        self.training = LocalTraining(config, data)
+        self.training = DeviceTraining(config, data)
         names = self.model.tables
 
         def start(users: Int64[Tensor, " n"]) -> dict[str, Tensor]:
@@ -55,7 +55,7 @@ class FairClients(StatefulClients):
             return {f"user.{name}": rows[:, t].clone() for t, name in enumerate(names)}
 
         self.private = data.private_state(start)
-        self._received: tuple[Tensor, dict[int, Received]] | None = None
+        self._received: tuple[Tensor, dict[int, ReceivedTables]] | None = None
 
     def tiers(self, call: Call, message: Message) -> ClientUpdates:
         """Which tier each device is of, as a row with a single 1."""
@@ -133,7 +133,7 @@ class FairClients(StatefulClients):
 
     def _score_trained(
         self,
-        place: Place,
+        place: TierClients,
         clients: Int64[Tensor, " clients"],
         message: Message,
         updates: ClientUpdates,
@@ -180,7 +180,7 @@ class FairClients(StatefulClients):
         items = {name: table[candidates[which]] for name, table in tables.items()}
         return scores(self.model, p, items) + self.config.rating_offset
 
-    def _block(self, name: str, place: Place) -> str:
+    def _block(self, name: str, place: TierClients) -> str:
         return f"items.{name}" if self.config.placement == "server" else f"tier.{place.tier}.{name}"
 
     def _split(self, flat: Float[Tensor, "n numbers"]) -> dict[str, Tensor]:
@@ -198,7 +198,9 @@ class FairClients(StatefulClients):
     def _one_hot(self, levels: Int64[Tensor, " n"]) -> Int64[Tensor, "n tiers"]:
         return (levels.unsqueeze(1) == torch.tensor(self.tiering.levels)).long()
 
-    def _group(self, place: Place, name: str, t: int, received: Received, outcome: Outcome) -> Group:
+    def _group(
+        self, place: TierClients, name: str, t: int, received: ReceivedTables, outcome: TrainingOutcome
+    ) -> Group:
         """One table's changes by the clients of a place."""
         change, space = outcome.tables[name], self.tiering.spaces[place.level][name]
         if self.config.placement == "tier":
@@ -213,19 +215,19 @@ class FairClients(StatefulClients):
         factors = outcome.factors[:, t]
         return Products(entries, start, factors, factors - received.factors[t])
 
-    def _places(self, users: Int64[Tensor, " clients"], message: Message) -> list[Place]:
+    def _places(self, users: Int64[Tensor, " clients"], message: Message) -> list[TierClients]:
         """Where the called clients train; those that sit out are in none."""
-        levels, found = self.tiering.levels_of(users), list[Place]()
+        levels, found = self.tiering.levels_of(users), list[TierClients]()
         for index, own in enumerate(self.tiering.levels):
             level = tier = own
             if PLACES in message.shared:
                 level, tier = message.shared[PLACES][index].tolist()
             positions = (levels == own).nonzero().squeeze(1)
             if len(positions) and level >= 0 and own in self.tiering.training:
-                found.append(Place(positions, level, tier))
+                found.append(TierClients(positions, level, tier))
         return found
 
-    def _receive(self, level: int, message: Message) -> Received:
+    def _receive(self, level: int, message: Message) -> ReceivedTables:
         """What a device of this level downloads; reduced once for all of them."""
         model = message.shared["items.mlp"]
         if self._received is None or self._received[0] is not model:

@@ -11,7 +11,7 @@ from privfed.methods.shared.heads import NeuralHead, initial_perceptron
 from privfed.methods.shared.local_training import (
     Decay,
     Parameters,
-    Pull,
+    ProximalTerm,
     draw_samples,
     local_epoch,
     local_tables,
@@ -50,7 +50,7 @@ class GPFedRecClients(StatefulClients):
         samples = draw_samples(self.sampler, call)
         rows = touched_rows(samples, self.n_items)
         table = message.rows("items", rows.owner, rows.ids)
-        pull = Pull(message.rows("targets", rows.owner, rows.ids), self.proximal_strength)
+        pull = ProximalTerm(message.rows("targets", rows.owner, rows.ids), self.proximal_strength)
         lr_user = c.lr * (c.eta - 1)
 
         def step(p: Parameters, q: Tensor, y: Tensor, weight: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from privfed.contracts import Schema
 from privfed.methods.attack_surface import AttackSurface, ItemBlocks
 from privfed.methods.hetefedrec.client import HeteFedRecClients
 from privfed.methods.hetefedrec.config import HeteFedRecConfig
-from privfed.methods.hetefedrec.layout import Layout
+from privfed.methods.hetefedrec.layout import ModelLayout
 
 
 class HeteFedRecSurface(AttackSurface):
@@ -46,7 +46,7 @@ def item_rows(config: HeteFedRecConfig, schema: Schema, blocks: Mapping[str, Ten
         schema: of the ask.
         blocks: `[n, *shape]` of n uploads or sums.
     """
-    layout = Layout.of(config)
+    layout = ModelLayout.of(config)
     names = [name for name in (*(segment.block for segment in layout.segments), *layout.biases) if name in schema]
     return torch.cat([blocks[name] for name in names], -1)
 
@@ -58,7 +58,7 @@ def published(config: HeteFedRecConfig, parameters: Mapping[str, Tensor]) -> dic
         config: settings.
         parameters: tables, heads and biases by their own names.
     """
-    layout = Layout.of(config)
+    layout = ModelLayout.of(config)
     columns = {
         s.block: parameters[f"items.{layout.models[s.holders[-1]].name}"][:, s.start : s.stop] for s in layout.segments
     }

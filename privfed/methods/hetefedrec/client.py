@@ -12,12 +12,12 @@ from privfed.federation import Call, Message, Purpose, StatefulClients, Streams
 from privfed.methods.client_data import ClientData
 from privfed.methods.hetefedrec.config import HeteFedRecConfig
 from privfed.methods.hetefedrec.groups import assign_groups
-from privfed.methods.hetefedrec.layout import Layout
+from privfed.methods.hetefedrec.layout import ModelLayout
 from privfed.methods.hetefedrec.padding import Tile, sample_tiles
 from privfed.methods.hetefedrec.prefix_heads import Parameters, PrefixHeads
 from privfed.methods.hetefedrec.sampling import DistinctSamples, draw_distinct
 from privfed.methods.hetefedrec.scoring import Scorer
-from privfed.methods.hetefedrec.training import LocalTraining, Received, Trained
+from privfed.methods.hetefedrec.training import ReceivedModel, TileTraining, TrainedTile
 from privfed.methods.hetefedrec.uploads import UploadBuilder
 from privfed.updates import ClientUpdates
 
@@ -34,7 +34,7 @@ class HeteFedRecClients(StatefulClients):
     steps = frozenset({"train"})
 
     def __init__(self, config: HeteFedRecConfig, data: ClientData, streams: Streams) -> None:
-        self.config, self.data, self.layout = config, data, Layout.of(config)
+        self.config, self.data, self.layout = config, data, ModelLayout.of(config)
         everybody = data.everybody
         self.group = placed(assign_groups(config, everybody.activity, streams, everybody.users))
         self.model = torch.tensor(self.layout.of_group)[self.group]
@@ -102,16 +102,16 @@ class HeteFedRecClients(StatefulClients):
 
     def _trained(
         self, clients: Tensor, samples: DistinctSamples, message: Message, vectors: Tensor, steps: int
-    ) -> Iterator[tuple[int, Tile, Trained]]:
+    ) -> Iterator[tuple[int, Tile, TrainedTile]]:
         """Every tile with what local training made of it."""
         heads = [self.layout.heads(model) for model in range(len(self.layout.models))]
         stacked = [self._stacked(heads[model], model, message) for model in range(len(heads))]
         for model, tile in sample_tiles(samples, self.model[clients], self.data.n_items):
             mine, received = self.layout.models[model], self._received(model, tile, message, vectors, stacked[model])
-            training = LocalTraining(self.config, heads[model], tile, received, decorrelated=mine.decorrelated)
+            training = TileTraining(self.config, heads[model], tile, received, decorrelated=mine.decorrelated)
             yield model, tile, training.run(steps)
 
-    def _received(self, model: int, tile: Tile, message: Message, vectors: Tensor, heads: Parameters) -> Received:
+    def _received(self, model: int, tile: Tile, message: Message, vectors: Tensor, heads: Parameters) -> ReceivedModel:
         """What a tile's clients start from."""
         mine, flat = self.layout.models[model], tile.items.view(-1)
         user = vectors.new_zeros(len(tile.items), mine.width)
@@ -121,7 +121,7 @@ class HeteFedRecClients(StatefulClients):
         bias = None
         if self.config.item_bias:
             bias = message.shared[self.layout.bias_name(model)].view(-1)[tile.items] * tile.real
-        return Received(user, rows, bias, heads)
+        return ReceivedModel(user, rows, bias, heads)
 
     def _stacked(self, heads: PrefixHeads, model: int, message: Message) -> Parameters:
         """The heads that a model trains, side by side, `[1, *shape]`."""

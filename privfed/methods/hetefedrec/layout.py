@@ -57,7 +57,7 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ModelLayout:
     """Models, segments and their names.
 
     Attributes:
@@ -75,7 +75,7 @@ class Layout:
     apart: bool
 
     @classmethod
-    def of(cls, config: HeteFedRecConfig) -> "Layout":
+    def of(cls, config: HeteFedRecConfig) -> "ModelLayout":
         """The layout of a variant."""
         groups, variant = tuple(range(len(config.widths))), config.variant
         if variant in ("all_small", "all_large", "exclusive"):

@@ -14,7 +14,7 @@ from privfed.contracts import MethodTraits
 from privfed.methods.attack_surface import NoItemRows
 from privfed.methods.method import Method, PlannedQuery, ServerReads, Training
 from privfed.methods.private_autoencoder.client import PrivateAutoencoderClients
-from privfed.methods.private_autoencoder.config import Constants, PrivateAutoencoderConfig
+from privfed.methods.private_autoencoder.config import PrivateAutoencoderConfig, PrivateAutoencoderConstants
 from privfed.methods.private_autoencoder.server import PrivateAutoencoderServer
 
 
@@ -47,8 +47,8 @@ METHOD = Method(
 
 __all__ = [
     "METHOD",
-    "Constants",
     "PrivateAutoencoderClients",
     "PrivateAutoencoderConfig",
+    "PrivateAutoencoderConstants",
     "PrivateAutoencoderServer",
 ]

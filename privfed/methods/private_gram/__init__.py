@@ -18,7 +18,7 @@ from privfed.contracts import MethodTraits
 from privfed.methods.attack_surface import NoItemRows
 from privfed.methods.method import Method, PlannedQuery, ServerReads, Training
 from privfed.methods.private_gram.client import PrivateGramClients
-from privfed.methods.private_gram.config import Constants, PrivateGramConfig, Shown
+from privfed.methods.private_gram.config import HeadShown, PrivateGramConfig, PrivateGramConstants
 from privfed.methods.private_gram.server import NoFeaturesError, PrivateGramServer
 
 
@@ -52,10 +52,10 @@ METHOD = Method(
 
 __all__ = [
     "METHOD",
-    "Constants",
+    "HeadShown",
     "NoFeaturesError",
     "PrivateGramClients",
     "PrivateGramConfig",
+    "PrivateGramConstants",
     "PrivateGramServer",
-    "Shown",
 ]

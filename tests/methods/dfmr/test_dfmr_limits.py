@@ -15,7 +15,15 @@ from privfed.methods import ClientData, PublicInfo, method
 from privfed.methods.client_data import BehaviourError
 from privfed.methods.dfmr import BlocksError, DFMRConfig, NoPurchasesError, SumOverflowError
 from privfed.methods.dfmr.balance import NULL_SHARE, Balance
-from privfed.methods.dfmr.discrete import DiscreteError, Grid, GridError, Support, balance, objective, pair_scores
+from privfed.methods.dfmr.discrete import (
+    DiscreteError,
+    GridError,
+    IntegerGrid,
+    ItemSupport,
+    balance,
+    objective,
+    pair_scores,
+)
 from privfed.methods.dfmr.overflow import largest_user_field
 from privfed.methods.dfmr.schemas import LOSS, statistics_schema
 from privfed.privacy import FakeItems, PlanError, PrivacyPlan, SharedSum
@@ -105,10 +113,10 @@ def test_the_bound_of_the_objective_is_nearly_reached(w, bought, share):
     """By purchases that all score as low as they can, and by a hub that does while everything else scores high."""
     m, d, one = 9, 3, np.arange(1)
     c = np.where(np.arange(m) == 0, 1.0 - w, 0.0)
-    grid = Grid.of(m, d, w=w, s=0, lam=1.0, c=c, gammas=(1.0, 1.0, 1.0), bits=4)
+    grid = IntegerGrid.of(m, d, w=w, s=0, lam=1.0, c=c, gammas=(1.0, 1.0, 1.0), bits=4)
     purchases = Histories.from_pairs(np.zeros(bought, np.int64), np.arange(bought), 1, m)
     nothing = Histories.from_pairs(np.empty(0, np.int64), np.empty(0, np.int64), 1, m)
-    support, user = Support.of(purchases, nothing), np.ones((1, d), np.int8)
+    support, user = ItemSupport.of(purchases, nothing), np.ones((1, d), np.int8)
     items = np.where(np.arange(m)[:, None] < bought, -user, user).astype(np.int8)
     scores, wide = np.zeros(len(support.items), np.int32), items.astype(np.int64)
     pair_scores(grid, support, one, user, items, scores)
@@ -130,7 +138,7 @@ def test_room_is_proven_for_any_code(coded):
     """The most a device could add to its own field, with moments as lopsided as they can be."""
     rng = np.random.default_rng(0)
     config = DFMRConfig(d=6, bits=8, alpha=0.6)
-    grid = Grid.of(9, 6, w=0, s=0, lam=1, c=np.zeros(9), gammas=(0.0, 0.0, 0.0), bits=8)
+    grid = IntegerGrid.of(9, 6, w=0, s=0, lam=1, c=np.zeros(9), gammas=(0.0, 0.0, 0.0), bits=8)
     room, largest = largest_user_field(config, grid), 0
     assert NULL_SHARE == balance._NULL
     for rare in (1, 3, 40):

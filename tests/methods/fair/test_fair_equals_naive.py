@@ -16,7 +16,7 @@ from privfed.data import Histories
 from privfed.federation import Call, Purpose, Streams, Total
 from privfed.methods import ClientData, PublicInfo
 from privfed.methods.fair import METHOD
-from privfed.methods.fair.subspaces import Columns, LowRank
+from privfed.methods.fair.subspaces import Columns, LowRankTables
 
 USERS, ITEMS, SEED = 9, 60, 5
 CLOSE = {"rtol": 0, "atol": 1e-12}
@@ -121,7 +121,7 @@ class Factored:
     """A table that is B C."""
 
     def __init__(self, halves, level, name, table):
-        compressed = LowRank.compressed(*table.shape, 2**level, halves.config.rank)
+        compressed = LowRankTables.compressed(*table.shape, 2**level, halves.config.rank)
         self.parameters = [factor.requires_grad_() for factor in compressed.reduce(table)]
 
     def table(self):
@@ -155,7 +155,7 @@ def forward(model, user, layers, tables, items):
 
 
 @dataclass
-class Trained:
+class TrainedSlots:
     """One client after training: changes of its whole tables and layers, its rows, and what it started from."""
 
     level: int
@@ -186,7 +186,7 @@ def train(halves, data, message, user, t):
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-    return Trained(
+    return TrainedSlots(
         level,
         started,
         {name: table.table().detach() - started[name] for name, table in tables.items()},

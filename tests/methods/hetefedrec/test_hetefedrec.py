@@ -16,7 +16,7 @@ from privfed.methods.hetefedrec import METHOD, HeteFedRecConfig
 from privfed.methods.hetefedrec.decorrelation import Decorrelation
 from privfed.methods.hetefedrec.distillation import distillation_gradients, distilled_items
 from privfed.methods.hetefedrec.groups import assign_groups
-from privfed.methods.hetefedrec.layout import Layout
+from privfed.methods.hetefedrec.layout import ModelLayout
 from privfed.methods.hetefedrec.padding import clients_per_tile, ladder
 from privfed.methods.hetefedrec.sampling import draw_distinct
 from privfed.privacy import PlanError, PrivacyPlan
@@ -491,6 +491,6 @@ def test_a_device_downloads_its_own_table_and_the_heads_it_trains(world):
 
 def test_it_is_registered_and_its_layout_is_nested():
     assert method("hetefedrec") is METHOD
-    layout = Layout.of(published())
+    layout = ModelLayout.of(published())
     assert [s.block for s in layout.segments] == ["items.0:8", "items.8:16", "items.16:32"]
     assert [layout.head_holders(k) for k in range(3)] == [(0, 1, 2), (1, 2), (2,)]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from privfed.data.item_features import ItemFeatures, item_features
 from privfed.methods.private_gram.model.choosing import choose, predicted_risk
 from privfed.methods.private_gram.model.content import Content
-from privfed.methods.private_gram.model.estimate import Evidence, Recipe
+from privfed.methods.private_gram.model.estimate import EstimatorSettings, NoisyGram
 from privfed.methods.private_gram.model.spiked import Prior, Spikes
 
 quick = settings(max_examples=50, deadline=None)
@@ -97,13 +97,13 @@ def test_weights_are_the_formulas(sigma, content, diagonal, rank):
     gram, popularity, features = problem(1, deviation=sigma, diagonal=diagonal)
     rho, threshold = (0.6 if content else 0.0), (None if diagonal else 0.6)
     kernels = Content.of(features, np.arange(30), 6.0) if content else None
-    evidence = Evidence(gram, popularity, USERS, sigma, kernels, diagonal)
+    evidence = NoisyGram(gram, popularity, USERS, sigma, kernels, diagonal)
     wanted = naive_weights(
         gram, popularity, features if content else None,
         n=USERS, sigma=sigma, diagonal=diagonal, rho=rho, rank=rank, threshold=threshold,
     )  # fmt: skip
     np.testing.assert_allclose(
-        evidence.weights(Recipe(content, rho, rank, threshold=threshold)), wanted, rtol=0, atol=1e-9
+        evidence.weights(EstimatorSettings(content, rho, rank, threshold=threshold)), wanted, rtol=0, atol=1e-9
     )
 
 
@@ -112,7 +112,7 @@ def test_weights_are_the_formulas(sigma, content, diagonal, rank):
 def test_weights_are_symmetric_and_predict_no_more_than_was_seen(seed, sigma):
     gram, popularity, features = problem(seed, side=12, deviation=sigma)
     kernels = Content.of(features, np.arange(12), 6.0)
-    weights = Evidence(gram, popularity, USERS, sigma, kernels).weights(Recipe(smoothing=0.6))
+    weights = NoisyGram(gram, popularity, USERS, sigma, kernels).weights(EstimatorSettings(smoothing=0.6))
     np.testing.assert_allclose(weights, weights.T, atol=1e-9)
     values = np.linalg.eigvalsh(weights)
     assert values.min() > -1e-9
@@ -162,11 +162,11 @@ def test_without_noise_there_is_nothing_to_smooth():
 def test_what_is_kept_of_the_head_is_the_estimate_of_that_part_alone(content):
     gram, popularity, features = problem(2)
     kernels = Content.of(features, np.arange(30), 6.0) if content else None
-    recipe = Recipe(content, 0.6 if content else 0.0)
-    weights = Evidence(gram, popularity, USERS, 1.5, kernels).weights(replace(recipe, kept=0.5))
+    recipe = EstimatorSettings(content, 0.6 if content else 0.0)
+    weights = NoisyGram(gram, popularity, USERS, 1.5, kernels).weights(replace(recipe, kept=0.5))
     assert not weights[15:].any()
     assert not weights[:, 15:].any()
-    part = Evidence(gram[:15, :15], popularity[:15], USERS, 1.5, None if kernels is None else kernels.first(15))
+    part = NoisyGram(gram[:15, :15], popularity[:15], USERS, 1.5, None if kernels is None else kernels.first(15))
     covariance = np.linalg.inv(np.eye(15) - part.weights(recipe)) / 15 - np.eye(15) / 15
     wanted = covariance @ np.linalg.inv(covariance + np.eye(15) / 30)
     np.testing.assert_allclose(weights[:15, :15], wanted, atol=1e-8)
@@ -176,7 +176,7 @@ def test_items_on_the_head_get_by_content_what_they_get_as_if_outside():
     """An item outside that is described like one inside is predicted as that one is, but for what noise left of it."""
     gram, popularity, features = problem(3, deviation=0.0)
     kernels = Content.of(features, np.arange(30), 6.0)
-    evidence, recipe = Evidence(gram, popularity, USERS, 0.0, kernels), Recipe(smoothing=0.6, rank=0)
+    evidence, recipe = NoisyGram(gram, popularity, USERS, 0.0, kernels), EstimatorSettings(smoothing=0.6, rank=0)
     np.testing.assert_allclose(evidence.reaching(recipe, kernels), evidence.weights(recipe), atol=1e-9)
     assert not evidence.reaching(replace(recipe, content=False), kernels).any()
 
@@ -209,7 +209,7 @@ def test_two_halves_of_a_release_are_independent_and_the_judge_is_unbiased():
     judged, true, products = [], [], []
     for _ in range(400):
         release, fresh = wigner(30, 1.0, rng), wigner(30, 1.0, rng)
-        weights = Evidence(gram + release + fresh, popularity, USERS, 2.0).weights(Recipe(content=False))
+        weights = NoisyGram(gram + release + fresh, popularity, USERS, 2.0).weights(EstimatorSettings(content=False))
         judged.append(predicted_risk(weights, gram + release - fresh))
         true.append(predicted_risk(weights, gram))
         products.append(np.vdot(np.triu(release + fresh, 1), np.triu(release - fresh, 1)) / 435)
@@ -227,14 +227,14 @@ def planted(described, side=120, deviation=0.7):
     units = rng.normal(size=(2000, root.shape[1])) @ root.T + rng.normal(size=(2000, side)) * 0.5
     units /= np.linalg.norm(units, axis=1, keepdims=True)
     gram = units.T @ units + wigner(side, deviation, rng)
-    return Evidence(gram, np.sort(rng.random(side))[::-1] + 0.1, 2000, deviation * math.sqrt(2), kernels)
+    return NoisyGram(gram, np.sort(rng.random(side))[::-1] + 0.1, 2000, deviation * math.sqrt(2), kernels)
 
 
 def test_content_is_chosen_where_it_explains_and_left_where_it_does_not():
     rng = np.random.default_rng(12)
     for described in (True, False):
         evidence = planted(described)
-        found = choose(evidence, Recipe(smoothing=0.6), wigner(120, evidence.noise, rng), pairs=None)
+        found = choose(evidence, EstimatorSettings(smoothing=0.6), wigner(120, evidence.noise, rng), pairs=None)
         assert found.gain > 0
         assert found.recipe.smoothing > 0.5 if described else found.recipe.smoothing < 0.5
         assert found.recipe.kept == 1
@@ -248,8 +248,8 @@ def test_single_pairs_are_chosen_where_pairs_are_all_there_is():
         gram[i, i + 1] = gram[i + 1, i] = 30.0
     popularity = np.linspace(2, 1, side)
     for seen, wanted in ((gram, 0.6), (np.outer(popularity, popularity), None)):
-        evidence = Evidence(seen + wigner(side, 1.0, rng), popularity, 1000, math.sqrt(2), None, diagonal=False)
-        found = choose(evidence, Recipe(content=False, rank=1), wigner(side, 1.0, rng), pairs=0.6)
+        evidence = NoisyGram(seen + wigner(side, 1.0, rng), popularity, 1000, math.sqrt(2), None, diagonal=False)
+        found = choose(evidence, EstimatorSettings(content=False, rank=1), wigner(side, 1.0, rng), pairs=0.6)
         assert found.recipe.threshold == wanted
 
 

@@ -18,9 +18,9 @@ from privfed.experiment import Experiment
 from privfed.federation import Call, Streams
 from privfed.guards import ClientGuard
 from privfed.methods import PublicInfo, method
-from privfed.methods.private_gram import Constants, NoFeaturesError, PrivateGramConfig, Shown
+from privfed.methods.private_gram import HeadShown, NoFeaturesError, PrivateGramConfig, PrivateGramConstants
 from privfed.methods.private_gram.model.content import Content
-from privfed.methods.private_gram.model.estimate import Evidence, Recipe
+from privfed.methods.private_gram.model.estimate import EstimatorSettings, NoisyGram
 from privfed.privacy import PlanError, PrivacyPlan, forecast, plan_for_target
 from privfed.setup.config import ExperimentConfig, TapConfig
 from privfed.updates import ClientUpdates, packed_size, unpacked
@@ -311,8 +311,8 @@ def test_the_ring_path_is_the_float_path_up_to_quantisation(described, histories
     head = direct.state()["head"].numpy()
     popularity = np.maximum(exact(run.e, "popularity")[:, 0].numpy(), 0.5)[head]
     gram = unpacked(exact(run.e), HEAD, diagonal=diagonal).numpy()
-    evidence = Evidence(gram, popularity, 45, 0.0, Content.of(direct.features, head, 6.0), diagonal)
-    wanted = evidence.weights(Recipe(smoothing=0.6, threshold=None if diagonal else 0.6))
+    evidence = NoisyGram(gram, popularity, 45, 0.0, Content.of(direct.features, head, 6.0), diagonal)
+    wanted = evidence.weights(EstimatorSettings(smoothing=0.6, threshold=None if diagonal else 0.6))
     np.testing.assert_allclose(direct.state()["weights"].numpy(), wanted, rtol=0, atol=5e-3)
 
 
@@ -337,7 +337,7 @@ ML_1M, ML_100K = (6040, 3706), (943, 1682)
 def constants(shape, epsilon, content, **settings):
     users, items = shape
     mu = mu_of(epsilon, users**-1.1)
-    return Constants.of(PrivateGramConfig(**settings), NoisySums(users, 1.0, 1 / mu), items, content=content)
+    return PrivateGramConstants.of(PrivateGramConfig(**settings), NoisySums(users, 1.0, 1 / mu), items, content=content)
 
 
 @pytest.mark.parametrize(
@@ -494,9 +494,9 @@ def test_histories_are_short_where_their_mean_root_length_is_small(small_split):
         server = ran(small_split, plan, fidelity="analytic", histories="auto").server
         lengths = np.sqrt(small_split.train.counts)
         assert server.decisions["mean root of history lengths"] == pytest.approx(lengths.mean(), abs=4 * margin)
-    assert Shown(4.9, 100).short(PrivateGramConfig())
-    assert not Shown(5.1, 100).short(PrivateGramConfig())
-    assert Shown(5.1, 100).short(PrivateGramConfig(histories="short"))
+    assert HeadShown(4.9, 100).short(PrivateGramConfig())
+    assert not HeadShown(5.1, 100).short(PrivateGramConfig())
+    assert HeadShown(5.1, 100).short(PrivateGramConfig(histories="short"))
 
 
 def test_the_second_ask_has_a_diagonal_only_where_histories_are_long(small_split):
@@ -511,10 +511,10 @@ def test_the_second_ask_has_a_diagonal_only_where_histories_are_long(small_split
 
 def test_items_stand_out_of_noise_or_do_not():
     noise = torch.from_numpy(np.random.default_rng(0).normal(size=20_000) * 3)
-    assert abs(Shown.of(noise, 1000, 3.0).standing_out) < 25
+    assert abs(HeadShown.of(noise, 1000, 3.0).standing_out) < 25
     noise[:60] += 30
-    assert abs(Shown.of(noise, 1000, 3.0).standing_out - 60) < 25
-    assert Shown.of(torch.tensor([0.0, 0.5, 2.0]), 10, 0.0).standing_out == 2
+    assert abs(HeadShown.of(noise, 1000, 3.0).standing_out - 60) < 25
+    assert HeadShown.of(torch.tensor([0.0, 0.5, 2.0]), 10, 0.0).standing_out == 2
 
 
 @pytest.mark.parametrize("fidelity", ["analytic", "exact"])

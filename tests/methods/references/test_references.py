@@ -18,7 +18,7 @@ from privfed.methods.references.ease import NoTagsError
 from privfed.methods.references.ease.model import item_weights
 from privfed.methods.references.puresvd.model import item_factors
 from privfed.methods.shared import ials
-from privfed.methods.shared.ials import Objective
+from privfed.methods.shared.ials import IALSObjective
 from privfed.privacy import Ledger, PlanError, PrivacyPlan
 from privfed.setup.config import ExperimentConfig, TapConfig
 
@@ -236,7 +236,7 @@ def naive(x, others, a, strength, e):
 @given(LISTS, st.integers(1, 6), st.floats(0.01, 2), st.floats(0.01, 2), st.sampled_from([0.0, 0.5, 1.0]))
 def test_ials_half_steps_equal_a_loop_over_users(histories, dim, a, strength, e):
     items = np.random.default_rng(0).standard_normal((histories.n_items, dim))
-    found = Objective(a, strength, e).solve(torch.from_numpy(items), histories).numpy()
+    found = IALSObjective(a, strength, e).solve(torch.from_numpy(items), histories).numpy()
     np.testing.assert_allclose(found, naive(matrix(histories), items, a, strength, e), atol=1e-11)
 
 
@@ -248,7 +248,7 @@ def test_ials_batches_change_nothing(monkeypatch, at_once):
     items = np.concatenate([np.sort(rng.choice(40, length, replace=False)) for length in lengths])
     histories = Histories(np.concatenate([[0], lengths.cumsum()]), items, 40)
     others = rng.standard_normal((40, 3))
-    found = Objective(0.2, 0.1, 1.0).solve(torch.from_numpy(others), histories).numpy()
+    found = IALSObjective(0.2, 0.1, 1.0).solve(torch.from_numpy(others), histories).numpy()
     np.testing.assert_allclose(found, naive(matrix(histories), others, 0.2, 0.1, 1.0), rtol=1e-8)
 
 

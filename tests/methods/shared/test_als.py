@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privfed.data import Histories
-from privfed.methods.shared.als import Feedback, Objective, ObjectiveError, popularity_weights
+from privfed.methods.shared.als import ALSObjective, Feedback, ObjectiveError, popularity_weights
 
 
 def feedback_of(rng, users, items, bought, seen):
@@ -21,7 +21,7 @@ def feedback_of(rng, users, items, bought, seen):
 
 
 def objective_of(rng, items, pairs=True, points=True):
-    return Objective(
+    return ALSObjective(
         rng.uniform(0, 0.5, items),
         rng.uniform(0, 0.3, items) * pairs,
         rng.uniform(0, 0.4) * points,
@@ -201,11 +201,11 @@ def test_what_does_not_belong_together_is_refused():
     s = np.full(4, 0.1)
     for wrong in ((-s, s, 0.0), (s, -s, 0.0), (s, s, -0.1)):
         with pytest.raises(ObjectiveError, match=r"the smallest weight is -0\.1"):
-            Objective(*wrong, 0.5, (0.5, 0.5), 0.1)
+            ALSObjective(*wrong, 0.5, (0.5, 0.5), 0.1)
     with pytest.raises(ObjectiveError, match="the regularisation 0: weights"):
-        Objective(s, s, 0.0, 0.5, (0.5, 0.5), 0.0)
+        ALSObjective(s, s, 0.0, 0.5, (0.5, 0.5), 0.0)
     objective, feedback = (
-        Objective(s, s, 0.0, 0.5, (0.5, 0.5), 0.1),
+        ALSObjective(s, s, 0.0, 0.5, (0.5, 0.5), 0.1),
         feedback_of(np.random.default_rng(0), 3, 4, 0.5, 0),
     )
     for call in (

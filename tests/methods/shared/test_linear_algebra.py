@@ -18,7 +18,7 @@ from privfed.methods.dfmr.discrete.start import binarise_items
 from privfed.methods.dpals import model as dpals
 from privfed.methods.fair.subspaces.low_rank import LowRank
 from privfed.methods.private_gram.model.content import Content
-from privfed.methods.private_gram.model.estimate import Evidence, Recipe
+from privfed.methods.private_gram.model.estimate import EstimatorSettings, NoisyGram
 from privfed.methods.references.ease import model as ease
 from privfed.methods.references.puresvd import model as pure_svd
 from privfed.methods.shared import ials
@@ -78,10 +78,10 @@ def histories(users=30, items=20, seed=1):
 
 
 def private_gram():
-    side, recipe = 12, Recipe(smoothing=0.5, rank=4)
+    side, recipe = 12, EstimatorSettings(smoothing=0.5, rank=4)
     kernel = positive(side, 3) / side
     popularity = np.linspace(2, 1, side) / side
-    evidence = Evidence(positive(side, 2), popularity, 50.0, 0.1, Content((kernel,), (1.0,)))
+    evidence = NoisyGram(positive(side, 2), popularity, 50.0, 0.1, Content((kernel,), (1.0,)))
     across = Content((np.random.default_rng(5).normal(size=(3, side)),), (1.0,))
     return np.concatenate([evidence.weights(recipe), evidence.reaching(recipe, across)])
 

@@ -22,11 +22,11 @@ class GridError(ValueError):
 
 
 class GridNumbers(NamedTuple):
-    """A `Grid` as compiled loops take it.
+    """A `IntegerGrid` as compiled loops take it.
 
     Attributes:
         weights: pair weight of every item by its kind in a support.
-        w, s, g1, g2, g3: as in `Grid`.
+        w, s, g1, g2, g3: as in `IntegerGrid`.
     """
 
     weights: Int64[np.ndarray, "kinds items"]
@@ -38,8 +38,8 @@ class GridNumbers(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Grid:
-    """Hyper-parameters of the objective in whole numbers; build with `Grid.of`.
+class IntegerGrid:
+    """Hyper-parameters of the objective in whole numbers; build with `IntegerGrid.of`.
 
     The bounds hold for every user there could be, all codes and all item tables; an item is purchased or examined,
     never both, so of its two weights a user's sums hold at most the larger.
@@ -80,7 +80,7 @@ class Grid:
         c: Float64[np.ndarray, "items"],
         gammas: tuple[float, float, float],
         bits: int,
-    ) -> "Grid":
+    ) -> "IntegerGrid":
         """Round real hyper-parameters to the grid.
 
         Args:

@@ -16,9 +16,9 @@ from jaxtyping import Int8, Int32, Int64, UInt64
 
 from privfed.compute.compiled import compiled
 from privfed.methods.dfmr.discrete.errors import DiscreteError
-from privfed.methods.dfmr.discrete.grid import Grid, GridNumbers
+from privfed.methods.dfmr.discrete.grid import GridNumbers, IntegerGrid
 from privfed.methods.dfmr.discrete.shapes import as_indices, check_bit, check_shapes
-from privfed.methods.dfmr.discrete.support import Support, SupportArrays
+from privfed.methods.dfmr.discrete.support import ItemSupport, SupportArrays
 
 
 class BitQuery(NamedTuple):
@@ -38,8 +38,8 @@ class BitQuery(NamedTuple):
 
 
 def item_terms(
-    grid: Grid,
-    support: Support,
+    grid: IntegerGrid,
+    support: ItemSupport,
     users: Int64[np.ndarray, "n"],
     codes: Int8[np.ndarray, "population d"],
     scores: Int32[np.ndarray, "entries"],
@@ -160,8 +160,8 @@ def _item_terms(
 
 
 def pair_scores(
-    grid: Grid,
-    support: Support,
+    grid: IntegerGrid,
+    support: ItemSupport,
     users: Int64[np.ndarray, "n"],
     codes: Int8[np.ndarray, "population d"],
     item_codes: Int8[np.ndarray, "items d"],

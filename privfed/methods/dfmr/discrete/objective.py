@@ -12,14 +12,14 @@ import numpy as np
 from jaxtyping import Float64, Int8, Int32, Int64, UInt64
 
 from privfed.compute.compiled import compiled
-from privfed.methods.dfmr.discrete.grid import Grid, GridNumbers
+from privfed.methods.dfmr.discrete.grid import GridNumbers, IntegerGrid
 from privfed.methods.dfmr.discrete.shapes import as_indices, check_shapes
-from privfed.methods.dfmr.discrete.support import Support, SupportArrays
+from privfed.methods.dfmr.discrete.support import ItemSupport, SupportArrays
 
 
 def objective(
-    grid: Grid,
-    support: Support,
+    grid: IntegerGrid,
+    support: ItemSupport,
     users: Int64[np.ndarray, "n"],
     codes: Int8[np.ndarray, "population d"],
     scores: Int32[np.ndarray, "entries"],

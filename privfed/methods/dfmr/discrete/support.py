@@ -15,10 +15,10 @@ COVER, PURCHASED, EXAMINED = 0, 1, 2
 
 
 class SupportArrays(NamedTuple):
-    """A `Support` as compiled loops take it.
+    """A `ItemSupport` as compiled loops take it.
 
     Attributes:
-        indptr, items, kind: as in `Support`, unsigned.
+        indptr, items, kind: as in `ItemSupport`, unsigned.
         n_purchased, n_examined, n_rest: items of each kind per user.
     """
 
@@ -31,7 +31,7 @@ class SupportArrays(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Support:
+class ItemSupport:
     """Supports of all hosted users in compressed sparse rows: user `u` owns entries `indptr[u]:indptr[u + 1]`.
 
     Items ascend within a user, whatever their kind, so that their order tells nothing.
@@ -53,7 +53,7 @@ class Support:
     n_examined: Int64[np.ndarray, "users"]
 
     @classmethod
-    def of(cls, purchased: Histories, examined: Histories, padding: Histories | None = None) -> "Support":
+    def of(cls, purchased: Histories, examined: Histories, padding: Histories | None = None) -> "ItemSupport":
         """Merge histories into supports: purchased wins over examined, both over cover; duplicates count once.
 
         Raises:

@@ -14,9 +14,9 @@ import numpy as np
 from jaxtyping import Int8, Int32, Int64, UInt8, UInt64
 
 from privfed.compute.compiled import compiled
-from privfed.methods.dfmr.discrete.grid import Grid, GridNumbers
+from privfed.methods.dfmr.discrete.grid import GridNumbers, IntegerGrid
 from privfed.methods.dfmr.discrete.shapes import as_indices, check_shapes
-from privfed.methods.dfmr.discrete.support import Support, SupportArrays
+from privfed.methods.dfmr.discrete.support import ItemSupport, SupportArrays
 
 # Sums over a user's entries of one kind: of v, c v, a v and c a v at every bit; and of c, a and c a.
 _V, _CV, _AV, _CAV = range(4)
@@ -24,8 +24,8 @@ _C, _A, _CA = range(3)
 
 
 def update_codes(
-    grid: Grid,
-    support: Support,
+    grid: IntegerGrid,
+    support: ItemSupport,
     users: Int64[np.ndarray, "n"],
     codes: Int8[np.ndarray, "population d"],
     item_codes: Int8[np.ndarray, "items d"],

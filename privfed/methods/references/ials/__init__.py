@@ -21,7 +21,7 @@ from privfed.methods.client_data import ClientData
 from privfed.methods.method import Method, MethodConfig, PublicInfo, ServerReads, Training
 from privfed.methods.references.shared.collecting import HISTORY, POPULARITY, CollectingServer
 from privfed.methods.references.shared.revealing import RevealingClients, or_popular
-from privfed.methods.shared.ials import Objective
+from privfed.methods.shared.ials import IALSObjective
 from privfed.methods.shared.vae_inputs import OwnRows
 
 _OFFSETS, _ITEMS = "lists.offsets", "lists.items"
@@ -43,9 +43,9 @@ class IALSConfig(MethodConfig):
     )
 
     @property
-    def objective(self) -> Objective:
+    def objective(self) -> IALSObjective:
         """What is minimised."""
-        return Objective(self.unobserved, self.regularisation, self.exponent)
+        return IALSObjective(self.unobserved, self.regularisation, self.exponent)
 
 
 class IALSServer(CollectingServer):

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privfed.methods.fair.subspaces import Columns, LowRank, SubspaceError
+from privfed.methods.fair.subspaces import Columns, LowRankTables, SubspaceError
 
 PROPERTY = settings(max_examples=50, deadline=None)
 
@@ -18,7 +18,7 @@ def normal(*shape, seed=0):
 @given(st.integers(1, 40), st.integers(1, 6), st.data())
 @PROPERTY
 def test_the_factors_are_those_of_the_truncated_decomposition(rows, width, data):
-    shape = LowRank(rows, width, data.draw(st.integers(1, min(rows, width))))
+    shape = LowRankTables(rows, width, data.draw(st.integers(1, min(rows, width))))
     W = normal(2, rows, width, seed=data.draw(st.integers(0, 99)))
     B, C = shape.reduce(W)
     U, S, Vh = torch.linalg.svd(W, full_matrices=False)
@@ -32,19 +32,19 @@ def test_the_factors_are_those_of_the_truncated_decomposition(rows, width, data)
 
 def test_a_table_of_that_rank_comes_back():
     B, C = normal(50, 2), normal(2, 8, seed=1)
-    torch.testing.assert_close(LowRank(50, 8, 2).project(B @ C), B @ C, rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(LowRank(50, 8, 4).project(B @ C), B @ C, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(LowRankTables(50, 8, 2).project(B @ C), B @ C, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(LowRankTables(50, 8, 4).project(B @ C), B @ C, rtol=1e-6, atol=1e-6)
 
 
 def test_a_table_of_zeros_stays_one():
-    B, C = LowRank(5, 4, 2).reduce(torch.zeros(5, 4))
+    B, C = LowRankTables(5, 4, 2).reduce(torch.zeros(5, 4))
     assert B.dtype == C.dtype == torch.float32
     assert not B.any()
     assert not C.any()
 
 
 def test_factors_do_not_depend_on_the_sign_a_solver_happened_to_take():
-    shape, W = LowRank(30, 5, 3), normal(30, 5)
+    shape, W = LowRankTables(30, 5, 3), normal(30, 5)
     B, C = shape.reduce(W)
     assert (C.gather(1, C.abs().argmax(1, keepdim=True)) > 0).all()
     again = shape.reduce(-W)
@@ -55,14 +55,14 @@ def test_factors_do_not_depend_on_the_sign_a_solver_happened_to_take():
 @pytest.mark.parametrize(("compression", "width", "released"), [(1, 8, 7), (2, 4, 3), (4, 2, 1)])
 def test_ranks_of_a_tall_table(compression, width, released):
     """The released rule is one short of the paper's on Goodreads' tables."""
-    assert LowRank.compressed(359_014, 8, compression).rank == width
-    assert LowRank.compressed(359_014, 8, compression, "released").rank == released
+    assert LowRankTables.compressed(359_014, 8, compression).rank == width
+    assert LowRankTables.compressed(359_014, 8, compression, "released").rank == released
 
 
 def test_the_released_rule_leaves_nothing_at_8x_and_the_paper_s_one_column():
-    assert LowRank.compressed(359_014, 8, 8).rank == LowRank.compressed(359_014, 8, 64).rank == 1
+    assert LowRankTables.compressed(359_014, 8, 8).rank == LowRankTables.compressed(359_014, 8, 64).rank == 1
     with pytest.raises(SubspaceError, match="rank 0 was asked for"):
-        LowRank.compressed(359_014, 8, 8, "released")
+        LowRankTables.compressed(359_014, 8, 8, "released")
 
 
 @given(st.integers(1, 9), st.integers(1, 8), st.data())
@@ -98,10 +98,10 @@ def test_columns_and_ranks_that_are_not_there_are_refused(kept):
     with pytest.raises(SubspaceError, match="keep 1 to 8"):
         Columns(10, 8, kept)
     with pytest.raises(SubspaceError, match="use 1 to 8"):
-        LowRank(10, 8, kept)
+        LowRankTables(10, 8, kept)
 
 
 def test_a_compression_below_one_is_refused():
-    for shape in (Columns, LowRank):
+    for shape in (Columns, LowRankTables):
         with pytest.raises(SubspaceError, match="use 1 or more"):
             shape.compressed(10, 8, 0)

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privfed.methods.fair.subspaces import Capacities, CapacityError, Memory, Scheme, Subspace
+from privfed.methods.fair.subspaces import Capacities, CapacityError, Scheme, Subspace, SubspaceMemory
 
 PROPERTY = settings(max_examples=50, deadline=None)
 
@@ -48,7 +48,7 @@ def test_levels_without_shares_are_refused(levels, shares):
 
 def test_no_budgets_are_refused():
     with pytest.raises(CapacityError, match="each level of 0 or more"):
-        Scheme.of_budgets([], Memory([Subspace(10, 2, 0, 1, 0)]))
+        Scheme.of_budgets([], SubspaceMemory([Subspace(10, 2, 0, 1, 0)]))
 
 
 @given(st.integers(1, 300), st.lists(st.sampled_from([1, 2, 4, 8, 16]), min_size=1, max_size=5))
@@ -113,10 +113,10 @@ TABLES = (Subspace(359_014, 8, 0, 4, 1), Subspace(359_014, 8, 0, 4, 2))
 
 
 def test_the_formula():
-    memory = Memory(TABLES, others=169, working=1000)
+    memory = SubspaceMemory(TABLES, others=169, working=1000)
     assert memory.needs(0) == 5 * 4 * (2 * 359_014 * 8 + 169) + 1000
     assert memory.needs(4) == 5 * 4 * (2 * 359_014 * 8 // 16 + 169) + 1000
-    assert Memory(TABLES, others=169, training=False, value=8).needs(1) == 8 * (359_014 * 8 + 169)
+    assert SubspaceMemory(TABLES, others=169, training=False, value=8).needs(1) == 8 * (359_014 * 8 + 169)
 
 
 def test_training_with_adam_keeps_what_the_formula_counts():
@@ -133,14 +133,14 @@ def test_training_with_adam_keeps_what_the_formula_counts():
     optimiser.step()
     kept = [*received, *trained, *(p.grad for p in trained)]
     kept += [m for state in optimiser.state.values() for name, m in state.items() if name != "step"]
-    memory = Memory(tables, others=16 * 8 + 8 + 16)
+    memory = SubspaceMemory(tables, others=16 * 8 + 8 + 16)
     assert memory.needs(2) == sum(t.nbytes for t in kept)
 
 
 @given(st.integers(0, 2**28))
 @PROPERTY
 def test_a_budget_gets_the_largest_subspace_that_fits(budget):
-    memory = Memory(TABLES, others=169)
+    memory = SubspaceMemory(TABLES, others=169)
     fits = [g for g in range(5) if memory.needs(g) <= budget]
     if fits:
         assert memory.level_of(budget) == min(fits)
@@ -150,7 +150,7 @@ def test_a_budget_gets_the_largest_subspace_that_fits(budget):
 
 
 def test_every_user_may_have_a_budget_of_their_own():
-    memory = Memory(TABLES)
+    memory = SubspaceMemory(TABLES)
     budgets = [memory.needs(g) + 1 for g in (3, 0, 2, 4)]
     assert Capacities.of(Scheme.of_budgets(budgets, memory), 4).levels.tolist() == [3, 0, 2, 4]
     assert Capacities.of(Scheme.of_budgets(budgets[:2], memory), 4).levels.tolist() == [3, 3, 0, 0]
@@ -159,4 +159,4 @@ def test_every_user_may_have_a_budget_of_their_own():
 def test_tables_must_have_the_same_levels():
     for tables in ((), (Subspace(10, 2, 0, 3, 1), Subspace(10, 2, 0, 4, 1))):
         with pytest.raises(CapacityError, match="all with the same levels"):
-            Memory(tables)
+            SubspaceMemory(tables)
