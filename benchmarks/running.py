@@ -17,7 +17,7 @@ def simulation_of(experiment: Experiment, kind: type[Simulation] = Simulation, *
         changes: keywords of the class that differ.
     """
     config, users = experiment.config, experiment.n_users
-    usual = {"chunk": experiment.registered.chunk, "wire": config.fidelity, "support": experiment.support}
+    usual = {"chunk": experiment.registered.training.chunk, "wire": config.fidelity, "support": experiment.support}
     ledger = changes.pop("ledger", None) or Ledger(config.privacy, users)
     return kind(experiment.clients, config.privacy, users, experiment.streams, ledger, **(usual | changes))
 

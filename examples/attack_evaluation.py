@@ -125,7 +125,7 @@ def for_budget(method, plan, epsilon, interactions, rounds):
         epsilon,
         rounds,
         interactions.n_users,
-        extra_queries=experiment.registered.extra_queries(config.settings()),
+        extra_queries=experiment.registered.training.extra_queries(config.settings()),
         coordinates=sum(block.size for block in experiment.server.schema.values()),
     )
 

@@ -169,7 +169,7 @@ def without_sharing(experiment):
     twin = Experiment(config, experiment.parts)
     data = ClientData.from_split(experiment.parts, config.protocol.negatives)
     padded = padded_data(data, experiment.config.privacy, twin.registered, config.settings())
-    twin.clients = twin.registered.clients(config.settings(), padded.data, twin.streams)
+    twin.clients = twin.registered.training.clients(config.settings(), padded.data, twin.streams)
     twin.run(parts=("test",))
     return twin
 

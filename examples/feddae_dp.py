@@ -124,7 +124,7 @@ def strongest(experiment, wire):
     """The strongest attack on what one client sent in the last round."""
     if not wire:
         return "-"
-    blocks = experiment.registered.item_blocks(experiment.server.schema)
+    blocks = experiment.item_blocks
     rows = attack(wire, "wire", experiment.parts, experiment.audited().numpy(), blocks)
     best = max((row for row in rows if row.game == "trained vs never seen"), key=lambda row: row.auc.value)
     return f"{best.auc.value:.2f} {best.attack}"

@@ -113,7 +113,7 @@ def settings(options, interactions):
 def asks(options, interactions, plan):
     """What a run under `plan` asks; noise in shares is sized for it, since rounding depends on how many numbers."""
     experiment = Experiment.on(configured(options, interactions, GRAM, plan, "analytic"), interactions)
-    return [ask.schema for ask in experiment.registered.program(experiment.server)]
+    return [ask.schema for ask in experiment.registered.training.program(experiment.server)]
 
 
 def configured(options, interactions, method, plan, wire):

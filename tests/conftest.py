@@ -118,9 +118,9 @@ def world(small_split: Any) -> Callable[..., World]:
         data = ClientData.from_split(parts or small_split, excluded)
         registered, streams = method(name), Streams.from_seed(seed)
         config = registered.config(**settings)
-        public = data.positives if registered.public_target else None
-        server = registered.server(config, PublicInfo(data.n_users, data.n_items, public), streams)
-        clients = registered.clients(config, data, streams)
+        public = data.positives if registered.traits.public_target else None
+        server = registered.training.server(config, PublicInfo(data.n_users, data.n_items, public), streams)
+        clients = registered.training.clients(config, data, streams)
         privacy = PrivacyPlan.parse(plan)
         ledger = Ledger(privacy, data.n_users)
         simulation = Simulation(

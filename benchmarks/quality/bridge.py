@@ -32,6 +32,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from privfed.methods.feddae.warm_start import GramFactors, Parameters
 
 from benchmarks import harness
 from benchmarks.quality.paired_runs import PairedRuns
@@ -42,7 +43,6 @@ from privfed.evaluation import Part
 from privfed.experiment import Experiment
 from privfed.federation import Federation, Message, Server
 from privfed.methods.feddae import warm_start as starting
-from privfed.methods.feddae.warm_start import GramFactors, Parameters
 from privfed.privacy import PrivacyPlan
 from privfed.privacy.accounting import account, dp_accounting
 from privfed.privacy.composition import Composition

@@ -153,7 +153,7 @@ def attacked(experiment: Experiment, fidelity: list[Observation]) -> dict[str, f
     """AUC of every attack on what single clients sent: training items against items never seen."""
     if not fidelity:
         return {}
-    blocks = experiment.registered.item_blocks(experiment.server.schema)
+    blocks = experiment.item_blocks
     rows = attack(fidelity, "wire", experiment.parts, experiment.audited().numpy(), blocks)
     found: dict[str, float] = {}
     for row in rows:

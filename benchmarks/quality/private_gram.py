@@ -233,7 +233,7 @@ def wire(options: argparse.Namespace, interactions: Interactions) -> Iterator[tu
 
     def shares(epsilon: float) -> PrivacyPlan:
         central = Experiment(configured(options.data, GRAM, plan(epsilon, users), 0), parts)
-        program = [ask.schema for ask in central.registered.program(central.server)]
+        program = [ask.schema for ask in central.registered.training.program(central.server)]
         start = PrivacyPlan.named(
             "distributed-gaussian", clip_norm=1.0, noise_multiplier=1.0, n_min_honest=honest, delta=users**-1.1
         )

@@ -225,7 +225,7 @@ def shares(parts: Split, epsilon: float, method: Mapping[str, Any], fewest: floa
     """Noise in shares, sized for `fewest` of the users."""
     n = parts.train.n_users
     first = set_up(parts, method, central(epsilon, n), 0)
-    program = [ask.schema for ask in first.registered.program(first.server)]
+    program = [ask.schema for ask in first.registered.training.program(first.server)]
     start = PrivacyPlan.named(
         "distributed-gaussian", clip_norm=1.0, noise_multiplier=1.0, n_min_honest=int(fewest * n), delta=n**-1.1
     )
@@ -255,7 +255,7 @@ def wire() -> Rows:
             started, e = time.process_time(), set_up(parts, method, plan, 0, how)
             simulation = simulate(e, Silent)
             seconds = time.process_time() - started
-            schemas = [ask.schema for ask in e.registered.program(e.server)]
+            schemas = [ask.schema for ask in e.registered.training.program(e.server)]
             foreseen = forecast(plan, rounds=1, population=n, up=schemas, down=0.0)
             z, fewest = plan.to_dict()["mechanism"]["noise_multiplier"], plan.to_dict()["mechanism"]["n_min_honest"]
             realised = z * math.sqrt(np.mean(simulation.survivors) / fewest)
@@ -503,7 +503,7 @@ def refreshed(parts: Split, settings: Mapping[str, Any], epsilon: float, k: int,
     for number in range(1, k + 1):
         now = first if number == 1 else set_up(grown(parts, number / k), method, plan, seed)
         simulation = Simulation(
-            now.clients, plan, n, now.streams, ledger, chunk=now.registered.chunk, fidelity="analytic"
+            now.clients, plan, n, now.streams, ledger, chunk=now.registered.training.chunk, fidelity="analytic"
         )
         simulation.draws = number - 1
         cohort = simulation.sample_cohort(number - 1)
@@ -523,7 +523,7 @@ def refreshed(parts: Split, settings: Mapping[str, Any], epsilon: float, k: int,
                 n, parts.train.n_items, sums=NoisySums(n, 1.0, z / math.sqrt(precision)), item_info=parts.item_info
             )
             config = first.config.settings().model_copy(update=fixed)
-            server = first.registered.server(config, public_info, now.streams)
+            server = first.registered.training.server(config, public_info, now.streams)
             server.round(Given(n, sums | {"gram": (pool / number).float()}), 0)
             now.server = server
             now.parts = grown(parts, number / k)
@@ -607,7 +607,7 @@ def filtered(e: Experiment, user: int, seed: int, *, present: bool) -> float:
     transcript, guard = Transcript(NOBODY, frozenset({"sum"})), ClientGuard(plan, streams)
     person, others = Person(guard, user, present=present), OtherUploads(guard, user, None)
     simulation = Simulation(
-        e.clients, plan, n, streams, Ledger(plan, n), chunk=e.registered.chunk, fidelity=e.config.fidelity,
+        e.clients, plan, n, streams, Ledger(plan, n), chunk=e.registered.training.chunk, fidelity=e.config.fidelity,
         transcript=transcript, observers=[others, person],
     )  # fmt: skip
     e.server.asked = torch.tensor(False)

@@ -78,7 +78,7 @@ def prepare(data, epsilon, folder):
     plan = PrivacyPlan.named(
         "distributed-gaussian", clip_norm=1.0, noise_multiplier=1.0, delta=delta, n_min_honest=2 * users // 3
     )
-    program = [ask.schema for ask in rehearsal.registered.program(rehearsal.server)]
+    program = [ask.schema for ask in rehearsal.registered.training.program(rehearsal.server)]
     plan = plan_for_target(plan, epsilon, config.rounds, users, program=program)
     share_out(parts, (HERE / "node.toml").read_text(), folder / "nodes", NAMES)
     federation = FederationConfig(

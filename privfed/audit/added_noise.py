@@ -138,7 +138,7 @@ def _of_single_uploads(experiment: Experiment, result: RunResult) -> Iterator[No
     noise = plan.mechanism.noise
     if plan.mechanism.release != "individual" or noise is None:
         return
-    schemas = {e.cohort.round: e.schema for e in _asked(result) if e.step == experiment.registered.step}
+    schemas = {e.cohort.round: e.schema for e in _asked(result) if e.step == experiment.registered.training.step}
     deviation = noise.scale * (math.sqrt(2) if noise.law == "laplace" else 1.0)
     wires = {seen.round: seen for seen in result.transcript.joined("wire")}
     for raw in result.transcript.joined("raw"):

@@ -57,7 +57,7 @@ from privfed.engines import PROXIMAL, Observation, load_observations, members
 from privfed.engines.checkpoint import Checkpoint
 from privfed.engines.costs import Costs
 from privfed.experiment import Experiment, TrainingProgress
-from privfed.methods.method import ItemBlocks
+from privfed.methods import ItemBlocks
 from privfed.privacy import Guarantee, Ledger
 from privfed.setup.config import ExperimentConfig
 
@@ -199,7 +199,10 @@ def replayed(recipe: MethodTrainingOracle | None) -> tuple[UploadAttack, ...]:
     """
     if recipe is None or not recipe.can_score:
         return ()
-    share = 1 / (1 + getattr(recipe.settings, "negatives", 4))
+    sampling = recipe.registered.training.negatives(recipe.settings)
+    if sampling is None:
+        return tuple(a for a in ORACLE_ATTACKS if not isinstance(a, Imia))
+    share = sampling.positive_share
     return tuple(replace(a, positive_share=share) if isinstance(a, Imia) else a for a in ORACLE_ATTACKS)
 
 
@@ -315,7 +318,7 @@ def attack_shown(experiment: Experiment, asked: Inquiry, t: int) -> Found:
     users, shadows = experiment.audited(), experiment.config.taps.shadows
     shown = ScoreView(t - 1, experiment.recommend_each(users, t).numpy())
     said = observe_scores(shown, asked.knowledge)
-    if not experiment.registered.public_target:
+    if not experiment.registered.traits.public_target:
         rows = asked.rows(said, "scores", (ALL_ITEMS,), [t])
         found = Found(rows, asked.measured(said, fixed_attack("scores", None), rows))
         if shadows and asked.coin is not None:
@@ -445,8 +448,7 @@ def _as_raw(on_wire: Found) -> tuple[list[AttackRow], list[EmpiricalRow]]:
 
 def _published(experiment: Experiment) -> Published:
     """How a run's public parameters stand for blocks of its uploads: by the same names, or as its method says."""
-    named = experiment.registered.published
-    return partial(named, experiment.config.settings()) if named is not None else lambda parameters: parameters
+    return partial(experiment.registered.attack_surface.published, experiment.config.settings())
 
 
 def _parted(said: Said) -> tuple[Said, Said]:

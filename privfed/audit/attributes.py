@@ -35,7 +35,7 @@ from privfed.data import Attribute, DataError, UserClasses, user_classes
 from privfed.data.attributes import UNKNOWN
 from privfed.engines import Observation
 from privfed.experiment import Experiment
-from privfed.methods.method import ItemBlocks
+from privfed.methods import ItemBlocks
 
 DEFAULT: tuple[Attribute, ...] = ("gender", "age 35")
 

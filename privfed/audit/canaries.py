@@ -343,9 +343,9 @@ def run_canaries(
         raise CanaryError(f"{k} canaries cannot show a law: use at least {MIN_CANARIES}, better some hundreds")
     experiment = Experiment(config, parts)
     server, registered, plan = experiment.server, experiment.registered, config.privacy
-    step, schema = registered.step, server.schema
+    step, schema = registered.training.step, server.schema
     if step is None and any(block.share < 1 for block in schema.values()):
-        schema = {name: block for ask in registered.program(server) for name, block in ask.schema.items()}
+        schema = {name: block for ask in registered.training.program(server) for name, block in ask.schema.items()}
     directions = Directions(schema, seed)
     if (step is None and schema is server.schema) or directions.dimensions < FEWEST_DIMENSIONS:
         raise CanaryError(f"{registered.name} trains no real numbers that a canary could send: audit another method")
@@ -358,7 +358,7 @@ def run_canaries(
         population,
         experiment.streams,
         ledger,
-        chunk=_chunk(config.chunk or registered.chunk, server.schema, config.memory_limit_gib),
+        chunk=_chunk(config.chunk or registered.training.chunk, server.schema, config.memory_limit_gib),
         fidelity=config.fidelity,
         transcript=transcript,
     )

@@ -128,7 +128,7 @@ def difference(a: Interval, b: Interval) -> Interval:
 
 
 def _named(cell: Cell) -> str:
-    return f"{formatting.named(formatting.METHODS, cell.method)}, {formatting.setting(cell.setting)}"
+    return f"{formatting.method_name(cell.method)}, {formatting.setting(cell.setting)}"
 
 
 def _mismatches(a: AuditReport, b: AuditReport) -> Iterator[Mismatch]:

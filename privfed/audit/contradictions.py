@@ -53,7 +53,7 @@ def find_contradictions(report: AuditReport) -> list[Contradiction]:
 
 
 def _offence(run: Run, rule: str, text: str) -> Contradiction:
-    where = f"{formatting.named(formatting.METHODS, run.method)}, {formatting.setting(run.setting)}, seed {run.seed}"
+    where = f"{formatting.method_name(run.method)}, {formatting.setting(run.setting)}, seed {run.seed}"
     return Contradiction(rule=rule, text=f"{where}: {text}.", method=run.method, setting=run.setting.slug)
 
 

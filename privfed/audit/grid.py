@@ -140,7 +140,7 @@ class AuditConfig(BaseModel):
         """
         plans = (
             tuple(PrivacyPlan.parse(words) for words in COVERED)
-            if method and registered(method).integers
+            if method and registered(method).traits.integers
             else (
                 PrivacyPlan.named("none"),
                 PrivacyPlan.named("published-noise"),
@@ -385,7 +385,7 @@ def as_run(experiment: Experiment, result: RunResult, name: str, more: Further =
     started = time.perf_counter()
     found = look_at(experiment, result.transcript.joined, config.rounds, result.guarantee)
     by_support, support = attack_supports(experiment, config.rounds, result.costs)
-    program = [ask.schema for ask in experiment.registered.program(experiment.server)]
+    program = [ask.schema for ask in experiment.registered.training.program(experiment.server)]
     empirical = found.empirical + audit_mechanism(
         config.privacy, experiment.server.schema, experiment.n_users, program=program, fidelity=config.fidelity
     )
@@ -398,7 +398,7 @@ def as_run(experiment: Experiment, result: RunResult, name: str, more: Further =
         empirical, undone = empirical + by_canaries, undone + refused
     checks = check_run(experiment, result)
     attack_s = time.perf_counter() - started
-    trained = experiment.registered.step is not None
+    trained = experiment.registered.training.step is not None
     costs, selected = result.costs, result.selected
     asked = max(costs.client_rounds, 1)
     privacy_s = costs.seconds["privacy"]

@@ -20,7 +20,7 @@ from attacks.membership import DecoderBias, MultiRoundVote, RankOneSign, ScoreTh
 from privfed.audit.contradictions import inclusion_auc_ceiling, interaction_level, is_padded
 from privfed.audit.reaccounting import beside
 from privfed.audit.report import AttackRow, CeilingRow, EmpiricalRow, GuaranteeRow, Tap
-from privfed.methods.method import ItemBlocks
+from privfed.methods import ItemBlocks
 from privfed.setup.inclusion import InclusionBits
 
 GUESSED = 0.1

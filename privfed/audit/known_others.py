@@ -62,14 +62,14 @@ def filtered(experiment: Experiment, observations: Sequence[Observation], knowle
         observations: of tap `sum`.
         knowledge: of the audited users' items; the filter needs no more of it than popularity.
     """
-    queries = [ask.schema for ask in experiment.registered.program(experiment.server)]
+    queries = [ask.schema for ask in experiment.registered.training.program(experiment.server)]
     sums = {name: values for seen in observations for name, values in seen.tensors.items()}
     shared = len(queries) > 1 and all(share_of(schema) < 1 for schema in queries)
     # A method may cut a planned block by what it was shown before; what is left of the plan cannot be read then.
     whole = all(
         name in sums and sums[name].shape == block.shape for schema in queries for name, block in schema.items()
     )
-    readable = shared and experiment.registered.step is None and whole
+    readable = shared and experiment.registered.training.step is None and whole
     if not readable or experiment.inclusion is None or not len(experiment.inclusion):
         return None
     scores = _Filter(experiment, queries).scores(experiment.inclusion, sums)
@@ -138,7 +138,7 @@ class _Filter:
 
     def _clients(self, histories: Histories) -> Clients:
         e = self.experiment
-        return e.registered.clients(e.config.settings(), ClientData(histories, histories), e.streams)
+        return e.registered.training.clients(e.config.settings(), ClientData(histories, histories), e.streams)
 
     def _at_once(self, schema: Schema) -> int:
         return max(_NUMBERS_AT_ONCE // sum(block.size for block in schema.values()), 1)

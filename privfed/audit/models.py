@@ -17,7 +17,7 @@ from torch import Tensor
 from attacks import ServerView, SumView
 from privfed.contracts import Schema
 from privfed.engines import Observation
-from privfed.methods.method import ItemBlocks
+from privfed.methods import ItemBlocks
 
 SEEN_BY = {
     "adversary": "anybody who receives the model",

@@ -241,7 +241,7 @@ class _World:
             self.experiment.n_users,
             self.experiment.streams,
             Ledger(plan, self.experiment.n_users),
-            chunk=config.chunk or self.experiment.registered.chunk_here(),
+            chunk=config.chunk or self.experiment.registered.training.preferred_chunk(),
             memory_limit=limit,
             fidelity=config.fidelity,
             support=self.experiment.support,
@@ -319,7 +319,8 @@ def _set_up_differences(a: _World, b: _World) -> Iterator[NeighbourDifference]:
         "the server's initial state": [message_digest(Message(e.server.state())) for e in (one, two)],
         "the schema of uploads": [_layout(e.server.schema) for e in (one, two)],
         "the program of queries": [
-            [(_layout(ask.schema), ask.down_bytes) for ask in e.registered.program(e.server)] for e in (one, two)
+            [(_layout(ask.schema), ask.down_bytes) for ask in e.registered.training.program(e.server)]
+            for e in (one, two)
         ],
         "which rows other users announce": [
             None if e.support is None else _digest_of(e.support, leaving=user) for e in (one, two)

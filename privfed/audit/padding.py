@@ -80,7 +80,7 @@ def _amount(experiment: Experiment, padding: SampledPadding, named: Mapping[int,
     config, settings = experiment.config, experiment.config.settings()
     data = ClientData.from_split(experiment.trained, config.protocol.negatives)
     private = private_items(data, experiment.registered, settings)
-    public = data.positives if experiment.registered.public_target else None
+    public = data.positives if experiment.registered.traits.public_target else None
     own, other, kept, fake_items = 0, 0, 0, 0
     for user, rows in named.items():
         known = frozenset() if public is None else frozenset(public.of(user).tolist())

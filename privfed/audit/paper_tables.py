@@ -85,7 +85,7 @@ def write_tables(report: AuditReport, folder: Path) -> list[Path]:
 
 
 def _about(cell: Cell) -> Row:
-    return {"method": formatting.named(formatting.METHODS, cell.method), "setting": formatting.setting(cell.setting)}
+    return {"method": formatting.method_name(cell.method), "setting": formatting.setting(cell.setting)}
 
 
 def _utility(report: AuditReport) -> PaperTable:

@@ -43,7 +43,7 @@ class RowsSeen:
 def public_items(experiment: Experiment) -> Histories:
     """Training items of every user where they are public, else nothing."""
     train = experiment.trained.train
-    if experiment.registered.public_target:
+    if experiment.registered.traits.public_target:
         return train
     return Histories(np.zeros(train.n_users + 1, np.int64), np.empty(0, np.int64), train.n_items)
 
@@ -68,7 +68,7 @@ def rows_seen(experiment: Experiment, t: int) -> RowsSeen | None:
     if sharing is not None:
         if sharing.padding.sampler is not None and experiment.support is not None:
             return RowsSeen(experiment.support, public, "aggregators", sharing.padding.sampler)
-        if experiment.registered.public_target:
+        if experiment.registered.traits.public_target:
             return RowsSeen(public.union(own_items(experiment)), public, "aggregators", None)
         return RowsSeen(_touched(experiment, t), public, "aggregators", None, sampled=True)
     if mechanism.release == "individual" and not mechanism.dense:

@@ -37,7 +37,7 @@ def shadow_view(experiment: Experiment, target: Float32[np.ndarray, "users items
     inclusion = experiment.inclusion
     if inclusion is None:
         raise ValueError("shadows throw a run's coins anew, and this one has none: set taps.inclusion, such as 0.2")
-    users, settings = torch.from_numpy(inclusion.users), experiment.config.settings()
+    users = torch.from_numpy(inclusion.users)
     scores, worlds = [], []
     for number in range(1, experiment.config.taps.shadows + 1):
         seed = number * _SEEDS_APART + experiment.config.seed
@@ -45,8 +45,7 @@ def shadow_view(experiment: Experiment, target: Float32[np.ndarray, "users items
         shadow.run(parts=())
         scores.append(shadow.recommend_each(users, shadow.config.rounds).numpy())
         worlds.append(shadow.trained.train.mask(inclusion.users))
-    # Cross-entropy on sampled negatives makes a score a logit; a softmax over the catalogue, or pairs, only a rank.
-    output: OutputActivation = "sigmoid" if hasattr(settings, "negatives") else "softmax"
+    output: OutputActivation = "sigmoid" if experiment.registered.attack_surface.scores_are_logits else "softmax"
     return ShadowView(target, np.stack(scores), np.stack(worlds), output)
 
 

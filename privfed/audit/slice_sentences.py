@@ -35,7 +35,7 @@ def _ends(cell: Cell, best: AttackCell) -> str:
             said.append(
                 f"{low} {formatting.share(tenths[0].auc.value)}, {high} {formatting.share(tenths[-1].auc.value)}"
             )
-    where = f"{formatting.named(formatting.METHODS, cell.method)}, {formatting.setting(cell.setting)}"
+    where = f"{formatting.method_name(cell.method)}, {formatting.setting(cell.setting)}"
     return f"{where}: AUC of {best.attack} for {'; for '.join(said)}."
 
 
@@ -48,7 +48,7 @@ def _behind(closed: list[tuple[Cell, AttackCell]]) -> str:
         )
     cell, part = max(worst, key=lambda pair: pair[1].auc.lo)
     kind = "items" if part.by == "popularity" else "people"
-    where = f"{formatting.named(formatting.METHODS, cell.method)}, {formatting.setting(cell.setting)}"
+    where = f"{formatting.method_name(cell.method)}, {formatting.setting(cell.setting)}"
     return (
         f"Behind the settings with a finite epsilon, the attack beats a coin and the popularity guess in "
         f"{formatting.count(len(worst), 'tenth')}, most clearly in tenth {part.group + 1} of {kind} under {where} "

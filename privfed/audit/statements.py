@@ -64,9 +64,7 @@ _NAMED = 6
 def _tested(report: AuditReport) -> str:
     cells = protected_cells(report)
     card = report.dataset
-    methods = formatting.listed(
-        [formatting.named(formatting.METHODS, name) for name in dict.fromkeys(c.method for c in cells)]
-    )
+    methods = formatting.listed([formatting.method_name(name) for name in dict.fromkeys(c.method for c in cells)])
     names = list(dict.fromkeys(formatting.setting(c.setting) for c in cells))
     settings = formatting.listed(names) if len(names) <= _NAMED else formatting.count(len(names), "mechanism")
     lengths = sorted({run.rounds for run in report.runs if run.method in {c.method for c in cells}})
@@ -286,14 +284,14 @@ def _limits(report: AuditReport) -> list[str]:
         limits.append(UNCOUNTED)
     limits += _of_measurements(report)
     limits += [
-        f"{formatting.named(formatting.METHODS, run.method)}, {formatting.setting(run.setting)}, seed {run.seed}: "
+        f"{formatting.method_name(run.method)}, {formatting.setting(run.setting)}, seed {run.seed}: "
         f"{run.aborted_rounds} of {run.rounds} rounds had too few clients to be opened; they trained nothing and cost "
         "nothing."
         for run in report.runs
         if run.aborted_rounds
     ]
     limits += [
-        f"{formatting.named(formatting.METHODS, run.method)}, {formatting.setting(run.setting)}, seed {run.seed}, "
+        f"{formatting.method_name(run.method)}, {formatting.setting(run.setting)}, seed {run.seed}, "
         "chose by what had been released to it already, which costs no further privacy: "
         f"{', '.join(f'{name} {value:.3g}' for name, value in run.decisions.items())}."
         for run in report.runs
@@ -322,7 +320,7 @@ def _of_measurements(report: AuditReport) -> list[str]:
         )
     for cell, row in rows:
         if row.kind != "lower bound" and row.value > row.accounted:
-            where = f"{formatting.named(formatting.METHODS, cell.method)}, {formatting.setting(cell.setting)}"
+            where = f"{formatting.method_name(cell.method)}, {formatting.setting(cell.setting)}"
             what = "an estimate may lie above the truth" if row.kind == "estimate" else "it holds under its prior only"
             floor = (
                 f" Canaries that were never inserted give up to {formatting.epsilon(row.placebo)}."

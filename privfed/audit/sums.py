@@ -18,7 +18,7 @@ from attacks import ServerView, SumView
 from privfed.audit.page import formatting
 from privfed.contracts import Schema
 from privfed.engines import HELD_BY, HOLDERS, HOLDS, SENDERS, Observation
-from privfed.methods.method import ItemBlocks
+from privfed.methods import ItemBlocks
 
 _NAMED = 2
 """Blocks of a group that are named; the others are counted."""

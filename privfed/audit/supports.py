@@ -28,8 +28,6 @@ from privfed.audit.report import AttackRow, CodeLeak, Interval, SupportClaimRow,
 from privfed.audit.rows_seen import RowsSeen, own_items, public_items, rows_seen
 from privfed.engines.costs import Costs
 from privfed.experiment import Experiment
-from privfed.methods.dfmr import DFMRServer
-from privfed.methods.dfmr.reconstruction import STARTS, rebuild_codes
 from privfed.privacy.padding.full_support import FullSupport
 from privfed.privacy.padding.no_padding import NoPadding
 
@@ -61,7 +59,9 @@ def attack_supports(experiment: Experiment, t: int, costs: Costs) -> tuple[list[
         them; and what else the rows give away, None for methods with neither public histories nor rows behind a sum.
     """
     mechanism, registered = experiment.config.privacy.mechanism, experiment.registered
-    if not registered.public_target and (mechanism.secret_sharing is None or registered.upload == "dense"):
+    if not registered.traits.public_target and (
+        mechanism.secret_sharing is None or registered.traits.upload == "dense"
+    ):
         return [], None
     users = experiment.audited().numpy()
     seen = rows_seen(experiment, t)
@@ -69,7 +69,7 @@ def attack_supports(experiment: Experiment, t: int, costs: Costs) -> tuple[list[
     leak = SupportLeak(
         claim=_claim(experiment, seen),
         seen_by=None if seen is None else seen.by,
-        private="examinations" if registered.public_target else "training items",
+        private="examinations" if registered.traits.public_target else "training items",
         n_users=len(users),
         up_bytes_per_client_round=costs.up_bytes / max(costs.client_rounds, 1),
         codes=codes,
@@ -106,20 +106,18 @@ def _rebuilt(
     experiment: Experiment, users: Int64[np.ndarray, "users"]
 ) -> tuple[list[CodeLeak], Float32[np.ndarray, "users items"] | None]:
     """How well user codes can be rebuilt, and how well items fit one guess; nothing for methods without codes."""
-    server = experiment.server
-    if not isinstance(server, DFMRServer):
+    rebuilt = experiment.registered.attack_surface.rebuilt_codes(
+        experiment.config.settings(), experiment.server.public(), experiment.parts.train, users
+    )
+    if rebuilt is None:
         return [], None
-    truth = experiment.clients.state()["codes"].numpy()[users]
-    guesses = {
-        start: rebuild_codes(server.config, server.public(), experiment.parts.train, users, start) for start in STARTS
-    }
+    truth = experiment.clients.state()[rebuilt.private].numpy()[users]
     leaks = []
-    for start, guess in guesses.items():
+    for start, guess in rebuilt.guesses.items():
         found = code_recovery(guess, truth)
         intervals = {name: _interval(getattr(found, name)) for name in ("bits", "users", "majority", "gain")}
         leaks.append(CodeLeak(start=start, n_bits=found.n_bits, **intervals))
-    affinity: Float32[np.ndarray, "users items"] = guesses["purchased items"].astype(np.float32) @ server.items.T
-    return leaks, affinity
+    return leaks, rebuilt.affinity
 
 
 def _view(
@@ -150,7 +148,7 @@ def _games(
 ) -> Sequence[Targets]:
     """Private items against the rest of the catalogue, and against the other rows that were sent."""
     among = Targets.examined_vs_padding(truth.private, view.sent, truth.public)
-    if experiment.registered.public_target:
+    if experiment.registered.traits.public_target:
         return Targets.examined_vs_rest(truth.private, truth.public), among
     everything = Targets.trained_vs_never_seen(truth.private, experiment.parts.seen.mask(users))
     candidates = everything.candidates & view.sent

@@ -23,8 +23,7 @@ from privfed.engines import CLIP_NORM, QUERY, Observation, received
 from privfed.experiment import Experiment
 from privfed.federation import Call, Clients, Message, Streams, begin_query, perform
 from privfed.guards import ClientGuard
-from privfed.methods import ClientData, Method, MethodConfig
-from privfed.methods.method import ItemBlocks
+from privfed.methods import ClientData, ItemBlocks, Method, MethodConfig
 from privfed.privacy import PrivacyPlan
 from privfed.updates import ClientUpdates, Dense
 
@@ -35,17 +34,18 @@ _TRAINED_AT_ONCE = 32
 def why_not_replayed(experiment: Experiment) -> str | None:
     """Why nobody can repeat the local training of a run, in a sentence; None where a server can."""
     registered, settings = experiment.registered, experiment.config.settings()
-    if registered.step is None:
+    if registered.training.step is None:
         return (
             f"what {registered.name} uploads does not come from one training step that could be repeated on a guessed "
             f"history"
         )
     if experiment.item_blocks is None:
         return f"uploads of {registered.name} have no row per item to compare a replay with"
-    if registered.task(settings) == "rating":
+    if registered.training.task(settings) == "rating":
         return "local training learns from ratings, which an adversary who guesses items does not know"
-    if registered.infer_sizes is None and (reason := registered.cross_user_dependence(settings)) is not None:
-        return f"what a device trains depends on everybody's data, which no replay has: {reason}"
+    dependence = registered.disclosure.cross_user_dependence(settings)
+    if registered.attack_surface.infer_sizes is None and dependence is not None:
+        return f"what a device trains depends on everybody's data, which no replay has: {dependence}"
     return None
 
 
@@ -146,8 +146,10 @@ class MethodTrainingOracle:
             if self.clipped:
                 ClientGuard(self.plan, streams).clip_(updates, self._clip_norm(seen))
             blocks = self.blocks.read(updates.materialise(torch.arange(len(users))))
-            if self.registered.pull is not None:
-                blocks["proximal"] = self.registered.pull(message, torch.arange(len(users)))
+            if self.registered.attack_surface.proximal_direction is not None:
+                blocks["proximal"] = self.registered.attack_surface.proximal_direction(
+                    message, torch.arange(len(users))
+                )
             for role, values in blocks.items():
                 whole = said.setdefault(role, np.zeros((len(self.users), *values.shape[1:]), np.float32))
                 whole[self._places(users)] = values.numpy()
@@ -201,7 +203,7 @@ class MethodTrainingOracle:
             yield some, Message(whole.shared, personal, whole.config)
 
     def _call(self, seen: Observation, users: Int64[Tensor, " n"], streams: Streams) -> Call:
-        step, noisy_steps = self.registered.step, self.plan.mechanism.noisy_steps
+        step, noisy_steps = self.registered.training.step, self.plan.mechanism.noisy_steps
         return Call(
             seen.round, -1, str(step), int(seen.tensors[QUERY]), users, streams, self.schema, self._clip_norm(seen),
             noisy_steps,
@@ -219,9 +221,10 @@ class MethodTrainingOracle:
     ) -> Clients:
         """Fresh clients of the whole federation, of whom the audited users have histories."""
         data = ClientData(self._histories(positives), self._histories(excluded))
-        clients = self.registered.clients(self.settings, data, streams)
-        if self.registered.infer_sizes is not None and (sent := self.uploads.get(round)) is not None:
-            self.registered.infer_sizes(clients, sent.users, sent.tensors)
+        clients = self.registered.training.clients(self.settings, data, streams)
+        infer_sizes, sent = self.registered.attack_surface.infer_sizes, self.uploads.get(round)
+        if infer_sizes is not None and sent is not None:
+            infer_sizes(clients, sent.users, sent.tensors)
         return clients
 
     def _excluded(
@@ -229,7 +232,8 @@ class MethodTrainingOracle:
     ) -> Bool[np.ndarray, "users items"]:
         """Items that no negative may come from; of users who train on nothing, none are kept."""
         left = (candidates & ~positives).sum(axis=1)
-        enough = left >= max(1, getattr(self.settings, "negatives", 1))
+        sampling = self.registered.training.negatives(self.settings)
+        enough = left >= max(1, 1 if sampling is None else sampling.per_positive)
         barred = positives | (~candidates & enough[:, None])
         return np.asarray(barred & positives.any(axis=1, keepdims=True))
 

@@ -96,7 +96,7 @@ def audit_wire_canaries(
         CanaryError: canaries cannot test this run, in one sentence.
     """
     experiment, plan = Experiment(config, parts), config.privacy
-    step, schema, people = experiment.registered.step, experiment.server.schema, experiment.n_users
+    step, schema, people = experiment.registered.training.step, experiment.server.schema, experiment.n_users
     k = min(k, people // 2)
     if k < FEWEST:
         raise CanaryError(f"{k} canaries cannot bound anything: use at least {FEWEST}, among twice as many people")
@@ -111,7 +111,7 @@ def audit_wire_canaries(
     simulation = Simulation(
         SpellingClients(experiment.clients, people - k, plan, step, secrets),
         plan, people, experiment.streams, Ledger(plan, people),
-        chunk=config.chunk or experiment.registered.chunk, fidelity=config.fidelity, transcript=transcript,
+        chunk=config.chunk or experiment.registered.training.chunk, fidelity=config.fidelity, transcript=transcript,
     )  # fmt: skip
     for t in range(min(config.rounds, ROUNDS)):
         simulation.run(experiment.server, t)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from privfed.methods import Method
 from privfed.privacy import Mechanism
 from privfed.privacy.mechanisms.registry import examples
-from privfed.setup.refusals import method_traits
+from privfed.setup.refusals import method_profile
 
 EXAMPLES = examples()
 """One mechanism of every kind, by the words that name it on the command line."""
@@ -31,4 +31,4 @@ def fit(method: Method, mechanism: Mechanism) -> Fit:
 
 def refusal(method: Method, mechanism: Mechanism) -> str | None:
     """Why `method`, whatever its settings, cannot run behind `mechanism`; None where it can."""
-    return mechanism.refusal(method_traits(method))
+    return mechanism.refusal(method_profile(method))

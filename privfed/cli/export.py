@@ -1,13 +1,16 @@
 """`privfed export`: the item codes of a trained run, as the file that a device downloads to recommend with."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from privfed.cli import options
 from privfed.cli.failures import CommandError
 from privfed.cli.screen import Screen
+
+if TYPE_CHECKING:
+    from privfed.cli.recommender import CodeTable
 
 EXAMPLE = "Example: privfed export runs/dfmr codes.safetensors"
 
@@ -36,7 +39,7 @@ def export(
             f"{directory} was trained with {experiment.config.method_name}, which makes no codes: export a run of "
             f"dfmr, dcf or lightfr"
         )
-    _refuse_to_harm(file)
+    _refuse_to_harm(file, codes)
     codes.save(file)
     screen.result(
         f"{len(codes):,} item codes of {codes.d} bits after {next_round} rounds: {codes.nbytes:,} bytes, in {file}"
@@ -55,15 +58,13 @@ def export(
     )
 
 
-def _refuse_to_harm(file: Path) -> None:
+def _refuse_to_harm(file: Path, codes: "CodeTable") -> None:
     """Codes may replace codes, and no other file."""
-    from privfed.methods.dfmr.codes import CodesError, ItemCodes
-
     if not file.parent.is_dir():
         raise CommandError(f"there is no folder {file.parent} to write {file.name} to: make it, or choose another FILE")
     if not file.exists():
         return
     try:
-        ItemCodes.load(file)
-    except CodesError:
+        codes.load(file)
+    except ValueError:
         raise CommandError(f"{file} is there already and holds no item codes: choose another FILE") from None

@@ -39,9 +39,9 @@ def methods(
                 "name": m,
                 "title": found.title,
                 "source": found.source,
-                "server_reads": found.reads,
-                "release": found.release,
-                "host_work": found.host_work,
+                "server_reads": found.disclosure.reads,
+                "release": found.traits.release,
+                "host_work": found.training.host_work,
                 "settings": {
                     key: {"default": default, "description": told} for key, (default, told) in settings[m].items()
                 },
@@ -62,7 +62,7 @@ def methods(
         plain_table(
             "Methods",
             ("method", "what it is", "source", "what its server reads"),
-            [(m, found.title, found.source, found.reads) for m, found in chosen.items()],
+            [(m, found.title, found.source, found.disclosure.reads) for m, found in chosen.items()],
         ),
         plain_table(
             "Which run behind which protection, and with which epsilon",
@@ -95,7 +95,7 @@ def methods(
     for reason, behind in reasons.items():
         who = dict.fromkeys(m for some in behind.values() for m in some)
         refused.append(f"- {', '.join(who)} behind {', '.join(behind)}: {reason}.")
-    stays = [f"- {m}: {found.host_work}." for m, found in chosen.items() if found.host_work]
+    stays = [f"- {m}: {found.training.host_work}." for m, found in chosen.items() if found.training.host_work]
     unbounded = [f"- {words}: {p.unbounded_reason}." for words, p in EXAMPLES.items() if p.unbounded_reason]
     screen.explain(
         *(["Not possible:", *refused] if refused else []),

@@ -1,5 +1,6 @@
 """From scores on one device, or from codes, to a list that a person can read."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
@@ -7,18 +8,16 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float, Int8, Int64
+from jaxtyping import Float, Int32, Int64, UInt8
 from torch import Tensor
 
 from privfed.cli.directory import Record, checkpointed
 from privfed.cli.failures import CommandError
 from privfed.cli.screen import Screen
 from privfed.cli.settings import Source, load_data
-from privfed.compute.devices import on_host
 from privfed.data import Histories, Interactions
 from privfed.experiment import Experiment
 from privfed.federation import Message
-from privfed.methods.dfmr.codes import ItemCodes, pack
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,21 +68,49 @@ def user_code(interactions: Interactions, user: str) -> int:
     return code
 
 
+class CodeTable(Protocol):
+    """Binary codes of a catalogue, in a file that a device downloads."""
+
+    @property
+    def d(self) -> int:
+        """Bits of a code."""
+
+    @property
+    def nbytes(self) -> int:
+        """Size of all codes."""
+
+    def __len__(self) -> int:
+        """Number of items."""
+
+    def recommend(
+        self, users: UInt8[np.ndarray, "users bytes"], k: int, exclude: Histories
+    ) -> tuple[Int64[np.ndarray, "users k"], Int32[np.ndarray, "users k"]]:
+        """The best `k` items for each packed user code, and their scores."""
+
+    def save(self, path: Path) -> None:
+        """Write the file."""
+
+    def load(self, path: Path) -> object:
+        """Read such a file; raises a ValueError for any other."""
+
+
 @runtime_checkable
 class HoldsCodes(Protocol):
     """Clients whose devices recommend with a binary code, compared bit by bit with those of the items."""
 
-    def ready_codes(self, clients: Int64[Tensor, " clients"], message: Message) -> Int8[np.ndarray, "clients d"]:
-        """Codes of -1 and +1 with which devices recommend, having received `message`."""
+    def item_codes(self, message: Message, ids: Sequence[str]) -> CodeTable:
+        """The catalogue as codes, under original ids."""
+
+    def packed_codes(self, clients: Int64[Tensor, " clients"], message: Message) -> UInt8[np.ndarray, "clients bytes"]:
+        """Codes with which devices recommend, having received `message`."""
 
 
-def item_codes(experiment: Experiment, interactions: Interactions) -> ItemCodes | None:
+def item_codes(experiment: Experiment, interactions: Interactions) -> CodeTable | None:
     """The catalogue as codes, with original ids; None where devices recommend with something else."""
     if not isinstance(experiment.clients, HoldsCodes):
         return None
-    bits = int(experiment.config.settings().model_dump()["d"])
-    ids = tuple(str(item) for item in interactions.item_ids)
-    return ItemCodes(on_host(experiment.server.public().shared["codes"]), bits, ids)
+    ids = [str(item) for item in interactions.item_ids]
+    return experiment.clients.item_codes(experiment.server.public(), ids)
 
 
 def best(experiment: Experiment, interactions: Interactions, user: int, k: int, next_round: int) -> list[Recommended]:
@@ -97,7 +124,7 @@ def best(experiment: Experiment, interactions: Interactions, user: int, k: int, 
     if codes is not None and isinstance(clients, HoldsCodes):
         with experiment.config.computing():
             users = torch.tensor([user])
-            mine = clients.ready_codes(users, experiment.server.public().addressed_to(users))
+            mine = clients.packed_codes(users, experiment.server.public().addressed_to(users))
         items, scores = _by_codes(mine, codes, parts.train.subset(np.array([user])), k)
     else:
         items, scores = _by_scores(experiment.recommend(user, next_round), parts.train.of(user), k)
@@ -124,8 +151,8 @@ def _by_scores(
 
 
 def _by_codes(
-    mine: Int8[np.ndarray, "1 d"], codes: ItemCodes, trained_on: Histories, k: int
+    mine: UInt8[np.ndarray, "1 bytes"], codes: CodeTable, trained_on: Histories, k: int
 ) -> tuple[list[int], list[float]]:
-    items, scores = codes.recommend(pack(mine), k, trained_on)
+    items, scores = codes.recommend(mine, k, trained_on)
     found = items[0] >= 0
     return items[0][found].tolist(), scores[0][found].astype(float).tolist()

@@ -52,6 +52,16 @@ def run(
         typer.Option("--config", metavar="FILE", help="A TOML file with any of these fields.", show_default=False),
     ] = None,
     settings: options.Settings = None,
+    start_from: Annotated[
+        Path | None,
+        typer.Option(
+            "--start-from",
+            metavar="RUN",
+            help="Folder of a finished private-gram run on the same data and split: public parameters start from what "
+            "it published (fedvae, feddae, hetefedrec, fair).",
+            show_default=False,
+        ),
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the run in --out from its last checkpoint.")
     ] = False,
@@ -70,7 +80,7 @@ def run(
     Before training it says what the run will cost in privacy, bytes and time; at the end how good it is beside
     popularity (where ratings are predicted, beside their means), and what is guaranteed.
     """
-    from privfed.cli import directory, training
+    from privfed.cli import directory, start, training
     from privfed.cli import settings as read
     from privfed.cli.failures import CommandError
     from privfed.cli.show import card_line, forecast_lines, synthetic_mark
@@ -121,6 +131,7 @@ def run(
     with screen.working(f"Setting {chosen.method_name} up: first parameters, and covers where the plan has some"):
         kept = {"memory": None, "disk": out / directory.CLIENT_STATE}.get(client_state, Path(client_state))
         experiment = Experiment(chosen, parts, processes=processes, client_state=kept)
+    origin = start.begin(experiment, start_from, out if resume else None, record, screen)
     evaluated = training.held_out(experiment)
     if not processes.first:
         experiment.run(out, resume=resume, parts=evaluated)
@@ -139,10 +150,11 @@ def run(
         "",
     )
     record.write(out)
+    start.keep(experiment, out, origin, screen)
     mark = synthetic_mark(synthetic=synthetic)
     result = training.train(experiment, out, screen, resume=resume, parts=evaluated, mark=mark)
     experiment.storage.remove()
-    _tell(screen, out, experiment, interactions, result, forecast)
+    _tell(screen, out, experiment, interactions, result, forecast, origin)
 
 
 def _tell(
@@ -152,6 +164,7 @@ def _tell(
     interactions: "Interactions",
     result: "RunResult",
     forecast: "Forecast",
+    origin: "dict[str, str] | None",
 ) -> None:
     """How good the run is beside popularity, what is guaranteed, and which files there are."""
     from privfed.audit.page import formatting
@@ -183,6 +196,7 @@ def _tell(
             "split": experiment.parts.describe(),
             "protocol": chosen.protocol.sentence(),
             "plan": chosen.privacy.name,
+            "start_from": origin,
             "forecast": forecast.model_dump(mode="json"),
             "selected_round": result.selected.round,
             "utility": {part: r.model_dump(mode="json") for part, r in result.selected.results.items()},

@@ -16,14 +16,13 @@ from privfed.cli.directory import CHECKPOINT, RECORD, write_json, write_text
 from privfed.cli.failures import CommandError, InterruptedRunError
 from privfed.cli.screen import Screen
 from privfed.cli.show import live
-from privfed.data import Histories, Interactions
+from privfed.data import Interactions
 from privfed.engines import Checkpoint
 from privfed.evaluation import EvaluationError, EvaluationResult, Part, RoundEvaluation
 from privfed.experiment import Experiment, PrivateEvaluation, RunResult, TrainingProgress
 from privfed.guards.client_guard import BrokenUploadError
 from privfed.guards.overflow import refuse_overflow
 from privfed.methods import ClientData
-from privfed.methods.dfmr import DFMRConfig
 from privfed.privacy import Forecast, Ledger, PrivacyPlan, forecast
 from privfed.setup.config import ExperimentConfig
 
@@ -51,44 +50,34 @@ def predict(experiment: Experiment) -> Forecast:
         ValueError: a sum does not fit the ring, or the plan does not fit the population.
     """
     config, registered, n_items = experiment.config, experiment.registered, experiment.parts.train.n_items
-    program = registered.program(experiment.server)
+    program = registered.training.program(experiment.server)
     for query in program:
         refuse_overflow(config.privacy, query.schema, experiment.n_users)
     touched = {}
-    if registered.upload != "dense":
+    if registered.traits.upload != "dense":
         shapes = {name: block.shape for query in program for name, block in query.schema.items()}
         tables = [name for name, shape in shapes.items() if len(shape) == 2 and shape[0] == n_items]
         touched = dict.fromkeys(tables, _rows_sent(experiment))
     return forecast(
         config.privacy,
-        rounds=1 if registered.uploads_once else config.rounds,
+        rounds=1 if registered.traits.uploads_once else config.rounds,
         population=experiment.n_users,
         up=[query.schema for query in program],
         down=sum(query.down_bytes for query in program),
         touched_rows=touched,
-        extra_queries=registered.extra_queries(config.settings()),
+        extra_queries=registered.training.extra_queries(config.settings()),
     )
 
 
 def _rows_sent(experiment: Experiment) -> float:
     """Rows that a client sends, on average: those it announced, or its items with their negatives."""
-    config, train = experiment.config, experiment.parts.train
     if experiment.support is not None:
         return float(experiment.support.counts.mean())
-    if (examined := _examined(experiment)) is not None:
-        return float(train.union(examined).counts.mean())
-    per_positive = 1 + getattr(config.settings(), "negatives", 0)
-    return float((train.counts * per_positive).clip(max=train.n_items).mean())
+    return experiment.registered.training.rows_sent(experiment.config.settings(), _data(experiment))
 
 
-def _examined(experiment: Experiment) -> Histories | None:
-    """What users examined and may train, as the method's settings count it; None for a method that does not look."""
-    settings = experiment.config.settings()
-    if "examinations" not in type(settings).model_fields:
-        return None
-    data = ClientData.from_split(experiment.parts, experiment.config.protocol.negatives)
-    examined = data.examined(settings.model_dump()["examinations"])
-    return settings.learned(examined, data.positives) if isinstance(settings, DFMRConfig) else examined
+def _data(experiment: Experiment) -> ClientData:
+    return ClientData.from_split(experiment.parts, experiment.config.protocol.negatives)
 
 
 def warnings(result: RunResult) -> list[str]:
@@ -109,11 +98,11 @@ def decisions(result: RunResult) -> list[str]:
 
 def remarks(experiment: Experiment) -> list[str]:
     """What somebody should know about this method on these data before it trains."""
-    examined, settings = _examined(experiment), experiment.config.settings().model_dump()
+    examined = experiment.registered.training.examined(experiment.config.settings(), _data(experiment))
     said = []
     if experiment.processes.size > 1:
         said.append(f"Note: {experiment.processes.size} processes share the clients, so nothing is tapped for attacks.")
-    if examined is None or len(examined) or settings["examinations"] == ():
+    if examined is None or len(examined):
         return said
     return [
         *said,

@@ -1,5 +1,6 @@
 """Records that every room speaks of and none needs torch for: blocks, noise as announced, fidelity, taps."""
 
+from privfed.contracts.method_profile import MethodProfile
 from privfed.contracts.method_traits import MethodTraits
 from privfed.contracts.noisy_steps import NoisySteps
 from privfed.contracts.noisy_sums import NoisySums
@@ -10,6 +11,7 @@ __all__ = [
     "TAPS",
     "Block",
     "Fidelity",
+    "MethodProfile",
     "MethodTraits",
     "NoisySteps",
     "NoisySums",

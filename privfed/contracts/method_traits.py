@@ -1,26 +1,29 @@
-"""What a privacy mechanism has to know of a method to say whether the two go together."""
+"""What a privacy plan must know of a method before it accepts a run; needs no torch."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from privfed.contracts.simulation import ReleaseKind
 
 
 @dataclass(frozen=True, slots=True)
 class MethodTraits:
-    """The properties of a method, as it is set, on which a mechanism's refusals depend.
+    """Fixed properties of a method, whatever its settings.
 
     Attributes:
-        release: what its server needs: every upload under a pseudonym, or only sums.
-        reads: what its server learns by design, as a noun phrase.
-        integers: whether all that is uploaded are whole numbers, which no clip or noise covers.
-        interaction_level: whether its training steps can bound and noise the gradient of every single interaction.
-        whole_tables: whether clients upload whole tables, and not the rows of their own items.
-        cross_user_dependence: how one user's data decide over what other users upload; None where they do not.
+        release: what the server needs: every upload under a pseudonym, or only sums.
+        upload: what a client sends: named `rows` of a table, whole (`dense`) tables, or `counts`.
+        integers: whether all uploads are whole numbers, which no clip or noise protects.
+        interaction_level: whether every step of the clients can train as `Call.noisy_steps` says, with a bound and
+            noise for single interactions.
+        public_target: whether the problem declares training items of the target behaviour public, so that the server
+            has them and only examinations are private.
+        uploads_once: whether clients are queried in the first round only.
     """
 
     release: ReleaseKind
-    reads: str
+    upload: Literal["rows", "dense", "counts"]
     integers: bool = False
     interaction_level: bool = False
-    whole_tables: bool = False
-    cross_user_dependence: str | None = None
+    public_target: bool = False
+    uploads_once: bool = False

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float64, Int64
 from pydantic import Field
 
 from privfed.data.interactions import Duplicates, Interactions, build
-from privfed.data.population import TERMS, Population, SyntheticSpec, activity, choose, moments
+from privfed.data.population import TERMS, SyntheticPopulation, SyntheticSpec, activity, choose, moments
 from privfed.data.sources.people import demographics
 
 _LAG = 0.03
@@ -59,7 +59,7 @@ def generate_funnel(spec: FunnelSpec, duplicates: Duplicates = "drop", min_per_u
     Its behaviours are view, cart and buy.
     """
     rng = np.random.default_rng(spec.seed)
-    population = Population.draw(spec, rng)
+    population = SyntheticPopulation.draw(spec, rng)
     counts = activity(spec, rng)
     viewed, liking = _views(population, counts, rng)
     carted = _keenest(liking, spec.cart_share, spec.keenness, rng)
@@ -96,7 +96,7 @@ def generate_funnel(spec: FunnelSpec, duplicates: Duplicates = "drop", min_per_u
 
 
 def _views(
-    population: Population, counts: Int64[np.ndarray, "users"], rng: np.random.Generator
+    population: SyntheticPopulation, counts: Int64[np.ndarray, "users"], rng: np.random.Generator
 ) -> tuple[Int64[np.ndarray, "views"], Float64[np.ndarray, "views"]]:
     """Viewed pairs as user * items + item, by user, and how much the user likes each."""
     pairs, likings = [], []
@@ -118,7 +118,7 @@ def _keenest(
 
 
 def _unseen(
-    population: Population,
+    population: SyntheticPopulation,
     spec: FunnelSpec,
     viewed: Int64[np.ndarray, "views"],
     total: int,

@@ -72,7 +72,7 @@ class SyntheticSpec(BaseModel):
 
 
 @dataclass(frozen=True)
-class Population:
+class SyntheticPopulation:
     """Users and items before anybody acts.
 
     Attributes:
@@ -92,7 +92,7 @@ class Population:
     taste: Float64[np.ndarray, "users rank"]
 
     @classmethod
-    def draw(cls, spec: SyntheticSpec, rng: np.random.Generator) -> "Population":
+    def draw(cls, spec: SyntheticSpec, rng: np.random.Generator) -> "SyntheticPopulation":
         """Everybody and everything that `spec` describes."""
         people = _people(spec, rng)
         genre = rng.integers(len(_GENRES), size=spec.n_items)

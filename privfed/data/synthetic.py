@@ -7,7 +7,7 @@ sessions, some of them equal; the order in time is independent of taste.
 import numpy as np
 
 from privfed.data.interactions import Duplicates, Interactions, build
-from privfed.data.population import TERMS, Population, SyntheticSpec, activity, choose, moments
+from privfed.data.population import TERMS, SyntheticPopulation, SyntheticSpec, activity, choose, moments
 from privfed.data.sources.people import demographics
 
 SPECS = {
@@ -21,7 +21,7 @@ SPECS = {
 def generate(spec: SyntheticSpec, duplicates: Duplicates = "drop", min_per_user: int = 1) -> Interactions:
     """Generate the data set that `spec` describes; a row's position in the "file" is its position in time."""
     rng = np.random.default_rng(spec.seed)
-    population = Population.draw(spec, rng)
+    population = SyntheticPopulation.draw(spec, rng)
     counts = activity(spec, rng)
     items, likings = [], []
     for block, liking in population.blocks():

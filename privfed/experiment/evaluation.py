@@ -31,7 +31,7 @@ class PrivateEvaluation:
         self.experiment = experiment
         protocol = experiment.config.protocol
         self.evaluators: dict[Part, Evaluator] = {part: Evaluator(experiment.parts, protocol, part) for part in parts}
-        trains = experiment.registered.step is not None
+        trains = experiment.registered.training.step is not None
         self.private = protocol.state == "private" and trains
 
     def observe(self, simulation: Simulation, t: int, *, due: bool) -> None:
@@ -71,7 +71,7 @@ class PrivateEvaluation:
 
     def _observe_chunk(self, clients: Clients, call: Call, message: Message, updates: ClientUpdates) -> None:
         del clients
-        if call.step == self.experiment.registered.step:
+        if call.step == self.experiment.registered.training.step:
             self._score(call.clients, message, updates)
 
     def _score(self, users: Tensor, message: Message, updates: ClientUpdates | None) -> None:

@@ -130,7 +130,9 @@ class Training:
         assembly, registered = self._assembly, self._assembly.registered
         rounds, named = assembly.config.tapped_rounds(), "raw" in assembly.config.taps.places
         audited, places = assembly.audited(), assembly.tapped_places()
-        return Transcript(audited, places, rounds, registered.pull, registered.step, named)
+        return Transcript(
+            audited, places, rounds, registered.attack_surface.proximal_direction, registered.training.step, named
+        )
 
     def _make_witness(self) -> Witness | None:
         """Somebody who records every query, where raw uploads are tapped: an oracle of audits, like these."""
@@ -148,7 +150,7 @@ class Training:
             assembly.n_users,
             assembly.streams,
             self._ledger,
-            chunk=config.chunk or assembly.registered.chunk_here(),
+            chunk=config.chunk or assembly.registered.training.preferred_chunk(),
             memory_limit=None if config.memory_limit_gib is None else int(config.memory_limit_gib * 2**30),
             fidelity=config.fidelity,
             support=assembly.support,
@@ -159,7 +161,7 @@ class Training:
     def _with_disclosures(self, guarantee: Guarantee) -> Guarantee:
         """The guarantee with what method, data and metrics show besides uploads in its statements and assumptions."""
         assembly = self._assembly
-        disclosed = assembly.registered.side_disclosures(assembly.config.settings())
+        disclosed = assembly.registered.disclosure.side_disclosures(assembly.config.settings())
         statements, assumptions = [*([UNCOUNTED] if self._history else []), *disclosed], list[str]()
         if assembly.parts.catalogue_derived and guarantee.reason_if_inf is None:
             assumptions.append(derived_catalogue(assembly.parts.train.n_items))

@@ -1,30 +1,42 @@
-"""Methods: each a public server half and a private client half that meet only at the wire.
+"""Methods: each a server and clients that meet only at the wire.
 
-A method is one file: settings, server half, client half, and a `METHOD` registered under the entry-point group
-`privfed.methods`.
+A method is a folder, or one file where it is short: settings, clients, server, model, and a `METHOD` registered under
+the entry-point group `privfed.methods`. `privfed.methods.shared` holds what several methods share, and
+`privfed.methods.references` methods without privacy that others are compared with.
 """
 
+from privfed.methods.attack_surface import AttackSurface, ItemBlocks, NamedBlocks, NoItemRows
 from privfed.methods.client_data import BehaviourError, ClientData
 from privfed.methods.method import (
+    Disclosure,
     Method,
     MethodConfig,
+    NegativeSampling,
     PlannedQuery,
     PublicInfo,
-    UnknownMethodError,
-    method,
-    methods,
+    ServerReads,
+    Training,
 )
+from privfed.methods.registry import UnknownMethodError, method, methods
 from privfed.methods.torch_method import TorchConfig, TorchMethodError, torch_method
 
 __all__ = [
+    "AttackSurface",
     "BehaviourError",
     "ClientData",
+    "Disclosure",
+    "ItemBlocks",
     "Method",
     "MethodConfig",
+    "NamedBlocks",
+    "NegativeSampling",
+    "NoItemRows",
     "PlannedQuery",
     "PublicInfo",
+    "ServerReads",
     "TorchConfig",
     "TorchMethodError",
+    "Training",
     "UnknownMethodError",
     "method",
     "methods",

@@ -27,8 +27,7 @@ from privfed.federation import (
     perform,
 )
 from privfed.federation.hosted_clients import HostedClients
-from privfed.methods import ClientData, Method, MethodConfig, PublicInfo
-from privfed.methods.method import ItemBlocks
+from privfed.methods import ClientData, ItemBlocks, Method, MethodConfig, PublicInfo
 from privfed.privacy.refusals import refuse_unprotected_blocks
 from privfed.setup.config import ExperimentConfig
 from privfed.setup.inclusion import InclusionBits
@@ -91,13 +90,13 @@ class Assembly:
         self.inclusion = self._inclusion_bits()
         self.trained = self.parts if self.inclusion is None else self.inclusion.applied_to(self.parts)
         data = ClientData.from_split(self.trained, self.config.protocol.negatives)
-        public = data.positives if self.registered.public_target else None
+        public = data.positives if self.registered.traits.public_target else None
         padded = padded_data(data, self.config.privacy, self.registered, settings)
         self.support = padded.support
         sums = self.config.privacy.noisy_sums(data.n_users)
         self.public_info = PublicInfo(data.n_users, data.n_items, public, sums, self.parts.item_info)
-        self.server = self.registered.server(settings, self.public_info, self.streams)
-        for query in self.registered.program(self.server):
+        self.server = self.registered.training.server(settings, self.public_info, self.streams)
+        for query in self.registered.training.program(self.server):
             refuse_unprotected_blocks(self.config.privacy, query.schema)
         if self.hosted is None and self.processes.size > 1:
             self.hosted = self.processes.hosted(self.n_users)
@@ -124,7 +123,7 @@ class Assembly:
 
     def _hosted_clients(self, settings: MethodConfig, data: ClientData) -> Clients:
         """Clients of the users who are hosted here."""
-        make = self.registered.clients
+        make = self.registered.training.clients
         if self.hosted is None:
             return make(settings, data, self.streams)
         return HostedClients(make(settings, data.hosting(self.hosted), self.streams.numbered(self.hosted)), self.hosted)
@@ -142,7 +141,7 @@ class Assembly:
     @property
     def item_blocks(self) -> ItemBlocks | None:
         """What uploads of the training step say about single items; None where they say nothing."""
-        return self.registered.item_blocks(self.server.schema, self.config.settings())
+        return self.registered.attack_surface.item_blocks(self.config.settings(), self.server.schema)
 
     def audited(self) -> Tensor:
         """Audited users: a seeded sample of the users with training items, ascending."""
@@ -154,7 +153,7 @@ class Assembly:
     def _inclusion_bits(self) -> InclusionBits | None:
         """Inclusion bits of the audited users' training items, where these are private: a public item is no secret."""
         share = self.config.taps.inclusion
-        if not share or self.registered.public_target:
+        if not share or self.registered.traits.public_target:
             return None
         return InclusionBits.sample(self.parts, on_host(self.audited()), share, self.config.seed)
 
@@ -164,11 +163,11 @@ class Assembly:
         Behind a plan that hides single uploads, what is on the wire for the server is their sum.
         """
         places: frozenset[Tap] = frozenset(self.config.taps.places)
-        if not self.registered.has_item_rows:
+        if not self.registered.attack_surface.has_item_rows:
             return places - {"raw", "wire"}
         hidden = self.config.privacy.mechanism.release == "total"
         seen: frozenset[Tap] = places - {"wire"} if hidden else places
-        if self.config.taps.training_oracles and self.registered.step is not None and seen & {"raw", "wire"}:
+        if self.config.taps.training_oracles and self.registered.training.step is not None and seen & {"raw", "wire"}:
             places |= {"message"}
         return places | {"sum"} if hidden and "wire" in places else places
 
@@ -184,9 +183,9 @@ class Assembly:
         The staged private state must be discarded afterwards.
         """
         message = self.server.public().addressed_to(users)
-        if self.registered.step is None:
+        if self.registered.training.step is None:
             return message, None
         noisy_steps = self.config.privacy.mechanism.noisy_steps
-        call = Call(t, -1, self.registered.step, 0, users, self.streams, schema, noisy_steps=noisy_steps)
+        call = Call(t, -1, self.registered.training.step, 0, users, self.streams, schema, noisy_steps=noisy_steps)
         begin_query(self.clients, call.step, message)
         return message, perform(self.clients, call, message)

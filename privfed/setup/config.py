@@ -168,6 +168,6 @@ class ExperimentConfig(BaseModel):
         """Rounds to tap: the configured ones, or four spread over the run (round 0 of a method that uploads once)."""
         if self.taps.rounds is not None:
             return frozenset(self.taps.rounds)
-        if self.registered().uploads_once:
+        if self.registered().traits.uploads_once:
             return frozenset({0})
         return frozenset(max(0, round(self.rounds * share) - 1) for share in (0.25, 0.5, 0.75, 1.0))

@@ -37,14 +37,15 @@ def padded_data(data: ClientData, plan: PrivacyPlan, registered: Method, setting
     sharing = plan.mechanism.secret_sharing
     if sharing is None or sharing.padding.every_row:
         return PaddedData(data, None)
-    public = data.positives if registered.public_target else None
+    public = data.positives if registered.traits.public_target else None
     private = private_items(data, registered, settings)
     if sharing.padding.sampler is None:
         return PaddedData(data, None if public is None else public.union(private))
     sampled = sample_padding(sharing.padding.sampler, private, public)
     if public is None:
-        _refuse_too_few(sampled, getattr(settings, "negatives", 0))
-    padded = data.with_padding(sampled.kept, sampled.fake_items, public_target=registered.public_target)
+        negatives = registered.training.negatives(settings)
+        _refuse_too_few(sampled, 0 if negatives is None else negatives.per_positive)
+    padded = data.with_padding(sampled.kept, sampled.fake_items, public_target=registered.traits.public_target)
     sent = sampled.kept.union(sampled.fake_items)
     return PaddedData(padded, sent if public is None else public.union(sent))
 
@@ -66,6 +67,7 @@ def _refuse_too_few(sampled: PaddedHistories, negatives: int) -> None:
 
 def private_items(data: ClientData, registered: Method, settings: MethodConfig) -> Histories:
     """Each user's items that are nobody else's business: examinations where the target is public, else the target."""
-    if registered.public_target:
-        return data.examined(getattr(settings, "examinations", None))
+    if registered.traits.public_target:
+        examined = registered.training.examined(settings, data)
+        return data.examined(()) if examined is None else examined
     return data.positives

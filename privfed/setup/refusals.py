@@ -1,32 +1,32 @@
 """What a configuration cannot do: the one list of refusals, each in one sentence, before anything is built.
 
 `refuse_method` and `refuse_shared` are for every run, `refuse_over_nodes` for a run over nodes besides.
-`method_traits` is what a mechanism has to know of a method to say whether it fits.
+`method_profile` is what a mechanism has to know of a method to say whether it fits.
 """
 
 from collections.abc import Collection
 
 from privfed.compute.processes import Processes, ProcessesError
-from privfed.contracts import Fidelity, MethodTraits, Tap
+from privfed.contracts import Fidelity, MethodProfile, Tap
 from privfed.methods import Method, MethodConfig
 from privfed.privacy import PlanError
 from privfed.setup.config import ExperimentConfig
 
 
-def method_traits(method: Method, settings: MethodConfig | None = None) -> MethodTraits:
+def method_profile(method: Method, settings: MethodConfig | None = None) -> MethodProfile:
     """What a mechanism has to know of a method.
 
     Args:
         method: the method.
         settings: of a run; without them nothing that depends on settings is said.
     """
-    return MethodTraits(
-        release=method.release,
-        reads=method.reads,
-        integers=method.integers,
-        interaction_level=method.interaction_level,
-        whole_tables=method.upload == "dense",
-        cross_user_dependence=None if settings is None else method.cross_user_dependence(settings),
+    return MethodProfile(
+        release=method.traits.release,
+        reads=method.disclosure.reads,
+        integers=method.traits.integers,
+        interaction_level=method.traits.interaction_level,
+        whole_tables=method.traits.upload == "dense",
+        cross_user_dependence=None if settings is None else method.disclosure.cross_user_dependence(settings),
     )
 
 
@@ -37,9 +37,9 @@ def refuse_method(method: Method, settings: MethodConfig, config: ExperimentConf
         PlanError: the two do not go together.
     """
     plan = config.privacy
-    if (reason := plan.mechanism.refusal(method_traits(method, settings))) is not None:
+    if (reason := plan.mechanism.refusal(method_profile(method, settings))) is not None:
         raise PlanError(f"{method.name} cannot run behind the plan {plan.name!r}: {reason}")
-    if (task := method.task(settings)) != config.protocol.task:
+    if (task := method.training.task(settings)) != config.protocol.task:
         does = "ranks items" if task == "ranking" else "predicts ratings"
         raise PlanError(
             f"{method.name} {does}, and protocol.task is {config.protocol.task}: set protocol.task={task}, or choose a "
@@ -73,7 +73,7 @@ def refuse_over_nodes(config: ExperimentConfig) -> None:
     mechanism, method = config.privacy.mechanism, config.registered()
     if (reason := mechanism.node_refusal) is not None:
         raise PlanError(reason)
-    if (dependence := method.cross_user_dependence(config.settings())) is not None:
+    if (dependence := method.disclosure.cross_user_dependence(config.settings())) is not None:
         raise PlanError(f"{method.name} as it is set needs everybody's data in one place: {dependence}")
     if config.taps.inclusion or config.taps.shadows:
         raise PlanError(

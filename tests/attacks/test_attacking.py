@@ -13,16 +13,16 @@ from privfed.audit.report import AttackRow
 from privfed.contracts import Block
 from privfed.engines import PROXIMAL, Observation
 from privfed.experiment import Experiment
-from privfed.methods import method, methods
-from privfed.methods.method import BlockError, ItemBlocks
+from privfed.methods import methods
+from privfed.methods.attack_surface import BlockError, ItemBlocks, NamedBlocks, NoItemRows
 from privfed.privacy import PrivacyPlan
 from privfed.setup.config import ExperimentConfig, TapConfig
 
 AUTOENCODER = ItemBlocks("decoder.1.weight", "encoder.0.weight", "decoder.1.bias")
 ROLES = {
-    "item_block": "decoder.*.weight",
-    "input_block": "encoder.0.weight",
-    "bias_block": "decoder.*.bias",
+    "output": "decoder.*.weight",
+    "input": "encoder.0.weight",
+    "bias": "decoder.*.bias",
 }
 
 
@@ -39,25 +39,24 @@ def layers(depth, items=70):
 
 @pytest.mark.parametrize("depth", [1, 3, 11])
 def test_a_star_means_the_last_layer_however_deep(depth):
-    autoencoder = replace(method("fedmf"), **ROLES)
-    found = autoencoder.item_blocks(layers(depth))
+    found = NamedBlocks(**ROLES).item_blocks(None, layers(depth))
     assert found == ItemBlocks(f"decoder.{depth - 1}.weight", "encoder.0.weight", f"decoder.{depth - 1}.bias")
 
 
 def test_every_registered_method_names_blocks_that_it_has(small_split):
     for name, registered in methods().items():
         schema = Experiment(ExperimentConfig(method={"name": name}), small_split).server.schema
-        blocks = registered.item_blocks(schema, registered.config())
+        blocks = registered.attack_surface.item_blocks(registered.config(), schema)
         if blocks is None:
-            assert registered.item_block is registered.item_rows is None
+            assert isinstance(registered.attack_surface, NoItemRows)
             continue
-        if registered.item_rows is not None:
+        if blocks.rows is not None:
             zeros = {block: torch.zeros(2, *declared.shape) for block, declared in schema.items()}
             assert blocks.read(zeros)["uploads"].shape[:2] == (2, 70)
         named = [block for block in (blocks.output, blocks.input, blocks.bias) if block is not None]
         assert [schema[block].shape[0] for block in named] == len(named) * [70]
-    with pytest.raises(BlockError, match=r"'fedmf' names the block 'decoder\.\*\.bias' .* declares items;"):
-        replace(method("fedmf"), bias_block="decoder.*.bias").item_blocks({"items": Block((3, 2))})
+    with pytest.raises(BlockError, match=r"names the block 'decoder\.\*\.bias', .* declares items;"):
+        NamedBlocks("items", bias="decoder.*.bias").item_blocks(None, {"items": Block((3, 2))})
 
 
 def autoencoded(sim, split, rounds=(2, 5)):

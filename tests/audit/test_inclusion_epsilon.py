@@ -18,7 +18,7 @@ from privfed.audit.report import AttackRow, GuaranteeRow
 from privfed.data import Histories, PartRatings, SplitSpec, load, split
 from privfed.evaluation import PAPER, Evaluator, Protocol
 from privfed.experiment import Experiment
-from privfed.methods.method import ItemBlocks
+from privfed.methods import ItemBlocks
 from privfed.privacy import PrivacyPlan
 from privfed.setup.config import ExperimentConfig, TapConfig
 from privfed.setup.inclusion import InclusionBits

@@ -87,12 +87,12 @@ def test_every_method_is_read_or_says_why_not(small_split):
     public_info, said = PublicInfo(45, 70, small_split.train), {}
     for name, registered in methods().items():
         server, settings = (
-            registered.server(registered.config(), public_info, Streams.from_seed(0)),
+            registered.training.server(registered.config(), public_info, Streams.from_seed(0)),
             registered.config(),
         )
         shared = server.public().shared
-        found = shared if registered.published is None else registered.published(settings, shared)
-        said[name] = why_no_rows(server.schema, found, registered.item_blocks(server.schema, settings))
+        found = registered.attack_surface.published(settings, shared)
+        said[name] = why_no_rows(server.schema, found, registered.attack_surface.item_blocks(settings, server.schema))
     assert {name for name in said if said[name] is None} >= READ
     assert "laid out in another way" in said["multvae"]
     assert "no row per item" in said["dfmr"]

@@ -149,7 +149,7 @@ def test_a_longer_upload_is_brought_back_by_the_clip_and_caught_without_it(small
     """A client whose outer products are three times too long: harmless behind the guard, not without it."""
     honest = packing.squared_norms
     monkeypatch.setattr(
-        "privfed.methods.private_gram.clients.squared_norms", lambda vectors, **how: honest(vectors, **how) / 9
+        "privfed.methods.private_gram.client.squared_norms", lambda vectors, **how: honest(vectors, **how) / 9
     )
     clipped, error = separation(*Asks(small_split, CENTRAL).scores(1000))
     assert abs(clipped - MU) < 3.5 * error
@@ -199,7 +199,7 @@ def test_shares_of_noise_hide_a_canary_as_well(small_split):
 
 def audit_private_gram(split, words, **settings):
     e = experiment(split, words, **settings)
-    program = [ask.schema for ask in e.registered.program(e.server)]
+    program = [ask.schema for ask in e.registered.training.program(e.server)]
     row, *_ = audit_mechanism(e.config.privacy, e.server.schema, e.n_users, program=program, draws=4000)
     return row
 

@@ -149,7 +149,7 @@ def test_public_scores_are_those_of_the_model_that_was_sent(ascending, name):
     raised = (sent - silent)[truth].mean() - (sent - silent)[~truth].mean()
     assert raised > 0
     public_info = PublicInfo(done.n_users, done.parts.train.n_items)
-    message = done.registered.server(done.config.settings(), public_info, done.streams).public()
+    message = done.registered.training.server(done.config.settings(), public_info, done.streams).public()
     fresh = recipe._clients(np.zeros_like(truth), np.zeros_like(truth), recipe.streams(0), 0)
     users = done.audited()
     wanted = fresh.score(users, message.addressed_to(users), None, None)

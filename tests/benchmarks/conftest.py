@@ -41,14 +41,16 @@ def watched() -> Callable[..., Watched]:
         **settings: Any,
     ) -> Watched:
         registered = method(name)
-        privacy = PrivacyPlan.named("none", release=registered.release) if plan is None else PrivacyPlan.parse(plan)
+        privacy = (
+            PrivacyPlan.named("none", release=registered.traits.release) if plan is None else PrivacyPlan.parse(plan)
+        )
         config = ExperimentConfig(method={"name": name, **settings}, privacy=privacy, taps=TapConfig(places=()))
         experiment = Experiment(config, _equal_lists(users))
         ledger = Ledger(privacy, users)
         simulation = Simulation(
             experiment.clients, privacy, users, experiment.streams, ledger, chunk=4096, fidelity="analytic"
         )  # fmt: skip
-        first = 0 if registered.uploads_once else 1
+        first = 0 if registered.traits.uploads_once else 1
         for t in range(first):
             simulation.run(experiment.server, t)
         with watcher() as watching:

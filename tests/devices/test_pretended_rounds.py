@@ -61,7 +61,7 @@ def tensors(experiment: Experiment) -> dict[str, torch.Tensor]:
 @pytest.fixture
 def same_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiles as on the processor and linear heads step by step, so that kernels see the same shapes on both."""
-    tiles = import_module("privfed.updates.chunking")
+    tiles = import_module("privfed.compute.tiles")
     monkeypatch.setattr(tiles, "ACCELERATED_TILE", tiles.TILE)
     monkeypatch.setattr("privfed.methods.shared.linear_clients.compiled_for", lambda table: False)
 

@@ -103,7 +103,9 @@ def test_the_servers_own_direction_travels_with_the_uploads(world, chunk):
     from privfed.methods import method
 
     registered = method("gpfedrec")
-    w = world("gpfedrec", chunk=chunk, transcript=tapped("wire", pull=registered.pull), **GP)
+    w = world(
+        "gpfedrec", chunk=chunk, transcript=tapped("wire", pull=registered.attack_surface.proximal_direction), **GP
+    )
     w.train(1)
     before = w.server.public()
     targets, items = before.personal["targets"].clone(), before.shared["items"].clone()

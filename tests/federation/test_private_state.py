@@ -74,6 +74,8 @@ def test_loading_replaces_what_is_current_and_forgets_what_is_staged(state):
 
 def test_halves_pass_the_transaction_on(state):
     class Half(StatefulClients):
+        steps = frozenset({"train"})
+
         private = state
 
     half = Half()

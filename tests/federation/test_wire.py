@@ -99,11 +99,15 @@ class Sorted(Honest):
 
 
 class Fewer(Honest):
+    steps = frozenset({"train"})
+
     def train(self, call, message):
         return ClientUpdates(call.clients[1:], call.schema, [])
 
 
 class Others(Honest):
+    steps = frozenset({"train"})
+
     def train(self, call, message):
         return ClientUpdates(call.clients + 1, call.schema, [])
 

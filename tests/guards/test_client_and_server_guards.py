@@ -274,6 +274,8 @@ def test_the_realised_noise_of_a_release_adds_up_to_what_the_plan_says(seen):
     """Variance of a sum over n clients: n x 2 b^2 per coordinate, measured through a whole federation."""
 
     class Silent(StatefulClients):
+        steps = frozenset({"train"})
+
         private = PrivateState({})
 
         def train(self, call, message):

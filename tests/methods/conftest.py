@@ -70,11 +70,11 @@ def coded(funnel: Any) -> Callable[..., CodeWorld]:
         pull = {"alpha": 0.6} if name == "dfmr" else {}
         config = registered.config(**{"d": 8, "min_buyers": 0} | pull | settings)
         covered = padded_data(data, privacy, registered, config)
-        server = registered.server(config, PublicInfo(data.n_users, data.n_items, data.positives), streams)
-        clients = registered.clients(config, covered.data, streams)
+        server = registered.training.server(config, PublicInfo(data.n_users, data.n_items, data.positives), streams)
+        clients = registered.training.clients(config, covered.data, streams)
         simulation = Simulation(
-            clients, privacy, data.n_users, streams, Ledger(privacy, data.n_users), chunk=chunk or registered.chunk,
-            fidelity=fidelity, support=covered.support, transcript=transcript,
+            clients, privacy, data.n_users, streams, Ledger(privacy, data.n_users),
+            chunk=chunk or registered.training.chunk, fidelity=fidelity, support=covered.support, transcript=transcript,
         )  # fmt: skip
         return CodeWorld(server, clients, simulation, data, covered.support)
 

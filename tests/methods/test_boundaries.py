@@ -74,9 +74,9 @@ def test_a_server_holds_no_reference_to_data_clients_or_keys(world, name):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_server_is_built_from_settings_two_numbers_and_what_is_public(name):
     registered = method(name)
-    server = registered.server(registered.config(), PublicInfo(5, 9), Streams.from_seed(0))
+    server = registered.training.server(registered.config(), PublicInfo(5, 9), Streams.from_seed(0))
     assert set(PublicInfo.__dataclass_fields__) == {"n_users", "n_items", "public", "sums", "item_info"}
-    assert all("data" not in p for p in inspect.signature(registered.server).parameters)
+    assert all("data" not in p for p in inspect.signature(registered.training.server).parameters)
     assert {type(t) for t in server.state().values()} == {torch.Tensor}
 
 
@@ -84,7 +84,7 @@ def test_a_server_is_built_from_settings_two_numbers_and_what_is_public(name):
 def test_initial_public_parameters_do_not_depend_on_data(name):
     registered = method(name)
     states = [
-        registered.server(registered.config(), PublicInfo(users, 9), Streams.from_seed(0)).public().shared
+        registered.training.server(registered.config(), PublicInfo(users, 9), Streams.from_seed(0)).public().shared
         for users in (3, 8)
     ]
     assert all(states[0][key].equal(states[1][key]) for key in states[0])
@@ -105,7 +105,7 @@ def test_state_survives_a_save_and_load_into_fresh_halves(world, name):
     other = world(name)
     other.server.load({key: value.clone() for key, value in one.server.state().items()})
     other.clients.load({key: value.clone() for key, value in one.clients.state().items()})
-    other.simulation.draws = one.simulation.draws
+    other.simulation.cohorts = one.simulation.cohorts
     one.train(3, first=2)
     other.train(3, first=2)
     for half in ("server", "clients"):
@@ -118,10 +118,10 @@ def test_every_method_is_registered_under_its_own_name():
     assert set(NAMES) <= set(methods())
     for name, registered in methods().items():
         assert registered.name == name
-        assert registered.release in ("individual", "total")
+        assert registered.traits.release in ("individual", "total")
         assert registered.title
         assert registered.source
-        assert registered.reads
+        assert registered.disclosure.reads
 
 
 def test_an_unknown_method_is_answered_with_those_there_are():
@@ -138,15 +138,16 @@ def test_misspelt_settings_are_refused(name):
 @pytest.mark.parametrize("name", ["fedmf", "fedncf", "pfedrec", "gpfedrec"])
 def test_item_block_and_pull_are_what_attacks_read(world, name):
     w, registered = world(name).train(1), method(name)
-    assert w.server.schema[registered.item_block].shape[0] == 70
+    blocks = registered.attack_surface.item_blocks(registered.config(), w.server.schema)
+    assert w.server.schema[blocks.output].shape[0] == 70
     if name == "gpfedrec":
         users = torch.tensor([3, 9])
         message = w.server.public().addressed_to(torch.arange(2, 12))
-        pull = registered.pull(message, users)
+        pull = registered.attack_surface.proximal_direction(message, users)
         public = w.server.public()
         assert pull.equal(public.personal["targets"][users + 2] - public.shared["items"])
     else:
-        assert registered.pull is None
+        assert registered.attack_surface.proximal_direction is None
 
 
 @pytest.mark.parametrize("name", ["fedmf", "fedncf", "pfedrec", "gpfedrec"])

@@ -18,7 +18,7 @@ from privfed.federation import PUBLIC, Call, Federation, Purpose, Streams
 from privfed.methods import ClientData, PublicInfo
 from privfed.methods.shared.local_training import draw_samples
 from privfed.methods.shared.samples import NegativeSampler
-from privfed.methods.torch_method import TorchConfig, TorchMethodError, clients, torch_method
+from privfed.methods.torch_method import TorchConfig, TorchMethodError, client, torch_method
 from privfed.methods.torch_method.batched import client_tiles
 from privfed.methods.torch_method.spec import belongs
 from privfed.methods.torch_method.stacked import StackedModule
@@ -108,7 +108,7 @@ def mine(monkeypatch, world):
 
     def make(kind="dot", *, made=None, dtype=torch.float32, **settings):
         found = made or build(kind, dtype=dtype)
-        module = sys.modules["privfed.methods.method"]
+        module = sys.modules["privfed.methods.registry"]
         monkeypatch.setattr(module, "entry_points", lambda group: [Entry(found)])
         assert registered("mine") is found
         return world("mine", **settings)
@@ -327,7 +327,7 @@ def test_state_survives_a_save_and_load_into_fresh_halves(mine, optimiser):
     one, other = mine("rich", **chosen).train(2), mine("rich", **chosen)
     other.server.load({name: value.clone() for name, value in one.server.state().items()})
     other.clients.load(one.clients.state())
-    other.simulation.draws = one.simulation.draws
+    other.simulation.cohorts = one.simulation.cohorts
     one.train(3, first=2)
     other.train(3, first=2)
     for half in ("server", "clients"):
@@ -349,7 +349,7 @@ def test_scores_of_candidates_are_columns_of_the_whole_catalogue_in_pieces_of_an
         some = candidates[torch.arange(len(call.clients)) % 3]
         torch.testing.assert_close(halves.score(call.clients, message, updates, some), whole.gather(1, some))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(clients, "_ITEMS_AT_ONCE", 9)
+            patch.setattr(client, "_ITEMS_AT_ONCE", 9)
             torch.testing.assert_close(halves.score(call.clients, message, updates, None), whole)
         checked.append(len(call.clients))
 
@@ -507,7 +507,7 @@ REFUSED = {
         "nothing says which of the item tables context, items.weight attacks look at; name one as item_block",
     ),
     "a block that is no table": ({"item_block": "w"}, "item_block is 'w', but which of the item tables items.weight"),
-    "settings without local training": ({"config": PublicInfo}, "config is Facts; extend TorchConfig"),
+    "settings without local training": ({"config": PublicInfo}, "config is PublicInfo; extend TorchConfig"),
     "settings without defaults": ({"config": Needy}, "the settings dim need a valid default"),
     "a rate for nothing": ({"learning_rates": lambda c, n: {"user": 1.0}}, "given for 'user', which names none of"),
     "a rate of zero": ({"learning_rates": lambda c, n: {"w": 0.0}}, "rate of 'w' is 0.0; give a positive number"),
@@ -562,8 +562,8 @@ def test_a_catalogue_as_long_as_something_else_is_never_mistaken(n_items):
     histories = Histories(np.array([0, kept, 2 * kept]), np.zeros(2 * kept, np.int64), n_items)
     streams = Streams.from_seed(0)
     config = Settings(negatives=1)
-    halves = made.clients(config, ClientData(histories, histories), streams)
-    server = made.server(config, PublicInfo(2, n_items), streams)
+    halves = made.training.clients(config, ClientData(histories, histories), streams)
+    server = made.training.server(config, PublicInfo(2, n_items), streams)
     call = Call(0, 0, "train", 0, torch.arange(2), streams, server.schema)
     updates = halves.train(call, server.public())
     assert updates.finite()
@@ -572,11 +572,11 @@ def test_a_catalogue_as_long_as_something_else_is_never_mistaken(n_items):
 
 def test_blocks_for_attacks_are_found():
     rich, dot = build("rich"), build()
-    assert (rich.item_block, rich.bias_block) == ("items.weight", "bias")
-    assert (dot.item_block, dot.bias_block) == ("items.weight", None)
-    assert (dot.upload, build("whole").upload) == ("rows", "dense")
-    assert dot.reads == "the sums of updates of items.weight"
-    assert build(reads="a sum").reads == "a sum"
+    assert (rich.attack_surface.output, rich.attack_surface.bias) == ("items.weight", "bias")
+    assert (dot.attack_surface.output, dot.attack_surface.bias) == ("items.weight", None)
+    assert (dot.traits.upload, build("whole").traits.upload) == ("rows", "dense")
+    assert dot.disclosure.reads == "the sums of updates of items.weight"
+    assert build(reads="a sum").disclosure.reads == "a sum"
 
 
 # Behind plans, through an experiment

@@ -72,9 +72,9 @@ def parts_of(data: str | dict[str, int]) -> Split:
 def configured(case: dict[str, Any]) -> ExperimentConfig:
     """The case as an experiment."""
     registered = method(case["method"])
-    unprotected = PrivacyPlan.named("none", release=registered.release)
+    unprotected = PrivacyPlan.named("none", release=registered.traits.release)
     settings = {"name": registered.name, **case.get("settings", {})}
-    task = registered.task(registered.config(**case.get("settings", {})))
+    task = registered.training.task(registered.config(**case.get("settings", {})))
     return ExperimentConfig(
         method=settings,
         privacy=PrivacyPlan.parse(case["privacy"]) if "privacy" in case else unprotected,
@@ -92,7 +92,7 @@ class Running:
     def __init__(self, config: ExperimentConfig, parts: Split, client_state: Path | None = None) -> None:
         self.experiment = e = Experiment(config, parts, client_state=client_state)
         with config.computing():
-            chunk = e.registered.chunk_here()
+            chunk = e.registered.training.preferred_chunk()
         self.simulation = simulation_of(e, chunk=config.chunk or chunk)
         self.done = 0
 
@@ -120,7 +120,7 @@ def measured(case: dict[str, Any]) -> dict[str, Any]:
     imported = memory("VmHWM")
     config, parts = configured(case), parts_of(case["data"])
     registered = method(case["method"])
-    again = registered.uploads_once and registered.name not in TRAINED_CENTRALLY
+    again = registered.traits.uploads_once and registered.name not in TRAINED_CENTRALLY
     most, seconds = case.get("rounds", ROUNDS), case.get("seconds", SECONDS)
     running = Running(config, parts)
     held = memory("VmRSS")

@@ -77,7 +77,7 @@ def released(experiment: Experiment, result: RunResult) -> Iterator[Released]:
     Exchanges whose blocks no query of the method's program declares are left out: nothing says what is claimed of them.
     """
     plan, tap = experiment.config.privacy, padded_tap(experiment.config.privacy)
-    program = [query.schema for query in experiment.registered.program(experiment.server)]
+    program = [query.schema for query in experiment.registered.training.program(experiment.server)]
     round, left = -1, list[Schema]()
     for seen in result.transcript.joined(tap):
         left = list(program) if seen.round != round else left

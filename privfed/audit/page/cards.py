@@ -25,7 +25,7 @@ def findings(report: AuditReport) -> list[dict[str, Any]]:
     several = len({cell.method for cell in cells}) > 1
     return [
         {
-            "method": formatting.named(formatting.METHODS, method) if several else "",
+            "method": formatting.method_name(method) if several else "",
             "cards": [_card(report, c) for c in same],
         }
         for method, same in grouped(cells, lambda cell: cell.method).items()
@@ -43,9 +43,7 @@ def guarantees(report: AuditReport) -> list[dict[str, Any]]:
             {
                 "setting": formatting.capital(formatting.setting(same[0].setting)),
                 "colour": colour_of(report, same[0]),
-                "holds_for": formatting.listed([formatting.named(formatting.METHODS, c.method) for c in same])
-                if several
-                else "",
+                "holds_for": formatting.listed([formatting.method_name(c.method) for c in same]) if several else "",
                 "epsilon": formatting.epsilon(claim.epsilon),
                 "epsilon_note": _epsilon_note(claim),
                 "facts": _claim_facts(claim),

@@ -76,7 +76,7 @@ def _of_weight(comparison: Comparison, weight: str) -> list[Mismatch]:
 
 def _line(pair: Pair) -> dict[str, Any]:
     return {
-        "name": f"{formatting.named(formatting.METHODS, pair.a.method)}, {formatting.setting(pair.a.setting)}"
+        "name": f"{formatting.method_name(pair.a.method)}, {formatting.setting(pair.a.setting)}"
         + (f" ({pair.note})" if pair.note else ""),
         "colour": None,
         "yardstick": False,

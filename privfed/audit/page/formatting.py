@@ -4,31 +4,8 @@ import math
 import re
 
 from privfed.audit.report import Setting
+from privfed.methods import UnknownMethodError, method
 
-METHODS = {
-    "popularity": "Popularity",
-    "dfmr": "DFMR",
-    "dcf": "DCF",
-    "lightfr": "LightFR",
-    "eals": "eALS",
-    "vals": "VALS",
-    "fedmf": "FedMF",
-    "fedncf": "FedNCF",
-    "pfedrec": "PFedRec",
-    "gpfedrec": "GPFedRec",
-    "fedvae": "FedVAE",
-    "feddae": "FedDAE",
-    "multvae": "Mult-VAE",
-    "light_gpfedrec": "Light GPFedRec",
-    "hetefedrec": "HeteFedRec",
-    "fair": "FAIR",
-    "private-gram": "Private Gram",
-    "dpals": "DPALS",
-    "private-autoencoder": "Private autoencoder",
-    "puresvd": "PureSVD",
-    "ials": "iALS",
-    "ease": "EASE",
-}
 TAPS = {
     "raw": "on the device, before protection",
     "wire": "what one client sends",
@@ -68,6 +45,14 @@ _SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 def named(names: dict[str, str], slug: str) -> str:
     """The human name of a slug; an unknown slug is shown as it is, with spaces."""
     return names.get(slug, slug.replace("_", " "))
+
+
+def method_name(slug: str) -> str:
+    """The display name that a method declares; the name of a method that is not installed as it is, with spaces."""
+    try:
+        return method(slug).display_name
+    except UnknownMethodError:
+        return slug.replace("_", " ")
 
 
 def compared(neighbours: str, unit: str) -> str:

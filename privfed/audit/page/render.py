@@ -63,7 +63,7 @@ def render(report: AuditReport, charts: Charts | None = None) -> str:
         report=report,
         colours=stylesheet(report),
         css=text_of("style.css"),
-        methods=formatting.listed([formatting.named(formatting.METHODS, name) for name in method_shapes(report)]),
+        methods=formatting.listed([formatting.method_name(name) for name in method_shapes(report)]),
         tested=" ".join(s.text for s in report.statements if s.topic == "tested"),
         sections=sections(report),
         findings=cards.findings(report),
@@ -179,7 +179,7 @@ def _legend(report: AuditReport) -> list[dict[str, str]]:
         same = [cell for cell in cells if cell.setting.slug == slug]
         name = formatting.setting(same[0].setting)
         if len(same) < len(everybody):
-            name += f" ({formatting.listed([formatting.named(formatting.METHODS, cell.method) for cell in same])})"
+            name += f" ({formatting.listed([formatting.method_name(cell.method) for cell in same])})"
         legend.append({"name": name, "colour": colour_of(report, same[0])})
     return legend
 
@@ -188,9 +188,7 @@ def _shapes(report: AuditReport) -> list[dict[str, str]]:
     shapes = method_shapes(report)
     if len(shapes) < 2:
         return []
-    return [
-        {"name": formatting.named(formatting.METHODS, name), "shape": SHAPES[shape]} for name, shape in shapes.items()
-    ]
+    return [{"name": formatting.method_name(name), "shape": SHAPES[shape]} for name, shape in shapes.items()]
 
 
 def _knows(report: AuditReport) -> str:

@@ -34,7 +34,7 @@ ATTRIBUTES = ("Attribute", "Guessed from", "AUC", "Balanced accuracy", "Largest 
 
 def title(report: AuditReport, cell: Cell) -> Line:
     """What every line starts with."""
-    method = formatting.named(formatting.METHODS, cell.method)
+    method = formatting.method_name(cell.method)
     yardstick = cell.method == POPULARITY
     return {
         "name": f"{method} (no personal model)" if yardstick else f"{method}, {formatting.setting(cell.setting)}",

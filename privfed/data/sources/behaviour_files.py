@@ -22,7 +22,7 @@ MARKER = "trn_buy"
 
 _PARTS = {"trn": "train", "vld": "valid", "tst": "test"}
 _BEHAVIOURS = {"buy": "buy", "pv": "view", "fav": "fav", "cart": "cart"}
-_PAIR = text.Layout([("user", "whole"), ("item", "whole")], " ")
+_PAIR = text.TextLayout([("user", "whole"), ("item", "whole")], " ")
 
 
 def read(files: Files, **options: Unpack[BuildOptions]) -> Interactions:

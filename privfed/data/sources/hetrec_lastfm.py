@@ -39,8 +39,8 @@ TERMS = (
 )
 
 _PART = re.compile(r"user_taggedartists\.part(\d+)\.dat")
-_PLAYS = text.Layout([("userID", "whole"), ("artistID", "whole"), ("weight", "number")], "\t", header=True)
-_TAGS = text.Layout(
+_PLAYS = text.TextLayout([("userID", "whole"), ("artistID", "whole"), ("weight", "number")], "\t", header=True)
+_TAGS = text.TextLayout(
     [(column, "whole") for column in ("userID", "artistID", "tagID", "day", "month", "year")], "\t", header=True
 )
 

@@ -29,13 +29,13 @@ GENRES = (
     "Fantasy", "Film-Noir", "Horror", "Musical", "Mystery", "Romance", "Sci-Fi", "Thriller", "War", "Western",
 )  # fmt: skip
 
-_DATA = text.Layout([("user", "whole"), ("item", "whole"), ("rating", "number"), ("timestamp", "whole")], "\t")
-_USER = text.Layout(
+_DATA = text.TextLayout([("user", "whole"), ("item", "whole"), ("rating", "number"), ("timestamp", "whole")], "\t")
+_USER = text.TextLayout(
     [("user", "whole"), ("age", "whole"), ("gender", "text"), ("occupation", "text"), ("zip_code", "text")],
     "|",
     encoding="latin-1",
 )
-_ITEM = text.Layout(
+_ITEM = text.TextLayout(
     [
         ("item", "whole"),
         ("title", "text"),

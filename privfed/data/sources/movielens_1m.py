@@ -24,13 +24,13 @@ OCCUPATIONS = (
     "tradesman/craftsman", "unemployed", "writer",
 )  # fmt: skip
 
-_RATINGS = text.Layout([("user", "whole"), ("item", "whole"), ("rating", "number"), ("timestamp", "whole")], "::")
-_USERS = text.Layout(
+_RATINGS = text.TextLayout([("user", "whole"), ("item", "whole"), ("rating", "number"), ("timestamp", "whole")], "::")
+_USERS = text.TextLayout(
     [("user", "whole"), ("gender", "text"), ("age", "whole"), ("occupation", "whole"), ("zip_code", "text")],
     "::",
     encoding="latin-1",
 )
-_MOVIES = text.Layout([("item", "whole"), ("title", "text"), ("genres", "text")], "::", encoding="latin-1")
+_MOVIES = text.TextLayout([("item", "whole"), ("title", "text"), ("genres", "text")], "::", encoding="latin-1")
 
 
 def read(files: Files, **options: Unpack[BuildOptions]) -> Interactions:

@@ -75,7 +75,7 @@ def _atomic(files: Files, name: str) -> text.Table:
                 f"name:type with one of {', '.join(_KINDS)}"
             )
         columns.append((column, _KINDS[kind]))
-    return text.read(files, name, text.Layout(columns, "\t", header=True))
+    return text.read(files, name, text.TextLayout(columns, "\t", header=True))
 
 
 def _by(frame: pd.DataFrame, column: str, place: str) -> pd.DataFrame:

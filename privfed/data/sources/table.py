@@ -94,7 +94,7 @@ def _interactions(files: Files, main: str, columns: Mapping[str, str] | None) ->
     kinds: list[tuple[str, text.Kind]] = [
         (column, _KINDS.get(role_of[column], "text") if column in role_of else "ignored") for column in present
     ]
-    table = text.read(files, main, text.Layout(kinds, SEPARATORS[suffix], header=True, quoted=True))
+    table = text.read(files, main, text.TextLayout(kinds, SEPARATORS[suffix], header=True, quoted=True))
     return {role: table.frame[column] for role, column in roles.items()}, table.where
 
 

@@ -23,7 +23,7 @@ _SHOWN = 80
 
 
 @dataclass(frozen=True)
-class Layout:
+class TextLayout:
     """What each line of a file holds.
 
     Attributes:
@@ -54,7 +54,7 @@ class Table:
     where: Where
 
 
-def read(files: Files, name: str, layout: Layout) -> Table:
+def read(files: Files, name: str, layout: TextLayout) -> Table:
     """Parse a file.
 
     Raises:
@@ -102,7 +102,7 @@ def header_of(files: Files, name: str, separator: str) -> list[str]:
     return next(csv.reader([first_line], delimiter=separator))
 
 
-def _first_fault(content: bytes, place: str, layout: Layout) -> str | None:
+def _first_fault(content: bytes, place: str, layout: TextLayout) -> str | None:
     """One sentence on the first malformed line, or None where every line looks right."""
     for number, raw in enumerate(content.split(b"\n"), start=1):
         if number == 1 and layout.header:
@@ -120,7 +120,7 @@ def _first_fault(content: bytes, place: str, layout: Layout) -> str | None:
     return None
 
 
-def _fault(fields: list[str], layout: Layout) -> str | None:
+def _fault(fields: list[str], layout: TextLayout) -> str | None:
     if len(fields) != len(layout.columns):
         names = ", ".join(column for column, _ in layout.columns)
         expected = f"{len(layout.columns)} fields ({names}) between {layout.separator!r}"

@@ -63,7 +63,7 @@ class Announcement(BaseModel):
             population=data.population, items=data.items, queries=1,
         )  # fmt: skip
         server = draft.assemble(data, secrets.token_bytes(ROOT_BYTES)).server
-        queries = len(registered.program(server)) + registered.extra_queries(config.settings())
+        queries = len(registered.training.program(server)) + registered.training.extra_queries(config.settings())
         return draft.model_copy(update={"queries": max(queries, 1)})
 
     def assemble(self, data: NodeData, root: bytes, salt: str = "") -> Assembly:

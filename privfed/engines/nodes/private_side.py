@@ -97,7 +97,7 @@ class PrivateSide:
         addressees = members if query.members is not None else self._data.users
         noisy_steps = assembly.config.privacy.mechanism.noisy_steps
         begin_query(assembly.clients, query.step, query.message)
-        at_once = clients_at_once(assembly.config.chunk or assembly.registered.chunk, query.schema)
+        at_once = clients_at_once(assembly.config.chunk or assembly.registered.training.chunk, query.schema)
         for users in torch.split(torch.from_numpy(members), at_once):
             if len(users):
                 call = Call(

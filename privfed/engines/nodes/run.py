@@ -129,7 +129,7 @@ def train(
     federation.finish()
     guarantee = ledger.guarantee(seeded=seeded)
     disclosed = [
-        *assembly.registered.side_disclosures(config.settings()),
+        *assembly.registered.disclosure.side_disclosures(config.settings()),
         _NODES_SEE,
         *([_MEASURED] if history else []),
     ]

@@ -14,39 +14,84 @@ examinations of items with few buyers out of the sums.
     LightFR    purchase-only codes, drawn at the start and not balanced, in the manner of Zhang et al., TOIS 2023
 """
 
-from privfed.methods.dfmr.clients import DFMRClients
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Int64
+
+from privfed.compute.devices import on_host
+from privfed.contracts import MethodTraits
+from privfed.data import Histories
+from privfed.federation import Message
+from privfed.methods.attack_surface import NoItemRows, RebuiltCodes
+from privfed.methods.client_data import ClientData
+from privfed.methods.dfmr.client import DFMRClients
+from privfed.methods.dfmr.codes import unpack
 from privfed.methods.dfmr.config import DCFConfig, DFMRConfig, LightFRConfig
 from privfed.methods.dfmr.overflow import SumOverflowError
+from privfed.methods.dfmr.reconstruction import STARTS, rebuild_codes
 from privfed.methods.dfmr.server import BlocksError, DFMRServer, NoPurchasesError
-from privfed.methods.method import Method, MethodConfig
+from privfed.methods.method import Method, MethodConfig, PlannedQuery, ServerReads, Training
 
 _EVERYBODY = 1 << 20
 
 
-def _method(name: str, title: str, source: str, config: type[MethodConfig]) -> Method:
+class DFMRTraining(Training):
+    """Codes are improved bit by bit, alternating between users and items; every sum is over whole numbers."""
+
+    server = DFMRServer
+    clients = DFMRClients
+    step = None
+    chunk = _EVERYBODY
+    host_work = "every step on codes"
+
+    def program(self, server: DFMRServer) -> Sequence[PlannedQuery]:
+        """One query for users' sums and one for every bit of the items' codes."""
+        return server.program()
+
+    def examined(self, config: DFMRConfig, data: ClientData) -> Histories | None:
+        """Behaviours that count as examinations; None where the settings name no behaviour."""
+        return None if config.examinations == () else data.examined(config.examinations)
+
+    def rows_sent(self, config: DFMRConfig, data: ClientData) -> float:
+        """Purchases, and examinations that train."""
+        learned = config.learned(data.examined(config.examinations), data.positives)
+        return float(data.positives.union(learned).counts.mean())
+
+
+class DFMRSurface(NoItemRows):
+    """Uploads have no row per item; user codes can be rebuilt as far as public purchases determine them."""
+
+    def rebuilt_codes(
+        self, config: DFMRConfig, message: Message, public: Histories, users: Int64[np.ndarray, " n"]
+    ) -> RebuiltCodes:
+        """A device's own update on public purchases alone, from two starts."""
+        guesses = {str(start): rebuild_codes(config, message, public, users, start) for start in STARTS}
+        items = unpack(on_host(message.shared["codes"]), config.d)
+        return RebuiltCodes("codes", guesses, guesses["purchased items"].astype(np.float32) @ items.T)
+
+
+def _method(name: str, display_name: str, title: str, source: str, config: type[MethodConfig]) -> Method:
     return Method(
         name=name,
         title=title,
+        display_name=display_name,
         source=source,
         config=config,
-        release="total",
-        upload="rows",
-        server=DFMRServer,
-        clients=DFMRClients,
-        reads="every user's purchases, which it declares public, and sums over clients",
-        step=None,
-        public_target=True,
-        integers=True,
-        program=DFMRServer.program,
-        chunk=_EVERYBODY,
-        host_work="every step on codes",
-        item_block=None,
+        traits=MethodTraits(release="total", upload="rows", integers=True, public_target=True),
+        training=DFMRTraining(),
+        attack_surface=DFMRSurface(),
+        disclosure=ServerReads("every user's purchases, which it declares public, and sums over clients"),
     )
 
 
-DFMR = _method("dfmr", "binary codes from public purchases and private examinations", "DFMR (slides)", DFMRConfig)
-DCF = _method("dcf", "binary codes from public purchases", "DCF, Zhang et al., SIGIR 2016", DCFConfig)
-LIGHTFR = _method("lightfr", "binary codes from public purchases, not balanced", "LightFR-like", LightFRConfig)
+DFMR = _method(
+    "dfmr", "DFMR", "binary codes from public purchases and private examinations", "DFMR (slides)", DFMRConfig
+)
+DCF = _method("dcf", "DCF", "binary codes from public purchases", "DCF, Zhang et al., SIGIR 2016", DCFConfig)
+LIGHTFR = _method(
+    "lightfr", "LightFR", "binary codes from public purchases, not balanced", "LightFR-like", LightFRConfig
+)
 
 __all__ = [
     "DCF",

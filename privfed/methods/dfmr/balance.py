@@ -15,7 +15,7 @@ from jaxtyping import Float64, Int8, Int64
 from torch import Tensor
 
 from privfed.compute.devices import on_host, placed
-from privfed.methods.dfmr.discrete import Grid, inverse_root
+from privfed.methods.dfmr.discrete import IntegerGrid, inverse_root
 
 NULL_SHARE = 1e-9
 """Of the number of rows: what `inverse_root` takes for a null direction, so the most that it stretches by."""
@@ -38,7 +38,7 @@ class Balance:
     @classmethod
     def of(
         cls,
-        grid: Grid,
+        grid: IntegerGrid,
         alpha: float,
         totals: Int64[np.ndarray, "d"],
         products: Int64[np.ndarray, "d d"],
@@ -75,6 +75,6 @@ class Balance:
         return rows
 
 
-def unit(grid: Grid, weight: float) -> float:
+def unit(grid: IntegerGrid, weight: float) -> float:
     """4 d^2 K times the weight of X or Y."""
     return math.ldexp(4.0 * grid.d**2 * weight, grid.bits)

@@ -7,7 +7,7 @@ from jaxtyping import Float64
 from pydantic import ConfigDict, Field, model_validator
 
 from privfed.data import Histories
-from privfed.methods.dfmr.discrete import Grid
+from privfed.methods.dfmr.discrete import IntegerGrid
 from privfed.methods.method import MethodConfig
 
 
@@ -76,10 +76,10 @@ class DFMRConfig(MethodConfig):
         powers = np.where(counts > 0, counts**self.exponent, 0.0)
         return np.asarray(self.c0 * powers / max(powers.sum(), 1.0))
 
-    def grid(self, purchases: Histories) -> Grid:
+    def grid(self, purchases: Histories) -> IntegerGrid:
         """The hyper-parameters in whole numbers, margins on the nearest step of 1/(2d)."""
         steps = 2 * self.d
-        return Grid.of(
+        return IntegerGrid.of(
             purchases.n_items,
             self.d,
             w=self.w,

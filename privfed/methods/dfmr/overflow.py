@@ -1,14 +1,14 @@
 """Proof, before anything runs, that no field of a bit leaves 64 bits: not on a device, not at the server.
 
-Sums are exact only as long as they fit. The bounds of `Grid` hold for all codes there could be; a secret sharing checks
-its own ring besides, block by block.
+Sums are exact only as long as they fit. The bounds of `IntegerGrid` hold for all codes there could be; a secret
+sharing checks its own ring besides, block by block.
 """
 
 import math
 
 from privfed.methods.dfmr.balance import NULL_SHARE, unit
 from privfed.methods.dfmr.config import DFMRConfig
-from privfed.methods.dfmr.discrete import Grid
+from privfed.methods.dfmr.discrete import IntegerGrid
 
 _BITS = 63
 _SLACK = 1.001
@@ -19,7 +19,7 @@ class SumOverflowError(ValueError):
     """A field can leave 64 bits; the message says how many it needs."""
 
 
-def check_overflow(config: DFMRConfig, grid: Grid, n_users: int) -> None:
+def check_overflow(config: DFMRConfig, grid: IntegerGrid, n_users: int) -> None:
     """Refuse settings under which the field of a user's bit, or that of an item's, may overflow.
 
     Raises:
@@ -40,7 +40,7 @@ def check_overflow(config: DFMRConfig, grid: Grid, n_users: int) -> None:
         )
 
 
-def largest_user_field(config: DFMRConfig, grid: Grid) -> int:
+def largest_user_field(config: DFMRConfig, grid: IntegerGrid) -> int:
     """Bound of |2 d^2 K U*_uf|, balance included.
 
     A code is at most 2 sqrt(d) from any mean, and an inverse root stretches by at most (NULL_SHARE n)^(-1/2).
@@ -49,7 +49,7 @@ def largest_user_field(config: DFMRConfig, grid: Grid) -> int:
     return grid.user_field_bound + math.ceil(balance) + grid.d + 1
 
 
-def _item_field(config: DFMRConfig, grid: Grid, n_users: int) -> int:
+def _item_field(config: DFMRConfig, grid: IntegerGrid, n_users: int) -> int:
     """Bound of |2 d^2 K V*_if|, inertia and balance included: the columns of Y have length sqrt(m)."""
     one = grid.contribution_bound + grid.field_bound + grid.proximal_bound + (grid.d - 1) * grid.kappa_bound
     balance = _SLACK * unit(grid, config.beta) * math.sqrt(grid.n_items)

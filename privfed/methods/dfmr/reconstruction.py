@@ -14,7 +14,7 @@ from privfed.compute.devices import on_host, placed
 from privfed.data import Histories
 from privfed.federation import Call, Message, Streams, begin_query
 from privfed.methods.client_data import ClientData
-from privfed.methods.dfmr.clients import DFMRClients
+from privfed.methods.dfmr.client import DFMRClients
 from privfed.methods.dfmr.codes import unpack
 from privfed.methods.dfmr.config import DFMRConfig
 

@@ -7,7 +7,7 @@ from jaxtyping import Int8, Int64
 
 from privfed.contracts import Block, Schema
 from privfed.methods.dfmr.config import DFMRConfig
-from privfed.methods.dfmr.discrete import Grid
+from privfed.methods.dfmr.discrete import IntegerGrid
 
 FIELD, COUPLING, LOSS, INERTIA = "field", "coupling", "loss", "inertia"
 CLIENTS, TOTALS, PRODUCTS = "clients", "totals", "products"
@@ -16,7 +16,7 @@ ITEMS, PROXIMAL = "items", "pull"
 _LOSS_BITS = 40
 
 
-def statistics_schema(config: DFMRConfig, grid: Grid) -> Schema:
+def statistics_schema(config: DFMRConfig, grid: IntegerGrid) -> Schema:
     """Blocks of the first ask of a round: q2, M, and what the settings need of moments, loss and inertia."""
     pairs = math.comb(grid.d, 2)
     schema = {
@@ -33,7 +33,7 @@ def statistics_schema(config: DFMRConfig, grid: Grid) -> Schema:
     return schema
 
 
-def bit_schema(grid: Grid) -> Schema:
+def bit_schema(grid: IntegerGrid) -> Schema:
     """Blocks of one bit: C for every item of a client's support, and its g."""
     return {
         ITEMS: _integers((grid.n_items, 1), grid.contribution_bound),
@@ -41,7 +41,7 @@ def bit_schema(grid: Grid) -> Schema:
     }
 
 
-def loss_shift(grid: Grid) -> int:
+def loss_shift(grid: IntegerGrid) -> int:
     """Powers of two that a client's share of the objective is rounded down by, so that it has 40 bits at most."""
     return max(0, _largest_loss(grid).bit_length() - _LOSS_BITS)
 
@@ -59,7 +59,7 @@ def symmetric(pairs: Int64[np.ndarray, "pairs"], d: int, diagonal: int = 0) -> I
     return matrix + matrix.T + diagonal * np.eye(d, dtype=np.int64)
 
 
-def _largest_loss(grid: Grid) -> int:
+def _largest_loss(grid: IntegerGrid) -> int:
     """Bound of 4 d^2 K times one client's share of the objective.
 
     No squared error is above (2d)^2 and no pair's above (4d)^2, and an item's weight stands before m pairs at most.

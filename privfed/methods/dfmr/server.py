@@ -46,7 +46,7 @@ from privfed.methods.dfmr.schemas import (
     symmetric,
 )
 from privfed.methods.method import PlannedQuery, PublicInfo
-from privfed.methods.shared.als import Feedback, Objective, popularity_weights
+from privfed.methods.shared.als import ALSObjective, Feedback, popularity_weights
 
 _START_C0, _START_EXPONENT, _START_REG, _START_SCALE = 100.0, 0.5, 0.1, 0.01
 """Least squares behind the first codes: weights of missing purchases, regularisation, scale of first factors."""
@@ -210,7 +210,7 @@ def _first_codes(
     items = _START_SCALE * streams.normal(Purpose.INITIALISE, 0, 0, [PUBLIC], n_items * d).double().view(n_items, d)
     factors: Float64[np.ndarray, "m d"] = on_host(items)
     missing = popularity_weights(purchases.popularity(), _START_C0, _START_EXPONENT)
-    objective = Objective(missing, np.zeros_like(missing), 0.0, 0.0, (0.0, 0.0), _START_REG)
+    objective = ALSObjective(missing, np.zeros_like(missing), 0.0, 0.0, (0.0, 0.0), _START_REG)
     users = objective.users(factors, feedback)
     for _ in range(config.start_sweeps):
         factors = objective.items(users, factors, feedback)

@@ -13,26 +13,39 @@ and the sums that items are solved from are shrunk by what noise adds to their s
 validation items.
 """
 
-from privfed.methods.dpals.clients import DPALSClients
-from privfed.methods.dpals.config import Constants, DPALSConfig
+from collections.abc import Sequence
+
+from privfed.contracts import MethodTraits
+from privfed.methods.attack_surface import NoItemRows
+from privfed.methods.dpals.client import DPALSClients
+from privfed.methods.dpals.config import DPALSConfig, DPALSConstants
 from privfed.methods.dpals.server import DPALSServer
-from privfed.methods.method import Method
+from privfed.methods.method import Method, PlannedQuery, ServerReads, Training
+
+
+class DPALSTraining(Training):
+    """Sums are released, and the server solves for item vectors; user vectors stay on their devices."""
+
+    server = DPALSServer
+    clients = DPALSClients
+    step = None
+    chunk = 256
+
+    def program(self, server: DPALSServer) -> Sequence[PlannedQuery]:
+        """All queries of the one round."""
+        return server.program()
+
 
 METHOD = Method(
     name="dpals",
     title="alternating least squares from noisy sums, user vectors on the devices",
+    display_name="DPALS",
     source="DPALS, Chien et al., ICML 2021",
     config=DPALSConfig,
-    release="total",
-    upload="rows",
-    server=DPALSServer,
-    clients=DPALSClients,
-    reads="sums over everybody: of unit histories, and of unit user vectors, by item and squared",
-    step=None,
-    uploads_once=True,
-    program=DPALSServer.program,
-    chunk=256,
-    item_block=None,
+    traits=MethodTraits(release="total", upload="rows", uploads_once=True),
+    training=DPALSTraining(),
+    attack_surface=NoItemRows(),
+    disclosure=ServerReads("sums over everybody: of unit histories, and of unit user vectors, by item and squared"),
 )
 
-__all__ = ["METHOD", "Constants", "DPALSClients", "DPALSConfig", "DPALSServer"]
+__all__ = ["METHOD", "DPALSClients", "DPALSConfig", "DPALSConstants", "DPALSServer"]

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from privfed.contracts import NoisySums
 from privfed.methods.method import MethodConfig
-from privfed.methods.shared.ials import Objective
+from privfed.methods.shared.ials import IALSObjective
 from privfed.methods.shared.popular_head import side_of
 
 _HEAD = 6.0
@@ -45,13 +45,13 @@ class DPALSConfig(MethodConfig):
         return self
 
     @property
-    def objective(self) -> Objective:
+    def objective(self) -> IALSObjective:
         """What a user's vector minimises, given the items'."""
-        return Objective(self.unobserved, self.user_regularisation, 1.0)
+        return IALSObjective(self.unobserved, self.user_regularisation, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Constants:
+class DPALSConstants:
     """What a run uses.
 
     Attributes:
@@ -63,7 +63,7 @@ class Constants:
     head: int
 
     @classmethod
-    def of(cls, config: DPALSConfig, sums: NoisySums, items: int) -> "Constants":
+    def of(cls, config: DPALSConfig, sums: NoisySums, items: int) -> "DPALSConstants":
         """The constants of a run: settings, and the head by rule unless it is set.
 
         Args:

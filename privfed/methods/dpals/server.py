@@ -17,7 +17,7 @@ from torch import Tensor
 
 from privfed.contracts import Block, NoisySums, Schema
 from privfed.federation import PUBLIC, Cohort, Federation, Message, Purpose, Streams, Total
-from privfed.methods.dpals.config import Constants, DPALSConfig
+from privfed.methods.dpals.config import DPALSConfig, DPALSConstants
 from privfed.methods.dpals.model import ItemStep
 from privfed.methods.method import PlannedQuery, PublicInfo
 from privfed.methods.shared.popular_head import HEAD, ORDER, POPULARITY, PopularHead, unit_block
@@ -40,7 +40,7 @@ class DPALSServer:
     def __init__(self, config: DPALSConfig, public_info: PublicInfo, streams: Streams) -> None:
         self.config = config
         self.sums = public_info.sums or NoisySums(public_info.n_users)
-        self.constants = Constants.of(config, self.sums, public_info.n_items)
+        self.constants = DPALSConstants.of(config, self.sums, public_info.n_items)
         self.schema = self._pass()
         popularity = self._block((public_info.n_items, 1), config.popularity_share)
         self.schemas: list[Schema] = [{POPULARITY: popularity}, *[self.schema] * config.passes]

@@ -67,7 +67,7 @@ class Network(NamedTuple):
     lr: float
 
 
-class Layout(NamedTuple):
+class DenseLayout(NamedTuple):
     """Where the pieces of a client's dense numbers start, behind the user's rows `[tables, dim]`.
 
     Attributes:
@@ -86,7 +86,7 @@ class Layout(NamedTuple):
     factors: int
 
 
-class Interactions(NamedTuple):
+class KnownInteractions(NamedTuple):
     """What the clients know.
 
     Attributes:
@@ -128,7 +128,7 @@ class Stored(NamedTuple):
     signs: Whole
 
 
-class Trained(NamedTuple):
+class TrainedSlots(NamedTuple):
     """What training fills.
 
     Attributes:
@@ -191,7 +191,9 @@ class Scratch(NamedTuple):
 
 
 @compiled
-def train(net: Network, at: Layout, known: Interactions, stored: Stored, trained: Trained, s: Scratch) -> None:
+def train(
+    net: Network, at: DenseLayout, known: KnownInteractions, stored: Stored, trained: TrainedSlots, s: Scratch
+) -> None:
     """Train every client."""
     block = COLUMNS // (1 + net.pairs)
     _fill(s.dense_gradient, 0)
@@ -233,7 +235,7 @@ def train(net: Network, at: Layout, known: Interactions, stored: Stored, trained
 
 
 @compiled
-def count_changes(stored: Stored, trained: Trained, table: int, counts: Whole) -> None:
+def count_changes(stored: Stored, trained: TrainedSlots, table: int, counts: Whole) -> None:
     """How many slots of a table each client moved or met."""
     for c in range(len(trained.active)):
         counts[c] = 0
@@ -242,7 +244,7 @@ def count_changes(stored: Stored, trained: Trained, table: int, counts: Whole) -
 
 
 @compiled
-def take_changes(stored: Stored, trained: Trained, table: int, slots: Whole, changes: Real) -> None:
+def take_changes(stored: Stored, trained: TrainedSlots, table: int, slots: Whole, changes: Real) -> None:
     """These slots, numbered within the table, and trained minus received values, client after client."""
     at = 0
     for c in range(len(trained.active)):
@@ -269,7 +271,7 @@ def _start(stored: Stored, s: Scratch, slots: Whole, p: Real) -> int:
 
 
 @compiled
-def _draw(net: Network, known: Interactions, s: Scratch, c: int, first: int, length: int, word: int) -> None:
+def _draw(net: Network, known: KnownInteractions, s: Scratch, c: int, first: int, length: int, word: int) -> None:
     """A block's positives, from place `first` of the epoch's order, and a negative for each of them.
 
     The order is a keyed bijection of [0, n), computed where it is needed: rounds of an odd multiplication and a fold
@@ -346,7 +348,7 @@ def _gather(net: Network, stored: Stored, s: Scratch, slots: Whole, p: Real, act
 
 
 @compiled
-def _forward(net: Network, at: Layout, d: Real, s: Scratch, columns: int) -> None:
+def _forward(net: Network, at: DenseLayout, d: Real, s: Scratch, columns: int) -> None:
     """Rows, hidden layers and scores of all columns."""
     dim, widths = net.dim, net.widths
     _rows(net, at, d, s, columns)
@@ -372,7 +374,7 @@ def _forward(net: Network, at: Layout, d: Real, s: Scratch, columns: int) -> Non
 
 
 @compiled
-def _rows(net: Network, at: Layout, d: Real, s: Scratch, columns: int) -> None:
+def _rows(net: Network, at: DenseLayout, d: Real, s: Scratch, columns: int) -> None:
     """Item rows from stored values; columns of a table that a device does not keep stay 0."""
     for t in range(len(net.kept)):
         for i in range(net.dim):
@@ -386,7 +388,7 @@ def _rows(net: Network, at: Layout, d: Real, s: Scratch, columns: int) -> None:
 
 
 @compiled
-def _slopes(net: Network, known: Interactions, s: Scratch, length: int, columns: int, batch: int) -> None:
+def _slopes(net: Network, known: KnownInteractions, s: Scratch, length: int, columns: int, batch: int) -> None:
     """Gradients of the minibatch's mean loss by the block's scores."""
     real = s.scores.dtype.type
     share, one = real(1 / batch), real(1)
@@ -403,7 +405,7 @@ def _slopes(net: Network, known: Interactions, s: Scratch, length: int, columns:
 
 
 @compiled
-def _backward(net: Network, at: Layout, d: Real, s: Scratch, columns: int) -> None:
+def _backward(net: Network, at: DenseLayout, d: Real, s: Scratch, columns: int) -> None:
     """Add the block's part of the gradients of all dense numbers but the user's; leave those of item rows."""
     dim, widths, layers, g = net.dim, net.widths, len(net.widths) - 1, s.dense_gradient
     slopes = s.slopes[:columns]
@@ -438,7 +440,7 @@ def _backward(net: Network, at: Layout, d: Real, s: Scratch, columns: int) -> No
 
 
 @compiled
-def _back_to_stored(net: Network, at: Layout, d: Real, s: Scratch, columns: int) -> None:
+def _back_to_stored(net: Network, at: DenseLayout, d: Real, s: Scratch, columns: int) -> None:
     """From gradients of item rows to those of stored values and factors."""
     dim, g = net.dim, s.dense_gradient
     for t in range(len(net.kept)):
@@ -456,7 +458,7 @@ def _back_to_stored(net: Network, at: Layout, d: Real, s: Scratch, columns: int)
 
 
 @compiled
-def _user(net: Network, at: Layout, d: Real, s: Scratch) -> None:
+def _user(net: Network, at: DenseLayout, d: Real, s: Scratch) -> None:
     """Gradients of the user's rows and of the weights that meet them, from the minibatch's totals."""
     dim, width, g = net.dim, net.widths[1], s.dense_gradient
     for i in range(dim):

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int8, Int32, Int64
 from torch import Tensor
 
 from privfed.compute.devices import here, on_host
-from privfed.methods.fair.subspaces import Columns, LowRank, Subspace, lift
+from privfed.methods.fair.subspaces import Columns, LowRankTables, Subspace, lift
 
 
 class Basis(Protocol):
@@ -180,7 +180,7 @@ class FirstColumns(_OneEach):
 class Factors(_OneEach):
     """Low-rank: stored values are B `[items, k]`, beside a factor C `[k, dim]`."""
 
-    low_rank: LowRank
+    low_rank: LowRankTables
 
     @property
     def size(self) -> int:

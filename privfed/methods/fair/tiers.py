@@ -16,7 +16,15 @@ from privfed.compute.devices import placed
 from privfed.methods.fair.config import DEEPEST, FairConfig
 from privfed.methods.fair.memory import working_bytes
 from privfed.methods.fair.spaces import Factors, FirstColumns, Hashed, TableSpace
-from privfed.methods.fair.subspaces import Capacities, CapacityError, Columns, LowRank, Memory, Scheme, Subspace
+from privfed.methods.fair.subspaces import (
+    Capacities,
+    CapacityError,
+    Columns,
+    LowRankTables,
+    Scheme,
+    Subspace,
+    SubspaceMemory,
+)
 
 MOST_SLOTS = 2**31 - 1
 """Stored values of all tables that training numbers in int32."""
@@ -155,7 +163,7 @@ def _scheme_of_budgets(config: FairConfig, n_items: int) -> Scheme:
     for deepest in range(DEEPEST + 1):
         tables = [Subspace(n_items, config.dim, 0, deepest, config.seeds[name]) for name in model.tables]
         others = model.size + len(model.tables) * config.dim
-        memory = Memory(tables, others, working=working_bytes(config))
+        memory = SubspaceMemory(tables, others, working=working_bytes(config))
         try:
             return Scheme.of_budgets(budgets, memory)
         except CapacityError as error:
@@ -168,5 +176,5 @@ def _space(config: FairConfig, subspace: Subspace) -> TableSpace:
     if config.variant == "heterofl":
         return FirstColumns(Columns.compressed(rows, width, compression))
     if config.variant == "fedhm" and subspace.level:
-        return Factors(LowRank.compressed(rows, width, compression, config.rank))
+        return Factors(LowRankTables.compressed(rows, width, compression, config.rank))
     return Hashed(subspace, config.reduce_offset)

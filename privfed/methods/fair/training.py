@@ -1,4 +1,4 @@
-"""`LocalTraining`: a round's training of some users on devices of one tier, from what they downloaded to what changed.
+"""`DeviceTraining`: a round's training of some users on devices of one tier, from what they downloaded to what changed.
 
 `privfed.methods.fair.kernel` does the work; here its arrays are laid out. What a device itself would have to hold of
 them, `privfed.methods.fair.memory` counts.
@@ -29,7 +29,7 @@ class NothingToDrawError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Received:
+class ReceivedTables:
     """What devices of one tier downloaded, beside the layers.
 
     Attributes:
@@ -44,7 +44,7 @@ class Received:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Change:
+class TableChange:
     """What local training changed in one table's stored values.
 
     Attributes:
@@ -59,7 +59,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Outcome:
+class TrainingOutcome:
     """What came of a tier's training.
 
     Attributes:
@@ -69,13 +69,13 @@ class Outcome:
         factors: trained factors; none where rows are not products.
     """
 
-    tables: Mapping[str, Change]
+    tables: Mapping[str, TableChange]
     users: Float[Tensor, "clients tables dim"]
     layers: Float[Tensor, "clients numbers"]
     factors: Float[Tensor, "clients tables k dim"]
 
 
-class LocalTraining:
+class DeviceTraining:
     """Trains any users of a population.
 
     Args:
@@ -125,7 +125,9 @@ class LocalTraining:
         most = int(self.counts[users].max()) if len(users) else 0
         return self.config.epochs * (kernel.KEY_WORDS + most)
 
-    def receive(self, spaces: Mapping[str, TableSpace], tables: Mapping[str, Float[Tensor, "items dim"]]) -> Received:
+    def receive(
+        self, spaces: Mapping[str, TableSpace], tables: Mapping[str, Float[Tensor, "items dim"]]
+    ) -> ReceivedTables:
         """What devices that keep tables in `spaces` download."""
         reduced = {name: space.reduce(tables[name]) for name, space in spaces.items()}
         sizes = [space.size for space in spaces.values()]
@@ -133,7 +135,7 @@ class LocalTraining:
         values = torch.cat([stored for stored, _ in reduced.values()])
         factors = [factor for _, factor in reduced.values() if factor is not None]
         dim = self.config.dim
-        return Received(
+        return ReceivedTables(
             kernel.Stored(on_host(values), np.cumsum([0, *sizes]), slots, signs),
             np.array([space.kept for space in spaces.values()]),
             torch.stack(factors) if factors else torch.empty(len(spaces), 0, dim, dtype=values.dtype),
@@ -151,11 +153,11 @@ class LocalTraining:
     def train(
         self,
         users: Int64[np.ndarray, " clients"],
-        received: Received,
+        received: ReceivedTables,
         layers: Float[Tensor, " numbers"],
         rows: Float[Tensor, "clients tables dim"],
         words: UInt32[np.ndarray, "clients words"],
-    ) -> Outcome:
+    ) -> TrainingOutcome:
         """Train every user's device.
 
         Args:
@@ -172,10 +174,10 @@ class LocalTraining:
         counts = self.counts[users]
         room = slots_needed(self.config, np.diff(stored.offset), received.kept, counts, self.n_items)
         first = np.concatenate([[0], np.cumsum(room)])
-        trained = kernel.Trained(
+        trained = kernel.TrainedSlots(
             first, np.empty(first[-1], np.int32), np.empty(first[-1], dtype), np.zeros(n, np.int64), dense
         )
-        known = kernel.Interactions(
+        known = kernel.KnownInteractions(
             self._start[users], counts, self._items, self._targets.astype(dtype), self._barred_start[users],
             self._barred_counts[users], self._barred, self.n_items, np.ascontiguousarray(words),
         )  # fmt: skip
@@ -189,7 +191,7 @@ class LocalTraining:
         own, shared, rest = torch.split(placed(dense), sizes, 1)
         changes = {name: _change(stored, trained, t) for t, name in enumerate(self.model.tables)}
         own, rest = own.reshape(n, tables, net.dim), rest.reshape(n, *received.factors.shape)
-        return Outcome(changes, own, shared, rest)
+        return TrainingOutcome(changes, own, shared, rest)
 
 
 def network(config: FairConfig, kept: Int64[np.ndarray, " tables"], *, factored: bool) -> kernel.Network:
@@ -201,7 +203,7 @@ def network(config: FairConfig, kept: Int64[np.ndarray, " tables"], *, factored:
     )  # fmt: skip
 
 
-def layout(net: kernel.Network) -> kernel.Layout:
+def layout(net: kernel.Network) -> kernel.DenseLayout:
     """Where the dense numbers of a client are: user rows, layers, last layer, bias, factors."""
     at, weights, biases = len(net.kept) * net.dim, [], []
     for fan_in, fan_out in zip(net.widths[:-1], net.widths[1:], strict=True):
@@ -210,7 +212,7 @@ def layout(net: kernel.Network) -> kernel.Layout:
         at = biases[-1] + int(fan_out)
     last = at + net.product * net.dim
     bias = last + int(net.widths[-1])
-    return kernel.Layout(np.array(weights), np.array(biases), at, last, bias, bias + net.bias)
+    return kernel.DenseLayout(np.array(weights), np.array(biases), at, last, bias, bias + net.bias)
 
 
 def slots_needed(
@@ -282,12 +284,12 @@ def scratch_for(
     )
 
 
-def _change(stored: kernel.Stored, trained: kernel.Trained, table: int) -> Change:
+def _change(stored: kernel.Stored, trained: kernel.TrainedSlots, table: int) -> TableChange:
     counts = np.empty(len(trained.active), np.int64)
     kernel.count_changes(stored, trained, table, counts)
     slots, values = np.empty(counts.sum(), np.int32), np.empty(counts.sum(), stored.values.dtype)
     kernel.take_changes(stored, trained, table, slots, values)
-    return Change(placed(counts), placed(slots), placed(values))
+    return TableChange(placed(counts), placed(slots), placed(values))
 
 
 def _stacked(arrays: Sequence[np.ndarray | None], dtype: type) -> np.ndarray:

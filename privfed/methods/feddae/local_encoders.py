@@ -10,11 +10,11 @@ from torch import Tensor
 
 from privfed.methods.feddae.config import FedDAEConfig
 from privfed.methods.feddae.server import SECOND
-from privfed.methods.feddae.vae_personal import LocalOptimiser, Pair, PersonalAffine, PersonalInput, UserVectors
+from privfed.methods.feddae.vae_personal import LocalOptimiser, PersonalAffine, PersonalInput, TwoEncoders, UserVectors
 from privfed.methods.shared.vae import Architecture, Encoder, Encoders, SharedLayers, behind, encode
 from privfed.methods.shared.vae_clients import LocalRound
 from privfed.methods.shared.vae_inputs import Inputs
-from privfed.methods.shared.vae_layers import Change, Trunk
+from privfed.methods.shared.vae_layers import LayerChange, Trunk
 
 Own = dict[str, Tensor]
 """Personal tensors of some users: `first.rows` has one row per own item, all others one entry per user."""
@@ -38,7 +38,7 @@ class LocalEncoding(Protocol):
         """Both encoders for local training, which changes `own` in place."""
 
     def outputs(
-        self, parameters: Mapping[str, Tensor], own: Own, inputs: Inputs, changes: Mapping[str, Change]
+        self, parameters: Mapping[str, Tensor], own: Own, inputs: Inputs, changes: Mapping[str, LayerChange]
     ) -> Tensor:
         """Mean and log variance `[clients, 2 latent]` of the local encoder alone."""
 
@@ -63,14 +63,14 @@ class Embedding:
 
     def training(self, shared: SharedLayers, own: Own, local: LocalRound, optimiser: LocalOptimiser) -> Encoders:  # noqa: ARG002
         """The shared encoder beside the vectors."""
-        return Pair(shared.encoder(), UserVectors(own["vectors"], optimiser))
+        return TwoEncoders(shared.encoder(), UserVectors(own["vectors"], optimiser))
 
     def outputs(
         self,
         parameters: Mapping[str, Tensor],  # noqa: ARG002
         own: Own,
         inputs: Inputs,  # noqa: ARG002
-        changes: Mapping[str, Change],  # noqa: ARG002
+        changes: Mapping[str, LayerChange],  # noqa: ARG002
     ) -> Float[Tensor, "clients width"]:
         """The vectors."""
         return own["vectors"]
@@ -100,7 +100,7 @@ class SparseFirstLayer:
         return shared.encoder(beside=[self.first(own, local.inputs, optimiser)])
 
     def outputs(
-        self, parameters: Mapping[str, Tensor], own: Own, inputs: Inputs, changes: Mapping[str, Change]
+        self, parameters: Mapping[str, Tensor], own: Own, inputs: Inputs, changes: Mapping[str, LayerChange]
     ) -> Float[Tensor, "clients width"]:
         """The personal first layer, then the shared ones as the device has tuned them."""
         return behind(self.architecture, parameters, self.hidden(own, inputs), changes)
@@ -154,14 +154,14 @@ class FullEncoder:
             PersonalAffine(name, own[f"own.{name}.weight"], own[f"own.{name}.bias"], optimiser) for name in self.deeper
         ]
         mine = Encoder([self.sparse.first(own, local.inputs, optimiser)], Trunk(layers))
-        return Pair(shared.encoder(), mine)
+        return TwoEncoders(shared.encoder(), mine)
 
     def outputs(
         self,
         parameters: Mapping[str, Tensor],  # noqa: ARG002
         own: Own,
         inputs: Inputs,
-        changes: Mapping[str, Change],  # noqa: ARG002
+        changes: Mapping[str, LayerChange],  # noqa: ARG002
     ) -> Float[Tensor, "clients width"]:
         """The user's own encoder."""
         h = self.sparse.hidden(own, inputs)
@@ -191,14 +191,14 @@ class SecondShared:
 
     def training(self, shared: SharedLayers, own: Own, local: LocalRound, optimiser: LocalOptimiser) -> Encoders:  # noqa: ARG002
         """Two shared encoders, both tuned and both uploaded."""
-        return Pair(shared.encoder(), shared.encoder(SECOND))
+        return TwoEncoders(shared.encoder(), shared.encoder(SECOND))
 
     def outputs(
         self,
         parameters: Mapping[str, Tensor],
         own: Own,  # noqa: ARG002
         inputs: Inputs,
-        changes: Mapping[str, Change],
+        changes: Mapping[str, LayerChange],
     ) -> Float[Tensor, "clients width"]:
         """The second shared encoder."""
         return encode(self.architecture, parameters, inputs, changes, SECOND)

@@ -124,7 +124,7 @@ class PersonalAffine:
         return below
 
 
-class Pair:
+class TwoEncoders:
     """Two encoders side by side."""
 
     def __init__(self, one: Encoders, other: Encoders) -> None:

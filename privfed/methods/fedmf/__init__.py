@@ -9,9 +9,11 @@ from jaxtyping import Int64
 from pydantic import Field
 from torch import Tensor
 
+from privfed.contracts import MethodTraits
 from privfed.federation import Purpose, Streams
+from privfed.methods.attack_surface import NamedBlocks
 from privfed.methods.client_data import ClientData
-from privfed.methods.method import Method, MethodConfig
+from privfed.methods.method import Method, MethodConfig, NegativeSampling, ServerReads, Training
 from privfed.methods.shared.heads import LinearHead
 from privfed.methods.shared.linear_clients import LinearClients
 from privfed.methods.shared.table_server import TableServer
@@ -42,14 +44,25 @@ class FedMFClients(LinearClients):
         self.config = config
 
 
+class FedMFTraining(Training):
+    """Item vectors are averaged; user vectors stay on their devices."""
+
+    server = TableServer.from_config
+    clients = FedMFClients
+
+    def negatives(self, config: FedMFConfig) -> NegativeSampling:
+        """Distinct negatives of every positive, drawn once a round."""
+        return NegativeSampling(config.negatives)
+
+
 METHOD = Method(
     name="fedmf",
     title="matrix factorisation, private user vectors",
+    display_name="FedMF",
     source="FedMF, Chai et al., IEEE Intelligent Systems 2021",
     config=FedMFConfig,
-    release="total",
-    upload="rows",
-    server=TableServer.of_config,
-    clients=FedMFClients,
-    reads="the sum of item-vector updates",
+    traits=MethodTraits(release="total", upload="rows"),
+    training=FedMFTraining(),
+    attack_surface=NamedBlocks("items", scores_are_logits=True),
+    disclosure=ServerReads("the sum of item-vector updates"),
 )

@@ -3,17 +3,22 @@
 Each client takes a few SGD steps on its one row; the server takes one optimiser step along the mean update.
 """
 
+from collections.abc import Mapping
+
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from privfed.contracts import MethodTraits
 from privfed.federation import Call, Message, PrivateState, StatefulClients, Streams
+from privfed.methods.attack_surface import NamedBlocks
 from privfed.methods.client_data import ClientData
-from privfed.methods.method import Method
+from privfed.methods.method import Method, ServerReads, Training
 from privfed.methods.shared.vae import OneEncoder, SharedLayers, decode, encode, train
 from privfed.methods.shared.vae_clients import LocalRound, UserRows, changes_in, counted, uploaded, whole
 from privfed.methods.shared.vae_config import VAEConfig, in_cache
 from privfed.methods.shared.vae_server import VAEServer
+from privfed.methods.shared.warm_start import GramFactors, autoencoder
 from privfed.updates import ClientUpdates
 
 
@@ -55,19 +60,32 @@ class FedVAEClients(StatefulClients):
         return logits if candidates is None else torch.gather(logits, 1, candidates)
 
 
+class FedVAETraining(Training):
+    """Every client takes a few steps on its row; the server takes one along their mean."""
+
+    server = VAEServer
+    clients = FedVAEClients
+    chunk = staticmethod(in_cache)
+    # All rows of a call go through one matrix product, whose rounding depends on how many there are.
+    bit_parity = False
+
+    def extra_queries(self, config: VAEConfig) -> int:
+        """One for the popularity prior."""
+        return int(config.popularity_prior)
+
+    def warm_start(self, config: VAEConfig, state: Mapping[str, Tensor], message: Message) -> Mapping[str, Tensor]:
+        """Encoder and decoder at the factors of the released weights."""
+        return autoencoder(state, GramFactors.of(message, config.latent))
+
+
 METHOD = Method(
     name="fedvae",
     title="one shared variational autoencoder over interaction rows",
+    display_name="FedVAE",
     source="FedVAE baseline of FedDAE, Li et al., AAAI 2025, after Mult-VAE, Liang et al., WWW 2018",
     config=VAEConfig,
-    release="total",
-    upload="dense",
-    server=VAEServer,
-    clients=FedVAEClients,
-    reads="the sums of autoencoder updates",
-    item_block="decoder.*.weight",
-    input_block="encoder.0.weight",
-    bias_block="decoder.*.bias",
-    chunk=in_cache,
-    extra_queries=lambda config: int(config.popularity_prior),
+    traits=MethodTraits(release="total", upload="dense"),
+    training=FedVAETraining(),
+    attack_surface=NamedBlocks("decoder.*.weight", "encoder.0.weight", "decoder.*.bias"),
+    disclosure=ServerReads("the sums of autoencoder updates"),
 )

@@ -1,32 +1,50 @@
 """GPFedRec: graph-guided personalisation (Zhang et al., KDD 2024)."""
 
+from dataclasses import dataclass
+
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from privfed.contracts import MethodTraits
 from privfed.federation import Message
-from privfed.methods.gpfedrec.clients import GPFedRecClients
+from privfed.methods.attack_surface import NamedBlocks
+from privfed.methods.gpfedrec.client import GPFedRecClients
 from privfed.methods.gpfedrec.config import GPFedRecConfig
 from privfed.methods.gpfedrec.server import GPFedRecServer
-from privfed.methods.method import Method
+from privfed.methods.method import Method, NegativeSampling, ServerReads, Training
 
 
-def personal_direction(message: Message, positions: Int64[Tensor, " n"]) -> Float[Tensor, "n items dim"]:
-    """What the server asks each client's table to move towards: its target minus the global table."""
-    return message.personal["targets"][positions] - message.shared["items"]
+class GPFedRecTraining(Training):
+    """Item tables are collected and mixed for every client; vectors and perceptrons stay on their devices."""
+
+    server = GPFedRecServer
+    clients = GPFedRecClients
+    chunk = 256
+
+    def negatives(self, config: GPFedRecConfig) -> NegativeSampling:
+        """Distinct negatives of every positive, drawn once a round."""
+        return NegativeSampling(config.negatives)
+
+
+@dataclass(frozen=True)
+class GPFedRecSurface(NamedBlocks):
+    """Item rows, and the proximal term, whose target the server chose itself."""
+
+    def proximal_direction(self, message: Message, positions: Int64[Tensor, " n"]) -> Float[Tensor, "n items dim"]:
+        """Where each client's proximal term points from the global table: `[n, items, dim]`."""
+        return message.personal["targets"][positions] - message.shared["items"]
 
 
 METHOD = Method(
     name="gpfedrec",
     title="item tables pulled towards those of similar users",
+    display_name="GPFedRec",
     source="GPFedRec, Zhang et al., KDD 2024",
     config=GPFedRecConfig,
-    release="individual",
-    upload="dense",
-    server=GPFedRecServer,
-    clients=GPFedRecClients,
-    pull=personal_direction,
-    reads="every client's whole item table, each round, under a stable pseudonym",
-    chunk=256,
+    traits=MethodTraits(release="individual", upload="dense"),
+    training=GPFedRecTraining(),
+    attack_surface=GPFedRecSurface("items", scores_are_logits=True),
+    disclosure=ServerReads("every client's whole item table, each round, under a stable pseudonym"),
 )
 
 __all__ = ["METHOD", "GPFedRecClients", "GPFedRecConfig", "GPFedRecServer"]

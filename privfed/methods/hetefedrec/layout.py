@@ -9,7 +9,6 @@ group has a block of its own.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from privfed.contracts import Block, Schema
@@ -58,7 +57,7 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ModelLayout:
     """Models, segments and their names.
 
     Attributes:
@@ -76,7 +75,7 @@ class Layout:
     apart: bool
 
     @classmethod
-    def of(cls, config: HeteFedRecConfig) -> "Layout":
+    def of(cls, config: HeteFedRecConfig) -> "ModelLayout":
         """The layout of a variant."""
         groups, variant = tuple(range(len(config.widths))), config.variant
         if variant in ("all_small", "all_large", "exclusive"):
@@ -204,36 +203,6 @@ def touched(block: str) -> str:
 def members(head: str) -> str:
     """Name of the block that counts who sent a head."""
     return f"members.{head}"
-
-
-def item_rows(config: HeteFedRecConfig, schema: Schema, blocks: Mapping[str, Tensor]) -> Tensor:
-    """One row per item out of uploads or sums, `[n, items, width]`, zeros for what is not held.
-
-    Segments stand side by side, those of groups that stay apart too, then the item biases: a bias moves up for a
-    positive and down for a negative, so that it says as much about an item as its row.
-
-    Args:
-        config: settings.
-        schema: of the ask.
-        blocks: `[n, *shape]` of n uploads or sums.
-    """
-    layout = Layout.of(config)
-    names = [name for name in (*(segment.block for segment in layout.segments), *layout.biases) if name in schema]
-    return torch.cat([blocks[name] for name in names], -1)
-
-
-def published(config: HeteFedRecConfig, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Public parameters by the names of blocks: columns of a segment are those of the widest table that has it.
-
-    Args:
-        config: settings.
-        parameters: tables, heads and biases by their own names.
-    """
-    layout = Layout.of(config)
-    columns = {
-        s.block: parameters[f"items.{layout.models[s.holders[-1]].name}"][:, s.start : s.stop] for s in layout.segments
-    }
-    return dict(parameters) | columns
 
 
 def _count(shape: tuple[int, ...]) -> Block:

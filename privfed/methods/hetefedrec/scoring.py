@@ -14,10 +14,10 @@ from privfed.compute.devices import on_host, placed
 from privfed.compute.tiles import TILE
 from privfed.federation import Message
 from privfed.methods.client_data import ClientData
-from privfed.methods.hetefedrec.layout import Layout
+from privfed.methods.hetefedrec.layout import ModelLayout
 from privfed.methods.hetefedrec.padding import Tile
 from privfed.methods.hetefedrec.star_graph import edges, gather, propagate
-from privfed.methods.hetefedrec.training import Trained
+from privfed.methods.hetefedrec.training import TrainedTile
 from privfed.updates import ClientUpdates
 
 _NUMBERS_AT_ONCE = 2**21
@@ -33,7 +33,7 @@ class Scorer:
         message: what they received.
     """
 
-    def __init__(self, layout: Layout, data: ClientData, message: Message) -> None:
+    def __init__(self, layout: ModelLayout, data: ClientData, message: Message) -> None:
         self.layout, self.data, self.message = layout, data, message
 
     def received(
@@ -75,7 +75,7 @@ class Scorer:
         users: Int64[Tensor, " n"],
         model: int,
         tile: Tile,
-        trained: Trained,
+        trained: TrainedTile,
         candidates: Int64[Tensor, "n c"] | None,
     ) -> Float[Tensor, "n c"]:
         """Logits of a tile's clients right after training that was never sent."""

@@ -10,7 +10,7 @@ from privfed.federation import PUBLIC, SERVER, Federation, Message, Purpose, Str
 from privfed.methods.hetefedrec.aggregation import head_update, row_update
 from privfed.methods.hetefedrec.config import HeteFedRecConfig
 from privfed.methods.hetefedrec.distillation import distillation_gradients, distilled_items
-from privfed.methods.hetefedrec.layout import Layout
+from privfed.methods.hetefedrec.layout import ModelLayout
 from privfed.methods.method import PublicInfo
 from privfed.methods.shared.heads import initial_perceptron
 from privfed.methods.shared.server_optimiser import ServerOptimiser
@@ -32,7 +32,7 @@ class HeteFedRecServer:
     """
 
     def __init__(self, config: HeteFedRecConfig, public_info: PublicInfo, streams: Streams) -> None:
-        self.config, self.layout, self.n_items = config, Layout.of(config), public_info.n_items
+        self.config, self.layout, self.n_items = config, ModelLayout.of(config), public_info.n_items
         widest = initial_table(streams, public_info.n_items, config.widths[-1], config.initial_scale)
         self.parameters: dict[str, Tensor] = {
             f"items.{model.name}": widest[:, : model.width].clone() for model in self.layout.models

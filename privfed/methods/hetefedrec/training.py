@@ -28,7 +28,7 @@ from privfed.methods.hetefedrec.star_graph import (
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class ReceivedModel:
     """What the clients of a tile start from.
 
     Attributes:
@@ -45,7 +45,7 @@ class Received:
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
+class TrainedTile:
     """What became of it: the new user vectors, and by how much the rest moved."""
 
     user: Float[Tensor, "clients width"]
@@ -54,7 +54,7 @@ class Trained:
     heads: list[dict[str, Tensor]]
 
 
-class LocalTraining:
+class TileTraining:
     """One tile's training.
 
     Args:
@@ -66,7 +66,7 @@ class LocalTraining:
     """
 
     def __init__(
-        self, config: HeteFedRecConfig, heads: PrefixHeads, tile: Tile, received: Received, *, decorrelated: bool
+        self, config: HeteFedRecConfig, heads: PrefixHeads, tile: Tile, received: ReceivedModel, *, decorrelated: bool
     ) -> None:
         self.config, self.heads, self.received = config, heads, received
         self.labels = tile.labels.unsqueeze(1)
@@ -86,7 +86,7 @@ class LocalTraining:
         self.rows = received.rows.clone()
         self.bias = None if received.bias is None else received.bias.clone()
 
-    def run(self, steps: int) -> Trained:
+    def run(self, steps: int) -> TrainedTile:
         """`user_steps` on the user vector, then `steps` on everything."""
         c = self.config
         start = self.flat.clone()
@@ -109,7 +109,7 @@ class LocalTraining:
                 by_bias.step_(d_bias)
         self.flat.sub_(start)
         bias = None if self.bias is None or self.received.bias is None else self.bias.sub_(self.received.bias)
-        return Trained(self.user, self.rows.sub_(self.received.rows), bias, self.heads.unpack(self.weights))
+        return TrainedTile(self.user, self.rows.sub_(self.received.rows), bias, self.heads.unpack(self.weights))
 
     def _by_user(self, own: Tensor | None) -> Tensor:
         """The gradient by user vectors alone; a star graph spreads the user vector to the items and needs theirs."""

@@ -5,10 +5,10 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from privfed.contracts import Schema
-from privfed.methods.hetefedrec.layout import Layout, members, touched
+from privfed.methods.hetefedrec.layout import ModelLayout, members, touched
 from privfed.methods.hetefedrec.padding import Tile
 from privfed.methods.hetefedrec.sampling import DistinctSamples
-from privfed.methods.hetefedrec.training import Trained
+from privfed.methods.hetefedrec.training import TrainedTile
 from privfed.updates import Dense, Part, Rows
 
 
@@ -25,7 +25,7 @@ class UploadBuilder:
 
     def __init__(
         self,
-        layout: Layout,
+        layout: ModelLayout,
         schema: Schema,
         model: Int64[Tensor, " n"],
         samples: DistinctSamples,
@@ -42,7 +42,7 @@ class UploadBuilder:
         shapes = [layout.head(head).head(0).shapes() for head in range(len(layout.models))]
         self._heads = [_Head(held(layout.head_holders(head)), shape) for head, shape in enumerate(shapes)]
 
-    def put(self, model: int, tile: Tile, trained: Trained) -> None:
+    def put(self, model: int, tile: Tile, trained: TrainedTile) -> None:
         """Keep one tile's updates."""
         real = len(tile.clients)
         owner, rank = tile.existing()

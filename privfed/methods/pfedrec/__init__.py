@@ -8,9 +8,11 @@ from functools import partial
 
 from pydantic import Field
 
+from privfed.contracts import MethodTraits
 from privfed.federation import PUBLIC, Call, Message, Purpose, Streams, alike
+from privfed.methods.attack_surface import NamedBlocks
 from privfed.methods.client_data import ClientData
-from privfed.methods.method import Method, MethodConfig
+from privfed.methods.method import Method, MethodConfig, NegativeSampling, ServerReads, Training
 from privfed.methods.shared.heads import LinearHead, kaiming_uniform
 from privfed.methods.shared.interaction_dp import InteractionTrainer
 from privfed.methods.shared.linear_clients import LinearClients
@@ -58,15 +60,25 @@ class PFedRecClients(LinearClients):
         return ClientUpdates(call.clients, call.schema, [Dense("items", everyone, changes)])
 
 
+class PFedRecTraining(Training):
+    """Item tables are averaged; heads stay on their devices."""
+
+    server = TableServer.from_config
+    clients = PFedRecClients
+
+    def negatives(self, config: PFedRecConfig) -> NegativeSampling:
+        """Distinct negatives of every positive, drawn once a round."""
+        return NegativeSampling(config.negatives)
+
+
 METHOD = Method(
     name="pfedrec",
     title="shared item table, private linear score function",
+    display_name="PFedRec",
     source="PFedRec, Zhang et al., IJCAI 2023",
     config=PFedRecConfig,
-    release="total",
-    upload="rows",
-    server=TableServer.of_config,
-    clients=PFedRecClients,
-    reads="the sum of item-table updates",
-    interaction_level=True,
+    traits=MethodTraits(release="total", upload="rows", interaction_level=True),
+    training=PFedRecTraining(),
+    attack_surface=NamedBlocks("items", scores_are_logits=True),
+    disclosure=ServerReads("the sum of item-table updates"),
 )

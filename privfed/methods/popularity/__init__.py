@@ -11,10 +11,11 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from privfed.compute.devices import on_host, placed
-from privfed.contracts import Block, Schema
+from privfed.contracts import Block, MethodTraits, Schema
 from privfed.federation import Call, Federation, Message, PrivateState, StatefulClients, Streams
+from privfed.methods.attack_surface import NamedBlocks
 from privfed.methods.client_data import ClientData
-from privfed.methods.method import Method, MethodConfig, PublicInfo
+from privfed.methods.method import Method, MethodConfig, PublicInfo, ServerReads, Training
 from privfed.updates import ClientUpdates, Rows
 
 
@@ -77,17 +78,22 @@ class PopularityClients(StatefulClients):
         return shares.expand(len(clients), -1) if candidates is None else shares[candidates]
 
 
+class PopularityTraining(Training):
+    """Items are counted once; there is nothing to train."""
+
+    server = PopularityServer
+    clients = PopularityClients
+    step = None
+
+
 METHOD = Method(
     name="popularity",
     title="most popular items for everybody",
+    display_name="Popularity",
     source="counting",
     config=PopularityConfig,
-    release="total",
-    upload="counts",
-    server=PopularityServer,
-    clients=PopularityClients,
-    reads="how many users have each item",
-    step=None,
-    uploads_once=True,
-    item_block="counts",
+    traits=MethodTraits(release="total", upload="counts", uploads_once=True),
+    training=PopularityTraining(),
+    attack_surface=NamedBlocks("counts"),
+    disclosure=ServerReads("how many users have each item"),
 )

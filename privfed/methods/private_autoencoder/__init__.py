@@ -8,32 +8,47 @@ step per user and ask; the server steps with Adam along the sum. All asks of a r
 norm.
 """
 
-from privfed.methods.method import Method
-from privfed.methods.private_autoencoder.clients import PrivateAutoencoderClients
-from privfed.methods.private_autoencoder.config import Constants, PrivateAutoencoderConfig
+from collections.abc import Sequence
+
+from privfed.contracts import MethodTraits
+from privfed.methods.attack_surface import NoItemRows
+from privfed.methods.method import Method, PlannedQuery, ServerReads, Training
+from privfed.methods.private_autoencoder.client import PrivateAutoencoderClients
+from privfed.methods.private_autoencoder.config import PrivateAutoencoderConfig, PrivateAutoencoderConstants
 from privfed.methods.private_autoencoder.server import PrivateAutoencoderServer
+
+
+class PrivateAutoencoderTraining(Training):
+    """Unit updates are summed for a fixed number of steps, all in the first round."""
+
+    server = PrivateAutoencoderServer
+    clients = PrivateAutoencoderClients
+    step = None
+    chunk = 256
+    # All rows of a call go through one matrix product, whose rounding depends on how many there are.
+    bit_parity = False
+
+    def program(self, server: PrivateAutoencoderServer) -> Sequence[PlannedQuery]:
+        """All queries of the one round."""
+        return server.program()
+
 
 METHOD = Method(
     name="private-autoencoder",
     title="one-layer autoencoder with a fixed popularity bias, trained by noisy sums of unit updates",
+    display_name="Private autoencoder",
     source="DP-FedAvg, McMahan et al., ICLR 2018, of an AutoRec, Sedhain et al., WWW 2015",
     config=PrivateAutoencoderConfig,
-    release="total",
-    upload="dense",
-    server=PrivateAutoencoderServer,
-    clients=PrivateAutoencoderClients,
-    reads="sums over everybody: of unit histories, and of unit updates of an autoencoder",
-    step=None,
-    uploads_once=True,
-    program=PrivateAutoencoderServer.program,
-    chunk=256,
-    item_block=None,
+    traits=MethodTraits(release="total", upload="dense", uploads_once=True),
+    training=PrivateAutoencoderTraining(),
+    attack_surface=NoItemRows(),
+    disclosure=ServerReads("sums over everybody: of unit histories, and of unit updates of an autoencoder"),
 )
 
 __all__ = [
     "METHOD",
-    "Constants",
     "PrivateAutoencoderClients",
     "PrivateAutoencoderConfig",
+    "PrivateAutoencoderConstants",
     "PrivateAutoencoderServer",
 ]

@@ -33,7 +33,7 @@ class PrivateAutoencoderConfig(MethodConfig):
 
 
 @dataclass(frozen=True, slots=True)
-class Constants:
+class PrivateAutoencoderConstants:
     """What a run uses.
 
     Attributes:
@@ -45,7 +45,7 @@ class Constants:
     head: int
 
     @classmethod
-    def of(cls, config: PrivateAutoencoderConfig, sums: NoisySums, items: int) -> "Constants":
+    def of(cls, config: PrivateAutoencoderConfig, sums: NoisySums, items: int) -> "PrivateAutoencoderConstants":
         """The constants of a run: settings, and the head by rule unless it is set.
 
         Args:

@@ -9,7 +9,7 @@ from torch import Tensor
 from privfed.contracts import NoisySums, Schema
 from privfed.federation import PUBLIC, Federation, Message, Purpose, Streams
 from privfed.methods.method import PlannedQuery, PublicInfo
-from privfed.methods.private_autoencoder.config import Constants, PrivateAutoencoderConfig
+from privfed.methods.private_autoencoder.config import PrivateAutoencoderConfig, PrivateAutoencoderConstants
 from privfed.methods.shared.popular_head import HEAD, ORDER, POPULARITY, PopularHead, unit_block
 
 ENCODER, DECODER, BIAS = "encoder", "decoder", "bias"
@@ -29,7 +29,7 @@ class PrivateAutoencoderServer:
     def __init__(self, config: PrivateAutoencoderConfig, public_info: PublicInfo, streams: Streams) -> None:
         self.config = config
         self.sums = public_info.sums or NoisySums(public_info.n_users)
-        self.constants = Constants.of(config, self.sums, public_info.n_items)
+        self.constants = PrivateAutoencoderConstants.of(config, self.sums, public_info.n_items)
         shape, unit = (self.constants.head, config.dim), self.sums.unit
         each = (1 - config.popularity_share) / config.steps
         self.schema: Schema = _joint(shape, unit, each)

@@ -12,35 +12,50 @@ Mironov, "Differentially private recommender systems", KDD 2009; Dwork, Talwar, 
 shrinkage of eigenpairs.
 """
 
-from privfed.methods.method import Method
-from privfed.methods.private_gram.clients import PrivateGramClients
-from privfed.methods.private_gram.config import Constants, PrivateGramConfig, Shown
+from collections.abc import Sequence
+
+from privfed.contracts import MethodTraits
+from privfed.methods.attack_surface import NoItemRows
+from privfed.methods.method import Method, PlannedQuery, ServerReads, Training
+from privfed.methods.private_gram.client import PrivateGramClients
+from privfed.methods.private_gram.config import HeadShown, PrivateGramConfig, PrivateGramConstants
 from privfed.methods.private_gram.server import NoFeaturesError, PrivateGramServer
+
+
+class PrivateGramTraining(Training):
+    """Two sums are released once; the server estimates, and devices score."""
+
+    server = PrivateGramServer
+    clients = PrivateGramClients
+    step = None
+    chunk = 256
+    host_work = "the estimate of the weights from the released sums"
+
+    def program(self, server: PrivateGramServer) -> Sequence[PlannedQuery]:
+        """All queries of the one round."""
+        return server.program()
+
 
 METHOD = Method(
     name="private-gram",
     title="one noisy Gram matrix of items, scored on the device",
+    display_name="Private Gram",
     source="noisy item covariance after McSherry and Mironov, KDD 2009, with spiked-model shrinkage and public content",
     config=PrivateGramConfig,
-    release="total",
-    upload="rows",
-    server=PrivateGramServer,
-    clients=PrivateGramClients,
-    reads="two sums over everybody: of unit histories, and of outer products of centred ones on the most popular items",
-    step=None,
-    uploads_once=True,
-    program=PrivateGramServer.program,
-    chunk=256,
-    host_work="the estimate of the weights from the released sums",
-    item_block=None,
+    traits=MethodTraits(release="total", upload="rows", uploads_once=True),
+    training=PrivateGramTraining(),
+    attack_surface=NoItemRows(),
+    disclosure=ServerReads(
+        "two sums over everybody: of unit histories, and of outer products of centred ones on the most popular items"
+    ),
 )
 
 __all__ = [
     "METHOD",
-    "Constants",
+    "HeadShown",
     "NoFeaturesError",
     "PrivateGramClients",
     "PrivateGramConfig",
+    "PrivateGramConstants",
     "PrivateGramServer",
-    "Shown",
 ]

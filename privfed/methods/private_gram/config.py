@@ -73,7 +73,7 @@ class PrivateGramConfig(MethodConfig):
 
 
 @dataclass(frozen=True, slots=True)
-class Constants:
+class PrivateGramConstants:
     """What a run uses: settings where they were given, else what the rule makes of public numbers.
 
     Attributes:
@@ -89,7 +89,7 @@ class Constants:
     smoothing: float
 
     @classmethod
-    def of(cls, config: PrivateGramConfig, sums: NoisySums, items: int, *, content: bool) -> "Constants":
+    def of(cls, config: PrivateGramConfig, sums: NoisySums, items: int, *, content: bool) -> "PrivateGramConstants":
         """The constants of a run.
 
         Args:
@@ -115,7 +115,7 @@ class Constants:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class HeadShown:
     """What the released popularity shows of a run, privacy already paid.
 
     Attributes:
@@ -127,7 +127,7 @@ class Shown:
     standing_out: int
 
     @classmethod
-    def of(cls, popularity: Float[Tensor, " items"], clients: float, deviation: float) -> "Shown":
+    def of(cls, popularity: Float[Tensor, " items"], clients: float, deviation: float) -> "HeadShown":
         """Read the noisy sum of unit histories of so many clients."""
         above = int((popularity > _STANDS_OUT * deviation).sum())
         by_chance = _BY_CHANCE * len(popularity) if deviation else 0.0

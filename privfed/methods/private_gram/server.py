@@ -16,15 +16,14 @@ from privfed.contracts import Block, NoisySums, Schema
 from privfed.data.item_features import item_features
 from privfed.federation import SERVER, Cohort, Federation, Message, Purpose, Streams
 from privfed.methods.method import PlannedQuery, PublicInfo
-from privfed.methods.private_gram.config import Constants, PrivateGramConfig, Shown
+from privfed.methods.private_gram.config import HeadShown, PrivateGramConfig, PrivateGramConstants
 from privfed.methods.private_gram.model.choosing import Choice, choose
 from privfed.methods.private_gram.model.content import Content
-from privfed.methods.private_gram.model.estimate import Evidence, Recipe
-from privfed.methods.shared.popular_head import HEAD, ORDER, POPULARITY, PopularHead, unit_block
+from privfed.methods.private_gram.model.estimate import EstimatorSettings, NoisyGram
+from privfed.methods.shared.popular_head import HEAD, ORDER, POPULARITY, SCALE, SHARES, WEIGHTS, PopularHead, unit_block
 from privfed.updates import packed_size, unpacked
 
 GRAM = "gram"
-SHARES, SCALE, WEIGHTS = "shares", "scale", "weights"
 BEYOND, BEYOND_SHARES, BEYOND_WEIGHTS = "beyond", "beyond_shares", "beyond_weights"
 _FLOOR = 0.5
 _SEED_WORDS = 4
@@ -62,7 +61,9 @@ class PrivateGramServer:
                 "private-gram is to rank items outside the head by content, and the data name no genre or year of any "
                 "item: set beyond_head to popularity, or describe the items"
             )
-        self.constants = Constants.of(config, self.sums, public_info.n_items, content=self.features is not None)
+        self.constants = PrivateGramConstants.of(
+            config, self.sums, public_info.n_items, content=self.features is not None
+        )
         self.schemas = self._schemas()
         self.schema = self.schemas[-1]
         side = self.constants.head
@@ -83,7 +84,7 @@ class PrivateGramServer:
             return
         cohort = federation.sample_cohort(t)
         popularity = self._popularity(federation, cohort, self.schemas[0])
-        shown = Shown.of(popularity, cohort.expected, self._deviation(self.schemas[0][POPULARITY]))
+        shown = HeadShown.of(popularity, cohort.expected, self._deviation(self.schemas[0][POPULARITY]))
         self.decisions = {"mean root of history lengths": shown.root_length, "items above noise": shown.standing_out}
         if len(self.schemas) == 1:
             self._rank(popularity, 0)
@@ -172,7 +173,7 @@ class PrivateGramServer:
         schema = self._gram_schema(diagonal=not short)
         release = federation.aggregate("gram", cohort, self._relation(), schema)
         codes, scale = _codes(head.items), self.config.year_scale
-        evidence = Evidence(
+        evidence = NoisyGram(
             gram=on_host(unpacked(release.sums[GRAM], side, diagonal=not short)),
             popularity=on_host(head.popularity),
             clients=cohort.expected,
@@ -186,17 +187,17 @@ class PrivateGramServer:
         if self.config.beyond_head == "content":
             self._reach(evidence, recipe, head, popularity)
 
-    def _recipe(self, evidence: Evidence, *, short: bool) -> Recipe:
+    def _recipe(self, evidence: NoisyGram, *, short: bool) -> EstimatorSettings:
         """How weights are made: as set, or as one half of the release says of the other."""
         described, pairs = evidence.content is not None, self.config.threshold if short else None
-        recipe = Recipe(described, self.constants.smoothing if described else 0.0, self.config.rank)
+        recipe = EstimatorSettings(described, self.constants.smoothing if described else 0.0, self.config.rank)
         if not self.config.select or evidence.deviation == 0:
-            return Recipe(described, recipe.smoothing, recipe.rank, threshold=pairs)
+            return EstimatorSettings(described, recipe.smoothing, recipe.rank, threshold=pairs)
         choice = choose(evidence, recipe, self._fresh_noise(evidence), pairs=pairs)
         self.decisions |= _words(choice)
         return choice.recipe
 
-    def _fresh_noise(self, evidence: Evidence) -> Float64[np.ndarray, "side side"]:
+    def _fresh_noise(self, evidence: NoisyGram) -> Float64[np.ndarray, "side side"]:
         """Noise distributed as that of the release; it need not be secret, as the release is none."""
         side, diagonal = len(evidence.gram), evidence.diagonal
         unit = np.random.default_rng(self._seed).normal(size=packed_size(side, diagonal=diagonal))
@@ -204,7 +205,7 @@ class PrivateGramServer:
         return noise
 
     def _reach(
-        self, evidence: Evidence, recipe: Recipe, head: PopularHead, popularity: Float64[Tensor, " items"]
+        self, evidence: NoisyGram, recipe: EstimatorSettings, head: PopularHead, popularity: Float64[Tensor, " items"]
     ) -> None:
         """Weights of the items outside the head, from content."""
         if self.features is None:

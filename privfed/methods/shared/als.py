@@ -61,7 +61,7 @@ class Feedback:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Objective:
+class ALSObjective:
     """The constants of the objective.
 
     Attributes:

@@ -29,7 +29,7 @@ _ENTRIES_AT_ONCE = 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
-class Objective:
+class IALSObjective:
     """The constants of the objective.
 
     Attributes:

@@ -48,7 +48,7 @@ _NOISED_AT_ONCE = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Records:
+class SampledRecords:
     """The records that a tile of clients drew into one step.
 
     Attributes:
@@ -165,7 +165,7 @@ class InteractionTrainer:
 
     def _draw(
         self, call: Call, rate: float, users: Int64[Tensor, " tile"], counts: Int64[Tensor, " tile"], step: int
-    ) -> Records:
+    ) -> SampledRecords:
         """Every interaction's coin, and the negatives of those that joined."""
         who, most = users.tolist(), int(counts.max())
         slot = call.query_id * SLOTS_PER_QUERY + 2 * step
@@ -179,7 +179,7 @@ class InteractionTrainer:
         drawn[owner, place] = True
         words = call.streams.words(Purpose.SAMPLES, call.round, slot + 1, who, width * self.negatives)
         own = placed(words.astype(np.int64)).view(len(who), width, self.negatives)
-        return Records(with_negatives(positives, own, self.n_items), drawn)
+        return SampledRecords(with_negatives(positives, own, self.n_items), drawn)
 
     def _grids(self, how: NoisySteps, p: Parameters, items: Float[Tensor, "items dim"]) -> dict[str, Grid]:
         """The grid of every parameter and of `items`, in units of their values."""

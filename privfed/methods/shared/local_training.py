@@ -23,7 +23,7 @@ HeadStep = Callable[[Parameters, Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pull:
+class ProximalTerm:
     """A quadratic pull of every row towards `target`: each step moves a row by `strength` of its distance."""
 
     target: Float[Tensor, "rows dim"]
@@ -46,7 +46,7 @@ def local_epoch(
     *,
     batch_size: int,
     lr_items: float,
-    pull: Pull | None = None,
+    pull: ProximalTerm | None = None,
 ) -> Parameters:
     """One pass of mini-batch SGD over every client's samples; `table` is updated in place.
 

@@ -18,6 +18,8 @@ from privfed.methods.shared.vae_inputs import OwnRows
 from privfed.updates import ClientUpdates, Rows
 
 POPULARITY, HEAD, ORDER = "popularity", "head", "order"
+SHARES, SCALE, WEIGHTS = "shares", "scale", "weights"
+"""Names of what `private-gram` publishes about the items of its head."""
 WITHIN = 1 - 2.0**-22
 """A few units in the last place below 1, so that a vector of this norm is within its clip norm after rounding too."""
 _FLOOR = 0.5

@@ -31,7 +31,7 @@ class TableServer:
         self.schema: Schema = {"items": Block(tuple(items.shape))}
 
     @classmethod
-    def of_config(cls, config: TableConfig, public_info: PublicInfo, streams: Streams) -> Self:
+    def from_config(cls, config: TableConfig, public_info: PublicInfo, streams: Streams) -> Self:
         """A server with the public initial table."""
         return cls(initial_table(streams, public_info.n_items, config.dim, config.initial_scale))
 

@@ -25,7 +25,16 @@ from torch import Tensor
 
 from privfed.methods.shared.heads import kaiming_uniform
 from privfed.methods.shared.vae_inputs import Inputs, OwnRows
-from privfed.methods.shared.vae_layers import Change, FirstLayer, Layer, LocalAffine, LocalInput, Trunk, affine, changed
+from privfed.methods.shared.vae_layers import (
+    FirstLayer,
+    Layer,
+    LayerChange,
+    LocalAffine,
+    LocalInput,
+    Trunk,
+    affine,
+    changed,
+)
 
 Initialisation = Literal["torch", "xavier"]
 
@@ -260,7 +269,7 @@ class SharedLayers:
         first, *others = (self._affine(f"decoder.{j}") for j in range(len(self.architecture.decoder) - 1))
         return Decoder(first, Trunk(others))
 
-    def changes(self) -> dict[str, Change]:
+    def changes(self) -> dict[str, LayerChange]:
         """What training made of every layer, by name; the layers are used up."""
         return {name: layer.change() for name, layer in self._built.items()}
 
@@ -277,7 +286,7 @@ def encode(
     architecture: Architecture,
     parameters: Mapping[str, Tensor],
     inputs: Inputs,
-    changes: Mapping[str, Change],
+    changes: Mapping[str, LayerChange],
     encoder: str = "encoder",
 ) -> Float[Tensor, "clients width"]:
     """Mean and log variance of every client, side by side, from the first step of `inputs`.
@@ -301,7 +310,7 @@ def behind(
     architecture: Architecture,
     parameters: Mapping[str, Tensor],
     h: Float[Tensor, "clients first"],
-    changes: Mapping[str, Change],
+    changes: Mapping[str, LayerChange],
     encoder: str = "encoder",
 ) -> Float[Tensor, "clients width"]:
     """The encoder's output from the output of its first layer, which is used up."""
@@ -315,7 +324,7 @@ def decode(
     architecture: Architecture,
     parameters: Mapping[str, Tensor],
     z: Float[Tensor, "clients latent"],
-    changes: Mapping[str, Change],
+    changes: Mapping[str, LayerChange],
 ) -> Float[Tensor, "clients items"]:
     """Logits of every item."""
     h = affine(z, *architecture.layer(parameters, "decoder.0"), changes.get("decoder.0"))

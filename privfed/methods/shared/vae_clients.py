@@ -14,7 +14,7 @@ from privfed.federation import Call, Purpose
 from privfed.methods.shared.vae import Architecture
 from privfed.methods.shared.vae_config import VAEConfig
 from privfed.methods.shared.vae_inputs import Inputs, OwnRows
-from privfed.methods.shared.vae_layers import Change
+from privfed.methods.shared.vae_layers import LayerChange
 from privfed.methods.shared.vae_server import COUNTS
 from privfed.updates import ClientUpdates, Dense, LowRank, Part
 
@@ -102,7 +102,7 @@ def counted(rows: OwnRows, call: Call) -> ClientUpdates:
     return ClientUpdates(call.clients, call.schema, [Dense(COUNTS, torch.arange(clients), ones)])
 
 
-def uploaded(architecture: Architecture, call: Call, changes: Mapping[str, Change]) -> ClientUpdates:
+def uploaded(architecture: Architecture, call: Call, changes: Mapping[str, LayerChange]) -> ClientUpdates:
     """Changes of layers as an update: weights as outer products, biases dense."""
     everyone = torch.arange(len(call.clients))
     parts: list[Part] = []
@@ -112,13 +112,13 @@ def uploaded(architecture: Architecture, call: Call, changes: Mapping[str, Chang
     return ClientUpdates(call.clients, call.schema, parts)
 
 
-def changes_in(architecture: Architecture, updates: ClientUpdates | None) -> dict[str, Change]:
+def changes_in(architecture: Architecture, updates: ClientUpdates | None) -> dict[str, LayerChange]:
     """The way back: what an update of `uploaded` makes of each layer; nothing without an update."""
     if updates is None:
         return {}
     weights = {p.block.removesuffix(".weight"): p for p in updates.parts if isinstance(p, LowRank)}
     biases = {p.block.removesuffix(".bias"): p.values for p in updates.parts if isinstance(p, Dense)}
     return {
-        name: Change(*((p.right, p.left) if name == architecture.last else (p.left, p.right)), biases[name])
+        name: LayerChange(*((p.right, p.left) if name == architecture.last else (p.left, p.right)), biases[name])
         for name, p in weights.items()
     }

@@ -58,7 +58,7 @@ class FirstLayer(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Change:
+class LayerChange:
     """What local training made of one layer: weight + left^T right, bias + `bias`, per client."""
 
     left: Float[Tensor, "clients rank in_"]
@@ -116,11 +116,11 @@ class LocalAffine:
         self._deltas.add(e, delta)
         return g
 
-    def change(self) -> Change:
+    def change(self) -> LayerChange:
         """The update after the last step; the layer is used up."""
         steps, deltas = self._c.shape[1], self._deltas.values
         right = deltas.mul_(self._times(steps, deltas.shape[1] // steps).unsqueeze(1))
-        return Change(self._inputs.values, right, _summed(right))
+        return LayerChange(self._inputs.values, right, _summed(right))
 
     def _times(self, e: int, rows: int) -> Float[Tensor, " past"]:
         return self._c[e, :e].repeat_interleave(rows)
@@ -154,10 +154,10 @@ class LocalInput:
         """Remember the step."""
         self._deltas.add(e, delta)
 
-    def change(self) -> Change:
+    def change(self) -> LayerChange:
         """The update after the last step; the layer is used up."""
         right = self._deltas.values.mul_(self._c[-1].unsqueeze(1))
-        return Change(self._inputs, right, _summed(right))
+        return LayerChange(self._inputs, right, _summed(right))
 
 
 class Trunk:
@@ -186,14 +186,14 @@ def affine(
     x: Float[Tensor, "clients in_"],
     weight: Float[Tensor, "in_ out"],
     bias: Float[Tensor, " out"],
-    change: Change | None,
+    change: LayerChange | None,
 ) -> Float[Tensor, "clients out"]:
     """Output x W + b, or the same with what local training made of W and b."""
     return changed(torch.addmm(bias, x, weight), x, change)
 
 
 def changed(
-    y: Float[Tensor, "clients out"], x: Float[Tensor, "clients in_"], change: Change | None
+    y: Float[Tensor, "clients out"], x: Float[Tensor, "clients in_"], change: LayerChange | None
 ) -> Float[Tensor, "clients out"]:
     """Add to `y`, in place, what the change of a layer with input `x` makes of its output."""
     if change is None:

@@ -7,14 +7,27 @@ import numpy as np
 import torch
 from pydantic import ValidationError
 
-from privfed.methods.method import Method
-from privfed.methods.torch_method.clients import TorchClients
+from privfed.contracts import MethodTraits
+from privfed.methods.attack_surface import NamedBlocks
+from privfed.methods.method import Method, NegativeSampling, ServerReads, Training
+from privfed.methods.torch_method.client import TorchClients
 from privfed.methods.torch_method.parameters import ParameterLayout
 from privfed.methods.torch_method.server import TorchServer
 from privfed.methods.torch_method.spec import LearningRates, Loss, ModuleFactory, TorchConfig, TorchMethodSpec
 
 _CATALOGUES = (37, 41)
 """Two sizes at which a module is built once when it is registered: what grows with them has one row per item."""
+
+
+class TorchTraining(Training):
+    """Stacked local SGD on an author's module; the server averages what is shared."""
+
+    def __init__(self, spec: TorchMethodSpec) -> None:
+        self.server, self.clients = partial(TorchServer, spec), partial(TorchClients, spec)
+
+    def negatives(self, config: TorchConfig) -> NegativeSampling:
+        """Distinct negatives of every positive; all epochs of a call share them."""
+        return NegativeSampling(config.negatives)
 
 
 def torch_method(
@@ -30,6 +43,7 @@ def torch_method(
     per_user_start: bool = False,
     item_block: str | None = None,
     reads: str | None = None,
+    display_name: str | None = None,
 ) -> Method:
     """A method that trains a torch module for one user in every client, and averages what is shared.
 
@@ -48,7 +62,8 @@ def torch_method(
         per_user_start: initialise private parameters by the module's own code under each user's own key; it
             builds the module once per user. Otherwise everybody starts from the public initial values.
         item_block: the shared parameter `[items, width]` that attacks look at; None finds the only one.
-        reads: one sentence on what the server learns; None names the blocks.
+        reads: one noun phrase on what the server learns; None names the blocks.
+        display_name: name in reports and tables; None takes `name`.
 
     Raises:
         TorchMethodError: the module cannot be trained honestly or at all, in one sentence.
@@ -69,15 +84,17 @@ def torch_method(
     return Method(
         name=name,
         title=title,
+        display_name=display_name or name,
         source=source,
         config=config,
-        release="total",
-        upload="rows" if small.by_row else "dense",
-        server=partial(TorchServer, spec),
-        clients=partial(TorchClients, spec),
-        reads=reads or f"the sums of updates of {', '.join(small.shared)}",
-        item_block=_item_block(spec, tables, item_block),
-        bias_block=numbers[0] if len(numbers) == 1 else None,
+        traits=MethodTraits(release="total", upload="rows" if small.by_row else "dense"),
+        training=TorchTraining(spec),
+        attack_surface=NamedBlocks(
+            _item_block(spec, tables, item_block),
+            bias=numbers[0] if len(numbers) == 1 else None,
+            scores_are_logits=True,
+        ),
+        disclosure=ServerReads(reads or f"the sums of updates of {', '.join(small.shared)}"),
     )
 
 

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from privfed.contracts import MethodTraits, NoisySteps, ReleaseKind, Schema
+from privfed.contracts import MethodProfile, NoisySteps, ReleaseKind, Schema
 from privfed.privacy.events import Event, SchemaSummary, Unbounded
 from privfed.privacy.mechanisms.clipping import CONFIG, AdaptiveClip, Clip
 from privfed.privacy.mechanisms.masking import Masking, NoiseShares
@@ -267,7 +267,7 @@ class Mechanism(Family):
             PlanError: none of them would ever be opened.
         """
 
-    def refusal(self, method: MethodTraits) -> str | None:
+    def refusal(self, method: MethodProfile) -> str | None:
         """Why a method cannot run behind this mechanism, as a clause after a colon; None where it can."""
         if method.release == "individual" and self.release == "total":
             return f"its server needs {method.reads}, and would see only a sum"

@@ -20,7 +20,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from privfed.contracts import MethodTraits, NoisySteps, ReleaseKind
+from privfed.contracts import MethodProfile, NoisySteps, ReleaseKind
 from privfed.privacy.events import Event, SampledGaussian, SchemaSummary
 from privfed.privacy.mechanisms.base import Mechanism, Neighbours, Unit
 from privfed.privacy.mechanisms.clipping import NoiseMultiplier
@@ -142,5 +142,5 @@ class InteractionDPSGD(Mechanism):
     def size_noise(self, target: NoiseTarget) -> SizedNoise:
         return SizedNoise({"noise_multiplier": target.multiplier(target.uploads * self.local_steps, self.local_rate)})
 
-    def refusal(self, method: MethodTraits) -> str | None:
+    def refusal(self, method: MethodProfile) -> str | None:
         return super().refusal(method) if method.interaction_level else _NO_INTERACTION_LEVEL

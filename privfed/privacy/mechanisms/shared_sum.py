@@ -5,7 +5,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field
 
-from privfed.contracts import MethodTraits, ReleaseKind, Schema
+from privfed.contracts import MethodProfile, ReleaseKind, Schema
 from privfed.privacy.errors import PlanError
 from privfed.privacy.mechanisms.base import Mechanism
 from privfed.privacy.mechanisms.clipping import Clip, L2ClipNorm
@@ -112,7 +112,7 @@ class SharedSum(Mechanism):
                 f"{max_cohort}, so none would ever be released: use at most {max_cohort}"
             )
 
-    def refusal(self, method: MethodTraits) -> str | None:
+    def refusal(self, method: MethodProfile) -> str | None:
         if method.whole_tables and self.padding.sampler is not None:
             return "it sends whole tables, so there are no rows to pad: choose padding.kind = 'full_support'"
         return super().refusal(method)

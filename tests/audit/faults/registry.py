@@ -570,7 +570,7 @@ def _(stack: ExitStack) -> None:
 @fault("a client sends its neighbour's update", "methods", "gpfedrec", LAPLACE, "what other users upload")
 def _(stack: ExitStack) -> None:
     def change(experiment: Experiment) -> None:
-        if experiment.registered.step is None:
+        if experiment.registered.training.step is None:
             return
         train, last = experiment.clients.train, experiment.n_users - 1
 

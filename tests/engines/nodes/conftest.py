@@ -71,7 +71,7 @@ class Federation:
 
     @property
     def public(self) -> bool:
-        return self.config.registered().public_target
+        return self.config.registered().traits.public_target
 
     @property
     def server_data(self) -> NodeData:

@@ -89,7 +89,7 @@ def _attack_chart(report: AuditReport, method: str, game: str, pairs: list[tuple
         *_dots(base, x, [alt.Tooltip("attack:N"), alt.Tooltip("gain:Q", title="gain over popularity", format="+.3f")]),
     ]
     told = "; ".join(f"{' '.join(r['attack'].split())}, {r['setting']}: {r['auc']:.3f}" for r in rows)
-    name = formatting.named(formatting.METHODS, method)
+    name = formatting.method_name(method)
     return finished(
         alt.layer(*layers).properties(height=len(order) * max(40, 20 * len(settings))),
         f"attacks_{method}_{game}",

@@ -35,7 +35,7 @@ def comparison_charts(comparison: Comparison) -> list[Chart]:
 
 
 def _row(pair: Pair, change: Change) -> Row:
-    label = f"{formatting.named(formatting.METHODS, pair.a.method)}, {formatting.setting(pair.a.setting)}"
+    label = f"{formatting.method_name(pair.a.method)}, {formatting.setting(pair.a.setting)}"
     return {
         "label": wrapped(label),
         "a": change.a,

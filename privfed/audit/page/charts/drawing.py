@@ -115,7 +115,7 @@ def setting_colour(report: AuditReport, cells: Sequence[Cell]) -> alt.Color:
 
 def named(cell: Cell) -> Row:
     """Method and setting of a cell, as the fields of a row."""
-    return {"method": formatting.named(formatting.METHODS, cell.method), "setting": formatting.setting(cell.setting)}
+    return {"method": formatting.method_name(cell.method), "setting": formatting.setting(cell.setting)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,7 @@ def _points(
     utility = main_utility(cells[0])
     popularity = popularity_utility(report, utility) if utility else None
     name = str(rows[0]["metric"])
-    shapes = {formatting.named(formatting.METHODS, m): s for m, s in method_shapes(report).items()}
+    shapes = {formatting.method_name(m): s for m, s in method_shapes(report).items()}
     base = alt.Chart(data(rows)).encode(x=x, color=setting_colour(report, cells))
     return [
         *_popularity_line(popularity.seeds.mean if popularity else None),

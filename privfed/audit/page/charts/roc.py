@@ -65,7 +65,7 @@ def _of_cell(report: AuditReport, cell: Cell, best: AttackCell, slug: str) -> Ch
         curves += _curve(_ceiling(best.ceiling), {"curve": f"ceiling of {_claim(best.ceiling)}", "kind": "ceiling"})
     colour = colour_of(report, cell)
     scale = alt.Scale(domain=list(_KINDS), range=[colour, colour, INK, SOFT])
-    name = f"{formatting.named(formatting.METHODS, cell.method)}, {formatting.setting(cell.setting)}"
+    name = f"{formatting.method_name(cell.method)}, {formatting.setting(cell.setting)}"
     return finished(
         alt.layer(_diagonal(), _lines(curves, alt.Color("kind:N", scale=scale, legend=None))).properties(
             height=_HEIGHT
@@ -90,7 +90,7 @@ def _of_method(report: AuditReport, method: str, pairs: Sequence[tuple[Cell, Att
             curves += _curve(_ceiling(best.ceiling), setting | told)
     popular = [row for row in _beside(report, *pairs[0]) if row.attack == POPULARITY]
     guess = _curve(_mean(popular), {"curve": "Popularity", "kind": "popularity"}) if popular else []
-    name = formatting.named(formatting.METHODS, method)
+    name = formatting.method_name(method)
     found = " ".join(f"{formatting.capital(formatting.setting(cell.setting))}: {_found(best)}" for cell, best in pairs)
     return finished(
         alt.layer(

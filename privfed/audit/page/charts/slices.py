@@ -75,7 +75,7 @@ def _chart(report: AuditReport, method: str, by: By, pairs: list[tuple[Cell, Att
             ],
         ),
     ]
-    name = formatting.named(formatting.METHODS, method)
+    name = formatting.method_name(method)
     ends = [
         f"{formatting.setting(cell.setting)} from {parts[0].auc.value:.3f} to {parts[-1].auc.value:.3f}"
         for cell, best in pairs

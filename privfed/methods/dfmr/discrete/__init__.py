@@ -6,12 +6,12 @@ order of that list. Codes are int8, -1 or 1. Nothing here is sent, hidden or dra
 
 from privfed.methods.dfmr.discrete.balance import balanced_rows, inverse_root
 from privfed.methods.dfmr.discrete.errors import DiscreteError
-from privfed.methods.dfmr.discrete.grid import Grid, GridError
+from privfed.methods.dfmr.discrete.grid import GridError, IntegerGrid
 from privfed.methods.dfmr.discrete.item_phase import item_terms, pair_scores, server_field
 from privfed.methods.dfmr.discrete.objective import objective
 from privfed.methods.dfmr.discrete.start import binarise, binarise_items
 from privfed.methods.dfmr.discrete.statistics import UserWeights, field, inertia, weights_of
-from privfed.methods.dfmr.discrete.support import COVER, EXAMINED, PURCHASED, Support
+from privfed.methods.dfmr.discrete.support import COVER, EXAMINED, PURCHASED, ItemSupport
 from privfed.methods.dfmr.discrete.user_phase import update_codes
 
 __all__ = [
@@ -19,9 +19,9 @@ __all__ = [
     "EXAMINED",
     "PURCHASED",
     "DiscreteError",
-    "Grid",
     "GridError",
-    "Support",
+    "IntegerGrid",
+    "ItemSupport",
     "UserWeights",
     "balanced_rows",
     "binarise",

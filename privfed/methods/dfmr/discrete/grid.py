@@ -8,6 +8,7 @@ The rounded weights define a slightly different objective, which is then treated
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float64, Int64
@@ -20,9 +21,25 @@ class GridError(ValueError):
     """A hyper-parameter that has no place on the integer grid; the message names the nearest that has."""
 
 
+class GridNumbers(NamedTuple):
+    """A `IntegerGrid` as compiled loops take it.
+
+    Attributes:
+        weights: pair weight of every item by its kind in a support.
+        w, s, g1, g2, g3: as in `IntegerGrid`.
+    """
+
+    weights: Int64[np.ndarray, "kinds items"]
+    w: int
+    s: int
+    g1: int
+    g2: int
+    g3: int
+
+
 @dataclass(frozen=True, eq=False)
-class Grid:
-    """Hyper-parameters of the objective in whole numbers; build with `Grid.of`.
+class IntegerGrid:
+    """Hyper-parameters of the objective in whole numbers; build with `IntegerGrid.of`.
 
     The bounds hold for every user there could be, all codes and all item tables; an item is purchased or examined,
     never both, so of its two weights a user's sums hold at most the larger.
@@ -63,7 +80,7 @@ class Grid:
         c: Float64[np.ndarray, "items"],
         gammas: tuple[float, float, float],
         bits: int,
-    ) -> "Grid":
+    ) -> "IntegerGrid":
         """Round real hyper-parameters to the grid.
 
         Args:
@@ -103,6 +120,11 @@ class Grid:
     def by_kind(self) -> Int64[np.ndarray, "kinds items"]:
         """Pair weight of every item by its kind in a support: 0 as cover, `purchase`, `examine`."""
         return np.stack([np.zeros_like(self.purchase), self.purchase, self.examine])
+
+    @cached_property
+    def numbers(self) -> GridNumbers:
+        """The grid as compiled loops take it."""
+        return GridNumbers(self.by_kind, self.w, self.s, self.g1, self.g2, self.g3)
 
     @cached_property
     def contribution_bound(self) -> int:

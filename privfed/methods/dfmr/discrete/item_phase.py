@@ -4,24 +4,42 @@ With the whole objective written as L = const - V_if V*_if in one item bit, the 
 
     2 d^2 K V*_if = q2_f + g_f - (M V_i)_f + M_ff V_if + sum_u C_uif  (+ the balance term, server only)
 
-q2 and M are sums of `field` and `coupling`; g_f sums `pull` and C sums `values` over clients. Clients use A = U_u.p1 in
-full, bit f included: that adds the term in p1_f that the server could otherwise add only by knowing how many clients
+q2 and M are sums of `field` and `coupling`; C and g_f sum what `item_terms` gives over clients. Clients use A = U_u.p1
+in full, bit f included: that adds the term in p1_f that the server could otherwise add only by knowing how many clients
 examined the item. An item may be any of the catalogue, so a sweep may decide items in blocks of any size.
 """
 
+from typing import NamedTuple
+
 import numpy as np
-from jaxtyping import Int8, Int32, Int64, UInt8, UInt64
+from jaxtyping import Int8, Int32, Int64, UInt64
 
 from privfed.compute.compiled import compiled
 from privfed.methods.dfmr.discrete.errors import DiscreteError
-from privfed.methods.dfmr.discrete.grid import Grid
+from privfed.methods.dfmr.discrete.grid import GridNumbers, IntegerGrid
 from privfed.methods.dfmr.discrete.shapes import as_indices, check_bit, check_shapes
-from privfed.methods.dfmr.discrete.support import Support
+from privfed.methods.dfmr.discrete.support import ItemSupport, SupportArrays
+
+
+class BitQuery(NamedTuple):
+    """What the server sends about one bit of the item codes.
+
+    Attributes:
+        column: item codes at this bit, now.
+        bit: f.
+        previous_bit: the bit that the server just changed, -1 where it changed none.
+        change: new minus old item codes there.
+    """
+
+    column: Int8[np.ndarray, "items"]
+    bit: int
+    previous_bit: int
+    change: Int8[np.ndarray, "items"]
 
 
 def item_terms(
-    grid: Grid,
-    support: Support,
+    grid: IntegerGrid,
+    support: ItemSupport,
     users: Int64[np.ndarray, "n"],
     codes: Int8[np.ndarray, "population d"],
     scores: Int32[np.ndarray, "entries"],
@@ -62,42 +80,33 @@ def item_terms(
         column=(column, (grid.n_items,)), change=(change, (grid.n_items,)),
     )  # fmt: skip
     values = np.empty(int(support.counts[users].sum()), dtype=np.int64)
-    pull = np.empty(len(users), dtype=np.int64)
+    proximal = np.empty(len(users), dtype=np.int64)
     _item_terms(
-        *support.unsigned, support.n_rest, support.n_examined, as_indices(users), codes, scores, totals,
-        np.ascontiguousarray(column), bit, previous_bit, np.ascontiguousarray(change), grid.by_kind,
-        grid.w, grid.s, grid.g1, grid.g2, grid.g3, values, pull,
+        support.arrays, grid.numbers, as_indices(users), codes, scores, totals,
+        BitQuery(np.ascontiguousarray(column), bit, previous_bit, np.ascontiguousarray(change)), values, proximal,
     )  # fmt: skip
-    return values, pull
+    return values, proximal
 
 
 @compiled
 def _item_terms(
-    indptr: UInt64[np.ndarray, "users_and_one"],
-    items: UInt64[np.ndarray, "entries"],
-    kind: UInt8[np.ndarray, "entries"],
-    n_rest: Int64[np.ndarray, "population"],
-    n_examined: Int64[np.ndarray, "population"],
+    support: SupportArrays,
+    grid: GridNumbers,
     users: UInt64[np.ndarray, "n"],
     codes: Int8[np.ndarray, "population d"],
     scores: Int32[np.ndarray, "entries"],
     totals: Int64[np.ndarray, "d"],
-    column: Int8[np.ndarray, "items"],
-    bit: int,
-    previous_bit: int,
-    change: Int8[np.ndarray, "items"],
-    weights: Int64[np.ndarray, "kinds items"],
-    w: int,
-    s: int,
-    g1: int,
-    g2: int,
-    g3: int,
+    query: BitQuery,
     values: Int64[np.ndarray, "rows"],
-    pull: Int64[np.ndarray, "n"],
+    proximal: Int64[np.ndarray, "n"],
 ) -> None:
     """Kinds are unpredictable, so they select by masks (-1 or 0) and tables rather than by branches."""
+    indptr, items, kind, _, n_examined, n_rest = support
+    weights, w, s, g1, g2, g3 = grid
+    column, bit, previous_bit, change = query
     d = codes.shape[1]
     totals_sum = totals.sum()
+    # Looked up by kind, [cover, purchased, examined]; row 0 stays 0, so a cover entry sends 0.
     constant = np.zeros(3, dtype=np.int64)
     slope = np.zeros(3, dtype=np.int64)
     pairs = np.zeros(3, dtype=np.int64)
@@ -108,11 +117,13 @@ def _item_terms(
         start, stop = indptr[user], indptr[user + np.uint64(1)]
         x = np.int64(codes[user, bit])
         step = np.int64(codes[user, previous_bit]) if previous_bit >= 0 else np.int64(0)
+        # A = U_u.p1 is twice the sum of p1 where the code is 1, less the sum of p1.
         positive = np.int64(0)
         for g in range(d):
             positive += totals[g] if codes[user, g] > 0 else np.int64(0)
         a_all = 2 * positive - totals_sum
         a_both = b_both = s_both = a_bought = b_bought = s_bought = np.int64(0)
+        # First pass: bring scores up to date with the last bit, and sum a, c and c a over both kinds and purchases.
         for e in range(start, stop):
             of, item = kind[e], items[e]
             own, bought = -np.int64(of != 0), -np.int64(of == 1)
@@ -127,7 +138,7 @@ def _item_terms(
             a_bought += score & bought
             b_bought += weighted & bought
             s_bought += weight & bought
-        pull[k] = x * b_both
+        proximal[k] = x * b_both
         n_seen, n_other = n_examined[user], n_rest[user]
         s_seen = s_both - s_bought
         seen = g3 * s_seen - b_both + b_bought
@@ -140,6 +151,7 @@ def _item_terms(
         slope[2] = s_seen
         pairs[2] = x * (g3 * n_other + a_all - a_both)
         partners[2] = n_other
+        # Second pass: the terms themselves, which need the sums over all of the user's entries.
         for e in range(start, stop):
             of = kind[e]
             xa = x * np.int64(scores[e]) - np.int64(column[items[e]])
@@ -148,8 +160,8 @@ def _item_terms(
 
 
 def pair_scores(
-    grid: Grid,
-    support: Support,
+    grid: IntegerGrid,
+    support: ItemSupport,
     users: Int64[np.ndarray, "n"],
     codes: Int8[np.ndarray, "population d"],
     item_codes: Int8[np.ndarray, "items d"],
@@ -164,19 +176,18 @@ def pair_scores(
         grid, support, users, codes=(codes, (support.n_users, grid.d)),
         item_codes=(item_codes, (grid.n_items, grid.d)), scores=(scores, (len(support.items),)),
     )  # fmt: skip
-    _pair_scores(*support.unsigned, as_indices(users), codes, item_codes, scores)
+    _pair_scores(support.arrays, as_indices(users), codes, item_codes, scores)
 
 
 @compiled
 def _pair_scores(
-    indptr: UInt64[np.ndarray, "users_and_one"],
-    items: UInt64[np.ndarray, "entries"],
-    kind: UInt8[np.ndarray, "entries"],
+    support: SupportArrays,
     users: UInt64[np.ndarray, "n"],
     codes: Int8[np.ndarray, "population d"],
     item_codes: Int8[np.ndarray, "items d"],
     scores: Int32[np.ndarray, "entries"],
 ) -> None:
+    indptr, items, kind = support.indptr, support.items, support.kind
     d = codes.shape[1]
     for user in users:
         for e in range(indptr[user], indptr[user + np.uint64(1)]):
@@ -199,7 +210,7 @@ def server_field(
 
     Args:
         q2_f: sum over clients of their `field` at this bit.
-        proximal_total: g_f, sum over clients of their pull at this bit.
+        proximal_total: g_f, sum over clients of their second result at this bit.
         coupling: M; its diagonal does not matter.
         item_codes: V, now.
         bit: f.

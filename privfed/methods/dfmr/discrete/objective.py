@@ -9,17 +9,17 @@ from p1 and V^T V.
 """
 
 import numpy as np
-from jaxtyping import Float64, Int8, Int32, Int64, UInt8, UInt64
+from jaxtyping import Float64, Int8, Int32, Int64, UInt64
 
 from privfed.compute.compiled import compiled
-from privfed.methods.dfmr.discrete.grid import Grid
+from privfed.methods.dfmr.discrete.grid import GridNumbers, IntegerGrid
 from privfed.methods.dfmr.discrete.shapes import as_indices, check_shapes
-from privfed.methods.dfmr.discrete.support import Support
+from privfed.methods.dfmr.discrete.support import ItemSupport, SupportArrays
 
 
 def objective(
-    grid: Grid,
-    support: Support,
+    grid: IntegerGrid,
+    support: ItemSupport,
     users: Int64[np.ndarray, "n"],
     codes: Int8[np.ndarray, "population d"],
     scores: Int32[np.ndarray, "entries"],
@@ -46,31 +46,21 @@ def objective(
         grid, support, users, codes=(codes, (support.n_users, grid.d)), scores=(scores, (len(support.items),)),
         gram=(gram, (grid.d, grid.d)), totals=(totals, (grid.d,)),
     )  # fmt: skip
-    return _objective(
-        *support.unsigned, support.n_purchased, support.n_examined, as_indices(users), codes, scores,
-        gram, totals, grid.by_kind, grid.w, grid.s, grid.g1, grid.g2, grid.g3,
-    )  # fmt: skip
+    return _objective(support.arrays, grid.numbers, as_indices(users), codes, scores, gram, totals)
 
 
 @compiled
 def _objective(
-    indptr: UInt64[np.ndarray, "users_and_one"],
-    items: UInt64[np.ndarray, "entries"],
-    kind: UInt8[np.ndarray, "entries"],
-    n_purchased: Int64[np.ndarray, "population"],
-    n_examined: Int64[np.ndarray, "population"],
+    support: SupportArrays,
+    grid: GridNumbers,
     users: UInt64[np.ndarray, "n"],
     codes: Int8[np.ndarray, "population d"],
     scores: Int32[np.ndarray, "entries"],
     gram: Int64[np.ndarray, "d d"],
     totals: Int64[np.ndarray, "d"],
-    weights: Int64[np.ndarray, "kinds items"],
-    w: int,
-    s: int,
-    g1: int,
-    g2: int,
-    g3: int,
 ) -> Float64[np.ndarray, "n"]:
+    indptr, items, kind, n_purchased, n_examined, _ = support
+    weights, w, s, g1, g2, g3 = grid
     n_items = weights.shape[1]
     d = codes.shape[1]
     losses = np.empty(len(users), dtype=np.float64)

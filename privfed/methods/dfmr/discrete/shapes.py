@@ -4,13 +4,13 @@ import numpy as np
 from jaxtyping import Int64, UInt64
 
 from privfed.methods.dfmr.discrete.errors import DiscreteError
-from privfed.methods.dfmr.discrete.grid import Grid
-from privfed.methods.dfmr.discrete.support import Support
+from privfed.methods.dfmr.discrete.grid import IntegerGrid
+from privfed.methods.dfmr.discrete.support import ItemSupport
 
 
 def check_shapes(
-    grid: Grid,
-    support: Support,
+    grid: IntegerGrid,
+    support: ItemSupport,
     users: Int64[np.ndarray, "n"],
     **arrays: tuple[np.ndarray, tuple[int, ...]],
 ) -> None:
@@ -37,7 +37,7 @@ def check_shapes(
             )
 
 
-def check_bit(grid: Grid, bit: int, first: int = 0) -> None:
+def check_bit(grid: IntegerGrid, bit: int, first: int = 0) -> None:
     """Refuse a bit outside `first` to d - 1.
 
     Raises:

@@ -4,7 +4,8 @@ q2 and M carry what a user's purchases and examinations do to the rest of the ca
 
     q2_f = -sum_u U_uf (s d + g2 S^P_u + g3 S^E_u),   M = sum_u kap_u U_u U_u^T,   kap_u = s + S^P_u + S^E_u
 
-with S^P, S^E the sums of pair weights over a user's purchases and examinations (weights and margins as in `Grid`).
+with S^P, S^E the sums of pair weights over a user's purchases and examinations (weights and margins:
+`IntegerGrid`).
 """
 
 from dataclasses import dataclass
@@ -12,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float64, Int8, Int64
 
-from privfed.methods.dfmr.discrete.grid import Grid
+from privfed.methods.dfmr.discrete.grid import IntegerGrid
 from privfed.methods.dfmr.discrete.shapes import check_shapes
-from privfed.methods.dfmr.discrete.support import EXAMINED, PURCHASED, Support
+from privfed.methods.dfmr.discrete.support import EXAMINED, PURCHASED, ItemSupport
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +35,7 @@ class UserWeights:
     factor: Int64[np.ndarray, "users"]
 
 
-def weights_of(grid: Grid, support: Support) -> UserWeights:
+def weights_of(grid: IntegerGrid, support: ItemSupport) -> UserWeights:
     """The constants of every user; they do not change in training.
 
     Raises:
@@ -65,7 +66,7 @@ def field(
     return share
 
 
-def inertia(grid: Grid, support: Support, users: Int64[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:
+def inertia(grid: IntegerGrid, support: ItemSupport, users: Int64[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:
     """A whole number per user whose sum over users makes a parallel item sweep safe.
 
     At a fixed bit the field of the items is b + W V_f with W = sum over users of (a 1_T^T + 1_T a^T): a the pair

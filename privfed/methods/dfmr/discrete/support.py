@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int8, Int64, UInt8, UInt64
@@ -13,8 +14,24 @@ COVER, PURCHASED, EXAMINED = 0, 1, 2
 """Kinds of an entry: a cover item contributes nothing."""
 
 
+class SupportArrays(NamedTuple):
+    """A `ItemSupport` as compiled loops take it.
+
+    Attributes:
+        indptr, items, kind: as in `ItemSupport`, unsigned.
+        n_purchased, n_examined, n_rest: items of each kind per user.
+    """
+
+    indptr: UInt64[np.ndarray, "users_and_one"]
+    items: UInt64[np.ndarray, "entries"]
+    kind: UInt8[np.ndarray, "entries"]
+    n_purchased: Int64[np.ndarray, "users"]
+    n_examined: Int64[np.ndarray, "users"]
+    n_rest: Int64[np.ndarray, "users"]
+
+
 @dataclass(frozen=True, eq=False)
-class Support:
+class ItemSupport:
     """Supports of all hosted users in compressed sparse rows: user `u` owns entries `indptr[u]:indptr[u + 1]`.
 
     Items ascend within a user, whatever their kind, so that their order tells nothing.
@@ -36,7 +53,7 @@ class Support:
     n_examined: Int64[np.ndarray, "users"]
 
     @classmethod
-    def of(cls, purchased: Histories, examined: Histories, padding: Histories | None = None) -> "Support":
+    def of(cls, purchased: Histories, examined: Histories, padding: Histories | None = None) -> "ItemSupport":
         """Merge histories into supports: purchased wins over examined, both over cover; duplicates count once.
 
         Raises:
@@ -75,15 +92,11 @@ class Support:
         return np.asarray(self.n_items - self.n_purchased - self.n_examined)
 
     @cached_property
-    def unsigned(
-        self,
-    ) -> tuple[
-        UInt64[np.ndarray, "users_and_one"],
-        UInt64[np.ndarray, "entries"],
-        UInt8[np.ndarray, "entries"],
-    ]:
-        """Views of `indptr`, `items` and `kind` for compiled loops, which test signed indices for being negative."""
-        return self.indptr.view(np.uint64), self.items.view(np.uint64), self.kind.view(np.uint8)
+    def arrays(self) -> SupportArrays:
+        """The support as compiled loops take it."""
+        # Loops test signed indices for being negative, so they get unsigned views of the same memory.
+        indptr, items, kind = self.indptr.view(np.uint64), self.items.view(np.uint64), self.kind.view(np.uint8)
+        return SupportArrays(indptr, items, kind, self.n_purchased, self.n_examined, self.n_rest)
 
     def of_users(self, users: Int64[np.ndarray, "n"]) -> tuple[Int64[np.ndarray, "rows"], Int64[np.ndarray, "rows"]]:
         """The entries of the given users, stacked: each one's position in `users`, and its index into `items`.

@@ -14,9 +14,9 @@ import numpy as np
 from jaxtyping import Int8, Int32, Int64, UInt8, UInt64
 
 from privfed.compute.compiled import compiled
-from privfed.methods.dfmr.discrete.grid import Grid
+from privfed.methods.dfmr.discrete.grid import GridNumbers, IntegerGrid
 from privfed.methods.dfmr.discrete.shapes import as_indices, check_shapes
-from privfed.methods.dfmr.discrete.support import Support
+from privfed.methods.dfmr.discrete.support import ItemSupport, SupportArrays
 
 # Sums over a user's entries of one kind: of v, c v, a v and c a v at every bit; and of c, a and c a.
 _V, _CV, _AV, _CAV = range(4)
@@ -24,8 +24,8 @@ _C, _A, _CA = range(3)
 
 
 def update_codes(
-    grid: Grid,
-    support: Support,
+    grid: IntegerGrid,
+    support: ItemSupport,
     users: Int64[np.ndarray, "n"],
     codes: Int8[np.ndarray, "population d"],
     item_codes: Int8[np.ndarray, "items d"],
@@ -62,34 +62,33 @@ def update_codes(
     )  # fmt: skip
     new = codes[users]
     flips = _update_codes(
-        *support.unsigned, support.n_purchased, support.n_examined, as_indices(users), item_codes, scores, gram,
-        totals, np.zeros((0, grid.d), np.int64) if balance is None else balance, grid.by_kind,
-        (grid.w, grid.s, grid.g1, grid.g2, grid.g3), new,
+        support.arrays, grid.numbers, as_indices(users), item_codes, scores, gram, totals,
+        np.zeros((0, grid.d), np.int64) if balance is None else balance, new,
     )  # fmt: skip
     return new, flips
 
 
 @compiled
 def _update_codes(
-    indptr: UInt64[np.ndarray, "users_and_one"],
-    items: UInt64[np.ndarray, "entries"],
-    kind: UInt8[np.ndarray, "entries"],
-    n_purchased: Int64[np.ndarray, "population"],
-    n_examined: Int64[np.ndarray, "population"],
+    support: SupportArrays,
+    grid: GridNumbers,
     users: UInt64[np.ndarray, "n"],
     item_codes: Int8[np.ndarray, "items d"],
     scores: Int32[np.ndarray, "entries"],
     gram: Int64[np.ndarray, "d d"],
     totals: Int64[np.ndarray, "d"],
     balance: Int64[np.ndarray, "n_or_0 d"],
-    weights: Int64[np.ndarray, "kinds items"],
-    constants: tuple[int, int, int, int, int],
     new: Int8[np.ndarray, "n d"],
 ) -> Int64[np.ndarray, "n"]:
+    indptr, items, kind, n_purchased, n_examined, _ = support
+    weights, w, s, g1, g2, g3 = grid
+    constants = (w, s, g1, g2, g3)
     n_items, d = item_codes.shape
     flips = np.zeros(len(users), dtype=np.int64)
+    # One user's sums over entries of each kind: [v, c v, a v, c a v; kind; bit], and [c, a, c a; kind].
     by_bit = np.empty((4, 3, d), dtype=np.int64)
     overall = np.empty((3, 3), dtype=np.int64)
+    # Sum of a v over the whole catalogue at every bit: V^T V u, d^2 additions instead of a pass over all items.
     av_all = np.empty(d, dtype=np.int64)
     for k in range(len(users)):
         user = users[k]
@@ -101,9 +100,11 @@ def _update_codes(
         for f in range(d):
             a_all += new[k, f] * totals[f]
             sign = np.int64(new[k, f] < 0)
+            # (x ^ -1) + 1 is -x: adds or takes away a row of V^T V without a multiplication or a branch.
             for g in range(d):
                 av_all[g] += (gram[f, g] ^ -sign) + sign
         for f in range(d):
+            # Sums made before the first flip hold until a score moves; most codes never move again.
             if flips[k]:
                 _sum_scores(items, kind, start, stop, item_codes, scores, weights, f, by_bit)
             x = np.int64(new[k, f])

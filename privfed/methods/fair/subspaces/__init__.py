@@ -6,8 +6,8 @@ Pure functions of a table's size, a level and a seed. Nothing here is drawn from
 from privfed.methods.fair.subspaces.capacities import By, Capacities, Scheme, disclosed
 from privfed.methods.fair.subspaces.columns import Columns
 from privfed.methods.fair.subspaces.errors import CapacityError, SubspaceError
-from privfed.methods.fair.subspaces.low_rank import LowRank
-from privfed.methods.fair.subspaces.memory import Memory
+from privfed.methods.fair.subspaces.low_rank import LowRankTables
+from privfed.methods.fair.subspaces.memory import SubspaceMemory
 from privfed.methods.fair.subspaces.nesting import collapse, lift
 from privfed.methods.fair.subspaces.subspace import Kind, Subspace
 from privfed.methods.fair.subspaces.tiers import Grouping, Short, group_tiers
@@ -19,12 +19,12 @@ __all__ = [
     "Columns",
     "Grouping",
     "Kind",
-    "LowRank",
-    "Memory",
+    "LowRankTables",
     "Scheme",
     "Short",
     "Subspace",
     "SubspaceError",
+    "SubspaceMemory",
     "collapse",
     "disclosed",
     "group_tiers",

@@ -25,7 +25,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from privfed.methods.fair.subspaces.errors import CapacityError
-from privfed.methods.fair.subspaces.memory import Memory
+from privfed.methods.fair.subspaces.memory import SubspaceMemory
 
 By = Literal["pseudonym", "random", "activity"]
 
@@ -99,7 +99,7 @@ class Scheme:
         return cls(tuple(levels), (Fraction(1, max(1, len(levels))),) * len(levels))
 
     @classmethod
-    def of_budgets(cls, budgets: Sequence[int], memory: Memory) -> "Scheme":
+    def of_budgets(cls, budgets: Sequence[int], memory: SubspaceMemory) -> "Scheme":
         """The same share of users for each budget: the largest subspace that fits into it.
 
         Args:

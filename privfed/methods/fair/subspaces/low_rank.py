@@ -18,7 +18,7 @@ from privfed.methods.fair.subspaces.errors import SubspaceError
 
 
 @dataclass(frozen=True, slots=True)
-class LowRank:
+class LowRankTables:
     """Tables of one shape and at most one rank.
 
     Attributes:
@@ -44,7 +44,7 @@ class LowRank:
     @classmethod
     def compressed(
         cls, rows: int, width: int, compression: int, rank: Literal["width", "released"] = "width"
-    ) -> "LowRank":
+    ) -> "LowRankTables":
         """The rank that a capacity of 1 / compression affords.
 
         Args:

@@ -23,7 +23,7 @@ TRAINING_COPIES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class SubspaceMemory:
     """What a device has to hold at each level.
 
     Attributes:

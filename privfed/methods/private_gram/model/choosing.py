@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float64
 
-from privfed.methods.private_gram.model.estimate import Evidence, Recipe
+from privfed.methods.private_gram.model.estimate import EstimatorSettings, NoisyGram
 
 _SMOOTHINGS, _KEPT = (0.0, 0.3, 0.6, 0.85), 0.5
 _MARGIN, _MARGIN_OF_PAIRS = 1.01, 1.5
@@ -38,13 +38,13 @@ class Choice:
         tried: how many recipes were compared.
     """
 
-    recipe: Recipe
+    recipe: EstimatorSettings
     gain: float
     tried: int
 
 
 def choose(
-    evidence: Evidence, start: Recipe, noise: Float64[np.ndarray, "side side"], *, pairs: float | None
+    evidence: NoisyGram, start: EstimatorSettings, noise: Float64[np.ndarray, "side side"], *, pairs: float | None
 ) -> Choice:
     """The best recipe near `start`.
 
@@ -56,14 +56,14 @@ def choose(
     """
     learning = replace(evidence, gram=evidence.gram + noise, deviation=evidence.deviation * np.sqrt(2))
     judge = evidence.gram - noise
-    risks: dict[Recipe, float] = {}
+    risks: dict[EstimatorSettings, float] = {}
 
-    def risk(recipe: Recipe) -> float:
+    def risk(recipe: EstimatorSettings) -> float:
         if recipe not in risks:
             risks[recipe] = predicted_risk(learning.weights(recipe), judge) / evidence.clients
         return risks[recipe]
 
-    def better(current: Recipe, others: Sequence[Recipe], margin: float) -> Recipe:
+    def better(current: EstimatorSettings, others: Sequence[EstimatorSettings], margin: float) -> EstimatorSettings:
         found = min(others, key=risk)
         return found if risk(found) < margin * min(risk(current), 0.0) else current
 

@@ -22,7 +22,7 @@ from privfed.methods.private_gram.model.spiked import Prior, Spikes
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class EstimatorSettings:
     """How weights are made of a noisy Gram matrix.
 
     Attributes:
@@ -49,7 +49,7 @@ class _Rest:
 
 
 @dataclass(frozen=True, eq=False)
-class Evidence:
+class NoisyGram:
     """A noisy Gram matrix and what is publicly known beside it; what recipes have in common is computed once.
 
     Attributes:
@@ -75,7 +75,7 @@ class Evidence:
         """Standard deviation of the noise off the diagonal."""
         return self.deviation / math.sqrt(2)
 
-    def weights(self, recipe: Recipe) -> Float64[np.ndarray, "side side"]:
+    def weights(self, recipe: EstimatorSettings) -> Float64[np.ndarray, "side side"]:
         """W: row j says what each entry of a centred history adds to item j; zeros beyond what the recipe keeps."""
         side = len(self.gram)
         kept = math.ceil(recipe.kept * side)
@@ -85,12 +85,12 @@ class Evidence:
             return weights
         return self._weights(recipe, 1 / side)
 
-    def first(self, kept: int) -> "Evidence":
+    def first(self, kept: int) -> "NoisyGram":
         """The evidence on the most popular of the head alone."""
         content = None if self.content is None else self.content.first(kept)
         return replace(self, gram=self.gram[:kept, :kept], popularity=self.popularity[:kept], content=content)
 
-    def reaching(self, recipe: Recipe, across: Content) -> Float64[np.ndarray, "j side"]:
+    def reaching(self, recipe: EstimatorSettings, across: Content) -> Float64[np.ndarray, "j side"]:
         """Weights of items outside the head, of which only content is known; zeros where the recipe has no content.
 
         With C their covariance with the head, which content explains and carries on from the head's directions, they
@@ -108,7 +108,7 @@ class Evidence:
             weights[:, :kept] = inside._reaching(recipe, across.of_first(kept), 1 / side)
         return weights
 
-    def _reaching(self, recipe: Recipe, across: Content, white: float) -> Float64[np.ndarray, "j side"]:
+    def _reaching(self, recipe: EstimatorSettings, across: Content, white: float) -> Float64[np.ndarray, "j side"]:
         prior, shares = self._prior.mixed(recipe.smoothing), self._strengths(recipe)
         spikes = self._beyond_content.spikes.strongest(recipe.rank)
         outside = spikes.carried(recipe.smoothing * across.mean, prior) * shares
@@ -117,7 +117,7 @@ class Evidence:
             covariance += coefficient * kernel
         return solve_positive(self._covariance(recipe) + white * np.eye(len(self.gram)), covariance.T).T
 
-    def _weights(self, recipe: Recipe, white: float) -> Float64[np.ndarray, "side side"]:
+    def _weights(self, recipe: EstimatorSettings, white: float) -> Float64[np.ndarray, "side side"]:
         covariance = self._covariance(recipe)
         weights = _posterior(covariance, white)
         if recipe.threshold is not None:
@@ -126,7 +126,7 @@ class Evidence:
             np.fill_diagonal(weights, 0)
         return weights
 
-    def _covariance(self, recipe: Recipe) -> Float64[np.ndarray, "side side"]:
+    def _covariance(self, recipe: EstimatorSettings) -> Float64[np.ndarray, "side side"]:
         """Sigma: what content explains, and what stands out of the noise besides."""
         described = self._described(recipe)
         spikes = self._seen(recipe).spikes.strongest(recipe.rank)
@@ -134,17 +134,17 @@ class Evidence:
         covariance: np.ndarray = (turned * self._strengths(recipe)) @ turned.T
         return covariance + self._explained if described else covariance
 
-    def _strengths(self, recipe: Recipe) -> Float64[np.ndarray, " d"]:
+    def _strengths(self, recipe: EstimatorSettings) -> Float64[np.ndarray, " d"]:
         """What the spikes are beyond the bulk of all eigenvalues, for one client."""
         seen = self._seen(recipe)
         bulk = max(float(np.trace(seen.matrix)), 0.0) / len(seen.matrix)
         strengths: np.ndarray = np.maximum(seen.spikes.strongest(recipe.rank).strengths - bulk, 0) / self.clients
         return strengths
 
-    def _described(self, recipe: Recipe) -> bool:
+    def _described(self, recipe: EstimatorSettings) -> bool:
         return recipe.content and self.content is not None
 
-    def _seen(self, recipe: Recipe) -> "_Rest":
+    def _seen(self, recipe: EstimatorSettings) -> "_Rest":
         return self._beyond_content if self._described(recipe) else self._whole
 
     @cached_property

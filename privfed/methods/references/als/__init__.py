@@ -6,41 +6,59 @@ catalogue; from then on the server solves alone, one pass over users and items p
 and weights, and each device solves for its own.
 """
 
-from privfed.methods.method import Method
-from privfed.methods.references.als.clients import ALSClients
+from privfed.contracts import MethodTraits
+from privfed.data import Histories
+from privfed.methods.attack_surface import NamedBlocks
+from privfed.methods.client_data import ClientData
+from privfed.methods.method import Method, ServerReads, Training
+from privfed.methods.references.als.client import ALSClients
 from privfed.methods.references.als.config import EALSConfig, VALSConfig
 from privfed.methods.references.als.server import HISTORY, ALSServer
+
+
+class ALSTraining(Training):
+    """Histories are collected once; the server alternates least squares over users and items, a pass a round."""
+
+    server = ALSServer
+    clients = ALSClients
+    step = None
+    host_work = "least squares, for items and for users"
+
+
+class VALSTraining(ALSTraining):
+    """The same with examinations between purchases and everything else."""
+
+    def examined(self, config: VALSConfig, data: ClientData) -> Histories | None:
+        """Behaviours that count as examinations; None where the settings name no behaviour."""
+        return None if config.examinations == () else data.examined(config.examinations)
+
+    def rows_sent(self, config: VALSConfig, data: ClientData) -> float:
+        """Purchases and examinations."""
+        return float(data.positives.union(data.examined(config.examinations)).counts.mean())
+
 
 EALS = Method(
     name="eals",
     title="matrix factorisation by least squares, trained centrally on everybody's purchases",
+    display_name="eALS",
     source="eALS, He et al., SIGIR 2016",
     config=EALSConfig,
-    release="individual",
-    upload="rows",
-    server=ALSServer,
-    clients=ALSClients,
-    reads="every user's whole purchase list",
-    step=None,
-    uploads_once=True,
-    host_work="least squares, for items and for users",
-    item_block=HISTORY,
+    traits=MethodTraits(release="individual", upload="rows", uploads_once=True),
+    training=ALSTraining(),
+    attack_surface=NamedBlocks(HISTORY),
+    disclosure=ServerReads("every user's whole purchase list"),
 )
 
 VALS = Method(
     name="vals",
     title="matrix factorisation by least squares, trained centrally on everybody's purchases and examinations",
+    display_name="VALS",
     source="VALS, Ding et al., IJCAI 2018",
     config=VALSConfig,
-    release="individual",
-    upload="rows",
-    server=ALSServer,
-    clients=ALSClients,
-    reads="every user's whole purchase list and whole list of examinations",
-    step=None,
-    uploads_once=True,
-    host_work="least squares, for items and for users",
-    item_block=HISTORY,
+    traits=MethodTraits(release="individual", upload="rows", uploads_once=True),
+    training=VALSTraining(),
+    attack_surface=NamedBlocks(HISTORY),
+    disclosure=ServerReads("every user's whole purchase list and whole list of examinations"),
 )
 
 __all__ = ["EALS", "VALS", "ALSClients", "ALSServer", "EALSConfig", "VALSConfig"]

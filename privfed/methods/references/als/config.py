@@ -15,7 +15,7 @@ from torch import Tensor
 from privfed.compute.devices import on_host
 from privfed.methods.client_data import ClientData
 from privfed.methods.method import MethodConfig
-from privfed.methods.shared.als import Feedback, Objective, popularity_weights
+from privfed.methods.shared.als import ALSObjective, Feedback, popularity_weights
 
 
 class EALSConfig(MethodConfig):
@@ -38,10 +38,10 @@ class EALSConfig(MethodConfig):
         """Weight of a missing purchase of each item, from what everybody revealed."""
         return {"missing": popularity_weights(feedback.purchased.popularity(), self.c0, self.exponent)}
 
-    def objective(self, weights: Mapping[str, Tensor]) -> Objective:
+    def objective(self, weights: Mapping[str, Tensor]) -> ALSObjective:
         """The objective under these weights: purchases only."""
         missing = on_host(weights["missing"].double())
-        return Objective(missing, np.zeros_like(missing), 0.0, 0.0, (0.0, 0.0), self.reg)
+        return ALSObjective(missing, np.zeros_like(missing), 0.0, 0.0, (0.0, 0.0), self.reg)
 
 
 class VALSConfig(EALSConfig):
@@ -70,8 +70,8 @@ class VALSConfig(EALSConfig):
         pairs = popularity_weights(feedback.examined.popularity(), self.pairs_c0, self.pairs_exponent)
         return {**super().weights(feedback), "pairs": pairs}
 
-    def objective(self, weights: Mapping[str, Tensor]) -> Objective:
+    def objective(self, weights: Mapping[str, Tensor]) -> ALSObjective:
         """The objective under these weights: purchases, examinations and the margins between them."""
         missing, pairs = (on_host(weights[name].double()) for name in ("missing", "pairs"))
         margins = (self.gamma1, self.gamma2)
-        return Objective(missing, pairs, self.examined_weight, self.examined_target, margins, self.reg)
+        return ALSObjective(missing, pairs, self.examined_weight, self.examined_target, margins, self.reg)

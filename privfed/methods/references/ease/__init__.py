@@ -12,10 +12,12 @@ from pydantic import Field
 from torch import Tensor
 
 from privfed.compute.devices import placed
+from privfed.contracts import MethodTraits
 from privfed.data import Histories
 from privfed.data.item_features import ItemFeatures, item_features
 from privfed.federation import Streams
-from privfed.methods.method import Method, MethodConfig, PublicInfo
+from privfed.methods.attack_surface import NamedBlocks
+from privfed.methods.method import Method, MethodConfig, PublicInfo, ServerReads, Training
 from privfed.methods.references.ease.model import item_weights
 from privfed.methods.references.shared.collecting import HISTORY, POPULARITY, CollectingServer
 from privfed.methods.references.shared.revealing import RevealingClients, or_popular, sums_of_own
@@ -100,18 +102,23 @@ class EASEClients(RevealingClients):
         return behind.index_copy_(1, head, scores)
 
 
+class EASETraining(Training):
+    """Histories are collected once and the server trains alone."""
+
+    server = EASEServer
+    clients = EASEClients
+    step = None
+    host_work = "the Gram matrix of the sparse lists"
+
+
 METHOD = Method(
     name="ease",
     title="item-to-item weights in closed form, learned centrally from everybody's lists",
+    display_name="EASE",
     source="EASE, Steck, WWW 2019",
     config=EASEConfig,
-    release="individual",
-    upload="rows",
-    server=EASEServer,
-    clients=EASEClients,
-    reads="every user's whole interaction list",
-    step=None,
-    uploads_once=True,
-    host_work="the Gram matrix of the sparse lists",
-    item_block=HISTORY,
+    traits=MethodTraits(release="individual", upload="rows", uploads_once=True),
+    training=EASETraining(),
+    attack_surface=NamedBlocks(HISTORY),
+    disclosure=ServerReads("every user's whole interaction list"),
 )

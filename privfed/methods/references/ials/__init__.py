@@ -13,13 +13,15 @@ from pydantic import Field
 from torch import Tensor
 
 from privfed.compute.devices import on_host, placed
+from privfed.contracts import MethodTraits
 from privfed.data import Histories
 from privfed.federation import PUBLIC, Federation, Purpose, Streams
+from privfed.methods.attack_surface import NamedBlocks
 from privfed.methods.client_data import ClientData
-from privfed.methods.method import Method, MethodConfig, PublicInfo
+from privfed.methods.method import Method, MethodConfig, PublicInfo, ServerReads, Training
 from privfed.methods.references.shared.collecting import HISTORY, POPULARITY, CollectingServer
 from privfed.methods.references.shared.revealing import RevealingClients, or_popular
-from privfed.methods.shared.ials import Objective
+from privfed.methods.shared.ials import IALSObjective
 from privfed.methods.shared.vae_inputs import OwnRows
 
 _OFFSETS, _ITEMS = "lists.offsets", "lists.items"
@@ -41,9 +43,9 @@ class IALSConfig(MethodConfig):
     )
 
     @property
-    def objective(self) -> Objective:
+    def objective(self) -> IALSObjective:
         """What is minimised."""
-        return Objective(self.unobserved, self.regularisation, self.exponent)
+        return IALSObjective(self.unobserved, self.regularisation, self.exponent)
 
 
 class IALSServer(CollectingServer):
@@ -97,17 +99,22 @@ class IALSClients(RevealingClients):
         return or_popular(users.float() @ items.T, model[POPULARITY])
 
 
+class IALSTraining(Training):
+    """Histories are collected once and the server trains alone."""
+
+    server = IALSServer
+    clients = IALSClients
+    step = None
+
+
 METHOD = Method(
     name="ials",
     title="implicit matrix factorisation by alternating least squares, trained centrally",
+    display_name="iALS",
     source="iALS, Hu et al., ICDM 2008, as set by Rendle et al., RecSys 2022",
     config=IALSConfig,
-    release="individual",
-    upload="rows",
-    server=IALSServer,
-    clients=IALSClients,
-    reads="every user's whole interaction list",
-    step=None,
-    uploads_once=True,
-    item_block=HISTORY,
+    traits=MethodTraits(release="individual", upload="rows", uploads_once=True),
+    training=IALSTraining(),
+    attack_surface=NamedBlocks(HISTORY),
+    disclosure=ServerReads("every user's whole interaction list"),
 )

@@ -8,9 +8,11 @@ from pydantic import Field
 from torch import Tensor
 
 from privfed.compute.devices import placed
+from privfed.contracts import MethodTraits
 from privfed.data import Histories
 from privfed.federation import Streams
-from privfed.methods.method import Method, MethodConfig, PublicInfo
+from privfed.methods.attack_surface import NamedBlocks
+from privfed.methods.method import Method, MethodConfig, PublicInfo, ServerReads, Training
 from privfed.methods.references.puresvd.model import item_factors
 from privfed.methods.references.shared.collecting import HISTORY, POPULARITY, CollectingServer
 from privfed.methods.references.shared.revealing import RevealingClients, or_popular, sums_of_own
@@ -44,18 +46,23 @@ class PureSVDClients(RevealingClients):
         return or_popular(sums_of_own(items, mine) @ items.T, model[POPULARITY])
 
 
+class PureSVDTraining(Training):
+    """Histories are collected once and the server trains alone."""
+
+    server = PureSVDServer
+    clients = PureSVDClients
+    step = None
+    host_work = "the decomposition of the sparse matrix"
+
+
 METHOD = Method(
     name="puresvd",
     title="truncated singular value decomposition of everybody's lists, computed centrally",
+    display_name="PureSVD",
     source="PureSVD, Cremonesi, Koren & Turrin, RecSys 2010",
     config=PureSVDConfig,
-    release="individual",
-    upload="rows",
-    server=PureSVDServer,
-    clients=PureSVDClients,
-    reads="every user's whole interaction list",
-    step=None,
-    uploads_once=True,
-    host_work="the decomposition of the sparse matrix",
-    item_block=HISTORY,
+    traits=MethodTraits(release="individual", upload="rows", uploads_once=True),
+    training=PureSVDTraining(),
+    attack_surface=NamedBlocks(HISTORY),
+    disclosure=ServerReads("every user's whole interaction list"),
 )

@@ -1,0 +1,39 @@
+"""Registered methods, found through the entry-point group `privfed.methods`."""
+
+import sys
+from collections.abc import Callable, Iterable
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any
+
+from privfed.methods.method import Method
+
+GROUP = "privfed.methods"
+
+
+class UnknownMethodError(ValueError):
+    """No method of that name is registered."""
+
+
+def methods() -> dict[str, Method]:
+    """Every registered method by name."""
+    return {name: entry.load() for name, entry in sorted(_registered(entry_points, tuple(sys.path)).items())}
+
+
+def method(name: str) -> Method:
+    """The method registered as `name`.
+
+    Raises:
+        UnknownMethodError: there is none; the message lists those there are.
+    """
+    entries = _registered(entry_points, tuple(sys.path))
+    if name not in entries:
+        raise UnknownMethodError(f"unknown method {name!r}; choose one of {', '.join(sorted(entries))}")
+    registered: Method = entries[name].load()
+    return registered
+
+
+@cache
+def _registered(find: Callable[..., Iterable[Any]], path: tuple[str, ...]) -> dict[str, Any]:  # noqa: ARG001 (the key)
+    """Entry points of all methods: looking through every installed package takes tens of milliseconds."""
+    return {entry.name: entry for entry in find(group=GROUP)}
