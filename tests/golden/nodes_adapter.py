@@ -44,7 +44,8 @@ def train_over_nodes(case: dict[str, Any], data: Path, folder: Path) -> dict[str
         data="golden", method=case["method"], privacy=plan.parse(case["plan"]), rounds=2, chunk=16, seed=3
     )
     parts = split(load(str(data / "times.csv")), config.split)
-    public = config.registered().public_target
+    registered = config.registered()
+    public = getattr(registered, "traits", registered).public_target
     kinds = ["clip_only", "local_laplace", "central_gaussian", "secure_sum", "distributed_gaussian"]
     if "mechanisms" in policy.model_fields:
         open_to_all = policy(allow_simulation=True, mechanisms=["unprotected", *kinds], evaluate=True)
