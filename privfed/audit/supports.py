@@ -164,7 +164,7 @@ def _sizes(view: SupportView, truth: _Truth) -> dict[str, float]:
     rows = {
         "public_rows": view.sent & truth.public,
         "private_rows": view.at_stake & truth.private,
-        "cover_rows": view.at_stake & ~truth.private,
+        "padding_rows": view.at_stake & ~truth.private,
     }
     return {name: float(mask.sum(axis=1).mean()) for name, mask in rows.items()}
 
