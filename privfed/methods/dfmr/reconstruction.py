@@ -52,6 +52,7 @@ def rebuild_codes(
     who, codes = placed(users), _first_guess(start, config.d, public, purchases.subset(users), seed)
     for sweep in range(sweeps):
         message = Message(public.shared, {"start": placed(codes)})
+        devices.receive("update", message)
         devices.update(Call(0, -1, "update", sweep, who, streams, {}), message)
         devices.commit()
         former, codes = codes, on_host(devices.state()["codes"])[users]
