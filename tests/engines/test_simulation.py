@@ -248,3 +248,22 @@ def test_costs_count_bytes_and_client_rounds(toy):
     touched = toy("published-noise:coordinates=touched")
     touched.simulation.run(touched.server, 0)
     assert touched.simulation.costs.up_bytes == 45 * (3 * 4 + 2 * 4 + 4)
+
+
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_clients_hear_once_that_a_query_begins_and_before_they_are_called(toy, chunk, monkeypatch):
+    t = toy(queries=2, chunk=chunk)
+    heard = []
+    monkeypatch.setattr(t.clients, "receive", lambda step, message: heard.append((step, len(t.clients.calls))))
+    t.simulation.run(t.server, 0)
+    chunks = len(t.clients.calls) // 2
+    assert heard == [("train", 0), ("train", chunks)]
+    assert all(call.query_id == (number >= chunks) for number, call in enumerate(t.clients.calls))
+
+
+@pytest.mark.parametrize("step", ["commit", "state", "load", "private"])
+def test_a_step_that_is_not_declared_is_refused_though_clients_have_it(toy, step):
+    t = toy()
+    with pytest.raises(FederationError, match=f"'{step}', which ToyClients lacks; it answers train"):
+        t.simulation.aggregate(step, t.simulation.sample_cohort(0), Message({}), t.schema)
+    assert t.clients.calls == []

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privfed.contracts import Block
-from privfed.federation import Call, Cohort, FederationError, Individual, Message, Streams, Total, perform
+from privfed.federation import Call, Cohort, FederationError, Individual, Message, Streams, Total, begin_query, perform
 from privfed.updates import ClientUpdates, Dense
 
 ITEMS = torch.arange(12.0).view(4, 3)
@@ -134,3 +134,28 @@ def test_updates_in_another_order_or_of_other_clients_are_refused(clients):
 def test_an_unknown_step_is_named():
     with pytest.raises(FederationError, match="step 'trian', which Honest lacks"):
         perform(Honest(), call("trian"), Message({}))
+
+
+@pytest.mark.parametrize("step", ["commit", "load", "state", "private_state", "__init__", "steps", "helper"])
+def test_what_clients_do_not_declare_is_no_step(step):
+    """Clients have methods and attributes that no server may call."""
+
+    class Helpful(Honest):
+        def helper(self, call, message):
+            return self.train(call, message)
+
+    with pytest.raises(FederationError, match=f"step '{step}', which Helpful lacks; it answers train"):
+        perform(Helpful(), call(step), Message({}))
+    with pytest.raises(FederationError, match=f"step '{step}', which Helpful lacks"):
+        begin_query(Helpful(), step, Message({}))
+
+
+def test_clients_hear_of_a_query_by_step_and_message():
+    heard, message = [], Message({})
+
+    class Listening(Honest):
+        def receive(self, step, message):
+            heard.append((step, message))
+
+    begin_query(Listening(), "train", message)
+    assert heard == [("train", message)]

@@ -401,7 +401,7 @@ def test_what_a_hostile_server_asks(federation: Callable[..., Any]) -> None:
     assert len(node.ledger.entries) == charged + 1
     assert "older" in (clear(counts(f, 5)) or "")
     assert "another message" in (clear(counts(f, 7, message=Message({"x": torch.ones(3)}))) or "")
-    assert "new draw" in (clear(counts(f, 7, message=Message({"x": torch.ones(3)}))) or "")
+    assert "new cohort" in (clear(counts(f, 7, message=Message({"x": torch.ones(3)}))) or "")
     assert "one draw per round" in (clear(counts(f, 8, round=7)) or "")
     assert "sits out" in (clear(counts(f, 9, query_id=1)) or "")
     assert clear(counts(f, 7)) is None
