@@ -156,17 +156,17 @@ class ClientGuard:
         self, uploads: Mapping[str, Tensor], call: Call, positions: Tensor, code: UploadCode
     ) -> dict[str, Tensor]:
         """Round every client's real blocks to whole steps, in place, with its own randomness; returns steps `[n]`."""
-        users, found = call.clients[positions].tolist(), dict[str, Tensor]()
+        users, steps_by_block = call.clients[positions].tolist(), dict[str, Tensor]()
         for index, (name, block) in enumerate(call.schema.items()):
             if block.kind != "real":
                 continue
             address = call.query_id * BLOCKS_PER_QUERY + index
             flat = uploads[name].view(len(users), block.size)
-            found[name] = steps = code.steps_of(flat)
+            steps_by_block[name] = steps = code.steps_of(flat)
             for some in tiles(len(users), _at_once(block.size)):
                 ring_elements = self._streams.words(Purpose.ROUNDING, call.round, address, users[some], block.size)
                 flat[some].copy_(code.whole(flat[some], steps[some], ring_elements)).mul_(steps[some].unsqueeze(1))
-        return found
+        return steps_by_block
 
     def ring_elements(
         self, code: RingCode, uploads: Mapping[str, Tensor], call: Call, positions: Tensor
@@ -181,7 +181,7 @@ class ClientGuard:
         """
         users, uploads = call.clients[positions].tolist(), {name: values.cpu() for name, values in uploads.items()}
         keys = self._streams.words(Purpose.SHARE, call.round, call.query_id, users, KEY_WORDS if code.randomised else 0)
-        return [code.encode(uploads, place, keys[place].tobytes()) for place in range(len(users))]
+        return [code.encode(uploads, index, keys[index].tobytes()) for index in range(len(users))]
 
     def upload_bytes(self, updates: ClientUpdates) -> int:
         """Bytes these clients upload: dense where noise or a ring covers every coordinate, else as represented.

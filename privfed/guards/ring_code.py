@@ -73,11 +73,11 @@ class RingCode:
     @property
     def places(self) -> dict[str, slice]:
         """Positions of the ring elements of every block in an upload."""
-        found, at = {}, 0
+        slices, start = {}, 0
         for name in (*self.real, *self.integer):
-            found[name] = slice(at, at + self.schema[name].size)
-            at = found[name].stop
-        return found
+            slices[name] = slice(start, start + self.schema[name].size)
+            start = slices[name].stop
+        return slices
 
     def encode(self, uploads: Mapping[str, Tensor], position: int, key: bytes) -> RingElements:
         """Ring elements `[length]` of one client of dense uploads `[n, *shape]`; `key` seeds its own randomness."""

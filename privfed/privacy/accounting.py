@@ -60,7 +60,7 @@ CLOSED_FORMS = "closed forms, added up"
 CONTINUOUS = "PLD of continuous noise"
 
 _GAVE_OUT = (ArithmeticError, LookupError, MemoryError, RuntimeError, ValueError)
-_LARGEST_LAPLACE = 50.0
+_MAX_LAPLACE = 50.0
 _VACUOUS = 1e4
 _UNDERFLOWS = 700.0
 _GRID_POINTS = 2e7
@@ -160,10 +160,10 @@ def _account(leaves: tuple[tuple[Any, int], ...], delta: float) -> Account:
     pure = _pure(leaves)
     basic = math.fsum(e * n for e, n in pure) if len(pure) == len(leaves) else None
     floor = max((_one_laplace(e, delta) for e, _ in pure), default=0.0)
-    if max((e for e, _ in pure), default=0.0) > _LARGEST_LAPLACE:
+    if max((e for e, _ in pure), default=0.0) > _MAX_LAPLACE:
         if basic is None:
             raise AccountingError(
-                f"a Laplace release with epsilon0 above {_LARGEST_LAPLACE:g} next to Gaussian ones is not "
+                f"a Laplace release with epsilon0 above {_MAX_LAPLACE:g} next to Gaussian ones is not "
                 "accounted: such a release protects nothing, leave it out or add noise"
             )
         return Account(basic, BASIC, "closed form", (), basic)

@@ -140,16 +140,16 @@ class ParticipationCounts:
         """
         releases: tuple[Releases, ...]
         if isinstance(sampling, Poisson) and sampling.amplifies(trust):
-            releases, lost = _sampled(self.cohorts, sampling.rate)
+            releases, unamplified = _sampled(self.cohorts, sampling.rate)
         else:
             releases = tuple(Releases(m, int(counts.max())) for m, counts in self.uploads.items() if counts.any())
-            lost = 0
+            unamplified = 0
         return Composition(
             releases=releases,
             reasons=tuple(self.reasons),
             uploads=int(self.participations.max()),
             rounds=int(self.rounds.max()),
-            unamplified_cohorts=lost,
+            unamplified_cohorts=unamplified,
         )
 
 
@@ -172,19 +172,19 @@ def _sampled(cohorts: Mapping[int, list[Bounded]], rate: float) -> tuple[tuple[R
     kinds = Counter(tuple(sorted(held, key=repr)) for held in cohorts.values() if held)
     amplified: Counter[Gaussian] = Counter()
     plain: Counter[Bounded] = Counter()
-    lost = 0
+    unamplified = 0
     for held, count in kinds.items():
         gaussians = [m for m in held if isinstance(m, Gaussian)]
         if len(gaussians) == len(held):
             amplified[fuse(gaussians)] += count
         else:
-            lost += count
+            unamplified += count
             for event in held:
                 plain[event] += count
     return (
         *(Releases(event, count, rate) for event, count in amplified.items()),
         *(Releases(event, count) for event, count in plain.items()),
-    ), lost
+    ), unamplified
 
 
 def _event(release: Releases) -> "DpEvent":

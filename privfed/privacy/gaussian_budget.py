@@ -32,7 +32,7 @@ from privfed.privacy.events import Gaussian
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-LARGEST_EPSILON = 500.0
+MAX_EPSILON = 500.0
 """Nothing is accounted beyond it: such a total protects nothing."""
 
 _HOPELESS = 2e4
@@ -99,10 +99,10 @@ def gaussian_budget(
     """
     _check(rounds, rate, delta, noise_multiplier=noise_multiplier)
     about = _about(noise_multiplier, rounds, rate, delta)
-    if about > LARGEST_EPSILON:
+    if about > MAX_EPSILON:
         raise PlanError(
             f"noise_multiplier = {noise_multiplier:g} over {rounds:,} rounds is not accounted: epsilon is about "
-            f"{about:,.0f}, and one above {LARGEST_EPSILON:,.0f} protects nothing; use more noise or fewer rounds"
+            f"{about:,.0f}, and one above {MAX_EPSILON:,.0f} protects nothing; use more noise or fewer rounds"
         )
     return _budget(noise_multiplier, rounds, rate, delta, thorough=thorough)
 
@@ -124,9 +124,9 @@ def solve_gaussian(
         AccountingError: accountants disagree.
     """
     _check(rounds, rate, delta, epsilon=epsilon)
-    if epsilon > LARGEST_EPSILON:
+    if epsilon > MAX_EPSILON:
         raise PlanError(
-            f"epsilon = {epsilon:g} is not allowed: a total above {LARGEST_EPSILON:,.0f} protects nothing, so ask for "
+            f"epsilon = {epsilon:g} is not allowed: a total above {MAX_EPSILON:,.0f} protects nothing, so ask for "
             "less, or use no noise and say so"
         )
     root = _root(epsilon, rounds, rate, delta)
@@ -150,7 +150,7 @@ def epsilon_by_rounds(noise_multiplier: float, rounds: Iterable[int], rate: floa
     hopeless = _looser(noise_multiplier, max(counts, default=1), rate, delta)[1] > _HOPELESS
     total = _about if hopeless else _planned
     totals = {count: total(noise_multiplier, count, rate, delta) for count in counts}
-    return {count: total for count, total in totals.items() if total <= LARGEST_EPSILON}
+    return {count: total for count, total in totals.items() if total <= MAX_EPSILON}
 
 
 def _budget(noise_multiplier: float, rounds: int, rate: float, delta: float, *, thorough: bool) -> GaussianBudget:

@@ -74,12 +74,12 @@ def year(epsilon: float, delta: float, refreshes: int, kept: float = 1.0) -> tup
     if not 0 <= kept <= 1:
         raise PlanError(f"kept = {kept!r} is not allowed: it is the part of a release that stays true, from 0 to 1")
     z = solve_gaussian(epsilon, refreshes, 1.0, delta, thorough=False).budget.noise_multiplier
-    found = []
+    releases = []
     for number in range(1, refreshes + 1):
         total = gaussian_budget(z, number, 1.0, delta, thorough=False).epsilon
         held = [kept ** (number - earlier) for earlier in range(1, number + 1)]
-        found.append(Refresh(number, z, 1 / z, total, pooled_mu(1 / z, held)))
-    return tuple(found)
+        releases.append(Refresh(number, z, 1 / z, total, pooled_mu(1 / z, held)))
+    return tuple(releases)
 
 
 def pooled_mu(mu: float, held: Sequence[float]) -> float:

@@ -315,7 +315,7 @@ def test_the_server_guard_records_what_the_schema_declares():
     assert bounded.event.kind == "laplace"
     assert bounded.event.pure_epsilon == pytest.approx(EPSILON0)
     assert exact.event.kind == "exact"
-    assert exact.mechanism.blocks == ("counts",)
+    assert exact.event.blocks == ("counts",)
 
 
 DRAWS, CONFIDENCE = 20_000, 1e-4

@@ -93,8 +93,9 @@ def test_the_claim_names_its_unit_everywhere():
     assert "Who takes part, and when, is visible" in told
     assumed = " ".join(claim.assumptions)
     assert "In every local step (5 per upload) the device includes each interaction with a probability of" in assumed
+    assert "in secret and independently" in assumed
     assert "adds Gaussian noise of 1.2 C to every coordinate" in assumed
-    assert "The coins never leave the device" in assumed
+    assert "Which interactions are included never leaves the device" in assumed
     assert "a step divides by 8, whatever" in assumed
     assert formatting.named(formatting.UNITS, claim.unit) == "one interaction of one person"
     assert formatting.compared(claim.neighbours, claim.unit) == "one interaction of one person present or absent"

@@ -36,6 +36,10 @@ _NO_INTERACTION_LEVEL = (
     "`interaction_level`"
 )
 
+_HIDDEN_INCLUSION = (
+    "Which interactions are included never leaves the device, so amplification by sampling interactions is claimed."
+)
+
 
 class InteractionDPSGD(Mechanism):
     """Local DP-SGD over one user's interactions; see the module."""
@@ -116,10 +120,7 @@ class InteractionDPSGD(Mechanism):
             f"gradient of every one with its negatives to L2 norm C = {self.clip_norm:g} over everything that is "
             f"trained, and adds Gaussian noise of {self.noise_multiplier:g} C to every coordinate of the sum, "
             "private vectors and untouched rows too.",
-            *(
-                ["Who is included never leaves the device, so amplification by sampling interactions is claimed."]
-                * sampled
-            ),
+            *([_HIDDEN_INCLUSION] if sampled else []),
             "Negatives come from the whole public catalogue and depend on no other interaction; a step divides by "
             f"{self.noisy_steps.divisor:g}, whatever the user's own number of interactions is.",
             "Compared are two training histories of one user, with one interaction and without it; filtering the data "
