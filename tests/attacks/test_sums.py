@@ -5,25 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from privfed.engines.holdings import Holdings
 
-from attacks import (
-    ALL_ITEMS,
-    CORE,
-    TOUCHED_ITEMS,
-    Knowledge,
-    ServerView,
-    SumView,
-    Targets,
-    ViewError,
-    measure,
-    observe,
-    observe_sums,
-)
+from attacks import Knowledge, ServerView, SumView, Targets, ViewError, measure
+from attacks.evaluation import ALL_ITEMS, TOUCHED_ITEMS
+from attacks.membership import CORE_ATTACKS, observe
+from attacks.sums import observe_sums
 from privfed.audit.attack_run import Attacked, attack_run, attack_trained
 from privfed.audit.sums import sums_seen
 from privfed.contracts import Block
 from privfed.engines import Transcript
+from privfed.engines.aggregation.held_blocks import Holdings
 from privfed.experiment import Experiment
 from privfed.methods import AttackSurface, Disclosure, ItemBlocks, Training, method
 from privfed.methods.fedmf import FedMFClients
@@ -44,7 +35,7 @@ def totals(uploads, cohorts):
 
 
 def found(uploads, cohorts, members, popularity):
-    said = observe_sums(CORE, totals(uploads, cohorts), Knowledge(popularity))
+    said = observe_sums(CORE_ATTACKS, totals(uploads, cohorts), Knowledge(popularity))
     asked = Targets.trained_vs_never_seen(members, members)
     return {
         (r.attack, r.scope): r for r in measure(said, Knowledge(popularity), asked, scopes=(ALL_ITEMS, TOUCHED_ITEMS))
@@ -57,9 +48,9 @@ def test_a_sum_of_one_is_that_clients_upload(world):
     assert rows["rank-1 sign", ALL_ITEMS].auc.value == 1
     assert rows["rank-1 sign", TOUCHED_ITEMS].auc.value == 1
     assert rows["rank-1 sign", ALL_ITEMS].n_users == 1
-    alone = observe(CORE, [ServerView(0, uploads[7:8])], Knowledge(popularity))
-    summed = observe_sums(CORE, totals(uploads, [[7]]), Knowledge(popularity))
-    for one, other in zip(alone.scored, summed.scored, strict=True):
+    alone = observe(CORE_ATTACKS, [ServerView(0, uploads[7:8])], Knowledge(popularity))
+    summed = observe_sums(CORE_ATTACKS, totals(uploads, [[7]]), Knowledge(popularity))
+    for one, other in zip(alone.by_attack, summed.scored, strict=True):
         assert one.attack.name == other.attack.name
         np.testing.assert_array_equal(one.scores[0], other.scores[7])
 
@@ -70,8 +61,8 @@ def test_single_looks_are_about_the_last_sum_and_votes_about_everybody(world):
     assert rows["rank-1 sign", ALL_ITEMS].n_users == 2
     vote = rows["multi-round vote of rank-1 sign", ALL_ITEMS]
     assert vote.n_users == 4
-    said = observe_sums(CORE, totals(uploads, [[3], [4], [3]]), Knowledge(popularity))
-    (scored,) = [s for s in said.scored if s.attack.name == "multi-round vote of rank-1 sign"]
+    said = observe_sums(CORE_ATTACKS, totals(uploads, [[3], [4], [3]]), Knowledge(popularity))
+    (scored,) = [s for s in said.by_attack if s.attack.name == "multi-round vote of rank-1 sign"]
     assert scored.present.nonzero()[0].tolist() == [3, 4]
     assert scored.rounds == 2
 
@@ -81,7 +72,7 @@ def test_an_attack_that_nobody_can_be_measured_by_gives_no_row(world):
     members, held_out, uploads, popularity = world
     held_out = held_out.copy()
     held_out[7] = False
-    said = observe_sums(CORE, totals(uploads, [[3], [7]]), Knowledge(popularity))
+    said = observe_sums(CORE_ATTACKS, totals(uploads, [[3], [7]]), Knowledge(popularity))
     rows = measure(said, Knowledge(popularity), Targets.trained_vs_held_out(members, held_out))
     assert {row.attack for row in rows} == {
         "popularity",
@@ -106,10 +97,10 @@ def test_bad_sums_are_refused(world):
     with pytest.raises(ViewError, match="only sums that hold some"):
         SumView(ServerView(0, uploads[:1]), np.zeros(30, dtype=bool))
     with pytest.raises(ViewError, match="no sum to attack"):
-        observe_sums(CORE, [], Knowledge(popularity))
+        observe_sums(CORE_ATTACKS, [], Knowledge(popularity))
     short = [SumView(ServerView(t, uploads[:1]), np.ones(n, dtype=bool)) for t, n in ((0, 30), (1, 29))]
     with pytest.raises(ViewError, match="sum of round 1 is about 29 users"):
-        observe_sums(CORE, short, Knowledge(popularity))
+        observe_sums(CORE_ATTACKS, short, Knowledge(popularity))
 
 
 @pytest.fixture(scope="module")

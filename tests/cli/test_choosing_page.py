@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from privfed import methods
-from privfed.cli.compatibility import EXAMPLES
+from privfed.cli.compatibility import EXAMPLES, refusal
 from privfed.privacy import PrivacyPlan
-from privfed.setup.refusals import mechanism_refusal
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "choosing_a_mechanism.md").read_text()
 NAMES = set(methods.methods())
@@ -23,7 +22,7 @@ def named(cell: str) -> set[str]:
 def test_methods_run_where_the_page_says(line: str) -> None:
     mechanisms, runs, refused, _ = line.split(" | ")
     for words in re.findall(r"`([\w-]+)`", mechanisms):
-        reasons = {name: mechanism_refusal(methods.method(name), EXAMPLES[words]) for name in NAMES}
+        reasons = {name: refusal(methods.method(name), EXAMPLES[words]) for name in NAMES}
         assert not [name for name in named(runs) if reasons[name]]
         assert not [name for name in named(refused) if not reasons[name] and words != "none"]
 

@@ -26,11 +26,13 @@ from privfed.methods.dfmr.discrete import (
 )
 from privfed.methods.dfmr.overflow import largest_user_field
 from privfed.methods.dfmr.schemas import LOSS, statistics_schema
-from privfed.privacy import FakeItems, PlanError, PrivacyPlan, SharedSum
+from privfed.privacy import PlanError, PrivacyPlan
+from privfed.privacy.mechanisms.shared_sum import SharedSum
+from privfed.privacy.padding.fake_items import FakeItems
 from privfed.setup.config import ExperimentConfig
 from privfed.setup.padding import padded_data
-from secure_agg.errors import ConfigurationError, HeadroomError
-from secure_agg.sparse import RowNames, RowShare
+from secure_agg.errors import ConfigurationError, RingOverflowError
+from secure_agg.sparse import RowIndices, RowShare
 
 
 def one_sentence(caught):
@@ -161,13 +163,13 @@ def test_more_blocks_than_items_are_refused(coded):
 def test_a_value_over_its_bound_is_refused_however_the_wire_is_simulated(coded, fidelity):
     world = coded(plan="secure-sum:clip_norm=1,bits=64", fidelity=fidelity)
     world.clients.weights.kappa[3] = world.server.grid.kappa_bound + 1
-    with pytest.raises(ConfigurationError, match="the code holds up to"):
+    with pytest.raises(ConfigurationError, match="the encoding holds up to"):
         world.train(1)
 
 
 def test_a_ring_that_is_too_narrow_is_refused_with_the_bits_it_needs(coded):
     for fidelity in ("exact", "protocol"):
-        with pytest.raises(HeadroomError, match=r"needs \d+ bits and the ring has 32, \d+ too few") as caught:
+        with pytest.raises(RingOverflowError, match=r"needs \d+ bits and the ring has 32, \d+ too few") as caught:
             coded(plan="shared-sum:bits=32", fidelity=fidelity).train(1)
         one_sentence(caught)
 
@@ -236,7 +238,7 @@ def test_what_a_client_uploads_is_what_its_messages_weigh(coded, few, padding, a
     expected, named = 0, 0
     for user in range(24):
         rows = np.sort(own.of(user)).astype(np.uint32)
-        named += 0 if padding == "full_support" else len(RowNames(rows).encode())
+        named += 0 if padding == "full_support" else len(RowIndices(rows).encode())
         expected += share(numbers) + 8 * share((200 if padding == "full_support" else len(rows)) + 1)
         expected += 0 if "guard" in settings else share(1)
     costs, before = world.simulation.costs, 0

@@ -16,7 +16,7 @@ from privfed.data import Histories
 from privfed.methods.dfmr.discrete.balance import inverse_root
 from privfed.methods.dfmr.discrete.start import binarise_items
 from privfed.methods.dpals import model as dpals
-from privfed.methods.fair.subspaces.low_rank import LowRank
+from privfed.methods.fair.subspaces.low_rank import LowRankTables
 from privfed.methods.private_gram.model.content import Content
 from privfed.methods.private_gram.model.estimate import EstimatorSettings, NoisyGram
 from privfed.methods.references.ease import model as ease
@@ -87,7 +87,7 @@ def private_gram():
 
 
 def low_rank():
-    return LowRank(9, 6, 3).project(torch.from_numpy(np.random.default_rng(0).normal(size=(4, 9, 6))))
+    return LowRankTables(9, 6, 3).project(torch.from_numpy(np.random.default_rng(0).normal(size=(4, 9, 6))))
 
 
 def item_step():
