@@ -1,4 +1,6 @@
 # make audit: set everything up and run the main job. make test: set everything up and pass the tests.
+# make quick: one test or more of every room and one round of every method, in under a minute.
+# make slow: the tests that make test leaves out because they take long.
 # make explore: property tests on random examples, for EXPLORE_MINUTES (10) minutes.
 # make faults: every planted fault that an audit has to find, beyond those that make test plants.
 # make federation: a SuperLink and three nodes on this machine, over TLS, train a private recommender.
@@ -10,13 +12,19 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 
 EXPLORE_MINUTES ?= 10
 
-.PHONY: audit test faults explore check bench federation clean
+.PHONY: audit quick test slow faults explore check bench federation clean
 
 audit: $(READY)
 	$(BIN)/privfed audit --method gpfedrec --rounds 40 --seeds 1 --out audit
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 -q
+
+quick: $(READY)
+	$(BIN)/python -m pytest -n 2 -q @tests/quick.txt
+
+slow: $(READY)
+	$(BIN)/python -m pytest -n 2 -q -m slow
 
 faults: $(READY)
 	$(BIN)/python -m pytest -n 2 -q -m "exhaustive or not exhaustive" tests/audit/faults tests/audit/test_mechanism.py
