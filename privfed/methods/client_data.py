@@ -1,4 +1,4 @@
-"""`ClientData`: what the users that a process hosts know, for the private halves of a method."""
+"""`ClientData`: what the users that a process hosts know, for the clients of a method."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

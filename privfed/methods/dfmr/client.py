@@ -1,4 +1,4 @@
-"""Private halves of DFMR: examinations and user codes, which never leave, and the sums they add to.
+"""Clients of DFMR: examinations and user codes, which never leave, and the sums they add to.
 
 A device updates its own code whenever it receives item codes (`update`, and before it shows scores), then answers for
 every bit with C_uif of the items in its support and g_uf. Items of a cover answer zero.
@@ -85,7 +85,7 @@ class ReceivedCodes:
 
 
 class DFMRClients(StatefulClients):
-    """Stacked private halves of a population."""
+    """The stacked clients of a population."""
 
     steps = frozenset({"bit", "update", "weigh"})
 
@@ -191,7 +191,7 @@ class DFMRClients(StatefulClients):
     @property
     def _current(self) -> ReceivedCodes:
         if self._received is None:
-            raise FederationError("clients were asked about a bit before item codes were sent; ask 'update' first")
+            raise FederationError("clients were queried for a bit before item codes were sent; query 'update' first")
         return self._received
 
     def _blank_scores(self) -> Int32[np.ndarray, "entries"]:

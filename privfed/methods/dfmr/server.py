@@ -1,4 +1,4 @@
-"""Public half of DFMR: item codes, decided bit by bit from sums over clients.
+"""The server of DFMR: item codes, decided bit by bit from sums over clients.
 
 One round, with M and q2 from the first ask, and for every bit f (and block of items)
 
@@ -61,7 +61,7 @@ class BlocksError(ValueError):
 
 
 class DFMRServer:
-    """Public half: public purchases, item codes, and what balances user codes.
+    """Server: public purchases, item codes, and what balances user codes.
 
     Attributes:
         items: item codes.

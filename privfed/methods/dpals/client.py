@@ -1,4 +1,4 @@
-"""The private half of `dpals`: a device solves for its own vector, sends sums of it, and recommends with it.
+"""The clients of `dpals`: a device solves for its own vector, sends sums of it, and recommends with it.
 
 With v_j the factors of the head and I the own items there, a device's vector minimises
 

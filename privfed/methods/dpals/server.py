@@ -1,4 +1,4 @@
-"""The public half of `dpals`: popularity, then passes of sums and an item step, all asks of one draw.
+"""The server of `dpals`: popularity, then passes of sums and an item step, all asks of one draw.
 
 Shares of the clip norm add up to 1 over the run, so one Gaussian release is what a run costs. What the item step needs
 besides follows from noisy popularity h_j = sum_{u has j} |x_u|^-1/2, without another ask:

@@ -1,4 +1,4 @@
-"""The private half of FAIR: user rows that stay on the device, and local training in the device's own subspace."""
+"""The clients of FAIR: user rows that stay on the device, and local training in the device's own subspace."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class TierClients:
 
 
 class FairClients(StatefulClients):
-    """Private halves: a row in every table for each user, drawn by the user's own key."""
+    """Clients: a row in every table for each user, drawn by the user's own key."""
 
     steps = frozenset({"tiers", "train"})
 

@@ -1,4 +1,4 @@
-"""The public half of FAIR: item tables and layers, sums of deltas, and the pull of the tiers on the server's tables.
+"""The server of FAIR: item tables and layers, sums of deltas, and the pull of the tiers on the server's tables.
 
 Averaging parameters, as published, gives theta+ = sum_i w_i S_i (R_i theta + dpsi_i). With W_g the weight of tier g and
 P_g = S_g R_g that is
@@ -42,7 +42,7 @@ class TierSchema(dict[str, Block]):
 
 
 class FairServer:
-    """Public half."""
+    """The server."""
 
     def __init__(self, config: FairConfig, public_info: PublicInfo, streams: Streams) -> None:
         self.config, self.model = config, config.model

@@ -1,6 +1,6 @@
 """Tiers of a population as both halves see them: which levels there are, how many users each has, how tables are kept.
 
-A public half knows the number of users and nothing else; where capacities go by activity it does not know whose is
+A server knows the number of users and nothing else; where capacities go by activity it does not know whose is
 which, only how many of each there are.
 """
 

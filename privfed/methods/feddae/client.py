@@ -1,4 +1,4 @@
-"""FedDAE's private halves: own row, local encoder and gate."""
+"""FedDAE's clients: own row, local encoder and gate."""
 
 import math
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ class PersonalMemoryError(ValueError):
 
 
 class FedDAEClients(StatefulClients):
-    """Private halves. `private` has one entry per user, `ragged` one per interaction.
+    """The clients. `private` has one entry per user, `ragged` one per interaction.
 
     Raises:
         PersonalMemoryError: the personal states need more than `personal_memory_gib`.

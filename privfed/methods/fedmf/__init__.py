@@ -32,7 +32,7 @@ class FedMFConfig(MethodConfig):
 
 
 class FedMFClients(LinearClients):
-    """Private halves: one vector per user, drawn by the user's own key; vector and items step together."""
+    """Clients: one vector per user, drawn by the user's own key; vector and items step together."""
 
     def __init__(self, config: FedMFConfig, data: ClientData, streams: Streams) -> None:
         def start(users: Int64[Tensor, " n"]) -> dict[str, Tensor]:

@@ -23,7 +23,7 @@ from privfed.updates import ClientUpdates, Dense, Part, Rows
 
 
 class FedNCFClients(StatefulClients):
-    """Private halves: one vector per user, drawn by the user's own key."""
+    """Clients: one vector per user, drawn by the user's own key."""
 
     steps = frozenset({"train"})
 

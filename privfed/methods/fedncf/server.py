@@ -13,7 +13,7 @@ from privfed.methods.shared.table_server import initial_table
 
 
 class FedNCFServer:
-    """Public half: item table and perceptron, both averaged."""
+    """Server: item table and perceptron, both averaged."""
 
     def __init__(self, config: FedNCFConfig, public_info: PublicInfo, streams: Streams) -> None:
         head = NeuralHead(config.dim, config.hidden)

@@ -23,7 +23,7 @@ from privfed.updates import ClientUpdates
 
 
 class FedVAEClients(StatefulClients):
-    """Private halves: each user's row, and no parameters."""
+    """Clients: each user's row, and no parameters."""
 
     steps = frozenset({"count", "train"})
 

@@ -1,4 +1,4 @@
-"""GPFedRec's private halves: a user vector and a perceptron each, and a local copy of the item table."""
+"""GPFedRec's clients: a user vector and a perceptron each, and a local copy of the item table."""
 
 from jaxtyping import Float, Int64
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""GPFedRec's public half: global table, user graph, one personal target table per pseudonym."""
+"""GPFedRec's server: global table, user graph, one personal target table per pseudonym."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""The private half of HeteFedRec and its baselines: user vectors, local training, scores."""
+"""The clients of HeteFedRec and its baselines: user vectors, local training, scores."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -23,7 +23,7 @@ from privfed.updates import ClientUpdates
 
 
 class HeteFedRecClients(StatefulClients):
-    """Private halves: one vector per user, as wide as the widest group's; a client uses its own width of it.
+    """Clients: one vector per user, as wide as the widest group's; a client uses its own width of it.
 
     Args:
         config: settings.

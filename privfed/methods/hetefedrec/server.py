@@ -1,4 +1,4 @@
-"""The public half of HeteFedRec and its baselines: one table and one head for every size."""
+"""The server of HeteFedRec and its baselines: one table and one head for every size."""
 
 from collections.abc import Mapping
 
@@ -20,7 +20,7 @@ _SEED_ASK = 1
 
 
 class HeteFedRecServer:
-    """Public half.
+    """The server.
 
     Tables start as prefixes of one (eq. 10) and receive the same segments, so that they stay prefixes of one until
     distillation moves them apart.

@@ -33,7 +33,7 @@ class PFedRecConfig(MethodConfig):
 
 
 class PFedRecClients(LinearClients):
-    """Private halves: one linear head per user, all from one public copy; heads step first, items see the new ones."""
+    """Clients: one linear head per user, all from one public copy; heads step first, items see the new ones."""
 
     noisy = frozenset({"train"})
 

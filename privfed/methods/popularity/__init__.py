@@ -24,7 +24,7 @@ class PopularityConfig(MethodConfig):
 
 
 class PopularityServer:
-    """Public half: one count per item, asked for once, in the first round that is opened."""
+    """Server: one count per item, asked for once, in the first round that is opened."""
 
     def __init__(self, config: PopularityConfig, public_info: PublicInfo, streams: Streams) -> None:  # noqa: ARG002
         self.counts, self.asked = torch.zeros(public_info.n_items, 1), torch.tensor(False)  # noqa: FBT003 (a tensor's value)
@@ -50,7 +50,7 @@ class PopularityServer:
 
 
 class PopularityClients(StatefulClients):
-    """Private halves: the users' training items, and no parameters."""
+    """Clients: the users' training items, and no parameters."""
 
     steps = frozenset({"count"})
 

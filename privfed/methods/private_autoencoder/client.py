@@ -1,4 +1,4 @@
-"""The private half of `private-autoencoder`: one gradient step on the own row, brought to norm 1.
+"""The clients of `private-autoencoder`: one gradient step on the own row, brought to norm 1.
 
 With x the 0/1 row of own items on the head, h = tanh(E^T x / |x|) and p = softmax(b + D h), a device descends
 -sum_i x_i log p_i: its gradient is an outer product in either layer, so its length follows from four norms and a cohort

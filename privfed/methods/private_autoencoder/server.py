@@ -1,4 +1,4 @@
-"""The public half of `private-autoencoder`: popularity, then steps of Adam along sums of unit updates, in one draw."""
+"""The server of `private-autoencoder`: popularity, then steps of Adam along sums of unit updates, in one draw."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The private half of `private-gram`: unit vectors of the own history go up, recommendations are made on the device.
+"""The clients of `private-gram`: unit vectors of the own history go up, recommendations are made on the device.
 
 With x the 0/1 row of own items on the head, |x| of them, pi the head's noisy popularity and D its damping:
 

@@ -1,4 +1,4 @@
-"""The public half of `private-gram`: two asks of one draw, then post-processing of their sums.
+"""The server of `private-gram`: two asks of one draw, then post-processing of their sums.
 
 Each block's weight makes a unit vector as long as its share of the clip norm lets it be, so a sum comes back in units
 of unit vectors, with noise of standard deviation 1 / (mu sqrt(share)).

@@ -19,7 +19,8 @@ What a step releases lies on a grid (`privfed.federation.grid`): sums of clipped
 value is rounded to the grid, and noise is a whole number of its steps. The sum of the noise of several steps, rounded
 once, is post-processing of the sums that each had its own.
 
-Whose coins: the device's own key, never sent. Addresses are `ask x 65536 + slot`, and a slot is used once.
+Randomness comes from the device's own key, which is never sent.
+Addresses are `query x 65536 + slot`, and a slot is used once.
 """
 
 import math
@@ -111,11 +112,11 @@ class InteractionTrainer:
         """
         how = call.noisy_steps
         if how is None:
-            raise FederationError("training by noisy steps was asked for without saying how noisy; set noisy_steps")
+            raise FederationError("training by noisy steps was called without saying how noisy; set noisy_steps")
         if 2 * how.steps >= SLOTS_PER_QUERY or call.query_id >= 2**32 // SLOTS_PER_QUERY:
             raise FederationError(
-                f"ask {call.query_id} with {how.steps} local steps has no fresh addresses for its noise: at most "
-                f"{2**32 // SLOTS_PER_QUERY} asks per round and {SLOTS_PER_QUERY // 2 - 1} steps have"
+                f"query {call.query_id} with {how.steps} local steps has no fresh addresses for its noise: at most "
+                f"{2**32 // SLOTS_PER_QUERY} queries per round and {SLOTS_PER_QUERY // 2 - 1} steps have"
             )
         new = {name: torch.empty_like(values) for name, values in parameters.items()}
         changes = torch.empty(len(call.clients), *items.shape)

@@ -1,4 +1,4 @@
-"""The private half of methods with a linear private head on one shared item table (FedMF, PFedRec)."""
+"""The clients of methods with a linear private head on one shared item table (FedMF, PFedRec)."""
 
 from typing import Protocol
 

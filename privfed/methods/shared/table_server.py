@@ -1,4 +1,4 @@
-"""The public half of methods that share one item table and average its updates (FedMF, PFedRec)."""
+"""The server of methods that share one item table and average its updates (FedMF, PFedRec)."""
 
 from collections.abc import Mapping
 from typing import Protocol, Self

@@ -1,4 +1,4 @@
-"""What the private halves of FedVAE and FedDAE share: rows, addressed randomness, uploads and changes of layers."""
+"""What the clients of FedVAE and FedDAE share: rows, addressed randomness, uploads and changes of layers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

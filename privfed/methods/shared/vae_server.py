@@ -1,4 +1,4 @@
-"""The public half of federated autoencoders: shared parameters and an optimiser on the mean update."""
+"""The server of federated autoencoders: shared parameters and an optimiser on the mean update."""
 
 from collections.abc import Mapping, Sequence
 

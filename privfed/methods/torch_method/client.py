@@ -1,4 +1,4 @@
-"""The private half: every client's own parameters, and local SGD of a whole tile of clients at once.
+"""The clients: every client's own parameters, and local SGD of a whole tile of clients at once.
 
 Item tables that a module reads only at the items it is asked about are trained as rows, as in the native methods: a
 client holds the rows its samples touch, and each batch sees one row per sample. Everything else is stacked whole.
@@ -24,7 +24,7 @@ _ITEMS_AT_ONCE = 2048
 
 
 class TorchClients(StatefulClients):
-    """Private halves of a module's users.
+    """Clients of a module's users.
 
     Args:
         spec: what the author gave.

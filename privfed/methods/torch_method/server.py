@@ -1,4 +1,4 @@
-"""The public half: shared parameters, moved along the mean update of every round.
+"""The server: shared parameters, moved along the mean update of every round.
 
 Federated averaging (McMahan et al., AISTATS 2017) unless another server optimiser is chosen; every client weighs the
 same, as weights by data size would have to be protected too.

@@ -1,4 +1,4 @@
-"""Private halves of the least squares references: each user's lists, and no parameters."""
+"""Clients of the least squares references: each user's lists, and no parameters."""
 
 import numpy as np
 import torch

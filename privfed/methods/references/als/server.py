@@ -1,4 +1,4 @@
-"""Public half of the least squares references: everybody's lists, collected once, and the items' factors."""
+"""The server of the least squares references: everybody's lists, collected once, and the items' factors."""
 
 from collections.abc import Mapping
 

@@ -50,7 +50,7 @@ class NoTagsError(ValueError):
 
 
 class EASEServer(CollectingServer):
-    """Public half: the weights between the items of the head, and which those are.
+    """Server: the weights between the items of the head, and which those are.
 
     Raises:
         NoTagsError: tags have a weight, and no genre or year of any item is known.
@@ -87,7 +87,7 @@ def tags(features: ItemFeatures | None) -> Float64[np.ndarray, "tags items"]:
 
 
 class EASEClients(RevealingClients):
-    """Private halves."""
+    """The clients."""
 
     def predict(self, mine: OwnRows, model: Mapping[str, Tensor]) -> Float[Tensor, "clients items"]:
         """The sum of the weights of the own items; items outside the head stand behind it, by popularity."""

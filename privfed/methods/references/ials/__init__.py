@@ -49,7 +49,7 @@ class IALSConfig(MethodConfig):
 
 
 class IALSServer(CollectingServer):
-    """Public half: the items' factors, and the lists that they are learned from round after round.
+    """Server: the items' factors, and the lists that they are learned from round after round.
 
     Users' factors are not kept: they follow from the items' and are solved anew in every round.
     """
@@ -85,7 +85,7 @@ class IALSServer(CollectingServer):
 
 
 class IALSClients(RevealingClients):
-    """Private halves."""
+    """The clients."""
 
     def __init__(self, config: IALSConfig, data: ClientData, streams: Streams) -> None:
         super().__init__(config, data, streams)

@@ -14,7 +14,7 @@ from privfed.updates import ClientUpdates, Rows
 
 
 class MultVAEClients(StatefulClients):
-    """Private halves: each user's row, and no parameters."""
+    """Clients: each user's row, and no parameters."""
 
     steps = frozenset({"reveal"})
 

@@ -25,7 +25,7 @@ class DivergedError(ValueError):
 
 
 class MultVAEServer:
-    """Public half: the collected rows, the autoencoder and its optimiser.
+    """Server: the collected rows, the autoencoder and its optimiser.
 
     It draws under a key of its own, from which no client's key follows.
     """

@@ -26,7 +26,7 @@ class PureSVDConfig(MethodConfig):
 
 
 class PureSVDServer(CollectingServer):
-    """Public half: the leading right singular vectors, one row per item."""
+    """Server: the leading right singular vectors, one row per item."""
 
     def __init__(self, config: PureSVDConfig, public_info: PublicInfo, streams: Streams) -> None:  # noqa: ARG002
         self.config = config
@@ -38,7 +38,7 @@ class PureSVDServer(CollectingServer):
 
 
 class PureSVDClients(RevealingClients):
-    """Private halves."""
+    """The clients."""
 
     def predict(self, mine: OwnRows, model: Mapping[str, Tensor]) -> Float[Tensor, "clients items"]:
         """The own row, projected onto the singular vectors."""

@@ -1,4 +1,4 @@
-"""Public half that the references share: everybody's lists, collected once."""
+"""The server that the references share: everybody's lists, collected once."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Private half that the references share: a list that is revealed once, and scored on the device ever after."""
+"""Clients that the references share: a list that is revealed once, and scored on the device ever after."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
