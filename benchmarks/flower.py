@@ -40,7 +40,7 @@ RESULTS = Path(__file__).parent / "results" / "flower.json"
 APP = Path(__file__).parents[1] / "examples" / "flower"
 POLICY = """[policy]
 methods = ["fedmf"]
-protections = ["secure_sum"]
+mechanisms = ["secure_sum"]
 """
 NODE = """import sys
 from pathlib import Path

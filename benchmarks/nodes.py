@@ -45,13 +45,13 @@ from privfed.privacy.ledger import from_ranges
 from privfed.setup.config import ExperimentConfig
 
 RESULTS = Path(__file__).parent / "results" / "nodes.json"
-POLICY = '[policy]\nallow_simulation = true\nprotections = ["secure_sum"]\n'
+POLICY = '[policy]\nallow_simulation = true\nmechanisms = ["secure_sum"]\n'
 STAGES = ("train.share", "train.input", "train.reveal")
 USERS, ITEMS = 120, 200
 SECURE, SHARES = "secure-sum:clip_norm=1.0", "distributed-gaussian:noise_multiplier=1.0,clip_norm=1.0,n_min_honest=3"
 DEVICE_POLICY = """[policy]
 allow_simulation = true
-protections = ["secure_sum", "distributed_gaussian", "local_laplace"]
+mechanisms = ["secure_sum", "distributed_gaussian", "local_laplace"]
 """
 DEVICES: dict[str, tuple[str, dict[str, Any], int]] = {
     "popularity": (SHARES, {}, 1),
