@@ -41,7 +41,7 @@ from privfed.setup.config import ExperimentConfig, TapConfig
 APP = harness.ROOT / "examples" / "flower"
 POLICY = """[policy]
 methods = ["fedmf"]
-protections = ["secure_sum"]
+mechanisms = ["secure_sum"]
 """
 NODE = """import sys
 from pathlib import Path

@@ -34,7 +34,7 @@ APP = harness.ROOT / "examples" / "flower"
 NAMES = ("alpha", "beta", "gamma")
 POLICY = """[policy]
 allow_simulation = true
-protections = ["secure_sum", "distributed_gaussian", "local_laplace"]
+mechanisms = ["secure_sum", "distributed_gaussian", "local_laplace"]
 """
 SECURE = "secure-sum:clip_norm=1.0"
 SHARES = "distributed-gaussian:noise_multiplier=1.0,clip_norm=1.0,n_min_honest=80"

@@ -45,7 +45,7 @@ from privfed.privacy import Ledger, PrivacyPlan
 from privfed.privacy.ledger import from_ranges
 from privfed.setup.config import ExperimentConfig
 
-POLICY = '[policy]\nallow_simulation = true\nprotections = ["secure_sum"]\n'
+POLICY = '[policy]\nallow_simulation = true\nmechanisms = ["secure_sum"]\n'
 STAGES = ("train.share", "train.input", "train.reveal")
 USERS, ITEMS = 120, 200
 SECURE, SHARES = "secure-sum:clip_norm=1.0", "distributed-gaussian:noise_multiplier=1.0,clip_norm=1.0,n_min_honest=3"

@@ -36,7 +36,7 @@ min_nodes = 3
 min_threshold = 2
 max_epsilon = 100.0
 methods = ["popularity"]
-protections = ["distributed_gaussian"]
+mechanisms = ["distributed_gaussian"]
 allow_simulation = true
 evaluate = true
 """
