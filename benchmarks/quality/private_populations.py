@@ -44,6 +44,9 @@ from privfed.audit.grid import Further, as_run
 from privfed.contracts import NoisySums, Schema
 from privfed.data import Histories, Split, SplitSpec, load, split
 from privfed.engines import Simulation
+from privfed.engines.aggregation.base import Aggregation, BlockSums, QueryContext
+from privfed.engines.aggregation.held_blocks import HeldBlocks
+from privfed.engines.aggregation.masked_sum import MaskedSum
 from privfed.engines.transcript import NOBODY, Transcript
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
@@ -187,8 +190,8 @@ class Silent(Simulation):
         self.traffic: list[tuple[int, dict[str, int]]] = []
         self._rng = np.random.default_rng(17)
 
-    def ask(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Total:
-        """As it does, without those who are gone by then; `exact` leaves out whose words would not arrive."""
+    def aggregate(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Total:
+        """As it does, without those who are gone by then; `exact` leaves out whose inputs would not arrive."""
         asked = self._members
         if self.survivors:
             asked = asked[torch.from_numpy(self._kept(len(asked), self.between))]
@@ -197,27 +200,45 @@ class Silent(Simulation):
             gone = sum(share for stage, share in self.inside.items() if stage < Stage.REVEAL)
             self._members = asked[torch.from_numpy(self._kept(len(asked), gone))]
             self.survivors.append(len(self._members))
-        total = super().ask(step, cohort, message, schema)
+        total = super().aggregate(step, cohort, message, schema)
         self._members = asked
         return total
 
     def _kept(self, n: int, gone: float) -> np.ndarray:
         return np.sort(self._rng.choice(n, n - round(gone * n), replace=False))
 
-    def _masked(
-        self, code: RingCode, words: Mapping[int, RingElements], cohort: Cohort, ask: int, schema: Schema
-    ) -> RingElements:
-        """The masked sum in which clients fall silent; fewer than the plan's fewest abort it."""
-        order, dropouts, at = self._rng.permutation(np.fromiter(words, np.int64)), {}, 0
+    def _numbers_or_elements(
+        self, query: QueryContext, code: RingCode | None, held: HeldBlocks | None
+    ) -> Aggregation[BlockSums]:
+        if code is not None and self.fidelity == "protocol":
+            return SilentSum(self, query, code, self.client_guard, self._streams)
+        return super()._numbers_or_elements(query, code, held)
+
+    def silent(self, order: np.ndarray) -> dict[Stage, list[int]]:
+        """Who falls silent at which stage."""
+        order, dropouts, at = self._rng.permutation(order), {}, 0
         for stage, share in self.inside.items():
             some = round(share * len(order))
             dropouts[stage] = [int(user) for user in order[at : at + some]]
             at += some
-        floor = ClientRequirements(min_clients=self.plan.mechanism.min_clients, min_threshold=2)  # type: ignore[union-attr]
-        terms = self._terms(code, cohort, ask, schema, len(words))
-        outcome = aggregate(words, terms, requirements=floor, dropouts=dropouts)
-        self.survivors.append(len(outcome.survivors))
-        self.traffic.append((len(words), {stage.name: size for stage, size in outcome.traffic.items()}))
+        return dropouts
+
+
+class SilentSum(MaskedSum):
+    """The masked sum in which clients fall silent; fewer than the plan needs abort it."""
+
+    def __init__(self, simulation: Silent, *parts: Any) -> None:
+        super().__init__(*parts)
+        self._simulation = simulation
+
+    def _opened(self, elements: dict[int, RingElements], schema: Schema, number: int = 0) -> RingElements:
+        needed = ClientRequirements(min_clients=self._simulation.plan.mechanism.min_clients, min_threshold=2)
+        dropouts = self._simulation.silent(np.fromiter(elements, np.int64))
+        terms = self.terms(schema, len(elements), number)
+        outcome = aggregate(elements, terms, requirements=needed, dropouts=dropouts)
+        self._simulation.survivors.append(len(outcome.survivors))
+        traffic = {stage.name: size for stage, size in outcome.traffic.items()}
+        self._simulation.traffic.append((len(elements), traffic))
         return outcome.total
 
 

@@ -51,7 +51,7 @@ USERS, ITEMS = 120, 200
 SECURE, SHARES = "secure-sum:clip_norm=1.0", "distributed-gaussian:noise_multiplier=1.0,clip_norm=1.0,n_min_honest=3"
 DEVICE_POLICY = """[policy]
 allow_simulation = true
-protections = ["secure_sum", "distributed_gaussian", "local_laplace"]
+mechanisms = ["secure_sum", "distributed_gaussian", "local_laplace"]
 """
 DEVICES: dict[str, tuple[str, dict[str, Any], int]] = {
     "popularity": (SHARES, {}, 1),
