@@ -4,7 +4,7 @@
     python -m benchmarks.quality.bridge table --data ml-100k --seeds 3
 
 A run of `private-gram` and one of another system share a budget, mu^2 = mu_gram^2 + mu_system^2. What the first
-publishes starts the second (`privfed.methods.feddae.warm_start`), whose rounds put noise on a whole user's updates as
+publishes starts the second (`privfed.methods.shared.warm_start`), whose rounds put noise on a whole user's updates as
 ever.
 Variants: the system by itself at the whole budget; started with half or nine tenths of mu^2 in the Gram matrix; started
 with all of it, so that the server learns nothing more and devices train what they keep for themselves; the Gram matrix
@@ -32,7 +32,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from privfed.methods.feddae.warm_start import GramFactors, Parameters
 
 from benchmarks import harness
 from benchmarks.quality.paired_runs import PairedRuns
@@ -42,7 +41,8 @@ from privfed.data import Split, load
 from privfed.evaluation import Part
 from privfed.experiment import Experiment
 from privfed.federation import Federation, Message, Server
-from privfed.methods.feddae import warm_start as starting
+from privfed.methods.shared import warm_start as starting
+from privfed.methods.shared.warm_start import GramFactors, Parameters
 from privfed.privacy import PrivacyPlan
 from privfed.privacy.accounting import account, dp_accounting
 from privfed.privacy.composition import Composition

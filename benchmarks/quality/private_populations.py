@@ -53,7 +53,7 @@ from privfed.experiment import Experiment
 from privfed.federation import Call, Clients, Cohort, Message, Streams, Total
 from privfed.guards import ClientGuard, RingCode
 from privfed.methods import PublicInfo
-from privfed.methods.private_gram import Constants, PrivateGramConfig
+from privfed.methods.private_gram import PrivateGramConfig, PrivateGramConstants
 from privfed.privacy import Ledger, PrivacyPlan, forecast, plan_for_target
 from privfed.privacy.gaussian_budget import solve_gaussian
 from privfed.privacy.refreshes import running_total_factor, year
@@ -366,7 +366,9 @@ def larger() -> Rows:
                         z = solve_gaussian(epsilon, 1, 1.0, n**-1.1, thorough=False).budget.noise_multiplier
                         config = PrivateGramConfig(**settings)
                         content = config.metadata and parts.item_info is not None
-                        public = Constants.of(config, NoisySums(n, 1.0, z), parts.train.n_items, content=content)
+                        public = PrivateGramConstants.of(
+                            config, NoisySums(n, 1.0, z), parts.train.n_items, content=content
+                        )
                         fixed = {"popularity_share": public.share, "head": public.head, "damping": public.damping}
                         plan = with_noise(central(1.0, parts.train.n_users), z * parts.train.n_users / n)
                         row, _ = trained(parts, GRAM | settings | fixed, plan, 1)

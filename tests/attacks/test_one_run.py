@@ -224,7 +224,7 @@ def test_a_bound_says_what_it_is():
     guesses = CanaryGuesses(1000, 50, 45)
     line, curve = one_run_epsilon(guesses, delta=DELTA), one_run_gdp_epsilon(guesses, delta=DELTA)
     assert (line.estimator, line.kind, line.trials, line.evidence) == ("one run", "lower bound", 1000, guesses)
-    assert line.assumes == "every canary's coin was fair and thrown by itself"
+    assert line.assumes == "every canary was included by its own fair and independent bit"
     assert line.mu is None
     assert curve.assumes.endswith("the claim is mu-GDP (Gaussian noise, no sampling)")
     assert curve.epsilon == pytest.approx(epsilon_from_mu(curve.mu, DELTA))

@@ -50,7 +50,7 @@ def test_a_sum_of_one_is_that_clients_upload(world):
     assert rows["rank-1 sign", ALL_ITEMS].n_users == 1
     alone = observe(CORE_ATTACKS, [ServerView(0, uploads[7:8])], Knowledge(popularity))
     summed = observe_sums(CORE_ATTACKS, totals(uploads, [[7]]), Knowledge(popularity))
-    for one, other in zip(alone.by_attack, summed.scored, strict=True):
+    for one, other in zip(alone.by_attack, summed.by_attack, strict=True):
         assert one.attack.name == other.attack.name
         np.testing.assert_array_equal(one.scores[0], other.scores[7])
 
@@ -109,7 +109,7 @@ def crowd():
     from privfed.data import SplitSpec, SyntheticSpec, generate, split
 
     spec = SyntheticSpec(
-        name="synthetic-crowd", n_users=160, n_items=150, mean_per_user=12, least_per_user=5, rank=4, seed=2
+        name="synthetic-crowd", n_users=160, n_items=150, mean_per_user=12, min_per_user=5, rank=4, seed=2
     )
     return split(generate(spec), SplitSpec())
 
