@@ -1,19 +1,15 @@
 """When an audit's numbers deny what it claims, or when it lacks what would make them mean something.
 
-Each rule yields one sentence per offence. The ceiling that an epsilon puts on attacks (`attacks.ceilings`) is
-only ever compared with games whose membership was decided by a coin: members taken from the data as they are
-differ from non-members in popularity too, which no epsilon bounds. Of measured epsilons only a lower bound can deny a
+Each rule yields one sentence per offence. Of measured epsilons only a lower bound can deny a
 claim; an estimate may lie above the truth, and what it says is a caveat (`statements`).
 """
 
 import math
 from collections.abc import Iterator
 
-import numpy as np
-
-from attacks.ceilings import tpr_ceiling
 from attacks.membership import DecoderBias, InSupport, RankOneSign, RowSupport
 from privfed.audit.aggregates import grouped
+from privfed.audit.ceilings import excesses, has_ceiling
 from privfed.audit.headline import MAIN_GAMES, is_unprotected
 from privfed.audit.page import formatting
 from privfed.audit.report import (
@@ -21,7 +17,6 @@ from privfed.audit.report import (
     AttackRow,
     AuditReport,
     Contradiction,
-    GuaranteeRow,
     Run,
 )
 from privfed.privacy.errors import PlanError
@@ -30,13 +25,6 @@ from privfed.privacy.plan import PrivacyPlan
 POSITIVE_CONTROL_AUC = 0.9
 _CONTROLS = (RankOneSign.name, DecoderBias.name, RowSupport.name, InSupport.name)
 """Attacks that read bare uploads: of tables with sampled negatives, of autoencoders, of plain rows, of their names."""
-
-_COVERED = {
-    "local": ("wire", "sum", "model"),
-    "distributed": ("wire", "sum", "model"),
-    "central": ("sum", "model"),
-}
-"""Taps that lie behind the noise, by trust: elsewhere a finite epsilon promises nothing."""
 
 
 def find_contradictions(report: AuditReport) -> list[Contradiction]:
@@ -88,25 +76,11 @@ def _nonsense_epsilon(run: Run) -> Iterator[Contradiction]:
 
 
 def _beaten_ceiling(run: Run) -> Iterator[Contradiction]:
-    """A coin-decided game won by more than the claim allows, intervals considered."""
-    guarantee = run.guarantee
+    """A game of inclusion bits won by more than the claim allows, intervals considered."""
     for row in run.attacks:
-        if not is_padded(row, guarantee):
-            continue
-        epsilon, delta = interaction_level(guarantee)
-        ceiling = inclusion_auc_ceiling(guarantee)
-        excesses = [
-            f"TPR {formatting.share(point.tpr.lo)} at FPR {point.fpr:g}"
-            for point in row.tpr_at_fpr
-            if point.tpr and point.tpr.lo > tpr_ceiling(point.fpr, epsilon, delta)
-        ]
-        if row.auc.lo > ceiling:
-            excesses.insert(
-                0, f"AUC {formatting.share(row.auc.lo)} where at most {formatting.share(ceiling)} is possible"
-            )
-        if excesses:
-            claim = f"the ceiling of epsilon = {formatting.epsilon(guarantee.epsilon)}"
-            text = f"{row.attack} beats {claim} even at the lower end of its interval: {excesses[0]}"
+        if has_ceiling(row, run.guarantee) and (beyond := excesses(row, run.guarantee)):
+            claim = f"the ceiling of epsilon = {formatting.epsilon(run.guarantee.epsilon)}"
+            text = f"{row.attack} beats {claim} even at the lower end of its interval: {beyond[0]}"
             yield _offence(run, "beaten_ceiling", text)
 
 
@@ -127,46 +101,6 @@ def _failed_check(run: Run) -> Iterator[Contradiction]:
     for check in run.checks:
         if not check.passed:
             yield _offence(run, "failed_check", f"{check.name}: {check.detail.rstrip('.')}")
-
-
-def is_padded(row: AttackRow, guarantee: GuaranteeRow) -> bool:
-    """Whether a claim puts a ceiling on an attack: it is finite, a coin decided the game, and noise lies before it."""
-    finite = 0 <= guarantee.epsilon < math.inf
-    return finite and row.membership == "randomised" and row.tap in _COVERED.get(guarantee.trust, ())
-
-
-def interaction_level(guarantee: GuaranteeRow) -> tuple[float, float]:
-    """(epsilon, delta) for adding or removing one interaction of a person.
-
-    A guarantee for replacing a person's data covers it as it is, and so does one whose unit is the interaction. One for
-    adding or removing a whole person covers it by two steps, out with the one history and in with the other: 2 epsilon
-    and (1 + e^epsilon) delta.
-    """
-    if guarantee.neighbours == "replace_one" or guarantee.unit == "interaction":
-        return guarantee.epsilon, guarantee.delta
-    return _twice(guarantee)
-
-
-def inclusion_auc_ceiling(guarantee: GuaranteeRow) -> float:
-    """Highest AUC that a claim allows in the coin's game.
-
-    An AUC compares an interaction that the coin kept with one that it dropped, in one run: worlds in which they change
-    places differ in two interactions. A claim about one interaction is taken twice for that; one about a whole person
-    covers both, since each AUC is of one person's pairs.
-    """
-    return auc_ceiling(*(_twice(guarantee) if guarantee.unit == "interaction" else interaction_level(guarantee)))
-
-
-def _twice(guarantee: GuaranteeRow) -> tuple[float, float]:
-    """(epsilon, delta) of two steps from neighbour to neighbour."""
-    return 2 * guarantee.epsilon, min(1.0, (1 + math.exp(min(guarantee.epsilon, 700.0))) * guarantee.delta)
-
-
-def auc_ceiling(epsilon: float, delta: float) -> float:
-    """Area under `tpr_ceiling`: straight from (0, delta) over its one corner to (1 - delta, 1), then flat."""
-    corner = (1 - delta) / (1 + math.exp(min(epsilon, 700.0)))
-    fprs = [0.0, corner, 1 - delta, 1.0]
-    return float(np.trapezoid([tpr_ceiling(fpr, epsilon, delta) for fpr in fprs], fprs))
 
 
 def _no_popularity_attack(run: Run) -> Iterator[Contradiction]:

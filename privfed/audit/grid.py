@@ -51,6 +51,7 @@ from privfed.audit.report import (
 from privfed.audit.supports import attack_supports
 from privfed.audit.verdicts import conclude
 from privfed.audit.wire_canaries import audit_wire_canaries
+from privfed.compute.devices import HOST, usable
 from privfed.contracts import Fidelity
 from privfed.data import Interactions, Split, SplitSpec, split
 from privfed.evaluation import HONEST, Protocol
@@ -270,7 +271,7 @@ def run_audit(
         AuditReport(
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             privfed_version=privfed.__version__,
-            environment=environment(),
+            environment=environment(config.device),
             config=settings,
             config_sha256=config_sha256(settings),
             dataset=interactions.card.model_dump(mode="json") | {"split": parts.describe()},
@@ -473,14 +474,14 @@ def cell_name(cell: ExperimentConfig) -> str:
     return f"{cell.method_name}, {cell.privacy.name}, seed {cell.seed}"
 
 
-def environment() -> dict[str, JsonValue]:
-    """Versions and the kind of machine; nothing that names it."""
+def environment(device: str = "cpu") -> dict[str, JsonValue]:
+    """Versions, the kind of machine and where its runs trained; nothing that names the machine."""
     machine: dict[str, JsonValue] = {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),
         "threads_per_run": 1,
-        "device": "cpu",
+        "device": str(usable(device)),
     }
     packages = ("torch", "numpy", "dp-accounting", "opacus", "cryptography")
     return machine | {name: version(name) for name in packages}
@@ -510,8 +511,9 @@ def not_run(config: AuditConfig) -> list[NotRun]:
             what="gradient inversion and active attacks",
             why="the adversary follows the protocol; a server that sends manipulated models or items sees more",
         ),
-        NotRun(what="GPU runs", why="this release runs on the CPU only"),
     ]
+    if usable(config.device) == HOST:
+        reasons.append(NotRun(what="GPU runs", why="runs trained on the CPU: set device=cuda where there is one"))
     if not config.taps.training_oracles:
         why = (
             "replays of local training (IMIA, two-world, public score) cost further trainings: set "

@@ -15,8 +15,7 @@ import numpy as np
 
 from attacks import DecoderBias, MultiRoundVote, RankOneSign, ScoreThreshold, Targets, count_guesses, one_run_epsilon
 from attacks import Observation as Said
-from attacks.ceilings import tpr_ceiling
-from privfed.audit.contradictions import inclusion_auc_ceiling, interaction_level, is_padded
+from privfed.audit.ceilings import excesses, has_ceiling, inclusion_auc_ceiling, interaction_level
 from privfed.audit.reaccounting import beside
 from privfed.audit.report import AttackRow, CeilingRow, EmpiricalRow, GuaranteeRow, Tap
 from privfed.methods.method import ItemBlocks
@@ -53,14 +52,16 @@ class InclusionGame:
 
     def under_ceiling(self, row: AttackRow) -> AttackRow:
         """The row with what the claim allows, where the claim covers its tap; nothing is promised on the device."""
-        if self.guarantee is None or not is_padded(row, self.guarantee):
+        if self.guarantee is None or not has_ceiling(row, self.guarantee):
             return row
         epsilon, delta = interaction_level(self.guarantee)
-        most = inclusion_auc_ceiling(self.guarantee)
-        beaten = row.auc.lo > most or any(
-            point.tpr is not None and point.tpr.lo > tpr_ceiling(point.fpr, epsilon, delta) for point in row.tpr_at_fpr
+        ceiling = CeilingRow(
+            epsilon=epsilon,
+            delta=delta,
+            auc=inclusion_auc_ceiling(self.guarantee),
+            beaten=bool(excesses(row, self.guarantee)),
         )
-        return row.model_copy(update={"ceiling": CeilingRow(epsilon=epsilon, delta=delta, auc=most, beaten=beaten)})
+        return row.model_copy(update={"ceiling": ceiling})
 
     def measured(self, said: Said, attack: str, row: AttackRow) -> EmpiricalRow | None:
         """The lower bound on epsilon from what one attack said; None where it said too little.
@@ -92,7 +93,7 @@ class InclusionGame:
         """What is claimed at a tap for one interaction, and the delta at which to measure."""
         if self.guarantee is None:
             return float("inf"), 0.0
-        if is_padded(row, self.guarantee):
+        if has_ceiling(row, self.guarantee):
             epsilon, delta = interaction_level(self.guarantee)
             if delta < 1:
                 return epsilon, delta

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from attacks.empirical import EpsilonEstimate, LowerBound, MeasuredEpsilon
-from privfed.audit.contradictions import interaction_level
+from privfed.audit.ceilings import interaction_level
 from privfed.audit.report import EmpiricalRow, GuaranteeRow, Tap
 from privfed.contracts import Schema
 from privfed.privacy import PrivacyPlan, SchemaSummary

@@ -11,14 +11,12 @@ def attack(
     *,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
-    device: options.Device = "cpu",
 ) -> None:
     """Attack what RUN_DIR tapped: which items did each person train on?
 
     Writes attacks.json beside the run. An AUC of 0.5 is a coin, 1 is certainty; a guess by popularity alone
     stands beside every attack. Where a sum hides values and not which rows a client sends, these rows are attacked.
     """
-    del device
     from privfed.audit.attack_run import attack_run
     from privfed.audit.support_sentences import sentences
     from privfed.cli.directory import Record, checkpointed, write_json

@@ -62,7 +62,7 @@ def audit(
     behaviour_column: options.BehaviourColumn = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
-    device: options.TrainingDevice = None,
+    device: options.Device = None,
 ) -> None:
     """Train every method behind every plan, attack what the server saw, and write one report.
 

@@ -44,10 +44,8 @@ def laplace(
     delta: Annotated[float, typer.Option("--delta", metavar="D", help=_DELTA_HELP)] = 1e-5,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
-    device: options.Device = "cpu",
 ) -> None:
     """Local Laplace noise: epsilon of a run from --epsilon0 per upload, or the epsilon0 for --epsilon."""
-    del device
     from privfed.privacy import laplace_budget, solve_laplace
 
     screen = Screen(as_json, quiet)
@@ -142,10 +140,8 @@ def gaussian(
     ] = False,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
-    device: options.Device = "cpu",
 ) -> None:
     """Gaussian noise on clipped uploads: the noise for --epsilon of a run, or epsilon for --noise-multiplier."""
-    del device
     from privfed.privacy.gaussian_budget import epsilon_by_rounds, gaussian_budget, solve_gaussian
     from privfed.privacy.gaussian_placement import Placement
 

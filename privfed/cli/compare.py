@@ -26,14 +26,12 @@ def compare(
     ] = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
-    device: options.Device = "cpu",
 ) -> None:
     """Compare the methods and settings that two audits have in common: quality, epsilon, strongest attack, traffic.
 
     Differences come with 95 % intervals. Where data, split or protocol are not the same, a box says so first: such
     differences are no effect of a method or a protection.
     """
-    del device
     from privfed import __version__
     from privfed.audit.compare import compare as lay_side_by_side
     from privfed.audit.page.comparison import HEADS, cells, render_comparison

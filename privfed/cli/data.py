@@ -12,9 +12,8 @@ app = typer.Typer(help="Data sets: which there are, where they are, what is in t
 
 
 @app.command("list", epilog="Example: privfed data list")
-def list_(*, as_json: options.Json = False, quiet: options.Quiet = False, device: options.Device = "cpu") -> None:
+def list_(*, as_json: options.Json = False, quiet: options.Quiet = False) -> None:
     """List the data sets that have a name, and whether they are on this machine."""
-    del device
     from privfed.cli.show import plain_table
     from privfed.data import catalogue
 
@@ -54,10 +53,8 @@ def fetch(
     *,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
-    device: options.Device = "cpu",
 ) -> None:
     """Bring a data set to this machine, checked by its SHA-256; nothing happens where it is here already."""
-    del device
     from privfed.data import catalogue, terms_once
 
     screen = Screen(as_json, quiet)
@@ -86,10 +83,8 @@ def show(
     settings: options.Settings = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
-    device: options.Device = "cpu",
 ) -> None:
     """Show what is in a data set, behaviours included, and what a split (--set split.target=buy) would hold out."""
-    del device
     from privfed.cli.settings import Source, load_data, split_spec
     from privfed.cli.show import card_rows, plain_table, synthetic_mark
     from privfed.data import DataError, split

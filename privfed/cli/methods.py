@@ -18,10 +18,8 @@ def methods(
     *,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
-    device: options.Device = "cpu",
 ) -> None:
     """List the methods: source, what the server reads by design, and how each goes with each protection."""
-    del device
     from privfed import methods as registry
     from privfed.cli.compatibility import EXAMPLES, fit
     from privfed.cli.show import plain_table

@@ -19,14 +19,12 @@ def report(
     *,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
-    device: options.Device = "cpu",
 ) -> None:
     """Write index.html, runs.csv, charts/ and tables/ of a finished audit again, from its report.json alone.
 
     All of them are written, or none. What follows from the runs (means, contradictions, sentences) is worked out anew;
     report.json stays as it is. The exit code is 1 when the numbers contradict a claim.
     """
-    del device
     from privfed.audit.publish import publish
     from privfed.audit.report import read_report
     from privfed.audit.verdicts import conclude

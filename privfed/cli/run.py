@@ -62,7 +62,7 @@ def run(
     behaviour_column: options.BehaviourColumn = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
-    device: options.TrainingDevice = None,
+    device: options.Device = None,
     client_state: options.ClientState = "memory",
 ) -> None:
     """Train METHOD behind a privacy plan; write metrics, ledger, guarantee, checkpoint and taps to --out.

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from privfed.audit.contradictions import inclusion_auc_ceiling, interaction_level, is_padded
+from privfed.audit.ceilings import has_ceiling, inclusion_auc_ceiling, interaction_level
 from privfed.audit.report import (
     AttackRow,
     AttributeRow,
@@ -303,7 +303,7 @@ def coin_rows(setting: str, claim: GuaranteeRow, tap: str) -> list[AttackRow]:
     for name, strong in (("multi-round vote of rank-1 sign", 0.49), ("row norm", 0.2), ("popularity", 0.0)):
         changes = {"game": "coin decided", "membership": "randomised", "popularity_auc": 0.5}
         row = attack_row(name, 0.5 + strong * STRENGTH[setting], [10, 20, 30, 40], tap=tap, **changes)
-        if is_padded(row, claim):
+        if has_ceiling(row, claim):
             epsilon, delta = interaction_level(claim)
             ceiling = CeilingRow(epsilon=epsilon, delta=delta, auc=inclusion_auc_ceiling(claim), beaten=False)
             row = row.model_copy(update={"ceiling": ceiling})

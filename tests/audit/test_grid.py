@@ -1,10 +1,12 @@
 """One cell of the grid: what a run is put through beside its training, and what its record says of it."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from privfed.audit.grid import AuditConfig, Further, as_run, not_run, run_id
+from privfed.audit import mechanism
+from privfed.audit.grid import AuditConfig, Further, as_run, not_run, run_audit, run_id
 from privfed.audit.report import Run
 from privfed.data import load
 from privfed.experiment import Experiment
@@ -49,6 +51,28 @@ def test_epsilon_is_measured_from_coins_the_mechanism_and_canaries(noised: Run) 
     assert 0.7 * upload.accounted < upload.value <= upload.accounted
     assert all(row.consistent for row in noised.empirical if row.kind == "lower bound")
     assert noised.inclusion > 0
+
+
+def test_the_same_audit_gives_the_same_json_twice(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(mechanism, "DRAWS", 200)
+    config = AuditConfig(
+        data="synthetic-small",
+        methods=({"name": "fedmf"},),
+        plans=(PrivacyPlan.parse("local-laplace:epsilon0=8,clip_norm=1"),),
+        rounds=2,
+        canaries=20,
+        taps=AuditTapConfig(users=30),
+    )
+    once, again = (
+        run_audit(config, load("synthetic-small"), tmp_path / folder, workers=1).model_dump(mode="json")
+        for folder in ("once", "again")
+    )
+    assert {row["estimator"] for run in once["runs"] for row in run["empirical"] if row["worst_case"]}
+    for report in (once, again):
+        del report["created"], report["aggregates"]
+        for run in report["runs"]:
+            del run["wall"], run["peak_rss_bytes"]
+    assert once == again
 
 
 def test_attributes_are_guessed_where_somebody_sees_uploads(noised: Run) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from attacks import ALL_ITEMS, Observation, RankOneSign, Scored, Targets
 from privfed.audit.attack_run import Inquiry, attack_run, look_at
-from privfed.audit.contradictions import auc_ceiling, interaction_level
+from privfed.audit.ceilings import auc_ceiling, interaction_level
 from privfed.audit.inclusion_epsilon import GUESSED, InclusionGame, fixed_attack
 from privfed.audit.report import AttackRow, GuaranteeRow
 from privfed.data import Histories, PartRatings, SplitSpec, load, split

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from privfed.audit.contradictions import auc_ceiling, inclusion_auc_ceiling, interaction_level
+from privfed.audit.ceilings import auc_ceiling, inclusion_auc_ceiling, interaction_level
 from privfed.audit.page import formatting
 
 PLAN = {"mechanism": {"kind": "interaction_dpsgd", "clip_norm": 1.0, "noise_multiplier": 1.0}}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from privfed.audit import mechanism
 from privfed.audit.mechanism import audit_mechanism
 from privfed.audit.probes import engines
-from privfed.audit.probes.engines import over_nodes, simulated
+from privfed.audit.probes.engines import Engine, over_nodes, simulated
 from privfed.audit.probes.inputs import candidates
 from privfed.audit.probes.pairs import Pairs
 from privfed.audit.probes.routing import Route
@@ -92,6 +92,29 @@ def test_honest_engines_stand_just_below_their_claim(words, name, least):
         assert found[one].largest_deniable > found[one].value
         assert found[f"secrets in {one}"].largest_deniable > 40
     assert found[name].tap == ("wire" if "local" in words else "sum")
+
+
+@pytest.mark.parametrize("words", [LARGE, PER_BLOCK, CENTRAL, SHARES + ",law=discrete_gaussian,bits=64"])
+def test_an_audit_follows_from_its_seed_over_nodes_too(words):
+    assert rows(words, draws=100) == rows(words, draws=100)
+
+
+def test_seeds_follow_from_an_engines_label_and_not_from_the_names_of_code():
+    seeds = []
+
+    def released(probe, uploads):
+        seeds.append(probe.seed)
+        return simulated.release(probe, uploads)
+
+    def renamed(probe, uploads):
+        return released(probe, uploads)
+
+    present, forms = torch.ones(3, dtype=torch.bool), torch.zeros(3, dtype=torch.int64)
+    for engine in (Engine("one", released), Engine("one", renamed), Engine("other", released)):
+        route = Route(engine, True, PrivacyPlan.parse(GAUSSIAN), [ITEMS], "exact", 0)
+        schemas = route.schemas(4, 2)
+        route.released(schemas, [{"items": torch.ones(3, 8)} for _ in schemas], forms, present, (0,), (0, 1))
+    assert seeds[0] == seeds[1] != seeds[2]
 
 
 def test_one_laplace_upload_at_epsilon_one(in_one_process):

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float64
 from attacks import count_guesses, one_run_epsilon
 from attacks.empirical import Guesses, LowerBound
 from attacks.implementation import FloatNoise, UntouchedBits
-from privfed.audit.contradictions import interaction_level
+from privfed.audit.ceilings import interaction_level
 from privfed.audit.implementation.claims import FALSE_ALARM, Released, claims_epsilon, padded_tap, released
 from privfed.audit.inclusion_epsilon import FEWEST_COINS, GUESSED
 from privfed.audit.report import Check, GuaranteeRow

@@ -1,7 +1,8 @@
 """What two engines release of prescribed uploads: `Simulation`, and a federation over nodes in this process.
 
-Both run the code of a run: guards, ledgers, codec, masked sums. The nodes have secret keys of their own, as in a
-deployment; only here they follow from the seed of the audit.
+Both run the code of a run: guards, ledgers, codec, masked sums. An audit is a simulation: everything that decides what
+is released follows from its seed, also the keys and salts that the nodes of a deployment draw from the operating
+system. Only the masks of a sum are drawn afresh, and these cancel.
 """
 
 import hashlib
@@ -63,7 +64,17 @@ class Probe:
     fidelity: Fidelity = "exact"
 
 
-Engine = Callable[[Probe, Uploads], Released]
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What carries uploads to a server.
+
+    Attributes:
+        label: part of every seed, so that numbers do not depend on the names of code.
+        release: what it releases of the uploads of a probe.
+    """
+
+    label: str
+    release: Callable[[Probe, Uploads], Released]
 
 
 @dataclass(slots=True, eq=False)
@@ -121,7 +132,7 @@ class _Queries:
         ]
 
 
-def simulated(probe: Probe, uploads: Uploads) -> Released:
+def _release_simulated(probe: Probe, uploads: Uploads) -> Released:
     """What a simulation releases."""
     ledger = Ledger(probe.plan, uploads.population)
     engine = Simulation(
@@ -138,7 +149,7 @@ def simulated(probe: Probe, uploads: Uploads) -> Released:
     return server.stacked()
 
 
-def over_nodes(probe: Probe, uploads: Uploads) -> Released:
+def _release_over_nodes(probe: Probe, uploads: Uploads) -> Released:
     """What nodes send and the server over them releases."""
     population = uploads.population
     config = ExperimentConfig(
@@ -165,26 +176,33 @@ def over_nodes(probe: Probe, uploads: Uploads) -> Released:
     return server.stacked()
 
 
+simulated = Engine("simulated", _release_simulated)
+over_nodes = Engine("over_nodes", _release_over_nodes)
+
+
 class _PrescribedNode(Node):
     """A node whose users upload what they are told to."""
 
-    def __init__(self, folder: Path, policy: Policy, data: NodeData, uploads: Uploads) -> None:
+    def __init__(self, folder: Path, policy: Policy, data: NodeData, uploads: Uploads, salt: str) -> None:
         super().__init__(folder, policy, data)
-        self._prescribed = PrescribedClients(uploads)
+        self._prescribed, self._salt = PrescribedClients(uploads), salt
 
     def _begin_run(self, announced: Announcement) -> None:
         super()._begin_run(announced)
-        if self._half is not None:
-            self._half.clients, self._start = self._prescribed, {}
+        # A node salts its users' keys with what nobody can predict: its noise would differ from audit to audit.
+        self._record.salt = self._salt
+        self._half, self._start = announced.half(self.data, self._root(), self._salt), {}
+        self._half.clients = self._prescribed
 
 
 def _node(
     folder: Path, policy: Policy, users: Int64[np.ndarray, " users"], population: int, seed: int, uploads: Uploads
 ) -> _PrescribedNode:
-    """A node of the audit, with a key that follows from its seed."""
+    """A node of the audit, whose key and salt follow from the seed."""
     folder.mkdir(parents=True)
     (folder / _ROOT_FILE).write_bytes(_secret(seed, f"node {folder.name}"))
-    return _PrescribedNode(folder, policy, NodeData(users, _nobody(population)), uploads)
+    salt = _secret(seed, f"salt of node {folder.name}").hex()
+    return _PrescribedNode(folder, policy, NodeData(users, _nobody(population)), uploads, salt)
 
 
 def _nobody(population: int) -> Split:

@@ -118,9 +118,9 @@ class Route:
         ]
         slots = torch.zeros_like(whose) if self.each else whose
         uploads = Uploads(schemas, values, slots, forms[whose], 1 if self.each else len(forms))
-        digest = hashlib.sha256(repr((self.seed, self.engine.__name__, *address)).encode()).digest()
+        digest = hashlib.sha256(repr((self.seed, self.engine.label, *address)).encode()).digest()
         probe = Probe(self.plan, self.each, rounds, int.from_bytes(digest[:7], "little"), self.fidelity)
-        found = self.engine(probe, uploads)
+        found = self.engine.release(probe, uploads)
         return [{name: rows[:, : len(forms)] for name, rows in query.items()} for query in found]
 
 
