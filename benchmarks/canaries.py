@@ -22,7 +22,7 @@ import torch
 from attacks import one_shot_epsilon, one_shot_lower_bound
 from privfed.audit.canaries import run_canaries
 from privfed.audit.mechanism import audit_mechanism
-from privfed.audit.reaccounting import of_a_run
+from privfed.audit.reaccounting import run_claim
 from privfed.audit.report import GuaranteeRow
 from privfed.data import Interactions, Split, SplitSpec, load, split
 from privfed.experiment import Experiment
@@ -89,7 +89,7 @@ def canaries(parts: Split, method: dict[str, object], plan: PrivacyPlan, k: int)
     config = ExperimentConfig(method=method, privacy=plan, rounds=ROUNDS)
     started = time.process_time()
     run = run_canaries(config, parts, k)
-    claimed, delta = of_a_run(GuaranteeRow.model_validate(run.guarantee.model_dump()), "user")
+    claimed, delta = run_claim(GuaranteeRow.model_validate(run.guarantee.model_dump()), "user")
     reads = []
     for read in run.reads:
         how = {"dimensions": run.dimensions, "delta": delta}

@@ -40,8 +40,8 @@ from attacks import (
     support,
     user_mean,
 )
-from privfed.audit.attack_run import Inquiry, views
-from privfed.audit.training_oracles import replays
+from privfed.audit.attack_run import MembershipGames, views
+from privfed.audit.training_oracles import build_training_oracle
 from privfed.data import SplitSpec, load, split
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
@@ -128,9 +128,9 @@ def measured(setting: Setting, seed: int) -> dict[str, Any]:
     )
     experiment = Experiment(config, split(load(DATA), SplitSpec()))
     result = experiment.run(parts=("test",))
-    asked, transcript = Inquiry.of(experiment), result.transcript
+    asked, transcript = MembershipGames.of(experiment), result.transcript
     uploads = transcript.joined("wire")
-    recipe = replays(experiment, "wire", uploads, transcript.joined("message"))
+    recipe = build_training_oracle(experiment, "wire", uploads, transcript.joined("message"))
     if experiment.item_blocks is None or recipe is None:
         raise ValueError(f"{config.method_name} cannot be replayed; choose a method that trains in one step")
     (view,) = views(uploads, asked.users, experiment.item_blocks)

@@ -37,7 +37,7 @@ _NARROW = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Noise:
+class RecoveredNoise:
     """Noise of one release.
 
     Attributes:
@@ -69,22 +69,22 @@ def check_added_noise(experiment: Experiment, result: RunResult) -> Iterable[Che
     if plan.mechanism.unit == "interaction":
         yield from _check_noisy_steps(result)
         return
-    drawn = [*_of_sums(experiment, result), *_of_single_uploads(experiment, result)]
-    if not drawn:
+    noises = [*_of_sums(experiment, result), *_of_single_uploads(experiment, result)]
+    if not noises:
         return
-    faults = [*_repeats(drawn), *_amounts(drawn)]
+    faults = [*_repeats(noises), *_amounts(noises)]
     yield Check(
         name="noise that was added",
         passed=not faults,
         detail=faults[0] + (f" (and {len(faults) - 1} further findings)" if len(faults) > 1 else "")
         if faults
-        else f"the noise in {len(drawn)} releases, which is what they are less the clipped uploads, has the claimed "
+        else f"the noise in {len(noises)} releases, which is what they are less the clipped uploads, has the claimed "
         f"deviation in every block and row, and none of it was used twice; deviations up to {100 * (1 - _SLACK):.1f} % "
         f"too small are not denied",
     )
 
 
-def _of_sums(experiment: Experiment, result: RunResult) -> Iterator[Noise]:
+def _of_sums(experiment: Experiment, result: RunResult) -> Iterator[RecoveredNoise]:
     plan = experiment.config.privacy
     for exchange in result.witness.exchanges if result.witness is not None else ():
         if not exchange.released:
@@ -95,7 +95,7 @@ def _of_sums(experiment: Experiment, result: RunResult) -> Iterator[Noise]:
             continue
         above = not isinstance(plan.mechanism, DistributedGaussian) and plan.upload_bits is None
         noise = exchange.noise()
-        yield Noise(
+        yield RecoveredNoise(
             f"round {exchange.cohort.round + 1}, step {exchange.step!r}",
             None,
             {name: values.numpy() / deviation for name, values in noise.items()},
@@ -132,7 +132,7 @@ def _of_a_sum(plan: PrivacyPlan, exchange: Exchange, population: int, members: i
     return noise.scale * spread * math.sqrt(members), max(members, 1), noise.law == "laplace"
 
 
-def _of_single_uploads(experiment: Experiment, result: RunResult) -> Iterator[Noise]:
+def _of_single_uploads(experiment: Experiment, result: RunResult) -> Iterator[RecoveredNoise]:
     plan = experiment.config.privacy
     noise = plan.mechanism.noise
     if plan.mechanism.release != "individual" or noise is None:
@@ -147,7 +147,7 @@ def _of_single_uploads(experiment: Experiment, result: RunResult) -> Iterator[No
         some = slice(0, _CLIENTS)
         before = {name: values[some] for name, values in raw.tensors.items() if name != PROXIMAL and name in schema}
         clipped, _ = clipped_uploads(before, plan, schema, None)
-        for place, user in enumerate(raw.users[some].tolist()):
+        for index, user in enumerate(raw.users[some].tolist()):
             yield _of_one(
                 plan,
                 schema,
@@ -155,7 +155,7 @@ def _of_single_uploads(experiment: Experiment, result: RunResult) -> Iterator[No
                 raw.round,
                 user,
                 {
-                    name: (wire.tensors[name][place].double(), values[place].double())
+                    name: (wire.tensors[name][index].double(), values[index].double())
                     for name, values in clipped.items()
                 },
                 laplace=noise.law == "laplace",
@@ -171,7 +171,7 @@ def _of_one(
     pairs: Mapping[str, tuple[torch.Tensor, torch.Tensor]],
     *,
     laplace: bool,
-) -> Noise:
+) -> RecoveredNoise:
     blocks, rounding = {}, {}
     for name, (sent, clipped) in pairs.items():
         weight, largest = schema[name].weight, float(sent.abs().max())
@@ -179,7 +179,7 @@ def _of_one(
         rounding[name] = 2.0**-22 * weight * largest / deviation
         if plan.upload_bits is not None:
             rounding[name] += weight * largest / (2 ** (plan.upload_bits - 1) - 1) / deviation
-    return Noise(
+    return RecoveredNoise(
         f"round {round + 1}, the upload of user {user}",
         user,
         blocks,
@@ -195,15 +195,15 @@ def _asked(result: RunResult) -> Sequence[Exchange]:
     return result.witness.exchanges if result.witness is not None else ()
 
 
-def _amounts(drawn: Sequence[Noise]) -> Iterator[str]:
+def _amounts(noises: Sequence[RecoveredNoise]) -> Iterator[str]:
     """Too little noise (or too much) in a release, a block, a row, or none on some coordinates."""
-    level = P_VALUE / (4 * sum(len(noise.blocks) for noise in drawn))
-    for noise in drawn:
+    level = P_VALUE / (4 * sum(len(noise.blocks) for noise in noises))
+    for noise in noises:
         for name, values in noise.blocks.items():
             yield from _amount(noise, name, values, level)
 
 
-def _amount(noise: Noise, name: str, values: Float64[np.ndarray, " size"], level: float) -> Iterator[str]:
+def _amount(noise: RecoveredNoise, name: str, values: Float64[np.ndarray, " size"], level: float) -> Iterator[str]:
     where, share = f"{noise.where}, block {name!r}", math.sqrt(float(np.mean(values**2)))
     rounding = noise.rounding[name]
     if too_little(values / _SLACK, noise.terms, laplace=noise.laplace)[()] < level:
@@ -248,14 +248,14 @@ def too_much(values: Float64[np.ndarray, " size"], terms: int, *, laplace: bool)
     return float(stats.chi2.sf((values**2).sum() / factor, len(values) / factor))
 
 
-def _repeats(drawn: Sequence[Noise]) -> Iterator[str]:
+def _repeats(noises: Sequence[RecoveredNoise]) -> Iterator[str]:
     """Noise of two releases, or of two blocks of one, that is the same."""
-    vectors = [(noise.where, np.concatenate([*noise.blocks.values()])[:_LENGTH]) for noise in drawn[:_VECTORS]]
+    vectors = [(noise.where, np.concatenate([*noise.blocks.values()])[:_LENGTH]) for noise in noises[:_VECTORS]]
     for first, second in combinations(vectors, 2):
         if alike(first[1], second[1]):
             yield f"the noise of {second[0]} repeats that of {first[0]}, so subtracting the two removes it"
             return
-    for noise in drawn[:_CLIENTS]:
+    for noise in noises[:_CLIENTS]:
         for (one, left), (two, right) in combinations(noise.blocks.items(), 2):
             if alike(left, right) or alike(_sizes(left), _sizes(right)):
                 yield f"{noise.where}: the noise of block {two!r} repeats that of block {one!r}"
@@ -264,8 +264,8 @@ def _repeats(drawn: Sequence[Noise]) -> Iterator[str]:
 
 def _sizes(values: Float64[np.ndarray, " size"]) -> Float64[np.ndarray, " size"]:
     """Magnitudes around their mean: samplers that share words share these where signs or angles differ."""
-    found: Float64[np.ndarray, " size"] = np.abs(values) - np.abs(values).mean()
-    return found
+    excess: Float64[np.ndarray, " size"] = np.abs(values) - np.abs(values).mean()
+    return excess
 
 
 def alike(left: Float64[np.ndarray, " a"], right: Float64[np.ndarray, " b"]) -> bool:

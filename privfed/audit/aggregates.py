@@ -19,7 +19,7 @@ from privfed.audit.report import (
     CeilingRow,
     Cell,
     CodeLeak,
-    Cost,
+    CostRow,
     EmpiricalRow,
     Interval,
     Run,
@@ -217,12 +217,12 @@ def _averaged(leaks: Sequence[Leak]) -> Leak:
     return leaks[0].model_copy(update=means)
 
 
-def _cost(runs: list[Run]) -> Cost:
+def _cost(runs: list[Run]) -> CostRow:
     def mean(values: Iterable[float]) -> float:
         return float(np.mean(list(values)))
 
     clipped = [run.clipped_fraction for run in runs if run.clipped_fraction is not None]
-    return Cost(
+    return CostRow(
         up_bytes_per_client_round=mean(run.comm.up_bytes_per_client_round for run in runs),
         down_bytes_per_client_round=mean(run.comm.down_bytes_per_client_round for run in runs),
         train_s=mean(run.wall.train_s for run in runs),

@@ -46,17 +46,17 @@ from attacks import (
     observe_shadows,
     observe_sums,
 )
-from attacks import Observation as Said
+from attacks import Observation as AttackOutput
 from privfed.audit.inclusion_epsilon import InclusionGame, fixed_attack
 from privfed.audit.known_others import filtered
 from privfed.audit.models import SEEN_BY, Published, model_changes, why_no_rows
 from privfed.audit.report import POPULARITY, AttackRow, EmpiricalRow, GuaranteeRow, SupportLeak, Tap
-from privfed.audit.rows_seen import own_items
+from privfed.audit.rows_seen import target_items
 from privfed.audit.shadows import applicable as by_shadows
 from privfed.audit.shadows import shadow_view
 from privfed.audit.sums import SumSeen, sums_seen
 from privfed.audit.supports import attack_supports
-from privfed.audit.training_oracles import MethodTrainingOracle, replays
+from privfed.audit.training_oracles import MethodTrainingOracle, build_training_oracle
 from privfed.contracts import Schema
 from privfed.data import Split
 from privfed.engines import PROXIMAL, Observation, load_observations, members
@@ -77,7 +77,7 @@ COLLUDING = 0.2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Inquiry:
+class MembershipGames:
     """What is asked of everything that attacks say about a run.
 
     Attributes:
@@ -111,53 +111,55 @@ class Inquiry:
     @classmethod
     def of(cls, experiment: Experiment, guarantee: Guarantee | GuaranteeRow | None = None) -> "Inquiry":
         """The same of a run, with its coins and what is claimed of it."""
-        asked = cls.about(experiment.parts, experiment.audited().numpy(), experiment.trained)
+        games = cls.about(experiment.parts, experiment.audited().numpy(), experiment.trained)
         if experiment.inclusion is None:
-            return asked
+            return games
         claim = None if guarantee is None else GuaranteeRow.model_validate(guarantee.model_dump())
-        return replace(asked, coin=InclusionGame(experiment.inclusion, claim))
+        return replace(games, coin=InclusionGame(experiment.inclusion, claim))
 
     @property
-    def helped(self) -> "Inquiry":
+    def with_colluding_users(self) -> "Inquiry":
         """The same where some audited users tell the adversary their histories, and are not asked about."""
         colluding = np.zeros(len(self.users), dtype=bool)
         colluding[:: round(1 / COLLUDING)] = True
-        told = self.games[0].members & colluding[:, None]
-        knowledge = replace(self.knowledge, colluding=colluding, histories=told)
-        coin = None if self.coin is None else replace(self.coin, inclusion=self.coin.inclusion.without(colluding))
-        games = tuple(game.without(colluding) for game in self.games)
-        return replace(self, knowledge=knowledge, games=games, coin=coin)
+        histories = self.games[0].members & colluding[:, None]
+        knowledge = replace(self.knowledge, colluding=colluding, histories=histories)
+        inclusion_game = (
+            None if self.coin is None else replace(self.coin, inclusion=self.coin.inclusion.without(colluding))
+        )
+        remaining = tuple(game.without(colluding) for game in self.games)
+        return replace(self, knowledge=knowledge, games=remaining, coin=inclusion_game)
 
-    def rows(self, said: Said, tap: Tap, scopes: Sequence[str], rounds: Sequence[int]) -> list[AttackRow]:
+    def rows(self, output: AttackOutput, tap: Tap, scopes: Sequence[str], rounds: Sequence[int]) -> list[AttackRow]:
         """Every game; rows about all items with their slices.
 
         Args:
-            said: by the attacks.
+            output: of the attacks.
             tap: what they looked at.
             scopes: of items.
             rounds: looked at, counted from 1.
         """
-        ask = partial(measure, said, self.knowledge)
-        found = []
+        measure_game = partial(measure, output, self.knowledge)
+        results = []
         for game in self.games:
             for scope in scopes:
-                found += ask(game, scopes=(scope,), sliced=scope == ALL_ITEMS, activity=self.activity)
-        rows = [AttackRow.of(result, tap=tap, rounds_seen=rounds) for result in found]
+                results += measure_game(game, scopes=(scope,), sliced=scope == ALL_ITEMS, activity=self.activity)
+        rows = [AttackRow.of(result, tap=tap, rounds_seen=rounds) for result in results]
         if self.coin is not None and self.coin.playable:
-            by_coin = [AttackRow.of(result, tap=tap, rounds_seen=rounds) for result in ask(self.coin.targets)]
+            by_coin = [AttackRow.of(result, tap=tap, rounds_seen=rounds) for result in measure_game(self.coin.targets)]
             rows += [self.coin.under_ceiling(row) for row in by_coin]
         return rows
 
-    def measured(self, said: Said, attack: str, rows: Sequence[AttackRow]) -> list[EmpiricalRow]:
+    def measured(self, output: AttackOutput, attack: str, rows: Sequence[AttackRow]) -> list[EmpiricalRow]:
         """The epsilon that the coins give for the attack that was fixed beforehand, if it said anything of them."""
         if self.coin is None:
             return []
         played = [row for row in rows if (row.attack, row.membership) == (attack, "randomised")]
-        return [bound for row in played[:1] if (bound := self.coin.measured(said, attack, row)) is not None]
+        return [bound for row in played[:1] if (bound := self.coin.measured(output, attack, row)) is not None]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class AttackFindings:
     """What attacks on a run say.
 
     Attributes:
@@ -179,11 +181,11 @@ def views(observations: Sequence[Observation], users: np.ndarray, blocks: ItemBl
     for seen in observations:
         if not np.isin(seen.users.numpy(), users).all():
             raise ValueError(f"round {seen.round} was tapped for users outside the audited ones")
-        place = np.searchsorted(users, seen.users.numpy())
-        said = blocks.read(seen.tensors)
+        positions = np.searchsorted(users, seen.users.numpy())
+        output = blocks.read(seen.tensors)
         if PROXIMAL in seen.tensors:
-            said["pull"] = seen.tensors[PROXIMAL]
-        arrays = {role: _spread(values.numpy(), place, len(users)) for role, values in said.items()}
+            output["pull"] = seen.tensors[PROXIMAL]
+        arrays = {role: _spread(values.numpy(), positions, len(users)) for role, values in output.items()}
         yield ServerView(seen.round, **arrays)
 
 
@@ -192,16 +194,16 @@ def applicable(blocks: ItemBlocks) -> tuple[Attack, ...]:
     return CORE + (INPUT if blocks.input is not None else ()) + (BIAS if blocks.bias is not None else ())
 
 
-def replayed(recipe: MethodTrainingOracle | None) -> tuple[Attack, ...]:
+def oracle_attacks(oracle: MethodTrainingOracle | None) -> tuple[Attack, ...]:
     """The attacks that repeat local training; IMIA knows the share of positives among touched rows from the settings.
 
     They ask which of the touched rows are positives and which sampled negatives, or what the model that was sent shows
     to somebody without a history. Clients that read histories sample no negatives and move every row, and their models
     show nothing without a history, so none of these attacks has anything to ask of them.
     """
-    if recipe is None or not recipe.can_score:
+    if oracle is None or not oracle.can_score:
         return ()
-    share = 1 / (1 + getattr(recipe.settings, "negatives", 4))
+    share = 1 / (1 + getattr(oracle.settings, "negatives", 4))
     return tuple(replace(a, positive_share=share) if isinstance(a, Imia) else a for a in REPLAYED)
 
 
@@ -222,35 +224,35 @@ def attack(
     """
     if isinstance(blocks, str):
         blocks = ItemBlocks(blocks)
-    asked = Inquiry.about(split, users)
-    said = observe(applicable(blocks), views(observations, users, blocks), asked.knowledge)
-    return asked.rows(said, tap, _scopes(blocks), [seen.round + 1 for seen in observations])
+    games = MembershipGames.about(split, users)
+    output = observe(applicable(blocks), views(observations, users, blocks), games.knowledge)
+    return games.rows(output, tap, _scopes(blocks), [seen.round + 1 for seen in observations])
 
 
 def attack_uploads(
-    asked: Inquiry,
+    games: MembershipGames,
     observations: Sequence[Observation],
     tap: UploadTap,
     blocks: ItemBlocks,
-    recipe: MethodTrainingOracle | None,
-) -> Found:
+    oracle: MethodTrainingOracle | None,
+) -> AttackFindings:
     """Every attack on single uploads: those on their rows, those with help, and those that repeat training.
 
     Args:
-        asked: of them.
+        games: to put to them.
         observations: of one tap, by round.
         tap: where they were made.
         blocks: which block plays which role.
-        recipe: how training is repeated; None leaves out what needs it.
+        oracle: that repeats local training; None leaves out what needs it.
     """
-    helped, rounds = asked.helped, [seen.round + 1 for seen in observations]
-    attacks = (*applicable(blocks), *replayed(recipe), *WITH_HELP)
-    knowledge = replace(helped.knowledge, recipe=recipe)
-    said = observe(attacks, views(observations, asked.users, blocks), knowledge)
-    alone, with_help = _parted(said)
-    rows = asked.rows(alone, tap, _scopes(blocks), rounds)
-    rows += helped.rows(with_help, tap, (ALL_ITEMS,), rounds)
-    return Found(rows, asked.measured(alone, fixed_attack(tap, blocks), rows))
+    with_colluding_users, rounds = games.with_colluding_users, [seen.round + 1 for seen in observations]
+    attacks = (*applicable(blocks), *oracle_attacks(oracle), *WITH_HELP)
+    knowledge = replace(with_colluding_users.knowledge, recipe=oracle)
+    output = observe(attacks, views(observations, games.users, blocks), knowledge)
+    alone, with_help = _parted(output)
+    rows = games.rows(alone, tap, _scopes(blocks), rounds)
+    rows += with_colluding_users.rows(with_help, tap, (ALL_ITEMS,), rounds)
+    return AttackFindings(rows, games.measured(alone, fixed_attack(tap, blocks), rows))
 
 
 def attack_sums(
@@ -267,88 +269,102 @@ def attack_sums(
         blocks: which block plays which role.
         schema: of the training step.
     """
-    return attack_summed(Inquiry.about(split, users), observations, blocks, schema).rows
+    return attack_summed(MembershipGames.about(split, users), observations, blocks, schema).rows
 
 
-def attack_summed(asked: Inquiry, observations: Sequence[Observation], blocks: ItemBlocks, schema: Schema) -> Found:
+def attack_summed(
+    games: MembershipGames, observations: Sequence[Observation], blocks: ItemBlocks, schema: Schema
+) -> AttackFindings:
     """The same in every game of a run; epsilon is measured on whole sums alone."""
-    found = Found()
-    for seen in sums_seen(observations, asked.users, blocks, schema):
-        said = observe_sums(_on_sums(blocks), seen.views, asked.knowledge)
-        rows = asked.rows(said, "sum", _scopes(blocks), seen.rounds)
-        bounds = [] if seen.blocks else asked.measured(said, fixed_attack("sum", blocks), rows)
-        found.add([_of_blocks(row, seen) for row in rows], bounds)
-    return found
+    findings = AttackFindings()
+    for seen in sums_seen(observations, games.users, blocks, schema):
+        output = observe_sums(_on_sums(blocks), seen.views, games.knowledge)
+        rows = games.rows(output, "sum", _scopes(blocks), seen.rounds)
+        bounds = [] if seen.blocks else games.measured(output, fixed_attack("sum", blocks), rows)
+        findings.add([_of_blocks(row, seen) for row in rows], bounds)
+    return findings
 
 
-def attack_filtered(experiment: Experiment, asked: Inquiry, observations: Sequence[Observation]) -> Found:
+def attack_filtered(
+    experiment: Experiment, games: MembershipGames, observations: Sequence[Observation]
+) -> AttackFindings:
     """The coin's game on sums by whoever knows everything else, where uploads have no rows and asks share a clip."""
-    said = filtered(experiment, observations, asked.knowledge) if asked.coin is not None else None
-    return Found() if said is None else Found(replace(asked, games=()).rows(said, "sum", (ALL_ITEMS,), [1]))
+    output = filtered(experiment, observations, games.knowledge) if games.coin is not None else None
+    return (
+        AttackFindings()
+        if output is None
+        else AttackFindings(replace(games, games=()).rows(output, "sum", (ALL_ITEMS,), [1]))
+    )
 
 
-def attack_models(experiment: Experiment, asked: Inquiry, observations: Sequence[Observation]) -> Found:
+def attack_models(
+    experiment: Experiment, games: MembershipGames, observations: Sequence[Observation]
+) -> AttackFindings:
     """Every attack that applies on the changes between published models, against everybody who took part in them."""
     blocks, schema = experiment.item_blocks, experiment.server.schema
     published = _published(experiment)
     if blocks is None or why_no_rows(schema, published(experiment.server.public().shared), blocks) is not None:
-        return Found()
+        return AttackFindings()
     took_part = partial(members, experiment.config.privacy.sampling, experiment.streams, experiment.n_users)
-    changes = model_changes(observations, asked.users, blocks, schema, published, took_part)
+    changes = model_changes(observations, games.users, blocks, schema, published, took_part)
     if not changes:
-        return Found()
-    said = observe_sums(_on_sums(blocks), changes, asked.knowledge)
-    rows = asked.rows(said, "model", _scopes(blocks), [change.total.round + 1 for change in changes])
-    bounds = asked.measured(said, fixed_attack("model", blocks), rows)
-    return Found([row if row.attack == POPULARITY else row.model_copy(update=SEEN_BY) for row in rows], bounds)
+        return AttackFindings()
+    output = observe_sums(_on_sums(blocks), changes, games.knowledge)
+    rows = games.rows(output, "model", _scopes(blocks), [change.total.round + 1 for change in changes])
+    bounds = games.measured(output, fixed_attack("model", blocks), rows)
+    return AttackFindings([row if row.attack == POPULARITY else row.model_copy(update=SEEN_BY) for row in rows], bounds)
 
 
 def attack_scores(experiment: Experiment, t: int) -> list[AttackRow]:
     """Rows of what can be told from what devices show; see `attack_shown`."""
-    return attack_shown(experiment, Inquiry.of(experiment), t).rows
+    return attack_device_scores(experiment, MembershipGames.of(experiment), t).rows
 
 
-def attack_shown(experiment: Experiment, asked: Inquiry, t: int) -> Found:
+def attack_device_scores(experiment: Experiment, games: MembershipGames, t: int) -> AttackFindings:
     """The score threshold on what the audited users' devices show after round `t` - 1, in every game.
 
     A device downloads and trains alone before it recommends, as `Experiment.recommend` does; nothing is sent. Where
     shadows are asked for, attacks that compare with them play the coin's game.
     """
     users, shadows = experiment.audited(), experiment.config.taps.shadows
-    shown = ScoreView(t - 1, experiment.shown(users, t).numpy())
-    said = observe_scores(shown, asked.knowledge)
+    view = ScoreView(t - 1, experiment.shown(users, t).numpy())
+    output = observe_scores(view, games.knowledge)
     if not experiment.registered.public_target:
-        rows = asked.rows(said, "scores", (ALL_ITEMS,), [t])
-        found = Found(rows, asked.measured(said, fixed_attack("scores", None), rows))
-        if shadows and asked.coin is not None:
-            beside = observe_shadows(shadow_view(experiment, shown.scores), asked.knowledge, by_shadows(shadows))
+        rows = games.rows(output, "scores", (ALL_ITEMS,), [t])
+        findings = AttackFindings(rows, games.measured(output, fixed_attack("scores", None), rows))
+        if shadows and games.coin is not None:
+            compared_output = observe_shadows(
+                shadow_view(experiment, view.scores), games.knowledge, by_shadows(shadows)
+            )
             known = {row.attack for row in rows}
-            compared = replace(asked, games=()).rows(beside, "scores", (ALL_ITEMS,), [t])
-            found.add([row for row in compared if row.attack not in known])
-        return found
+            compared = replace(games, games=()).rows(compared_output, "scores", (ALL_ITEMS,), [t])
+            findings.add([row for row in compared if row.attack not in known])
+        return findings
     who = users.numpy()
     public = experiment.trained.train.mask(who)
-    examined: Bool[np.ndarray, "users items"] = own_items(experiment).mask(who) & ~public
+    examined: Bool[np.ndarray, "users items"] = target_items(experiment).mask(who) & ~public
     if not examined.any():
-        return Found()
-    results = measure(said, asked.knowledge, Targets.examined_vs_rest(examined, public))
+        return AttackFindings()
+    results = measure(output, games.knowledge, Targets.examined_vs_rest(examined, public))
     about = {"unit": "examination"}
-    return Found([AttackRow.of(result, tap="scores", rounds_seen=[t]).model_copy(update=about) for result in results])
+    return AttackFindings(
+        [AttackRow.of(result, tap="scores", rounds_seen=[t]).model_copy(update=about) for result in results]
+    )
 
 
 def attack_trained(
     experiment: Experiment, tapped: Callable[[AttackedTap], Sequence[Observation]], t: int
 ) -> list[AttackRow]:
     """Rows of everything that can be attacked after `t` rounds; see `look_at`."""
-    return look_at(experiment, tapped, t).rows
+    return attack_taps(experiment, tapped, t).rows
 
 
-def look_at(
+def attack_taps(
     experiment: Experiment,
     tapped: Callable[[AttackedTap], Sequence[Observation]],
     t: int,
     guarantee: Guarantee | GuaranteeRow | None = None,
-) -> Found:
+) -> AttackFindings:
     """Everything that can be attacked after `t` rounds: uploads of every tap, their sums, the model, what devices show.
 
     Args:
@@ -357,28 +373,28 @@ def look_at(
         t: rounds trained.
         guarantee: what is claimed of the run, to stand beside the coin's game.
     """
-    asked, blocks, found = Inquiry.of(experiment, guarantee), experiment.item_blocks, Found()
+    games, blocks, findings = MembershipGames.of(experiment, guarantee), experiment.item_blocks, AttackFindings()
     if blocks is not None:
         wire = tapped("wire")
-        recipe = replays(experiment, "wire", wire, tapped("message"))
-        on_wire = attack_uploads(asked, wire, "wire", blocks, recipe) if wire else Found()
+        oracle = build_training_oracle(experiment, "wire", wire, tapped("message"))
+        on_wire = attack_uploads(games, wire, "wire", blocks, oracle) if wire else AttackFindings()
         if wire and "raw" in experiment.config.taps.places and _bare(experiment):
-            found.add(*_as_raw(on_wire))
+            findings.add(*_as_raw(on_wire))
         elif raw := tapped("raw"):
-            on_device = attack_uploads(asked, raw, "raw", blocks, None)
-            found.add(on_device.rows, on_device.empirical)
-        found.add(on_wire.rows, on_wire.empirical)
-        summed = attack_summed(asked, tapped("sum"), blocks, experiment.server.schema)
-        found.add(summed.rows, summed.empirical)
+            on_device = attack_uploads(games, raw, "raw", blocks, None)
+            findings.add(on_device.rows, on_device.empirical)
+        findings.add(on_wire.rows, on_wire.empirical)
+        summed = attack_summed(games, tapped("sum"), blocks, experiment.server.schema)
+        findings.add(summed.rows, summed.empirical)
     else:
-        found.add(attack_filtered(experiment, asked, tapped("sum")).rows)
-    for more in (attack_models(experiment, asked, tapped("model")), attack_shown(experiment, asked, t)):
-        found.add(more.rows, more.empirical)
-    return found
+        findings.add(attack_filtered(experiment, games, tapped("sum")).rows)
+    for more in (attack_models(experiment, games, tapped("model")), attack_device_scores(experiment, games, t)):
+        findings.add(more.rows, more.empirical)
+    return findings
 
 
 @dataclass(frozen=True, slots=True)
-class Attacked:
+class RunFindings:
     """What a run directory gave away.
 
     Attributes:
@@ -394,7 +410,7 @@ class Attacked:
     notices: tuple[str, ...] = ()
 
 
-def attack_run(directory: Path, config: ExperimentConfig, split: Split) -> Attacked:
+def attack_run(directory: Path, config: ExperimentConfig, split: Split) -> RunFindings:
     """Attack what a run directory tapped, the rows that its clients send, and what its devices show.
 
     Raises:
@@ -413,10 +429,10 @@ def attack_run(directory: Path, config: ExperimentConfig, split: Split) -> Attac
     ledger = Ledger.resume(config.privacy, experiment.n_users, directory / "ledger.jsonl", run=config.digest())
     ledger.load(progress["ledger"])
     guarantee = None if experiment.inclusion is None else ledger.guarantee()
-    found = look_at(experiment, seen.__getitem__, t, guarantee)
+    findings = attack_taps(experiment, seen.__getitem__, t, guarantee)
     costs = Costs(*progress["costs"])
     rows, support = attack_supports(experiment, t, costs)
-    return Attacked(found.rows + rows, support, found.empirical, ledger.notices)
+    return RunFindings(findings.rows + rows, support, findings.empirical, ledger.notices)
 
 
 def _scopes(blocks: ItemBlocks) -> tuple[str, ...]:
@@ -434,7 +450,7 @@ def _bare(experiment: Experiment) -> bool:
     return experiment.config.privacy.bare
 
 
-def _as_raw(on_wire: Found) -> tuple[list[AttackRow], list[EmpiricalRow]]:
+def _as_raw(on_wire: AttackFindings) -> tuple[list[AttackRow], list[EmpiricalRow]]:
     """What the same uploads say on the device, where nothing is claimed and nobody repeats training."""
     repeating = {attack.name for attack in REPLAYED}
     rows = [
@@ -450,12 +466,12 @@ def _published(experiment: Experiment) -> Published:
     return partial(named, experiment.config.settings()) if named is not None else lambda parameters: parameters
 
 
-def _parted(said: Said) -> tuple[Said, Said]:
+def _parted(output: AttackOutput) -> tuple[AttackOutput, AttackOutput]:
     """What attacks said by themselves, and what those said that had help."""
     names = {attack.name for attack in WITH_HELP}
-    helped = tuple(scored for scored in said.scored if scored.attack.name in names)
-    alone = tuple(scored for scored in said.scored if scored.attack.name not in names)
-    return Said(alone, said.support), Said(helped, said.support)
+    with_colluding_users = tuple(scored for scored in output.scored if scored.attack.name in names)
+    alone = tuple(scored for scored in output.scored if scored.attack.name not in names)
+    return AttackOutput(alone, output.support), AttackOutput(with_colluding_users, output.support)
 
 
 def _of_blocks(row: AttackRow, seen: SumSeen) -> AttackRow:
@@ -465,9 +481,9 @@ def _of_blocks(row: AttackRow, seen: SumSeen) -> AttackRow:
     return row.model_copy(update={"scope": scope, "note": note})
 
 
-def _spread(values: np.ndarray, place: np.ndarray, users: int) -> np.ndarray:
-    if len(place) == users:
+def _spread(values: np.ndarray, positions: np.ndarray, users: int) -> np.ndarray:
+    if len(positions) == users:
         return values.astype(np.float32, copy=False)
     out = np.zeros((users, *values.shape[1:]), np.float32)
-    out[place] = values
+    out[positions] = values
     return out

@@ -32,7 +32,7 @@ from privfed.methods.method import ItemBlocks
 DEFAULT: tuple[Attribute, ...] = ("gender", "age 35")
 
 FOLDS = 4
-LEAST = 10
+MIN_PER_CLASS = 10
 """Fewest of the tapped users that a class must have to be told apart."""
 
 NO_PERSON = (
@@ -42,11 +42,11 @@ NO_PERSON = (
 
 _OTHERS_KNOWN = f"the attribute of {1 - 1 / FOLDS:.0%} of the users"
 
-Uploads = Mapping[UploadTap, Sequence[Observation]]
+TappedUploads = Mapping[UploadTap, Sequence[Observation]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Evidence:
+class AttributeEvidence:
     """One kind of evidence about every tapped user.
 
     Attributes:
@@ -61,16 +61,16 @@ class Evidence:
     values: Float64[np.ndarray, "users columns"] | Gram
     knowledge: tuple[str, ...] = ()
 
-    def of(self, places: Int64[np.ndarray, "n"]) -> Float64[np.ndarray, "n columns"] | Gram:
+    def of(self, positions: Int64[np.ndarray, "n"]) -> Float64[np.ndarray, "n columns"] | Gram:
         """The same of some users."""
         if isinstance(self.values, Gram):
-            return Gram(self.values.products[np.ix_(places, places)])
-        rows: np.ndarray = self.values[places]
+            return Gram(self.values.products[np.ix_(positions, positions)])
+        rows: np.ndarray = self.values[positions]
         return rows
 
 
 @dataclass(slots=True, eq=False)
-class Inferred:
+class InferredAttributes:
     """Attribute rows of a run, and what could not be asked."""
 
     rows: list[AttributeRow] = field(default_factory=list)
@@ -84,7 +84,7 @@ def attack_attributes(
     attributes: Sequence[Attribute] = DEFAULT,
     yardsticks: bool = True,
     seed: int = 0,
-) -> Inferred:
+) -> InferredAttributes:
     """Guess attributes of the users that were tapped, from everything that was seen of them.
 
     All evidence is about the same users. Who was tapped in some rounds only counts as silent in the others.
@@ -96,57 +96,63 @@ def attack_attributes(
         yardsticks: whether to guess from true interactions and activity too.
         seed: of folds and bootstrap.
     """
-    found, asked = Inferred(), list[UserClasses]()
+    inferred, targets = InferredAttributes(), list[UserClasses]()
     uploads = {tap: seen for tap in UPLOAD_TAPS if (seen := tapped(tap))}
     users = _tapped_users(uploads, experiment)
     for attribute in attributes:
         what = f"inference of {attribute}"
         try:
-            classes = user_classes(experiment.parts.attributes, attribute, experiment.parts.source).among(users, LEAST)
+            classes = user_classes(experiment.parts.attributes, attribute, experiment.parts.source).among(
+                users, MIN_PER_CLASS
+            )
         except DataError as problem:
-            found.not_run.append(NotRun(what=what, why=str(problem)))
+            inferred.not_run.append(NotRun(what=what, why=str(problem)))
             continue
         if len(classes.names) > 1:
-            asked.append(classes)
+            targets.append(classes)
         else:
-            why = f"of the {len(users)} users looked at, fewer than two classes have {LEAST}: raise taps.users"
-            found.not_run.append(NotRun(what=what, why=why))
-    if asked and not uploads and tapped("sum"):
-        found.not_run.append(NotRun(what="inference of attributes from sums", why=NO_PERSON))
-    if asked:
+            why = f"of the {len(users)} users looked at, fewer than two classes have {MIN_PER_CLASS}: raise taps.users"
+            inferred.not_run.append(NotRun(what=what, why=why))
+    if targets and not uploads and tapped("sum"):
+        inferred.not_run.append(NotRun(what="inference of attributes from sums", why=NO_PERSON))
+    if targets:
         for evidence in _everything(experiment, uploads, users, yardsticks=yardsticks):
-            found.rows += [_row(evidence, classes, seed) for classes in asked]
-    return found
+            inferred.rows += [_row(evidence, classes, seed) for classes in targets]
+    return inferred
 
 
-def _tapped_users(uploads: Uploads, experiment: Experiment) -> Int64[np.ndarray, "users"]:
+def _tapped_users(uploads: TappedUploads, experiment: Experiment) -> Int64[np.ndarray, "users"]:
     """Everybody of whom an upload was seen, ascending; the audited users where nobody's was."""
     seen = [observation.users for observations in uploads.values() for observation in observations]
     return np.unique(torch.cat(seen).numpy()) if seen else experiment.audited().numpy()
 
 
 def _everything(
-    experiment: Experiment, uploads: Uploads, users: Int64[np.ndarray, "users"], *, yardsticks: bool
-) -> Iterator[Evidence]:
+    experiment: Experiment, uploads: TappedUploads, users: Int64[np.ndarray, "users"], *, yardsticks: bool
+) -> Iterator[AttributeEvidence]:
     """All evidence about the users, one kind at a time, so that it need not be in memory together."""
     train = experiment.trained.train
     if yardsticks:
         rows = item_rows(train.mask(users))
-        yield Evidence("true interactions", None, rows)
-        yield Evidence("true interactions, blind to popularity", None, popularity_blind(rows, train.popularity()))
-        yield Evidence("number of interactions", None, activity(train.counts[users]))
+        yield AttributeEvidence("true interactions", None, rows)
+        yield AttributeEvidence(
+            "true interactions, blind to popularity", None, popularity_blind(rows, train.popularity())
+        )
+        yield AttributeEvidence("number of interactions", None, activity(train.counts[users]))
     if (kept := _kept(experiment, users)) is not None:
-        yield Evidence("what stays on the device", None, kept)
-    shown = rows_seen(experiment, experiment.config.rounds)
-    if shown is not None and shown.by == "aggregators" and len(shown.sent):
-        yield Evidence("rows that clients send", "support", item_rows(shown.sent.mask(users)))
+        yield AttributeEvidence("what stays on the device", None, kept)
+    sent_rows = rows_seen(experiment, experiment.config.rounds)
+    if sent_rows is not None and sent_rows.by == "aggregators" and len(sent_rows.sent):
+        yield AttributeEvidence("rows that clients send", "support", item_rows(sent_rows.sent.mask(users)))
     blocks = experiment.item_blocks
     knowledge = Knowledge(train.popularity().astype(np.float64))
     for tap, seen in uploads.items():
         if blocks is not None:
             yield from _from_items(seen, tap, users, blocks, knowledge)
         if others := _other_blocks(experiment.server.schema, blocks, train.n_items):
-            yield Evidence(_over("blocks without item rows", seen), tap, _joined(_flat(o, others, users) for o in seen))
+            yield AttributeEvidence(
+                _over("blocks without item rows", seen), tap, _joined(_flat(o, others, users) for o in seen)
+            )
 
 
 def _from_items(
@@ -155,15 +161,17 @@ def _from_items(
     users: Int64[np.ndarray, "users"],
     blocks: ItemBlocks,
     knowledge: Knowledge,
-) -> Iterator[Evidence]:
+) -> Iterator[AttributeEvidence]:
     """Item rows as they are, and the items that the strongest core attack finds in them."""
     attack = RankOneSign() if blocks.bias is None else DecoderBias()
     scores, grams = np.zeros((len(users), len(knowledge.popularity))), list[Gram]()
     for view in views(seen, users, blocks):
         scores += attack.score(view, knowledge)
         grams.append(upload_gram(view))
-    yield Evidence(_over("item rows as sent", seen), tap, _joined(grams))
-    yield Evidence(_over(f"items recovered by {attack.name}", seen), tap, recovered_items(scores), attack.knowledge)
+    yield AttributeEvidence(_over("item rows as sent", seen), tap, _joined(grams))
+    yield AttributeEvidence(
+        _over(f"items recovered by {attack.name}", seen), tap, recovered_items(scores), attack.knowledge
+    )
 
 
 def _over(name: str, seen: Sequence[Observation]) -> str:
@@ -191,10 +199,10 @@ def _other_blocks(schema: Schema, blocks: ItemBlocks | None, n_items: int) -> li
 
 def _flat(seen: Observation, names: Sequence[str], users: Int64[np.ndarray, "users"]) -> Gram:
     """Products of some blocks of one round, zeros for whom it did not see."""
-    place = np.searchsorted(users, seen.users.numpy())
+    positions = np.searchsorted(users, seen.users.numpy())
     sent = Gram.of(seen.tensors[name].flatten(1).numpy() for name in names)
     products = np.zeros((len(users), len(users)))
-    products[np.ix_(place, place)] = sent.products
+    products[np.ix_(positions, positions)] = sent.products
     return Gram(products)
 
 
@@ -214,19 +222,19 @@ def _kept(
     return Gram.of(private).unit() if wide else unit_rows(np.concatenate(private, axis=1).astype(np.float64))
 
 
-def _row(evidence: Evidence, classes: UserClasses, seed: int) -> AttributeRow:
+def _row(evidence: AttributeEvidence, classes: UserClasses, seed: int) -> AttributeRow:
     known = np.flatnonzero(classes.codes != UNKNOWN)
-    said = infer_attribute(evidence.of(known), classes.codes[known], folds=FOLDS, seed=seed)
+    result = infer_attribute(evidence.of(known), classes.codes[known], folds=FOLDS, seed=seed)
     return AttributeRow(
         attribute=classes.attribute,
         classes=classes.words,
         evidence=evidence.name,
         tap=evidence.tap,
         knowledge=[_OTHERS_KNOWN, *evidence.knowledge],
-        auc=Interval(value=said.auc.value, lo=said.auc.lo, hi=said.auc.hi),
+        auc=Interval(value=result.auc.value, lo=result.auc.lo, hi=result.auc.hi),
         balanced_accuracy=Interval(
-            value=said.balanced_accuracy.value, lo=said.balanced_accuracy.lo, hi=said.balanced_accuracy.hi
+            value=result.balanced_accuracy.value, lo=result.balanced_accuracy.lo, hi=result.balanced_accuracy.hi
         ),
-        majority=said.majority,
-        n_users=said.n_users,
+        majority=result.majority,
+        n_users=result.n_users,
     )

@@ -38,7 +38,7 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from attacks.one_shot import FEWEST, one_shot_epsilon, one_shot_lower_bound
-from privfed.audit.reaccounting import beside, of_a_run
+from privfed.audit.reaccounting import empirical_row, run_claim
 from privfed.audit.report import EmpiricalRow, GuaranteeRow, Tap
 from privfed.compute.tiles import TILE
 from privfed.contracts import Schema, upload_bytes
@@ -57,7 +57,7 @@ FAR = 1e3
 """Length of a canary's update, in clip norms."""
 
 SMALLEST = 1e-300
-FEWEST_DIMENSIONS = 2
+MIN_DIMENSIONS = 2
 _READ_AT_ONCE = 64
 _MEMORY = 2**29
 _COPIES = 4
@@ -68,7 +68,7 @@ class CanaryError(ValueError):
     """Canaries cannot test this run; the sentence says what would."""
 
 
-class Directions:
+class CanaryDirections:
     """Random unit vectors over the real blocks of a schema, in the weighted coordinates that clip and noise act on.
 
     Where blocks have shares of the clip norm, a direction lies on the first coordinates of each, as many of all as the
@@ -83,8 +83,8 @@ class Directions:
         self.blocks = {name: block for name, block in schema.items() if block.kind == "real"}
         self.kept = {name: block.size for name, block in self.blocks.items()}
         if any(block.share < 1 for block in self.blocks.values()):
-            most = min(block.size / block.share for block in self.blocks.values())
-            self.kept = {name: max(int(most * block.share), 1) for name, block in self.blocks.items()}
+            largest = min(block.size / block.share for block in self.blocks.values())
+            self.kept = {name: max(int(largest * block.share), 1) for name, block in self.blocks.items()}
         self.seed = seed
 
     @property
@@ -94,21 +94,21 @@ class Directions:
 
     def draw(self, numbers: Sequence[int]) -> Float[Tensor, "n dimensions"]:
         """The directions with these numbers."""
-        drawn = np.empty((len(numbers), self.dimensions), np.float32)
-        for row, number in zip(drawn, numbers, strict=True):
+        values = np.empty((len(numbers), self.dimensions), np.float32)
+        for row, number in zip(values, numbers, strict=True):
             np.random.default_rng([self.seed, number]).standard_normal(dtype=np.float32, out=row)
-        directions = torch.from_numpy(drawn)
+        directions = torch.from_numpy(values)
         return directions.div_(directions.norm(dim=1, keepdim=True, dtype=torch.float64).float())
 
     def split(self, flat: Float[Tensor, "n dimensions"]) -> dict[str, Tensor]:
         """Values `[n, *shape]` of every block: without their weights, as clients send them."""
-        found = {}
+        blocks = {}
         for (name, block), piece in zip(
             self.blocks.items(), torch.split(flat, list(self.kept.values()), dim=1), strict=True
         ):
             whole = torch.nn.functional.pad(piece / block.weight, (0, block.size - self.kept[name]))
-            found[name] = whole.view(-1, *block.shape)
-        return found
+            blocks[name] = whole.view(-1, *block.shape)
+        return blocks
 
     def join(self, values: Mapping[str, Tensor]) -> Float64[Tensor, " dimensions"]:
         """Weighted coordinates of one value `[*shape]` per block."""
@@ -127,8 +127,10 @@ class Directions:
         """Cosine of every direction with every row of `released`."""
         length = released.norm(dim=1, keepdim=True)
         unit = (released / length).float().T
-        found = [self.draw(numbers[at : at + _READ_AT_ONCE]) @ unit for at in range(0, len(numbers), _READ_AT_ONCE)]
-        return torch.cat(found).T.double().numpy()
+        cosines = [
+            self.draw(numbers[first : first + _READ_AT_ONCE]) @ unit for first in range(0, len(numbers), _READ_AT_ONCE)
+        ]
+        return torch.cat(cosines).T.double().numpy()
 
 
 class CanaryClients:
@@ -145,7 +147,7 @@ class CanaryClients:
     """
 
     def __init__(
-        self, real: Clients, n_users: int, plan: PrivacyPlan, step: str | None, directions: Directions
+        self, real: Clients, n_users: int, plan: PrivacyPlan, step: str | None, directions: CanaryDirections
     ) -> None:
         self.real, self.n_users, self.plan, self.step, self.directions = real, n_users, plan, step, directions
 
@@ -153,19 +155,19 @@ class CanaryClients:
         """A step of the method, canaries included; whatever else clients may have is that of the real ones."""
         if name == "real":
             raise AttributeError(name)
-        found = getattr(self.real, name)
-        return partial(self._perform, name) if callable(found) else found
+        attribute = getattr(self.real, name)
+        return partial(self._perform, name) if callable(attribute) else attribute
 
     def _perform(self, step: str, call: Call, message: Message) -> ClientUpdates:
-        mine = call.clients >= self.n_users
-        if not mine.any():
+        is_canary = call.clients >= self.n_users
+        if not is_canary.any():
             return perform(self.real, call, message)
         # Members come in ascending order, so canaries are the last of a chunk.
-        people, canaries = call.clients[~mine], mine.nonzero().squeeze(1)
-        own = Message(
+        people, canaries = call.clients[~is_canary], is_canary.nonzero().squeeze(1)
+        to_people = Message(
             message.shared, {name: values[: len(people)] for name, values in message.personal.items()}, message.config
         )
-        parts = [*perform(self.real, replace(call, clients=people), own).parts] if len(people) else []
+        parts = [*perform(self.real, replace(call, clients=people), to_people).parts] if len(people) else []
         if self.step in (None, step):
             self._refuse_another_shape(call.schema)
             values = self.directions.draw((call.clients[canaries] - self.n_users).tolist())
@@ -256,7 +258,7 @@ class OtherUploads:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Read:
+class CanaryCosines:
     """Cosines of canaries with one thing that was released.
 
     Attributes:
@@ -285,7 +287,7 @@ class CanaryRun:
 
     dimensions: int
     guarantee: Guarantee
-    reads: Sequence[Read]
+    reads: Sequence[CanaryCosines]
     noise: float | None
 
 
@@ -314,12 +316,14 @@ def audit_canaries(
     """
     run = run_canaries(config, parts, k, seed=seed, progress=progress)
     plan, rows = config.privacy, []
-    claimed, delta = of_a_run(GuaranteeRow.model_validate(run.guarantee.model_dump()), "user")
+    claimed, delta = run_claim(GuaranteeRow.model_validate(run.guarantee.model_dump()), "user")
     neighbours = "zero_out_one" if plan.neighbours == "zero_out_one" else "add_or_remove_one"
     for read in run.reads:
         how: dict[str, Any] = {"dimensions": run.dimensions, "delta": delta, "noise_multiplier": run.noise}
         for measured in (one_shot_epsilon(read.inserted, **how), one_shot_lower_bound(read.inserted, **how)):
-            rows.append(beside(claimed, measured, measured.confidence, read.audited, read.tap, "user", neighbours))
+            rows.append(
+                empirical_row(claimed, measured, measured.confidence, read.audited, read.tap, "user", neighbours)
+            )
     return rows
 
 
@@ -343,9 +347,9 @@ def run_canaries(
     server, registered, plan = experiment.server, experiment.registered, config.privacy
     step, schema = registered.step, server.schema
     if step is None and any(block.share < 1 for block in schema.values()):
-        schema = {name: block for ask in registered.program(server) for name, block in ask.schema.items()}
-    directions = Directions(schema, seed)
-    if (step is None and schema is server.schema) or directions.dimensions < FEWEST_DIMENSIONS:
+        schema = {name: block for query in registered.program(server) for name, block in query.schema.items()}
+    directions = CanaryDirections(schema, seed)
+    if (step is None and schema is server.schema) or directions.dimensions < MIN_DIMENSIONS:
         raise CanaryError(f"{registered.name} trains no real numbers that a canary could send: audit another method")
     population = experiment.n_users + k
     ledger = Ledger(plan, population)
@@ -393,7 +397,10 @@ def run_canaries(
     return CanaryRun(
         directions.dimensions,
         ledger.guarantee(),
-        [Read(audited, tap, found[:k], found[k:]) for (audited, tap, _), found in zip(observed, cosines, strict=True)],
+        [
+            CanaryCosines(audited, tap, cosine_row[:k], cosine_row[k:])
+            for (audited, tap, _), cosine_row in zip(observed, cosines, strict=True)
+        ],
         _noise_left(plan, population, revealed),
     )
 
@@ -401,7 +408,9 @@ def run_canaries(
 def _releases(queries: Sequence[Mapping[str, Tensor]], step: str | None) -> Sequence[Mapping[str, Tensor]]:
     """Sums of a round as releases: one for every ask of the training step; without one all asks are one release."""
     return (
-        queries if step is not None or not queries else [{name: sums for ask in queries for name, sums in ask.items()}]
+        queries
+        if step is not None or not queries
+        else [{name: sums for query in queries for name, sums in query.items()}]
     )
 
 

@@ -70,14 +70,14 @@ def excesses(row: AttackRow, guarantee: GuaranteeRow) -> list[str]:
     highest = inclusion_auc_ceiling(guarantee)
     lowest = lower_end(row.auc, row.n_users)
     above = lowest > highest + _ROUNDING
-    found = [f"AUC {formatting.share(lowest)} where at most {formatting.share(highest)} is possible"] if above else []
+    phrases = [f"AUC {formatting.share(lowest)} where at most {formatting.share(highest)} is possible"] if above else []
     for point in row.tpr_at_fpr:
         if point.tpr is None:
             continue
         lowest = lower_end(point.tpr, row.n_users)
         if lowest > tpr_ceiling(point.fpr, epsilon, delta) + _ROUNDING:
-            found.append(f"TPR {formatting.share(lowest)} at FPR {point.fpr:g}")
-    return found
+            phrases.append(f"TPR {formatting.share(lowest)} at FPR {point.fpr:g}")
+    return phrases
 
 
 def lower_end(interval: Interval, n_users: int) -> float:

@@ -37,7 +37,7 @@ class Mismatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class MetricChange:
     """A number in both audits, and their difference, the second less the first.
 
     Attributes:
@@ -62,7 +62,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class CellPair:
     """A method under a setting that both audits have.
 
     Attributes:
@@ -74,10 +74,10 @@ class Pair:
 
     a: Cell
     b: Cell
-    utility: Change | None
-    epsilon: Change
-    bound: Change | None
-    attack: Change | None
+    utility: MetricChange | None
+    epsilon: MetricChange
+    bound: MetricChange | None
+    attack: MetricChange | None
     note: str
 
 
@@ -94,7 +94,7 @@ class Comparison:
 
     names: tuple[str, str]
     mismatches: list[Mismatch]
-    pairs: list[Pair]
+    pairs: list[CellPair]
     only_a: list[str]
     only_b: list[str]
 
@@ -181,9 +181,9 @@ def _shown(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-def _pair(a: Cell, b: Cell) -> Pair:
+def _pair(a: Cell, b: Cell) -> CellPair:
     plans = [json.dumps(cell.plan, sort_keys=True) for cell in (a, b)]
-    return Pair(
+    return CellPair(
         a=a,
         b=b,
         utility=_utility(main_utility(a), main_utility(b)),
@@ -207,7 +207,7 @@ def _difference_of(a: Mapping[str, object], b: Mapping[str, object], path: str =
     return ""
 
 
-def _utility(a: UtilityCell | None, b: UtilityCell | None) -> Change | None:
+def _utility(a: UtilityCell | None, b: UtilityCell | None) -> MetricChange | None:
     if a is None or b is None or (a.name, a.k) != (b.name, b.k):
         return None
     ends = [cell.seeds for cell in (a, b)]
@@ -216,29 +216,29 @@ def _utility(a: UtilityCell | None, b: UtilityCell | None) -> Change | None:
     one, other = over_seeds if both else (a.users, b.users)
     note = "" if a.state == b.state else f"model state: {a.state} and {b.state}"
     name = formatting.metric(a.name, a.k)
-    return Change(name, a.seeds.mean, b.seeds.mean, difference(one, other), "seeds" if both else "people", note)
+    return MetricChange(name, a.seeds.mean, b.seeds.mean, difference(one, other), "seeds" if both else "people", note)
 
 
-def _epsilon(a: GuaranteeRow, b: GuaranteeRow) -> Change:
+def _epsilon(a: GuaranteeRow, b: GuaranteeRow) -> MetricChange:
     fields = ("trust", "unit", "neighbours", "delta")
     finite = a.finite and b.finite
     differing = [f"{field}: {getattr(a, field)} and {getattr(b, field)}" for field in fields]
     differing = [text for field, text in zip(fields, differing, strict=True) if getattr(a, field) != getattr(b, field)]
     note = f"not comparable, {'; '.join(differing)}" if finite and differing else ""
     exact = Interval(value=b.epsilon - a.epsilon, lo=b.epsilon - a.epsilon, hi=b.epsilon - a.epsilon)
-    return Change("epsilon", a.epsilon, b.epsilon, exact if finite and not note else None, None, note)
+    return MetricChange("epsilon", a.epsilon, b.epsilon, exact if finite and not note else None, None, note)
 
 
-def _bound(a: Cell, b: Cell) -> Change | None:
+def _bound(a: Cell, b: Cell) -> MetricChange | None:
     one, other = measured(a, "lower bound"), measured(b, "lower bound")
     if one is None or other is None:
         return None
     same = (one.unit, one.estimator) == (other.unit, other.estimator)
     note = "" if same else f"{one.estimator} of {one.audited} and {other.estimator} of {other.audited}"
-    return Change("measured lower bound", one.value, other.value, None, None, note)
+    return MetricChange("measured lower bound", one.value, other.value, None, None, note)
 
 
-def _attack(a: AttackCell | None, b: AttackCell | None) -> Change | None:
+def _attack(a: AttackCell | None, b: AttackCell | None) -> MetricChange | None:
     if a is None or b is None:
         return None
     same_view = (a.tap, a.game, a.scope) == (b.tap, b.game, b.scope)
@@ -247,4 +247,4 @@ def _attack(a: AttackCell | None, b: AttackCell | None) -> Change | None:
     if same_view and a.attack != b.attack:
         note = f"{a.attack} and {b.attack}"
     gap = difference(a.users, b.users) if same_view else None
-    return Change("strongest attack (AUC)", a.auc.mean, b.auc.mean, gap, "people", note)
+    return MetricChange("strongest attack (AUC)", a.auc.mean, b.auc.mean, gap, "people", note)

@@ -29,14 +29,14 @@ _CONTROLS = (RankOneSign.name, DecoderBias.name, RowSupport.name, InSupport.name
 
 def find_contradictions(report: AuditReport) -> list[Contradiction]:
     """Every contradiction, run by run and then of the whole report; empty when all is consistent."""
-    found = [offence for run in report.runs for rule in _RULES for offence in rule(run)]
-    found += _no_popularity_method(report)
-    found += [
+    contradictions = [offence for run in report.runs for rule in _RULES for offence in rule(run)]
+    contradictions += _no_popularity_method(report)
+    contradictions += [
         Contradiction(rule="self_check", text=f"The audit's own check '{check.name}' failed: {check.detail}.")
         for check in report.self_checks
         if not check.passed
     ]
-    return found
+    return contradictions
 
 
 def _offence(run: Run, rule: str, text: str) -> Contradiction:

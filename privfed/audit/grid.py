@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 import privfed
 from attacks import Knowledge as AttackerKnowledge
 from attacks import RankOneSign, ServerView, Targets, user_auc
-from privfed.audit.attack_run import look_at
+from privfed.audit.attack_run import attack_taps
 from privfed.audit.attributes import attack_attributes
 from privfed.audit.canaries import CANARIES, CanaryError, audit_canaries
 from privfed.audit.checks import check_run
@@ -42,9 +42,9 @@ from privfed.audit.report import (
     Run,
     SelfCheck,
     Setting,
-    Traffic,
+    TimeRow,
+    TrafficRow,
     UtilityRow,
-    Wall,
     config_sha256,
     write_report,
 )
@@ -138,7 +138,7 @@ class AuditConfig(BaseModel):
         A method of whole numbers, which noise does not cover, gets secret sharing under three covers instead.
         """
         plans = (
-            tuple(PrivacyPlan.parse(words) for words in COVERED)
+            tuple(PrivacyPlan.parse(words) for words in PADDED_PLANS)
             if method and registered(method).integers
             else (
                 PrivacyPlan.named("none"),
@@ -162,7 +162,7 @@ class AuditConfig(BaseModel):
                 f"{len(self.methods)} methods, {len(self.plans)} plans and {len(self.variants)} arms are no grid: give "
                 "methods and plans, or arms alone"
             )
-        keys = [arm.key for arm in self.grid()]
+        keys = [variant.key for variant in self.grid()]
         if twice := sorted({key for key in keys if keys.count(key) > 1}):
             name, slug = twice[0]
             raise ValueError(
@@ -176,13 +176,15 @@ class AuditConfig(BaseModel):
         pairs = self.variants or [
             Variant(method=method, privacy=plan) for method in self.methods for plan in self.plans
         ]
-        different = [arm for place, arm in enumerate(pairs) if arm not in pairs[:place]]
-        return [arm for arm in different if arm.key[0] != POPULARITY]
+        different = [variant for index, variant in enumerate(pairs) if variant not in pairs[:index]]
+        return [variant for variant in different if variant.key[0] != POPULARITY]
 
     def cells(self) -> list[ExperimentConfig]:
         """One experiment per cell; popularity needs one round and no protection, and comes first."""
         baseline = Variant(method={"name": POPULARITY}, privacy=PrivacyPlan.named("none"), rounds=1)
-        grid = [(arm.method, arm.privacy, arm.rounds or self.rounds) for arm in (baseline, *self.grid())]
+        grid = [
+            (variant.method, variant.privacy, variant.rounds or self.rounds) for variant in (baseline, *self.grid())
+        ]
         return [
             ExperimentConfig(
                 data=self.data,
@@ -203,7 +205,7 @@ class AuditConfig(BaseModel):
         ]
 
 
-COVERED = (
+PADDED_PLANS = (
     "none",
     "shared-sum",
     "shared-sum:padding.kind=fake_items,padding.rho=1",
@@ -232,7 +234,7 @@ class AuditProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class Further:
+class ExtraAudits:
     """What is done to a run beside its attacks; see `AuditConfig`."""
 
     attributes: bool = False
@@ -263,7 +265,7 @@ def run_audit(
     parts, cells = split(interactions, config.split), config.cells()
     (out / "cells").mkdir(exist_ok=True)
     digest = interactions.card.sha256 or interactions.name
-    more = Further(config.attributes, config.canaries)
+    more = ExtraAudits(config.attributes, config.canaries)
     files = [out / "cells" / f"{run_id(cell, digest, more)}.json" for cell in cells]
     runs = _run_cells(cells, parts, files, more, min(workers or os.cpu_count() or 1, len(cells)), progress)
     settings = config.model_dump(mode="json")
@@ -292,7 +294,7 @@ def _run_cells(
     cells: Sequence[ExperimentConfig],
     parts: Split,
     files: Sequence[Path],
-    more: Further,
+    more: ExtraAudits,
     workers: int,
     progress: Callable[[AuditProgress], None] | None,
 ) -> list[Run]:
@@ -350,7 +352,7 @@ class _Signs:
             self.progress(AuditProgress(sign[0], self.done, self.total, sign[1]))
 
 
-def _run_here(missing: Sequence[tuple[ExperimentConfig, Path]], parts: Split, more: Further, signs: _Signs) -> None:
+def _run_here(missing: Sequence[tuple[ExperimentConfig, Path]], parts: Split, more: ExtraAudits, signs: _Signs) -> None:
     """Cells one after another, with one thread as workers have."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -362,7 +364,7 @@ def _run_here(missing: Sequence[tuple[ExperimentConfig, Path]], parts: Split, mo
 
 
 def _cell_to_file(
-    cell: ExperimentConfig, parts: Split, file: Path, more: Further, queue: "Queue[tuple[str, str]] | _Signs"
+    cell: ExperimentConfig, parts: Split, file: Path, more: ExtraAudits, queue: "Queue[tuple[str, str]] | _Signs"
 ) -> None:
     name = cell_name(cell)
 
@@ -378,14 +380,14 @@ def _cell_to_file(
     partial.replace(file)
 
 
-def as_run(experiment: Experiment, result: RunResult, name: str, more: Further = Further()) -> Run:
+def as_run(experiment: Experiment, result: RunResult, name: str, more: ExtraAudits = ExtraAudits()) -> Run:
     """Attack a finished run and put everything measured into one record."""
     config, state = experiment.config, experiment.config.protocol.state
     started = time.perf_counter()
-    found = look_at(experiment, result.transcript.joined, config.rounds, result.guarantee)
+    findings = attack_taps(experiment, result.transcript.joined, config.rounds, result.guarantee)
     by_support, support = attack_supports(experiment, config.rounds, result.costs)
-    program = [ask.schema for ask in experiment.registered.program(experiment.server)]
-    empirical = found.empirical + audit_mechanism(
+    program = [query.schema for query in experiment.registered.program(experiment.server)]
+    empirical = findings.empirical + audit_mechanism(
         config.privacy, experiment.server.schema, experiment.n_users, program=program, fidelity=config.fidelity
     )
     attributes, undone = [], list[NotRun]()
@@ -399,7 +401,7 @@ def as_run(experiment: Experiment, result: RunResult, name: str, more: Further =
     attack_s = time.perf_counter() - started
     trained = experiment.registered.step is not None
     costs, selected = result.costs, result.selected
-    asked = max(costs.client_rounds, 1)
+    client_rounds = max(costs.client_rounds, 1)
     privacy_s = costs.seconds["privacy"]
     return Run(
         run_id=name,
@@ -419,7 +421,7 @@ def as_run(experiment: Experiment, result: RunResult, name: str, more: Further =
             for m in evaluated.metrics
         ],
         guarantee=GuaranteeRow.model_validate(result.guarantee.model_dump()),
-        attacks=found.rows + by_support,
+        attacks=findings.rows + by_support,
         support=support,
         empirical=empirical,
         checks=checks,
@@ -427,11 +429,11 @@ def as_run(experiment: Experiment, result: RunResult, name: str, more: Further =
         ledger=_ledger(result),
         not_run=undone,
         inclusion=0 if experiment.inclusion is None else len(experiment.inclusion),
-        comm=Traffic(
-            up_bytes_per_client_round=costs.up_bytes / asked,
-            down_bytes_per_client_round=costs.down_bytes / asked,
+        comm=TrafficRow(
+            up_bytes_per_client_round=costs.up_bytes / client_rounds,
+            down_bytes_per_client_round=costs.down_bytes / client_rounds,
         ),
-        wall=Wall(
+        wall=TimeRow(
             train_s=result.wall_seconds - privacy_s,
             privacy_s=privacy_s,
             attack_s=attack_s,
@@ -459,10 +461,10 @@ def _ledger(result: RunResult) -> list[LedgerLine]:
 
 
 def _once(reasons: Sequence[NotRun]) -> list[NotRun]:
-    return [reason for place, reason in enumerate(reasons) if reason not in reasons[:place]]
+    return [reason for index, reason in enumerate(reasons) if reason not in reasons[:index]]
 
 
-def run_id(cell: ExperimentConfig, data: str, more: Further = Further()) -> str:
+def run_id(cell: ExperimentConfig, data: str, more: ExtraAudits = ExtraAudits()) -> str:
     """Readable and unique: method, plan, seed, and a digest of configuration, data and version."""
     decides = {"cell": cell.decides(), "data": data, "privfed": privfed.__version__} | asdict(more)
     digest = config_sha256(decides)[:12]

@@ -24,11 +24,11 @@ from privfed.audit.report import (
     UtilityCell,
 )
 
-AFTER_PROTECTION = ("wire", "support", "sum", "model")
+PROTECTED_TAPS = ("wire", "support", "sum", "model")
 MAIN_GAMES = ("trained vs never seen", "examined vs rest")
 """Private items against everything else: training items, or examinations where training items are public."""
 UNPROTECTED = "unprotected"
-MOST_CELLS = 6
+MAX_CELLS = 6
 """Up to this many cells are shown one by one; of more, each shows its strongest attack and its numbers only."""
 
 R = TypeVar("R", AttackRow, AttackCell)
@@ -47,7 +47,7 @@ def protected_cells(report: AuditReport) -> list[Cell]:
 
 def is_large(report: AuditReport) -> bool:
     """Whether there are too many cells to show each in full."""
-    return len(protected_cells(report)) > MOST_CELLS
+    return len(protected_cells(report)) > MAX_CELLS
 
 
 def unprotected(report: AuditReport, method: str) -> Cell | None:
@@ -77,7 +77,7 @@ def popularity_utility(report: AuditReport, like: UtilityCell) -> UtilityCell | 
 
 def at_main_tap(cell: Cell) -> list[AttackCell]:
     """The cell's attacks, popularity included, at the tap behind the protection closest to a client."""
-    for tap in AFTER_PROTECTION:
+    for tap in PROTECTED_TAPS:
         rows = [row for row in cell.attacks if row.tap == tap]
         if rows:
             return rows
@@ -101,12 +101,10 @@ def main_attack(cell: Cell, *, single_round: bool = False) -> AttackCell | None:
 def inclusion_attack(rows: Sequence[R]) -> R | None:
     """The strongest attack behind the protection in a game that a coin decided, where a claim covers it if one does."""
     rivals = [
-        row
-        for row in rows
-        if row.membership == "randomised" and row.tap in AFTER_PROTECTION and row.attack != POPULARITY
+        row for row in rows if row.membership == "randomised" and row.tap in PROTECTED_TAPS and row.attack != POPULARITY
     ]
-    covered = [row for row in rivals if row.ceiling is not None]
-    return max(covered or rivals, key=auc, default=None)
+    bounded = [row for row in rivals if row.ceiling is not None]
+    return max(bounded or rivals, key=auc, default=None)
 
 
 def auc(row: AttackRow | AttackCell) -> float:
@@ -119,14 +117,14 @@ def sliced_attack(cell: Cell) -> AttackCell | None:
     main = main_attack(cell)
     if main is not None and main.slices:
         return main
-    rivals = [row for row in cell.attacks if row.slices and row.tap in AFTER_PROTECTION and row.attack != POPULARITY]
+    rivals = [row for row in cell.attacks if row.slices and row.tap in PROTECTED_TAPS and row.attack != POPULARITY]
     return max(rivals, key=auc, default=None)
 
 
-def measured(of: Run | Cell, kind: str) -> EmpiricalRow | None:
+def measured(record: Run | Cell, kind: str) -> EmpiricalRow | None:
     """The highest measured epsilon of a kind behind the protection, for the unit of the claim where there is one."""
-    rows = [row for row in of.empirical if row.kind == kind and row.tap in AFTER_PROTECTION]
-    same_unit = [row for row in rows if row.unit == of.guarantee.unit]
+    rows = [row for row in record.empirical if row.kind == kind and row.tap in PROTECTED_TAPS]
+    same_unit = [row for row in rows if row.unit == record.guarantee.unit]
     whole_run = [row for row in rows if row.unit != "upload"]
     return max(same_unit or whole_run or rows, key=lambda row: row.value, default=None)
 
@@ -134,7 +132,7 @@ def measured(of: Run | Cell, kind: str) -> EmpiricalRow | None:
 def attribute_guess(cell: Cell, attribute: str) -> tuple[AttributeRow | None, AttributeRow | None]:
     """How well an attribute is guessed behind the protection, by the best evidence, and from true interactions."""
     rows = [row for row in cell.attributes if row.attribute == attribute]
-    seen = [row for row in rows if row.tap in AFTER_PROTECTION]
+    seen = [row for row in rows if row.tap in PROTECTED_TAPS]
     truth = [row for row in rows if row.tap is None]
     return (
         max(seen, key=lambda row: row.auc.value, default=None),

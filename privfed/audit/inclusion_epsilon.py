@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from attacks import DecoderBias, MultiRoundVote, RankOneSign, ScoreThreshold, Targets, count_guesses, one_run_epsilon
-from attacks import Observation as Said
+from attacks import Observation as AttackOutput
 from privfed.audit.ceilings import excesses, has_ceiling, inclusion_auc_ceiling, interaction_level
-from privfed.audit.reaccounting import beside
+from privfed.audit.reaccounting import empirical_row
 from privfed.audit.report import AttackRow, CeilingRow, EmpiricalRow, GuaranteeRow, Tap
 from privfed.methods.method import ItemBlocks
 from privfed.setup.inclusion import InclusionBits
@@ -24,7 +24,7 @@ from privfed.setup.inclusion import InclusionBits
 GUESSED = 0.1
 """Share of the coins that is guessed on either side."""
 
-FEWEST_COINS = 20
+MIN_BITS = 20
 """Coins without which no epsilon is measured: guesses about so few deny nothing."""
 
 
@@ -63,28 +63,28 @@ class InclusionGame:
         )
         return row.model_copy(update={"ceiling": ceiling})
 
-    def measured(self, said: Said, attack: str, row: AttackRow) -> EmpiricalRow | None:
+    def measured(self, output: AttackOutput, attack: str, row: AttackRow) -> EmpiricalRow | None:
         """The lower bound on epsilon from what one attack said; None where it said too little.
 
         Args:
-            said: by the attacks.
+            output: of the attacks.
             attack: the one that was fixed beforehand.
             row: of this attack in the game, for its tap.
         """
-        (scored,) = [one for one in said.scored if one.attack.name == attack]
-        asked = self.inclusion.decided & scored.present[:, None]
-        guesses = int(GUESSED * asked.sum())
-        if asked.sum() < FEWEST_COINS:
+        (scored,) = [one for one in output.scored if one.attack.name == attack]
+        decided = self.inclusion.decided & scored.present[:, None]
+        guesses = int(GUESSED * decided.sum())
+        if decided.sum() < MIN_BITS:
             return None
         claimed, delta = self._claim(row)
-        kept = self.inclusion.kept[asked]
+        kept = self.inclusion.kept[decided]
         bound, perfect = (
             one_run_epsilon(count_guesses(scores, kept, guess_in=guesses, guess_out=guesses), delta=delta)
-            for scores in (scored.scores[asked], kept.astype(np.float64))
+            for scores in (scored.scores[decided], kept.astype(np.float64))
         )
-        who = int(asked.any(axis=1).sum())
+        who = int(decided.any(axis=1).sum())
         audited = f"single interactions of {who} people, by {attack}"
-        measured = beside(
+        measured = empirical_row(
             claimed, bound, bound.confidence, audited, row.tap, "interaction", "one interaction added or removed"
         )
         return measured.model_copy(update={"largest_deniable": perfect.epsilon})

@@ -20,7 +20,7 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from attacks import Scores
-from attacks.evaluate import Observation as Said
+from attacks.evaluate import Observation as AttackOutput
 from attacks.evaluate import Scored, observe_scores
 from attacks.view import Knowledge, ScoreView
 from privfed.contracts import Schema, share_of
@@ -53,7 +53,7 @@ class MatchedFilter:
     )
 
 
-def filtered(experiment: Experiment, observations: Sequence[Observation], knowledge: Knowledge) -> Said | None:
+def filtered(experiment: Experiment, observations: Sequence[Observation], knowledge: Knowledge) -> AttackOutput | None:
     """What popularity and the filter say of the coins; None where there are none, or sums that it cannot read.
 
     Args:
@@ -61,7 +61,7 @@ def filtered(experiment: Experiment, observations: Sequence[Observation], knowle
         observations: of tap `sum`.
         knowledge: of the audited users' items; the filter needs no more of it than popularity.
     """
-    queries = [ask.schema for ask in experiment.registered.program(experiment.server)]
+    queries = [query.schema for query in experiment.registered.program(experiment.server)]
     sums = {name: values for seen in observations for name, values in seen.tensors.items()}
     shared = len(queries) > 1 and all(share_of(schema) < 1 for schema in queries)
     # A method may cut a planned block by what it was shown before; what is left of the plan cannot be read then.
@@ -74,7 +74,7 @@ def filtered(experiment: Experiment, observations: Sequence[Observation], knowle
     scores = _Filter(experiment, queries).scores(experiment.inclusion, sums)
     everybody = np.ones(len(scores), dtype=bool)
     popularity = observe_scores(ScoreView(0, scores.astype(np.float32)), knowledge).scored[0]
-    return Said((popularity, Scored(MatchedFilter(), scores, everybody, 1, 0.0)), None)
+    return AttackOutput((popularity, Scored(MatchedFilter(), scores, everybody, 1, 0.0)), None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,14 +97,14 @@ class _Filter:
             .train
         )
         audited, (who, items) = known.subset(inclusion.users), np.nonzero(inclusion.decided)
-        guessed, found = _with_one_more(audited, who, items), np.zeros(inclusion.kept.shape)
+        guessed, scores = _with_one_more(audited, who, items), np.zeros(inclusion.kept.shape)
         for index, schema in enumerate(self.queries):
             left = self._left(index, schema, known, sums)
             without = torch.cat([uploads for _, uploads in self._uploads(index, schema, audited)])
-            for at, uploads in self._uploads(index, schema, guessed):
-                change = (uploads - without[who[at]]).double()
-                found[who[at], items[at]] += (change @ left - change.square().sum(1) / 2).numpy()
-        return found
+            for indices, uploads in self._uploads(index, schema, guessed):
+                change = (uploads - without[who[indices]]).double()
+                scores[who[indices], items[indices]] += (change @ left - change.square().sum(1) / 2).numpy()
+        return scores
 
     def _left(
         self, index: int, schema: Schema, known: Histories, sums: Mapping[str, Tensor]
@@ -147,6 +147,6 @@ def _with_one_more(
     """One history for every pair: that of the person, and the item."""
     counts = histories.counts[who]
     first = np.repeat(histories.indptr[who] - (np.cumsum(counts) - counts), counts)
-    own = histories.items[first + np.arange(counts.sum())]
+    items_before = histories.items[first + np.arange(counts.sum())]
     owners = np.concatenate([np.repeat(np.arange(len(who)), counts), np.arange(len(who))])
-    return Histories.from_pairs(owners, np.concatenate([own, items]), len(who), histories.n_items)
+    return Histories.from_pairs(owners, np.concatenate([items_before, items]), len(who), histories.n_items)

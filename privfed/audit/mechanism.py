@@ -40,10 +40,10 @@ import numpy as np
 from attacks import clopper_pearson_epsilon
 from attacks.empirical import CONFIDENCE
 from privfed.audit.probes.engines import Engine, over_nodes, simulated
-from privfed.audit.probes.pairs import MeasuredPair, Pairs
+from privfed.audit.probes.pairs import MeasuredPair, PairSearch
 from privfed.audit.probes.routing import Route, shares_clip
-from privfed.audit.probes.secrets import Recovered, recovered
-from privfed.audit.reaccounting import beside, of_one_draw
+from privfed.audit.probes.secrets import RecoveredSecrets, recovered
+from privfed.audit.reaccounting import empirical_row, query_epsilon
 from privfed.audit.report import EmpiricalRow
 from privfed.contracts import Fidelity, Schema
 from privfed.data import Histories
@@ -66,8 +66,8 @@ DRAWS = 5_000
 IN_SHARES = "integer noise of this width is as good as Gaussian"
 """What the bound for noise in shares assumes; their claim does not."""
 
-_COVER_DRAWS = 20_000
-_ITEMS, _OWN = 16, 3
+_PADDING_DRAWS = 20_000
+_ITEMS, _HISTORY = 16, 3
 """Items of the catalogue and of a history under cover."""
 
 
@@ -152,60 +152,62 @@ def _measured(
             padding = plan.mechanism.padding
             if not isinstance(padding, RandomisedResponse | FakeItems):
                 return []
-            return [_audit_padding(padding, draws or _COVER_DRAWS, confidence, seed)]
+            return [_audit_padding(padding, draws or _PADDING_DRAWS, confidence, seed)]
         case LocalLaplace() | LocalGaussian():
             paths = _ALONE
         case CentralGaussian() | DistributedGaussian():
             paths = _SUMMED
         case _:
             return []
-    if math.isinf(of_one_draw(plan, queries, population)):
+    if math.isinf(query_epsilon(plan, queries, population)):
         return []
     everybody, rows = plan.model_copy(update={"sampling": All()}), list[EmpiricalRow]()
     for path in paths:
         route = Route(path.engine, path.each, everybody, queries, fidelity, seed)
         if path.pairs:
-            found = Pairs(route, math.ceil((draws or DRAWS) * path.draws), confidence).measured()
-            rows += [_row(path, route, one, population, confidence) for one in found]
+            measured_pairs = PairSearch(route, math.ceil((draws or DRAWS) * path.draws), confidence).measured()
+            rows += [_row(path, route, one, population, confidence) for one in measured_pairs]
         rows.append(_row(path, route, recovered(route, confidence), population, confidence))
     return rows
 
 
 def _row(
-    path: _Path, route: Route, found: MeasuredPair | Recovered, population: int, confidence: float
+    path: _Path, route: Route, measurement: MeasuredPair | RecoveredSecrets, population: int, confidence: float
 ) -> EmpiricalRow:
     """What was measured, beside the claim for as many releases."""
-    bound, queries = found.bound, found.claimed_of
-    if isinstance(route.plan.mechanism, DistributedGaussian) and isinstance(found, MeasuredPair):
+    bound, queries = measurement.bound, measurement.claimed_queries
+    if isinstance(route.plan.mechanism, DistributedGaussian) and isinstance(measurement, MeasuredPair):
         bound = replace(bound, assumes=IN_SHARES)
     audited = path.name
-    if isinstance(found, Recovered):
+    if isinstance(measurement, RecoveredSecrets):
         audited = f"secrets in {path.name}"
     elif len(queries) > 1:
         audited = f"{path.name}, in each of {len(queries)} queries"
-    row = beside(
-        of_one_draw(route.plan, queries, population), bound, confidence, audited, "wire" if path.each else "sum",
+    row = empirical_row(
+        query_epsilon(route.plan, queries, population), bound, confidence, audited, "wire" if path.each else "sum",
         "upload", route.plan.neighbours,
     )  # fmt: skip
-    return row.model_copy(update={"largest_deniable": found.deniable, "worst_case": found.worst})
+    return row.model_copy(update={"largest_deniable": measurement.deniable, "worst_case": measurement.worst})
 
 
 def _audit_padding(padding: RandomisedResponse | FakeItems, draws: int, confidence: float, seed: int) -> EmpiricalRow:
     """Whether the row of an item is sent, by people who have it and by others whose history is the same without it."""
     user = np.arange(2 * draws)
-    shared = np.arange(1, _OWN)
-    mine = user[:draws]
+    shared = np.arange(1, _HISTORY)
+    holders = user[:draws]
     private = Histories.from_pairs(
-        np.concatenate([np.repeat(user, len(shared)), mine]),
+        np.concatenate([np.repeat(user, len(shared)), holders]),
         np.concatenate([np.tile(shared, len(user)), np.zeros(draws, np.int64)]),
         len(user),
         _ITEMS,
     )
     public = Histories.from_pairs(user, np.full(len(user), _ITEMS - 1), len(user), _ITEMS)
-    covered = sample_padding(padding.model_copy(update={"seed": seed}), private, public)
+    padded = sample_padding(padding.model_copy(update={"seed": seed}), private, public)
     sent = np.zeros(len(user))
-    for histories in (covered.kept, covered.fake_items):
+    for histories in (padded.kept, padded.fake_items):
         sent[histories.owners[histories.items == 0]] = 1.0
     bound = clopper_pearson_epsilon(sent[:draws], sent[draws:], threshold=0.5, confidence=confidence)
     audited = "one item under the cover of rows"
-    return beside(padding.claim.epsilon, bound, confidence, audited, "support", "interaction", "add_or_remove_one")
+    return empirical_row(
+        padding.claim.epsilon, bound, confidence, audited, "support", "interaction", "add_or_remove_one"
+    )

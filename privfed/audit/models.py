@@ -66,7 +66,7 @@ def model_changes(
         published: how public parameters stand for blocks.
         members: round -> who took part in it.
     """
-    found = []
+    changes = []
     for before, after in pairwise(observations):
         rounds = [members(t) for t in range(before.round + 1, after.round + 1)]
         took_part = np.unique(torch.cat(rounds).numpy())
@@ -78,5 +78,5 @@ def model_changes(
         }
         view = ServerView(after.round, **{role: values.numpy() for role, values in blocks.read(moved).items()})
         if here.any() and view.present().any():
-            found.append(SumView(view, here, clients=len(took_part)))
-    return found
+            changes.append(SumView(view, here, clients=len(took_part)))
+    return changes

@@ -96,7 +96,7 @@ class NeighbourDifference:
         return f"{when}, {self.what}{at} {moves}, at most {self.bound:.4g} is paid for"
 
 
-def replay_on_neighbours(
+def rerun_on_neighbours(
     config: ExperimentConfig, parts: Split, users: Sequence[int], rounds: int = ROUNDS
 ) -> list[NeighbourDifference]:
     """Run rounds on data with and without each of some users, and compare; see the module.
@@ -114,14 +114,14 @@ def replay_on_neighbours(
     with config.computing():
         original = _World(config, parts, None, users)
         others = [_World(config, neighbour_of(config.privacy, parts, user), user, users) for user in users]
-        found = [found for other in others for found in _set_up_differences(original, other)]
+        difference = [difference for other in others for difference in _set_up_differences(original, other)]
         for t in range(rounds):
             original.round(t)
             for other in others:
                 other.round(t, original)
-                found += _round_differences(original, other, t)
-                found += _after(original, other, t)
-    return found
+                difference += _round_differences(original, other, t)
+                difference += _after(original, other, t)
+    return difference
 
 
 def neighbour_of(plan: PrivacyPlan, parts: Split, user: int) -> Split:
@@ -150,8 +150,8 @@ def sampled_users(parts: Split, count: int, seed: int, members: Sequence[int] = 
         return []
     first = int(able[counts[able].argmax()])
     rest = np.setdiff1d(able, [first])
-    drawn = np.random.default_rng([13, seed]).permutation(rest)[: count - 1]
-    return [first, *drawn.tolist()]
+    sampled = np.random.default_rng([13, seed]).permutation(rest)[: count - 1]
+    return [first, *sampled.tolist()]
 
 
 def check_neighbours(experiment: Experiment, result: RunResult) -> Iterable[Check]:
@@ -161,18 +161,18 @@ def check_neighbours(experiment: Experiment, result: RunResult) -> Iterable[Chec
         return
     people = _population(config.privacy, parts, config.seed)
     parts = parts if len(people) == parts.train.n_users else _only(parts, people)
-    asked = members(config.privacy.sampling, experiment.streams, len(people), 0).tolist()
-    users, rounds = sampled_users(parts, SAMPLE, config.seed, asked), min(ROUNDS, config.rounds)
+    sampled = members(config.privacy.sampling, experiment.streams, len(people), 0).tolist()
+    users, rounds = sampled_users(parts, SAMPLE, config.seed, sampled), min(ROUNDS, config.rounds)
     if not users:
         return
-    found = replay_on_neighbours(config, parts, users, rounds)
-    failed = [replace(one, user=int(people[one.user])) for one in found if not one.holds]
+    differences = rerun_on_neighbours(config, parts, users, rounds)
+    failed = [replace(one, user=int(people[one.user])) for one in differences if not one.holds]
     yield Check(
         name="replay on neighbours",
         passed=not failed,
         detail=failed[0].sentence + _more(failed)
         if failed
-        else f"{len(found)} comparisons of {rounds} rounds of {len(people)} users with and without each of "
+        else f"{len(differences)} comparisons of {rounds} rounds of {len(people)} users with and without each of "
         f"{len(users)}: what must not depend on them was equal to the bit, and no release moved by more than the noise "
         f"was sized for; what happens in later rounds or to other users is not denied by this",
     )
@@ -187,8 +187,8 @@ def _population(plan: PrivacyPlan, parts: Split, seed: int) -> Int64[np.ndarray,
         return everybody
     if len(everybody) <= PEOPLE or min_members(plan) > 0.7 * plan.sampling.expected(PEOPLE):
         return everybody
-    drawn = np.random.default_rng([17, seed]).permutation(everybody)[: PEOPLE - 1]
-    return np.union1d(drawn, [int(parts.train.counts.argmax())])
+    sampled = np.random.default_rng([17, seed]).permutation(everybody)[: PEOPLE - 1]
+    return np.union1d(sampled, [int(parts.train.counts.argmax())])
 
 
 def _only(parts: Split, people: Int64[np.ndarray, " people"]) -> Split:
@@ -196,8 +196,8 @@ def _only(parts: Split, people: Int64[np.ndarray, " people"]) -> Split:
     names = ("train", "valid", "test")
     ratings, attributes = parts.ratings, parts.attributes
     if ratings is not None:
-        own = {name: np.isin(getattr(parts, name).owners, people) for name in names}
-        ratings = replace(ratings, **{name: getattr(ratings, name)[rows] for name, rows in own.items()})
+        keep = {name: np.isin(getattr(parts, name).owners, people) for name in names}
+        ratings = replace(ratings, **{name: getattr(ratings, name)[rows] for name, rows in keep.items()})
     return replace(
         parts,
         train=parts.train.subset(people),
@@ -295,11 +295,11 @@ class _World:
         calls = [e for e in self.witness.exchanges if e.trained]
         if not seen or exchange not in calls:
             return {}
-        place, found = calls.index(exchange), dict[int, list[dict[str, Tensor]]]()
+        position, by_user = calls.index(exchange), dict[int, list[dict[str, Tensor]]]()
         for one in seen:
             for row, user in enumerate(one.users.tolist()):
-                found.setdefault(user, []).append({name: values[row] for name, values in one.tensors.items()})
-        return {user: uploads[place] for user, uploads in found.items() if place < len(uploads)}
+                by_user.setdefault(user, []).append({name: values[row] for name, values in one.tensors.items()})
+        return {user: uploads[position] for user, uploads in by_user.items() if position < len(uploads)}
 
 
 def _set_up_differences(a: _World, b: _World) -> Iterator[NeighbourDifference]:
@@ -318,7 +318,7 @@ def _set_up_differences(a: _World, b: _World) -> Iterator[NeighbourDifference]:
         "the server's initial state": [message_digest(Message(e.server.state())) for e in (one, two)],
         "the schema of uploads": [_layout(e.server.schema) for e in (one, two)],
         "the program of queries": [
-            [(_layout(ask.schema), ask.down_bytes) for ask in e.registered.program(e.server)] for e in (one, two)
+            [(_layout(query.schema), query.down_bytes) for query in e.registered.program(e.server)] for e in (one, two)
         ],
         "which rows other users announce": [
             None if e.support is None else _digest_of(e.support, leaving=user) for e in (one, two)
@@ -380,8 +380,8 @@ def _release_differences(a: _World, b: _World, one: Exchange, two: Exchange, t: 
         return
     if clip is None:
         return
-    most = (one.clip_norm or clip.norm) * math.sqrt(share_of(one.schema))
-    reach = most if b.silent is not None else 2 * most
+    bound = (one.clip_norm or clip.norm) * math.sqrt(share_of(one.schema))
+    reach = bound if b.silent is not None else 2 * bound
     if user in left and user in right:
         slack = _slack(plan, left[user], right[user], one)
         moved = _moved(left[user], right[user], one.schema, clip.order, slack)
@@ -522,19 +522,19 @@ def _slack(
     population: int = 1,
 ) -> dict[str, float]:
     """What rounding may change of each weighted coordinate between two worlds, by block."""
-    own = 0.0
+    of_noise = 0.0
     if isinstance(plan.mechanism, DistributedGaussian):
         real = [block.size for block in exchange.schema.values() if block.kind == "real"]
-        most = plan.sampling.max_cohort(population)
-        own = 2 * noise_code(plan.mechanism, sum(real) or 1, most, share_of(exchange.schema)).grid
-    found = {}
+        max_clients = plan.sampling.max_cohort(population)
+        of_noise = 2 * noise_code(plan.mechanism, sum(real) or 1, max_clients, share_of(exchange.schema)).grid
+    slack = {}
     for name, block in exchange.schema.items():
         if block.kind == "real" and name in left:
             both = torch.stack([left[name].float().flatten(), right[name].float().flatten()])
-            found[name] = own + block.weight * (grid_of(both) + 2.0**-22 * float(both.abs().max()))
+            slack[name] = of_noise + block.weight * (grid_of(both) + 2.0**-22 * float(both.abs().max()))
             if plan.upload_bits is not None:
-                found[name] += 2 * block.weight * float(both.abs().max()) / (2 ** (plan.upload_bits - 1) - 1)
-    return found
+                slack[name] += 2 * block.weight * float(both.abs().max()) / (2 ** (plan.upload_bits - 1) - 1)
+    return slack
 
 
 def grid_of(values: Tensor) -> float:
@@ -566,8 +566,8 @@ def _digest_of(histories: Histories | None, leaving: int = -1) -> tuple[bytes, .
 
 def _unlike(parts: Split, user: int) -> int:
     """Another user with as many training items as possible that this one does not have."""
-    own = parts.train.of(user)
-    new = ~np.isin(parts.train.items, own)
+    history = parts.train.of(user)
+    new = ~np.isin(parts.train.items, history)
     fresh = np.bincount(parts.train.owners[new], minlength=parts.train.n_users)
     fresh[user] = -1
     return int(fresh.argmax())
@@ -584,9 +584,9 @@ def _with_rows(parts: Split, user: int, choose: _Chooser, *, only_training: bool
     """
 
     def places(rows: Histories) -> np.ndarray:
-        own = np.arange(rows.indptr[user], rows.indptr[user + 1])
+        row = np.arange(rows.indptr[user], rows.indptr[user + 1])
         return np.concatenate(
-            [np.arange(rows.indptr[user]), choose(own, rows), np.arange(rows.indptr[user + 1], len(rows))]
+            [np.arange(rows.indptr[user]), choose(row, rows), np.arange(rows.indptr[user + 1], len(rows))]
         )
 
     def changed(rows: Histories, at: np.ndarray) -> Histories:

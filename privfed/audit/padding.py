@@ -81,23 +81,26 @@ def _amount(experiment: Experiment, mechanism: SharedSum, named: Mapping[int, fr
     data = ClientData.from_split(experiment.trained, config.protocol.negatives)
     private = private_items(data, experiment.registered, settings)
     public = data.positives if experiment.registered.public_target else None
-    own, other, kept, fake_items = 0, 0, 0, 0
+    private_rows, other, kept, fake_items = 0, 0, 0, 0
     for user, rows in named.items():
         known = frozenset() if public is None else frozenset(public.of(user).tolist())
-        mine = frozenset(private.of(user).tolist()) - known
-        own, kept = own + len(mine), kept + len(rows & mine)
-        added = len(rows - mine - known)
-        other, fake_items = other + data.n_items - len(mine | known), fake_items + added
+        history = frozenset(private.of(user).tolist()) - known
+        private_rows, kept = private_rows + len(history), kept + len(rows & history)
+        added = len(rows - history - known)
+        other, fake_items = other + data.n_items - len(history | known), fake_items + added
         if isinstance(mechanism.padding, FakeItems):
-            wanted = min(int(np.rint(mechanism.padding.rho * len(mine | known))), data.n_items - len(mine | known))
+            wanted = min(
+                int(np.rint(mechanism.padding.rho * len(history | known))),
+                data.n_items - len(history | known),
+            )
             if added < wanted:
                 yield f"user {user} names {added} fake rows, and the padding promises {wanted}"
                 return
     if isinstance(mechanism.padding, RandomisedResponse):
         q, p = (threshold / 2**32 for threshold in mechanism.padding.thresholds)
-        if _unlikely(kept, own, q) or _unlikely(fake_items, other, p):
+        if _unlikely(kept, private_rows, q) or _unlikely(fake_items, other, p):
             yield (
-                f"{kept} of {own} private rows and {fake_items} of {other} others are named, and "
+                f"{kept} of {private_rows} private rows and {fake_items} of {other} others are named, and "
                 f"randomised response with probabilities {q:.4g} and {p:.4g} is claimed"
             )
 

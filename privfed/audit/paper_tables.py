@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from privfed.audit.headline import AFTER_PROTECTION, inclusion_attack, metrics_on_test, protected_cells
+from privfed.audit.headline import PROTECTED_TAPS, inclusion_attack, metrics_on_test, protected_cells
 from privfed.audit.latex import booktabs
 from privfed.audit.page import formatting
 from privfed.audit.report import AttackCell, AuditReport, Cell, Interval, Spread
@@ -132,7 +132,7 @@ def _attacks(report: AuditReport, slug: str, *, strongest: bool) -> PaperTable:
         _about(cell) | _attack(row)
         for cell in protected_cells(report)
         for row in cell.attacks
-        if not strongest or (row.worst and row.tap in AFTER_PROTECTION)
+        if not strongest or (row.worst and row.tap in PROTECTED_TAPS)
     ]
     which = "The strongest attacks behind each protection" if strongest else "Every attack"
     printed = ("method", "setting", "attack", "game", "AUC", "TPR at 1 %", "gain")
@@ -219,7 +219,7 @@ def _slices(report: AuditReport) -> PaperTable:
         }
         for cell in protected_cells(report)
         for row in cell.attacks
-        if row.worst and row.tap in AFTER_PROTECTION
+        if row.worst and row.tap in PROTECTED_TAPS
         for part in row.slices
     ]
     printed = ("method", "setting", "game", "by", "tenth", "AUC", "popularity AUC")

@@ -19,7 +19,7 @@ from privfed.privacy.events import Empty, Exact, Unbounded, event_for, reason_of
 from privfed.privacy.guarantee import guarantee_for
 
 
-def of_one_draw(plan: PrivacyPlan, queries: Sequence[Schema], population: int) -> float:
+def query_epsilon(plan: PrivacyPlan, queries: Sequence[Schema], population: int) -> float:
     """Epsilon, at the plan's delta, of one upload to each of these asks (or of the sums it is in), participation known.
 
     Args:
@@ -30,7 +30,7 @@ def of_one_draw(plan: PrivacyPlan, queries: Sequence[Schema], population: int) -
     Raises:
         AccountingError: accountants disagree.
     """
-    mechanisms = [event_for(plan, SchemaSummary.of(ask), population) for ask in queries]
+    mechanisms = [event_for(plan, SchemaSummary.of(query), population) for query in queries]
     spending = [mechanism for mechanism in mechanisms if not isinstance(mechanism, Empty)]
     reasons = [reason_of(mechanism) for mechanism in spending if isinstance(mechanism, Exact | Unbounded)]
     bounded = [Releases(mechanism, 1) for mechanism in spending if not isinstance(mechanism, Exact | Unbounded)]
@@ -43,7 +43,7 @@ def of_one_draw(plan: PrivacyPlan, queries: Sequence[Schema], population: int) -
     return guarantee_for(plan, composition, population).epsilon
 
 
-def of_a_run(guarantee: GuaranteeRow, unit: Literal["interaction", "user"]) -> tuple[float, float]:
+def run_claim(guarantee: GuaranteeRow, unit: Literal["interaction", "user"]) -> tuple[float, float]:
     """(epsilon, delta) that a run claims for one interaction of a person, or for everything one person sends.
 
     The worlds of a person are those in which its uploads are in the sums or not. Claims for adding or removing a user
@@ -59,7 +59,7 @@ def of_a_run(guarantee: GuaranteeRow, unit: Literal["interaction", "user"]) -> t
     return (math.inf if guarantee.unit == "interaction" else guarantee.epsilon), guarantee.delta
 
 
-def beside(
+def empirical_row(
     claimed: float,
     measured: MeasuredEpsilon,
     confidence: float,

@@ -117,7 +117,7 @@ class GuaranteeRow(_Row):
         return self.epsilon < float("inf")
 
 
-class RateAtFpr(_Row):
+class RateAtFprRow(_Row):
     """True-positive rate at a fixed false-positive rate; null where too few negatives could resolve it."""
 
     fpr: Number
@@ -125,14 +125,14 @@ class RateAtFpr(_Row):
     false_positives: int
 
 
-class Roc(_Row):
+class RocRow(_Row):
     """A pooled ROC curve at no more than some 200 points, both axes ascending."""
 
     fpr: list[Number]
     tpr: list[Number]
 
     @model_validator(mode="after")
-    def _same_length(self) -> "Roc":
+    def _same_length(self) -> "RocRow":
         if len(self.fpr) != len(self.tpr):
             msg = f"a ROC curve has {len(self.fpr)} false-positive and {len(self.tpr)} true-positive rates"
             raise ValueError(msg)
@@ -206,11 +206,11 @@ class AttackRow(_Row):
     n_nonmembers: int
     auc: Interval
     auc_pooled: Interval
-    tpr_at_fpr: list[RateAtFpr]
+    tpr_at_fpr: list[RateAtFprRow]
     advantage: Interval
     popularity_auc: Number
     gain: Interval
-    roc: Roc
+    roc: RocRow
     slices: list[SliceRow] = []
     ceiling: CeilingRow | None = None
 
@@ -367,14 +367,14 @@ class AttributeRow(_Row):
     n_users: int
 
 
-class Traffic(_Row):
+class TrafficRow(_Row):
     """Bytes that one participating client sends and receives in one round."""
 
     up_bytes_per_client_round: Number
     down_bytes_per_client_round: Number
 
 
-class Wall(_Row):
+class TimeRow(_Row):
     """Seconds of the run: wall time by purpose, and processor time in all."""
 
     train_s: Number
@@ -448,8 +448,8 @@ class Run(_Row):
     inclusion: int = 0
     ledger: list[LedgerLine] = []
     not_run: list[NotRun] = []
-    comm: Traffic
-    wall: Wall
+    comm: TrafficRow
+    wall: TimeRow
     peak_rss_bytes: int
     clipped_fraction: Number | None = None
     decisions: dict[str, Number] = {}
@@ -500,7 +500,7 @@ class AttackCell(_Row):
     slices: list[SliceRow] = []
 
 
-class Cost(_Row):
+class CostRow(_Row):
     """Means over the seeds of a cell."""
 
     up_bytes_per_client_round: Number
@@ -530,7 +530,7 @@ class Cell(_Row):
     empirical: list[EmpiricalRow] = []
     attributes: list[AttributeRow] = []
     ledger: list[LedgerLine] = []
-    cost: Cost
+    cost: CostRow
 
 
 class Statement(_Row):

@@ -48,7 +48,7 @@ def public_items(experiment: Experiment) -> Histories:
     return Histories(np.zeros(train.n_users + 1, np.int64), np.empty(0, np.int64), train.n_items)
 
 
-def own_items(experiment: Experiment) -> Histories:
+def target_items(experiment: Experiment) -> Histories:
     """Items that are nobody else's business: examinations where training items are public, else training items."""
     data = ClientData.from_split(experiment.trained, experiment.config.protocol.negatives)
     return private_items(data, experiment.registered, experiment.config.settings())
@@ -71,10 +71,10 @@ def rows_seen(experiment: Experiment, t: int) -> RowsSeen | None:
         if isinstance(padding, FakeItems | RandomisedResponse) and experiment.support is not None:
             return RowsSeen(experiment.support, public, "aggregators", padding)
         if experiment.registered.public_target:
-            return RowsSeen(public.union(own_items(experiment)), public, "aggregators", None)
+            return RowsSeen(public.union(target_items(experiment)), public, "aggregators", None)
         return RowsSeen(_touched(experiment, t), public, "aggregators", None, sampled=True)
     if mechanism.release == "individual" and not mechanism.dense:
-        return RowsSeen(public.union(own_items(experiment)), public, "server", None)
+        return RowsSeen(public.union(target_items(experiment)), public, "server", None)
     return None
 
 

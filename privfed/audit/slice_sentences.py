@@ -23,24 +23,24 @@ def slice_sentences(report: AuditReport) -> list[str]:
     if len(open_ones) > _MOST_SENTENCES:
         open_ones = [max(open_ones, key=lambda pair: auc(pair[1]))]
     sentences = [_ends(cell, best) for cell, best in open_ones]
-    closed = [pair for pair in pairs if pair[0].guarantee.finite]
-    return [*sentences, *([_behind(closed)] if closed else [])]
+    claimed = [pair for pair in pairs if pair[0].guarantee.finite]
+    return [*sentences, *([_behind(claimed)] if claimed else [])]
 
 
 def _ends(cell: Cell, best: AttackCell) -> str:
-    said = []
+    phrases = []
     for by, (low, high) in _ENDS.items():
         tenths = sorted((part for part in best.slices if part.by == by), key=lambda part: part.group)
         if len(tenths) > 1:
-            said.append(
+            phrases.append(
                 f"{low} {formatting.share(tenths[0].auc.value)}, {high} {formatting.share(tenths[-1].auc.value)}"
             )
     where = f"{formatting.named(formatting.METHODS, cell.method)}, {formatting.setting(cell.setting)}"
-    return f"{where}: AUC of {best.attack} for {'; for '.join(said)}."
+    return f"{where}: AUC of {best.attack} for {'; for '.join(phrases)}."
 
 
-def _behind(closed: list[tuple[Cell, AttackCell]]) -> str:
-    worst = [(cell, part) for cell, best in closed for part in best.slices if _told(part)]
+def _behind(claimed: list[tuple[Cell, AttackCell]]) -> str:
+    worst = [(cell, part) for cell, best in claimed for part in best.slices if _told(part)]
     if not worst:
         return (
             "Behind the settings with a finite epsilon, in no tenth is the attack better than both a coin and the "

@@ -43,16 +43,16 @@ def make_statements(report: AuditReport) -> list[Statement]:
     statements = [Statement(topic="tested", text=_tested(report))]
     for cell in protected_cells(report):
         about = {"method": cell.method, "setting": cell.setting.slug}
-        said = {
+        by_topic = {
             "attack": _attack(cell),
             "guarantee": _guarantee(cell),
             "utility": _utility(report, cell),
         }
         if cell.support is not None:
-            said["support"] = _support(cell.support)
+            by_topic["support"] = _support(cell.support)
         statements += [
             Statement.model_validate({"topic": topic, "text": text, "detail": detail, **about})
-            for topic, (text, detail) in said.items()
+            for topic, (text, detail) in by_topic.items()
         ]
     return statements + [Statement(topic="limit", text=text) for text in _limits(report)]
 
@@ -111,8 +111,8 @@ def _attributes(cell: Cell) -> str:
     for attribute in dict.fromkeys(row.attribute for row in cell.attributes):
         seen, truth = attribute_guess(cell, attribute)
         if seen is not None:
-            beside = f" (from the true history {formatting.share(truth.auc.value)})" if truth is not None else ""
-            guesses.append(f"{attribute} AUC {formatting.share(seen.auc.value)}{beside}")
+            from_truth = f" (from the true history {formatting.share(truth.auc.value)})" if truth is not None else ""
+            guesses.append(f"{attribute} AUC {formatting.share(seen.auc.value)}{from_truth}")
     return f"Guesses at who the person is: {', '.join(guesses)}; a coin gives 0.5." if guesses else ""
 
 
@@ -140,14 +140,14 @@ def _membership(attack: AttackCell | None, single: AttackCell | None, leak: Supp
     if single is not None and len(attack.rounds) > 1:
         text += f" {_seen(single)} alone: {formatting.in_hundred(single.auc.mean)}."
     if attack.gain.lo > 0:
-        beside = "better than"
+        comparison = "better than"
     elif attack.gain.hi < 0:
-        beside = "worse than"
+        comparison = "worse than"
     else:
-        beside = "about as good as"
+        comparison = "about as good as"
     detail = (
         f"Strongest attack: {attack.attack}, AUC {formatting.share(attack.auc.mean)} (95 % over users "
-        f"{formatting.share(attack.users.lo)} to {formatting.share(attack.users.hi)}), {beside} the popularity guess "
+        f"{formatting.share(attack.users.lo)} to {formatting.share(attack.users.hi)}), {comparison} the popularity guess "
         "at "
         f"{formatting.share(attack.popularity_auc)}."
     )
@@ -168,16 +168,18 @@ def _guarantee(cell: Cell) -> tuple[str, str]:
 def _measured(cell: Cell) -> str:
     """What measurements say of the same epsilon."""
     bound, estimate = measured(cell, "lower bound"), measured(cell, "estimate")
-    said = []
+    sentences = []
     if bound is not None:
         sure = f"{100 * bound.confidence:g} %"
-        said.append(f"epsilon of {bound.audited} is at least {formatting.epsilon(bound.value)} ({sure} confidence)")
+        sentences.append(
+            f"epsilon of {bound.audited} is at least {formatting.epsilon(bound.value)} ({sure} confidence)"
+        )
     if estimate is not None:
         text = f"the estimate for {estimate.audited} is {formatting.epsilon(estimate.value)}"
         if estimate.placebo is not None and estimate.value <= estimate.placebo:
             text += ", no more than canaries give that were never there"
-        said.append(text)
-    return f"Measured: {'; '.join(said)}." if said else ""
+        sentences.append(text)
+    return f"Measured: {'; '.join(sentences)}." if sentences else ""
 
 
 def _coin(cell: Cell) -> str:
@@ -264,8 +266,8 @@ def _overlap(one: UtilityCell, other: UtilityCell) -> bool:
 
 def shared_caveats(report: AuditReport) -> list[str]:
     """What every guarantee of the report says, so that it need be said once; empty for a single cell."""
-    said = [cell.guarantee.statements for cell in protected_cells(report)]
-    return [text for text in said[0] if all(text in other for other in said[1:])] if len(said) > 1 else []
+    caveats = [cell.guarantee.statements for cell in protected_cells(report)]
+    return [text for text in caveats[0] if all(text in other for other in caveats[1:])] if len(caveats) > 1 else []
 
 
 def _limits(report: AuditReport) -> list[str]:

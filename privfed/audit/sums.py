@@ -62,7 +62,7 @@ def sums_seen(
         blocks: which block plays which role.
         schema: of the training step.
     """
-    found: dict[tuple[str, ...], SumSeen] = {}
+    sums: dict[tuple[str, ...], SumSeen] = {}
     for seen in observations:
         if not schema.keys() <= seen.tensors.keys() or len(seen.users) == 0:
             continue
@@ -70,10 +70,10 @@ def sums_seen(
             if (total := _view(seen, names, blocks, schema)) is None or not here.any():
                 continue
             members = np.isin(users, seen.users[here].numpy())
-            of_blocks = found.setdefault(names, SumSeen(_named(names) if len(names) < len(schema) else ""))
+            of_blocks = sums.setdefault(names, SumSeen(_named(names) if len(names) < len(schema) else ""))
             of_blocks.views.append(SumView(total, members, clients))
             of_blocks.clients.append(clients)
-    return sorted(found.values(), key=lambda one: one.blocks != "")
+    return sorted(sums.values(), key=lambda one: one.blocks != "")
 
 
 def _groups(seen: Observation, schema: Schema) -> Iterator[tuple[tuple[str, ...], Bool[Tensor, " n"], int]]:
@@ -83,10 +83,10 @@ def _groups(seen: Observation, schema: Schema) -> Iterator[tuple[tuple[str, ...]
     senders = int(seen.tensors[SENDERS])
     yield tuple(schema), holds.any(1), senders
     for number in sorted(set(holders.tolist())):
-        places = [place for place, name in enumerate(names) if int(holders[place]) == number]
-        if (clients := int(held_by[places[0]])) < senders:
-            here = {names[place] for place in places}
-            yield tuple(name for name in schema if name in here), holds[:, places[0]], clients
+        indices = [index for index, name in enumerate(names) if int(holders[index]) == number]
+        if (clients := int(held_by[indices[0]])) < senders:
+            here = {names[index] for index in indices}
+            yield tuple(name for name in schema if name in here), holds[:, indices[0]], clients
 
 
 def _view(seen: Observation, names: Sequence[str], blocks: ItemBlocks, schema: Schema) -> ServerView | None:

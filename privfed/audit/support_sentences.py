@@ -14,16 +14,16 @@ EPSILON, ROWS, UPLOAD, POSTERIOR, BEST_GUESS, COUNT, BITS = (
     "Count",
     "Code bits",
 )
-Said = tuple[str, str]
+CellText = tuple[str, str]
 """A value, and in small print what it is to be read with."""
 
 IN_SUPPORT = ("examined vs cover", "trained vs cover")
 """Games among the rows that were sent."""
 
-_NOT_SEEN: Said = "not seen", ""
+_NOT_SEEN: CellText = "not seen", ""
 
 
-def columns(leak: SupportLeak, attacks: Sequence[AttackRow | AttackCell]) -> dict[str, Said]:
+def columns(leak: SupportLeak, attacks: Sequence[AttackRow | AttackCell]) -> dict[str, CellText]:
     """One line of a table, by the heads of its columns; `attacks` are those of the same run or cell."""
     seen = leak.seen_by is not None
     return {
@@ -42,21 +42,21 @@ def sentences(leak: SupportLeak) -> list[str]:
     return [text for text in (_of_rows(leak), _of_counts(leak), _of_codes(leak.rebuilt)) if text]
 
 
-def _rows(leak: SupportLeak) -> Said | None:
+def _rows(leak: SupportLeak) -> CellText | None:
     if leak.public_rows is None or leak.private_rows is None or leak.padding_rows is None:
         return None
     kinds = f"{leak.public_rows:.1f} + {leak.private_rows:.1f} + {leak.padding_rows:.1f}"
     return f"{leak.public_rows + leak.private_rows + leak.padding_rows:.1f}", kinds
 
 
-def _posterior(leak: SupportLeak) -> Said | None:
+def _posterior(leak: SupportLeak) -> CellText | None:
     if leak.posterior is None:
         return None
     formula = "" if leak.posterior_expected is None else f"formula {formatting.share(leak.posterior_expected)}"
     return formatting.share(leak.posterior.value), formula
 
 
-def _best(attacks: Sequence[AttackRow | AttackCell]) -> Said | None:
+def _best(attacks: Sequence[AttackRow | AttackCell]) -> CellText | None:
     among = [row for row in attacks if row.tap == "support" and row.game in IN_SUPPORT]
     if not among:
         return None
@@ -69,13 +69,13 @@ def _auc(row: AttackRow | AttackCell) -> float:
     return row.auc.value if isinstance(row, AttackRow) else row.auc.mean
 
 
-def _count(leak: SupportLeak) -> Said | None:
+def _count(leak: SupportLeak) -> CellText | None:
     if leak.count_exact is None or leak.count_error is None:
         return None
     return f"{leak.count_exact.value:.0%} right", f"off by {leak.count_error.value:.1f}"
 
 
-def _bits(code: CodeLeak | None) -> Said | None:
+def _bits(code: CodeLeak | None) -> CellText | None:
     return None if code is None else (f"{code.bits.value:.1%} right", f"majority {code.majority.value:.1%}")
 
 

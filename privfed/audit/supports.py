@@ -28,7 +28,7 @@ from attacks import (
 from attacks.view import TOUCHED_ITEMS
 from privfed.audit.padding_rates import answer_rates, padding_rates
 from privfed.audit.report import AttackRow, CodeLeak, Interval, SupportClaimRow, SupportLeak
-from privfed.audit.rows_seen import RowsSeen, own_items, public_items, rows_seen
+from privfed.audit.rows_seen import RowsSeen, public_items, rows_seen, target_items
 from privfed.engines.simulation import Costs
 from privfed.experiment import Experiment
 from privfed.methods.dfmr import DFMRServer
@@ -79,20 +79,20 @@ def attack_supports(experiment: Experiment, t: int, costs: Costs) -> tuple[list[
     if seen is None:
         return [], leak
     public = public_items(experiment).mask(users)
-    truth = _Truth(own_items(experiment).mask(users) & ~public, public)
+    truth = _Truth(target_items(experiment).mask(users) & ~public, public)
     view = _view(experiment, seen, users, public, affinity)
     if not truth.private.any():
         return [], leak.model_copy(update=_sizes(view, truth))
-    said = observe_support(view)
+    output = observe_support(view)
     rows = [
         AttackRow.of(result, tap="support", rounds_seen=[t])
         for targets in _games(experiment, users, truth, view)
-        for result in measure(said, view.prior, targets)
+        for result in measure(output, view.prior, targets)
     ]
     if seen.by == "server":
         rows = [row.model_copy(update=BY_SERVER) for row in rows]
-    found = _sizes(view, truth) | _posteriors(view, truth)
-    return rows, leak.model_copy(update=found | ({} if seen.sampled else _by_formula(seen, view, truth)))
+    measured = _sizes(view, truth) | _posteriors(view, truth)
+    return rows, leak.model_copy(update=measured | ({} if seen.sampled else _by_formula(seen, view, truth)))
 
 
 def _claim(experiment: Experiment, seen: RowsSeen | None) -> SupportClaimRow:
@@ -119,9 +119,9 @@ def _rebuilt(
     }
     leaks = []
     for start, guess in guesses.items():
-        found = code_recovery(guess, truth)
-        intervals = {name: _interval(getattr(found, name)) for name in ("bits", "users", "majority", "gain")}
-        leaks.append(CodeLeak(start=start, n_bits=found.n_bits, **intervals))
+        recovery = code_recovery(guess, truth)
+        intervals = {name: _interval(getattr(recovery, name)) for name in ("bits", "users", "majority", "gain")}
+        leaks.append(CodeLeak(start=start, n_bits=recovery.n_bits, **intervals))
     affinity: Float32[np.ndarray, "users items"] = guesses["purchased items"].astype(np.float32) @ server.items.T
     return leaks, affinity
 

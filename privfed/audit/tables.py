@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 
 from privfed.audit.aggregates import rate_at
-from privfed.audit.headline import AFTER_PROTECTION, inclusion_attack, measured
+from privfed.audit.headline import PROTECTED_TAPS, inclusion_attack, measured
 from privfed.audit.report import POPULARITY, AuditReport, ReportError, Run
 
 
@@ -41,9 +41,9 @@ def write_runs(report: AuditReport, path: Path) -> None:
 def _row(run: Run, dataset: str, metrics: list[str]) -> dict[str, object]:
     utility = {f"{row.name}@{row.k}": row.value for row in run.utility if row.part == "test"}
     claim = run.guarantee
-    rivals = [row for row in run.attacks if row.tap in AFTER_PROTECTION and row.attack != POPULARITY]
+    rivals = [row for row in run.attacks if row.tap in PROTECTED_TAPS and row.attack != POPULARITY]
     worst = max(rivals, key=lambda row: row.auc.value, default=None)
-    coin = inclusion_attack(run.attacks)
+    by_inclusion = inclusion_attack(run.attacks)
     bound, estimate = measured(run, "lower bound"), measured(run, "estimate")
     return {
         "method": run.method,
@@ -66,8 +66,8 @@ def _row(run: Run, dataset: str, metrics: list[str]) -> dict[str, object]:
         "game": worst and worst.game,
         "scope": worst and worst.scope,
         "attack_rounds": worst and " ".join(map(str, worst.rounds)),
-        "auc_coin": coin and coin.auc.value,
-        "auc_ceiling": coin and coin.ceiling and coin.ceiling.auc,
+        "auc_coin": by_inclusion and by_inclusion.auc.value,
+        "auc_ceiling": by_inclusion and by_inclusion.ceiling and by_inclusion.ceiling.auc,
         "eps_lb": bound and bound.value,
         "eps_lb_unit": bound and bound.unit,
         "eps_hat": estimate and estimate.value,

@@ -32,7 +32,7 @@ _TRAINED_AT_ONCE = 32
 """Users who are trained together, so that the update buffers of a few are alive."""
 
 
-def why_not_replayed(experiment: Experiment) -> str | None:
+def why_no_training_oracle(experiment: Experiment) -> str | None:
     """Why nobody can repeat the local training of a run, in a sentence; None where a server can."""
     registered, settings = experiment.registered, experiment.config.settings()
     if registered.step is None:
@@ -49,7 +49,7 @@ def why_not_replayed(experiment: Experiment) -> str | None:
     return None
 
 
-def replays(
+def build_training_oracle(
     experiment: Experiment, tap: Tap, uploads: Sequence[Observation], messages: Sequence[Observation]
 ) -> "MethodTrainingOracle | None":
     """The recipe of a run for what was seen at one tap; None where training cannot be repeated or no message is known.
@@ -61,7 +61,7 @@ def replays(
         messages: observations of tap `message`.
     """
     blocks = experiment.item_blocks
-    if blocks is None or why_not_replayed(experiment) is not None or not messages:
+    if blocks is None or why_no_training_oracle(experiment) is not None or not messages:
         return None
     return MethodTrainingOracle(
         experiment.registered,
@@ -138,7 +138,7 @@ class MethodTrainingOracle:
         seen, streams = self._message(round), self.streams(world)
         clients = self._clients(positives, self._excluded(positives, candidates), streams, round)
         who = torch.from_numpy(self.users[positives.any(1) & np.isin(self.users, seen.users.numpy())])
-        said: dict[str, Float32[np.ndarray, "users items ..."]] = {}
+        arrays: dict[str, Float32[np.ndarray, "users items ..."]] = {}
         for users, message in self._addressed(seen, who):
             updates = perform(clients, self._call(seen, users, streams), message)
             if self.clipped:
@@ -147,10 +147,10 @@ class MethodTrainingOracle:
             if self.registered.pull is not None:
                 blocks["pull"] = self.registered.pull(message, torch.arange(len(users)))
             for role, values in blocks.items():
-                whole = said.setdefault(role, np.zeros((len(self.users), *values.shape[1:]), np.float32))
+                whole = arrays.setdefault(role, np.zeros((len(self.users), *values.shape[1:]), np.float32))
                 whole[self._places(users)] = values.numpy()
         clients.discard()
-        return ServerView(round, **(said or self._silence()))
+        return ServerView(round, **(arrays or self._silence()))
 
     def public_scores(self, view: ServerView) -> Float64[np.ndarray, "users items"]:
         """Scores of all items by the model that each user sent, with a newcomer's private half and no history.

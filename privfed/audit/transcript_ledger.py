@@ -71,10 +71,10 @@ def _uncovered(released: Sequence[Exchange], entries: Sequence[Entry]) -> Iterat
         if entry is None:
             continue
         members = entry.members()
-        asked = sorted(exchange.members.tolist())
-        if members is not None and members.tolist() != asked:
+        took_part = sorted(exchange.members.tolist())
+        if members is not None and members.tolist() != took_part:
             recorded = f"the ledger has {len(members)} others or fewer"
-            yield f"{_named(exchange)}: {len(asked)} clients took part and {recorded}"
+            yield f"{_named(exchange)}: {len(took_part)} clients took part and {recorded}"
         yield from _mechanism(exchange, entry)
 
 
@@ -161,9 +161,9 @@ def _composed(plan: PrivacyPlan, result: RunResult, released: Sequence[Exchange]
     if not math.isfinite(result.guarantee.epsilon) or not releases:
         return
     rates = {release.rate for release in releases} - {None}
-    own = plan.sampling.rate if isinstance(plan.sampling, Poisson) and plan.mechanism.trust == "central" else None
-    if rates - {own}:
-        yield f"epsilon is amplified by sampling at rate {min(r for r in rates if r is not None):g}, the plan has {own}"
+    rate = plan.sampling.rate if isinstance(plan.sampling, Poisson) and plan.mechanism.trust == "central" else None
+    if rates - {rate}:
+        yield f"epsilon is amplified by sampling at rate {min(r for r in rates if r is not None):g}, the plan has {rate}"
     queries = [exchange for exchange in released if _has_real(exchange.schema)]
     amplified = {exchange.cohort.id for exchange in queries}
     wanted = len(amplified) if rates else len(queries)

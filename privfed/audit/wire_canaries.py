@@ -20,8 +20,8 @@ from torch import Tensor
 
 from attacks import secrets_epsilon
 from attacks.empirical import CONFIDENCE, LowerBound
-from privfed.audit.canaries import FEWEST_DIMENSIONS, CanaryClients, CanaryError, Directions
-from privfed.audit.reaccounting import beside, of_one_draw
+from privfed.audit.canaries import MIN_DIMENSIONS, CanaryClients, CanaryDirections, CanaryError
+from privfed.audit.reaccounting import empirical_row, query_epsilon
 from privfed.audit.report import EmpiricalRow
 from privfed.contracts import Schema
 from privfed.data import Split
@@ -36,10 +36,10 @@ from privfed.setup.config import ExperimentConfig
 ROUNDS = 2
 """Rounds of the run with canaries."""
 
-READ = 2048
+MAX_BITS_READ = 2048
 """Coins that are read of every block, at most; they deny claims up to 1,400."""
 
-FEWEST = 10
+MIN_CANARIES = 10
 
 _Seen = tuple[Int64[Tensor, " canaries"], Mapping[str, Tensor]]
 """Who took part in a round, and the blocks that they sent."""
@@ -49,7 +49,7 @@ _MOST_WRONG = 3 / 8
 """Share of wrong coins beyond which a guess is little better than a blind one."""
 
 
-class Spelling(Directions):
+class SecretDirections(CanaryDirections):
     """Secrets of fair coins over the real blocks of a schema, as unit vectors in weighted coordinates."""
 
     def draw(self, numbers: Sequence[int]) -> Float[Tensor, "n dimensions"]:
@@ -58,7 +58,7 @@ class Spelling(Directions):
         return torch.from_numpy(np.stack(inclusion)).float().mul_(2).sub_(1).div_(self.dimensions**0.5)
 
 
-class SpellingClients(CanaryClients):
+class SecretClients(CanaryClients):
     """Clients whose last users spell secrets."""
 
     def length(self, call: Call) -> float:
@@ -98,18 +98,20 @@ def audit_wire_canaries(
     experiment, plan = Experiment(config, parts), config.privacy
     step, schema, people = experiment.registered.step, experiment.server.schema, experiment.n_users
     k = min(k, people // 2)
-    if k < FEWEST:
-        raise CanaryError(f"{k} canaries cannot bound anything: use at least {FEWEST}, among twice as many people")
-    secrets = Spelling(schema, seed)
-    if step is None or secrets.dimensions < FEWEST_DIMENSIONS:
+    if k < MIN_CANARIES:
+        raise CanaryError(
+            f"{k} canaries cannot bound anything: use at least {MIN_CANARIES}, among twice as many people"
+        )
+    secrets = SecretDirections(schema, seed)
+    if step is None or secrets.dimensions < MIN_DIMENSIONS:
         raise CanaryError(f"{experiment.registered.name} trains no real numbers that a canary could send")
-    if math.isinf(of_one_draw(plan, [schema], people)):
+    if math.isinf(query_epsilon(plan, [schema], people)):
         raise CanaryError(
             f"the plan {plan.name!r} claims nothing about one upload, so nothing read off it could deny it"
         )
     transcript = Transcript(torch.arange(people - k, people), frozenset({"wire"}), step=step)
     simulation = Simulation(
-        SpellingClients(experiment.clients, people - k, plan, step, secrets),
+        SecretClients(experiment.clients, people - k, plan, step, secrets),
         plan, people, experiment.streams, Ledger(plan, people),
         chunk=config.chunk or experiment.registered.chunk, fidelity=config.fidelity, transcript=transcript,
     )  # fmt: skip
@@ -118,19 +120,19 @@ def audit_wire_canaries(
     seen = {one.round: (one.users - (people - k), one.tensors) for one in transcript.joined("wire")}
     if not seen:
         raise CanaryError("no canary took part in a round, so nothing can be read: use more canaries")
-    return [_row(_Read(secrets, seen, plan), plan, schema, people, confidence)]
+    return [_row(_ObservedSecrets(secrets, seen, plan), plan, schema, people, confidence)]
 
 
-class _Read:
+class _ObservedSecrets:
     """Wrong coins in what canaries sent."""
 
-    def __init__(self, secrets: Spelling, seen: Mapping[int, _Seen], plan: PrivacyPlan) -> None:
+    def __init__(self, secrets: SecretDirections, seen: Mapping[int, _Seen], plan: PrivacyPlan) -> None:
         self.secrets, self.seen, self.plan = secrets, seen, plan
         numbers = sorted({int(user) for users, _ in seen.values() for user in users})
-        self._row = {number: place for place, number in enumerate(numbers)}
+        self._row = {number: row for row, number in enumerate(numbers)}
         flat = secrets.draw(numbers)
-        self._coins = {
-            name: flat_rows(values)[:, :READ] * block.weight
+        self._bits = {
+            name: flat_rows(values)[:, :MAX_BITS_READ] * block.weight
             for (name, block), values in zip(secrets.blocks.items(), secrets.split(flat).values(), strict=True)
         }
 
@@ -145,7 +147,7 @@ class _Read:
 
     def bits(self, view: _View) -> int:
         """Coins that are read."""
-        return min(self.secrets.blocks[view.block].size, READ)
+        return min(self.secrets.blocks[view.block].size, MAX_BITS_READ)
 
     def wrong(self, view: _View, half: int) -> Int64[np.ndarray, " canaries"]:
         """Wrong coins of every second canary that took part."""
@@ -155,7 +157,7 @@ class _Read:
             both = sorted(set(users.tolist()) & set(others.tolist()))
             at = [torch.searchsorted(of, torch.tensor(both, dtype=torch.int64)) for of in (users, others)]
             users, values = users[at[0]], values[at[0]] - before[at[1]]
-        inclusion = self._coins[view.block][[self._row[user] for user in users.tolist()]] * (1 - 2 * (view.round % 2))
+        inclusion = self._bits[view.block][[self._row[user] for user in users.tolist()]] * (1 - 2 * (view.round % 2))
         if view.neighbour and self._amplitude is not None:
             values = values - (values - inclusion * self._amplitude).roll(1, 0)
         wrong: Int64[np.ndarray, " canaries"] = (values[half::2] * inclusion[half::2] <= 0).sum(1).numpy()
@@ -171,25 +173,25 @@ class _Read:
 
     def _block(self, name: str, t: int) -> tuple[Int64[Tensor, " n"], Float64[Tensor, "n size"]]:
         users, tensors = self.seen[t]
-        return users, flat_rows(tensors[name])[:, :READ].double() * self.secrets.blocks[name].weight
+        return users, flat_rows(tensors[name])[:, :MAX_BITS_READ].double() * self.secrets.blocks[name].weight
 
 
-def _row(read: _Read, plan: PrivacyPlan, schema: Schema, people: int, confidence: float) -> EmpiricalRow:
+def _row(read: _ObservedSecrets, plan: PrivacyPlan, schema: Schema, people: int, confidence: float) -> EmpiricalRow:
     """The bound of the view that says most."""
-    found = list[tuple[float, int, _View]]()
+    readings = list[tuple[float, int, _View]]()
     for view in read.views():
         bits, wrong = read.bits(view), read.wrong(view, 0)
         for share in _QUANTILES if len(wrong) else ():
             errors = int(np.quantile(wrong, share, method="higher"))
             if errors < _MOST_WRONG * bits:
-                said = _bound(wrong, bits, errors, plan.delta, confidence).epsilon
-                found.append((said / view.releases, -errors, view))
+                epsilon = _bound(wrong, bits, errors, plan.delta, confidence).epsilon
+                readings.append((epsilon / view.releases, -errors, view))
     first = _View(next(iter(read.secrets.blocks)), next(iter(read.seen)))
-    _, errors, view = max(found, key=lambda one: one[:2], default=(0.0, 0, first))
+    _, errors, view = max(readings, key=lambda one: one[:2], default=(0.0, 0, first))
     bits, wrong = read.bits(view), read.wrong(view, 1)
     bound = _bound(wrong, bits, -errors, plan.delta, confidence)
-    claimed = of_one_draw(plan, [schema] * view.releases, people)
-    row = beside(claimed, bound, confidence, "uploads of canaries", "wire", "upload", plan.neighbours)
+    claimed = query_epsilon(plan, [schema] * view.releases, people)
+    row = empirical_row(claimed, bound, confidence, "uploads of canaries", "wire", "upload", plan.neighbours)
     where = f"block {view.block!r} in round {view.round + 1}"
     where += f" less that of round {view.other + 1}" if view.other is not None else ""
     where += " less that of another canary" if view.neighbour else ""

@@ -99,14 +99,14 @@ def audit(
     interactions = read.load_data(source, screen)
     if not source.chosen:
         config = config.model_copy(update={"data": interactions.name})
-    record = directory.Record(
+    record = directory.DirectoryRecord(
         kind="audit",
         config=config.model_dump(mode="json"),
         columns=source.columns,
         data_sha256=interactions.card.sha256,
     )
     if (out / directory.RECORD).exists():
-        former = directory.Record.read(out, "audit")
+        former = directory.DirectoryRecord.read(out, "audit")
         begun = former.model_copy(update={"config": configure(AuditConfig, former.config).model_dump(mode="json")})
         if other := read.first_difference(begun.model_dump(mode="json"), record.model_dump(mode="json")):
             raise CommandError(f"{out} holds an audit with {other}: choose another --out")

@@ -199,7 +199,7 @@ def _placed(placement: "Placement", z: float, rounds: int) -> list[str]:
     cohort = f"{placement.cohort:,.4g} of {placement.clients:,} clients"
     client, total = placement.of_a_client(z), placement.of_the_sum(z)
     if placement.trust == "central":
-        coin = (
+        inclusion = (
             "Everybody takes part in every round, so no amplification by sampling is claimed."
             if placement.rate == 1.0
             else f"Cohorts: each user joins a round by its own secret coin of {placement.rate:g} ({cohort} on "
@@ -208,7 +208,7 @@ def _placed(placement: "Placement", z: float, rounds: int) -> list[str]:
         return [
             f"Noise: the server adds Gaussian noise of standard deviation z x C = {z:g} x C to every coordinate of the "
             "sum of uploads clipped to L2 norm C; clients add none.",
-            coin,
+            inclusion,
             "Compared: the data with one user and without.",
         ]
     visible = (
@@ -243,11 +243,11 @@ def _placed(placement: "Placement", z: float, rounds: int) -> list[str]:
 
 def _checked(budget: "GaussianBudget") -> str:
     """What the other accountants say, and what was not asked."""
-    said = ", ".join(f"{name} {total:.4g}" for name, total in budget.cross_check.items())
+    totals = ", ".join(f"{name} {total:.4g}" for name, total in budget.cross_check.items())
     if "PRV" in budget.cross_check:
-        return f"Checks: {said}; PLD is on the grid of a run's ledger."
+        return f"Checks: {totals}; PLD is on the grid of a run's ledger."
     return (
-        f"Checks: {said}, which is looser. For speed, Opacus' PRV was not asked and PLD's grid is coarser than that of "
+        f"Checks: {totals}, which is looser. For speed, Opacus' PRV was not asked and PLD's grid is coarser than that of "
         "a run's ledger, which only makes epsilon larger: --check uses both."
     )
 
@@ -256,13 +256,13 @@ def _meaning(epsilon: float, delta: float) -> list[str]:
     """What an epsilon is worth."""
     from privfed.privacy.statements import WEAK_EPSILON, odds
 
-    said = [
+    sentences = [
         "Meaning: whatever is concluded from one user's uploads, its odds change by at most a factor of "
         f"{odds(epsilon)}, except with probability {delta:.4g}."
     ]
     if epsilon > WEAK_EPSILON:
-        said.append(f"An epsilon above {WEAK_EPSILON:g} is a weak or vacuous formal guarantee.")
-    return said
+        sentences.append(f"An epsilon above {WEAK_EPSILON:g} is a weak or vacuous formal guarantee.")
+    return sentences
 
 
 def _delta(delta: float, clients: int) -> list[str]:

@@ -36,7 +36,7 @@ EXAMPLES: dict[str, Mechanism] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class Compatibility:
     """How a method and a protection go together.
 
     Attributes:
@@ -48,9 +48,9 @@ class Fit:
     unbounded: str | None
 
 
-def fit(method: Method, mechanism: Mechanism) -> Fit:
+def fit(method: Method, mechanism: Mechanism) -> Compatibility:
     """Whether `method` runs behind `protection`, and whether that gives a guarantee."""
-    return Fit(refusal(method, mechanism), mechanism.unbounded_reason)
+    return Compatibility(refusal(method, mechanism), mechanism.unbounded_reason)
 
 
 def refusal(method: Method, mechanism: Mechanism) -> str | None:

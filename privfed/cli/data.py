@@ -18,7 +18,7 @@ def list_(*, as_json: options.Json = False, quiet: options.Quiet = False) -> Non
     from privfed.data import catalogue
 
     screen = Screen(as_json, quiet)
-    found = [(dataset, catalogue.find(dataset.name)) for dataset in catalogue.list()]
+    datasets = [(dataset, catalogue.find(dataset.name)) for dataset in catalogue.list()]
     screen.document(
         [
             {
@@ -30,7 +30,7 @@ def list_(*, as_json: options.Json = False, quiet: options.Quiet = False) -> Non
                 "route": None if located is None else located.route,
                 "path": None if located is None or located.path is None else str(located.path),
             }
-            for dataset, located in found
+            for dataset, located in datasets
         ]
     )
     rows = [
@@ -39,7 +39,7 @@ def list_(*, as_json: options.Json = False, quiet: options.Quiet = False) -> Non
             dataset.summary,
             located.route if located else f"not here: privfed data fetch {dataset.name}",
         )
-        for dataset, located in found
+        for dataset, located in datasets
     ]
     screen.result(plain_table("Data sets", ("name", "what it is", "where"), rows))
     if others := catalogue.others():
@@ -85,14 +85,14 @@ def show(
     quiet: options.Quiet = False,
 ) -> None:
     """Show what is in a data set, behaviours included, and what a split (--set split.target=buy) would hold out."""
-    from privfed.cli.settings import Source, load_data, split_spec
+    from privfed.cli.settings import DataSource, load_data, split_spec
     from privfed.cli.show import card_rows, plain_table, synthetic_mark
     from privfed.data import DataError, split
 
     screen = Screen(as_json, quiet)
     columns = options.columns(user_column, item_column, time_column, rating_column, behaviour_column)
     spec = split_spec(settings or ())
-    interactions = load_data(Source(data, columns, chosen=True), screen)
+    interactions = load_data(DataSource(data, columns, chosen=True), screen)
     card = interactions.card
     try:
         parts, refused = split(interactions, spec), ""

@@ -26,22 +26,22 @@ def methods(
 
     screen = Screen(as_json, quiet)
     chosen = registry.methods() if name is None else {name: registry.method(name)}
-    fits = {m: {words: fit(found, p) for words, p in EXAMPLES.items()} for m, found in chosen.items()}
+    fits = {m: {words: fit(method_, p) for words, p in EXAMPLES.items()} for m, method_ in chosen.items()}
     settings = {
-        m: {key: (field.get_default(), field.description or "") for key, field in found.config.model_fields.items()}
-        for m, found in chosen.items()
+        m: {key: (field.get_default(), field.description or "") for key, field in method_.config.model_fields.items()}
+        for m, method_ in chosen.items()
     }
     screen.document(
         [
             {
                 "name": m,
-                "title": found.title,
-                "source": found.source,
-                "server_reads": found.reads,
-                "release": found.release,
-                "host_work": found.host_work,
+                "title": method_.title,
+                "source": method_.source,
+                "server_reads": method_.reads,
+                "release": method_.release,
+                "host_work": method_.host_work,
                 "settings": {
-                    key: {"default": default, "description": told} for key, (default, told) in settings[m].items()
+                    key: {"default": default, "description": meaning} for key, (default, meaning) in settings[m].items()
                 },
                 "protections": {
                     words: {
@@ -53,14 +53,14 @@ def methods(
                     for words in EXAMPLES
                 },
             }
-            for m, found in chosen.items()
+            for m, method_ in chosen.items()
         ]
     )
     screen.result(
         plain_table(
             "Methods",
             ("method", "what it is", "source", "what its server reads"),
-            [(m, found.title, found.source, found.reads) for m, found in chosen.items()],
+            [(m, method_.title, method_.source, method_.reads) for m, method_ in chosen.items()],
         ),
         plain_table(
             "Which run behind which protection, and with which epsilon",
@@ -81,7 +81,7 @@ def methods(
             plain_table(
                 f"Settings of {name}",
                 ("--set", "default", "meaning"),
-                [(f"method.{key}", str(default), told) for key, (default, told) in settings[name].items()],
+                [(f"method.{key}", str(default), meaning) for key, (default, meaning) in settings[name].items()],
             )
         )
     reasons: dict[str, dict[str, list[str]]] = {}
@@ -93,7 +93,7 @@ def methods(
     for reason, behind in reasons.items():
         who = dict.fromkeys(m for some in behind.values() for m in some)
         refused.append(f"- {', '.join(who)} behind {', '.join(behind)}: {reason}.")
-    stays = [f"- {m}: {found.host_work}." for m, found in chosen.items() if found.host_work]
+    stays = [f"- {m}: {method_.host_work}." for m, method_ in chosen.items() if method_.host_work]
     unbounded = [f"- {words}: {p.unbounded_reason}." for words, p in EXAMPLES.items() if p.unbounded_reason]
     screen.explain(
         *(["Not possible:", *refused] if refused else []),

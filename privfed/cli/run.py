@@ -97,7 +97,7 @@ def run(
     ]
     if processes.size > 1:
         layers.insert(0, {"taps": {"places": []}})
-    record = directory.Record.read(out, "run") if resume else None
+    record = directory.DirectoryRecord.read(out, "run") if resume else None
     if record is not None:
         layers.insert(0, record.config | ({"columns": record.columns} if record.columns else {}))
     chosen, source = read.run_config(layers)
@@ -110,7 +110,7 @@ def run(
         interactions = read.load_data(source, screen)
     if record is None:
         chosen = chosen.model_copy(update={"data": chosen.data if source.chosen else interactions.name})
-        record = directory.Record(
+        record = directory.DirectoryRecord(
             kind="run",
             config=chosen.model_dump(mode="json"),
             columns=source.columns,
@@ -161,10 +161,10 @@ def _tell(
 
     chosen, synthetic = experiment.config, interactions.card.synthetic
     popular = training.popularity(chosen, interactions)
-    beside = result.test.baselines if popular is None else {POPULARITY: popular.metrics}
+    baselines = result.test.baselines if popular is None else {POPULARITY: popular.metrics}
     rounds_done = result.selected.round + 1
     screen.result(
-        utility_table(chosen.method_name, result.test, beside, rounds=rounds_done, synthetic=synthetic),
+        utility_table(chosen.method_name, result.test, baselines, rounds=rounds_done, synthetic=synthetic),
         *([f"Protocol: {chosen.protocol.sentence()}"] if screen.quiet else []),
         guarantee_box(result.guarantee),
     )

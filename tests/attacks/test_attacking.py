@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from attacks import ALL_ITEMS, BIAS, CORE, INPUT, TOUCHED_ITEMS
-from privfed.audit.attack_run import Attacked, applicable, attack, attack_run, attack_scores, attack_trained, views
+from privfed.audit.attack_run import RunFindings, applicable, attack, attack_run, attack_scores, attack_trained, views
 from privfed.audit.report import AttackRow
 from privfed.contracts import Block
 from privfed.engines import PULL, Observation
@@ -154,7 +154,7 @@ def test_uploads_are_attacked_where_they_are_seen_and_devices_always(small_split
     assert {row.tap for row in rows} == {"raw", "wire", "scores"}
     for tap in ("raw", "wire", "scores"):
         assert sum(row.attack == "popularity" and row.scope == ALL_ITEMS for row in rows if row.tap == tap) == 2
-    assert attack_run(tmp_path, done.config, small_split) == Attacked(rows, None)
+    assert attack_run(tmp_path, done.config, small_split) == RunFindings(rows, None)
 
 
 def test_a_plan_that_hides_uploads_leaves_the_sum_and_what_devices_show(small_split, tmp_path):

@@ -19,7 +19,7 @@ from attacks import (
     observe,
     observe_sums,
 )
-from privfed.audit.attack_run import Attacked, attack_run, attack_trained
+from privfed.audit.attack_run import RunFindings, attack_run, attack_trained
 from privfed.audit.sums import sums_seen
 from privfed.contracts import Block
 from privfed.engines import Transcript
@@ -178,7 +178,7 @@ def test_sums_are_tapped_where_they_are_all_a_server_sees(small_split, tmp_path)
     result = hidden.run(tmp_path)
     rows = attack_trained(hidden, result.transcript.joined, 4)
     assert {row.tap for row in rows} == {"sum", "scores"}
-    assert attack_run(tmp_path, hidden.config, small_split) == Attacked(rows, None)
+    assert attack_run(tmp_path, hidden.config, small_split) == RunFindings(rows, None)
     seen = experiment(small_split, "none", users=40)
     assert seen.run().transcript.joined("sum") == []
     nothing = experiment(small_split, "secure-sum:clip_norm=1", users=40, places=())

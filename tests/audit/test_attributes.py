@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from privfed.audit.attributes import LEAST, NO_PERSON, attack_attributes
+from privfed.audit.attributes import MIN_PER_CLASS, NO_PERSON, attack_attributes
 from privfed.audit.report import AttributeRow
 from privfed.data import SplitSpec, SyntheticSpec, generate, split
 from privfed.engines import Observation
@@ -154,7 +154,7 @@ def test_what_cannot_be_asked_is_said(parts):
     assert all("says nothing about its users" in left.why for left in said.not_run)
     few = attack_attributes(*run(parts, "fedncf", places=("wire",), users=12), attributes=["gender"])
     assert few.rows == []
-    assert f"fewer than two classes have {LEAST}" in few.not_run[0].why
+    assert f"fewer than two classes have {MIN_PER_CLASS}" in few.not_run[0].why
 
 
 def test_more_classes_are_told_apart_one_against_the_rest(parts):
@@ -165,6 +165,6 @@ def test_more_classes_are_told_apart_one_against_the_rest(parts):
     for row in true.values():
         assert row.auc.value > 0.6
     people = parts.attributes["occupation"].value_counts()
-    assert true["occupation"].n_users == people[people >= LEAST].sum() < 120
-    assert true["occupation"].classes == f"{(people >= LEAST).sum()} occupations"
+    assert true["occupation"].n_users == people[people >= MIN_PER_CLASS].sum() < 120
+    assert true["occupation"].classes == f"{(people >= MIN_PER_CLASS).sum()} occupations"
     assert np.isfinite([row.auc.value for row in rows]).all()

@@ -11,7 +11,7 @@ from scipy import integrate
 
 from attacks import tpr_ceiling
 from privfed.audit.ceilings import auc_ceiling, interaction_level, lower_end
-from privfed.audit.report import AttackRow, AuditReport, Interval, RateAtFpr, SelfCheck
+from privfed.audit.report import AttackRow, AuditReport, Interval, RateAtFprRow, SelfCheck
 
 
 def rules(report: AuditReport) -> list[str]:
@@ -84,7 +84,7 @@ def test_below_the_ceiling_nothing_is_said(make: SimpleNamespace) -> None:
 def test_few_users_whose_values_agree_deny_no_claim(make: SimpleNamespace) -> None:
     """A bootstrap has no width where all users have the same AUC: at epsilon 16 the ceiling is a little below 1."""
     sure = Interval(value=1.0, lo=1.0, hi=1.0)
-    rate = RateAtFpr(fpr=0.1, tpr=sure, false_positives=40)
+    rate = RateAtFprRow(fpr=0.1, tpr=sure, false_positives=40)
 
     def denied(epsilon: float, n_users: int) -> list[str]:
         perfect = {"auc": sure, "tpr_at_fpr": [rate], "n_users": n_users}

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attacks import ALL_ITEMS, Observation, RankOneSign, Scored, Targets
-from privfed.audit.attack_run import Inquiry, attack_run, look_at
+from privfed.audit.attack_run import MembershipGames, attack_run, attack_taps
 from privfed.audit.ceilings import auc_ceiling, interaction_level
 from privfed.audit.inclusion_epsilon import GUESSED, InclusionGame, fixed_attack
 from privfed.audit.report import AttackRow, GuaranteeRow
@@ -98,9 +98,9 @@ def test_clients_hold_what_the_coin_left_and_everything_else_is_as_before(small_
     users = tossed.audited().numpy()
     assert not (tossed.trained.train.mask(users) & tossed.inclusion.dropped).any()
     assert torch.from_numpy(tossed.trained.train.counts).equal(tossed.clients.sampler.positive_counts)
-    assert (Inquiry.of(tossed).knowledge.popularity == small_split.train.popularity()).all()
+    assert (MembershipGames.of(tossed).knowledge.popularity == small_split.train.popularity()).all()
     other = experiment(small_split, seed=1)
-    assert (Inquiry.of(other).knowledge.popularity == small_split.train.popularity()).all()
+    assert (MembershipGames.of(other).knowledge.popularity == small_split.train.popularity()).all()
 
 
 @pytest.mark.parametrize("protocol", [Protocol(k=(5,)), PAPER.model_copy(update={"k": (5,), "n_sampled": 9})])
@@ -148,7 +148,7 @@ def test_a_killed_run_has_the_same_coins(small_split, tmp_path):
     again = experiment(small_split)
     assert (again.inclusion.kept == done.inclusion.kept).all()
     found = attack_run(tmp_path, done.config, small_split)
-    wanted = look_at(done, result.transcript.joined, 4, result.guarantee)
+    wanted = attack_taps(done, result.transcript.joined, 4, result.guarantee)
     assert found.rows == wanted.rows
     assert found.empirical == wanted.empirical
 
@@ -162,7 +162,7 @@ def bare(small_split):
 
 def test_unprotected_uploads_give_the_coin_away_at_every_tap_that_shows_them(bare):
     done, result = bare
-    found = look_at(done, result.transcript.joined, 4, result.guarantee)
+    found = attack_taps(done, result.transcript.joined, 4, result.guarantee)
     game = [row for row in found.rows if row.membership == "randomised"]
     assert {row.tap for row in game} == {"raw", "wire", "sum", "model", "scores"}
     assert {row.game for row in game} == {"coin decided"}
@@ -187,7 +187,7 @@ def test_a_claim_puts_a_ceiling_on_the_taps_that_it_covers(small_split):
     done = experiment(small_split, "local-laplace:epsilon0=0.05,clip_norm=1")
     result = done.run()
     claim = GuaranteeRow.model_validate(result.guarantee.model_dump())
-    found = look_at(done, result.transcript.joined, 4, result.guarantee)
+    found = attack_taps(done, result.transcript.joined, 4, result.guarantee)
     epsilon, delta = interaction_level(claim)
     for row in found.rows:
         if row.membership == "natural" or row.tap in ("raw", "scores"):
@@ -208,7 +208,7 @@ def test_a_beaten_ceiling_is_noticed(bare):
     false = result.guarantee.model_copy(
         update={"epsilon": 0.5, "trust": "local", "neighbours": "replace_one", "reason_if_inf": None, "delta": 1e-5}
     )
-    found = look_at(done, result.transcript.joined, 4, false)
+    found = attack_taps(done, result.transcript.joined, 4, false)
     rows = [row for row in found.rows if row.tap == "wire" and row.ceiling is not None]
     assert any(row.ceiling.beaten for row in rows if row.attack == "rank-1 sign")
     assert not any(row.ceiling.beaten for row in rows if row.attack == "popularity")
@@ -241,14 +241,14 @@ def test_public_histories_are_put_to_no_coin():
 
 
 def test_helpers_are_not_asked_about(small_split):
-    asked = Inquiry.of(experiment(small_split))
-    helped = asked.helped
-    colluding = helped.knowledge.colluding
+    asked = MembershipGames.of(experiment(small_split))
+    with_colluding_users = asked.with_colluding_users
+    colluding = with_colluding_users.knowledge.colluding
     assert colluding.sum() == 8
-    told, truth = helped.knowledge.histories, asked.games[0].members
+    told, truth = with_colluding_users.knowledge.histories, asked.games[0].members
     assert (told[colluding] == truth[colluding]).all()
     assert not told[~colluding].any()
-    assert not helped.coin.inclusion.decided[colluding].any()
-    for game in helped.games:
+    assert not with_colluding_users.coin.inclusion.decided[colluding].any()
+    for game in with_colluding_users.games:
         assert not game.candidates[colluding].any()
     assert isinstance(asked.coin.targets, Targets)

@@ -15,9 +15,9 @@ from privfed.audit.mechanism import audit_mechanism
 from privfed.audit.probes import engines
 from privfed.audit.probes.engines import Engine, over_nodes, simulated
 from privfed.audit.probes.inputs import candidates
-from privfed.audit.probes.pairs import Pairs
+from privfed.audit.probes.pairs import PairSearch
 from privfed.audit.probes.routing import Route
-from privfed.audit.reaccounting import of_a_run, of_one_draw
+from privfed.audit.reaccounting import query_epsilon, run_claim
 from privfed.audit.report import GuaranteeRow
 from privfed.contracts import Block
 from privfed.engines.nodes.node import Node
@@ -420,7 +420,7 @@ def test_a_weak_stream_is_caught(monkeypatch, in_one_process):
 def test_the_search_finds_the_rows_of_a_clip_per_row(monkeypatch, in_one_process):
     monkeypatch.setattr(ClientGuard, "clip_", CLIPS["per row"])
     route = Route(simulated, True, PrivacyPlan.parse(GAUSSIAN), [ITEMS], "exact", 0)
-    one, _ = Pairs(route, 500, 0.95).measured()
+    one, _ = PairSearch(route, 500, 0.95).measured()
     assert "row" in one.worst or "block" in one.worst
 
 
@@ -475,20 +475,20 @@ def claim(**changes):
 
 @pytest.mark.parametrize("neighbours", ["add_or_remove_one", "zero_out_one", "replace_one"])
 def test_a_claim_about_users_covers_a_user_as_it_is(neighbours):
-    assert of_a_run(claim(neighbours=neighbours), "user") == (2.0, 1e-5)
+    assert run_claim(claim(neighbours=neighbours), "user") == (2.0, 1e-5)
 
 
 def test_a_claim_about_interactions_says_nothing_of_a_user():
-    assert of_a_run(claim(unit="interaction"), "user")[0] == math.inf
-    assert of_a_run(claim(unit="interaction"), "interaction") == (2.0, 1e-5)
+    assert run_claim(claim(unit="interaction"), "user")[0] == math.inf
+    assert run_claim(claim(unit="interaction"), "interaction") == (2.0, 1e-5)
 
 
 def test_replacing_a_history_by_another_takes_two_steps():
-    epsilon, delta = of_a_run(claim(), "interaction")
+    epsilon, delta = run_claim(claim(), "interaction")
     assert epsilon == 4
     assert delta == pytest.approx(1e-5 * (1 + math.exp(2)))
 
 
 def test_an_upload_of_nothing_costs_nothing():
-    assert of_one_draw(PrivacyPlan.parse(CENTRAL), [{}], USERS) == 0
-    assert of_one_draw(PrivacyPlan.parse("none"), [REAL], USERS) == math.inf
+    assert query_epsilon(PrivacyPlan.parse(CENTRAL), [{}], USERS) == 0
+    assert query_epsilon(PrivacyPlan.parse("none"), [REAL], USERS) == math.inf

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from attacks import ALL_ITEMS
-from privfed.audit.attack_run import Inquiry, attack_models, look_at
+from privfed.audit.attack_run import MembershipGames, attack_models, attack_taps
 from privfed.audit.models import model_changes, why_no_rows
 from privfed.engines import members
 from privfed.experiment import Experiment
@@ -66,7 +66,7 @@ def test_a_round_of_one_client_is_read_off_two_models(small_split):
     """Whoever downloads the model before and after has its upload; what it learns is said to be open to anybody."""
     done = experiment(small_split, "none:release=total,sampling.kind=fixed,sampling.size=1", rounds=12, users=45)
     result = done.run()
-    rows = [row for row in look_at(done, result.transcript.joined, 12).rows if row.tap == "model"]
+    rows = [row for row in attack_taps(done, result.transcript.joined, 12).rows if row.tap == "model"]
     (sign,) = [
         row for row in rows
         if (row.attack, row.scope) == ("multi-round vote of rank-1 sign", ALL_ITEMS) and "never" in row.game
@@ -79,7 +79,7 @@ def test_a_round_of_one_client_is_read_off_two_models(small_split):
 
 def test_one_model_alone_says_nothing(few_users):
     done = experiment(few_users, rounds=1)
-    asked = Inquiry.of(done)
+    asked = MembershipGames.of(done)
     assert attack_models(done, asked, done.run().transcript.joined("model")).rows == []
 
 
@@ -102,7 +102,7 @@ def test_every_method_is_read_or_says_why_not(small_split):
 def test_autoencoders_and_global_tables_are_read_too(few_users, name):
     done = experiment(few_users, name=name, places=("model",), inclusion=0.5)
     result = done.run()
-    found = look_at(done, result.transcript.joined, 4, result.guarantee)
+    found = attack_taps(done, result.transcript.joined, 4, result.guarantee)
     rows = [row for row in found.rows if row.tap == "model"]
     assert {row.membership for row in rows} == {"natural", "randomised"}
     assert ("decoder bias" in {row.attack for row in rows}) == (name == "fedvae")

@@ -17,7 +17,7 @@ from privfed.audit.report import (
     GuaranteeRow,
     Interval,
     ReportError,
-    Roc,
+    RocRow,
     Run,
     config_sha256,
     read_report,
@@ -104,7 +104,7 @@ def test_misspelt_fields_are_refused(report: AuditReport) -> None:
 
 def test_a_roc_curve_has_two_axes_of_one_length() -> None:
     with pytest.raises(ValidationError, match="2 false-positive and 1 true-positive"):
-        Roc(fpr=[0.0, 1.0], tpr=[1.0])
+        RocRow(fpr=[0.0, 1.0], tpr=[1.0])
 
 
 def test_the_hash_of_a_configuration_ignores_key_order_only() -> None:

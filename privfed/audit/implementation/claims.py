@@ -41,7 +41,7 @@ def grid_steps(plan: PrivacyPlan, schema: Schema, population: int) -> Mapping[st
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Released:
+class ReleasedValues:
     """Numbers of one block that one exchange released.
 
     Attributes:
@@ -73,7 +73,7 @@ def padded_tap(plan: PrivacyPlan) -> Literal["wire", "sum"]:
     return "wire" if plan.mechanism.release == "individual" else "sum"
 
 
-def released(experiment: Experiment, result: RunResult) -> Iterator[Released]:
+def released(experiment: Experiment, result: RunResult) -> Iterator[ReleasedValues]:
     """The real blocks of everything that was tapped where the claim begins, in order of time.
 
     Exchanges whose blocks no query of the method's program declares are left out: nothing says what is claimed of them.
@@ -94,7 +94,7 @@ def released(experiment: Experiment, result: RunResult) -> Iterator[Released]:
                 continue
             values = seen.tensors[name].numpy().reshape(-1, block.size)
             noise = claimed_noise(plan, schema, name, values, experiment.n_users, fidelity=experiment.config.fidelity)
-            yield Released(tap, round, name, block, values, noise, steps.get(name))
+            yield ReleasedValues(tap, round, name, block, values, noise, steps.get(name))
 
 
 def claimed_noise(

@@ -13,8 +13,8 @@ from attacks import count_guesses, one_run_epsilon
 from attacks.empirical import Guesses, LowerBound
 from attacks.implementation import FloatNoise, UntouchedBits
 from privfed.audit.ceilings import interaction_level
-from privfed.audit.implementation.claims import FALSE_ALARM, Released, claims_epsilon, padded_tap, released
-from privfed.audit.inclusion_epsilon import FEWEST_COINS, GUESSED
+from privfed.audit.implementation.claims import FALSE_ALARM, ReleasedValues, claims_epsilon, padded_tap, released
+from privfed.audit.inclusion_epsilon import GUESSED, MIN_BITS
 from privfed.audit.report import Check, GuaranteeRow
 from privfed.engines import Observation
 from privfed.experiment import Experiment, RunResult
@@ -81,7 +81,9 @@ class _Guesses:
         self.number = 2 * self.each
 
     @classmethod
-    def of(cls, inclusion: InclusionBits, tables: Sequence[Released], seen: Sequence[Observation]) -> "_Guesses | None":
+    def of(
+        cls, inclusion: InclusionBits, tables: Sequence[ReleasedValues], seen: Sequence[Observation]
+    ) -> "_Guesses | None":
         """The game of a run; None where there are too few bits, or no table was seen."""
         users, items = np.nonzero(inclusion.decided)
         rows, everything, samplers = [], [], []
@@ -96,19 +98,19 @@ class _Guesses:
             everything.append(uploads)
             if table.noise is not None:
                 samplers.append(FloatNoise(table.noise.law, table.noise.scale))
-        asked = present[users]
-        if not rows or asked.sum() < FEWEST_COINS:
+        decided = present[users]
+        if not rows or decided.sum() < MIN_BITS:
             return None
-        return cls(inclusion.kept[users, items][asked], [row[asked] for row in rows], everything, samplers)
+        return cls(inclusion.kept[users, items][decided], [row[decided] for row in rows], everything, samplers)
 
     def scores(self) -> list[Float64[np.ndarray, "bits"]]:
         """By the bits alone, and by the sampler where it is known; summed over rounds."""
         pairs = list(zip(self._rows, self._everything, strict=True))
-        found = [np.sum([UntouchedBits().of(rows, among) for rows, among in pairs], axis=0)]
+        scores = [np.sum([UntouchedBits().of(rows, among) for rows, among in pairs], axis=0)]
         if len(self._samplers) == len(pairs):
             known = zip(self._samplers, self._rows, strict=True)
-            found.append(np.sum([UntouchedBits(noise).of(rows) for noise, rows in known], axis=0))
-        return found
+            scores.append(np.sum([UntouchedBits(noise).of(rows) for noise, rows in known], axis=0))
+        return scores
 
     def bounds(self, delta: float) -> list[LowerBound]:
         """Lower bounds on epsilon, all of which hold together."""

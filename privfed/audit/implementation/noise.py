@@ -12,7 +12,7 @@ from attacks.implementation import (
     repeated_windows,
     small_values,
 )
-from privfed.audit.implementation.claims import FALSE_ALARM, Released, claims_epsilon, released
+from privfed.audit.implementation.claims import FALSE_ALARM, ReleasedValues, claims_epsilon, released
 from privfed.audit.report import Check
 from privfed.experiment import Experiment, RunResult
 from privfed.privacy.mechanisms.base import Clip
@@ -55,11 +55,11 @@ def check_repeated_noise(experiment: Experiment, result: RunResult) -> Iterator[
     yield from _verdict(FRESH, tests)
 
 
-def _by_name(seen: Released) -> str:
+def _by_name(seen: ReleasedValues) -> str:
     return seen.name
 
 
-def _place(seen: Released) -> str:
+def _place(seen: ReleasedValues) -> str:
     return f"block {seen.name!r} at '{seen.tap}' in round {seen.round + 1}"
 
 
@@ -69,24 +69,24 @@ def _verdict(name: str, tests: Sequence[tuple[NoiseTest, str]]) -> Iterator[Chec
         return
     test, where = min(tests, key=lambda found: found[0].p_value)
     p = min(1.0, len(tests) * test.p_value)
-    places = sum(one.places for one, _ in tests)
+    n_places = sum(one.places for one, _ in tests)
     if p < FALSE_ALARM:
         detail = (
             f"{where}: {test.where}; the statistic is {test.statistic:.6g} where claimed noise gives at most "
             f"{test.threshold:.6g}, a chance below {max(p, 1e-300):.1e}"
         )
     else:
-        detail = f"nothing unlikely in {places} places; the least likely has a chance of up to {p:.2g}"
+        detail = f"nothing unlikely in {n_places} places; the least likely has a chance of up to {p:.2g}"
     yield Check(name=name, passed=p >= FALSE_ALARM, detail=detail)
 
 
-def _to_the_bit(seen: Sequence[Released]) -> NoiseTest:
+def _to_the_bit(seen: Sequence[ReleasedValues]) -> NoiseTest:
     """Runs of numbers that occur twice, in the unit of the noise that is the same for all blocks."""
     coarsest = max((one.noise for one in seen if one.noise is not None), key=lambda noise: noise.log2_atom)
     return repeated_windows([one.values[:, :_COMPARED] * np.float32(one.block.weight) for one in seen], coarsest)
 
 
-def _between_uploads(seen: Sequence[Released], clip: Clip) -> NoiseTest:
+def _between_uploads(seen: Sequence[ReleasedValues], clip: Clip) -> NoiseTest:
     """Uploads of all rounds, clients and blocks against each other, on as many numbers as the shortest block has.
 
     Blocks are in units of their own noise, so the clip norm over the scale bounds what each can add.
@@ -101,7 +101,7 @@ def _between_uploads(seen: Sequence[Released], clip: Clip) -> NoiseTest:
     return correlated_uploads(np.concatenate(parts), unit, largest_sum=float(joint), names=names)
 
 
-def _weighted_scale(seen: Released) -> float:
+def _weighted_scale(seen: ReleasedValues) -> float:
     """Scale of the noise before it is divided by the weight of the block, in the unit of the clip norm."""
     assert seen.noise is not None
     return seen.noise.scale * seen.block.weight

@@ -18,7 +18,7 @@ from attacks import clopper_pearson_epsilon
 from attacks.empirical import LowerBound
 from attacks.implementation import FloatNoise, UntouchedBits, repeated_values, spare_bits
 from privfed.audit.implementation.claims import FALSE_ALARM, claims_epsilon
-from privfed.audit.reaccounting import of_one_draw
+from privfed.audit.reaccounting import query_epsilon
 from privfed.audit.report import Check
 from privfed.contracts import Block
 from privfed.engines import Simulation
@@ -52,16 +52,16 @@ def check_release_bits(experiment: Experiment, result: RunResult) -> Iterator[Ch
     name = real[0]
     worlds = release(plan, name, schema[name])
     short = {name: _short(schema[name], plan)}
-    claimed = of_one_draw(plan, [short], DRAWS)
+    claimed = query_epsilon(plan, [short], DRAWS)
     confidence = 1 - FALSE_ALARM / len(worlds)
     bounds = {name: _bound(name, *both, plan, confidence) for name, both in worlds.items()}
     score, best = max(bounds.items(), key=lambda found: found[1].epsilon)
-    most = _bound(OFF_LATTICE, np.full(DRAWS, float(WIDTH)), np.zeros(DRAWS), plan, confidence)
+    highest = _bound(OFF_LATTICE, np.full(DRAWS, float(WIDTH)), np.zeros(DRAWS), plan, confidence)
     yield Check(
         name=NAME,
         passed=best.epsilon <= claimed,
         detail=f"by {score}, epsilon of one release is at least {best.epsilon:.3g} (wrong with a chance of "
-        f"{1 - confidence:.0e}), and {claimed:.3g} is claimed; the game cannot deny claims above {most.epsilon:.3g}",
+        f"{1 - confidence:.0e}), and {claimed:.3g} is claimed; the game cannot deny claims above {highest.epsilon:.3g}",
     )
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from privfed.audit.compare import Change, Comparison, Mismatch, Pair
+from privfed.audit.compare import CellPair, Comparison, MetricChange, Mismatch
 from privfed.audit.page import formatting
 from privfed.audit.page.charts.comparison import comparison_charts
 from privfed.audit.page.palette import stylesheet
@@ -45,7 +45,7 @@ def render_comparison(comparison: Comparison, version: str) -> str:
     )
 
 
-def cells(pair: Pair) -> list[tuple[str, ...]]:
+def cells(pair: CellPair) -> list[tuple[str, ...]]:
     """What stands under `HEADS` for one method and setting: both numbers, then small print."""
     up = [formatting.volume(cell.cost.up_bytes_per_client_round) for cell in (pair.a, pair.b)]
     return [
@@ -74,7 +74,7 @@ def _of_weight(comparison: Comparison, weight: str) -> list[Mismatch]:
     return [mismatch for mismatch in comparison.mismatches if mismatch.weight == weight]
 
 
-def _line(pair: Pair) -> dict[str, Any]:
+def _line(pair: CellPair) -> dict[str, Any]:
     return {
         "name": f"{formatting.named(formatting.METHODS, pair.a.method)}, {formatting.setting(pair.a.setting)}"
         + (f" ({pair.note})" if pair.note else ""),
@@ -84,7 +84,7 @@ def _line(pair: Pair) -> dict[str, Any]:
     }
 
 
-def _said(change: Change | None, *, as_epsilon: bool = False, named: bool = False) -> tuple[str, ...]:
+def _said(change: MetricChange | None, *, as_epsilon: bool = False, named: bool = False) -> tuple[str, ...]:
     if change is None:
         return ("not in both",)
     show = formatting.epsilon if as_epsilon else formatting.share

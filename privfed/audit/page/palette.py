@@ -38,9 +38,9 @@ def setting_colours(report: AuditReport) -> dict[str, tuple[str, str]]:
         methods[cell.setting.slug].add(cell.method)
         hues.setdefault(cell.setting.slug, COOL if cell.guarantee.finite else WARM)
     colours: dict[str, tuple[str, str]] = {}
-    for slug, own in hues.items():
+    for slug, hue in hues.items():
         used = [colours[other] for other in colours if methods[other] & methods[slug]]
-        colours[slug] = min(own, key=used.count)
+        colours[slug] = min(hue, key=used.count)
     return colours
 
 

@@ -14,7 +14,7 @@ import vl_convert
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from privfed.audit.aggregates import SEEDS_FOR_AN_INTERVAL
-from privfed.audit.headline import AFTER_PROTECTION, at_main_tap, is_large, metrics_on_test, protected_cells
+from privfed.audit.headline import PROTECTED_TAPS, at_main_tap, is_large, metrics_on_test, protected_cells
 from privfed.audit.page import cards, formatting, rows
 from privfed.audit.page.charts import (
     SHAPES,
@@ -90,7 +90,7 @@ def render(report: AuditReport, charts: Charts | None = None) -> str:
         explained=rows.explained(report),
         leaks=rows.leaks(report),
         inclusion=rows.inclusion(report),
-        coin_heads=rows.COIN,
+        coin_heads=rows.INCLUSION,
         tossed=max((run.inclusion for run in report.runs), default=0),
         slice_sentences=slice_sentences(report),
         attributes=rows.attributes(report),
@@ -100,7 +100,7 @@ def render(report: AuditReport, charts: Charts | None = None) -> str:
         costs=rows.costs(report),
         ledger=rows.ledger(report),
         limits=[s.text for s in report.statements if s.topic == "limit"],
-        facts=rows.facts(report),
+        facts=rows.provenance(report),
         plans={f"{cell.method}, {formatting.setting(cell.setting)}": cell.plan for cell in cells},
         specs=specs(charts.all()),
         script=script(),
@@ -111,7 +111,7 @@ def render(report: AuditReport, charts: Charts | None = None) -> str:
 
 def _is_worst(row: AttackCell) -> bool:
     """Whether an attack is in the short table: strongest behind the protection, in a game on natural members."""
-    return row.worst and row.tap in AFTER_PROTECTION and row.membership == "natural"
+    return row.worst and row.tap in PROTECTED_TAPS and row.membership == "natural"
 
 
 HELPERS = {

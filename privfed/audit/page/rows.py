@@ -23,23 +23,23 @@ from privfed.audit.report import (
 from privfed.audit.support_sentences import columns as leak_columns
 
 Line = dict[str, Any]
-Said = tuple[str, ...]
+CellText = tuple[str, ...]
 """A value, and the notes below it."""
 
 COST = ("Sent", "Received", "Training", "Privacy layer", "Attacks", "Processor", "Memory", "Uploads clipped")
 MEASURED = ("What", "How", "Measured", "Claimed", "Verdict")
-COIN = ("Attack", "Sees", "AUC", "Highest possible", "TPR at 1 %", "Highest there", "Verdict")
+INCLUSION = ("Attack", "Sees", "AUC", "Highest possible", "TPR at 1 %", "Highest there", "Verdict")
 ATTRIBUTES = ("Attribute", "Guessed from", "AUC", "Balanced accuracy", "Largest class")
 
 
 def title(report: AuditReport, cell: Cell) -> Line:
     """What every line starts with."""
     method = formatting.named(formatting.METHODS, cell.method)
-    yardstick = cell.method == POPULARITY
+    is_baseline = cell.method == POPULARITY
     return {
-        "name": f"{method} (no personal model)" if yardstick else f"{method}, {formatting.setting(cell.setting)}",
-        "colour": None if yardstick else colour_of(report, cell),
-        "yardstick": yardstick,
+        "name": f"{method} (no personal model)" if is_baseline else f"{method}, {formatting.setting(cell.setting)}",
+        "colour": None if is_baseline else colour_of(report, cell),
+        "yardstick": is_baseline,
     }
 
 
@@ -80,12 +80,14 @@ def attack(report: AuditReport, cell: Cell, row: AttackCell) -> Line:
 
 def explained(report: AuditReport) -> list[tuple[str, str]]:
     """What each attack does, by its name."""
-    found: dict[str, str] = {}
+    explanations: dict[str, str] = {}
     for run in report.runs:
         for row in run.attacks:
             knows = f" Knows beforehand: {formatting.listed(row.knowledge)}." if row.knowledge else ""
-            found.setdefault(row.attack, f"{row.explains} Seen by the {row.adversary}.{knows} {row.note}".strip())
-    return [(formatting.capital(name), text) for name, text in found.items()]
+            explanations.setdefault(
+                row.attack, f"{row.explains} Seen by the {row.adversary}.{knows} {row.note}".strip()
+            )
+    return [(formatting.capital(name), text) for name, text in explanations.items()]
 
 
 def leaks(report: AuditReport) -> list[Line]:
@@ -97,8 +99,8 @@ def leaks(report: AuditReport) -> list[Line]:
             quality = ("not measured", "")
             if best is not None:
                 quality = formatting.share(best.seeds.mean), formatting.metric(best.name, best.k)
-            said = {"Quality": quality} | leak_columns(cell.support, cell.attacks)
-            rows.append(title(report, cell) | {"heads": list(said), "cells": list(said.values())})
+            columns = {"Quality": quality} | leak_columns(cell.support, cell.attacks)
+            rows.append(title(report, cell) | {"heads": list(columns), "cells": list(columns.values())})
     return rows
 
 
@@ -124,7 +126,7 @@ def _at_least(row: EmpiricalRow) -> str:
     return ("≥ " if row.kind != "estimate" else "") + formatting.epsilon(row.value)
 
 
-def _beside(row: EmpiricalRow) -> Said:
+def _beside(row: EmpiricalRow) -> CellText:
     notes = [f"{100 * row.confidence:g} %, {formatting.count(row.trials, 'trial')}"]
     if row.lo is not None and row.hi is not None:
         notes.insert(0, f"{formatting.epsilon(row.lo)} – {formatting.epsilon(row.hi)}")  # noqa: RUF001 - a range
@@ -153,10 +155,10 @@ def inclusion(report: AuditReport) -> list[Line]:
         if best is None:
             continue
         rate = best.tpr_at_1pct
-        most, most_rate, verdict = "1.000", "1.000", "nothing is claimed"
+        highest_auc, highest_rate, verdict = "1.000", "1.000", "nothing is claimed"
         if best.ceiling is not None:
-            most = formatting.share(best.ceiling.auc)
-            most_rate = formatting.share(tpr_ceiling(0.01, best.ceiling.epsilon, best.ceiling.delta))
+            highest_auc = formatting.share(best.ceiling.auc)
+            highest_rate = formatting.share(tpr_ceiling(0.01, best.ceiling.epsilon, best.ceiling.delta))
             verdict = "beats the ceiling" if best.ceiling.beaten else "below the ceiling"
         elif cell.guarantee.finite:
             verdict = "outside the claim"
@@ -167,9 +169,9 @@ def inclusion(report: AuditReport) -> list[Line]:
                     (formatting.capital(best.attack), formatting.rounds(best.rounds)),
                     (formatting.TAPS[best.tap],),
                     (formatting.share(best.auc.mean), _range(best.users)),
-                    (most,),
+                    (highest_auc,),
                     (formatting.share(rate.mean) if rate else "n/a",),
-                    (most_rate,),
+                    (highest_rate,),
                     (verdict,),
                 ]
             }
@@ -229,7 +231,7 @@ def ledger(report: AuditReport) -> list[Line]:
     ]
 
 
-def facts(report: AuditReport) -> list[tuple[str, str]]:
+def provenance(report: AuditReport) -> list[tuple[str, str]]:
     """What it takes to repeat the audit, in short."""
     runs = [run for run in report.runs if run.method != POPULARITY]
     card = report.dataset

@@ -32,12 +32,12 @@ def features(released: Released, units: Tensor, candidate: Candidate, rounds: Se
         candidate: the input.
         rounds: their numbers.
     """
-    found = []
+    values = []
     for query, (blocks, pattern) in enumerate(zip(released, candidate.patterns, strict=True)):
         axes = [(name, torch.stack(_axes(pattern[name]))) for name in blocks]
         signs = torch.tensor([sign(t, query) for t in rounds], dtype=torch.float64).view(-1, 1, 1)
-        found.append(torch.cat([blocks[name][:, units] @ axis.T for name, axis in axes], 2) * signs)
-    return found
+        values.append(torch.cat([blocks[name][:, units] @ axis.T for name, axis in axes], 2) * signs)
+    return values
 
 
 def expected(candidate: Candidate) -> list[Float64[Tensor, " features"]]:
@@ -58,7 +58,7 @@ def _axes(values: Float64[Tensor, " size"]) -> tuple[Float64[Tensor, " size"], F
     return along, across / length if length > 1e-9 else torch.zeros_like(across)
 
 
-def draws_of(of_queries: Sequence[Tensor], *, together: bool, rounds: int = 1) -> Draws:
+def independent_draws(of_queries: Sequence[Tensor], *, together: bool, rounds: int = 1) -> Draws:
     """Features of independent draws: of one release each, or of all queries of so many rounds.
 
     Args:
@@ -75,7 +75,7 @@ def draws_of(of_queries: Sequence[Tensor], *, together: bool, rounds: int = 1) -
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Bounded:
+class BoundedStatistic:
     """The mean over features of how far each has come from absent to present, between 0 and 1.
 
     For Laplace noise that is the log-ratio of the two densities; near 1 all coordinates lie beyond the input.
@@ -90,12 +90,12 @@ class Bounded:
 
     def scores(self, draws: Draws) -> Float64[Tensor, " _"]:
         """0 where all is absent and 1 where all is present."""
-        told = self.gap.abs() > 0
-        return ((draws - self.absent)[:, told] / self.gap[told]).clamp(0, 1).mean(1)
+        differs = self.gap.abs() > 0
+        return ((draws - self.absent)[:, differs] / self.gap[differs]).clamp(0, 1).mean(1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Statistic:
+class LinearStatistic:
     """A linear statistic and where it is cut.
 
     Attributes:
@@ -114,7 +114,7 @@ class Statistic:
         return (draws @ self.weights - self.absent) / scale
 
 
-def fitted(present: Draws, absent: Draws, noise: Draws, gap: Float64[Tensor, " features"]) -> Statistic:
+def fitted(present: Draws, absent: Draws, noise: Draws, gap: Float64[Tensor, " features"]) -> LinearStatistic:
     """Fisher's discriminant.
 
     Args:
@@ -131,7 +131,7 @@ def fitted(present: Draws, absent: Draws, noise: Draws, gap: Float64[Tensor, " f
     weights = solve_positive_of(matrix.unsqueeze(0), gap.unsqueeze(0))[0]
     middle = float((one + other) @ weights) / 2
     half = float(gap @ weights) / 2
-    return Statistic(weights, middle - half, middle + half)
+    return LinearStatistic(weights, middle - half, middle + half)
 
 
 def believed(
@@ -144,21 +144,21 @@ def believed(
     return torch.where((seen - gap).abs() > _SURE * error + 1e-3 * gap.abs(), seen, gap)
 
 
-def bounded(present: Draws, absent: Draws, noise: Draws, gap: Float64[Tensor, " features"]) -> Bounded:
+def bounded(present: Draws, absent: Draws, noise: Draws, gap: Float64[Tensor, " features"]) -> BoundedStatistic:
     """The statistic that fits Laplace noise, with the arguments of `fitted`."""
     gap = believed(present, absent, noise, gap)
     gap = torch.where(gap.abs() > 1e-6, gap, 0.0)
     middle = (present.mean(0) + absent.mean(0)) / 2
-    return Bounded(middle - gap / 2, gap)
+    return BoundedStatistic(middle - gap / 2, gap)
 
 
 def separation(present: Draws, absent: Draws, gap: Float64[Tensor, " features"]) -> tuple[float, float]:
     """Distance of two worlds along the expected gap in standard deviations, and its standard error."""
     one, other = present @ gap, absent @ gap
     spread = float(((one.var() + other.var()) / 2).sqrt().clamp(min=1e-12))
-    found = float(one.mean() - other.mean()) / spread
+    distance = float(one.mean() - other.mean()) / spread
     n = len(one)
-    return found, (2 / n + found**2 / (4 * n)) ** 0.5
+    return distance, (2 / n + distance**2 / (4 * n)) ** 0.5
 
 
 def centred(groups: Sequence[Draws]) -> Draws:

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from privfed.audit.probes.uploads import STEP, PrescribedClients, Uploads, in_slots
+from privfed.audit.probes.uploads import STEP, PrescribedClients, PrescribedUploads, in_slots
 from privfed.contracts import Fidelity, Schema
 from privfed.data import Histories, Split, SplitSpec
 from privfed.engines.nodes.announcement import RUN_BYTES, Announcement
@@ -74,7 +74,7 @@ class Engine:
     """
 
     label: str
-    release: Callable[[Probe, Uploads], Released]
+    release: Callable[[Probe, PrescribedUploads], Released]
 
 
 @dataclass(slots=True, eq=False)
@@ -82,25 +82,25 @@ class _Queries:
     """A server that makes the queries of a probe and keeps what is released."""
 
     probe: Probe
-    uploads: Uploads
+    uploads: PrescribedUploads
     clip_norm: Callable[[str], float | None]
     released: list[list[dict[str, Tensor]]] = field(default_factory=list)
     schema: Schema = field(init=False)
 
     def __post_init__(self) -> None:
-        self.schema = self.uploads.asked[0]
+        self.schema = self.uploads.query_schemas[0]
 
     def round(self, federation: Federation, t: int) -> None:
         """All queries of one round."""
         cohort, revealed = federation.sample_cohort(t), list[dict[str, Tensor]]()
-        for short, schema in zip(self.uploads.schemas, self.uploads.asked, strict=True):
+        for short, schema in zip(self.uploads.schemas, self.uploads.query_schemas, strict=True):
             clip = self.probe.plan.mechanism.clip
             norm = self.clip_norm(STEP) or (1.0 if clip is None else clip.norm)
             if self.probe.each:
-                found = federation.collect(STEP, cohort, Message({}), schema).uploads
+                released = federation.collect(STEP, cohort, Message({}), schema).uploads
             else:
-                found = federation.aggregate(STEP, cohort, Message({}), schema).sums
-            revealed.append({name: in_slots(found[name], block) / norm for name, block in short.items()})
+                released = federation.aggregate(STEP, cohort, Message({}), schema).sums
+            revealed.append({name: in_slots(released[name], block) / norm for name, block in short.items()})
         self.released.append(revealed)
 
     def public(self) -> Message:
@@ -132,7 +132,7 @@ class _Queries:
         ]
 
 
-def _release_simulated(probe: Probe, uploads: Uploads) -> Released:
+def _release_simulated(probe: Probe, uploads: PrescribedUploads) -> Released:
     """What a simulation releases."""
     ledger = Ledger(probe.plan, uploads.population)
     engine = Simulation(
@@ -149,7 +149,7 @@ def _release_simulated(probe: Probe, uploads: Uploads) -> Released:
     return server.stacked()
 
 
-def _release_over_nodes(probe: Probe, uploads: Uploads) -> Released:
+def _release_over_nodes(probe: Probe, uploads: PrescribedUploads) -> Released:
     """What nodes send and the server over them releases."""
     population = uploads.population
     config = ExperimentConfig(
@@ -183,7 +183,7 @@ over_nodes = Engine("over_nodes", _release_over_nodes)
 class _PrescribedNode(Node):
     """A node whose users upload what they are told to."""
 
-    def __init__(self, folder: Path, policy: Policy, data: NodeData, uploads: Uploads, salt: str) -> None:
+    def __init__(self, folder: Path, policy: Policy, data: NodeData, uploads: PrescribedUploads, salt: str) -> None:
         super().__init__(folder, policy, data)
         self._prescribed, self._salt = PrescribedClients(uploads), salt
 
@@ -196,7 +196,12 @@ class _PrescribedNode(Node):
 
 
 def _node(
-    folder: Path, policy: Policy, users: Int64[np.ndarray, " users"], population: int, seed: int, uploads: Uploads
+    folder: Path,
+    policy: Policy,
+    users: Int64[np.ndarray, " users"],
+    population: int,
+    seed: int,
+    uploads: PrescribedUploads,
 ) -> _PrescribedNode:
     """A node of the audit, whose key and salt follow from the seed."""
     folder.mkdir(parents=True)

@@ -42,13 +42,13 @@ class Candidate:
 def candidates(plan: PrivacyPlan, schemas: Sequence[Schema]) -> list[Candidate]:
     """Every direction at every size, each direction in every representation; the first is the usual worst case."""
     directions = [list(_directions(schema)) for schema in schemas]
-    found = []
+    tried = []
     for number, (name, _) in enumerate(directions[0]):
         patterns = [
             _at_clip(plan, schema, of_query[number][1]) for schema, of_query in zip(schemas, directions, strict=True)
         ]
-        found += [Candidate(name, size, (number + place + 1) % 3, patterns) for place, size in enumerate(SIZES)]
-    return found
+        tried += [Candidate(name, size, (number + index + 1) % 3, patterns) for index, size in enumerate(SIZES)]
+    return tried
 
 
 def _directions(schema: Schema) -> Iterator[tuple[str, Pattern]]:
@@ -67,7 +67,7 @@ def _directions(schema: Schema) -> Iterator[tuple[str, Pattern]]:
     yield "one block", zero | {names[0]: whole[names[0]]}
     yield "one coordinate of every block", one
     yield "all rows of all blocks", whole
-    yield "all blocks, unequal", {name: whole[name] * 0.3**place for place, name in enumerate(names)}
+    yield "all blocks, unequal", {name: whole[name] * 0.3**index for index, name in enumerate(names)}
 
 
 def _first(size: int, count: int) -> Float64[Tensor, " size"]:

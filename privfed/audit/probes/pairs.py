@@ -12,14 +12,14 @@ from torch import Tensor
 from attacks import clopper_pearson_epsilon, gdp_epsilon
 from attacks.empirical import LowerBound
 from privfed.audit.probes.distinguisher import (
-    Bounded,
-    Statistic,
+    BoundedStatistic,
+    LinearStatistic,
     bounded,
     centred,
-    draws_of,
     expected,
     features,
     fitted,
+    independent_draws,
     separation,
 )
 from privfed.audit.probes.inputs import Candidate, candidates
@@ -51,7 +51,7 @@ class MeasuredPair:
         worst: the input, in words.
     """
 
-    claimed_of: Sequence[Schema]
+    claimed_queries: Sequence[Schema]
     bound: LowerBound
     deniable: float
     worst: str
@@ -67,12 +67,12 @@ class _Worlds:
     def draws(self, *, together: bool, rounds: int) -> tuple[Tensor, Tensor]:
         """Both as independent draws; see `draws_of`."""
         return (
-            draws_of(self.present, together=together, rounds=rounds),
-            draws_of(self.absent, together=together, rounds=rounds),
+            independent_draws(self.present, together=together, rounds=rounds),
+            independent_draws(self.absent, together=together, rounds=rounds),
         )
 
 
-class Pairs:
+class PairSearch:
     """Two worlds along one route.
 
     Args:
@@ -107,14 +107,14 @@ class Pairs:
     def _best(self, worlds: Sequence[_Worlds], tried: Sequence[Candidate]) -> list[Candidate]:
         """The inputs, those that are told apart best first."""
         apart = [self._apart(*pair)[0] for pair in zip(worlds, tried, strict=True)]
-        return [tried[place] for place in np.argsort(apart, kind="stable")[::-1]]
+        return [tried[index] for index in np.argsort(apart, kind="stable")[::-1]]
 
     def _worst(self, worlds: Sequence[_Worlds], tried: Sequence[Candidate]) -> int:
         """Which input is told apart best: the first, unless another is clearly better."""
         apart = [self._apart(*pair) for pair in zip(worlds, tried, strict=True)]
-        best = max(range(len(tried)), key=lambda place: apart[place][0])
-        (most, error), (usual, usual_error) = apart[best], apart[0]
-        return best if most - usual > _NEAR * math.hypot(error, usual_error) else 0
+        best = max(range(len(tried)), key=lambda index: apart[index][0])
+        (farthest, error), (usual, usual_error) = apart[best], apart[0]
+        return best if farthest - usual > _NEAR * math.hypot(error, usual_error) else 0
 
     def _apart(self, worlds: _Worlds, candidate: Candidate) -> tuple[float, float]:
         shared = self.route.shared
@@ -130,15 +130,15 @@ class Pairs:
 
     def _worlds(self, tried: Sequence[Candidate], each: int, stage: int) -> list[_Worlds]:
         """Both worlds of these inputs, `each` uploads in either; in as many runs as it takes."""
-        most = self.route.max_users
-        times = -(-each // most)
-        at_once, each = max(most // -(-each // times), 1), -(-each // times)
-        found = []
+        max_users = self.route.max_users
+        times = -(-each // max_users)
+        at_once, each = max(max_users // -(-each // times), 1), -(-each // times)
+        worlds = []
         for first in range(0, len(tried), at_once):
             some = tried[first : first + at_once]
             runs = [self._run(some, each, (stage, first, time)) for time in range(times)]
-            found += [_joined(of_one) for of_one in zip(*runs, strict=True)]
-        return found
+            worlds += [_joined(of_one) for of_one in zip(*runs, strict=True)]
+        return worlds
 
     def _run(self, tried: Sequence[Candidate], each: int, address: tuple[int, ...]) -> list[_Worlds]:
         """One run of the engine with these inputs, and their opposites or absences."""
@@ -174,7 +174,7 @@ class Pairs:
         noise = centred([world for one in every for world in one.draws(together=together, rounds=rounds)])
         gap = self._gap(worst, together=together, rounds=rounds)
         seen = search.draws(together=together, rounds=rounds)
-        tried: list[Bounded | Statistic] = [fitted(*seen, noise, gap)]
+        tried: list[BoundedStatistic | LinearStatistic] = [fitted(*seen, noise, gap)]
         tried += [bounded(*seen, noise, gap)] if self._laplace else []
         statistic = max(tried, key=lambda one: self._bound(*(one.scores(world).numpy() for world in seen)).epsilon)
         present, absent = (statistic.scores(w).numpy() for w in last.draws(together=together, rounds=rounds))

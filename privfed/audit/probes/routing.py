@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
 from privfed.audit.probes.engines import NODES, Engine, Probe, Released
-from privfed.audit.probes.uploads import Uploads, shortened
+from privfed.audit.probes.uploads import PrescribedUploads, shortened
 from privfed.contracts import Fidelity, Schema, share_of
 from privfed.privacy import DistributedGaussian, PrivacyPlan
 
@@ -78,7 +78,7 @@ class Route:
         short = [shortened(self.plan, schema, rows, columns) for schema in self.queries]
         return list(short) if self.shared else [short[0], short[0]]
 
-    def of_release(self, schemas: Sequence[Schema]) -> list[Schema]:
+    def claimed_queries(self, schemas: Sequence[Schema]) -> list[Schema]:
         """The queries that one claim is about: all that share a clip norm, or one."""
         return list(schemas) if self.shared else [schemas[0]]
 
@@ -117,14 +117,14 @@ class Route:
             for schema, query in zip(schemas, inputs, strict=True)
         ]
         slots = torch.zeros_like(whose) if self.each else whose
-        uploads = Uploads(schemas, values, slots, forms[whose], 1 if self.each else len(forms))
+        uploads = PrescribedUploads(schemas, values, slots, forms[whose], 1 if self.each else len(forms))
         digest = hashlib.sha256(repr((self.seed, self.engine.label, *address)).encode()).digest()
         probe = Probe(self.plan, self.each, rounds, int.from_bytes(digest[:7], "little"), self.fidelity)
-        found = self.engine.release(probe, uploads)
-        return [{name: rows[:, : len(forms)] for name, rows in query.items()} for query in found]
+        released = self.engine.release(probe, uploads)
+        return [{name: rows[:, : len(forms)] for name, rows in query.items()} for query in released]
 
 
 def shares_clip(queries: Sequence[Schema]) -> list[Schema]:
     """The queries of a round that use shares of one clip norm, where there are several; else none."""
-    found = [query for query in queries if share_of(query) < 1]
-    return found if len(found) > 1 else []
+    sharing = [query for query in queries if share_of(query) < 1]
+    return sharing if len(sharing) > 1 else []

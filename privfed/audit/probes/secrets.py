@@ -40,7 +40,7 @@ Cell = tuple[int, int, str]
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class SecretView:
     """What a secret is read off.
 
     Attributes:
@@ -58,20 +58,20 @@ class View:
         """How many releases of a person it takes."""
         return 1 if self.other is None or self.other[:2] == self.one[:2] else 2
 
-    def words(self, rounds: Sequence[int]) -> str:
+    def describe(self, rounds: Sequence[int]) -> str:
         """Where a secret was found."""
-        place, query, name = self.one
-        found = f"block {name!r} of query {query + 1} in round {rounds[place] + 1}"
+        index, query, name = self.one
+        where = f"block {name!r} of query {query + 1} in round {rounds[index] + 1}"
         if self.bystander:
-            return f"{found} less the same of somebody else"
+            return f"{where} less the same of somebody else"
         if self.other is None:
-            return found
-        place, query, name = self.other
-        return f"{found} less block {name!r} of query {query + 1} in round {rounds[place] + 1}"
+            return where
+        index, query, name = self.other
+        return f"{where} less block {name!r} of query {query + 1} in round {rounds[index] + 1}"
 
 
 @dataclass(frozen=True, slots=True)
-class Recovered:
+class RecoveredSecrets:
     """A bound from secrets.
 
     Attributes:
@@ -81,13 +81,13 @@ class Recovered:
         worst: what was read, in words.
     """
 
-    claimed_of: Sequence[Schema]
+    claimed_queries: Sequence[Schema]
     bound: LowerBound
     deniable: float
     worst: str
 
 
-def recovered(route: Route, confidence: float) -> Recovered:
+def recovered(route: Route, confidence: float) -> RecoveredSecrets:
     """How much of secrets can be read off what is released along a route.
 
     Args:
@@ -123,56 +123,56 @@ class _Secrets:
     """What was released of secrets; spellers and bystanders take turns."""
 
     def __init__(self, released: Released, inclusion: Float64[Tensor, "spellers bits"], rounds: Sequence[int]) -> None:
-        self._released, self._coins, self.rounds = released, inclusion, rounds
+        self._released, self._bits, self.rounds = released, inclusion, rounds
         self._signs: dict[Cell, int] = {
-            (place, query, name): sign(t, query) * _turn(block)
-            for place, t in enumerate(rounds)
+            (index, query, name): sign(t, query) * _turn(block)
+            for index, t in enumerate(rounds)
             for query, blocks in enumerate(released)
             for block, name in enumerate(blocks)
         }
 
-    def views(self) -> list[View]:
+    def views(self) -> list[SecretView]:
         """Every release, every difference of two in which the secret stands with two signs, and every bystander."""
         cells = list(self._signs)
-        found = [View(cell) for cell in cells] + [View(cell, bystander=True) for cell in cells]
-        for place, one in enumerate(cells):
-            found += [View(one, other) for other in cells[place + 1 :] if self._signs[one] != self._signs[other]]
-        return found
+        views = [SecretView(cell) for cell in cells] + [SecretView(cell, bystander=True) for cell in cells]
+        for index, one in enumerate(cells):
+            views += [SecretView(one, other) for other in cells[index + 1 :] if self._signs[one] != self._signs[other]]
+        return views
 
-    def wrong(self, view: View) -> Int64[np.ndarray, " spellers"]:
+    def wrong(self, view: SecretView) -> Int64[np.ndarray, " spellers"]:
         """Wrong coins of every speller; a coordinate that says nothing counts as one."""
         values = self._cell(view.one)[0::2]
         if view.bystander:
             values = values - self._cell(view.one)[1::2]
         if view.other is not None:
             values = values - self._cell(view.other)[0::2]
-        wrong: Int64[np.ndarray, " spellers"] = (values * self._coins * self._signs[view.one] <= 0).sum(1).numpy()
+        wrong: Int64[np.ndarray, " spellers"] = (values * self._bits * self._signs[view.one] <= 0).sum(1).numpy()
         return wrong
 
     def _cell(self, cell: Cell) -> Float64[Tensor, "units bits"]:
-        place, query, name = cell
-        return self._released[query][name][place]
+        index, query, name = cell
+        return self._released[query][name][index]
 
 
-def _search(secrets: _Secrets, route: Route, schemas: Sequence[Schema], confidence: float) -> Recovered:
+def _search(secrets: _Secrets, route: Route, schemas: Sequence[Schema], confidence: float) -> RecoveredSecrets:
     """Choose on every second speller, measure on the others."""
-    delta, found = route.plan.delta, list[tuple[float, int, View]]()
+    delta, readings = route.plan.delta, list[tuple[float, int, SecretView]]()
     for view in secrets.views():
         wrong = secrets.wrong(view)[0::2]
         for errors in {int(np.quantile(wrong, share, method="higher")) for share in _QUANTILES} & _WORTH_ALLOWING:
             # What two releases say stands beside twice the claim, and half as much of it is as bad.
             worth = _bound(wrong, errors, delta, confidence).epsilon / view.releases
-            found.append((worth, -errors, view))
-    _, errors, view = max(found, key=lambda one: one[:2], default=(0.0, -BITS // 8, secrets.views()[0]))
+            readings.append((worth, -errors, view))
+    _, errors, view = max(readings, key=lambda one: one[:2], default=(0.0, -BITS // 8, secrets.views()[0]))
     errors = -errors
     wrong = secrets.wrong(view)[1::2]
     perfect = _bound(np.zeros_like(wrong), errors, delta, confidence)
     round_of_all = list(schemas) if route.shared else [schemas[view.one[1]]]
-    return Recovered(
+    return RecoveredSecrets(
         round_of_all * view.releases,
         _bound(wrong, errors, delta, confidence),
         perfect.epsilon,
-        view.words(secrets.rounds),
+        view.describe(secrets.rounds),
     )
 
 

@@ -57,7 +57,7 @@ def repeated(schema: Schema, slots: int) -> dict[str, Block]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Uploads:
+class PrescribedUploads:
     """What all users of a probe upload.
 
     Attributes:
@@ -80,7 +80,7 @@ class Uploads:
         return len(self.slots)
 
     @property
-    def asked(self) -> list[dict[str, Block]]:
+    def query_schemas(self) -> list[dict[str, Block]]:
         """Blocks of every query, all slots."""
         return [repeated(schema, self.n_slots) for schema in self.schemas]
 
@@ -88,16 +88,16 @@ class Uploads:
 class PrescribedClients:
     """Clients of a probe: no data, no state, one step."""
 
-    def __init__(self, uploads: Uploads) -> None:
+    def __init__(self, uploads: PrescribedUploads) -> None:
         self.uploads = uploads
 
     def upload(self, call: Call, message: Message) -> ClientUpdates:
         """What the called users are told to send."""
         del message
-        told, parts = self.uploads, list[Part]()
-        forms, slots = told.forms[call.clients], told.slots[call.clients]
+        prescribed, parts = self.uploads, list[Part]()
+        forms, slots = prescribed.forms[call.clients], prescribed.slots[call.clients]
         for name, block in call.schema.items():
-            values = told.values[call.query_id][name][call.clients] * sign(call.round, call.query_id)
+            values = prescribed.values[call.query_id][name][call.clients] * sign(call.round, call.query_id)
             for form in sorted(set(forms.tolist())):
                 owner = (forms == form).nonzero().squeeze(1)
                 parts.append(_part(name, block, form, owner, values[owner], slots[owner]))

@@ -26,6 +26,7 @@ from privfed.guards import ClientGuard, ServerGuard
 from privfed.methods import ClientData
 from privfed.privacy import Ledger
 from privfed.privacy.events import Gaussian, SchemaSummary
+from privfed.setup.assembly import Assembly
 from privfed.updates import ClientUpdates, Dense
 
 CENTRAL = "central-gaussian:noise_multiplier=2,clip_norm=1"
@@ -123,7 +124,7 @@ def after_set_up(stack: ExitStack, change: Callable[[Experiment], None]) -> None
 
         return set_up
 
-    put(stack, Experiment, "_set_up", made)
+    put(stack, Assembly, "_set_up", made)
 
 
 # The eight of the issue.
@@ -636,7 +637,7 @@ def _(stack: ExitStack) -> None:
     "rows opened that too few clients sent", "engine", "fedmf", f"{FAKES},min_cohort=40", "were opened that fewer than"
 )
 def _(stack: ExitStack) -> None:
-    put(stack, SharedQuery, "_revealed", lambda former: lambda self, held, fewest: former(self, held, 1))
+    put(stack, SharedQuery, "_opened", lambda former: lambda self, held, fewest: former(self, held, 1))
 
 
 @fault("randomised response that only drops", "guards", "fedmf", RESPONSE, "randomised response with")

@@ -30,7 +30,7 @@ class Charts:
     frontier: list[Chart]
     attacks: list[Chart]
     roc: list[Chart]
-    coin: list[Chart]
+    inclusion: list[Chart]
     slices: list[Chart]
     attributes: list[Chart]
     cost: list[Chart]
@@ -44,7 +44,7 @@ class Charts:
             frontier=frontier_charts(report),
             attacks=attack_charts(report),
             roc=roc_charts(report),
-            coin=inclusion_charts(report),
+            inclusion=inclusion_charts(report),
             slices=slice_charts(report),
             attributes=attribute_charts(report),
             cost=cost_charts(report),
@@ -53,8 +53,8 @@ class Charts:
     @property
     def panels(self) -> list[Chart]:
         """Each panel against epsilon, and beside it the same panel against the strongest attack."""
-        beside = {chart.slug.removeprefix("frontier_"): chart for chart in self.frontier}
-        pairs = ((chart, beside.get(chart.slug.removeprefix("utility_"))) for chart in self.utility)
+        frontier = {chart.slug.removeprefix("frontier_"): chart for chart in self.frontier}
+        pairs = ((chart, frontier.get(chart.slug.removeprefix("utility_"))) for chart in self.utility)
         return [chart for pair in pairs for chart in pair if chart is not None]
 
     def all(self) -> list[Chart]:
@@ -64,7 +64,7 @@ class Charts:
             *self.panels,
             *self.attacks,
             *self.roc,
-            *self.coin,
+            *self.inclusion,
             *self.slices,
             *self.attributes,
             *self.cost,

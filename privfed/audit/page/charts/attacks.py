@@ -88,13 +88,13 @@ def _attack_chart(report: AuditReport, method: str, game: str, pairs: list[tuple
         *upright(popularity, f"popularity {popularity:.2f}", "right" if popularity > 0.7 else "left", x, [5, 4]),
         *_dots(base, x, [alt.Tooltip("attack:N"), alt.Tooltip("gain:Q", title="gain over popularity", format="+.3f")]),
     ]
-    told = "; ".join(f"{' '.join(r['attack'].split())}, {r['setting']}: {r['auc']:.3f}" for r in rows)
+    description = "; ".join(f"{' '.join(r['attack'].split())}, {r['setting']}: {r['auc']:.3f}" for r in rows)
     name = formatting.named(formatting.METHODS, method)
     return finished(
         alt.layer(*layers).properties(height=len(order) * max(40, 20 * len(settings))),
         f"attacks_{method}_{game}",
         f"{name}: {game}",
-        f"AUC of each attack under each setting. {told}; popularity guess: {popularity:.3f}; coin: 0.5.",
+        f"AUC of each attack under each setting. {description}; popularity guess: {popularity:.3f}; coin: 0.5.",
     )
 
 
@@ -112,12 +112,12 @@ def _strongest_chart(report: AuditReport, game: str, pairs: list[tuple[Cell, Att
         *upright(popularity, f"popularity {popularity:.2f}", "right" if popularity > 0.7 else "left", x, [5, 4]),
         *_dots(base, x, [alt.Tooltip("attack:N")]),
     ]
-    told = "; ".join(f"{r['method']}, {r['setting']}: {r['attack']} {r['auc']:.3f}" for r in rows)
+    description = "; ".join(f"{r['method']}, {r['setting']}: {r['attack']} {r['auc']:.3f}" for r in rows)
     return finished(
         alt.layer(*layers).properties(height=lanes.height),
         f"attacks_{game}",
         f"The strongest attack: {game}",
-        f"AUC of the strongest attack under each setting. {told}; popularity guess: {popularity:.3f}; coin: 0.5.",
+        f"AUC of the strongest attack under each setting. {description}; popularity guess: {popularity:.3f}; coin: 0.5.",
     )
 
 
@@ -140,17 +140,17 @@ def _attribute_chart(report: AuditReport, attribute: str) -> Chart | None:
     cells = [cell for cell, seen, _ in guesses if seen is not None]
     base = alt.Chart(data(rows)).encode(**lanes.encodings, color=setting_colour(report, cells))
     layers = [*upright(0.5, "coin", "right", x), *_dots(base, x, [alt.Tooltip("evidence:N")])]
-    told = "; ".join(f"{r['method']}, {r['setting']}: {r['auc']:.3f}" for r in rows) + "; coin: 0.5"
+    description = "; ".join(f"{r['method']}, {r['setting']}: {r['auc']:.3f}" for r in rows) + "; coin: 0.5"
     if truths:
         truth = float(np.mean(truths))
         layers = [*upright(truth, f"true history {truth:.2f}", "left" if truth < 0.7 else "right", x, [5, 4]), *layers]
-        told += f"; from the true history: {truth:.3f}"
+        description += f"; from the true history: {truth:.3f}"
     classes = next(row.classes for cell in cells for row in cell.attributes if row.attribute == attribute)
     return finished(
         alt.layer(*layers).properties(height=lanes.height),
         f"attribute_{attribute}",
         f"{formatting.capital(attribute)}: {classes}",
-        f"AUC of guessing {attribute} behind each protection. {told}.",
+        f"AUC of guessing {attribute} behind each protection. {description}.",
     )
 
 
@@ -168,7 +168,7 @@ def _auc_axis(rows: list[Row]) -> XChannel:
     return x
 
 
-def _dots(base: alt.Chart, x: XChannel, told: list[alt.Tooltip]) -> list[alt.Chart]:
+def _dots(base: alt.Chart, x: XChannel, tooltips: list[alt.Tooltip]) -> list[alt.Chart]:
     return [
         base.mark_rule(strokeWidth=2.5, opacity=0.55).encode(x=x("lo:Q"), x2="hi:Q"),
         base.mark_point(filled=True, size=95, opacity=1, stroke=PANEL, strokeWidth=1).encode(
@@ -177,7 +177,7 @@ def _dots(base: alt.Chart, x: XChannel, told: list[alt.Tooltip]) -> list[alt.Cha
                 alt.Tooltip("method:N"),
                 alt.Tooltip("setting:N"),
                 alt.Tooltip("auc:Q", title="AUC", format=".3f"),
-                *told,
+                *tooltips,
             ],
         ),
     ]

@@ -9,10 +9,10 @@ import altair as alt
 from privfed.audit.headline import protected_cells
 from privfed.audit.page import formatting
 from privfed.audit.page.charts.drawing import PANEL, Chart, LabelRows, Row, data, finished, named, setting_colour
-from privfed.audit.report import AuditReport, Cost
+from privfed.audit.report import AuditReport, CostRow
 
 _RATIO_OF_A_LOG_AXIS = 20
-_Numbers = Callable[[Cost], tuple[float, float]]
+_Numbers = Callable[[CostRow], tuple[float, float]]
 
 
 def cost_charts(report: AuditReport) -> list[Chart]:
@@ -45,11 +45,11 @@ def _chart(
     title: str,
     kinds: tuple[str, str],
     numbers: _Numbers,
-    said: Callable[[float], str],
+    formatted: Callable[[float], str],
 ) -> Chart:
     cells = protected_cells(report)
     rows: list[Row] = [
-        named(cell) | {"x": value, "kind": kind, "said": said(value)}
+        named(cell) | {"x": value, "kind": kind, "said": formatted(value)}
         for cell in cells
         for kind, value in zip(kinds, numbers(cell.cost), strict=True)
         if value > 0
@@ -70,12 +70,12 @@ def _chart(
         .encode(**lanes.encodings, x=_axis(slug, values), color=colour, tooltip=tooltip)
         for kind, mark in zip(kinds, marks, strict=True)
     ]
-    told = "; ".join(f"{r['method']}, {r['setting']}: {r['kind']} {r['said']}" for r in rows)
+    description = "; ".join(f"{r['method']}, {r['setting']}: {r['kind']} {r['said']}" for r in rows)
     return finished(
         alt.layer(*layers).properties(height=lanes.height),
         f"cost_{slug}",
         title,
-        f"{title}. {told}.",
+        f"{title}. {description}.",
         key=f"filled: {kinds[0]}; ring: {kinds[1]}",
     )
 

@@ -27,7 +27,7 @@ from privfed.audit.page.charts.drawing import (
     named,
     setting_colour,
 )
-from privfed.audit.report import POPULARITY, AttackCell, AttackRow, AuditReport, CeilingRow, Cell, Roc
+from privfed.audit.report import POPULARITY, AttackCell, AttackRow, AuditReport, CeilingRow, Cell, RocRow
 
 ROC_GRID: Float64[np.ndarray, " points"] = np.logspace(-3, 0, 46)
 _HEIGHT = 230
@@ -72,7 +72,7 @@ def _of_cell(report: AuditReport, cell: Cell, best: AttackCell, slug: str) -> Ch
         ),
         f"{slug}_{cell.method}_{cell.setting.slug}",
         name,
-        f"ROC on logarithmic axes: {name}. {_found(best)}",
+        f"ROC on logarithmic axes: {name}. {_curve_sentence(best)}",
         key="thick: strongest attack; thin: others; dashed: popularity guess; dotted: coin; long dashes: ceiling",
     )
 
@@ -86,12 +86,14 @@ def _of_method(report: AuditReport, method: str, pairs: Sequence[tuple[Cell, Att
             if (attack, list(rounds)) == (best.attack, best.rounds):
                 curves += _curve(_mean(rows), setting | {"curve": formatting.capital(attack), "kind": "strongest"})
         if best.ceiling is not None:
-            told = {"curve": f"ceiling of {_claim(best.ceiling)}", "kind": "ceiling"}
-            curves += _curve(_ceiling(best.ceiling), setting | told)
+            ceiling_row = {"curve": f"ceiling of {_claim(best.ceiling)}", "kind": "ceiling"}
+            curves += _curve(_ceiling(best.ceiling), setting | ceiling_row)
     popular = [row for row in _beside(report, *pairs[0]) if row.attack == POPULARITY]
     guess = _curve(_mean(popular), {"curve": "Popularity", "kind": "popularity"}) if popular else []
     name = formatting.named(formatting.METHODS, method)
-    found = " ".join(f"{formatting.capital(formatting.setting(cell.setting))}: {_found(best)}" for cell, best in pairs)
+    description = " ".join(
+        f"{formatting.capital(formatting.setting(cell.setting))}: {_curve_sentence(best)}" for cell, best in pairs
+    )
     return finished(
         alt.layer(
             _diagonal(),
@@ -100,7 +102,7 @@ def _of_method(report: AuditReport, method: str, pairs: Sequence[tuple[Cell, Att
         ).properties(height=_HEIGHT),
         f"{slug}_{method}",
         name,
-        f"ROC on logarithmic axes: {name}, the strongest attack of each setting. {found}",
+        f"ROC on logarithmic axes: {name}, the strongest attack of each setting. {description}",
         key="lines: strongest attack of each setting; dashed: popularity guess; dotted: coin; long dashes: ceiling",
     )
 
@@ -125,7 +127,7 @@ def _mean(rows: Sequence[AttackRow]) -> Float64[np.ndarray, " points"]:
     return np.asarray(np.mean([_on_grid(row.roc) for row in rows], axis=0))
 
 
-def _on_grid(roc: Roc) -> Float64[np.ndarray, " points"]:
+def _on_grid(roc: RocRow) -> Float64[np.ndarray, " points"]:
     return np.asarray(np.interp(ROC_GRID, roc.fpr, roc.tpr))
 
 
@@ -189,10 +191,10 @@ def _lines(curves: list[Row], colour: Any) -> alt.Chart:
     return lines
 
 
-def _found(best: AttackCell) -> str:
+def _curve_sentence(best: AttackCell) -> str:
     rate = f"{best.tpr_at_1pct.mean:.1%}" if best.tpr_at_1pct else "an unresolved share"
     text = f"The strongest attack, {best.attack}, finds {rate} of the used items at 1 % false alarms; a coin finds 1 %."
     if best.ceiling is not None:
-        most = tpr_ceiling(0.01, best.ceiling.epsilon, best.ceiling.delta)
-        text += f" The claim allows at most {most:.1%}."
+        ceiling = tpr_ceiling(0.01, best.ceiling.epsilon, best.ceiling.delta)
+        text += f" The claim allows at most {ceiling:.1%}."
     return text
