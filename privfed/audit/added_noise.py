@@ -2,8 +2,8 @@
 
 A witness (`privfed.engines.witness`) and the taps keep, for some rounds, uploads before the clip beside releases after
 the noise. Clipped by arithmetic of the audit's own, the difference is the noise itself, and can be asked four things:
-is there as much of it as the ledger's mechanism needs, in every block and every row; is any coordinate left bare; and
-has any of it been used before, in another round, query, block or for another client.
+is there as much of it as the ledger's mechanism needs, in every block and every row; is any coordinate left without
+noise; and has any of it been used before, in another round, query, block or for another client.
 
 Thresholds are p-values of an honest run, divided among all tests of a run, so an honest audit fails with probability
 below one in a million.
@@ -219,8 +219,8 @@ def _amount(noise: RecoveredNoise, name: str, values: Float64[np.ndarray, " size
     if width >= _NARROW and rows > 1:
         by_row = too_little(values.reshape(rows, width) / _SLACK, noise.terms, laplace=noise.laplace)
         if by_row.min() < level / rows:
-            bare = int((by_row < level / rows).sum())
-            yield f"{where}: {bare} of {rows} rows carry less noise than the claim needs"
+            short = int((by_row < level / rows).sum())
+            yield f"{where}: {short} of {rows} rows carry less noise than the claim needs"
             return
     tiny = 2 * rounding + 1e-6
     if tiny < 0.01:

@@ -1,18 +1,18 @@
 """From what a run tapped to attack rows: build the adversary's views, let every attack that applies look, measure.
 
 Two games on every tap: training items against items never seen, and training items against held-out items of the
-same user. Where training items are public (DFMR's purchases), there is one: examinations against the rest. Where a coin
-decided before training which interactions stay (`privfed.setup.inclusion`), a third asks about these alone; only it is
-ever held against epsilon. The adversary knows item popularity, as it was before any coin, and what the server itself
-sent.
+same user. Where training items are public (DFMR's purchases), there is one: examinations against the rest. Where
+inclusion bits decided before training which interactions stay (`privfed.setup.inclusion`), a third asks about these
+alone; only it is ever held against epsilon. The adversary knows item popularity, as it was before any randomised
+inclusion, and what the server itself sent.
 
 Uploads are attacked where single ones were seen, the sums they went into (`privfed.audit.sums`), the changes of the
 published model (`privfed.audit.models`), and the rows that clients send where only these are seen
-(`privfed.audit.supports`). What a device shows its own user can always be attacked, and no protection of uploads covers
-it; its rows stand under a tap of their own.
+(`privfed.audit.supports`). What a device shows its own user can always be attacked, and no privacy mechanism of
+uploads covers it; its rows stand under a tap of their own.
 
 Always run, because they cost next to nothing: attacks on rows, biases and scores. Asked for by `TapConfig`: those that
-repeat local training (`recipes`, `privfed.audit.training_oracles`) or train shadows (`shadows`,
+repeat local training (`training_oracles`, `privfed.audit.training_oracles`) or train shadows (`shadows`,
 `privfed.audit.shadows`).
 """
 
@@ -85,23 +85,23 @@ class MembershipGames:
         knowledge: what the adversary knew beforehand.
         games: on the users' real items.
         activity: training items of each audited user.
-        coin: the game that a coin decided; None where none was thrown.
+        inclusion_game: of randomised inclusion; None where there is none.
     """
 
     users: Int64[np.ndarray, "users"]
     knowledge: Knowledge
     games: tuple[Targets, ...]
     activity: Int64[np.ndarray, "users"]
-    coin: InclusionGame | None = None
+    inclusion_game: InclusionGame | None = None
 
     @classmethod
     def about(cls, split: Split, users: Int64[np.ndarray, "users"], trained: Split | None = None) -> "Inquiry":
         """Training items against items never seen, and against held-out ones.
 
         Args:
-            split: before any coin.
+            split: before randomised inclusion.
             users: audited users, ascending.
-            trained: after the coin; None where there was none.
+            trained: after it; None where there was none.
         """
         train, seen = (split if trained is None else trained).train.mask(users), split.seen.mask(users)
         held_out = split.valid.mask(users) | split.test.mask(users)
@@ -110,12 +110,12 @@ class MembershipGames:
 
     @classmethod
     def of(cls, experiment: Experiment, guarantee: Guarantee | GuaranteeRow | None = None) -> "Inquiry":
-        """The same of a run, with its coins and what is claimed of it."""
+        """The same of a run, with its inclusion bits and what is claimed of it."""
         games = cls.about(experiment.parts, experiment.audited().numpy(), experiment.trained)
         if experiment.inclusion is None:
             return games
         claim = None if guarantee is None else GuaranteeRow.model_validate(guarantee.model_dump())
-        return replace(games, coin=InclusionGame(experiment.inclusion, claim))
+        return replace(games, inclusion_game=InclusionGame(experiment.inclusion, claim))
 
     @property
     def with_colluding_users(self) -> "Inquiry":
@@ -125,10 +125,12 @@ class MembershipGames:
         histories = self.games[0].members & colluding[:, None]
         knowledge = replace(self.knowledge, colluding=colluding, histories=histories)
         inclusion_game = (
-            None if self.coin is None else replace(self.coin, inclusion=self.coin.inclusion.without(colluding))
+            None
+            if self.inclusion_game is None
+            else replace(self.inclusion_game, inclusion=self.inclusion_game.inclusion.without(colluding))
         )
         remaining = tuple(game.without(colluding) for game in self.games)
-        return replace(self, knowledge=knowledge, games=remaining, coin=inclusion_game)
+        return replace(self, knowledge=knowledge, games=remaining, inclusion_game=inclusion_game)
 
     def rows(self, output: AttackOutput, tap: Tap, scopes: Sequence[str], rounds: Sequence[int]) -> list[AttackRow]:
         """Every game; rows about all items with their slices.
@@ -145,17 +147,20 @@ class MembershipGames:
             for scope in scopes:
                 results += measure_game(game, scopes=(scope,), sliced=scope == ALL_ITEMS, activity=self.activity)
         rows = [AttackRow.of(result, tap=tap, rounds_seen=rounds) for result in results]
-        if self.coin is not None and self.coin.playable:
-            by_coin = [AttackRow.of(result, tap=tap, rounds_seen=rounds) for result in measure_game(self.coin.targets)]
-            rows += [self.coin.under_ceiling(row) for row in by_coin]
+        if self.inclusion_game is not None and self.inclusion_game.playable:
+            by_inclusion = [
+                AttackRow.of(result, tap=tap, rounds_seen=rounds)
+                for result in measure_game(self.inclusion_game.targets)
+            ]
+            rows += [self.inclusion_game.under_ceiling(row) for row in by_inclusion]
         return rows
 
     def measured(self, output: AttackOutput, attack: str, rows: Sequence[AttackRow]) -> list[EmpiricalRow]:
-        """The epsilon that the coins give for the attack that was fixed beforehand, if it said anything of them."""
-        if self.coin is None:
+        """The epsilon that inclusion bits give for the attack fixed beforehand, if it said anything of them."""
+        if self.inclusion_game is None:
             return []
         played = [row for row in rows if (row.attack, row.membership) == (attack, "randomised")]
-        return [bound for row in played[:1] if (bound := self.coin.measured(output, attack, row)) is not None]
+        return [bound for row in played[:1] if (bound := self.inclusion_game.measured(output, attack, row)) is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +169,7 @@ class AttackFindings:
 
     Attributes:
         rows: of attacks, the popularity guesser among them.
-        empirical: epsilons that the coins give.
+        empirical: epsilons that inclusion bits give.
     """
 
     rows: list[AttackRow] = field(default_factory=list)
@@ -288,8 +293,8 @@ def attack_summed(
 def attack_filtered(
     experiment: Experiment, games: MembershipGames, observations: Sequence[Observation]
 ) -> AttackFindings:
-    """The coin's game on sums by whoever knows everything else, where uploads have no rows and asks share a clip."""
-    output = filtered(experiment, observations, games.knowledge) if games.coin is not None else None
+    """The inclusion game on sums of queries that share a clip, for an adversary who knows all else."""
+    output = filtered(experiment, observations, games.knowledge) if games.inclusion_game is not None else None
     return (
         AttackFindings()
         if output is None
@@ -324,7 +329,7 @@ def attack_device_scores(experiment: Experiment, games: MembershipGames, t: int)
     """The score threshold on what the audited users' devices show after round `t` - 1, in every game.
 
     A device downloads and trains alone before it recommends, as `Experiment.recommend` does; nothing is sent. Where
-    shadows are asked for, attacks that compare with them play the coin's game.
+    shadows are asked for, attacks that compare with them play the inclusion game.
     """
     users, shadows = experiment.audited(), experiment.config.taps.shadows
     view = ScoreView(t - 1, experiment.shown(users, t).numpy())
@@ -332,7 +337,7 @@ def attack_device_scores(experiment: Experiment, games: MembershipGames, t: int)
     if not experiment.registered.public_target:
         rows = games.rows(output, "scores", (ALL_ITEMS,), [t])
         findings = AttackFindings(rows, games.measured(output, fixed_attack("scores", None), rows))
-        if shadows and games.coin is not None:
+        if shadows and games.inclusion_game is not None:
             compared_output = observe_shadows(
                 shadow_view(experiment, view.scores), games.knowledge, by_shadows(shadows)
             )
@@ -371,7 +376,7 @@ def attack_taps(
         experiment: trained.
         tapped: tap -> its observations by round; none where nothing was seen there.
         t: rounds trained.
-        guarantee: what is claimed of the run, to stand beside the coin's game.
+        guarantee: what is claimed of the run, to stand beside the inclusion game.
     """
     games, blocks, findings = MembershipGames.of(experiment, guarantee), experiment.item_blocks, AttackFindings()
     if blocks is not None:
@@ -400,7 +405,7 @@ class RunFindings:
     Attributes:
         rows: of attacks.
         support: what the rows that clients send say besides.
-        empirical: epsilons that the coins give.
+        empirical: epsilons that inclusion bits give.
         notices: what the run's ledger had to drop when it was resumed.
     """
 

@@ -3,7 +3,7 @@
 The adversary knows the attribute of three in four of these users and guesses the others', from one kind of evidence
 about each: item rows as they were sent, the items that a membership attack recovers from these, the blocks without
 item rows, or, in a sum that shows which rows a client sends, these rows.
-Beside them stand yardsticks that no adversary sees: true interactions (what there is to leak), the same blind to
+Beside them stand baselines that no adversary sees: true interactions (what there is to leak), the same blind to
 popularity, the number of interactions alone, and what the method keeps on the device. A sum over clients has no row for
 one person, so nothing of this kind can be asked of it.
 """
@@ -51,7 +51,7 @@ class AttributeEvidence:
 
     Attributes:
         name: what it is.
-        tap: where it is seen; None for yardsticks.
+        tap: where it is seen; None for baselines.
         values: one row per user, or inner products of all pairs.
         knowledge: what the adversary knows besides the attribute of others.
     """
@@ -82,7 +82,7 @@ def attack_attributes(
     tapped: Callable[[AttackedTap], Sequence[Observation]],
     *,
     attributes: Sequence[Attribute] = DEFAULT,
-    yardsticks: bool = True,
+    baselines: bool = True,
     seed: int = 0,
 ) -> InferredAttributes:
     """Guess attributes of the users that were tapped, from everything that was seen of them.
@@ -93,7 +93,7 @@ def attack_attributes(
         experiment: trained.
         tapped: tap -> its observations by round; none where nothing was seen there.
         attributes: what to guess.
-        yardsticks: whether to guess from true interactions and activity too.
+        baselines: whether to guess from true interactions and activity too.
         seed: of folds and bootstrap.
     """
     inferred, targets = InferredAttributes(), list[UserClasses]()
@@ -116,7 +116,7 @@ def attack_attributes(
     if targets and not uploads and tapped("sum"):
         inferred.not_run.append(NotRun(what="inference of attributes from sums", why=NO_PERSON))
     if targets:
-        for evidence in _everything(experiment, uploads, users, yardsticks=yardsticks):
+        for evidence in _everything(experiment, uploads, users, baselines=baselines):
             inferred.rows += [_row(evidence, classes, seed) for classes in targets]
     return inferred
 
@@ -128,11 +128,11 @@ def _tapped_users(uploads: TappedUploads, experiment: Experiment) -> Int64[np.nd
 
 
 def _everything(
-    experiment: Experiment, uploads: TappedUploads, users: Int64[np.ndarray, "users"], *, yardsticks: bool
+    experiment: Experiment, uploads: TappedUploads, users: Int64[np.ndarray, "users"], *, baselines: bool
 ) -> Iterator[AttributeEvidence]:
     """All evidence about the users, one kind at a time, so that it need not be in memory together."""
     train = experiment.trained.train
-    if yardsticks:
+    if baselines:
         rows = item_rows(train.mask(users))
         yield AttributeEvidence("true interactions", None, rows)
         yield AttributeEvidence(

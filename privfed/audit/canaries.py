@@ -3,7 +3,7 @@
 k clients are appended to the population (Andrew, Kairouz, Oh, Oprea, McMahan and Suriyakumar, ICLR 2024). When a round
 trains, each sends a direction of its own, uniform on the sphere and the same in every round, scaled so far that the
 clip makes it exactly C. They are sampled, clipped, noised and summed by the code that does it for everybody; nobody
-else changes: users keep their numbers, their coins and their randomness.
+else changes: users keep their numbers, their inclusion bits and their randomness.
 
 Afterwards the cosine between each direction and what was released is read:
 
@@ -385,7 +385,7 @@ def run_canaries(
         if progress is not None:
             progress(t)
     if revealed == 0:
-        raise CanaryError(f"none of {config.rounds} rounds had enough clients to be opened, so nothing can be read")
+        raise CanaryError(f"none of {config.rounds} rounds had enough clients, so nothing can be read")
     observed: list[tuple[str, Tap, Tensor]] = [
         ("whole users in the released sums", "sum", filtered),
         ("whole users in the released sums, everybody else's uploads known", "sum", rest),

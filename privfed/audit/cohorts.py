@@ -92,7 +92,7 @@ def _sizes(cohorts: Cohorts, wanted: Sequence[int], rounds: Sequence[int]) -> It
 
 
 def _poisson(cohorts: Cohorts, rate: float) -> Iterator[str]:
-    """Independent coins of one rate: their number, each user's, and their scatter."""
+    """Independent participation at one rate: their number, each user's, and their scatter."""
     count, users = cohorts.shape
     total = int(cohorts.sum())
     if _two_sided(stats.binom, total, count * users, rate) < P_VALUE:
@@ -102,25 +102,29 @@ def _poisson(cohorts: Cohorts, rate: float) -> Iterator[str]:
     if count > 1 and (sizes == sizes[0]).all():
         same = float((stats.binom.pmf(np.arange(users + 1), users, rate) ** count).sum())
         if same < P_VALUE:
-            yield f"all {count} rounds have exactly {sizes[0]} clients, which independent coins of {rate:g} do not give"
+            yield (
+                f"all {count} rounds have exactly {sizes[0]} clients, which independent participation at rate {rate:g} "
+                "does not give"
+            )
 
 
 def _participations(cohorts: Cohorts, rate: float) -> Iterator[str]:
-    """How many users take part how often, against independent coins."""
+    """How many users take part how often, against independent participation."""
     count, users = cohorts.shape
     often = np.bincount(cohorts.sum(0), minlength=count + 1).cumsum()
     for times, few in enumerate(often[:-1].tolist()):
         seldom = float(stats.binom.cdf(times, count, rate))
         if stats.binom.sf(few - 1, users, seldom) * 2 * count < P_VALUE:
             yield (
-                f"{few} of {users} users take part in {times} of {count} rounds or fewer, where independent coins of "
+                f"{few} of {users} users take part in {times} of {count} rounds or fewer, where independent "
+                f"participation at rate "
                 f"{rate:g} give about {users * seldom:.1f}"
             )
             return
         if stats.binom.sf(users - few - 1, users, 1 - seldom) * 2 * count < P_VALUE:
             yield (
                 f"{users - few} of {users} users take part in more than {times} of {count} rounds, where independent "
-                f"coins of {rate:g} give about {users * (1 - seldom):.1f}"
+                f"{rate:g} gives about {users * (1 - seldom):.1f}"
             )
             return
 

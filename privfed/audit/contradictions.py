@@ -24,7 +24,7 @@ from privfed.privacy.plan import PrivacyPlan
 
 POSITIVE_CONTROL_AUC = 0.9
 _CONTROLS = (RankOneSign.name, DecoderBias.name, RowSupport.name, InSupport.name)
-"""Attacks that read bare uploads: of tables with sampled negatives, of autoencoders, of plain rows, of their names."""
+"""Attacks that read unprotected uploads: tables with sampled negatives, autoencoders, plain rows, names of rows."""
 
 
 def find_contradictions(report: AuditReport) -> list[Contradiction]:
@@ -113,7 +113,7 @@ def _no_popularity_attack(run: Run) -> Iterator[Contradiction]:
 
 
 def _failed_positive_control(run: Run) -> Iterator[Contradiction]:
-    """An unprotected upload that no attack on bare uploads reads: the attacks are broken, not the upload safe."""
+    """An unprotected upload that no attack reads: the attacks are broken, not the upload safe."""
     if run.method == POPULARITY:
         return
     rows = [row for row in run.attacks if _is_control(run, row)]
@@ -129,8 +129,10 @@ def _failed_positive_control(run: Run) -> Iterator[Contradiction]:
 
 def _is_control(run: Run, row: AttackRow) -> bool:
     noisy_inside = run.guarantee.unit == "interaction"
-    bare = (row.tap == "raw" and not noisy_inside) or (row.tap in ("wire", "support") and is_unprotected(run.plan))
-    return bare and row.attack in _CONTROLS and row.game in MAIN_GAMES
+    unprotected = (row.tap == "raw" and not noisy_inside) or (
+        row.tap in ("wire", "support") and is_unprotected(run.plan)
+    )
+    return unprotected and row.attack in _CONTROLS and row.game in MAIN_GAMES
 
 
 def _no_popularity_method(report: AuditReport) -> list[Contradiction]:

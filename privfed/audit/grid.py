@@ -85,7 +85,7 @@ class Variant(BaseModel):
 
 
 class AuditConfig(BaseModel):
-    """A grid on one data set under one protocol: methods x plans x seeds, or single arms x seeds.
+    """A grid on one data set under one protocol: methods x plans x seeds, or single variants x seeds.
 
     Attributes:
         data: name of a data set or path.
@@ -133,9 +133,9 @@ class AuditConfig(BaseModel):
         seeds: int = 1,
         **fields: Any,
     ) -> Self:
-        """The default grid of one method: no protection, the published noise, and two sound local budgets.
+        """The default grid of one method: no privacy mechanism, the published noise, and two sound local budgets.
 
-        A method of whole numbers, which noise does not cover, gets secret sharing under three covers instead.
+        A method of whole numbers, which noise does not cover, gets secret sharing under three kinds of padding instead.
         """
         plans = (
             tuple(PrivacyPlan.parse(words) for words in PADDED_PLANS)
@@ -159,8 +159,9 @@ class AuditConfig(BaseModel):
     def _is_a_grid(self) -> Self:
         if bool(self.variants) == bool(self.methods or self.plans) or bool(self.methods) != bool(self.plans):
             raise ValueError(
-                f"{len(self.methods)} methods, {len(self.plans)} plans and {len(self.variants)} arms are no grid: give "
-                "methods and plans, or arms alone"
+                f"{len(self.methods)} methods, {len(self.plans)} plans and {len(self.variants)} variants are no grid: "
+                f"give "
+                "methods and plans, or variants alone"
             )
         keys = [variant.key for variant in self.grid()]
         if twice := sorted({key for key in keys if keys.count(key) > 1}):
@@ -172,7 +173,7 @@ class AuditConfig(BaseModel):
         return self
 
     def grid(self) -> list[Variant]:
-        """Every method behind every plan, or the arms, each once; popularity, which is always there, aside."""
+        """Every method behind every plan, or the variants, each once; popularity, which is always there, aside."""
         pairs = self.variants or [
             Variant(method=method, privacy=plan) for method in self.methods for plan in self.plans
         ]
@@ -180,7 +181,7 @@ class AuditConfig(BaseModel):
         return [variant for variant in different if variant.key[0] != POPULARITY]
 
     def cells(self) -> list[ExperimentConfig]:
-        """One experiment per cell; popularity needs one round and no protection, and comes first."""
+        """One experiment per cell; popularity needs one round and no privacy mechanism, and comes first."""
         baseline = Variant(method={"name": POPULARITY}, privacy=PrivacyPlan.named("none"), rounds=1)
         grid = [
             (variant.method, variant.privacy, variant.rounds or self.rounds) for variant in (baseline, *self.grid())
@@ -517,13 +518,10 @@ def not_run(config: AuditConfig) -> list[NotRun]:
     if usable(config.device) == HOST:
         reasons.append(NotRun(what="GPU runs", why="runs trained on the CPU: set device=cuda where there is one"))
     if not config.taps.training_oracles:
-        why = (
-            "replays of local training (IMIA, two-world, public score) cost further trainings: set "
-            "taps.training_oracles=true"
-        )
+        why = "training oracles (IMIA, two-world, public score) cost further trainings: set taps.training_oracles=true"
         reasons.append(NotRun(what="attacks that repeat local training", why=why))
     if not config.taps.shadows:
-        why = "they train further models with other coins: set taps.shadows=2 or more"
+        why = "they train further models with other inclusion bits: set taps.shadows=2 or more"
         reasons.append(NotRun(what="shadow-model attacks (RMIA, LiRA)", why=why))
     if not config.attributes:
         reasons.append(NotRun(what="attribute inference", why="set attributes=true where the data know their users"))

@@ -4,7 +4,7 @@ The choice is fixed here, before any number is seen, and is the same for the pag
 table of runs. The metric is NDCG at the shortest cut-off on the test part. The attack is the strongest one
 seen after the protection has acted, on what a server receives from one client if it receives that, else on the names
 of the rows that one client sends, else on the sum, else on the finished model. Beside it stand the strongest attack in
-the game that a coin decided, and of measured epsilons the highest of its kind, for the unit of the claim where that was
+the inclusion game, and of measured epsilons the highest of its kind, for the unit of the claim where that was
 measured.
 """
 
@@ -41,7 +41,7 @@ def is_unprotected(plan: Mapping[str, object]) -> bool:
 
 
 def protected_cells(report: AuditReport) -> list[Cell]:
-    """Every cell but those of the popularity recommender, which is the yardstick."""
+    """Every cell but those of the popularity recommender, which is the baseline."""
     return [cell for cell in report.aggregates if cell.method != POPULARITY]
 
 
@@ -76,7 +76,7 @@ def popularity_utility(report: AuditReport, like: UtilityCell) -> UtilityCell | 
 
 
 def at_main_tap(cell: Cell) -> list[AttackCell]:
-    """The cell's attacks, popularity included, at the tap behind the protection closest to a client."""
+    """The cell's attacks, popularity included, at the tap behind the mechanism closest to a client."""
     for tap in PROTECTED_TAPS:
         rows = [row for row in cell.attacks if row.tap == tap]
         if rows:
@@ -99,7 +99,7 @@ def main_attack(cell: Cell, *, single_round: bool = False) -> AttackCell | None:
 
 
 def inclusion_attack(rows: Sequence[R]) -> R | None:
-    """The strongest attack behind the protection in a game that a coin decided, where a claim covers it if one does."""
+    """The strongest attack behind the mechanism in the inclusion game, under a claim where there is one."""
     rivals = [
         row for row in rows if row.membership == "randomised" and row.tap in PROTECTED_TAPS and row.attack != POPULARITY
     ]
@@ -122,7 +122,7 @@ def sliced_attack(cell: Cell) -> AttackCell | None:
 
 
 def measured(record: Run | Cell, kind: str) -> EmpiricalRow | None:
-    """The highest measured epsilon of a kind behind the protection, for the unit of the claim where there is one."""
+    """The highest measured epsilon of a kind behind the mechanism, for the unit of the claim where there is one."""
     rows = [row for row in record.empirical if row.kind == kind and row.tap in PROTECTED_TAPS]
     same_unit = [row for row in rows if row.unit == record.guarantee.unit]
     whole_run = [row for row in rows if row.unit != "upload"]
@@ -130,7 +130,7 @@ def measured(record: Run | Cell, kind: str) -> EmpiricalRow | None:
 
 
 def attribute_guess(cell: Cell, attribute: str) -> tuple[AttributeRow | None, AttributeRow | None]:
-    """How well an attribute is guessed behind the protection, by the best evidence, and from true interactions."""
+    """How well an attribute is guessed behind the mechanism, by the best evidence, and from true interactions."""
     rows = [row for row in cell.attributes if row.attribute == attribute]
     seen = [row for row in rows if row.tap in PROTECTED_TAPS]
     truth = [row for row in rows if row.tap is None]

@@ -1,12 +1,12 @@
-"""The game that epsilon bounds, played on a run: which interactions did the coin keep?
+"""The game that epsilon bounds, played on a run: which interactions were included?
 
-`privfed.setup.inclusion` tosses before training. Here the game is put to what attacks said, what the claim allows
-stands beside the rows that it covers, and from the same coins one lower bound on epsilon is made per tap
+`privfed.setup.inclusion` randomises before training. Here the game is put to what attacks said, what the claim allows
+stands beside the rows that it covers, and from the same bits one lower bound on epsilon is made per tap
 (`attacks.one_run`).
 
-Everything about the bound is fixed before any coin is looked at: the attack by what a tap shows (`fixed_attack`), and
-the guesses by their number, the tenth of the coins that scores highest as kept and the tenth that scores lowest as
-dropped. The adversary's popularity is that of the data before the coin, or it would know the outcome.
+Everything about the bound is fixed before any bit is looked at: the attack by what a tap shows (`fixed_attack`), and
+the guesses by their number, the tenth of the bits that scores highest as kept and the tenth that scores lowest as
+dropped. The adversary's popularity is that of the data before randomisation, or it would know the outcome.
 """
 
 from dataclasses import dataclass
@@ -22,18 +22,18 @@ from privfed.methods.method import ItemBlocks
 from privfed.setup.inclusion import InclusionBits
 
 GUESSED = 0.1
-"""Share of the coins that is guessed on either side."""
+"""Share of the bits that is guessed on either side."""
 
 MIN_BITS = 20
-"""Coins without which no epsilon is measured: guesses about so few deny nothing."""
+"""Inclusion bits without which no epsilon is measured: guesses about so few deny nothing."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InclusionGame:
-    """The coins of a run and what it claims.
+    """The inclusion bits of a run and what it claims.
 
     Attributes:
-        inclusion: thrown before training.
+        inclusion: decided before training.
         guarantee: of the run; None where nobody says.
     """
 
@@ -42,7 +42,7 @@ class InclusionGame:
 
     @property
     def targets(self) -> Targets:
-        """Interactions that the coin kept against those that it dropped."""
+        """Interactions that were included against those that were left out."""
         return Targets.coin_decided(self.inclusion.kept, self.inclusion.dropped)
 
     @property

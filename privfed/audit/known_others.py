@@ -1,11 +1,11 @@
-"""The matched filter on released sums: an adversary who knows every upload but for what coins decided.
+"""The matched filter on released sums: an adversary who knows every upload but for what inclusion bits decided.
 
 Differential privacy promises to hold against somebody who knows everybody else's data, and the rest of a person's own.
 Where a method's asks use shares of one clip norm, what such an adversary does is known: take from the sums what all
-known histories would have sent, and ask of each interaction that a coin decided how much better the sums fit with it
-than without. With d the change that the interaction makes to a person's uploads, and R what is left of the sums, that
-is <R, d> - |d|^2 / 2 in the coordinates in which noise is the same everywhere: the logarithm of the likelihood ratio,
-were the noise Gaussian and nothing else open.
+known histories would have sent, and ask of each interaction that inclusion bits decided how much better the sums fit
+with it than without. With d the change that the interaction makes to a person's uploads, and R what is left of the
+sums, that is <R, d> - |d|^2 / 2 in the coordinates in which noise is the same everywhere: the logarithm of the
+likelihood ratio, were the noise Gaussian and nothing else open.
 
 Uploads are those of the method's own clients, on histories that are guessed, clipped as in the run; nothing is trained.
 """
@@ -43,8 +43,8 @@ class MatchedFilter:
 
     name: ClassVar[str] = "matched filter"
     observable: ClassVar[str] = "the released sums"
-    adversary: ClassVar[str] = "whoever knows every history but for what the coins decided"
-    knowledge: ClassVar[tuple[str, ...]] = ("everybody's histories but for what the coins decided",)
+    adversary: ClassVar[str] = "whoever knows every history but for what inclusion bits decided"
+    knowledge: ClassVar[tuple[str, ...]] = ("everybody's histories but for what inclusion bits decided",)
     unit: ClassVar[str] = "interaction"
     cost: ClassVar[str] = "one upload per interaction"
     explains: ClassVar[str] = (
@@ -54,7 +54,7 @@ class MatchedFilter:
 
 
 def filtered(experiment: Experiment, observations: Sequence[Observation], knowledge: Knowledge) -> AttackOutput | None:
-    """What popularity and the filter say of the coins; None where there are none, or sums that it cannot read.
+    """What popularity and the filter say of the inclusion bits; None where there are none, or sums that it cannot read.
 
     Args:
         experiment: after its run.
@@ -90,7 +90,7 @@ class _Filter:
     queries: Sequence[Schema]
 
     def scores(self, inclusion: InclusionBits, sums: Mapping[str, Tensor]) -> Scores:
-        """Of every interaction that a coin decided; 0 elsewhere."""
+        """Of every interaction that inclusion bits decided; 0 elsewhere."""
         known = (
             InclusionBits(inclusion.users, np.zeros_like(inclusion.kept), inclusion.decided)
             .applied_to(self.experiment.parts)

@@ -7,8 +7,8 @@ messages, for single uploads and for sums, over rounds far apart and several que
 |---|---|---|---|
 | one upload | an input and its opposite (local), or nothing | linear, of one release | Clopper-Pearson, or GDP |
 | uploads to several queries and rounds | the same, with signs that alternate | linear, of all | the same |
-| secrets | coins that an upload spells | signs of a release, or of a difference of two | `secrets_epsilon` |
-| cover of rows | a history with an item, and without | whether its row is sent | Clopper-Pearson |
+| secrets | random bits that an upload spells | signs of a release, or of a difference of two | `secrets_epsilon` |
+| padding of rows | a history with an item, and without | whether its row is sent | Clopper-Pearson |
 
 The bound for Laplace noise is Clopper and Pearson's, for Gaussian noise the one through mu (Jagielski, Ullman and
 Oprea, NeurIPS 2020; Nasr et al., USENIX Security 2023).
@@ -68,7 +68,7 @@ IN_SHARES = "integer noise of this width is as good as Gaussian"
 
 _PADDING_DRAWS = 20_000
 _ITEMS, _HISTORY = 16, 3
-"""Items of the catalogue and of a history under cover."""
+"""Items of the catalogue and of a history under padding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +207,7 @@ def _audit_padding(padding: RandomisedResponse | FakeItems, draws: int, confiden
     for histories in (padded.kept, padded.fake_items):
         sent[histories.owners[histories.items == 0]] = 1.0
     bound = clopper_pearson_epsilon(sent[:draws], sent[draws:], threshold=0.5, confidence=confidence)
-    audited = "one item under the cover of rows"
+    audited = "one item under the padding of rows"
     return empirical_row(
         padding.claim.epsilon, bound, confidence, audited, "support", "interaction", "add_or_remove_one"
     )

@@ -103,7 +103,7 @@ def rerun_on_neighbours(
 
     Args:
         config: of a run whose plan guarantees something.
-        parts: its data, after any coin.
+        parts: its data, after randomised inclusion.
         users: who is taken out, one after another; they need training items.
         rounds: from the first.
 
@@ -179,7 +179,7 @@ def check_neighbours(experiment: Experiment, result: RunResult) -> Iterable[Chec
 
 
 def _population(plan: PrivacyPlan, parts: Split, seed: int) -> Int64[np.ndarray, " people"]:
-    """Users of a replay: everybody, or fewer where rounds of these can be opened; the busiest is among them."""
+    """Users of a repetition: everybody, or fewer where rounds of these can be completed; the busiest is among them."""
     everybody = np.arange(parts.train.n_users)
     try:
         plan.check(PEOPLE)
@@ -351,10 +351,10 @@ def _equal_parts(one: Exchange, two: Exchange, user: int, t: int) -> Iterator[Ne
         "what the server sends": (one.message, two.message),
         "what clients receive": (one.received, two.received),
         "who takes part": (one.members.tolist(), two.members.tolist()),
-        "whether the round is opened": (one.answered, two.answered),
+        "whether the round is aborted": (one.answered, two.answered),
         "the announced clip norm": (one.clip_norm, two.clip_norm),
         "the denominator of means": (one.denominator, two.denominator),
-        "which rows are opened": (_opened(one), _opened(two)),
+        "which rows are revealed": (_opened(one), _opened(two)),
         "who releases a single upload": (one.pseudonyms, two.pseudonyms),
         "what other users upload before clip and noise": (others[0], others[1]),
         "what other users upload after clip and noise": (singles[0], singles[1]),
@@ -471,7 +471,7 @@ def _after(a: _World, b: _World, t: int) -> Iterator[NeighbourDifference]:
     if plan.mechanism.trust != "central" and sizes[0] != sizes[1]:
         yield NeighbourDifference(user, t, "how many bytes are uploaded", "", math.inf, 0.0)
     if a.simulation.costs.aborted_rounds != b.simulation.costs.aborted_rounds:
-        yield NeighbourDifference(user, t, "whether the round is lost", "", math.inf, 0.0)
+        yield NeighbourDifference(user, t, "whether the round is aborted", "", math.inf, 0.0)
     mechanism = plan.mechanism
     if isinstance(mechanism, CentralGaussian) and mechanism.adaptive is not None:
         rate = mechanism.adaptive.rate / max(plan.sampling.expected(a.experiment.n_users), 1.0)

@@ -23,7 +23,7 @@ _SAME_ROWS = ", and every audited user named the same rows each time, as many as
 
 
 def check_padding(experiment: Experiment, result: RunResult) -> Iterable[Check]:
-    """Rows that audited users named over the run, and rows that were opened."""
+    """Rows that audited users named over the run, and rows that were revealed."""
     mechanism, sent = experiment.config.privacy.mechanism, result.transcript.sent_rows
     if not isinstance(mechanism, SharedSum) or not sent:
         return
@@ -37,7 +37,7 @@ def check_padding(experiment: Experiment, result: RunResult) -> Iterable[Check]:
         passed=not faults,
         detail=faults[0]
         if faults
-        else f"in {len({one.round for one in sent})} rounds every row that was opened had {mechanism.min_cohort} "
+        else f"in {len({one.round for one in sent})} rounds every row that was revealed had {mechanism.min_cohort} "
         f"clients or more{_SAME_ROWS if padded else ''}",
     )
 
@@ -110,7 +110,7 @@ def _unlikely(count: int, of: int, rate: float) -> bool:
 
 
 def _opened_too_early(result: RunResult, min_clients: int) -> Iterator[str]:
-    """Rows that were opened although too few clients named them."""
+    """Rows that were revealed although too few clients named them."""
     exchanges = {(e.cohort.round, e.index): e for e in (result.witness.exchanges if result.witness is not None else ())}
     for address, chunks in groupby(result.transcript.sent_rows, key=lambda one: (one.round, one.query_id)):
         counts: dict[str, torch.Tensor] = {}

@@ -134,7 +134,7 @@ def _attacks(report: AuditReport, slug: str, *, strongest: bool) -> PaperTable:
         for row in cell.attacks
         if not strongest or (row.worst and row.tap in PROTECTED_TAPS)
     ]
-    which = "The strongest attacks behind each protection" if strongest else "Every attack"
+    which = "The strongest attacks behind each mechanism" if strongest else "Every attack"
     printed = ("method", "setting", "attack", "game", "AUC", "TPR at 1 %", "gain")
     return PaperTable(slug, f"{which}, with 95 % intervals over people.", rows, 4, printed)
 
@@ -169,8 +169,8 @@ def _coin(report: AuditReport) -> PaperTable:
         for cell, best in pairs
     ]
     printed = ("method", "setting", "attack", "AUC", "TPR at 1 %", "claimed epsilon", "highest AUC")
-    caption = "The game that a coin decided: the strongest attack, and what the claim allows for one interaction."
-    return PaperTable("coin", caption, rows, 3, printed)
+    caption = "The game of randomised inclusion: the strongest attack, and what the claim allows for one interaction."
+    return PaperTable("inclusion", caption, rows, 3, printed)
 
 
 def _measured(report: AuditReport) -> PaperTable:

@@ -92,7 +92,7 @@ class SupportClaimRow(_Row):
 class GuaranteeRow(_Row):
     """What is guaranteed, against whom, and from which assumptions; `epsilon` is "inf" where nothing is.
 
-    `support` is what a cover claims of the rows sent; null where no plan shows rows by themselves.
+    `support` is what padding claims of the rows sent; null where no plan shows rows by themselves.
     """
 
     epsilon: Number
@@ -161,7 +161,7 @@ class SliceRow(_Row):
 
 
 class CeilingRow(_Row):
-    """What the claim of a run allows an attack in a game that a coin decided.
+    """What the claim of a run allows an attack in a game that inclusion bits decided.
 
     Attributes:
         epsilon, delta: The claim, for one interaction more or less.
@@ -176,15 +176,15 @@ class CeilingRow(_Row):
 
 
 class AttackRow(_Row):
-    """What one attack recovered at one tap. Members count as 1, so an AUC of 0.5 is a coin.
+    """What one attack recovered at one tap. Members count as 1, so an AUC of 0.5 is chance.
 
     Attributes:
-        tap: Where the adversary listened: before the protection (raw), at one client's message (wire), at the names
+        tap: Where the adversary listened: before the mechanism (raw), at one client's message (wire), at the names
             of the rows that one client sends (support), at the sum over clients (sum), at the published model (model)
             or at what a device shows its own user (scores).
         rounds: The rounds that its scores are made of, counted from 1.
         membership: "natural" members are people's real items, and say nothing about epsilon; "randomised" ones were
-            decided by a coin.
+            decided by inclusion bits.
         slices: The same by tenths of items and of users; empty where not measured.
         ceiling: What a finite claim allows; null for natural members and for taps that the claim does not cover.
     """
@@ -257,7 +257,7 @@ class SupportLeak(_Row):
     codes where nobody sees single clients' rows.
 
     Attributes:
-        claim: What the cover promises of the rows.
+        claim: What the padding promises of the rows.
         seen_by: Who sees the rows of single clients; null where nobody does.
         private: What the rows may give away.
         n_users: Audited users.
@@ -266,7 +266,7 @@ class SupportLeak(_Row):
         padding_rows: Rows sent that are neither.
         up_bytes_per_client_round: Bytes that a client sends in a round.
         posterior: Share of private items among the rows sent that are not public, mean over users.
-        posterior_expected: The same by formula, from sizes and the cover alone.
+        posterior_expected: The same by formula, from sizes and the padding alone.
         posterior_over_rows: The same share over the rows of all audited users.
         posterior_over_rows_expected: By formula.
         count_exact: Share of users whose number of private items was read off the number of rows.
@@ -311,7 +311,7 @@ class EmpiricalRow(_Row):
         delta: At which it is meant.
         unit: "interaction", "user" or "upload".
         neighbours: Which two worlds are compared.
-        trials: Canaries, coins or draws.
+        trials: Canaries, inclusion bits or draws.
         accounted: What the run claims for the same unit and neighbours; "inf" where it claims nothing.
         placebo: 95th percentile of the estimate for canaries that were never inserted; null where there is none.
         assumes: What must hold besides, or "".
@@ -348,7 +348,7 @@ class AttributeRow(_Row):
         attribute: "gender", "age", "occupation".
         classes: What is told apart, in words.
         evidence: What the classifier reads.
-        tap: Where that is seen; null for yardsticks that no adversary sees (true interactions).
+        tap: Where that is seen; null for baselines that no adversary sees (true interactions).
         knowledge: What the adversary knows besides.
         auc: Cross-validated, with the interval of a bootstrap over users; mean one-against-rest of several classes.
         balanced_accuracy: Mean recall of the classes.
@@ -384,7 +384,7 @@ class TimeRow(_Row):
 
 
 class Setting(_Row):
-    """A protection as it was configured: a slug for files and a name for people."""
+    """A privacy mechanism as it was configured: a slug for files and a name for people."""
 
     slug: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")
     name: str
@@ -421,11 +421,11 @@ class Check(_Row):
 class Run(_Row):
     """One method under one setting with one seed.
 
-    `wire` says how closely the wire was simulated, `aborted_rounds` how many rounds were too small to be opened.
-    `support` is null where no rows are sent behind a hidden sum and no history is public. `coins` counts the training
-    interactions of audited users that a coin kept or dropped before training. `ledger` holds the events
-    that epsilon was computed from, and `not_run` what could not be done to this run. `decisions` are choices that the
-    method made by what had been released to it already.
+    `wire` says how closely the wire was simulated, `aborted_rounds` how many rounds were aborted for too few clients.
+    `support` is null where no rows are sent behind a hidden sum and no history is public. `inclusion` counts the
+    training interactions of audited users that inclusion bits kept or dropped before training. `ledger` holds the
+    events that epsilon was computed from, and `not_run` what could not be done to this run. `decisions` are choices
+    that the method made by what had been released to it already.
     """
 
     run_id: str

@@ -1,9 +1,9 @@
-"""Shadow trainings: the same experiment with other coins and other randomness, for attacks that compare with them.
+"""Shadow models: the same experiment with other inclusion bits and other randomness, to compare with.
 
-An adversary with shadows knows the method, its settings and the data but for the interactions that were put to a coin
-(`attacks.shadow`), which is what differential privacy grants it. In each shadow the same interactions are put to new
-coins, and nothing of the run's own randomness comes back: keys, initial private halves and sampling follow from another
-seed. What is compared is what devices show their users.
+An adversary with shadows knows the method, its settings and the data but for the interactions that inclusion bits
+decided (`attacks.shadow`), which is what differential privacy grants it. In each shadow the same interactions get
+new bits, and nothing of the run's own randomness comes back: keys, initial private parameters and sampling follow
+from another seed. What is compared is what devices show their users.
 """
 
 import numpy as np
@@ -27,15 +27,17 @@ def shadow_view(experiment: Experiment, target: Float32[np.ndarray, "users items
     """Train the shadows of a run and let the audited users' devices score.
 
     Args:
-        experiment: trained, with coins.
+        experiment: trained, with inclusion bits.
         target: scores of its audited users' devices.
 
     Raises:
-        ValueError: the run has no coins to throw anew.
+        ValueError: the run has no inclusion bits to randomise again.
     """
     inclusion = experiment.inclusion
     if inclusion is None:
-        raise ValueError("shadows throw a run's coins anew, and this one has none: set taps.inclusion, such as 0.2")
+        raise ValueError(
+            "shadow models randomise a run's inclusion bits again, and this run has none: set taps.inclusion=0.2"
+        )
     users, settings = torch.from_numpy(inclusion.users), experiment.config.settings()
     scores, worlds = [], []
     for number in range(1, experiment.config.taps.shadows + 1):
@@ -50,7 +52,7 @@ def shadow_view(experiment: Experiment, target: Float32[np.ndarray, "users items
 
 
 def shadow_of(experiment: Experiment, inclusion: InclusionBits, seed: int) -> Experiment:
-    """The same experiment under other coins and another seed, with nothing tapped."""
+    """The same experiment under other inclusion bits and another seed, with nothing tapped."""
     config = experiment.config
     changes = {"seed": seed, "taps": TapConfig(places=(), users=config.taps.users), "evaluate_every": config.rounds}
     return Experiment(config.model_copy(update=changes), inclusion.applied_to(experiment.parts))

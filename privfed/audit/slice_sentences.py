@@ -43,14 +43,14 @@ def _behind(claimed: list[tuple[Cell, AttackCell]]) -> str:
     worst = [(cell, part) for cell, best in claimed for part in best.slices if _told(part)]
     if not worst:
         return (
-            "Behind the settings with a finite epsilon, in no tenth is the attack better than both a coin and the "
+            "Behind the settings with a finite epsilon, in no tenth is the attack better than both chance and the "
             "popularity guess, intervals considered."
         )
     cell, part = max(worst, key=lambda pair: pair[1].auc.lo)
     kind = "items" if part.by == "popularity" else "people"
     where = f"{formatting.named(formatting.METHODS, cell.method)}, {formatting.setting(cell.setting)}"
     return (
-        f"Behind the settings with a finite epsilon, the attack beats a coin and the popularity guess in "
+        f"Behind the settings with a finite epsilon, the attack beats chance and the popularity guess in "
         f"{formatting.count(len(worst), 'tenth')}, most clearly in tenth {part.group + 1} of {kind} under {where} "
         f"(AUC {formatting.share(part.auc.value)}, popularity {formatting.share(part.popularity_auc)})."
     )

@@ -78,7 +78,11 @@ def _tested(report: AuditReport) -> str:
         f"{methods} trained for {formatting.listed([str(n) for n in lengths])} rounds under {settings}; "
         f"{formatting.count(n_seeds, 'seed')} each. The adversary is an honest but curious server: it follows "
         f"the protocol, keeps what it receives, and tries to tell which items each person used."
-        + (f" For {inclusion:,} interactions a coin decided whether they took part in training." if inclusion else "")
+        + (
+            f" For {inclusion:,} interactions a random bit decided whether they took part in training."
+            if inclusion
+            else ""
+        )
     ) + (" The data are synthetic: no number here is a measurement on people." if card.get("synthetic") else "")
 
 
@@ -106,26 +110,26 @@ def _attack(cell: Cell) -> tuple[str, str]:
 
 
 def _attributes(cell: Cell) -> str:
-    """How well people's attributes are guessed behind the protection."""
+    """How well people's attributes are guessed behind the mechanism."""
     guesses = []
     for attribute in dict.fromkeys(row.attribute for row in cell.attributes):
         seen, truth = attribute_guess(cell, attribute)
         if seen is not None:
             from_truth = f" (from the true history {formatting.share(truth.auc.value)})" if truth is not None else ""
             guesses.append(f"{attribute} AUC {formatting.share(seen.auc.value)}{from_truth}")
-    return f"Guesses at who the person is: {', '.join(guesses)}; a coin gives 0.5." if guesses else ""
+    return f"Guesses at who the person is: {', '.join(guesses)}; chance gives 0.5." if guesses else ""
 
 
 def _membership(attack: AttackCell | None, single: AttackCell | None, leak: SupportLeak | None) -> tuple[str, str]:
     if attack is None and leak is not None:
         return (
-            "No attack applies to what is seen behind the protection: this method uploads no row per item. What leaks "
+            "No attack applies to what is seen behind the mechanism: this method uploads no row per item. What leaks "
             "there was not measured, and that is no evidence of safety.",
             "",
         )
     if attack is None:
         return (
-            "Nothing that passes behind the protection was attacked, so what leaks there was not measured. That is no "
+            "Nothing that passes behind the mechanism was attacked, so what leaks there was not measured. That is no "
             "evidence of safety.",
             "",
         )
@@ -135,7 +139,7 @@ def _membership(attack: AttackCell | None, single: AttackCell | None, leak: Supp
     who = "an aggregator" if by_rows else "the server"
     text = f"{_seen(attack)}, {who} tells an item this person {used} from one they did not {times}"
     if attack.users.lo <= 0.5:
-        text += ", no better than a coin"
+        text += ", no better than chance"
     text += "."
     if single is not None and len(attack.rounds) > 1:
         text += f" {_seen(single)} alone: {formatting.in_hundred(single.auc.mean)}."
@@ -147,7 +151,8 @@ def _membership(attack: AttackCell | None, single: AttackCell | None, leak: Supp
         comparison = "about as good as"
     detail = (
         f"Strongest attack: {attack.attack}, AUC {formatting.share(attack.auc.mean)} (95 % over users "
-        f"{formatting.share(attack.users.lo)} to {formatting.share(attack.users.hi)}), {comparison} the popularity guess "
+        f"{formatting.share(attack.users.lo)} to {formatting.share(attack.users.hi)}), {comparison} the popularity "
+        f"guess "
         "at "
         f"{formatting.share(attack.popularity_auc)}."
     )
@@ -183,12 +188,13 @@ def _measured(cell: Cell) -> str:
 
 
 def _coin(cell: Cell) -> str:
-    """How the strongest attack does in the game that a coin decided."""
+    """How the strongest attack does in the inclusion game."""
     attack = inclusion_attack(cell.attacks)
     if attack is None:
         return ""
     text = (
-        f"Where a coin decided, the strongest attack ({attack.attack}) reaches AUC {formatting.share(attack.auc.mean)}"
+        f"With randomised inclusion, the strongest attack ({attack.attack}) reaches AUC "
+        f"{formatting.share(attack.auc.mean)}"
     )
     return f"{text}; the claim allows at most {formatting.share(attack.ceiling.auc)}." if attack.ceiling else f"{text}."
 
@@ -278,9 +284,10 @@ def _limits(report: AuditReport) -> list[str]:
     ]
     kinds = {row.membership for run in report.runs for row in run.attacks}
     if "natural" in kinds:
-        where = "In all games but the one that a coin decided, members" if "randomised" in kinds else "Members"
+        where = "In all games but that of randomised inclusion, members" if "randomised" in kinds else "Members"
         limits.append(
-            f"{where} and non-members come from the data as they are, not from a coin, so scores mix leakage "
+            f"{where} and non-members come from the data as they are, not from randomised inclusion, so scores mix "
+            f"leakage "
             "with popularity and time. Read the gain over the popularity guess; these games say nothing "
             "about epsilon."
         )
@@ -289,7 +296,8 @@ def _limits(report: AuditReport) -> list[str]:
     limits += _of_measurements(report)
     limits += [
         f"{formatting.named(formatting.METHODS, run.method)}, {formatting.setting(run.setting)}, seed {run.seed}: "
-        f"{run.aborted_rounds} of {run.rounds} rounds had too few clients to be opened; they trained nothing and cost "
+        f"{run.aborted_rounds} of {run.rounds} rounds had too few clients and were aborted; they trained nothing and "
+        f"cost "
         "nothing."
         for run in report.runs
         if run.aborted_rounds

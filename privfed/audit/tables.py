@@ -13,10 +13,11 @@ def runs_table(report: AuditReport) -> pd.DataFrame:
     """One row per run.
 
     Ranking metrics are those of the test part. `auc_max` is the highest AUC of any attack but the popularity
-    guess behind the protection, over all games and candidates; `attack`, `tap`, `game`, `scope` and
+    guess behind the mechanism, over all games and candidates; `attack`, `tap`, `game`, `scope` and
     `attack_rounds` say which it was, and `tpr_1pct` and `auc_gain` belong to that same attack. `auc_coin` is the
-    highest where a coin decided and `auc_ceiling` what the claim allows there; `eps_lb` and `eps_hat` are the highest
-    measured lower bound and estimate of epsilon, for the unit beside them. An infinite epsilon is the string "inf".
+    highest where inclusion bits decided and `auc_ceiling` what the claim allows there; `eps_lb` and `eps_hat` are the
+    highest measured lower bound and estimate of epsilon, for the unit beside them. An infinite epsilon is the string
+    "inf".
     """
     metrics = list(
         dict.fromkeys(f"{row.name}@{row.k}" for run in report.runs for row in run.utility if row.part == "test")

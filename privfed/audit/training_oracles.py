@@ -1,9 +1,10 @@
-"""Local training as a server can repeat it: `attacks.Recipe` for every method that trains in one step.
+"""Local training as a server can repeat it: a training oracle for every method that trains in one step.
 
 An honest but curious server knows the clients' code and settings, the message that it sent, and what it received.
-It does not know histories, private halves, or any key of a device. So a replay is the method's own training step on
-freshly built clients with guessed histories: their private halves are a newcomer's, and all their randomness comes from
-keys of the adversary's own (`Streams.of_outsider`). Nothing here holds a reference to the run that is attacked.
+It does not know histories, private parameters, or any key of a device. So the oracle runs the method's own training
+step on freshly built clients with guessed histories: their private parameters are a newcomer's, and all their
+randomness comes from keys of the adversary's own (`Streams.of_outsider`). Nothing here holds a reference to the run
+that is attacked.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,22 +42,22 @@ def why_no_training_oracle(experiment: Experiment) -> str | None:
             f"history"
         )
     if experiment.item_blocks is None:
-        return f"uploads of {registered.name} have no row per item to compare a replay with"
+        return f"uploads of {registered.name} have no row per item to compare a repeated training with"
     if registered.task(settings) == "rating":
         return "local training learns from ratings, which an adversary who guesses items does not know"
     if registered.infer_sizes is None and (reason := registered.cross_user_dependence(settings)) is not None:
-        return f"what a device trains depends on everybody's data, which no replay has: {reason}"
+        return f"what a device trains depends on everybody's data, which no oracle has: {reason}"
     return None
 
 
 def build_training_oracle(
     experiment: Experiment, tap: Tap, uploads: Sequence[Observation], messages: Sequence[Observation]
 ) -> "MethodTrainingOracle | None":
-    """The recipe of a run for what was seen at one tap; None where training cannot be repeated or no message is known.
+    """The training oracle for what was seen at one tap; None where training cannot be repeated or no message is known.
 
     Args:
         experiment: of the run; its method, settings, plan and the public key of initial values are taken from it.
-        tap: `raw`, or `wire`, where replays are clipped as uploads are.
+        tap: `raw`, or `wire`, where what the oracle trains is clipped as uploads are.
         uploads: what was seen there, by round.
         messages: observations of tap `message`.
     """
@@ -81,7 +82,7 @@ def build_training_oracle(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MethodTrainingOracle:
-    """An `attacks.Recipe` made from a registered method.
+    """A training oracle (`attacks.Recipe`) made from a registered method.
 
     Attributes:
         registered: the method.
@@ -93,7 +94,7 @@ class MethodTrainingOracle:
         users: audited users, ascending; what all views are about.
         uploads: what was seen of them, by round.
         messages: what was sent to them, by round.
-        clipped: whether a replay is clipped as what leaves a device is.
+        clipped: whether what the oracle trains is clipped as what leaves a device is.
         streams: number of a world -> keys of clients in it.
     """
 

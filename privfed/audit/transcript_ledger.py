@@ -48,8 +48,8 @@ def check_transcript(experiment: Experiment, result: RunResult) -> Iterable[Chec
         passed=not faults,
         detail=faults[0] + (f" (and {len(faults) - 1} further findings)" if len(faults) > 1 else "")
         if faults
-        else f"{len(released)} releases stand in the ledger with their participants, blocks and noise, none was opened "
-        f"with too few clients, and no denominator shows who took part",
+        else f"{len(released)} releases stand in the ledger with their participants, blocks and noise, none was "
+        f"revealed with too few clients, and no denominator shows who took part",
     )
 
 
@@ -102,7 +102,7 @@ def _rules(plan: PrivacyPlan, exchange: Exchange, population: int) -> Iterator[s
         yield f"{_named(exchange)}: a client was asked twice, or one that does not exist"
     min_clients = min_members(plan)
     if len(members) < min_clients:
-        yield f"{_named(exchange)}: a round of {len(members)} clients was opened, and the plan needs {min_clients}"
+        yield f"{_named(exchange)}: a round of {len(members)} clients was completed, and the plan needs {min_clients}"
     if mechanism.release == "total" and exchange.pseudonyms is not None:
         yield f"{_named(exchange)}: single uploads were released under a plan that shows only their sum"
     if exchange.pseudonyms is not None and sorted(exchange.pseudonyms) != sorted(members.tolist()):
@@ -118,7 +118,7 @@ def _rules(plan: PrivacyPlan, exchange: Exchange, population: int) -> Iterator[s
 
 
 def min_members(plan: PrivacyPlan) -> int:
-    """Clients without which nothing may be opened under a plan."""
+    """Clients without which nothing may be revealed under a plan."""
     mechanism = plan.mechanism
     if isinstance(mechanism, DistributedGaussian):
         return max(3, mechanism.n_min_honest + mechanism.colluding)
@@ -163,7 +163,8 @@ def _composed(plan: PrivacyPlan, result: RunResult, released: Sequence[Exchange]
     rates = {release.rate for release in releases} - {None}
     rate = plan.sampling.rate if isinstance(plan.sampling, Poisson) and plan.mechanism.trust == "central" else None
     if rates - {rate}:
-        yield f"epsilon is amplified by sampling at rate {min(r for r in rates if r is not None):g}, the plan has {rate}"
+        lowest = min(r for r in rates if r is not None)
+        yield f"epsilon is amplified by sampling at rate {lowest:g}, the plan has {rate}"
     queries = [exchange for exchange in released if _has_real(exchange.schema)]
     amplified = {exchange.cohort.id for exchange in queries}
     wanted = len(amplified) if rates else len(queries)

@@ -1,8 +1,8 @@
 """Canaries of plans that release single uploads: people of a run whose uploads spell secrets, read on the wire.
 
 The last k people of the population send secrets in place of what they would have trained, in a run of its own: one fair
-coin for every coordinate, far outside the clip, with a sign that alternates from round to round. The method's own
-server makes the queries; the transcript shows what leaves every device. From how many of the coins can be read off one
+bit for every coordinate, far outside the clip, with a sign that alternates from round to round. The method's own
+server makes the queries; the transcript shows what leaves every device. From how many of the bits can be read off one
 block of an upload, off the difference of two rounds, or off the difference to another canary whose upload is known,
 `attacks.secrets_epsilon` bounds epsilon. Half of the canaries choose what is read, the others are the measurement.
 
@@ -37,7 +37,7 @@ ROUNDS = 2
 """Rounds of the run with canaries."""
 
 MAX_BITS_READ = 2048
-"""Coins that are read of every block, at most; they deny claims up to 1,400."""
+"""Bits that are read of every block, at most; they deny claims up to 1,400."""
 
 MIN_CANARIES = 10
 
@@ -46,11 +46,11 @@ _Seen = tuple[Int64[Tensor, " canaries"], Mapping[str, Tensor]]
 
 _QUANTILES = (0.5, 0.8, 0.95)
 _MOST_WRONG = 3 / 8
-"""Share of wrong coins beyond which a guess is little better than a blind one."""
+"""Share of wrong bits beyond which a guess is little better than a blind one."""
 
 
 class SecretDirections(CanaryDirections):
-    """Secrets of fair coins over the real blocks of a schema, as unit vectors in weighted coordinates."""
+    """Secrets of random bits over the real blocks of a schema, as unit vectors in weighted coordinates."""
 
     def draw(self, numbers: Sequence[int]) -> Float[Tensor, "n dimensions"]:
         """The secrets with these numbers."""
@@ -124,7 +124,7 @@ def audit_wire_canaries(
 
 
 class _ObservedSecrets:
-    """Wrong coins in what canaries sent."""
+    """Wrong bits in what canaries sent."""
 
     def __init__(self, secrets: SecretDirections, seen: Mapping[int, _Seen], plan: PrivacyPlan) -> None:
         self.secrets, self.seen, self.plan = secrets, seen, plan
@@ -146,11 +146,11 @@ class _ObservedSecrets:
                 yield from (_View(block, t, other) for other in self.seen if other < t and (other + t) % 2)
 
     def bits(self, view: _View) -> int:
-        """Coins that are read."""
+        """Bits that are read."""
         return min(self.secrets.blocks[view.block].size, MAX_BITS_READ)
 
     def wrong(self, view: _View, half: int) -> Int64[np.ndarray, " canaries"]:
-        """Wrong coins of every second canary that took part."""
+        """Wrong bits of every second canary that took part."""
         users, values = self._block(view.block, view.round)
         if view.other is not None:
             others, before = self._block(view.block, view.other)

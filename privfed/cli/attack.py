@@ -14,7 +14,7 @@ def attack(
 ) -> None:
     """Attack what RUN_DIR tapped: which items did each person train on?
 
-    Writes attacks.json beside the run. An AUC of 0.5 is a coin, 1 is certainty; a guess by popularity alone
+    Writes attacks.json beside the run. An AUC of 0.5 is chance, 1 is certainty; a guess by popularity alone
     stands beside every attack. Where a sum hides values and not which rows a client sends, these rows are attacked.
     """
     from privfed.audit.attack_run import attack_run

@@ -87,7 +87,7 @@ def gaussian(
     rounds: Annotated[int, typer.Option("--rounds", metavar="T", help="Rounds of the run.", show_default=False)],
     rate: Annotated[
         float,
-        typer.Option("--rate", metavar="Q", help="Probability of each user's secret coin to take part in a round."),
+        typer.Option("--rate", metavar="Q", help="Probability with which each user secretly takes part in a round."),
     ] = 1.0,
     epsilon: Annotated[
         float | None,
@@ -126,7 +126,8 @@ def gaussian(
         typer.Option(
             "--honest",
             metavar="N",
-            help="For distributed trust: honest clients that remain in every round that is opened. Each of them adds a "
+            help="For distributed trust: honest clients that remain in every round that is completed. Each of them "
+            "adds a "
             "share of the noise, sized for them alone.",
             show_default="half of the expected cohort",
         ),
@@ -202,7 +203,7 @@ def _placed(placement: "Placement", z: float, rounds: int) -> list[str]:
         inclusion = (
             "Everybody takes part in every round, so no amplification by sampling is claimed."
             if placement.rate == 1.0
-            else f"Cohorts: each user joins a round by its own secret coin of {placement.rate:g} ({cohort} on "
+            else f"Cohorts: each user joins a round secretly with probability {placement.rate:g} ({cohort} on "
             "average), and only the server sees who did; amplification by sampling is claimed for that."
         )
         return [
@@ -220,7 +221,7 @@ def _placed(placement: "Placement", z: float, rounds: int) -> list[str]:
         if placement.honest is None:
             honest += f", half of the expected cohort ({cohort}); choose with --honest"
         elif placement.honest > placement.cohort:
-            honest += f", more than the expected cohort ({cohort}), so most rounds would not be opened"
+            honest += f", more than the expected cohort ({cohort}), so most rounds would be aborted"
         return [
             f"Noise: every client adds Gaussian noise of standard deviation z x C / sqrt(N) = {client:.4g} x C to its "
             f"upload, clipped to L2 norm C, inside a secure sum; {honest}.",
@@ -247,7 +248,8 @@ def _checked(budget: "GaussianBudget") -> str:
     if "PRV" in budget.cross_check:
         return f"Checks: {totals}; PLD is on the grid of a run's ledger."
     return (
-        f"Checks: {totals}, which is looser. For speed, Opacus' PRV was not asked and PLD's grid is coarser than that of "
+        f"Checks: {totals}, which is looser. For speed, Opacus' PRV was not asked and PLD's grid is coarser than that "
+        f"of "
         "a run's ledger, which only makes epsilon larger: --check uses both."
     )
 

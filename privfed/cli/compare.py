@@ -30,7 +30,7 @@ def compare(
     """Compare the methods and settings that two audits have in common: quality, epsilon, strongest attack, traffic.
 
     Differences come with 95 % intervals. Where data, split or protocol are not the same, a box says so first: such
-    differences are no effect of a method or a protection.
+    differences are no effect of a method or a mechanism.
     """
     from privfed import __version__
     from privfed.audit.compare import compare as lay_side_by_side
@@ -97,7 +97,7 @@ def _box(comparison: "Comparison") -> list[Panel]:
     differences = [f"- {m.what}: {m.a} and {m.b}" for m in comparison.mismatches if m.weight == "measured differently"]
     if not differences:
         return []
-    text = "\n".join([*differences, "", "Differences below are no effect of a method or a protection."])
+    text = "\n".join([*differences, "", "Differences below are no effect of a method or a mechanism."])
     return [Panel(text, title="These two audits were not measured alike", title_align="left")]
 
 

@@ -1,4 +1,4 @@
-"""Which methods run behind which protections, and what those can claim."""
+"""Which methods run behind which mechanisms, and what those can claim."""
 
 from dataclasses import dataclass
 
@@ -32,12 +32,12 @@ EXAMPLES: dict[str, Mechanism] = {
     "shared-sum": SharedSum(clip_norm=1.0),
     "distributed-gaussian": DistributedGaussian(clip_norm=1.0, noise_multiplier=1.0, n_min_honest=100),
 }
-"""One protection of every kind, by the words that name it on the command line."""
+"""One mechanism of every kind, by the words that name it on the command line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compatibility:
-    """How a method and a protection go together.
+    """How a method and a mechanism go together.
 
     Attributes:
         reason: why they do not; None where they do.
@@ -49,14 +49,14 @@ class Compatibility:
 
 
 def fit(method: Method, mechanism: Mechanism) -> Compatibility:
-    """Whether `method` runs behind `protection`, and whether that gives a guarantee."""
+    """Whether `method` runs behind `mechanism`, and whether that gives a guarantee."""
     return Compatibility(refusal(method, mechanism), mechanism.unbounded_reason)
 
 
 def refusal(method: Method, mechanism: Mechanism) -> str | None:
-    """Why `method` cannot run behind `protection`; None where it can."""
+    """Why `method` cannot run behind `mechanism`; None where it can."""
     if method.release == "individual" and mechanism.release == "total":
-        return f"its server needs {method.reads}, and behind this protection it sees only their sum"
+        return f"its server needs {method.reads}, and behind this mechanism it sees only their sum"
     if mechanism.noisy_steps is not None and not method.interaction_level:
         return NO_RECORDS
     if method.integers and not mechanism.protects_integers:

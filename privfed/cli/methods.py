@@ -1,4 +1,4 @@
-"""`privfed methods`: what can be trained, what its server learns, and which protections fit."""
+"""`privfed methods`: what can be trained, what its server learns, and which privacy mechanisms fit."""
 
 from typing import Annotated
 
@@ -19,7 +19,7 @@ def methods(
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """List the methods: source, what the server reads by design, and how each goes with each protection."""
+    """List the methods: source, what the server reads by design, and how each goes with each mechanism."""
     from privfed import methods as registry
     from privfed.cli.compatibility import EXAMPLES, fit
     from privfed.cli.show import plain_table
@@ -63,7 +63,7 @@ def methods(
             [(m, method_.title, method_.source, method_.reads) for m, method_ in chosen.items()],
         ),
         plain_table(
-            "Which run behind which protection, and with which epsilon",
+            "Which run behind which mechanism, and with which epsilon",
             ("mechanism", "epsilon", "runs", "does not run"),
             [
                 (

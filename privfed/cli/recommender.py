@@ -49,7 +49,7 @@ def trained(directory: Path, screen: Screen, device: str = "cpu") -> tuple[Exper
     interactions = load_data(DataSource(config.data, record.columns, chosen=True), screen)
     record.check_data(interactions, directory)
     checkpointed(directory)
-    with screen.working(f"Rebuilding {config.method_name}, with its covers where it has some"):
+    with screen.working(f"Rebuilding {config.method_name}, with its padding where it has some"):
         experiment = Experiment.on(config, interactions)
     return experiment, interactions, experiment.restore(directory)
 

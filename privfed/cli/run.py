@@ -118,7 +118,7 @@ def run(
         )
     record.check_data(interactions, out)
     parts = split(interactions, chosen.split)
-    with screen.working(f"Setting {chosen.method_name} up: first parameters, and covers where the plan has some"):
+    with screen.working(f"Setting {chosen.method_name} up: first parameters, and padding where the plan has some"):
         kept = {"memory": None, "disk": out / directory.CLIENT_STATE}.get(client_state, Path(client_state))
         experiment = Experiment(chosen, parts, processes=processes, client_state=kept)
     evaluated = training.held_out(experiment)

@@ -132,7 +132,7 @@ def audit_config(file: Layer, flags: Layer, settings: Sequence[Layer]) -> tuple[
     source = _take_source(fields, AuditConfig)
     if "variants" in fields:
         if also := [key for key in ("methods", "plans") if key in fields]:
-            raise CommandError(f"arms stand beside {' and '.join(also)}: give methods and plans, or arms alone")
+            raise CommandError(f"variants stand beside {' and '.join(also)}: give methods and plans, or variants alone")
         fields["variants"] = [_expanded(_variant(variant)) for variant in _several(fields["variants"], "variants")]
     else:
         _fill_grid(fields)
@@ -173,7 +173,7 @@ def _fill_grid(fields: Layer) -> None:
 
 def _variant(variant: Any) -> Layer:
     if not isinstance(variant, dict) or not variant.keys() >= {"method", "privacy"}:
-        raise PlanError(f"arms: {variant!r} is not allowed: each must be a table with method and privacy")
+        raise PlanError(f"variants: {variant!r} is not allowed: each must be a table with method and privacy")
     return variant
 
 

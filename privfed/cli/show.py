@@ -71,7 +71,7 @@ def forecast_lines(forecast: Forecast) -> list[str]:
     return [
         f"Privacy: {privacy}.",
         *(
-            [f"About {lost:.0f} of {forecast.rounds} rounds will have too few clients to be opened."]
+            [f"About {lost:.0f} of {forecast.rounds} rounds will have too few clients and be aborted."]
             if lost >= 0.5
             else []
         ),
@@ -217,7 +217,7 @@ def _leaks(report: AuditReport, *, synthetic: bool) -> list[Table]:
             leaked = ["\n".join(filter(None, texts[head])) for head in heads]
             rows.append([f"{cell.method}, {padding}", quality, *leaked])
     title = f"What the rows sent give away{synthetic_mark(synthetic=synthetic)}"
-    return [plain_table(title, ("method, cover", "utility", *heads), rows)] if rows else []
+    return [plain_table(title, ("method, padding", "utility", *heads), rows)] if rows else []
 
 
 def _metric(metric: Metric) -> str:

@@ -99,9 +99,7 @@ def _examined(experiment: Experiment) -> Histories | None:
 def warnings(result: RunResult) -> list[str]:
     """What a reader of the result must not miss."""
     lost = result.costs.aborted_rounds
-    lines = (
-        [f"Warning: {lost} of {result.config.rounds} rounds had too few clients and were not opened."] if lost else []
-    )
+    lines = [f"Warning: {lost} of {result.config.rounds} rounds had too few clients and were aborted."] if lost else []
     lines += [f"Note: {notice}." for notice in result.notices]
     return [*lines, f"Warning: {result.test.warning}"] if result.test.warning else lines
 

@@ -86,7 +86,7 @@ def test_autoencoders_give_it_away_through_the_last_bias(parts):
 
 def test_noise_of_a_guarantee_leaves_a_coin_on_the_wire(parts):
     ran = run(parts, "fedncf", "local-laplace:epsilon0=1,clip_norm=1")
-    found = by_evidence(attack_attributes(*ran, attributes=["gender"], yardsticks=False).rows)
+    found = by_evidence(attack_attributes(*ran, attributes=["gender"], baselines=False).rows)
     assert found["items recovered by rank-1 sign", "raw"].auc.value > 0.7
     for evidence in ("items recovered by rank-1 sign", "item rows as sent", "blocks without item rows"):
         row = found[evidence, "wire"]
@@ -110,7 +110,7 @@ def test_rows_behind_shares_are_evidence_too(parts):
 
 def test_several_rounds_are_used_together(parts):
     experiment, tapped = run(parts, "fedncf", "published-noise", rounds=(0, 1), places=("wire",))
-    both = by_evidence(attack_attributes(experiment, tapped, attributes=["gender"], yardsticks=False).rows)
+    both = by_evidence(attack_attributes(experiment, tapped, attributes=["gender"], baselines=False).rows)
     assert [name for name, _ in both] == [
         "what stays on the device",
         "item rows as sent, 2 rounds",
@@ -142,7 +142,7 @@ def test_segments_of_unequal_clients_are_item_rows_and_heads_are_not(parts):
 
 def test_only_those_who_were_seen_are_guessed(parts):
     experiment, tapped = run(parts, "fedncf", "none:sampling.kind=fixed,sampling.size=90", places=("wire",))
-    said = attack_attributes(experiment, tapped, attributes=["gender"], yardsticks=False)
+    said = attack_attributes(experiment, tapped, attributes=["gender"], baselines=False)
     assert {row.n_users for row in said.rows} == {90}
 
 

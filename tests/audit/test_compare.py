@@ -65,7 +65,7 @@ def test_what_both_have_is_paired_and_the_rest_is_named(comparison: Comparison) 
         ("gpfedrec", "local_laplace"),
     ]
     assert comparison.only_a == ["GPFedRec, published noise (Laplace 0.3, unclipped)"]
-    assert comparison.only_b == ["FedMF, no protection"]
+    assert comparison.only_b == ["FedMF, no privacy mechanism"]
     assert comparison.comparable
     assert [m.what for m in comparison.mismatches] == ["seeds"]
 

@@ -63,7 +63,7 @@ def test_an_epsilon_is_a_number_with_a_meaning(make: SimpleNamespace, changes: d
 
 
 def coin_rows(make: SimpleNamespace, auc: float, tap: str = "wire", **changes: object) -> list[AttackRow]:
-    changes = {"game": "coin", "membership": "randomised"} | changes
+    changes = {"game": "inclusion", "membership": "randomised"} | changes
     return [make.attack(name, auc, [1], tap=tap, **changes) for name in ("canary", "popularity")]
 
 

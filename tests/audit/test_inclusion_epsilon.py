@@ -248,7 +248,7 @@ def test_helpers_are_not_asked_about(small_split):
     told, truth = with_colluding_users.knowledge.histories, asked.games[0].members
     assert (told[colluding] == truth[colluding]).all()
     assert not told[~colluding].any()
-    assert not with_colluding_users.coin.inclusion.decided[colluding].any()
+    assert not with_colluding_users.inclusion_game.inclusion.decided[colluding].any()
     for game in with_colluding_users.games:
         assert not game.candidates[colluding].any()
-    assert isinstance(asked.coin.targets, Targets)
+    assert isinstance(asked.inclusion_game.targets, Targets)

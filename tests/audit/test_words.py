@@ -79,7 +79,7 @@ def test_lists_rounds_and_slugs() -> None:
 @pytest.mark.parametrize(
     ("name", "read"),
     [
-        ("none", "no protection"),
+        ("none", "no privacy mechanism"),
         ("distributed Skellam (z = 3.4000540378, C = 0.1)", "distributed Skellam (z = 3.4, C = 0.1)"),
         ("local Laplace (C = 0.25), delta 0.00053774", "local Laplace (C = 0.25), delta 0.0005377"),
     ],

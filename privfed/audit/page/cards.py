@@ -63,7 +63,7 @@ def glossary(cells: Sequence[Cell]) -> list[tuple[str, str]]:
         (
             f"AUC {formatting.floor2(example)}",
             f"means: shown one item the person did use and one they did not, the attack names the right one "
-            f"{formatting.in_hundred(example)}. 0.5 is a coin, 1 is certainty.",
+            f"{formatting.in_hundred(example)}. 0.5 is chance, 1 is certainty.",
         ),
         (
             "Epsilon (ε)",
@@ -113,7 +113,7 @@ def _hits(attack: AttackCell | None) -> dict[str, Any]:
         "hits": round(100 * auc) if auc == 1 else min(99, round(100 * auc)),
         "hits_words": f"The strongest attack is right {hits}",
         "hits_numeral": hits.removesuffix(" times in 100").replace("more than ", ">"),
-        "hits_note": f"guesses right. A coin: 50. Popularity: {round(100 * attack.popularity_auc)}.",
+        "hits_note": f"guesses right. Chance: 50. Popularity: {round(100 * attack.popularity_auc)}.",
     }
 
 

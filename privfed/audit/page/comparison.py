@@ -79,7 +79,7 @@ def _line(pair: CellPair) -> dict[str, Any]:
         "name": f"{formatting.named(formatting.METHODS, pair.a.method)}, {formatting.setting(pair.a.setting)}"
         + (f" ({pair.note})" if pair.note else ""),
         "colour": None,
-        "yardstick": False,
+        "baseline": False,
         "cells": cells(pair),
     }
 

@@ -38,7 +38,7 @@ TAPS = {
     "scores": "what a device shows its own user",
 }
 TRUST = {
-    "none": "nobody: there is no protection to trust",
+    "none": "nobody: there is no privacy mechanism to trust",
     "local": "nobody but the person's own device",
     "distributed": "enough honest clients, or one honest aggregator, besides the device",
     "central": "the server, which adds the noise",
@@ -77,9 +77,9 @@ def compared(neighbours: str, unit: str) -> str:
 
 
 def setting(one: Setting) -> str:
-    """A setting's name, long decimals rounded for reading; the plan that calls itself "none" is no protection."""
+    """A setting's name, long decimals rounded for reading; the plan "none" is called no privacy mechanism."""
     if one.name == "none":
-        return "no protection"
+        return "no privacy mechanism"
     return re.sub(r"\d+\.\d{4,}", lambda number: f"{float(number[0]):.4g}", one.name)
 
 

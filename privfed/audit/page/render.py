@@ -40,7 +40,7 @@ _NAMES = {
     "utility": "Recommendations",
     "frontier": "Quality against privacy",
     "attacks": "Attacks",
-    "coin": "Decided by a coin",
+    "inclusion": "Randomised inclusion",
     "slices": "Rare and quiet",
     "attributes": "Attributes",
     "cost": "Cost",
@@ -90,8 +90,8 @@ def render(report: AuditReport, charts: Charts | None = None) -> str:
         explained=rows.explained(report),
         leaks=rows.leaks(report),
         inclusion=rows.inclusion(report),
-        coin_heads=rows.INCLUSION,
-        tossed=max((run.inclusion for run in report.runs), default=0),
+        inclusion_heads=rows.INCLUSION,
+        n_randomised=max((run.inclusion for run in report.runs), default=0),
         slice_sentences=slice_sentences(report),
         attributes=rows.attributes(report),
         attribute_heads=rows.ATTRIBUTES,
@@ -110,7 +110,7 @@ def render(report: AuditReport, charts: Charts | None = None) -> str:
 
 
 def _is_worst(row: AttackCell) -> bool:
-    """Whether an attack is in the short table: strongest behind the protection, in a game on natural members."""
+    """Whether an attack is in the short table: strongest behind the mechanism, in a game on natural members."""
     return row.worst and row.tap in PROTECTED_TAPS and row.membership == "natural"
 
 
@@ -128,7 +128,7 @@ def sections(report: AuditReport) -> list[tuple[str, str]]:
     cells = report.aggregates
     empty = {
         "measured": not any(cell.empirical for cell in cells),
-        "coin": not rows.inclusion(report),
+        "inclusion": not rows.inclusion(report),
         "slices": not any(row.slices for cell in cells for row in cell.attacks),
         "attributes": not any(cell.attributes for cell in cells),
     }

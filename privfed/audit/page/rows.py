@@ -39,7 +39,7 @@ def title(report: AuditReport, cell: Cell) -> Line:
     return {
         "name": f"{method} (no personal model)" if is_baseline else f"{method}, {formatting.setting(cell.setting)}",
         "colour": None if is_baseline else colour_of(report, cell),
-        "yardstick": is_baseline,
+        "baseline": is_baseline,
     }
 
 
@@ -65,7 +65,7 @@ def utility(report: AuditReport) -> list[Line]:
 def attack(report: AuditReport, cell: Cell, row: AttackCell) -> Line:
     """One attack on one cell."""
     return title(report, cell) | {
-        "yardstick": row.attack == POPULARITY,
+        "baseline": row.attack == POPULARITY,
         "attack": formatting.capital(row.attack),
         "rounds": formatting.rounds(row.rounds),
         "tap": formatting.TAPS[row.tap],
@@ -148,7 +148,7 @@ def _verdict(row: EmpiricalRow, claim: GuaranteeRow) -> str:
 
 
 def inclusion(report: AuditReport) -> list[Line]:
-    """The strongest attack of each cell where a coin decided, beside what its claim allows."""
+    """The strongest attack of each cell where inclusion bits decided, beside what its claim allows."""
     rows = []
     for cell in protected_cells(report):
         best = inclusion_attack(cell.attacks)
@@ -180,16 +180,16 @@ def inclusion(report: AuditReport) -> list[Line]:
 
 
 def attributes(report: AuditReport) -> list[Line]:
-    """Every guess at an attribute; true histories, which no adversary sees, are a yardstick and stand once."""
-    rows, yardsticks = [], set[tuple[str, str]]()
+    """Every guess at an attribute; true histories, which no adversary sees, are a baseline and stand once."""
+    rows, baselines = [], set[tuple[str, str]]()
     for cell in protected_cells(report):
         for row in cell.attributes:
-            if row.tap is None and (row.attribute, row.evidence) in yardsticks:
+            if row.tap is None and (row.attribute, row.evidence) in baselines:
                 continue
             start = title(report, cell)
             if row.tap is None:
-                yardsticks.add((row.attribute, row.evidence))
-                start |= {"name": "Yardstick, seen by nobody", "colour": None, "yardstick": True}
+                baselines.add((row.attribute, row.evidence))
+                start |= {"name": "Baseline, seen by nobody", "colour": None, "baseline": True}
             rows.append(
                 start
                 | {
@@ -202,7 +202,7 @@ def attributes(report: AuditReport) -> list[Line]:
                     ]
                 }
             )
-    return sorted(rows, key=lambda line: (line["cells"][0], not line["yardstick"]))
+    return sorted(rows, key=lambda line: (line["cells"][0], not line["baseline"]))
 
 
 def costs(report: AuditReport) -> list[Line]:

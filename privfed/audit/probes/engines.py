@@ -37,7 +37,7 @@ NODES = 3
 """Nodes of a federation; fewer open no masked sum."""
 
 _METHOD = "pfedrec"
-"""Whose halves a node builds; its clients are replaced before they are asked for anything."""
+"""Whose client side a node builds; its clients are replaced before they are asked for anything."""
 _ITEMS = 8
 _ROOT_FILE = "secret.key"
 
@@ -119,11 +119,11 @@ class _Queries:
         """What was released, over rounds.
 
         Raises:
-            FederationError: a round was not opened.
+            FederationError: a round was aborted.
         """
         if len(self.released) != len(self.probe.rounds):
             raise FederationError(
-                f"{len(self.released)} of {len(self.probe.rounds)} rounds of the audit were opened under the plan "
+                f"{len(self.released)} of {len(self.probe.rounds)} rounds of the audit were completed under the plan "
                 f"{self.probe.plan.name!r}; all must be: look for what refuses them"
             )
         return [

@@ -63,13 +63,13 @@ class Route:
 
     @property
     def max_users(self) -> int:
-        """Users with an input in one run; more shares of noise than the fewest would hide them better than claimed."""
+        """Users with an input in one run; more shares of noise than the minimum would hide them better than claimed."""
         mechanism = self.plan.mechanism
         return mechanism.n_min_honest if isinstance(mechanism, DistributedGaussian) else _MOST_USERS
 
     @property
     def min_users(self) -> int:
-        """Users without whom a round is not opened."""
+        """Users without whom a round is aborted."""
         mechanism = self.plan.mechanism
         return max(mechanism.min_clients if isinstance(mechanism, DistributedGaussian) else 1, NODES)
 

@@ -1,10 +1,10 @@
-"""Secrets of fair coins that uploads spell, read off one release, or off the difference of two.
+"""Secrets of random bits that uploads spell, read off one release, or off the difference of two.
 
 Every user has a secret of its own and spells it, with signs that alternate, in every block of every query and round.
 Where a block leaves without noise, its signs are the secret. Where two releases have their noise in common, the signs
 of their difference are: two blocks of one upload, two queries, two rounds, or an upload and one of zeros.
 
-Half of the users choose what is read, and how many wrong coins a right guess may have; the others are the measurement.
+Half of the users choose what is read, and how many wrong bits a right guess may have; the others are the measurement.
 """
 
 from collections.abc import Sequence
@@ -26,14 +26,14 @@ from privfed.privacy import DistributedGaussian
 
 _ROWS, _COLUMNS = 32, 8
 BITS = _ROWS * _COLUMNS
-"""Coins of a secret, one for each coordinate of a block."""
+"""Bits of a secret, one for each coordinate of a block."""
 
 _SPELLERS, _IN_NOISE, _IN_NOISE_AT_ONCE = 64, 24, 2048
 """Users with a secret; fewer where every user's noise lies on the slots of all, and fewer the more users there are."""
 _QUANTILES = (0.5, 0.8, 0.95)
-"""Of the wrong coins of a search, one of which becomes the number that a guess may have."""
+"""Of the wrong bits of a search, one of which becomes the number that a guess may have."""
 _WORTH_ALLOWING = frozenset(range(3 * BITS // 8))
-"""With more wrong coins a guess is little better than a blind one."""
+"""With more wrong bits a guess is little better than a blind one."""
 
 Cell = tuple[int, int, str]
 """A round and a query, by their places, and a block."""
@@ -140,7 +140,7 @@ class _Secrets:
         return views
 
     def wrong(self, view: SecretView) -> Int64[np.ndarray, " spellers"]:
-        """Wrong coins of every speller; a coordinate that says nothing counts as one."""
+        """Wrong bits of every speller; a coordinate that says nothing counts as one."""
         values = self._cell(view.one)[0::2]
         if view.bystander:
             values = values - self._cell(view.one)[1::2]

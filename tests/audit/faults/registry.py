@@ -202,7 +202,7 @@ def _(stack: ExitStack) -> None:
 
 
 @fault(
-    "rounds opened below the honest minimum",
+    "rounds completed below the honest minimum",
     "engine",
     "fedmf",
     f"{DISTRIBUTED},sampling.kind=poisson,sampling.rate=0.4",
@@ -634,7 +634,11 @@ def _(stack: ExitStack) -> None:
 
 
 @fault(
-    "rows opened that too few clients sent", "engine", "fedmf", f"{FAKES},min_cohort=40", "were opened that fewer than"
+    "rows revealed that too few clients sent",
+    "engine",
+    "fedmf",
+    f"{FAKES},min_cohort=40",
+    "were revealed that fewer than",
 )
 def _(stack: ExitStack) -> None:
     put(stack, SharedQuery, "_opened", lambda former: lambda self, held, fewest: former(self, held, 1))

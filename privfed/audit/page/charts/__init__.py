@@ -105,7 +105,7 @@ __all__ = [
     "Charts",
     "attack_charts",
     "attribute_charts",
-    "coin_charts",
+    "inclusion_charts",
     "colour_of",
     "cost_charts",
     "frontier_charts",

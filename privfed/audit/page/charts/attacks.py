@@ -27,7 +27,7 @@ from privfed.audit.report import POPULARITY, AttackCell, AuditReport, Cell
 
 
 def attack_charts(report: AuditReport) -> list[Chart]:
-    """AUC behind the protection in the games on natural members.
+    """AUC behind the mechanism in the games on natural members.
 
     One chart per method and game has every attack under every setting; where there are many cells, one chart per game
     has the strongest attack of each.
@@ -52,7 +52,7 @@ def attack_charts(report: AuditReport) -> list[Chart]:
 
 
 def attribute_charts(report: AuditReport) -> list[Chart]:
-    """How well an attribute is guessed behind each protection, beside true histories; one chart per attribute."""
+    """How well an attribute is guessed behind each mechanism, beside true histories; one chart per attribute."""
     attributes = dict.fromkeys(row.attribute for cell in report.aggregates for row in cell.attributes)
     charts = [_attribute_chart(report, attribute) for attribute in attributes]
     return [chart for chart in charts if chart is not None]
@@ -84,7 +84,7 @@ def _attack_chart(report: AuditReport, method: str, game: str, pairs: list[tuple
         color=setting_colour(report, [cell for cell, _ in real]),
     )
     layers = [
-        *upright(0.5, "coin", "right", x),
+        *upright(0.5, "chance", "right", x),
         *upright(popularity, f"popularity {popularity:.2f}", "right" if popularity > 0.7 else "left", x, [5, 4]),
         *_dots(base, x, [alt.Tooltip("attack:N"), alt.Tooltip("gain:Q", title="gain over popularity", format="+.3f")]),
     ]
@@ -94,7 +94,7 @@ def _attack_chart(report: AuditReport, method: str, game: str, pairs: list[tuple
         alt.layer(*layers).properties(height=len(order) * max(40, 20 * len(settings))),
         f"attacks_{method}_{game}",
         f"{name}: {game}",
-        f"AUC of each attack under each setting. {description}; popularity guess: {popularity:.3f}; coin: 0.5.",
+        f"AUC of each attack under each setting. {description}; popularity guess: {popularity:.3f}; chance: 0.5.",
     )
 
 
@@ -108,7 +108,7 @@ def _strongest_chart(report: AuditReport, game: str, pairs: list[tuple[Cell, Att
     x, lanes = _auc_axis(rows), LabelRows.of(rows)
     base = alt.Chart(data(rows)).encode(**lanes.encodings, color=setting_colour(report, [cell for cell, _ in pairs]))
     layers = [
-        *upright(0.5, "coin", "right", x),
+        *upright(0.5, "chance", "right", x),
         *upright(popularity, f"popularity {popularity:.2f}", "right" if popularity > 0.7 else "left", x, [5, 4]),
         *_dots(base, x, [alt.Tooltip("attack:N")]),
     ]
@@ -117,7 +117,8 @@ def _strongest_chart(report: AuditReport, game: str, pairs: list[tuple[Cell, Att
         alt.layer(*layers).properties(height=lanes.height),
         f"attacks_{game}",
         f"The strongest attack: {game}",
-        f"AUC of the strongest attack under each setting. {description}; popularity guess: {popularity:.3f}; coin: 0.5.",
+        f"AUC of the strongest attack under each setting. {description}; popularity guess: {popularity:.3f}; chance: "
+        f"0.5.",
     )
 
 
@@ -139,8 +140,8 @@ def _attribute_chart(report: AuditReport, attribute: str) -> Chart | None:
     x, lanes = _auc_axis(rows), LabelRows.of(rows)
     cells = [cell for cell, seen, _ in guesses if seen is not None]
     base = alt.Chart(data(rows)).encode(**lanes.encodings, color=setting_colour(report, cells))
-    layers = [*upright(0.5, "coin", "right", x), *_dots(base, x, [alt.Tooltip("evidence:N")])]
-    description = "; ".join(f"{r['method']}, {r['setting']}: {r['auc']:.3f}" for r in rows) + "; coin: 0.5"
+    layers = [*upright(0.5, "chance", "right", x), *_dots(base, x, [alt.Tooltip("evidence:N")])]
+    description = "; ".join(f"{r['method']}, {r['setting']}: {r['auc']:.3f}" for r in rows) + "; chance: 0.5"
     if truths:
         truth = float(np.mean(truths))
         layers = [*upright(truth, f"true history {truth:.2f}", "left" if truth < 0.7 else "right", x, [5, 4]), *layers]
@@ -150,7 +151,7 @@ def _attribute_chart(report: AuditReport, attribute: str) -> Chart | None:
         alt.layer(*layers).properties(height=lanes.height),
         f"attribute_{attribute}",
         f"{formatting.capital(attribute)}: {classes}",
-        f"AUC of guessing {attribute} behind each protection. {description}.",
+        f"AUC of guessing {attribute} behind each mechanism. {description}.",
     )
 
 

@@ -68,7 +68,7 @@ def _chart(comparison: Comparison, slug: str, number: _Numbers) -> Chart | None:
             axis=alt.Axis(title=names[0], tickCount=6, grid=True),
         )
 
-    layers = [*(upright(0.5, "coin", "right", x) if is_auc else []), *_dumbbells(rows, x)]
+    layers = [*(upright(0.5, "chance", "right", x) if is_auc else []), *_dumbbells(rows, x)]
     return _finished(comparison, rows, layers, f"compare_{slug}", formatting.capital(names[0]))
 
 

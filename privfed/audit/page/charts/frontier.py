@@ -211,7 +211,7 @@ def _against_attack(report: AuditReport, trust: str, unit: str, attacked: list[t
             axis = alt.Axis(title=what, tickCount=6, format=".1f", grid=False)
         return alt.X(field, scale=scale, axis=axis)
 
-    layers = upright(0.01 if by_rate else 0.5, "coin", "left", x)
+    layers = upright(0.01 if by_rate else 0.5, "chance", "left", x)
     popular = _popularity_guess(attacked, by_rate=by_rate)
     if popular is not None:
         left = popular <= (0.1 if by_rate else 0.75)

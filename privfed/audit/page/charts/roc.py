@@ -1,8 +1,8 @@
 """ROC curves on logarithmic axes: what attacks find at few false alarms, and what a claim allows them to find.
 
-Where a coin decided who is a member, the curve of an attack must stay below the ceiling of (epsilon, delta). Audits of
-many cells get one chart per method with the strongest attack of every setting, small ones a chart per setting with all
-attacks.
+Where inclusion bits decided who is a member, the curve of an attack must stay below the ceiling of (epsilon, delta).
+Audits of many cells get one chart per method with the strongest attack of every setting, small ones a chart per
+setting with all attacks.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,13 +35,13 @@ _KINDS = ("strongest", "other", "popularity", "ceiling")
 
 
 def roc_charts(report: AuditReport) -> list[Chart]:
-    """Curves of the main game behind the protection."""
+    """Curves of the main game behind the mechanism."""
     return _charts(report, main_attack, "roc")
 
 
 def inclusion_charts(report: AuditReport) -> list[Chart]:
-    """Curves of the game that a coin decided, each with the ceiling of its claim."""
-    return _charts(report, lambda cell: inclusion_attack(cell.attacks), "coin")
+    """Curves of the inclusion game, each with the ceiling of its claim."""
+    return _charts(report, lambda cell: inclusion_attack(cell.attacks), "inclusion")
 
 
 def _charts(report: AuditReport, strongest: Callable[[Cell], AttackCell | None], slug: str) -> list[Chart]:
@@ -73,7 +73,7 @@ def _of_cell(report: AuditReport, cell: Cell, best: AttackCell, slug: str) -> Ch
         f"{slug}_{cell.method}_{cell.setting.slug}",
         name,
         f"ROC on logarithmic axes: {name}. {_curve_sentence(best)}",
-        key="thick: strongest attack; thin: others; dashed: popularity guess; dotted: coin; long dashes: ceiling",
+        key="thick: strongest attack; thin: others; dashed: popularity guess; dotted: chance; long dashes: ceiling",
     )
 
 
@@ -103,7 +103,7 @@ def _of_method(report: AuditReport, method: str, pairs: Sequence[tuple[Cell, Att
         f"{slug}_{method}",
         name,
         f"ROC on logarithmic axes: {name}, the strongest attack of each setting. {description}",
-        key="lines: strongest attack of each setting; dashed: popularity guess; dotted: coin; long dashes: ceiling",
+        key="lines: strongest attack of each setting; dashed: popularity guess; dotted: chance; long dashes: ceiling",
     )
 
 
@@ -193,7 +193,7 @@ def _lines(curves: list[Row], colour: Any) -> alt.Chart:
 
 def _curve_sentence(best: AttackCell) -> str:
     rate = f"{best.tpr_at_1pct.mean:.1%}" if best.tpr_at_1pct else "an unresolved share"
-    text = f"The strongest attack, {best.attack}, finds {rate} of the used items at 1 % false alarms; a coin finds 1 %."
+    text = f"The strongest attack, {best.attack}, finds {rate} of the used items at 1 % false alarms; chance: 1 %."
     if best.ceiling is not None:
         ceiling = tpr_ceiling(0.01, best.ceiling.epsilon, best.ceiling.delta)
         text += f" The claim allows at most {ceiling:.1%}."

@@ -85,5 +85,5 @@ def _chart(report: AuditReport, method: str, by: By, pairs: list[tuple[Cell, Att
         alt.layer(*layers).properties(height=_HEIGHT),
         f"slices_{method}_{by}",
         f"{name}: {SLICED[by]}",
-        f"AUC of the strongest attack by tenths of {SLICED[by]}: {'; '.join(ends)}; coin 0.5.",
+        f"AUC of the strongest attack by tenths of {SLICED[by]}: {'; '.join(ends)}; chance 0.5.",
     )
