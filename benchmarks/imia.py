@@ -128,7 +128,7 @@ def measured(setting: Setting, seed: int) -> dict[str, Any]:
     )
     experiment = Experiment(config, split(load(DATA), SplitSpec()))
     result = experiment.run(parts=("test",))
-    asked, transcript = MembershipGames.of(experiment), result.transcript
+    asked, transcript = MembershipGames.from_experiment(experiment), result.transcript
     uploads = transcript.joined("wire")
     recipe = build_training_oracle(experiment, "wire", uploads, transcript.joined("message"))
     if experiment.item_blocks is None or recipe is None:

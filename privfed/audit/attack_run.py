@@ -95,7 +95,9 @@ class MembershipGames:
     inclusion_game: InclusionGame | None = None
 
     @classmethod
-    def about(cls, split: Split, users: Int64[np.ndarray, "users"], trained: Split | None = None) -> "Inquiry":
+    def from_split(
+        cls, split: Split, users: Int64[np.ndarray, "users"], trained: Split | None = None
+    ) -> "MembershipGames":
         """Training items against items never seen, and against held-out ones.
 
         Args:
@@ -109,16 +111,18 @@ class MembershipGames:
         return cls(users, Knowledge(split.train.popularity().astype(np.float64)), games, train.sum(axis=1))
 
     @classmethod
-    def of(cls, experiment: Experiment, guarantee: Guarantee | GuaranteeRow | None = None) -> "Inquiry":
+    def from_experiment(
+        cls, experiment: Experiment, guarantee: Guarantee | GuaranteeRow | None = None
+    ) -> "MembershipGames":
         """The same of a run, with its inclusion bits and what is claimed of it."""
-        games = cls.about(experiment.parts, experiment.audited().numpy(), experiment.trained)
+        games = cls.from_split(experiment.parts, experiment.audited().numpy(), experiment.trained)
         if experiment.inclusion is None:
             return games
         claim = None if guarantee is None else GuaranteeRow.model_validate(guarantee.model_dump())
         return replace(games, inclusion_game=InclusionGame(experiment.inclusion, claim))
 
     @property
-    def with_colluding_users(self) -> "Inquiry":
+    def with_colluding_users(self) -> "MembershipGames":
         """The same where some audited users tell the adversary their histories, and are not asked about."""
         colluding = np.zeros(len(self.users), dtype=bool)
         colluding[:: round(1 / COLLUDING)] = True
@@ -146,10 +150,10 @@ class MembershipGames:
         for game in self.games:
             for scope in scopes:
                 results += measure_game(game, scopes=(scope,), sliced=scope == ALL_ITEMS, activity=self.activity)
-        rows = [AttackRow.of(result, tap=tap, rounds_seen=rounds) for result in results]
+        rows = [AttackRow.from_result(result, tap=tap, rounds_seen=rounds) for result in results]
         if self.inclusion_game is not None and self.inclusion_game.playable:
             by_inclusion = [
-                AttackRow.of(result, tap=tap, rounds_seen=rounds)
+                AttackRow.from_result(result, tap=tap, rounds_seen=rounds)
                 for result in measure_game(self.inclusion_game.targets)
             ]
             rows += [self.inclusion_game.under_ceiling(row) for row in by_inclusion]
@@ -229,7 +233,7 @@ def attack(
     """
     if isinstance(blocks, str):
         blocks = ItemBlocks(blocks)
-    games = MembershipGames.about(split, users)
+    games = MembershipGames.from_split(split, users)
     output = observe(applicable(blocks), views(observations, users, blocks), games.knowledge)
     return games.rows(output, tap, _scopes(blocks), [seen.round + 1 for seen in observations])
 
@@ -274,7 +278,7 @@ def attack_sums(
         blocks: which block plays which role.
         schema: of the training step.
     """
-    return attack_summed(MembershipGames.about(split, users), observations, blocks, schema).rows
+    return attack_summed(MembershipGames.from_split(split, users), observations, blocks, schema).rows
 
 
 def attack_summed(
@@ -322,7 +326,7 @@ def attack_models(
 
 def attack_scores(experiment: Experiment, t: int) -> list[AttackRow]:
     """Rows of what can be told from what devices show; see `attack_shown`."""
-    return attack_device_scores(experiment, MembershipGames.of(experiment), t).rows
+    return attack_device_scores(experiment, MembershipGames.from_experiment(experiment), t).rows
 
 
 def attack_device_scores(experiment: Experiment, games: MembershipGames, t: int) -> AttackFindings:
@@ -353,7 +357,7 @@ def attack_device_scores(experiment: Experiment, games: MembershipGames, t: int)
     results = measure(output, games.knowledge, Targets.examined_vs_rest(examined, public))
     about = {"unit": "examination"}
     return AttackFindings(
-        [AttackRow.of(result, tap="scores", rounds_seen=[t]).model_copy(update=about) for result in results]
+        [AttackRow.from_result(result, tap="scores", rounds_seen=[t]).model_copy(update=about) for result in results]
     )
 
 
@@ -378,7 +382,11 @@ def attack_taps(
         t: rounds trained.
         guarantee: what is claimed of the run, to stand beside the inclusion game.
     """
-    games, blocks, findings = MembershipGames.of(experiment, guarantee), experiment.item_blocks, AttackFindings()
+    games, blocks, findings = (
+        MembershipGames.from_experiment(experiment, guarantee),
+        experiment.item_blocks,
+        AttackFindings(),
+    )
     if blocks is not None:
         wire = tapped("wire")
         oracle = build_training_oracle(experiment, "wire", wire, tapped("message"))

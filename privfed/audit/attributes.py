@@ -61,7 +61,7 @@ class AttributeEvidence:
     values: Float64[np.ndarray, "users columns"] | Gram
     knowledge: tuple[str, ...] = ()
 
-    def of(self, positions: Int64[np.ndarray, "n"]) -> Float64[np.ndarray, "n columns"] | Gram:
+    def subset(self, positions: Int64[np.ndarray, "n"]) -> Float64[np.ndarray, "n columns"] | Gram:
         """The same of some users."""
         if isinstance(self.values, Gram):
             return Gram(self.values.products[np.ix_(positions, positions)])
@@ -224,7 +224,7 @@ def _kept(
 
 def _row(evidence: AttributeEvidence, classes: UserClasses, seed: int) -> AttributeRow:
     known = np.flatnonzero(classes.codes != UNKNOWN)
-    result = infer_attribute(evidence.of(known), classes.codes[known], folds=FOLDS, seed=seed)
+    result = infer_attribute(evidence.subset(known), classes.codes[known], folds=FOLDS, seed=seed)
     return AttributeRow(
         attribute=classes.attribute,
         classes=classes.words,

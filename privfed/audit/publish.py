@@ -30,7 +30,7 @@ def publish(report: AuditReport, out: Path) -> Path:
     """
     try:
         with tempfile.TemporaryDirectory(prefix=".publishing-", dir=out) as name:
-            made, charts = Path(name), Charts.of(report)
+            made, charts = Path(name), Charts.from_report(report)
             (made / PAGE).write_text(render(report, charts), encoding="utf-8")
             write_runs(report, made / RUNS)
             write_charts(report, made / CHARTS, charts)

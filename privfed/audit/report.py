@@ -215,7 +215,7 @@ class AttackRow(_Row):
     ceiling: CeilingRow | None = None
 
     @classmethod
-    def of(cls, result: AttackResult, *, tap: Tap, rounds_seen: Sequence[int]) -> "AttackRow":
+    def from_result(cls, result: AttackResult, *, tap: Tap, rounds_seen: Sequence[int]) -> "AttackRow":
         """The row of a result.
 
         Args:

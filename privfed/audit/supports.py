@@ -85,7 +85,7 @@ def attack_supports(experiment: Experiment, t: int, costs: Costs) -> tuple[list[
         return [], leak.model_copy(update=_sizes(view, truth))
     output = observe_support(view)
     rows = [
-        AttackRow.of(result, tap="support", rounds_seen=[t])
+        AttackRow.from_result(result, tap="support", rounds_seen=[t])
         for targets in _games(experiment, users, truth, view)
         for result in measure(output, view.prior, targets)
     ]

@@ -172,7 +172,7 @@ def test_it_is_drawn_whole_without_a_word_or_a_request(window: Window, page: Pat
         "[...document.querySelectorAll('[data-chart]')].map(p => [p.dataset.chart, "
         "p.querySelectorAll('svg path').length > 0, p.ariaLabel.length > 40, p.getAttribute('role')])"
     )
-    assert places == [[chart.slug, True, True, "img"] for chart in Charts.of(full_report).all()]
+    assert places == [[chart.slug, True, True, "img"] for chart in Charts.from_report(full_report).all()]
     assert window.browser.complaints() == []
     assert window.browser.requests() == [page.as_uri()]
 

@@ -98,9 +98,9 @@ def test_clients_hold_what_the_coin_left_and_everything_else_is_as_before(small_
     users = tossed.audited().numpy()
     assert not (tossed.trained.train.mask(users) & tossed.inclusion.dropped).any()
     assert torch.from_numpy(tossed.trained.train.counts).equal(tossed.clients.sampler.positive_counts)
-    assert (MembershipGames.of(tossed).knowledge.popularity == small_split.train.popularity()).all()
+    assert (MembershipGames.from_experiment(tossed).knowledge.popularity == small_split.train.popularity()).all()
     other = experiment(small_split, seed=1)
-    assert (MembershipGames.of(other).knowledge.popularity == small_split.train.popularity()).all()
+    assert (MembershipGames.from_experiment(other).knowledge.popularity == small_split.train.popularity()).all()
 
 
 @pytest.mark.parametrize("protocol", [Protocol(k=(5,)), PAPER.model_copy(update={"k": (5,), "n_sampled": 9})])
@@ -241,7 +241,7 @@ def test_public_histories_are_put_to_no_coin():
 
 
 def test_helpers_are_not_asked_about(small_split):
-    asked = MembershipGames.of(experiment(small_split))
+    asked = MembershipGames.from_experiment(experiment(small_split))
     with_colluding_users = asked.with_colluding_users
     colluding = with_colluding_users.knowledge.colluding
     assert colluding.sum() == 8

@@ -79,7 +79,7 @@ def test_a_round_of_one_client_is_read_off_two_models(small_split):
 
 def test_one_model_alone_says_nothing(few_users):
     done = experiment(few_users, rounds=1)
-    asked = MembershipGames.of(done)
+    asked = MembershipGames.from_experiment(done)
     assert attack_models(done, asked, done.run().transcript.joined("model")).rows == []
 
 

@@ -124,7 +124,7 @@ def test_every_chart_has_words_and_a_specification(html: str, outline: Outline, 
     places = [attributes for _, attributes in outline.tags if "data-chart" in attributes]
     specs = json.loads(re.search(r'id="chart-specs">(.*?)</script>', html, re.DOTALL)[1])
     assert [p["data-chart"] for p in places] == list(specs)
-    assert list(specs) == [chart.slug for chart in Charts.of(report).all()]
+    assert list(specs) == [chart.slug for chart in Charts.from_report(report).all()]
     assert len(specs) == 1 + 1 + 2 + 3 + 2
     assert all(p["role"] == "img" and len(str(p["aria-label"])) > 40 for p in places)
 
@@ -247,7 +247,7 @@ def test_trust_and_unit_are_never_mixed(report: AuditReport, make: SimpleNamespa
 def test_an_audit_with_nothing_but_popularity_has_a_page(make: SimpleNamespace) -> None:
     report = make.report([make.run("popularity", "none", 0)])
     assert "No ranking quality was measured" in render(report)
-    assert Charts.of(report).all() == []
+    assert Charts.from_report(report).all() == []
 
 
 def test_what_another_point_beats_both_ways_is_pale(report: AuditReport) -> None:
@@ -362,7 +362,7 @@ def test_a_large_audit_is_folded(large: Outline, large_report: AuditReport) -> N
     text = " ".join(" ".join(large.text).split())
     assert "GPFedRec in words" in text
     assert "Every measurement (55 rows)" in text
-    charts = Charts.of(large_report)
+    charts = Charts.from_report(large_report)
     assert [chart.slug for chart in charts.attacks] == [
         "attacks_trained_vs_never_seen",
         "attacks_trained_vs_held_out_of_the_same_user",

@@ -126,7 +126,7 @@ def test_results_of_the_attack_library_fit_their_row() -> None:
     views = [ServerView(round=t, uploads=(members[:, :, None] * np.ones((1, 1, 4))).astype(np.float32)) for t in rounds]
     targets = Targets.trained_vs_never_seen(members, members)
     results = run(CORE, views, Knowledge(members.sum(0).astype(np.float64)), targets, resamples=20)
-    rows = {result.attack: AttackRow.of(result, tap="wire", rounds_seen=rounds) for result in results}
+    rows = {result.attack: AttackRow.from_result(result, tap="wire", rounds_seen=rounds) for result in results}
     assert rows["row support"].auc.value == 1.0
     assert rows["row support"].rounds == [9]
     assert rows["multi-round vote of row norm"].rounds == rounds

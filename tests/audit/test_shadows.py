@@ -57,7 +57,7 @@ def test_the_view_is_that_of_the_worlds(few_users):
 def test_shadow_attacks_play_the_coins_game_alone(small_split):
     done = experiment(small_split)
     done.run(parts=())
-    rows = attack_device_scores(done, MembershipGames.of(done), 8).rows
+    rows = attack_device_scores(done, MembershipGames.from_experiment(done), 8).rows
     shadowed = [row for row in rows if row.attack == "RMIA"]
     assert [row.membership for row in shadowed] == ["randomised"]
     assert shadowed[0].tap == "scores"
@@ -73,7 +73,7 @@ def test_shadows_are_off_unless_asked_for(small_split, monkeypatch):
     monkeypatch.setattr("privfed.audit.attack_run.shadow_view", refuse)
     done = experiment(small_split, shadows=0)
     done.run(parts=())
-    assert {row.attack for row in attack_device_scores(done, MembershipGames.of(done), 8).rows} == {
+    assert {row.attack for row in attack_device_scores(done, MembershipGames.from_experiment(done), 8).rows} == {
         "popularity",
         "score threshold",
     }

@@ -111,9 +111,9 @@ def count(number: int, singular: str, plural: str | None = None) -> str:
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 
-def listed(words: list[str]) -> str:
-    """Words joined as in a sentence: "a", "a and b", "a, b and c"."""
-    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
+def listed(items: list[str]) -> str:
+    """Items joined as in a sentence: "a", "a and b", "a, b and c"."""
+    return " and ".join([", ".join(items[:-1]), items[-1]]) if len(items) > 1 else "".join(items)
 
 
 def share(value: float) -> str:

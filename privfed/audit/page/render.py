@@ -57,7 +57,7 @@ def render(report: AuditReport, charts: Charts | None = None) -> str:
         charts: Those of the report, where they are drawn already.
     """
     cells = protected_cells(report)
-    charts = charts or Charts.of(report)
+    charts = charts or Charts.from_report(report)
     attacks = [(cell, row) for cell in cells for row in cell.attacks]
     return page_template("page.html").render(
         report=report,

@@ -36,7 +36,7 @@ class Charts:
     cost: list[Chart]
 
     @classmethod
-    def of(cls, report: AuditReport) -> "Charts":
+    def from_report(cls, report: AuditReport) -> "Charts":
         """Draw everything that there is something to draw of."""
         return cls(
             measured=measured_charts(report),
@@ -81,7 +81,7 @@ def write_charts(report: AuditReport, folder: Path, charts: Charts | None = None
     """
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    for chart in (charts or Charts.of(report)).all():
+    for chart in (charts or Charts.from_report(report)).all():
         svg = vl_convert.vegalite_to_svg(in_light(json.dumps(standing_alone(chart)), report))
         path = folder / f"{chart.slug}.svg"
         path.write_text(svg, encoding="utf-8")
@@ -105,10 +105,10 @@ __all__ = [
     "Charts",
     "attack_charts",
     "attribute_charts",
-    "inclusion_charts",
     "colour_of",
     "cost_charts",
     "frontier_charts",
+    "inclusion_charts",
     "kinds_shown",
     "measured_charts",
     "method_shapes",

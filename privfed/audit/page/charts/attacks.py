@@ -105,7 +105,7 @@ def _strongest_chart(report: AuditReport, game: str, pairs: list[tuple[Cell, Att
         for cell, row in pairs
     ]
     popularity = float(np.mean([row.popularity_auc for _, row in pairs]))
-    x, lanes = _auc_axis(rows), LabelRows.of(rows)
+    x, lanes = _auc_axis(rows), LabelRows.from_rows(rows)
     base = alt.Chart(data(rows)).encode(**lanes.encodings, color=setting_colour(report, [cell for cell, _ in pairs]))
     layers = [
         *upright(0.5, "chance", "right", x),
@@ -137,7 +137,7 @@ def _attribute_chart(report: AuditReport, attribute: str) -> Chart | None:
     if not rows:
         return None
     truths = [truth.auc.value for _, _, truth in guesses if truth is not None]
-    x, lanes = _auc_axis(rows), LabelRows.of(rows)
+    x, lanes = _auc_axis(rows), LabelRows.from_rows(rows)
     cells = [cell for cell, seen, _ in guesses if seen is not None]
     base = alt.Chart(data(rows)).encode(**lanes.encodings, color=setting_colour(report, cells))
     layers = [*upright(0.5, "chance", "right", x), *_dots(base, x, [alt.Tooltip("evidence:N")])]

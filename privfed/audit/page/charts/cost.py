@@ -55,7 +55,7 @@ def _chart(
         if value > 0
     ]
     values = [float(row["x"]) for row in rows] or [1.0]
-    lanes = LabelRows.of(rows)
+    lanes = LabelRows.from_rows(rows)
     colour = setting_colour(report, cells)
     tooltip = [
         alt.Tooltip("method:N"),

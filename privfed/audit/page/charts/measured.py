@@ -76,7 +76,7 @@ def _chart(report: AuditReport, unit: str, pairs: list[tuple[Cell, EmpiricalRow]
     )
     rows = [_measurement(cell, row, place) for cell, row in pairs]
     floors = [row for row in rows if row["floor"] is not None]
-    lanes = LabelRows.of([*claims, *rows])
+    lanes = LabelRows.from_rows([*claims, *rows])
     x = _axis(edge, top)
     colour = setting_colour(report, [cell for cell, _ in pairs])
     tooltip = [alt.Tooltip("method:N"), alt.Tooltip("setting:N"), alt.Tooltip("said:N", title="epsilon")]
