@@ -20,8 +20,8 @@ from typing import Any
 
 import torch
 
-from privfed.audit.attributes import attack_attributes
-from privfed.audit.report import AttributeRow
+from privfed.audit.attack_runs.attributes import attack_attributes
+from privfed.audit.report.records import AttributeRow
 from privfed.data import SplitSpec, load, split
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment

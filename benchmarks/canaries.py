@@ -20,10 +20,10 @@ from pathlib import Path
 import torch
 
 from attacks import one_shot_epsilon, one_shot_lower_bound
-from privfed.audit.canaries import run_canaries
-from privfed.audit.mechanism import audit_mechanism
-from privfed.audit.reaccounting import run_claim
-from privfed.audit.report import GuaranteeRow
+from privfed.audit.epsilon.canaries import run_canaries
+from privfed.audit.epsilon.claims import run_claim
+from privfed.audit.epsilon.mechanism import audit_mechanism
+from privfed.audit.report.records import GuaranteeRow
 from privfed.data import Interactions, Split, SplitSpec, load, split
 from privfed.experiment import Experiment
 from privfed.privacy import PrivacyPlan, plan_for_target

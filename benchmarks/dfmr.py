@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from privfed.audit.supports import attack_supports
+from privfed.audit.attack_runs.supports import attack_supports
 from privfed.data import Histories, Split, SplitSpec, load, split
 from privfed.engines import Simulation
 from privfed.evaluation.ranking import positions, user_metrics

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from privfed.audit.attack_run import attack
+from privfed.audit.attack_runs.attack_run import attack
 from privfed.data import Interactions, load
 from privfed.engines import Observation
 from privfed.evaluation import Protocol

@@ -40,8 +40,8 @@ from attacks import (
     support,
     user_mean,
 )
-from privfed.audit.attack_run import MembershipGames, views
-from privfed.audit.training_oracles import build_training_oracle
+from privfed.audit.attack_runs.attack_run import MembershipGames, views
+from privfed.audit.attack_runs.training_oracles import build_training_oracle
 from privfed.data import SplitSpec, load, split
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment

@@ -40,7 +40,7 @@ import torch
 
 from attacks import gdp_epsilon
 from attacks.bounds import epsilon_from_mu
-from privfed.audit.canaries import OtherUploads
+from privfed.audit.epsilon.canaries import OtherUploads
 from privfed.audit.grid import ExtraAudits, as_run
 from privfed.contracts import NoisySums, Schema
 from privfed.data import Histories, Split, SplitSpec, load, split

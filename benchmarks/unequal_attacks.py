@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
-from privfed.audit.attack_run import attack_trained
-from privfed.audit.report import AttackRow
+from privfed.audit.attack_runs.attack_run import attack_trained
+from privfed.audit.report.records import AttackRow
 from privfed.data import SplitSpec, load, split
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment

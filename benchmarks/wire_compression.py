@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from privfed.audit.attack_run import attack
+from privfed.audit.attack_runs.attack_run import attack
 from privfed.data import SplitSpec, load, split
 from privfed.evaluation import HONEST
 from privfed.experiment import Experiment, RunResult

@@ -25,13 +25,16 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 import privfed
 from attacks import Knowledge as AttackerKnowledge
 from attacks import RankOneSign, ServerView, Targets, user_auc
-from privfed.audit.attack_run import attack_taps
-from privfed.audit.attributes import attack_attributes
-from privfed.audit.canaries import CANARIES, CanaryError, audit_canaries
-from privfed.audit.checks import check_run
-from privfed.audit.mechanism import audit_mechanism
+from privfed.audit.attack_runs.attack_run import attack_taps
+from privfed.audit.attack_runs.attributes import attack_attributes
+from privfed.audit.attack_runs.supports import attack_supports
+from privfed.audit.checks.check_run import check_run
+from privfed.audit.epsilon.canaries import CANARIES, CanaryError, audit_canaries
+from privfed.audit.epsilon.mechanism import audit_mechanism
+from privfed.audit.epsilon.wire_canaries import audit_wire_canaries
 from privfed.audit.publish import publish
-from privfed.audit.report import (
+from privfed.audit.report.conclusions import conclude
+from privfed.audit.report.records import (
     POPULARITY,
     AuditReport,
     EmpiricalRow,
@@ -48,9 +51,6 @@ from privfed.audit.report import (
     config_sha256,
     write_report,
 )
-from privfed.audit.supports import attack_supports
-from privfed.audit.verdicts import conclude
-from privfed.audit.wire_canaries import audit_wire_canaries
 from privfed.compute.devices import HOST, usable
 from privfed.contracts import Fidelity
 from privfed.data import Interactions, Split, SplitSpec, split

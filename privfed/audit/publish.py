@@ -9,9 +9,9 @@ from pathlib import Path
 
 from privfed.audit.page.charts import Charts, write_charts
 from privfed.audit.page.render import render
-from privfed.audit.paper_tables import write_tables
-from privfed.audit.report import AuditReport, ReportError
-from privfed.audit.tables import write_runs
+from privfed.audit.report.paper_tables import write_tables
+from privfed.audit.report.records import AuditReport, ReportError
+from privfed.audit.report.tables import write_runs
 
 PAGE, RUNS, CHARTS, TABLES = "index.html", "runs.csv", "charts", "tables"
 _OURS = {CHARTS: (".svg", ".pdf"), TABLES: (".csv", ".tex")}

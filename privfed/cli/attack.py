@@ -17,8 +17,8 @@ def attack(
     Writes attacks.json beside the run. An AUC of 0.5 is chance, 1 is certainty; a guess by popularity alone
     stands beside every attack. Where a sum hides values and not which rows a client sends, these rows are attacked.
     """
-    from privfed.audit.attack_run import attack_run
-    from privfed.audit.support_sentences import sentences
+    from privfed.audit.attack_runs.attack_run import attack_run
+    from privfed.audit.report.support_sentences import sentences
     from privfed.cli.directory import DirectoryRecord, checkpointed, write_json
     from privfed.cli.settings import DataSource, load_data
     from privfed.cli.show import attack_tables, card_line, leak_table

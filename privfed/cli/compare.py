@@ -12,7 +12,7 @@ from privfed.cli.report import report_of
 from privfed.cli.screen import Screen
 
 if TYPE_CHECKING:
-    from privfed.audit.compare import Comparison, MetricChange
+    from privfed.audit.report.compare import Comparison, MetricChange
 
 EXAMPLE = "Example: privfed compare audits/before audits/after --out comparison.html"
 
@@ -33,10 +33,10 @@ def compare(
     differences are no effect of a method or a mechanism.
     """
     from privfed import __version__
-    from privfed.audit.compare import compare as lay_side_by_side
     from privfed.audit.page.comparison import HEADS, cells, render_comparison
-    from privfed.audit.report import read_report
-    from privfed.audit.verdicts import conclude
+    from privfed.audit.report.compare import compare as lay_side_by_side
+    from privfed.audit.report.conclusions import conclude
+    from privfed.audit.report.records import read_report
     from privfed.cli.directory import write_text
     from privfed.cli.show import plain_table
     from privfed.evaluation import UNCOUNTED

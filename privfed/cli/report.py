@@ -26,8 +26,8 @@ def report(
     report.json stays as it is. The exit code is 1 when the numbers contradict a claim.
     """
     from privfed.audit.publish import publish
-    from privfed.audit.report import read_report
-    from privfed.audit.verdicts import conclude
+    from privfed.audit.report.conclusions import conclude
+    from privfed.audit.report.records import read_report
 
     screen = Screen(as_json, quiet)
     stored = read_report(report_of(directory))

@@ -154,8 +154,8 @@ def _tell(
     forecast: "Forecast",
 ) -> None:
     """How good the run is beside popularity, what is guaranteed, and which files there are."""
-    from privfed.audit.page import formatting
-    from privfed.audit.report import POPULARITY
+    from privfed.audit.report import formatting
+    from privfed.audit.report.records import POPULARITY
     from privfed.cli import training
     from privfed.cli.show import guarantee_box, utility_table
 

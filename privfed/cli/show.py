@@ -7,11 +7,11 @@ from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 
-from privfed.audit.aggregates import grouped
-from privfed.audit.headline import main_attack, main_utility, popularity_utility
-from privfed.audit.page import formatting
-from privfed.audit.report import POPULARITY, AttackRow, AuditReport, SupportLeak
-from privfed.audit.support_sentences import BEST_GUESS, BITS, COUNT, EPSILON, POSTERIOR, columns
+from privfed.audit.report import formatting
+from privfed.audit.report.aggregates import grouped
+from privfed.audit.report.headline import main_attack, main_utility, popularity_utility
+from privfed.audit.report.records import POPULARITY, AttackRow, AuditReport, SupportLeak
+from privfed.audit.report.support_sentences import BEST_GUESS, BITS, COUNT, EPSILON, POSTERIOR, columns
 from privfed.data import DatasetCard
 from privfed.evaluation import EvaluationResult, Metric
 from privfed.privacy import Forecast, Guarantee

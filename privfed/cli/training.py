@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from privfed.audit.page import formatting
-from privfed.audit.report import POPULARITY
+from privfed.audit.report import formatting
+from privfed.audit.report.records import POPULARITY
 from privfed.cli.directory import CHECKPOINT, RECORD, write_json, write_text
 from privfed.cli.failures import CommandError, InterruptedRunError
 from privfed.cli.screen import Screen

@@ -7,8 +7,16 @@ import pytest
 import torch
 
 from attacks import ALL_ITEMS, BIAS, CORE, INPUT, TOUCHED_ITEMS
-from privfed.audit.attack_run import RunFindings, applicable, attack, attack_run, attack_scores, attack_trained, views
-from privfed.audit.report import AttackRow
+from privfed.audit.attack_runs.attack_run import (
+    RunFindings,
+    applicable,
+    attack,
+    attack_run,
+    attack_scores,
+    attack_trained,
+    views,
+)
+from privfed.audit.report.records import AttackRow
 from privfed.contracts import Block
 from privfed.engines import PULL, Observation
 from privfed.experiment import Experiment

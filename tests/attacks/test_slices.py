@@ -22,7 +22,7 @@ from attacks import (
 )
 from attacks.metrics import Ranking
 from attacks.slices import tenths
-from privfed.audit.report import AttackRow, SliceRow
+from privfed.audit.report.records import AttackRow, SliceRow
 
 
 def naive_auc(scores, members):

@@ -19,8 +19,8 @@ from attacks import (
     observe,
     observe_sums,
 )
-from privfed.audit.attack_run import RunFindings, attack_run, attack_trained
-from privfed.audit.sums import sums_seen
+from privfed.audit.attack_runs.attack_run import RunFindings, attack_run, attack_trained
+from privfed.audit.attack_runs.released_sums import sums_seen
 from privfed.contracts import Block
 from privfed.engines import Transcript
 from privfed.engines.holdings import Holdings
@@ -314,7 +314,7 @@ def test_a_sum_is_over_everybody_who_sent_something():
 
 def sums_of_one_large_client(done, result, audited=None):
     """Attack a round of 60 small clients and one large one, made from the run's own clients."""
-    from privfed.audit.attack_run import attack_sums
+    from privfed.audit.attack_runs.attack_run import attack_sums
     from privfed.engines import Simulation
     from privfed.privacy import Ledger
 
@@ -330,7 +330,7 @@ def sums_of_one_large_client(done, result, audited=None):
 
 
 def test_rows_of_a_spread_table_count_as_sent(segmented):
-    from privfed.audit.rows_seen import rows_seen
+    from privfed.audit.attack_runs.rows_seen import rows_seen
 
     done, _ = segmented("none")
     config = done.config.model_copy(

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from privfed.audit.ceilings import has_ceiling, inclusion_auc_ceiling, interaction_level
-from privfed.audit.report import (
+from privfed.audit.report.ceilings import has_ceiling, inclusion_auc_ceiling, interaction_level
+from privfed.audit.report.conclusions import conclude
+from privfed.audit.report.records import (
     AttackRow,
     AttributeRow,
     AuditReport,
@@ -30,7 +31,6 @@ from privfed.audit.report import (
     UtilityRow,
     config_sha256,
 )
-from privfed.audit.verdicts import conclude
 
 DATA_CHOICES = "Choices made by looking at data spend privacy too, and are not in this ledger."
 SETTINGS = {

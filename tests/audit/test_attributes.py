@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from privfed.audit.attributes import MIN_PER_CLASS, NO_PERSON, attack_attributes
-from privfed.audit.report import AttributeRow
+from privfed.audit.attack_runs.attributes import MIN_PER_CLASS, NO_PERSON, attack_attributes
+from privfed.audit.report.records import AttributeRow
 from privfed.data import SplitSpec, SyntheticSpec, generate, split
 from privfed.engines import Observation
 from privfed.experiment import Experiment

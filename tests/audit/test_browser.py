@@ -15,7 +15,7 @@ import pytest
 
 from privfed.audit.page.charts import Charts
 from privfed.audit.page.render import render, sections
-from privfed.audit.report import AuditReport
+from privfed.audit.report.records import AuditReport
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = [

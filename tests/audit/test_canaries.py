@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from attacks.one_shot import log_null_tail, one_shot_epsilon, one_shot_lower_bound
-from privfed.audit import canaries
-from privfed.audit.canaries import (
+from privfed.audit.epsilon import canaries
+from privfed.audit.epsilon.canaries import (
     CanaryClients,
     CanaryDirections,
     CanaryError,

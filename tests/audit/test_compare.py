@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privfed.audit.compare import Comparison, compare, difference
 from privfed.audit.page.charts.comparison import comparison_charts
 from privfed.audit.page.comparison import MARK, render_comparison
-from privfed.audit.report import AuditReport, Interval
+from privfed.audit.report.compare import Comparison, compare, difference
+from privfed.audit.report.records import AuditReport, Interval
 
 
 def interval(value: float, below: float, above: float) -> Interval:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy import integrate
 
 from attacks import tpr_ceiling
-from privfed.audit.ceilings import auc_ceiling, interaction_level, lower_end
-from privfed.audit.report import AttackRow, AuditReport, Interval, RateAtFprRow, SelfCheck
+from privfed.audit.report.ceilings import auc_ceiling, interaction_level, lower_end
+from privfed.audit.report.records import AttackRow, AuditReport, Interval, RateAtFprRow, SelfCheck
 
 
 def rules(report: AuditReport) -> list[str]:

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from privfed.audit import mechanism
+from privfed.audit.epsilon import mechanism
 from privfed.audit.grid import AuditConfig, ExtraAudits, as_run, not_run, run_audit, run_id
-from privfed.audit.report import Run
+from privfed.audit.report.records import Run
 from privfed.data import load
 from privfed.experiment import Experiment
 from privfed.privacy import PrivacyPlan

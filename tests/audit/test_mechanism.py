@@ -10,15 +10,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privfed.audit import mechanism
-from privfed.audit.mechanism import audit_mechanism
-from privfed.audit.probes import engines
-from privfed.audit.probes.engines import Engine, over_nodes, simulated
-from privfed.audit.probes.inputs import candidates
-from privfed.audit.probes.pairs import PairSearch
-from privfed.audit.probes.routing import Route
-from privfed.audit.reaccounting import query_epsilon, run_claim
-from privfed.audit.report import GuaranteeRow
+from privfed.audit.epsilon import mechanism
+from privfed.audit.epsilon.claims import query_epsilon, run_claim
+from privfed.audit.epsilon.mechanism import audit_mechanism
+from privfed.audit.epsilon.probes import engines
+from privfed.audit.epsilon.probes.engines import Engine, over_nodes, simulated
+from privfed.audit.epsilon.probes.inputs import candidates
+from privfed.audit.epsilon.probes.pairs import PairSearch
+from privfed.audit.epsilon.probes.routing import Route
+from privfed.audit.report.records import GuaranteeRow
 from privfed.contracts import Block
 from privfed.engines.nodes.node import Node
 from privfed.engines.simulation import Simulation

@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from privfed.audit.neighbours import NeighbourDifference, grid_of, neighbour_of, rerun_on_neighbours, sampled_users
+from privfed.audit.checks.neighbours import (
+    NeighbourDifference,
+    grid_of,
+    neighbour_of,
+    rerun_on_neighbours,
+    sampled_users,
+)
 from privfed.data import Split, SplitSpec, load, split
 from privfed.privacy import PrivacyPlan
 from privfed.setup.config import ExperimentConfig

@@ -24,7 +24,7 @@ from privfed.audit.page.charts import (
 )
 from privfed.audit.page.palette import COOL, WARM, setting_colours
 from privfed.audit.page.render import render, sections
-from privfed.audit.report import AuditReport
+from privfed.audit.report.records import AuditReport
 
 
 class Outline(HTMLParser):

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privfed.audit.latex import booktabs, escape
-from privfed.audit.paper_tables import paper_tables, write_tables
-from privfed.audit.report import AuditReport
+from privfed.audit.report.latex import booktabs, escape
+from privfed.audit.report.paper_tables import paper_tables, write_tables
+from privfed.audit.report.records import AuditReport
 
 SPECIAL = r"(?<!\\)[&%$#_~^<>]"
 

@@ -14,9 +14,9 @@ import torch
 
 from attacks import gdp_epsilon
 from attacks.bounds import epsilon_from_mu
-from privfed.audit.canaries import CanaryDirections, CanaryError, audit_canaries, run_canaries
+from privfed.audit.epsilon.canaries import CanaryDirections, CanaryError, audit_canaries, run_canaries
+from privfed.audit.epsilon.mechanism import audit_mechanism
 from privfed.audit.grid import as_run
-from privfed.audit.mechanism import audit_mechanism
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
 from privfed.federation import Call, Cohort, Message, Streams

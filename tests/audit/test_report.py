@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from attacks import CORE, Knowledge, ServerView, Targets, run
-from privfed.audit.report import (
+from privfed.audit.report.records import (
     AttackRow,
     AuditReport,
     GuaranteeRow,

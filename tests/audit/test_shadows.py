@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from attacks import Lira, Rmia
-from privfed.audit.attack_run import MembershipGames, attack_device_scores
-from privfed.audit.shadows import applicable, shadow_of, shadow_view
+from privfed.audit.attack_runs.attack_run import MembershipGames, attack_device_scores
+from privfed.audit.attack_runs.shadows import applicable, shadow_of, shadow_view
 from privfed.experiment import Experiment
 from privfed.setup.config import ExperimentConfig, TapConfig
 
@@ -70,7 +70,7 @@ def test_shadows_are_off_unless_asked_for(small_split, monkeypatch):
     def refuse(*given):
         raise AssertionError("a shadow was trained that nobody asked for")
 
-    monkeypatch.setattr("privfed.audit.attack_run.shadow_view", refuse)
+    monkeypatch.setattr("privfed.audit.attack_runs.attack_run.shadow_view", refuse)
     done = experiment(small_split, shadows=0)
     done.run(parts=())
     assert {row.attack for row in attack_device_scores(done, MembershipGames.from_experiment(done), 8).rows} == {

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from privfed.audit.page import formatting
-from privfed.audit.report import AuditReport, Statement
-from privfed.audit.verdicts import conclude
+from privfed.audit.report import formatting
+from privfed.audit.report.conclusions import conclude
+from privfed.audit.report.records import AuditReport, Statement
 
 
 def said(report: AuditReport, topic: str, setting: str | None = None) -> Statement:

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from attacks import debiased_count, support_auc
-from privfed.audit.aggregates import aggregate
+from privfed.audit.attack_runs.padding_rates import padding_rates
+from privfed.audit.attack_runs.rows_seen import rows_seen, target_items
+from privfed.audit.attack_runs.supports import attack_supports
 from privfed.audit.grid import as_run
-from privfed.audit.padding_rates import padding_rates
 from privfed.audit.page.render import render
-from privfed.audit.report import AttackRow, GuaranteeRow, ProtocolUsed, Run
-from privfed.audit.rows_seen import rows_seen, target_items
-from privfed.audit.supports import attack_supports
+from privfed.audit.report.aggregates import aggregate
+from privfed.audit.report.records import AttackRow, GuaranteeRow, ProtocolUsed, Run
 from privfed.data import Split, SplitSpec, load, split
 from privfed.engines.simulation import Costs
 from privfed.experiment import Experiment

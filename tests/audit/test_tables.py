@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from privfed.audit.report import AuditReport, ReportError
-from privfed.audit.tables import runs_table, write_runs
+from privfed.audit.report.records import AuditReport, ReportError
+from privfed.audit.report.tables import runs_table, write_runs
 
 
 def test_one_row_per_run_with_inf_as_a_word(report: AuditReport, tmp_path: Path) -> None:

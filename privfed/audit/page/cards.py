@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-from privfed.audit.aggregates import grouped
-from privfed.audit.headline import main_attack, main_utility, protected_cells, unprotected
-from privfed.audit.page import formatting
 from privfed.audit.page.charts import colour_of, method_shapes
-from privfed.audit.report import AttackCell, AuditReport, Cell, GuaranteeRow
-from privfed.audit.statements import shared_caveats
+from privfed.audit.report import formatting
+from privfed.audit.report.aggregates import grouped
+from privfed.audit.report.headline import main_attack, main_utility, protected_cells, unprotected
+from privfed.audit.report.records import AttackCell, AuditReport, Cell, GuaranteeRow
+from privfed.audit.report.statements import shared_caveats
 from privfed.privacy.statements import WEAK_EPSILON, odds
 
 HEADINGS = {

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from privfed.audit.compare import CellPair, Comparison, MetricChange, Mismatch
-from privfed.audit.page import formatting
 from privfed.audit.page.charts.comparison import comparison_charts
 from privfed.audit.page.palette import stylesheet
 from privfed.audit.page.render import HELPERS, page_template, script, specs, text_of
+from privfed.audit.report import formatting
+from privfed.audit.report.compare import CellPair, Comparison, MetricChange, Mismatch
 from privfed.evaluation import UNCOUNTED
 
 HEADS = ("Quality", "Epsilon claimed", "Measured lower bound", "Strongest attack (AUC)", "Sent per round")

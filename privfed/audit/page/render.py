@@ -13,9 +13,7 @@ from typing import Any
 import vl_convert
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from privfed.audit.aggregates import SEEDS_FOR_AN_INTERVAL
-from privfed.audit.headline import PROTECTED_TAPS, at_main_tap, is_large, metrics_on_test, protected_cells
-from privfed.audit.page import cards, formatting, rows
+from privfed.audit.page import cards, rows
 from privfed.audit.page.charts import (
     SHAPES,
     SYMBOLS,
@@ -26,8 +24,11 @@ from privfed.audit.page.charts import (
     method_shapes,
 )
 from privfed.audit.page.palette import stylesheet
-from privfed.audit.report import AttackCell, AuditReport, Cell
-from privfed.audit.slice_sentences import slice_sentences
+from privfed.audit.report import formatting
+from privfed.audit.report.aggregates import SEEDS_FOR_AN_INTERVAL
+from privfed.audit.report.headline import PROTECTED_TAPS, at_main_tap, is_large, metrics_on_test, protected_cells
+from privfed.audit.report.records import AttackCell, AuditReport, Cell
+from privfed.audit.report.slice_sentences import slice_sentences
 from privfed.evaluation import UNCOUNTED
 
 SHORT = 6

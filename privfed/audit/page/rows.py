@@ -7,10 +7,10 @@ numbers and are laid out by their templates.
 from typing import Any
 
 from attacks.ceilings import tpr_ceiling
-from privfed.audit.headline import inclusion_attack, main_utility, metrics_on_test, protected_cells
-from privfed.audit.page import formatting
 from privfed.audit.page.charts import colour_of
-from privfed.audit.report import (
+from privfed.audit.report import formatting
+from privfed.audit.report.headline import inclusion_attack, main_utility, metrics_on_test, protected_cells
+from privfed.audit.report.records import (
     POPULARITY,
     AttackCell,
     AuditReport,
@@ -20,7 +20,7 @@ from privfed.audit.report import (
     Interval,
     UtilityCell,
 )
-from privfed.audit.support_sentences import columns as leak_columns
+from privfed.audit.report.support_sentences import columns as leak_columns
 
 Line = dict[str, Any]
 CellText = tuple[str, ...]

@@ -15,7 +15,7 @@ from privfed.audit.page.charts.measured import SYMBOLS, kinds_shown, measured_ch
 from privfed.audit.page.charts.roc import inclusion_charts, roc_charts
 from privfed.audit.page.charts.slices import slice_charts
 from privfed.audit.page.palette import in_light
-from privfed.audit.report import AuditReport
+from privfed.audit.report.records import AuditReport
 
 _LETTERS = 86
 """Letters in a line of a title over a chart of its own."""

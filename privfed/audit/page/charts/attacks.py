@@ -6,9 +6,6 @@ import altair as alt
 import numpy as np
 
 from attacks.view import ALL_ITEMS
-from privfed.audit.aggregates import grouped
-from privfed.audit.headline import at_main_tap, attribute_guess, auc, is_large, protected_cells
-from privfed.audit.page import formatting
 from privfed.audit.page.charts.drawing import (
     PANEL,
     Chart,
@@ -23,7 +20,10 @@ from privfed.audit.page.charts.drawing import (
     upright,
     wrapped,
 )
-from privfed.audit.report import POPULARITY, AttackCell, AuditReport, Cell
+from privfed.audit.report import formatting
+from privfed.audit.report.aggregates import grouped
+from privfed.audit.report.headline import at_main_tap, attribute_guess, auc, is_large, protected_cells
+from privfed.audit.report.records import POPULARITY, AttackCell, AuditReport, Cell
 
 
 def attack_charts(report: AuditReport) -> list[Chart]:

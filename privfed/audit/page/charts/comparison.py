@@ -5,8 +5,6 @@ from collections.abc import Callable
 
 import altair as alt
 
-from privfed.audit.compare import CellPair, Comparison, MetricChange
-from privfed.audit.page import formatting
 from privfed.audit.page.charts.drawing import (
     INK,
     PANEL,
@@ -20,6 +18,8 @@ from privfed.audit.page.charts.drawing import (
     upright,
     wrapped,
 )
+from privfed.audit.report import formatting
+from privfed.audit.report.compare import CellPair, Comparison, MetricChange
 
 _Numbers = Callable[[CellPair], MetricChange | None]
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import altair as alt
 
-from privfed.audit.headline import protected_cells
-from privfed.audit.page import formatting
 from privfed.audit.page.charts.drawing import PANEL, Chart, LabelRows, Row, data, finished, named, setting_colour
-from privfed.audit.report import AuditReport, CostRow
+from privfed.audit.report import formatting
+from privfed.audit.report.headline import protected_cells
+from privfed.audit.report.records import AuditReport, CostRow
 
 _RATIO_OF_A_LOG_AXIS = 20
 _Numbers = Callable[[CostRow], tuple[float, float]]

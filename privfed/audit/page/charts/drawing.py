@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 import altair as alt
 
-from privfed.audit.headline import protected_cells
-from privfed.audit.page import formatting
 from privfed.audit.page.palette import setting_colours, variable
-from privfed.audit.report import AuditReport, Cell
+from privfed.audit.report import formatting
+from privfed.audit.report.headline import protected_cells
+from privfed.audit.report.records import AuditReport, Cell
 
 INK, SOFT, LINE, WASH = "var(--ink)", "var(--soft)", "var(--line)", "var(--wash)"
 PANEL, WARN = "var(--panel)", "var(--warn)"

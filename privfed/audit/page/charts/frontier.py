@@ -9,10 +9,6 @@ from collections.abc import Sequence
 import altair as alt
 import numpy as np
 
-from privfed.audit.aggregates import grouped
-from privfed.audit.frontier import dominated
-from privfed.audit.headline import main_attack, main_utility, popularity_utility, protected_cells
-from privfed.audit.page import formatting
 from privfed.audit.page.charts.drawing import (
     HEIGHT,
     INK,
@@ -28,7 +24,11 @@ from privfed.audit.page.charts.drawing import (
     setting_colour,
     upright,
 )
-from privfed.audit.report import POPULARITY, AttackCell, AuditReport, Cell
+from privfed.audit.report import formatting
+from privfed.audit.report.aggregates import grouped
+from privfed.audit.report.frontier import dominated
+from privfed.audit.report.headline import main_attack, main_utility, popularity_utility, protected_cells
+from privfed.audit.report.records import POPULARITY, AttackCell, AuditReport, Cell
 from privfed.privacy.statements import WEAK_EPSILON
 
 _MOST_LABELS = 4

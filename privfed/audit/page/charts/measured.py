@@ -6,9 +6,6 @@ from typing import Any
 
 import altair as alt
 
-from privfed.audit.aggregates import grouped
-from privfed.audit.headline import PROTECTED_TAPS, protected_cells
-from privfed.audit.page import formatting
 from privfed.audit.page.charts.drawing import (
     PANEL,
     SOFT,
@@ -21,7 +18,10 @@ from privfed.audit.page.charts.drawing import (
     named,
     setting_colour,
 )
-from privfed.audit.report import AuditReport, Cell, EmpiricalRow
+from privfed.audit.report import formatting
+from privfed.audit.report.aggregates import grouped
+from privfed.audit.report.headline import PROTECTED_TAPS, protected_cells
+from privfed.audit.report.records import AuditReport, Cell, EmpiricalRow
 
 SYMBOLS = {"claim": "▬", "lower bound": "▶", "estimate": "○", "credible bound": "◇", "placebo floor": "|"}
 _SHAPES = {

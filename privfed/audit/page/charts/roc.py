@@ -13,9 +13,6 @@ import numpy as np
 from jaxtyping import Float64
 
 from attacks.ceilings import tpr_ceiling
-from privfed.audit.aggregates import grouped
-from privfed.audit.headline import inclusion_attack, is_large, main_attack, protected_cells
-from privfed.audit.page import formatting
 from privfed.audit.page.charts.drawing import (
     INK,
     SOFT,
@@ -27,7 +24,10 @@ from privfed.audit.page.charts.drawing import (
     named,
     setting_colour,
 )
-from privfed.audit.report import POPULARITY, AttackCell, AttackRow, AuditReport, CeilingRow, Cell, RocRow
+from privfed.audit.report import formatting
+from privfed.audit.report.aggregates import grouped
+from privfed.audit.report.headline import inclusion_attack, is_large, main_attack, protected_cells
+from privfed.audit.report.records import POPULARITY, AttackCell, AttackRow, AuditReport, CeilingRow, Cell, RocRow
 
 ROC_GRID: Float64[np.ndarray, " points"] = np.logspace(-3, 0, 46)
 _HEIGHT = 230
