@@ -9,6 +9,8 @@ from privfed.cli import options
 from privfed.cli.screen import Screen
 
 if TYPE_CHECKING:
+    from privfed.cli.directory import DirectoryRecord
+    from privfed.cli.settings import Layer
     from privfed.data import Interactions
     from privfed.experiment import Experiment, RunResult
     from privfed.privacy import Forecast
@@ -90,17 +92,13 @@ def run(
         "columns": options.columns(user_column, item_column, time_column, rating_column, behaviour_column),
         "method": None if method is None else {"name": method},
     }
-    layers = [
+    record = directory.DirectoryRecord.read(out, "run") if resume else None
+    given = [
         read.read_file(config),
         {key: value for key, value in flags.items() if value is not None},
         *(read.read_setting(text) for text in settings or ()),
     ]
-    if processes.size > 1:
-        layers.insert(0, {"taps": {"places": []}})
-    record = directory.DirectoryRecord.read(out, "run") if resume else None
-    if record is not None:
-        layers.insert(0, record.config | ({"columns": record.columns} if record.columns else {}))
-    chosen, source = read.run_config(layers)
+    chosen, source = read.run_config([*_defaults(record, untapped=processes.size > 1), *given])
     begun = None if record is None else record.experiment().model_dump(mode="json")
     if begun is not None and (other := read.first_difference(begun, chosen.model_dump(mode="json"))):
         raise CommandError(f"{out} was begun with {other}: resume it as it was, or choose another --out")
@@ -143,6 +141,14 @@ def run(
     result = training.train(experiment, out, screen, resume=resume, parts=evaluated, mark=mark)
     experiment.storage.remove()
     _tell(screen, out, experiment, interactions, result, forecast)
+
+
+def _defaults(record: "DirectoryRecord | None", *, untapped: bool) -> "list[Layer]":
+    """Settings below those that are given: of the run that is resumed, and nothing tapped where processes share it."""
+    resumed: list[Layer] = []
+    if record is not None:
+        resumed.append(record.config | ({"columns": record.columns} if record.columns else {}))
+    return [*resumed, *([{"taps": {"places": []}}] if untapped else [])]
 
 
 def _tell(

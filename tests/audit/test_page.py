@@ -304,11 +304,11 @@ def test_what_is_read_on_the_device_stands_beside_no_claim(make: SimpleNamespace
 
 def test_a_coin_decided_game_is_drawn_below_its_ceiling(full_report: AuditReport) -> None:
     charts = {chart.slug: chart for chart in inclusion_charts(full_report)}
-    assert list(charts) == [f"coin_gpfedrec_{slug}" for slug in ("none", "published_noise", "local_laplace")]
+    assert list(charts) == [f"inclusion_gpfedrec_{slug}" for slug in ("none", "published_noise", "local_laplace")]
     kinds = {slug: {row["kind"] for row in values(chart, "detail")} for slug, chart in charts.items()}
-    assert kinds["coin_gpfedrec_none"] == {"strongest", "other", "popularity"}
-    assert kinds["coin_gpfedrec_local_laplace"] == {"strongest", "other", "popularity", "ceiling"}
-    assert "The claim allows at most" in charts["coin_gpfedrec_local_laplace"].description
+    assert kinds["inclusion_gpfedrec_none"] == {"strongest", "other", "popularity"}
+    assert kinds["inclusion_gpfedrec_local_laplace"] == {"strongest", "other", "popularity", "ceiling"}
+    assert "The claim allows at most" in charts["inclusion_gpfedrec_local_laplace"].description
     natural = [chart.description for chart in roc_charts(full_report)]
     assert not any("The claim allows" in text for text in natural)
 

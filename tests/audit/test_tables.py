@@ -38,7 +38,7 @@ def test_measurements_have_columns_of_their_own(full_report: AuditReport, report
     row = table.loc["local_laplace"]
     assert (row["eps_lb"], row["eps_lb_unit"]) == (pytest.approx(0.064), "user")
     assert row["eps_hat"] == pytest.approx(0.78)
-    assert row["auc_coin"] == pytest.approx(0.5098)
+    assert row["auc_inclusion"] == pytest.approx(0.5098)
     assert 0.99 < row["auc_ceiling"] <= 1
     assert table.loc["none"]["eps_lb_unit"].tolist()[-1] == "interaction"
     assert runs_table(report)["eps_lb"].isna().all()

@@ -44,6 +44,7 @@ from privfed.engines.witness import Exchange, Witness, message_digest
 from privfed.experiment import Experiment, RunResult
 from privfed.federation import Individual, Message, Total
 from privfed.privacy import AdaptiveClip, CentralGaussian, DistributedGaussian, Ledger, PlanError, PrivacyPlan
+from privfed.privacy.mechanisms.base import Clip
 from privfed.privacy.mechanisms.secure import noise_code
 from privfed.setup.config import ExperimentConfig
 
@@ -381,32 +382,43 @@ def _release_differences(a: _World, b: _World, one: Exchange, two: Exchange, t: 
     if clip is None:
         return
     bound = (one.clip_norm or clip.norm) * math.sqrt(share_of(one.schema))
-    reach = bound if b.silent is not None else 2 * bound
+    # A user that falls silent moves a release by its own upload; one that uploads otherwise, by both.
+    steps = 1 if b.silent is not None else 2
     if user in left and user in right:
         slack = _slack(plan, left[user], right[user], one)
         moved = _moved(left[user], right[user], one.schema, clip.order, slack)
-        yield NeighbourDifference(user, t, "the user's own upload", one.step, moved.value, reach + moved.slack)
+        yield NeighbourDifference(user, t, "the user's own upload", one.step, moved.value, steps * bound + moved.slack)
         if user in one.own and user in two.own:
             first, second = _residual(left[user], one, user), _residual(right[user], two, user)
-            away = max((float((first[n] - second[n]).abs().max()) / slack[n] for n in first), default=0.0)
             what = "what is added to the user's clipped upload, in steps of rounding,"
-            yield NeighbourDifference(user, t, what, one.step, away, _STEPS)
+            yield NeighbourDifference(user, t, what, one.step, _apart(first, second, slack), _STEPS)
     if one.released and two.released:
         slack = _slack(plan, one.released, two.released, one, a.experiment.n_users)
         moved = _moved(one.released, two.released, one.schema, clip.order, slack)
-        yield NeighbourDifference(user, t, "a released sum", one.step, moved.value, reach + moved.slack)
-        first, second = one.noise(), two.noise()
+        yield NeighbourDifference(user, t, "a released sum", one.step, moved.value, steps * bound + moved.slack)
         yield from _unclipped(plan, one, a.experiment.n_users, user, t)
-        away = max((float((first[n] - second[n]).abs().max()) / slack[n] for n in first), default=0.0)
+        away = _apart(one.noise(), two.noise(), slack)
         yield NeighbourDifference(user, t, "the noise of a sum, in steps of rounding", one.step, away, _STEPS)
-    if clip.per_block is not None and one.released and two.released:
-        real = [name for name, block in one.schema.items() if block.kind == "real"]
-        bounds = dict(zip(real, clip.bounds(real), strict=True))
-        for name in real:
-            alone = {name: one.schema[name]}
-            moved = _moved(one.released, two.released, alone, clip.order, slack)
-            bound = bounds[name] * math.sqrt(share_of(one.schema)) * (1 if b.silent is not None else 2)
-            yield NeighbourDifference(user, t, "a block of a released sum", name, moved.value, bound + moved.slack)
+        yield from _block_differences(clip, one, two, slack, steps, user, t)
+
+
+def _apart(first: Mapping[str, Tensor], second: Mapping[str, Tensor], slack: Mapping[str, float]) -> float:
+    """Largest distance of two values per block, in units of rounding."""
+    return max((float((first[n] - second[n]).abs().max()) / slack[n] for n in first), default=0.0)
+
+
+def _block_differences(
+    clip: Clip, one: Exchange, two: Exchange, slack: Mapping[str, float], steps: int, user: int, t: int
+) -> Iterator[NeighbourDifference]:
+    """How far every block of a sum moves, where blocks have clips of their own."""
+    if clip.per_block is None:
+        return
+    real = [name for name, block in one.schema.items() if block.kind == "real"]
+    bounds = dict(zip(real, clip.bounds(real), strict=True))
+    for name in real:
+        moved = _moved(one.released, two.released, {name: one.schema[name]}, clip.order, slack)
+        bound = bounds[name] * math.sqrt(share_of(one.schema)) * steps
+        yield NeighbourDifference(user, t, "a block of a released sum", name, moved.value, bound + moved.slack)
 
 
 def _unclipped(

@@ -345,12 +345,7 @@ def run_canaries(
         raise CanaryError(f"{k} canaries cannot show a law: use at least {FEWEST}, better some hundreds")
     experiment = Experiment(config, parts)
     server, registered, plan = experiment.server, experiment.registered, config.privacy
-    step, schema = registered.step, server.schema
-    if step is None and any(block.share < 1 for block in schema.values()):
-        schema = {name: block for query in registered.program(server) for name, block in query.schema.items()}
-    directions = CanaryDirections(schema, seed)
-    if (step is None and schema is server.schema) or directions.dimensions < MIN_DIMENSIONS:
-        raise CanaryError(f"{registered.name} trains no real numbers that a canary could send: audit another method")
+    step, directions = registered.step, _directions(experiment, seed)
     population = experiment.n_users + k
     ledger = Ledger(plan, population)
     transcript = Transcript(NOBODY, frozenset({"sum"}), step=step)
@@ -367,28 +362,19 @@ def run_canaries(
     others = OtherUploads(ClientGuard(plan, experiment.streams), experiment.n_users, step)
     simulation.observers.append(others)
     before = directions.find(server.public().shared)
-    filtered, rest = torch.zeros(2, directions.dimensions, dtype=torch.float64)
-    revealed = 0
+    sums = _CanarySums(directions, step)
     for t in range(config.rounds):
         simulation.run(server, t)
-        for tensors in _releases([seen.tensors for seen in transcript.observations], step):
-            if missing := directions.blocks.keys() - tensors.keys():
-                raise CanaryError(f"the run never asked for block {min(missing)!r}, so canaries cannot be read from it")
-            released = directions.join(tensors)
-            filtered.add_(released, alpha=1 / max(float(released @ released), SMALLEST))
-            rest.add_(released)
-            revealed += 1
-        for known in _releases(list(others.sums.values()), step):
-            rest.sub_(directions.join(known))
+        sums.add([seen.tensors for seen in transcript.observations], list(others.sums.values()))
         transcript.observations.clear()
         others.sums.clear()
         if progress is not None:
             progress(t)
-    if revealed == 0:
+    if sums.releases == 0:
         raise CanaryError(f"none of {config.rounds} rounds had enough clients, so nothing can be read")
     observed: list[tuple[str, Tap, Tensor]] = [
-        ("whole users in the released sums", "sum", filtered),
-        ("whole users in the released sums, everybody else's uploads known", "sum", rest),
+        ("whole users in the released sums", "sum", sums.filtered),
+        ("whole users in the released sums, everybody else's uploads known", "sum", sums.rest),
     ]
     after = directions.find(server.public().shared)
     if before is not None and after is not None:
@@ -401,8 +387,56 @@ def run_canaries(
             CanaryCosines(audited, tap, cosine_row[:k], cosine_row[k:])
             for (audited, tap, _), cosine_row in zip(observed, cosines, strict=True)
         ],
-        _noise_left(plan, population, revealed),
+        _noise_left(plan, population, sums.releases),
     )
+
+
+def _directions(experiment: Experiment, seed: int) -> CanaryDirections:
+    """Directions over the training step, or over all queries of a round that share a clip norm.
+
+    Raises:
+        CanaryError: the method trains nothing that a canary could send.
+    """
+    registered, schema = experiment.registered, experiment.server.schema
+    whole_round = registered.step is None and any(block.share < 1 for block in schema.values())
+    if whole_round:
+        queries = registered.program(experiment.server)
+        schema = {name: block for query in queries for name, block in query.schema.items()}
+    directions = CanaryDirections(schema, seed)
+    if (registered.step is None and not whole_round) or directions.dimensions < MIN_DIMENSIONS:
+        raise CanaryError(f"{registered.name} trains no real numbers that a canary could send: audit another method")
+    return directions
+
+
+class _CanarySums:
+    """Released sums in the coordinates of directions, over all rounds.
+
+    Attributes:
+        filtered: each release divided by its squared length, as a matched filter weighs it.
+        rest: all releases less what everybody but the canaries sent.
+        releases: how many there were.
+    """
+
+    def __init__(self, directions: CanaryDirections, step: str | None) -> None:
+        self.filtered, self.rest = torch.zeros(2, directions.dimensions, dtype=torch.float64)
+        self.releases = 0
+        self._directions, self._step = directions, step
+
+    def add(self, released: Sequence[Mapping[str, Tensor]], known: Sequence[Mapping[str, Tensor]]) -> None:
+        """Add the sums of one round, and what all others put into them.
+
+        Raises:
+            CanaryError: the run never queried a block that canaries send.
+        """
+        for tensors in _releases(released, self._step):
+            if missing := self._directions.blocks.keys() - tensors.keys():
+                raise CanaryError(f"the run never queried block {min(missing)!r}, so canaries cannot be read from it")
+            total = self._directions.join(tensors)
+            self.filtered.add_(total, alpha=1 / max(float(total @ total), SMALLEST))
+            self.rest.add_(total)
+            self.releases += 1
+        for tensors in _releases(known, self._step):
+            self.rest.sub_(self._directions.join(tensors))
 
 
 def _releases(queries: Sequence[Mapping[str, Tensor]], step: str | None) -> Sequence[Mapping[str, Tensor]]:

@@ -17,6 +17,7 @@ from privfed.audit.page.charts.drawing import (
     WASH,
     Chart,
     Row,
+    XChannel,
     data,
     finished,
     method_shapes,
@@ -199,18 +200,7 @@ def _against_attack(report: AuditReport, trust: str, unit: str, attacked: list[t
         for (cell, attack), cost in zip(attacked, costs, strict=True)
     ]
     _mark_dominated(rows, costs)
-
-    def x(field: str) -> alt.X:
-        if by_rate:
-            low = 0.001 if min(costs) < 0.005 else 0.005
-            scale = alt.Scale(type="log", domain=[low, 1.0], nice=False, clamp=True)
-            ticks = [rate for rate in (0.001, 0.01, 0.1, 1) if rate >= low]
-            axis = alt.Axis(title=what, values=ticks, format=".1~%", grid=False)
-        else:
-            scale = alt.Scale(domain=[min(0.45, *costs), 1.0], nice=False, clamp=True)
-            axis = alt.Axis(title=what, tickCount=6, format=".1f", grid=False)
-        return alt.X(field, scale=scale, axis=axis)
-
+    x = _rate_axis(costs, what) if by_rate else _auc_axis(costs, what)
     layers = upright(0.01 if by_rate else 0.5, "chance", "left", x)
     popular = _popularity_guess(attacked, by_rate=by_rate)
     if popular is not None:
@@ -223,6 +213,20 @@ def _against_attack(report: AuditReport, trust: str, unit: str, attacked: list[t
         f"{rows[0]['metric']} against the strongest attack. {_where(trust, unit)}",
         f"Recommendation quality against what the strongest attack finds. {_description(report, rows, cells, what)}.",
     )
+
+
+def _rate_axis(costs: list[float], title: str) -> XChannel:
+    low = 0.001 if min(costs) < 0.005 else 0.005
+    ticks = [rate for rate in (0.001, 0.01, 0.1, 1) if rate >= low]
+    scale = alt.Scale(type="log", domain=[low, 1.0], nice=False, clamp=True)
+    axis = alt.Axis(title=title, values=ticks, format=".1~%", grid=False)
+    return lambda field: alt.X(field, scale=scale, axis=axis)
+
+
+def _auc_axis(costs: list[float], title: str) -> XChannel:
+    scale = alt.Scale(domain=[min(0.45, *costs), 1.0], nice=False, clamp=True)
+    axis = alt.Axis(title=title, tickCount=6, format=".1f", grid=False)
+    return lambda field: alt.X(field, scale=scale, axis=axis)
 
 
 def _popularity_guess(attacked: list[tuple[Cell, AttackCell]], *, by_rate: bool) -> float | None:
