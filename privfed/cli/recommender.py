@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Float, Int8, Int64
 from torch import Tensor
 
-from privfed.cli.directory import Record, checkpointed
+from privfed.cli.directory import DirectoryRecord, checkpointed
 from privfed.cli.failures import CommandError
 from privfed.cli.screen import Screen
-from privfed.cli.settings import Source, load_data
+from privfed.cli.settings import DataSource, load_data
 from privfed.compute.devices import on_host
 from privfed.data import Histories, Interactions
 from privfed.experiment import Experiment
@@ -22,7 +22,7 @@ from privfed.methods.dfmr.codes import ItemCodes, pack
 
 
 @dataclass(frozen=True, slots=True)
-class Recommended:
+class RecommendedItem:
     """One item of the list.
 
     Attributes:
@@ -44,12 +44,12 @@ def trained(directory: Path, screen: Screen, device: str = "cpu") -> tuple[Exper
     Raises:
         CommandError: there is no such run, it has reached no checkpoint, or its data are not the same any more.
     """
-    record = Record.read(directory, "run")
+    record = DirectoryRecord.read(directory, "run")
     config = record.experiment().model_copy(update={"device": device})
-    interactions = load_data(Source(config.data, record.columns, chosen=True), screen)
+    interactions = load_data(DataSource(config.data, record.columns, chosen=True), screen)
     record.check_data(interactions, directory)
     checkpointed(directory)
-    with screen.working(f"Rebuilding {config.method_name}, with its covers where it has some"):
+    with screen.working(f"Rebuilding {config.method_name}, with its padding where it has some"):
         experiment = Experiment.on(config, interactions)
     return experiment, interactions, experiment.restore(directory)
 
@@ -86,7 +86,9 @@ def item_codes(experiment: Experiment, interactions: Interactions) -> ItemCodes 
     return ItemCodes(on_host(experiment.server.public().shared["codes"]), bits, ids)
 
 
-def best(experiment: Experiment, interactions: Interactions, user: int, k: int, next_round: int) -> list[Recommended]:
+def best(
+    experiment: Experiment, interactions: Interactions, user: int, k: int, next_round: int
+) -> list[RecommendedItem]:
     """The `k` best items that the user did not train on, best first; equal scores in the order of ids.
 
     Raises:
@@ -97,17 +99,17 @@ def best(experiment: Experiment, interactions: Interactions, user: int, k: int, 
     if codes is not None and isinstance(clients, HoldsCodes):
         with experiment.config.computing():
             users = torch.tensor([user])
-            mine = clients.ready_codes(users, experiment.server.public().addressed_to(users))
-        items, scores = _by_codes(mine, codes, parts.train.subset(np.array([user])), k)
+            code = clients.ready_codes(users, experiment.server.public().addressed_to(users))
+        items, scores = _by_codes(code, codes, parts.train.subset(np.array([user])), k)
     else:
         items, scores = _by_scores(experiment.recommend(user, next_round), parts.train.of(user), k)
     valid, test = set(parts.valid.of(user).tolist()), set(parts.test.of(user).tolist())
     titles = None if interactions.item_info is None else interactions.item_info["title"]
 
-    def described(item: int, score: float) -> Recommended:
+    def described(item: int, score: float) -> RecommendedItem:
         title = None if titles is None or pd.isna(titles.iloc[item]) else str(titles.iloc[item])
         part: Literal["validation", "test"] | None = "test" if item in test else "validation" if item in valid else None
-        return Recommended(str(interactions.item_ids[item]), title, score, part)
+        return RecommendedItem(str(interactions.item_ids[item]), title, score, part)
 
     return [described(item, score) for item, score in zip(items, scores, strict=True)]
 
@@ -124,8 +126,8 @@ def _by_scores(
 
 
 def _by_codes(
-    mine: Int8[np.ndarray, "1 d"], codes: ItemCodes, trained_on: Histories, k: int
+    code: Int8[np.ndarray, "1 d"], codes: ItemCodes, trained_on: Histories, k: int
 ) -> tuple[list[int], list[float]]:
-    items, scores = codes.recommend(pack(mine), k, trained_on)
-    found = items[0] >= 0
-    return items[0][found].tolist(), scores[0][found].astype(float).tolist()
+    items, scores = codes.recommend(pack(code), k, trained_on)
+    is_item = items[0] >= 0
+    return items[0][is_item].tolist(), scores[0][is_item].astype(float).tolist()
