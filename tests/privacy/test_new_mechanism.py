@@ -11,11 +11,11 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import pytest
-from privfed.audit.epsilon.mechanism import audit_mechanism
-from privfed.audit.checks.transcript_ledger import planned_multiplier
 from pydantic import Field
 
-from privfed.audit.checks import check_run
+from privfed.audit.checks.check_run import check_run
+from privfed.audit.checks.transcript_ledger import planned_multiplier
+from privfed.audit.epsilon.mechanism import audit_mechanism
 from privfed.cli.compatibility import fit
 from privfed.contracts import Block, ReleaseKind
 from privfed.data import Split
