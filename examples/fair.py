@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from privfed.audit.attack_run import attack_trained
+from privfed.audit.attack_runs.attack_run import attack_trained
 from privfed.data import load
 from privfed.evaluation import UNCOUNTED, Protocol
 from privfed.experiment import Experiment

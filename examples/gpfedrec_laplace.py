@@ -12,7 +12,7 @@ import argparse
 from rich.console import Console
 from rich.table import Table
 
-from privfed.audit.attack_run import attack
+from privfed.audit.attack_runs.attack_run import attack
 from privfed.data import load
 from privfed.evaluation import UNCOUNTED
 from privfed.experiment import Experiment

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks import harness
-from privfed.audit.attributes import attack_attributes
-from privfed.audit.report import AttributeRow
+from privfed.audit.attack_runs.attributes import attack_attributes
+from privfed.audit.report.records import AttributeRow
 from privfed.data import SplitSpec, load, split
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 
 from attacks.empirical import one_shot_epsilon, one_shot_lower_bound
 from benchmarks import harness
-from privfed.audit.canaries import run_canaries
-from privfed.audit.mechanism import audit_mechanism
-from privfed.audit.reaccounting import of_a_run
-from privfed.audit.report import GuaranteeRow
+from privfed.audit.epsilon.canaries import run_canaries
+from privfed.audit.epsilon.claims import run_claim
+from privfed.audit.epsilon.mechanism import audit_mechanism
+from privfed.audit.report.records import GuaranteeRow
 from privfed.data import Interactions, Split, SplitSpec, load, split
 from privfed.experiment import Experiment
 from privfed.privacy import PrivacyPlan, plan_for_target
@@ -84,7 +84,7 @@ def canaries(parts: Split, method: dict[str, object], plan: PrivacyPlan, k: int)
     config = ExperimentConfig(method=method, privacy=plan, rounds=ROUNDS)
     started = time.process_time()
     run = run_canaries(config, parts, k)
-    claimed, delta = of_a_run(GuaranteeRow.model_validate(run.guarantee.model_dump()), "user")
+    claimed, delta = run_claim(GuaranteeRow.model_validate(run.guarantee.model_dump()), "user")
     reads = []
     for read in run.reads:
         how = {"dimensions": run.dimensions, "delta": delta}

@@ -29,7 +29,7 @@ from attacks.empirical import (
 )
 from benchmarks import harness
 
-DELTA, REPEATS, COVERED = 1e-5, 20, 500
+DELTA, REPEATS, PADDED_PLANS = 1e-5, 20, 500
 
 Worlds = tuple[np.ndarray, np.ndarray]
 
@@ -143,12 +143,12 @@ def scatter(rng: np.random.Generator) -> None:
         "5th percentile",
         "median",
         "95th percentile",
-        f"above the truth in {COVERED} audits",
+        f"above the truth in {PADDED_PLANS} audits",
     )
     for k in (200, 1000, 5000):
         for epsilon in (1, 3, 8):
-            fits = rng.normal(mu_from_epsilon(epsilon, DELTA), 1, (COVERED, k))
-            null = np.zeros(COVERED), np.ones(COVERED)
+            fits = rng.normal(mu_from_epsilon(epsilon, DELTA), 1, (PADDED_PLANS, k))
+            null = np.zeros(PADDED_PLANS), np.ones(PADDED_PLANS)
             estimates = gaussian_pair_epsilon(fits.mean(axis=1), fits.std(axis=1, ddof=1), *null, DELTA)
             ends = np.quantile(estimates, [0.05, 0.5, 0.95]).tolist()
             row(f"{k:,}", epsilon, *ends, f"{np.mean(estimates > epsilon):.0%}")
@@ -200,9 +200,9 @@ def audits(rng: np.random.Generator) -> Iterator[tuple[str, str, float, Callable
 
 def coverage(rng: np.random.Generator) -> None:
     """How often a bound is too high."""
-    head("bound", "mechanism, true epsilon, size", f"above the truth in {COVERED} runs")
+    head("bound", "mechanism, true epsilon, size", f"above the truth in {PADDED_PLANS} runs")
     for name, law, truth, bound in audits(rng):
-        row(name, law, f"{np.mean([bound() > truth for _ in range(COVERED)]):.1%}")
+        row(name, law, f"{np.mean([bound() > truth for _ in range(PADDED_PLANS)]):.1%}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

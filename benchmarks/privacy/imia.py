@@ -25,12 +25,13 @@ import numpy as np
 from jaxtyping import Bool, Float64
 
 from attacks import ServerView
-from attacks.membership import DeltaScore, Imia, PopularityGuesser, PublicScore, RankOneSign, TwoWorld, UploadAttack
+from attacks.membership import DeltaScore, Imia, PopularityGuesser, PublicScore, RankOneSign, TwoWorld
+from attacks.membership.attack import UploadAttackInfo
 from attacks.metrics import user_mean
 from attacks.views import Scores, upload_support
 from benchmarks import harness
-from privfed.audit.attack_run import Inquiry, views
-from privfed.audit.training_oracles import replays
+from privfed.audit.attack_runs.attack_run import MembershipGames, views
+from privfed.audit.attack_runs.training_oracles import build_training_oracle
 from privfed.data import SplitSpec, load, split
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
@@ -38,7 +39,7 @@ from privfed.privacy import PrivacyPlan
 from privfed.setup.config import ExperimentConfig, TapConfig
 
 DATA, AUDITED = "ml-100k", 200
-ATTACKS: tuple[UploadAttack, ...] = (
+ATTACKS: tuple[UploadAttackInfo, ...] = (
     PopularityGuesser(),
     Imia(0.9),
     Imia(0.5),
@@ -117,9 +118,9 @@ def measured(setting: Setting, seed: int) -> dict[str, Any]:
     )
     experiment = Experiment(config, split(load(DATA), SplitSpec()))
     result = experiment.run(parts=("test",))
-    asked, transcript = Inquiry.of(experiment), result.transcript
+    asked, transcript = MembershipGames.from_experiment(experiment), result.transcript
     uploads = transcript.joined("wire")
-    recipe = replays(experiment, "wire", uploads, transcript.joined("message"))
+    recipe = build_training_oracle(experiment, "wire", uploads, transcript.joined("message"))
     if experiment.item_blocks is None or recipe is None:
         raise ValueError(f"{config.method_name} cannot be replayed; choose a method that trains in one step")
     (view,) = views(uploads, asked.users, experiment.item_blocks)

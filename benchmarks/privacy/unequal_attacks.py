@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks import harness
-from privfed.audit.attack_run import attack_trained
-from privfed.audit.report import AttackRow
+from privfed.audit.attack_runs.attack_run import attack_trained
+from privfed.audit.report.records import AttackRow
 from privfed.data import SplitSpec, load, split
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment

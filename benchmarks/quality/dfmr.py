@@ -24,7 +24,7 @@ import torch
 from benchmarks import harness
 from benchmarks.quality.ranking import paired_interval
 from benchmarks.running import simulation_of
-from privfed.audit.supports import attack_supports
+from privfed.audit.attack_runs.supports import attack_supports
 from privfed.data import Histories, Split, SplitSpec, load, split
 from privfed.engines import Simulation
 from privfed.evaluation.ranking import positions, user_metrics

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from benchmarks import harness
-from privfed.audit.attack_run import attack
+from privfed.audit.attack_runs.attack_run import attack
 from privfed.data import Interactions, load
 from privfed.engines import Observation
 from privfed.evaluation import Protocol

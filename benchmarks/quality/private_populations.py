@@ -39,8 +39,8 @@ from attacks.empirical import epsilon_from_mu, gdp_epsilon
 from benchmarks import harness
 from benchmarks.quality.ranking import by_user, interval, with_validation
 from benchmarks.running import simulation_of
-from privfed.audit.canaries import OtherUploads
-from privfed.audit.grid import Further, as_run
+from privfed.audit.epsilon.canaries import OtherUploads
+from privfed.audit.grid import ExtraAudits, as_run
 from privfed.contracts import NoisySums, Schema
 from privfed.data import Histories, Split, SplitSpec, load, split
 from privfed.engines import Simulation
@@ -714,7 +714,7 @@ def audit() -> Rows:
                 taps=AuditTapConfig().of_run(rounds=(0,)),
             )  # fmt: skip
             e = Experiment(config, split(load("ml-100k"), config.split))
-            found = as_run(e, e.run(), "audit", Further(canaries=300 if "gaussian" in plan.slug else 0))
+            found = as_run(e, e.run(), "audit", ExtraAudits(canaries=300 if "gaussian" in plan.slug else 0))
             coin = [row for row in found.attacks if row.membership == "randomised"]
             return {
                 "epsilon": found.guarantee.epsilon,

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import harness
-from privfed.audit.attack_run import attack
+from privfed.audit.attack_runs.attack_run import attack
 from privfed.data import SplitSpec, load, split
 from privfed.evaluation import HONEST
 from privfed.experiment import Experiment, RunResult

@@ -27,13 +27,16 @@ from attacks import Knowledge as AttackerKnowledge
 from attacks import ServerView, Targets
 from attacks.membership import RankOneSign
 from attacks.metrics import user_auc
-from privfed.audit.attack_run import look_at
-from privfed.audit.attributes import attack_attributes
-from privfed.audit.canaries import CANARIES, CanaryError, audit_canaries
-from privfed.audit.checks import check_run
-from privfed.audit.mechanism import audit_mechanism
+from privfed.audit.attack_runs.attack_run import attack_taps
+from privfed.audit.attack_runs.attributes import attack_attributes
+from privfed.audit.attack_runs.supports import attack_supports
+from privfed.audit.checks.check_run import check_run
+from privfed.audit.epsilon.canaries import CANARIES, CanaryError, audit_canaries
+from privfed.audit.epsilon.mechanism import audit_mechanism
+from privfed.audit.epsilon.wire_canaries import audit_wire_canaries
 from privfed.audit.publish import publish
-from privfed.audit.report import (
+from privfed.audit.report.conclusions import conclude
+from privfed.audit.report.records import (
     POPULARITY,
     AuditReport,
     EmpiricalRow,
@@ -44,15 +47,13 @@ from privfed.audit.report import (
     Run,
     SelfCheck,
     Setting,
-    Traffic,
+    TimeRow,
+    TrafficRow,
     UtilityRow,
-    Wall,
     config_sha256,
     write_report,
 )
-from privfed.audit.supports import attack_supports
-from privfed.audit.verdicts import conclude
-from privfed.audit.wire_canaries import audit_wire_canaries
+from privfed.compute.devices import HOST, usable
 from privfed.contracts import Fidelity
 from privfed.data import Interactions, Split, SplitSpec, split
 from privfed.evaluation import HONEST, Protocol
@@ -86,7 +87,7 @@ class Variant(BaseModel):
 
 
 class AuditConfig(BaseModel):
-    """A grid on one data set under one protocol: methods x plans x seeds, or single arms x seeds.
+    """A grid on one data set under one protocol: methods x plans x seeds, or single variants x seeds.
 
     Attributes:
         data: name of a data set or path.
@@ -134,12 +135,12 @@ class AuditConfig(BaseModel):
         seeds: int = 1,
         **fields: Any,
     ) -> Self:
-        """The default grid of one method: no protection, the published noise, and two sound local budgets.
+        """The default grid of one method: no privacy mechanism, the published noise, and two sound local budgets.
 
-        A method of whole numbers, which noise does not cover, gets secret sharing under three covers instead.
+        A method of whole numbers, which noise does not cover, gets secret sharing under three kinds of padding instead.
         """
         plans = (
-            tuple(PrivacyPlan.parse(words) for words in COVERED)
+            tuple(PrivacyPlan.parse(words) for words in PADDED_PLANS)
             if method and registered(method).traits.integers
             else (
                 PrivacyPlan.named("none"),
@@ -160,10 +161,11 @@ class AuditConfig(BaseModel):
     def _is_a_grid(self) -> Self:
         if bool(self.variants) == bool(self.methods or self.plans) or bool(self.methods) != bool(self.plans):
             raise ValueError(
-                f"{len(self.methods)} methods, {len(self.plans)} plans and {len(self.variants)} arms are no grid: give "
-                "methods and plans, or arms alone"
+                f"{len(self.methods)} methods, {len(self.plans)} plans and {len(self.variants)} variants are no grid: "
+                f"give "
+                "methods and plans, or variants alone"
             )
-        keys = [arm.key for arm in self.grid()]
+        keys = [variant.key for variant in self.grid()]
         if twice := sorted({key for key in keys if keys.count(key) > 1}):
             name, slug = twice[0]
             raise ValueError(
@@ -173,17 +175,19 @@ class AuditConfig(BaseModel):
         return self
 
     def grid(self) -> list[Variant]:
-        """Every method behind every plan, or the arms, each once; popularity, which is always there, aside."""
+        """Every method behind every plan, or the variants, each once; popularity, which is always there, aside."""
         pairs = self.variants or [
             Variant(method=method, privacy=plan) for method in self.methods for plan in self.plans
         ]
-        different = [arm for place, arm in enumerate(pairs) if arm not in pairs[:place]]
-        return [arm for arm in different if arm.key[0] != POPULARITY]
+        different = [variant for index, variant in enumerate(pairs) if variant not in pairs[:index]]
+        return [variant for variant in different if variant.key[0] != POPULARITY]
 
     def cells(self) -> list[ExperimentConfig]:
-        """One experiment per cell; popularity needs one round and no protection, and comes first."""
+        """One experiment per cell; popularity needs one round and no privacy mechanism, and comes first."""
         baseline = Variant(method={"name": POPULARITY}, privacy=PrivacyPlan.named("none"), rounds=1)
-        grid = [(arm.method, arm.privacy, arm.rounds or self.rounds) for arm in (baseline, *self.grid())]
+        grid = [
+            (variant.method, variant.privacy, variant.rounds or self.rounds) for variant in (baseline, *self.grid())
+        ]
         return [
             ExperimentConfig(
                 data=self.data,
@@ -204,7 +208,7 @@ class AuditConfig(BaseModel):
         ]
 
 
-COVERED = (
+PADDED_PLANS = (
     "none",
     "shared-sum",
     "shared-sum:padding.kind=fake_items,padding.rho=1",
@@ -233,7 +237,7 @@ class AuditProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class Further:
+class ExtraAudits:
     """What is done to a run beside its attacks; see `AuditConfig`."""
 
     attributes: bool = False
@@ -264,7 +268,7 @@ def run_audit(
     parts, cells = split(interactions, config.split), config.cells()
     (out / "cells").mkdir(exist_ok=True)
     digest = interactions.card.sha256 or interactions.name
-    more = Further(config.attributes, config.canaries)
+    more = ExtraAudits(config.attributes, config.canaries)
     files = [out / "cells" / f"{run_id(cell, digest, more)}.json" for cell in cells]
     runs = _run_cells(cells, parts, files, more, min(workers or os.cpu_count() or 1, len(cells)), progress)
     settings = config.model_dump(mode="json")
@@ -272,7 +276,7 @@ def run_audit(
         AuditReport(
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             privfed_version=privfed.__version__,
-            environment=environment(),
+            environment=environment(config.device),
             config=settings,
             config_sha256=config_sha256(settings),
             dataset=interactions.card.model_dump(mode="json") | {"split": parts.describe()},
@@ -293,7 +297,7 @@ def _run_cells(
     cells: Sequence[ExperimentConfig],
     parts: Split,
     files: Sequence[Path],
-    more: Further,
+    more: ExtraAudits,
     workers: int,
     progress: Callable[[AuditProgress], None] | None,
 ) -> list[Run]:
@@ -351,7 +355,7 @@ class _Signs:
             self.progress(AuditProgress(sign[0], self.done, self.total, sign[1]))
 
 
-def _run_here(missing: Sequence[tuple[ExperimentConfig, Path]], parts: Split, more: Further, signs: _Signs) -> None:
+def _run_here(missing: Sequence[tuple[ExperimentConfig, Path]], parts: Split, more: ExtraAudits, signs: _Signs) -> None:
     """Cells one after another, with one thread as workers have."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -363,7 +367,7 @@ def _run_here(missing: Sequence[tuple[ExperimentConfig, Path]], parts: Split, mo
 
 
 def _cell_to_file(
-    cell: ExperimentConfig, parts: Split, file: Path, more: Further, queue: "Queue[tuple[str, str]] | _Signs"
+    cell: ExperimentConfig, parts: Split, file: Path, more: ExtraAudits, queue: "Queue[tuple[str, str]] | _Signs"
 ) -> None:
     name = cell_name(cell)
 
@@ -379,14 +383,14 @@ def _cell_to_file(
     partial.replace(file)
 
 
-def as_run(experiment: Experiment, result: RunResult, name: str, more: Further = Further()) -> Run:
+def as_run(experiment: Experiment, result: RunResult, name: str, more: ExtraAudits = ExtraAudits()) -> Run:
     """Attack a finished run and put everything measured into one record."""
     config, state = experiment.config, experiment.config.protocol.state
     started = time.perf_counter()
-    found = look_at(experiment, result.transcript.joined, config.rounds, result.guarantee)
+    findings = attack_taps(experiment, result.transcript.joined, config.rounds, result.guarantee)
     by_support, support = attack_supports(experiment, config.rounds, result.costs)
-    program = [ask.schema for ask in experiment.registered.training.program(experiment.server)]
-    empirical = found.empirical + audit_mechanism(
+    program = [query.schema for query in experiment.registered.training.program(experiment.server)]
+    empirical = findings.empirical + audit_mechanism(
         config.privacy, experiment.server.schema, experiment.n_users, program=program, fidelity=config.fidelity
     )
     attributes, undone = [], list[NotRun]()
@@ -400,7 +404,7 @@ def as_run(experiment: Experiment, result: RunResult, name: str, more: Further =
     attack_s = time.perf_counter() - started
     trained = experiment.registered.training.step is not None
     costs, selected = result.costs, result.selected
-    asked = max(costs.client_rounds, 1)
+    client_rounds = max(costs.client_rounds, 1)
     privacy_s = costs.seconds["privacy"]
     return Run(
         run_id=name,
@@ -420,7 +424,7 @@ def as_run(experiment: Experiment, result: RunResult, name: str, more: Further =
             for m in evaluated.metrics
         ],
         guarantee=GuaranteeRow.model_validate(result.guarantee.model_dump()),
-        attacks=found.rows + by_support,
+        attacks=findings.rows + by_support,
         support=support,
         empirical=empirical,
         checks=checks,
@@ -428,11 +432,11 @@ def as_run(experiment: Experiment, result: RunResult, name: str, more: Further =
         ledger=_ledger(result),
         not_run=undone,
         inclusion=0 if experiment.inclusion is None else len(experiment.inclusion),
-        comm=Traffic(
-            up_bytes_per_client_round=costs.up_bytes / asked,
-            down_bytes_per_client_round=costs.down_bytes / asked,
+        comm=TrafficRow(
+            up_bytes_per_client_round=costs.up_bytes / client_rounds,
+            down_bytes_per_client_round=costs.down_bytes / client_rounds,
         ),
-        wall=Wall(
+        wall=TimeRow(
             train_s=result.wall_seconds - privacy_s,
             privacy_s=privacy_s,
             attack_s=attack_s,
@@ -460,10 +464,10 @@ def _ledger(result: RunResult) -> list[LedgerLine]:
 
 
 def _once(reasons: Sequence[NotRun]) -> list[NotRun]:
-    return [reason for place, reason in enumerate(reasons) if reason not in reasons[:place]]
+    return [reason for index, reason in enumerate(reasons) if reason not in reasons[:index]]
 
 
-def run_id(cell: ExperimentConfig, data: str, more: Further = Further()) -> str:
+def run_id(cell: ExperimentConfig, data: str, more: ExtraAudits = ExtraAudits()) -> str:
     """Readable and unique: method, plan, seed, and a digest of configuration, data and version."""
     decides = {"cell": cell.decides(), "data": data, "privfed": privfed.__version__} | asdict(more)
     digest = config_sha256(decides)[:12]
@@ -475,14 +479,14 @@ def cell_name(cell: ExperimentConfig) -> str:
     return f"{cell.method_name}, {cell.privacy.name}, seed {cell.seed}"
 
 
-def environment() -> dict[str, JsonValue]:
-    """Versions and the kind of machine; nothing that names it."""
+def environment(device: str = "cpu") -> dict[str, JsonValue]:
+    """Versions, the kind of machine and where its runs trained; nothing that names the machine."""
     machine: dict[str, JsonValue] = {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),
         "threads_per_run": 1,
-        "device": "cpu",
+        "device": str(usable(device)),
     }
     packages = ("torch", "numpy", "dp-accounting", "opacus", "cryptography")
     return machine | {name: version(name) for name in packages}
@@ -512,16 +516,14 @@ def not_run(config: AuditConfig) -> list[NotRun]:
             what="gradient inversion and active attacks",
             why="the adversary follows the protocol; a server that sends manipulated models or items sees more",
         ),
-        NotRun(what="GPU runs", why="this release runs on the CPU only"),
     ]
+    if usable(config.device) == HOST:
+        reasons.append(NotRun(what="GPU runs", why="runs trained on the CPU: set device=cuda where there is one"))
     if not config.taps.training_oracles:
-        why = (
-            "replays of local training (IMIA, two-world, public score) cost further trainings: set "
-            "taps.training_oracles=true"
-        )
+        why = "training oracles (IMIA, two-world, public score) cost further trainings: set taps.training_oracles=true"
         reasons.append(NotRun(what="attacks that repeat local training", why=why))
     if not config.taps.shadows:
-        why = "they train further models with other coins: set taps.shadows=2 or more"
+        why = "they train further models with other inclusion bits: set taps.shadows=2 or more"
         reasons.append(NotRun(what="shadow-model attacks (RMIA, LiRA)", why=why))
     if not config.attributes:
         reasons.append(NotRun(what="attribute inference", why="set attributes=true where the data know their users"))

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from privfed.audit.page.charts import Charts, write_charts
 from privfed.audit.page.render import render
-from privfed.audit.paper_tables import write_tables
-from privfed.audit.report import AuditReport, ReportError
-from privfed.audit.tables import write_runs
+from privfed.audit.report.paper_tables import write_tables
+from privfed.audit.report.records import AuditReport, ReportError
+from privfed.audit.report.tables import write_runs
 
 PAGE, RUNS, CHARTS, TABLES = "index.html", "runs.csv", "charts", "tables"
 _OURS = {CHARTS: (".svg", ".pdf"), TABLES: (".csv", ".tex")}
@@ -30,7 +30,7 @@ def publish(report: AuditReport, out: Path) -> Path:
     """
     try:
         with tempfile.TemporaryDirectory(prefix=".publishing-", dir=out) as name:
-            made, charts = Path(name), Charts.of(report)
+            made, charts = Path(name), Charts.from_report(report)
             (made / PAGE).write_text(render(report, charts), encoding="utf-8")
             write_runs(report, made / RUNS)
             write_charts(report, made / CHARTS, charts)

@@ -1,13 +1,17 @@
 """`privfed audit`: a grid of methods, plans and seeds, attacked and reported on one page."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from privfed.cli import options
-from privfed.cli.failures import CONTRADICTED, InterruptedRunError
+from privfed.cli.failures import CONTRADICTED, CommandError, InterruptedRunError
 from privfed.cli.screen import Screen
+
+if TYPE_CHECKING:
+    from privfed.audit.report.records import AuditReport
+    from privfed.cli.directory import DirectoryRecord
 
 EXAMPLE = "Example: privfed audit --method gpfedrec --data ml-100k --rounds 40 --seeds 3 --out audits/gpfedrec"
 
@@ -62,23 +66,20 @@ def audit(
     behaviour_column: options.BehaviourColumn = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
-    device: options.TrainingDevice = None,
+    device: options.Device = None,
 ) -> None:
     """Train every method behind every plan, attack what the server saw, and write one report.
 
     Writes report.json, runs.csv, index.html and charts/ to --out. The exit code is 1 when the numbers
     contradict a claim. An audit that was stopped continues when the same command is given again.
     """
-    from privfed.audit.grid import AuditConfig, AuditProgress, run_audit
+    from privfed.audit.grid import AuditProgress, run_audit
     from privfed.cli import directory
     from privfed.cli import settings as read
-    from privfed.cli.failures import CommandError
-    from privfed.cli.show import audit_table, card_line, statement_lines
+    from privfed.cli.show import card_line
     from privfed.cli.training import held_out, predict
     from privfed.data import split
-    from privfed.evaluation import UNCOUNTED
     from privfed.experiment import Experiment
-    from privfed.privacy import configure
 
     screen = Screen(as_json, quiet)
     flags: read.Layer = {
@@ -99,19 +100,13 @@ def audit(
     interactions = read.load_data(source, screen)
     if not source.chosen:
         config = config.model_copy(update={"data": interactions.name})
-    record = directory.Record(
+    record = directory.DirectoryRecord(
         kind="audit",
         config=config.model_dump(mode="json"),
         columns=source.columns,
         data_sha256=interactions.card.sha256,
     )
-    if (out / directory.RECORD).exists():
-        former = directory.Record.read(out, "audit")
-        begun = former.model_copy(update={"config": configure(AuditConfig, former.config).model_dump(mode="json")})
-        if other := read.first_difference(begun.model_dump(mode="json"), record.model_dump(mode="json")):
-            raise CommandError(f"{out} holds an audit with {other}: choose another --out")
-    else:
-        directory.refuse_foreign(out, "audit")
+    _refuse_another_audit(out, record)
     cells, parts = config.cells(), split(interactions, config.split)
     for cell in (cell for cell in cells if cell.seed == config.seeds[0]):
         with screen.working(f"Checking {cell.method_name} behind {cell.privacy.name}"):
@@ -140,11 +135,41 @@ def audit(
             raise InterruptedRunError(
                 "stopped; finished runs are kept, so give the same command again to go on"
             ) from None
+    _tell(screen, out, report, config.protocol.sentence(), synthetic=interactions.card.synthetic)
+    if report.contradictions:
+        raise typer.Exit(CONTRADICTED)
+
+
+def _refuse_another_audit(out: Path, record: "DirectoryRecord") -> None:
+    """Refuse a folder that holds something else than an audit with these settings.
+
+    Raises:
+        CommandError: it does.
+    """
+    from privfed.audit.grid import AuditConfig
+    from privfed.cli import directory
+    from privfed.cli.settings import first_difference
+    from privfed.privacy import configure
+
+    if not (out / directory.RECORD).exists():
+        directory.refuse_foreign(out, "audit")
+        return
+    former = directory.DirectoryRecord.read(out, "audit")
+    begun = former.model_copy(update={"config": configure(AuditConfig, former.config).model_dump(mode="json")})
+    if other := first_difference(begun.model_dump(mode="json"), record.model_dump(mode="json")):
+        raise CommandError(f"{out} holds an audit with {other}: choose another --out")
+
+
+def _tell(screen: Screen, out: Path, report: "AuditReport", protocol: str, *, synthetic: bool) -> None:
+    """What was measured, what contradicts a claim, and where the page is."""
+    from privfed.cli.show import audit_table, statement_lines
+    from privfed.evaluation import UNCOUNTED
+
     page = out / "index.html"
-    screen.explain(*statement_lines(report, synthetic=interactions.card.synthetic), "")
+    screen.explain(*statement_lines(report, synthetic=synthetic), "")
     screen.result(
-        audit_table(report, synthetic=interactions.card.synthetic),
-        *([f"Protocol: {config.protocol.sentence()}", UNCOUNTED] if quiet else []),
+        audit_table(report, synthetic=synthetic),
+        *([f"Protocol: {protocol}", UNCOUNTED] if screen.quiet else []),
     )
     for contradiction in report.contradictions:
         screen.result(f"Contradicted: {contradiction.text}")
@@ -154,12 +179,10 @@ def audit(
             "directory": str(out),
             "page": str(page),
             "report": str(out / "report.json"),
-            "synthetic": interactions.card.synthetic,
-            "protocol": config.protocol.sentence(),
+            "synthetic": synthetic,
+            "protocol": protocol,
             "statements": [statement.model_dump(mode="json") for statement in report.statements],
             "contradictions": [c.model_dump(mode="json") for c in report.contradictions],
             "cells": [cell.model_dump(mode="json") for cell in report.aggregates],
         }
     )
-    if report.contradictions:
-        raise typer.Exit(CONTRADICTED)

@@ -47,10 +47,8 @@ def laplace(
     delta: Annotated[float, typer.Option("--delta", metavar="D", help=_DELTA_HELP)] = 1e-5,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
-    device: options.Device = "cpu",
 ) -> None:
     """Local Laplace noise: epsilon of a run from --epsilon0 per upload, or the epsilon0 for --epsilon."""
-    del device
     from privfed.privacy import laplace_budget, solve_laplace
 
     screen = Screen(as_json, quiet)
@@ -92,7 +90,7 @@ def gaussian(
     rounds: Annotated[int, typer.Option("--rounds", metavar="T", help="Rounds of the run.", show_default=False)],
     rate: Annotated[
         float,
-        typer.Option("--rate", metavar="Q", help="Probability of each user's secret coin to take part in a round."),
+        typer.Option("--rate", metavar="Q", help="Probability with which each user secretly takes part in a round."),
     ] = 1.0,
     epsilon: Annotated[
         float | None,
@@ -131,7 +129,8 @@ def gaussian(
         typer.Option(
             "--honest",
             metavar="N",
-            help="For distributed trust: honest clients that remain in every round that is opened. Each of them adds a "
+            help="For distributed trust: honest clients that remain in every round that is completed. Each of them "
+            "adds a "
             "share of the noise, sized for them alone.",
             show_default="half of the expected cohort",
         ),
@@ -145,10 +144,8 @@ def gaussian(
     ] = False,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
-    device: options.Device = "cpu",
 ) -> None:
     """Gaussian noise on clipped uploads: the noise for --epsilon of a run, or epsilon for --noise-multiplier."""
-    del device
     from privfed.privacy.gaussian_budget import epsilon_by_rounds, gaussian_budget, solve_gaussian
     from privfed.privacy.gaussian_placement import Placement
 
@@ -286,16 +283,16 @@ def _placed(placement: "Placement", z: float, rounds: int) -> list[str]:
     cohort = f"{placement.cohort:,.4g} of {placement.clients:,} clients"
     client, total = placement.of_a_client(z), placement.of_the_sum(z)
     if placement.trust == "central":
-        coin = (
+        inclusion = (
             "Everybody takes part in every round, so no amplification by sampling is claimed."
             if placement.rate == 1.0
-            else f"Cohorts: each user joins a round by its own secret coin of {placement.rate:g} ({cohort} on "
+            else f"Cohorts: each user joins a round secretly with probability {placement.rate:g} ({cohort} on "
             "average), and only the server sees who did; amplification by sampling is claimed for that."
         )
         return [
             f"Noise: the server adds Gaussian noise of standard deviation z x C = {z:g} x C to every coordinate of the "
             "sum of uploads clipped to L2 norm C; clients add none.",
-            coin,
+            inclusion,
             "Compared: the data with one user and without.",
         ]
     visible = (
@@ -307,7 +304,7 @@ def _placed(placement: "Placement", z: float, rounds: int) -> list[str]:
         if placement.honest is None:
             honest += f", half of the expected cohort ({cohort}); choose with --honest"
         elif placement.honest > placement.cohort:
-            honest += f", more than the expected cohort ({cohort}), so most rounds would not be opened"
+            honest += f", more than the expected cohort ({cohort}), so most rounds would be aborted"
         return [
             f"Noise: every client adds Gaussian noise of standard deviation z x C / sqrt(N) = {client:.4g} x C to its "
             f"upload, clipped to L2 norm C, inside a secure sum; {honest}.",
@@ -330,11 +327,12 @@ def _placed(placement: "Placement", z: float, rounds: int) -> list[str]:
 
 def _checked(budget: "GaussianBudget") -> str:
     """What the other accountants say, and what was not asked."""
-    said = ", ".join(f"{name} {total:.4g}" for name, total in budget.cross_check.items())
+    totals = ", ".join(f"{name} {total:.4g}" for name, total in budget.cross_check.items())
     if "PRV" in budget.cross_check:
-        return f"Checks: {said}; PLD is on the grid of a run's ledger."
+        return f"Checks: {totals}; PLD is on the grid of a run's ledger."
     return (
-        f"Checks: {said}, which is looser. For speed, Opacus' PRV was not asked and PLD's grid is coarser than that of "
+        f"Checks: {totals}, which is looser. For speed, Opacus' PRV was not asked and PLD's grid is coarser than that "
+        f"of "
         "a run's ledger, which only makes epsilon larger: --check uses both."
     )
 
@@ -343,13 +341,13 @@ def _meaning(epsilon: float, delta: float) -> list[str]:
     """What an epsilon is worth."""
     from privfed.privacy.statements import WEAK_EPSILON, odds
 
-    said = [
+    sentences = [
         "Meaning: whatever is concluded from one user's uploads, its odds change by at most a factor of "
         f"{odds(epsilon)}, except with probability {delta:.4g}."
     ]
     if epsilon > WEAK_EPSILON:
-        said.append(f"An epsilon above {WEAK_EPSILON:g} is a weak or vacuous formal guarantee.")
-    return said
+        sentences.append(f"An epsilon above {WEAK_EPSILON:g} is a weak or vacuous formal guarantee.")
+    return sentences
 
 
 def _delta(delta: float, clients: int) -> list[str]:

@@ -12,7 +12,7 @@ from privfed.cli.report import report_of
 from privfed.cli.screen import Screen
 
 if TYPE_CHECKING:
-    from privfed.audit.compare import Change, Comparison
+    from privfed.audit.report.compare import Comparison, MetricChange
 
 EXAMPLE = "Example: privfed compare audits/before audits/after --out comparison.html"
 
@@ -26,19 +26,17 @@ def compare(
     ] = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
-    device: options.Device = "cpu",
 ) -> None:
     """Compare the methods and settings that two audits have in common: quality, epsilon, strongest attack, traffic.
 
     Differences come with 95 % intervals. Where data, split or protocol are not the same, a box says so first: such
-    differences are no effect of a method or a protection.
+    differences are no effect of a method or a mechanism.
     """
-    del device
     from privfed import __version__
-    from privfed.audit.compare import compare as lay_side_by_side
     from privfed.audit.page.comparison import HEADS, cells, render_comparison
-    from privfed.audit.report import read_report
-    from privfed.audit.verdicts import conclude
+    from privfed.audit.report.compare import compare as lay_side_by_side
+    from privfed.audit.report.conclusions import conclude
+    from privfed.audit.report.records import read_report
     from privfed.cli.directory import write_text
     from privfed.cli.show import plain_table
     from privfed.evaluation import UNCOUNTED
@@ -53,7 +51,7 @@ def compare(
             write_text(out, render_comparison(comparison, __version__))
     screen.result(*_box(comparison))
     lines = [
-        [f"{pair.a.method}, {pair.a.setting.name}", *("\n".join(said) for said in cells(pair))]
+        [f"{pair.a.method}, {pair.a.setting.name}", *("\n".join(cell) for cell in cells(pair))]
         for pair in comparison.pairs
     ]
     title = f"{comparison.names[0]} → {comparison.names[1]}"
@@ -96,10 +94,10 @@ def compare(
 
 def _box(comparison: "Comparison") -> list[Panel]:
     """What is not the same, where that keeps the numbers from being comparable."""
-    told = [f"- {m.what}: {m.a} and {m.b}" for m in comparison.mismatches if m.weight == "measured differently"]
-    if not told:
+    differences = [f"- {m.what}: {m.a} and {m.b}" for m in comparison.mismatches if m.weight == "measured differently"]
+    if not differences:
         return []
-    text = "\n".join([*told, "", "Differences below are no effect of a method or a protection."])
+    text = "\n".join([*differences, "", "Differences below are no effect of a method or a mechanism."])
     return [Panel(text, title="These two audits were not measured alike", title_align="left")]
 
 
@@ -109,7 +107,7 @@ def _names(first: Path, second: Path) -> tuple[str, str]:
     return short if short[0] != short[1] else (str(first), str(second))
 
 
-def _document(change: "Change | None") -> dict[str, object] | None:
+def _document(change: "MetricChange | None") -> dict[str, object] | None:
     """A change as JSON, infinities as words."""
     if change is None:
         return None

@@ -12,7 +12,7 @@ EXAMPLES = examples()
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class Compatibility:
     """How a method and a mechanism go together.
 
     Attributes:
@@ -24,9 +24,9 @@ class Fit:
     unbounded: str | None
 
 
-def fit(method: Method, mechanism: Mechanism) -> Fit:
+def fit(method: Method, mechanism: Mechanism) -> Compatibility:
     """Whether `method` runs behind `mechanism`, and whether that gives a guarantee."""
-    return Fit(refusal(method, mechanism), mechanism.unbounded_reason)
+    return Compatibility(refusal(method, mechanism), mechanism.unbounded_reason)
 
 
 def refusal(method: Method, mechanism: Mechanism) -> str | None:

@@ -12,14 +12,13 @@ app = typer.Typer(help="Data sets: which there are, where they are, what is in t
 
 
 @app.command("list", epilog="Example: privfed data list")
-def list_(*, as_json: options.Json = False, quiet: options.Quiet = False, device: options.Device = "cpu") -> None:
+def list_(*, as_json: options.Json = False, quiet: options.Quiet = False) -> None:
     """List the data sets that have a name, and whether they are on this machine."""
-    del device
     from privfed.cli.show import plain_table
     from privfed.data import catalogue
 
     screen = Screen(as_json, quiet)
-    found = [(dataset, catalogue.find(dataset.name)) for dataset in catalogue.list()]
+    datasets = [(dataset, catalogue.find(dataset.name)) for dataset in catalogue.list()]
     screen.document(
         [
             {
@@ -31,7 +30,7 @@ def list_(*, as_json: options.Json = False, quiet: options.Quiet = False, device
                 "route": None if located is None else located.route,
                 "path": None if located is None or located.path is None else str(located.path),
             }
-            for dataset, located in found
+            for dataset, located in datasets
         ]
     )
     rows = [
@@ -40,7 +39,7 @@ def list_(*, as_json: options.Json = False, quiet: options.Quiet = False, device
             dataset.summary,
             located.route if located else f"not here: privfed data fetch {dataset.name}",
         )
-        for dataset, located in found
+        for dataset, located in datasets
     ]
     screen.result(plain_table("Data sets", ("name", "what it is", "where"), rows))
     if others := catalogue.others():
@@ -54,10 +53,8 @@ def fetch(
     *,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
-    device: options.Device = "cpu",
 ) -> None:
     """Bring a data set to this machine, checked by its SHA-256; nothing happens where it is here already."""
-    del device
     from privfed.data import catalogue, terms_once
 
     screen = Screen(as_json, quiet)
@@ -86,18 +83,16 @@ def show(
     settings: options.Settings = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
-    device: options.Device = "cpu",
 ) -> None:
     """Show what is in a data set, behaviours included, and what a split (--set split.target=buy) would hold out."""
-    del device
-    from privfed.cli.settings import Source, load_data, split_spec
+    from privfed.cli.settings import DataSource, load_data, split_spec
     from privfed.cli.show import card_rows, plain_table, synthetic_mark
     from privfed.data import DataError, split
 
     screen = Screen(as_json, quiet)
     columns = options.columns(user_column, item_column, time_column, rating_column, behaviour_column)
     spec = split_spec(settings or ())
-    interactions = load_data(Source(data, columns, chosen=True), screen)
+    interactions = load_data(DataSource(data, columns, chosen=True), screen)
     card = interactions.card
     try:
         parts, refused = split(interactions, spec), ""

@@ -27,7 +27,7 @@ Kind = Literal["run", "audit"]
 _A: dict[Kind, str] = {"run": "a run", "audit": "an audit"}
 
 
-class Record(BaseModel):
+class DirectoryRecord(BaseModel):
     """What a folder holds.
 
     Attributes:
@@ -49,7 +49,7 @@ class Record(BaseModel):
     data_sha256: str | None
 
     @classmethod
-    def read(cls, folder: Path, kind: Kind) -> "Record":
+    def read(cls, folder: Path, kind: Kind) -> "DirectoryRecord":
         """The record of `folder`.
 
         Raises:
@@ -64,11 +64,11 @@ class Record(BaseModel):
             raise CommandError(f"{folder} is a file: give the --out folder of 'privfed {kind}'") from None
         except ValueError as error:
             raise CommandError(f"{folder / RECORD} is damaged ({error}): start again with another --out") from error
-        found = content.get("format") if isinstance(content, dict) else None
-        if found != FORMAT:
+        version = content.get("format") if isinstance(content, dict) else None
+        if version != FORMAT:
             writer = content.get("privfed", "unknown") if isinstance(content, dict) else "unknown"
             raise CommandError(
-                f"{folder} was written in format {found} by privfed {writer}, and privfed {__version__} "
+                f"{folder} was written in format {version} by privfed {writer}, and privfed {__version__} "
                 f"reads format {FORMAT}: use the version that wrote it, or start again with another --out"
             )
         record = configure(cls, content)

@@ -21,14 +21,12 @@ def export(
     *,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
-    device: options.Device = "cpu",
 ) -> None:
     """Write the item codes of a run whose method makes codes (dfmr, dcf, lightfr) to FILE, one bit per sign.
 
     The file holds the packed codes, their length and the original item ids; `privfed.methods.dfmr.codes.ItemCodes.load`
     reads it, and `recommend` there ranks items for a packed user code. User codes are private and are not in it.
     """
-    del device
     from privfed.cli.recommender import item_codes, trained
 
     screen = Screen(as_json, quiet)

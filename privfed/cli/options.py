@@ -5,14 +5,6 @@ from typing import Annotated
 
 import typer
 
-from privfed.cli.failures import CommandError
-
-
-def _only_the_processor(device: str) -> str:
-    if device != "cpu":
-        raise CommandError(f"--device {device} is not available: this command computes on cpu only")
-    return device
-
 
 def _usable(device: str | None) -> str | None:
     if device not in (None, "cpu"):
@@ -30,10 +22,6 @@ Quiet = Annotated[
     typer.Option("--quiet", "-q", help="Print the result only: no progress, explanations or next steps."),
 ]
 Device = Annotated[
-    str,
-    typer.Option("--device", callback=_only_the_processor, help="Where to compute; this command knows cpu only."),
-]
-TrainingDevice = Annotated[
     str | None,
     typer.Option(
         "--device",

@@ -21,7 +21,7 @@ def recommend(
     k: Annotated[int, typer.Option("-k", metavar="K", min=1, help="How many items.")] = 10,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
-    device: options.TrainingDevice = None,
+    device: options.Device = None,
 ) -> None:
     """Recommend items to user U as that user's device would: download, train locally, rank.
 

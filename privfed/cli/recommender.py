@@ -11,17 +11,17 @@ import torch
 from jaxtyping import Float, Int32, Int64, UInt8
 from torch import Tensor
 
-from privfed.cli.directory import Record, checkpointed
+from privfed.cli.directory import DirectoryRecord, checkpointed
 from privfed.cli.failures import CommandError
 from privfed.cli.screen import Screen
-from privfed.cli.settings import Source, load_data
+from privfed.cli.settings import DataSource, load_data
 from privfed.data import Histories, Interactions
 from privfed.experiment import Experiment
 from privfed.federation import Message
 
 
 @dataclass(frozen=True, slots=True)
-class Recommended:
+class RecommendedItem:
     """One item of the list.
 
     Attributes:
@@ -43,12 +43,12 @@ def trained(directory: Path, screen: Screen, device: str = "cpu") -> tuple[Exper
     Raises:
         CommandError: there is no such run, it has reached no checkpoint, or its data are not the same any more.
     """
-    record = Record.read(directory, "run")
+    record = DirectoryRecord.read(directory, "run")
     config = record.experiment().model_copy(update={"device": device})
-    interactions = load_data(Source(config.data, record.columns, chosen=True), screen)
+    interactions = load_data(DataSource(config.data, record.columns, chosen=True), screen)
     record.check_data(interactions, directory)
     checkpointed(directory)
-    with screen.working(f"Rebuilding {config.method_name}, with its covers where it has some"):
+    with screen.working(f"Rebuilding {config.method_name}, with its padding where it has some"):
         experiment = Experiment.on(config, interactions)
     return experiment, interactions, experiment.restore(directory)
 
@@ -113,7 +113,9 @@ def item_codes(experiment: Experiment, interactions: Interactions) -> CodeTable 
     return experiment.clients.item_codes(experiment.server.public(), ids)
 
 
-def best(experiment: Experiment, interactions: Interactions, user: int, k: int, next_round: int) -> list[Recommended]:
+def best(
+    experiment: Experiment, interactions: Interactions, user: int, k: int, next_round: int
+) -> list[RecommendedItem]:
     """The `k` best items that the user did not train on, best first; equal scores in the order of ids.
 
     Raises:
@@ -131,10 +133,10 @@ def best(experiment: Experiment, interactions: Interactions, user: int, k: int, 
     valid, test = set(parts.valid.of(user).tolist()), set(parts.test.of(user).tolist())
     titles = None if interactions.item_info is None else interactions.item_info["title"]
 
-    def described(item: int, score: float) -> Recommended:
+    def described(item: int, score: float) -> RecommendedItem:
         title = None if titles is None or pd.isna(titles.iloc[item]) else str(titles.iloc[item])
         part: Literal["validation", "test"] | None = "test" if item in test else "validation" if item in valid else None
-        return Recommended(str(interactions.item_ids[item]), title, score, part)
+        return RecommendedItem(str(interactions.item_ids[item]), title, score, part)
 
     return [described(item, score) for item, score in zip(items, scores, strict=True)]
 

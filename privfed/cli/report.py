@@ -19,25 +19,23 @@ def report(
     *,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
-    device: options.Device = "cpu",
 ) -> None:
     """Write index.html, runs.csv, charts/ and tables/ of a finished audit again, from its report.json alone.
 
     All of them are written, or none. What follows from the runs (means, contradictions, sentences) is worked out anew;
     report.json stays as it is. The exit code is 1 when the numbers contradict a claim.
     """
-    del device
     from privfed.audit.publish import publish
-    from privfed.audit.report import read_report
-    from privfed.audit.verdicts import conclude
+    from privfed.audit.report.conclusions import conclude
+    from privfed.audit.report.records import read_report
 
     screen = Screen(as_json, quiet)
-    found = read_report(report_of(directory))
+    stored = read_report(report_of(directory))
     with screen.working("Drawing"):
-        concluded = conclude(found)
+        concluded = conclude(stored)
         page = publish(concluded, directory)
     files = sorted(str(path) for folder in ("charts", "tables") for path in (directory / folder).iterdir())
-    if concluded.contradictions != found.contradictions:
+    if concluded.contradictions != stored.contradictions:
         screen.explain("This version of privfed draws other conclusions from these runs than report.json holds.")
     for contradiction in concluded.contradictions:
         screen.result(f"Contradicted: {contradiction.text}")
@@ -66,14 +64,14 @@ def report_of(directory: Path) -> Path:
     Raises:
         CommandError: there is none.
     """
-    from privfed.cli.directory import RECORD, Record
+    from privfed.cli.directory import RECORD, DirectoryRecord
 
     file = directory / "report.json"
     if directory.is_file():
         raise CommandError(f"{directory} is a file: give the folder that holds the report.json of an audit")
     if not file.exists():
         if (directory / RECORD).exists():
-            Record.read(directory, "audit")
+            DirectoryRecord.read(directory, "audit")
             raise CommandError(f"the audit in {directory} is not finished: give its command again to go on")
         missing = "holds no report.json" if directory.is_dir() else "is not there"
         raise CommandError(f"{directory} {missing}: give the --out folder of 'privfed audit'")

@@ -9,6 +9,8 @@ from privfed.cli import options
 from privfed.cli.screen import Screen
 
 if TYPE_CHECKING:
+    from privfed.cli.directory import DirectoryRecord
+    from privfed.cli.settings import Layer
     from privfed.data import Interactions
     from privfed.experiment import Experiment, RunResult
     from privfed.privacy import Forecast
@@ -72,7 +74,7 @@ def run(
     behaviour_column: options.BehaviourColumn = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
-    device: options.TrainingDevice = None,
+    device: options.Device = None,
     client_state: options.ClientState = "memory",
 ) -> None:
     """Train METHOD behind a privacy plan; write metrics, ledger, guarantee, checkpoint and taps to --out.
@@ -100,17 +102,13 @@ def run(
         "columns": options.columns(user_column, item_column, time_column, rating_column, behaviour_column),
         "method": None if method is None else {"name": method},
     }
-    layers = [
+    record = directory.DirectoryRecord.read(out, "run") if resume else None
+    given = [
         read.read_file(config),
         {key: value for key, value in flags.items() if value is not None},
         *(read.read_setting(text) for text in settings or ()),
     ]
-    if processes.size > 1:
-        layers.insert(0, {"taps": {"places": []}})
-    record = directory.Record.read(out, "run") if resume else None
-    if record is not None:
-        layers.insert(0, record.config | ({"columns": record.columns} if record.columns else {}))
-    chosen, source = read.run_config(layers)
+    chosen, source = read.run_config([*_defaults(record, untapped=processes.size > 1), *given])
     begun = None if record is None else record.experiment().model_dump(mode="json")
     if begun is not None and (other := read.first_difference(begun, chosen.model_dump(mode="json"))):
         raise CommandError(f"{out} was begun with {other}: resume it as it was, or choose another --out")
@@ -120,7 +118,7 @@ def run(
         interactions = read.load_data(source, screen)
     if record is None:
         chosen = chosen.model_copy(update={"data": chosen.data if source.chosen else interactions.name})
-        record = directory.Record(
+        record = directory.DirectoryRecord(
             kind="run",
             config=chosen.model_dump(mode="json"),
             columns=source.columns,
@@ -128,7 +126,7 @@ def run(
         )
     record.check_data(interactions, out)
     parts = split(interactions, chosen.split)
-    with screen.working(f"Setting {chosen.method_name} up: first parameters, and covers where the plan has some"):
+    with screen.working(f"Setting {chosen.method_name} up: first parameters, and padding where the plan has some"):
         kept = {"memory": None, "disk": out / directory.CLIENT_STATE}.get(client_state, Path(client_state))
         experiment = Experiment(chosen, parts, processes=processes, client_state=kept)
     origin = start.begin(experiment, start_from, out if resume else None, record, screen)
@@ -157,6 +155,14 @@ def run(
     _tell(screen, out, experiment, interactions, result, forecast, origin)
 
 
+def _defaults(record: "DirectoryRecord | None", *, untapped: bool) -> "list[Layer]":
+    """Settings below those that are given: of the run that is resumed, and nothing tapped where processes share it."""
+    resumed: list[Layer] = []
+    if record is not None:
+        resumed.append(record.config | ({"columns": record.columns} if record.columns else {}))
+    return [*resumed, *([{"taps": {"places": []}}] if untapped else [])]
+
+
 def _tell(
     screen: Screen,
     out: Path,
@@ -167,17 +173,17 @@ def _tell(
     origin: "dict[str, str] | None",
 ) -> None:
     """How good the run is beside popularity, what is guaranteed, and which files there are."""
-    from privfed.audit.page import formatting
-    from privfed.audit.report import POPULARITY
+    from privfed.audit.report import formatting
+    from privfed.audit.report.records import POPULARITY
     from privfed.cli import training
     from privfed.cli.show import guarantee_box, utility_table
 
     chosen, synthetic = experiment.config, interactions.card.synthetic
     popular = training.popularity(chosen, interactions)
-    beside = result.test.baselines if popular is None else {POPULARITY: popular.metrics}
+    baselines = result.test.baselines if popular is None else {POPULARITY: popular.metrics}
     rounds_done = result.selected.round + 1
     screen.result(
-        utility_table(chosen.method_name, result.test, beside, rounds=rounds_done, synthetic=synthetic),
+        utility_table(chosen.method_name, result.test, baselines, rounds=rounds_done, synthetic=synthetic),
         *([f"Protocol: {chosen.protocol.sentence()}"] if screen.quiet else []),
         guarantee_box(result.guarantee),
     )

@@ -40,7 +40,7 @@ _TAGS = {"method": "name", "privacy.mechanism": "kind", "privacy.sampling": "kin
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class DataSource:
     """Which data to load.
 
     Attributes:
@@ -100,7 +100,7 @@ def combine(layers: Sequence[Layer]) -> Layer:
     return result
 
 
-def run_config(layers: Sequence[Layer]) -> tuple[ExperimentConfig, Source]:
+def run_config(layers: Sequence[Layer]) -> tuple[ExperimentConfig, DataSource]:
     """The configuration of a run, and where its data come from.
 
     Raises:
@@ -119,7 +119,7 @@ def run_config(layers: Sequence[Layer]) -> tuple[ExperimentConfig, Source]:
     return config, source
 
 
-def audit_config(file: Layer, flags: Layer, settings: Sequence[Layer]) -> tuple[AuditConfig, Source]:
+def audit_config(file: Layer, flags: Layer, settings: Sequence[Layer]) -> tuple[AuditConfig, DataSource]:
     """The configuration of an audit, and where its data come from.
 
     `method.x` and `privacy.x` in a `--set` change every method and plan of the grid that has such a field.
@@ -132,7 +132,7 @@ def audit_config(file: Layer, flags: Layer, settings: Sequence[Layer]) -> tuple[
     source = _take_source(fields, AuditConfig)
     if "variants" in fields:
         if also := [key for key in ("methods", "plans") if key in fields]:
-            raise CommandError(f"arms stand beside {' and '.join(also)}: give methods and plans, or arms alone")
+            raise CommandError(f"variants stand beside {' and '.join(also)}: give methods and plans, or variants alone")
         fields["variants"] = [_expanded(_variant(variant)) for variant in _several(fields["variants"], "variants")]
     else:
         _fill_grid(fields)
@@ -173,7 +173,7 @@ def _fill_grid(fields: Layer) -> None:
 
 def _variant(variant: Any) -> Layer:
     if not isinstance(variant, dict) or not variant.keys() >= {"method", "privacy"}:
-        raise PlanError(f"arms: {variant!r} is not allowed: each must be a table with method and privacy")
+        raise PlanError(f"variants: {variant!r} is not allowed: each must be a table with method and privacy")
     return variant
 
 
@@ -192,7 +192,7 @@ def split_spec(settings: Sequence[str]) -> SplitSpec:
         raise PlanError(f"split.{error}") from error
 
 
-def load_data(source: Source, screen: Screen) -> Interactions:
+def load_data(source: DataSource, screen: Screen) -> Interactions:
     """Load the data, say once on what terms, and fall back to generated data where nobody chose.
 
     Raises:
@@ -277,7 +277,7 @@ def _table(fields: Layer, key: str) -> Layer:
     return table if isinstance(table, dict) else {}
 
 
-def _take_source(fields: Layer, model: type[BaseModel]) -> Source:
+def _take_source(fields: Layer, model: type[BaseModel]) -> DataSource:
     """Take what names the data out of the fields, which keep `data` alone."""
     columns, chosen = fields.pop("columns", None), "data" in fields
     if columns is not None and not (
@@ -288,7 +288,7 @@ def _take_source(fields: Layer, model: type[BaseModel]) -> Source:
     if not isinstance(name, str):
         raise PlanError(f"data = {name!r} is not allowed: it must be the name of a data set or a path")
     fields["data"] = absolute(name)
-    return Source(fields["data"], columns, chosen)
+    return DataSource(fields["data"], columns, chosen)
 
 
 def _spread(tables: Sequence[Layer], change: Any, key: str) -> list[Layer]:

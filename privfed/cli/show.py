@@ -7,11 +7,11 @@ from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 
-from privfed.audit.aggregates import grouped
-from privfed.audit.headline import main_attack, main_utility, popularity_utility
-from privfed.audit.page import formatting
-from privfed.audit.report import POPULARITY, AttackRow, AuditReport, SupportLeak
-from privfed.audit.support_sentences import BEST_GUESS, BITS, COUNT, EPSILON, POSTERIOR, columns
+from privfed.audit.report import formatting
+from privfed.audit.report.aggregates import grouped
+from privfed.audit.report.headline import main_attack, main_utility, popularity_utility
+from privfed.audit.report.records import POPULARITY, AttackRow, AuditReport, SupportLeak
+from privfed.audit.report.support_sentences import BEST_GUESS, BITS, COUNT, EPSILON, POSTERIOR, columns
 from privfed.data import DatasetCard
 from privfed.evaluation import EvaluationResult, Metric
 from privfed.privacy import Forecast, Guarantee
@@ -71,7 +71,7 @@ def forecast_lines(forecast: Forecast) -> list[str]:
     return [
         f"Privacy: {privacy}.",
         *(
-            [f"About {lost:.0f} of {forecast.rounds} rounds will have too few clients to be opened."]
+            [f"About {lost:.0f} of {forecast.rounds} rounds will have too few clients and be aborted."]
             if lost >= 0.5
             else []
         ),
@@ -81,7 +81,7 @@ def forecast_lines(forecast: Forecast) -> list[str]:
 
 
 def utility_table(
-    name: str, result: EvaluationResult, beside: Mapping[str, Sequence[Metric]], *, rounds: int, synthetic: bool
+    name: str, result: EvaluationResult, baselines: Mapping[str, Sequence[Metric]], *, rounds: int, synthetic: bool
 ) -> Table:
     """Utility of a method, with 95 % intervals by user; `beside` has the same metrics of what it has to beat."""
     mark = synthetic_mark(synthetic=synthetic)
@@ -89,10 +89,10 @@ def utility_table(
     held_out = "ratings" if result.protocol.task == "rating" else "items"
     table = Table(title=f"Test {held_out} of {users} after {trained}{mark}")
     table.add_column("metric")
-    for column in (name, *beside):
+    for column in (name, *baselines):
         table.add_column(f"{column}{mark}", justify="right")
     for number, metric in enumerate(result.metrics):
-        others = (metrics[number] for metrics in beside.values())
+        others = (metrics[number] for metrics in baselines.values())
         table.add_row(_metric(metric), *(_interval(each) for each in (metric, *others)))
     return table
 
@@ -100,11 +100,11 @@ def utility_table(
 def live(result: EvaluationResult) -> str:
     """The first cut-off of a result, or its errors over all ratings, in a few words."""
     if result.protocol.task == "rating":
-        shown = [result.metric(name) for name in ("rmse", "mae")]
+        metrics = [result.metric(name) for name in ("rmse", "mae")]
     else:
         k = result.metrics[0].k
-        shown = [result.metric(name, k) for name in ("hr", "ndcg")]
-    return f"{result.part} " + " ".join(f"{_metric(metric)} {metric.value:.3f}" for metric in shown)
+        metrics = [result.metric(name, k) for name in ("hr", "ndcg")]
+    return f"{result.part} " + " ".join(f"{_metric(metric)} {metric.value:.3f}" for metric in metrics)
 
 
 def guarantee_box(guarantee: Guarantee) -> Panel:
@@ -119,8 +119,8 @@ def guarantee_box(guarantee: Guarantee) -> Panel:
             f"Compares: {formatting.compared(guarantee.neighbours, guarantee.unit)}. "
             f"Trusts: {formatting.named(formatting.TRUST, guarantee.trust)}."
         )
-    told = "\n".join(f"- {statement}" for statement in guarantee.statements)
-    return Panel(f"{head}\n\n{told}", title="What is guaranteed", title_align="left")
+    statements = "\n".join(f"- {statement}" for statement in guarantee.statements)
+    return Panel(f"{head}\n\n{statements}", title="What is guaranteed", title_align="left")
 
 
 def attack_tables(rows: Sequence[AttackRow], *, synthetic: bool) -> list[Table]:
@@ -149,7 +149,7 @@ def attack_tables(rows: Sequence[AttackRow], *, synthetic: bool) -> list[Table]:
 def leak_table(leak: SupportLeak, rows: Sequence[AttackRow], *, synthetic: bool) -> Table:
     """What the rows that clients send give away, a number a line."""
     title = f"What the rows sent give away: {leak.claim.padding}{synthetic_mark(synthetic=synthetic)}"
-    lines = [(name, *said) for name, said in columns(leak, rows).items()]
+    lines = [(name, *values) for name, values in columns(leak, rows).items()]
     return plain_table(title, ("", formatting.count(leak.n_users, "audited user"), ""), lines)
 
 
@@ -164,7 +164,7 @@ def statement_lines(report: AuditReport, *, synthetic: bool) -> list[str]:
             lines.append(f"{method}, {names.get((method, slug), slug)}{mark}:")
         elif is_limit:
             lines.append("Limits:")
-        lines += [f"- {said.text}" + (f" ({said.detail})" if said.detail else "") for said in group]
+        lines += [f"- {statement.text}" + (f" ({statement.detail})" if statement.detail else "") for statement in group]
     return lines
 
 
@@ -212,12 +212,12 @@ def _leaks(report: AuditReport, *, synthetic: bool) -> list[Table]:
         if cell.support is not None:
             utility = main_utility(cell)
             quality = formatting.share(utility.seeds.mean) if utility else "not measured"
-            said = columns(cell.support, cell.attacks)
+            texts = columns(cell.support, cell.attacks)
             padding = cell.support.claim.padding if cell.guarantee.support else cell.setting.name
-            leaked = ["\n".join(filter(None, said[head])) for head in heads]
+            leaked = ["\n".join(filter(None, texts[head])) for head in heads]
             rows.append([f"{cell.method}, {padding}", quality, *leaked])
     title = f"What the rows sent give away{synthetic_mark(synthetic=synthetic)}"
-    return [plain_table(title, ("method, cover", "utility", *heads), rows)] if rows else []
+    return [plain_table(title, ("method, padding", "utility", *heads), rows)] if rows else []
 
 
 def _metric(metric: Metric) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from privfed.cli.directory import Record
+from privfed.cli.directory import DirectoryRecord
 from privfed.cli.failures import CommandError
 from privfed.cli.screen import Screen
 from privfed.experiment import Experiment
@@ -17,7 +17,7 @@ Origin = dict[str, str]
 
 
 def begin(
-    experiment: Experiment, source: Path | None, resumed: Path | None, record: Record, screen: Screen
+    experiment: Experiment, source: Path | None, resumed: Path | None, record: DirectoryRecord, screen: Screen
 ) -> Origin | None:
     """Give the server of `experiment` the first parameters that the command names, or that the resumed run began with.
 
@@ -74,11 +74,11 @@ def _resumed(experiment: Experiment, source: Path | None, directory: Path) -> Or
     return origin
 
 
-def _published(experiment: Experiment, source: Path, record: Record, screen: Screen) -> Message:
+def _published(experiment: Experiment, source: Path, record: DirectoryRecord, screen: Screen) -> Message:
     """What the server of a finished run on the same data and split publishes."""
     from privfed.cli.recommender import trained
 
-    if Record.read(source, "run").data_sha256 != record.data_sha256:
+    if DirectoryRecord.read(source, "run").data_sha256 != record.data_sha256:
         raise CommandError(f"{source} was trained on other data: start from a run on {experiment.config.data}")
     other, *_ = trained(source, screen)
     if other.config.split != experiment.config.split:

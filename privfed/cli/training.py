@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from privfed.audit.page import formatting
-from privfed.audit.report import POPULARITY
+from privfed.audit.report import formatting
+from privfed.audit.report.records import POPULARITY
 from privfed.cli.directory import CHECKPOINT, RECORD, write_json, write_text
 from privfed.cli.failures import CommandError, InterruptedRunError
 from privfed.cli.screen import Screen
@@ -83,29 +83,29 @@ def _data(experiment: Experiment) -> ClientData:
 def warnings(result: RunResult) -> list[str]:
     """What a reader of the result must not miss."""
     lost = result.costs.aborted_rounds
-    said = (
-        [f"Warning: {lost} of {result.config.rounds} rounds had too few clients and were not opened."] if lost else []
-    )
-    said += [f"Note: {notice}." for notice in result.notices]
-    return [*said, f"Warning: {result.test.warning}"] if result.test.warning else said
+    lines = [f"Warning: {lost} of {result.config.rounds} rounds had too few clients and were aborted."] if lost else []
+    lines += [f"Note: {notice}." for notice in result.notices]
+    return [*lines, f"Warning: {result.test.warning}"] if result.test.warning else lines
 
 
 def decisions(result: RunResult) -> list[str]:
     """What the method decided by what had been released to it."""
-    said = ", ".join(f"{name} {value:.4g}" for name, value in result.decisions.items())
-    return [f"Decided by what had been released already, at no further cost of privacy: {said}."] if said else []
+    values = ", ".join(f"{name} {value:.4g}" for name, value in result.decisions.items())
+    return [f"Decided by what had been released already, at no further cost of privacy: {values}."] if values else []
 
 
 def remarks(experiment: Experiment) -> list[str]:
     """What somebody should know about this method on these data before it trains."""
     examined = experiment.registered.training.examined(experiment.config.settings(), _data(experiment))
-    said = []
+    notes = []
     if experiment.processes.size > 1:
-        said.append(f"Note: {experiment.processes.size} processes share the clients, so nothing is tapped for attacks.")
+        notes.append(
+            f"Note: {experiment.processes.size} processes share the clients, so nothing is tapped for attacks."
+        )
     if examined is None or len(examined):
-        return said
+        return notes
     return [
-        *said,
+        *notes,
         f"Note: the data hold no examinations (views, carts, ...) to learn from, so {experiment.config.method_name} "
         f"learns from the target alone.",
     ]

@@ -8,8 +8,16 @@ import torch
 
 from attacks.evaluation import ALL_ITEMS, TOUCHED_ITEMS
 from attacks.membership import BIAS_ATTACKS, CORE_ATTACKS, INPUT_ROW_ATTACKS
-from privfed.audit.attack_run import Attacked, applicable, attack, attack_run, attack_scores, attack_trained, views
-from privfed.audit.report import AttackRow
+from privfed.audit.attack_runs.attack_run import (
+    RunFindings,
+    applicable,
+    attack,
+    attack_run,
+    attack_scores,
+    attack_trained,
+    views,
+)
+from privfed.audit.report.records import AttackRow
 from privfed.contracts import Block
 from privfed.engines import PROXIMAL, Observation
 from privfed.experiment import Experiment
@@ -154,7 +162,7 @@ def test_uploads_are_attacked_where_they_are_seen_and_devices_always(small_split
     assert {row.tap for row in rows} == {"raw", "wire", "scores"}
     for tap in ("raw", "wire", "scores"):
         assert sum(row.attack == "popularity" and row.scope == ALL_ITEMS for row in rows if row.tap == tap) == 2
-    assert attack_run(tmp_path, done.config, small_split) == Attacked(rows, None)
+    assert attack_run(tmp_path, done.config, small_split) == RunFindings(rows, None)
 
 
 def test_a_plan_that_hides_uploads_leaves_the_sum_and_what_devices_show(small_split, tmp_path):

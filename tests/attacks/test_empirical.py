@@ -21,7 +21,7 @@ from attacks.empirical import (
     one_shot_epsilon,
     one_shot_lower_bound,
 )
-from privfed.audit.report import EmpiricalRow
+from privfed.audit.report.records import EmpiricalRow
 
 DELTA = 1e-5
 

@@ -10,7 +10,7 @@ from attacks.evaluation import TOUCHED_ITEMS, AttackObservation, AttackScores
 from attacks.membership import PopularityGuesser, RankOneSign, RowNorm, observe
 from attacks.metrics import Ranking, Slice
 from attacks.metrics.slices import tenths
-from privfed.audit.report import AttackRow, SliceRow
+from privfed.audit.report.records import AttackRow, SliceRow
 
 
 def naive_auc(scores, members):
@@ -142,7 +142,7 @@ def test_slices_are_asked_for_and_change_nothing_else(world):
 def test_slices_fit_the_report(game):
     members, candidates, scores, popularity = game
     result = measure(said(scores), Knowledge(popularity), Targets(members, candidates), sliced=True)[0]
-    row = AttackRow.of(result, tap="wire", rounds_seen=[1])
+    row = AttackRow.from_result(result, tap="wire", rounds_seen=[1])
     assert len(row.slices) == len(result.slices)
     assert set(SliceRow.model_fields) == {f.name for f in dataclasses.fields(Slice)}
     assert row.slices[0].auc.value == result.slices[0].auc.value

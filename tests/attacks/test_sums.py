@@ -10,8 +10,8 @@ from attacks import Knowledge, ServerView, SumView, Targets, ViewError, measure
 from attacks.evaluation import ALL_ITEMS, TOUCHED_ITEMS
 from attacks.membership import CORE_ATTACKS, observe
 from attacks.sums import observe_sums
-from privfed.audit.attack_run import Attacked, attack_run, attack_trained
-from privfed.audit.sums import sums_seen
+from privfed.audit.attack_runs.attack_run import RunFindings, attack_run, attack_trained
+from privfed.audit.attack_runs.released_sums import sums_seen
 from privfed.contracts import Block
 from privfed.engines import Transcript
 from privfed.engines.aggregation.held_blocks import Holdings
@@ -168,7 +168,7 @@ def test_sums_are_tapped_where_they_are_all_a_server_sees(small_split, tmp_path)
     result = hidden.run(tmp_path)
     rows = attack_trained(hidden, result.transcript.joined, 4)
     assert {row.tap for row in rows} == {"sum", "scores"}
-    assert attack_run(tmp_path, hidden.config, small_split) == Attacked(rows, None)
+    assert attack_run(tmp_path, hidden.config, small_split) == RunFindings(rows, None)
     seen = experiment(small_split, "none", users=40)
     assert seen.run().transcript.joined("sum") == []
     nothing = experiment(small_split, "secure-sum:clip_norm=1", users=40, places=())
@@ -323,7 +323,7 @@ def test_a_sum_is_over_everybody_who_sent_something():
 
 def sums_of_one_large_client(done, result, audited=None):
     """Attack a round of 60 small clients and one large one, made from the run's own clients."""
-    from privfed.audit.attack_run import attack_sums
+    from privfed.audit.attack_runs.attack_run import attack_sums
     from privfed.engines import Simulation
     from privfed.privacy import Ledger
 
@@ -339,7 +339,7 @@ def sums_of_one_large_client(done, result, audited=None):
 
 
 def test_rows_of_a_spread_table_count_as_sent(segmented):
-    from privfed.audit.rows_seen import rows_seen
+    from privfed.audit.attack_runs.rows_seen import rows_seen
 
     done, _ = segmented("none")
     config = done.config.model_copy(

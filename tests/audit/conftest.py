@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from privfed.audit.contradictions import inclusion_auc_ceiling, interaction_level, is_padded
-from privfed.audit.report import (
+from privfed.audit.report.ceilings import has_ceiling, inclusion_auc_ceiling, interaction_level
+from privfed.audit.report.conclusions import conclude
+from privfed.audit.report.records import (
     AttackRow,
     AttributeRow,
     AuditReport,
@@ -19,18 +20,17 @@ from privfed.audit.report import (
     LedgerLine,
     NotRun,
     ProtocolUsed,
-    RateAtFpr,
-    Roc,
+    RateAtFprRow,
+    RocRow,
     Run,
     SelfCheck,
     Setting,
     SliceRow,
-    Traffic,
+    TimeRow,
+    TrafficRow,
     UtilityRow,
-    Wall,
     config_sha256,
 )
-from privfed.audit.verdicts import conclude
 
 DATA_CHOICES = "Choices made by looking at data spend privacy too, and are not in this ledger."
 SETTINGS = {
@@ -102,9 +102,9 @@ def attack_row(attack: str, auc: float, rounds: list[int], *, tap: str = "wire",
     fpr = np.concatenate([[0.0], np.logspace(-4, 0, 60)])
     tpr = stats.norm.cdf(stats.norm.ppf(fpr) + shift)
 
-    def rate(at: float) -> RateAtFpr:
+    def rate(at: float) -> RateAtFprRow:
         value = float(stats.norm.cdf(stats.norm.ppf(at) + shift))
-        return RateAtFpr(fpr=at, tpr=about(value, 0.02), false_positives=round(at * 150_000))
+        return RateAtFprRow(fpr=at, tpr=about(value, 0.02), false_positives=round(at * 150_000))
 
     row = {
         "attack": attack,
@@ -128,7 +128,7 @@ def attack_row(attack: str, auc: float, rounds: list[int], *, tap: str = "wire",
         "advantage": about(float((tpr - fpr).max()), 0.01),
         "popularity_auc": popular,
         "gain": about(auc - popular, 0.01),
-        "roc": Roc(fpr=fpr.tolist(), tpr=tpr.tolist()),
+        "roc": RocRow(fpr=fpr.tolist(), tpr=tpr.tolist()),
     }
     return AttackRow.model_validate(row | changes)
 
@@ -194,8 +194,8 @@ def make_run(method: str, setting: str, seed: int, /, **changes: object) -> Run:
         "utility": utility_rows("popularity" if popular else setting, 0.0 if popular else shift),
         "guarantee": guarantee(setting),
         "attacks": [] if popular else attack_rows(setting, shift / 10),
-        "comm": Traffic(up_bytes_per_client_round=215_296.0, down_bytes_per_client_round=430_592.0),
-        "wall": Wall(
+        "comm": TrafficRow(up_bytes_per_client_round=215_296.0, down_bytes_per_client_round=430_592.0),
+        "wall": TimeRow(
             train_s=171.0 + seed,
             privacy_s=6.0 if setting != "none" else 0.0,
             attack_s=14.2,
@@ -303,7 +303,7 @@ def coin_rows(setting: str, claim: GuaranteeRow, tap: str) -> list[AttackRow]:
     for name, strong in (("multi-round vote of rank-1 sign", 0.49), ("row norm", 0.2), ("popularity", 0.0)):
         changes = {"game": "coin decided", "membership": "randomised", "popularity_auc": 0.5}
         row = attack_row(name, 0.5 + strong * STRENGTH[setting], [10, 20, 30, 40], tap=tap, **changes)
-        if is_padded(row, claim):
+        if has_ceiling(row, claim):
             epsilon, delta = interaction_level(claim)
             ceiling = CeilingRow(epsilon=epsilon, delta=delta, auc=inclusion_auc_ceiling(claim), beaten=False)
             row = row.model_copy(update={"ceiling": ceiling})

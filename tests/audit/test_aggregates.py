@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from privfed.audit.aggregates import aggregate, rate_at, spread
-from privfed.audit.report import AuditReport
+from privfed.audit.report.aggregates import aggregate, rate_at, spread
+from privfed.audit.report.records import AuditReport
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=12))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from privfed.audit.attributes import LEAST, NO_PERSON, attack_attributes
-from privfed.audit.report import AttributeRow
+from privfed.audit.attack_runs.attributes import MIN_PER_CLASS, NO_PERSON, attack_attributes
+from privfed.audit.report.records import AttributeRow
 from privfed.data import SplitSpec, SyntheticSpec, generate, split
 from privfed.engines import Observation
 from privfed.experiment import Experiment
@@ -86,7 +86,7 @@ def test_autoencoders_give_it_away_through_the_last_bias(parts):
 
 def test_noise_of_a_guarantee_leaves_a_coin_on_the_wire(parts):
     ran = run(parts, "fedncf", "local-laplace:epsilon0=1,clip_norm=1")
-    found = by_evidence(attack_attributes(*ran, attributes=["gender"], yardsticks=False).rows)
+    found = by_evidence(attack_attributes(*ran, attributes=["gender"], baselines=False).rows)
     assert found["items recovered by rank-1 sign", "raw"].auc.value > 0.7
     for evidence in ("items recovered by rank-1 sign", "item rows as sent", "blocks without item rows"):
         row = found[evidence, "wire"]
@@ -110,7 +110,7 @@ def test_rows_behind_shares_are_evidence_too(parts):
 
 def test_several_rounds_are_used_together(parts):
     experiment, tapped = run(parts, "fedncf", "published-noise", rounds=(0, 1), places=("wire",))
-    both = by_evidence(attack_attributes(experiment, tapped, attributes=["gender"], yardsticks=False).rows)
+    both = by_evidence(attack_attributes(experiment, tapped, attributes=["gender"], baselines=False).rows)
     assert [name for name, _ in both] == [
         "what stays on the device",
         "item rows as sent, 2 rounds",
@@ -142,7 +142,7 @@ def test_segments_of_unequal_clients_are_item_rows_and_heads_are_not(parts):
 
 def test_only_those_who_were_seen_are_guessed(parts):
     experiment, tapped = run(parts, "fedncf", "none:sampling.kind=fixed,sampling.size=90", places=("wire",))
-    said = attack_attributes(experiment, tapped, attributes=["gender"], yardsticks=False)
+    said = attack_attributes(experiment, tapped, attributes=["gender"], baselines=False)
     assert {row.n_users for row in said.rows} == {90}
 
 
@@ -154,7 +154,7 @@ def test_what_cannot_be_asked_is_said(parts):
     assert all("says nothing about its users" in left.why for left in said.not_run)
     few = attack_attributes(*run(parts, "fedncf", places=("wire",), users=12), attributes=["gender"])
     assert few.rows == []
-    assert f"fewer than two classes have {LEAST}" in few.not_run[0].why
+    assert f"fewer than two classes have {MIN_PER_CLASS}" in few.not_run[0].why
 
 
 def test_more_classes_are_told_apart_one_against_the_rest(parts):
@@ -165,6 +165,6 @@ def test_more_classes_are_told_apart_one_against_the_rest(parts):
     for row in true.values():
         assert row.auc.value > 0.6
     people = parts.attributes["occupation"].value_counts()
-    assert true["occupation"].n_users == people[people >= LEAST].sum() < 120
-    assert true["occupation"].classes == f"{(people >= LEAST).sum()} occupations"
+    assert true["occupation"].n_users == people[people >= MIN_PER_CLASS].sum() < 120
+    assert true["occupation"].classes == f"{(people >= MIN_PER_CLASS).sum()} occupations"
     assert np.isfinite([row.auc.value for row in rows]).all()

@@ -15,7 +15,7 @@ import pytest
 
 from privfed.audit.page.charts import Charts
 from privfed.audit.page.render import render, sections
-from privfed.audit.report import AuditReport
+from privfed.audit.report.records import AuditReport
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = [
@@ -172,7 +172,7 @@ def test_it_is_drawn_whole_without_a_word_or_a_request(window: Window, page: Pat
         "[...document.querySelectorAll('[data-chart]')].map(p => [p.dataset.chart, "
         "p.querySelectorAll('svg path').length > 0, p.ariaLabel.length > 40, p.getAttribute('role')])"
     )
-    assert places == [[chart.slug, True, True, "img"] for chart in Charts.of(full_report).all()]
+    assert places == [[chart.slug, True, True, "img"] for chart in Charts.from_report(full_report).all()]
     assert window.browser.complaints() == []
     assert window.browser.requests() == [page.as_uri()]
 

@@ -11,11 +11,11 @@ from scipy import stats
 
 from attacks.empirical import one_shot_epsilon, one_shot_lower_bound
 from attacks.empirical.one_shot import log_null_tail
-from privfed.audit import canaries
-from privfed.audit.canaries import (
+from privfed.audit.epsilon import canaries
+from privfed.audit.epsilon.canaries import (
     CanaryClients,
+    CanaryDirections,
     CanaryError,
-    Directions,
     OtherUploads,
     audit_canaries,
     refuse_untestable,
@@ -69,7 +69,7 @@ def called(step, users, schema=WEIGHTED, clip_norm=None):
 
 
 def with_canaries(plan="secure-sum:clip_norm=2", n_users=3, schema=WEIGHTED):
-    return CanaryClients(Silent(), n_users, PrivacyPlan.parse(plan), "train", Directions(schema, seed=0))
+    return CanaryClients(Silent(), n_users, PrivacyPlan.parse(plan), "train", CanaryDirections(schema, seed=0))
 
 
 # Directions
@@ -78,16 +78,16 @@ def with_canaries(plan="secure-sum:clip_norm=2", n_users=3, schema=WEIGHTED):
 @settings(max_examples=50, deadline=None)
 @given(seed=st.integers(0, 1000), numbers=st.lists(st.integers(0, 10**6), min_size=1, max_size=5, unique=True))
 def test_directions_have_length_one_and_depend_on_seed_and_number_alone(seed, numbers):
-    directions = Directions(WEIGHTED, seed)
+    directions = CanaryDirections(WEIGHTED, seed)
     drawn = directions.draw(numbers)
     assert drawn.shape == (len(numbers), 120 + 12 + 3)
     torch.testing.assert_close(drawn.norm(dim=1), torch.ones(len(numbers)))
     assert torch.equal(drawn[-1:], directions.draw(numbers[-1:]))
-    assert not torch.equal(drawn, Directions(WEIGHTED, seed + 1).draw(numbers))
+    assert not torch.equal(drawn, CanaryDirections(WEIGHTED, seed + 1).draw(numbers))
 
 
 def test_values_and_weighted_coordinates_go_into_each_other():
-    directions = Directions(WEIGHTED, 0)
+    directions = CanaryDirections(WEIGHTED, 0)
     drawn = directions.draw([4])
     values = {name: value[0] for name, value in directions.split(drawn).items()}
     torch.testing.assert_close(directions.join(values), drawn[0].double())
@@ -97,7 +97,7 @@ def test_values_and_weighted_coordinates_go_into_each_other():
 
 def test_directions_are_uniform_on_the_sphere():
     """Cosines with any fixed vector follow the exact null, whichever blocks the vector lies in."""
-    directions = Directions(WEIGHTED, 3)
+    directions = CanaryDirections(WEIGHTED, 3)
     fixed = torch.zeros(2, directions.dimensions, dtype=torch.float64)
     fixed[0, 125:], fixed[1] = 7.0, torch.linspace(-1, 1, directions.dimensions)
     for cosines in directions.cosines(range(4000), fixed):
@@ -171,7 +171,7 @@ def test_nobody_else_changes(small_split, method, plan):
         experiment = Experiment(config(plan, method), small_split)
         clients, population = experiment.clients, experiment.n_users + k
         if k:
-            directions = Directions(experiment.server.schema, 0)
+            directions = CanaryDirections(experiment.server.schema, 0)
             clients = CanaryClients(clients, experiment.n_users, experiment.config.privacy, "train", directions)
         simulation = Simulation(
             clients, experiment.config.privacy, population, experiment.streams,
@@ -202,7 +202,7 @@ def test_nobody_else_changes(small_split, method, plan):
 def test_without_noise_the_directions_come_out_as_they_went_in(small_split, plan):
     """With everybody else known, what is left of the sums is the sum of the directions, and nothing but rounding."""
     run = run_canaries(config(plan), small_split, 12)
-    directions = Directions({"items": Block((70, 16))}, 0)
+    directions = CanaryDirections({"items": Block((70, 16))}, 0)
     everybody = directions.draw(range(12)).double().sum(0)
     expected = directions.cosines(range(24), everybody[None])[0]
     known = run.reads[1]

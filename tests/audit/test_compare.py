@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privfed.audit.compare import Comparison, compare, difference
 from privfed.audit.page.charts.comparison import comparison_charts
 from privfed.audit.page.comparison import MARK, render_comparison
-from privfed.audit.report import AuditReport, Interval
+from privfed.audit.report.compare import Comparison, compare, difference
+from privfed.audit.report.records import AuditReport, Interval
 
 
 def interval(value: float, below: float, above: float) -> Interval:
@@ -65,7 +65,7 @@ def test_what_both_have_is_paired_and_the_rest_is_named(comparison: Comparison) 
         ("gpfedrec", "local_laplace"),
     ]
     assert comparison.only_a == ["GPFedRec, published noise (Laplace 0.3, unclipped)"]
-    assert comparison.only_b == ["FedMF, no protection"]
+    assert comparison.only_b == ["FedMF, no privacy mechanism"]
     assert comparison.comparable
     assert [m.what for m in comparison.mismatches] == ["seeds"]
 

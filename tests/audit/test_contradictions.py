@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy import integrate
 
 from attacks.empirical import tpr_ceiling
-from privfed.audit.contradictions import auc_ceiling, interaction_level
-from privfed.audit.report import AuditReport, SelfCheck
+from privfed.audit.report.ceilings import auc_ceiling, interaction_level, lower_end
+from privfed.audit.report.records import AttackRow, AuditReport, Interval, RateAtFprRow, SelfCheck
 
 
 def rules(report: AuditReport) -> list[str]:
@@ -62,8 +62,8 @@ def test_an_epsilon_is_a_number_with_a_meaning(make: SimpleNamespace, changes: d
     assert rule in rules(report)
 
 
-def coin_rows(make: SimpleNamespace, auc: float, tap: str = "wire", **changes: object) -> list[object]:
-    changes = {"game": "coin", "membership": "randomised"} | changes
+def coin_rows(make: SimpleNamespace, auc: float, tap: str = "wire", **changes: object) -> list[AttackRow]:
+    changes = {"game": "inclusion", "membership": "randomised"} | changes
     return [make.attack(name, auc, [1], tap=tap, **changes) for name in ("canary", "popularity")]
 
 
@@ -79,6 +79,28 @@ def test_a_coin_decided_game_above_its_ceiling_is_a_contradiction(make: SimpleNa
 
 def test_below_the_ceiling_nothing_is_said(make: SimpleNamespace) -> None:
     assert rules(protected(make, attacks=coin_rows(make, 0.95))) == []
+
+
+def test_few_users_whose_values_agree_deny_no_claim(make: SimpleNamespace) -> None:
+    """A bootstrap has no width where all users have the same AUC: at epsilon 16 the ceiling is a little below 1."""
+    sure = Interval(value=1.0, lo=1.0, hi=1.0)
+    rate = RateAtFprRow(fpr=0.1, tpr=sure, false_positives=40)
+
+    def denied(epsilon: float, n_users: int) -> list[str]:
+        perfect = {"auc": sure, "tpr_at_fpr": [rate], "n_users": n_users}
+        rows = [row.model_copy(update=perfect) for row in coin_rows(make, 0.9)]
+        return rules(protected(make, guarantee=make.guarantee("local_laplace", epsilon=epsilon), attacks=rows))
+
+    assert denied(16.0, 30) == denied(1.0, 2) == []
+    assert denied(1.0, 300) == ["beaten_ceiling", "beaten_ceiling"]
+
+
+@pytest.mark.parametrize("n_users", [1, 4, 30])
+def test_the_lower_end_where_all_users_agree_is_hoeffdings(n_users: int) -> None:
+    perfect = Interval(value=1.0, lo=1.0, hi=1.0)
+    assert lower_end(perfect, n_users) == pytest.approx(0.025 ** (1 / n_users), abs=1e-8)
+    assert 0 <= lower_end(Interval(value=0.7, lo=0.7, hi=0.7), n_users) < 0.7
+    assert lower_end(Interval(value=0.7, lo=0.6, hi=0.8), n_users) == 0.6
 
 
 def test_a_rate_alone_can_beat_the_ceiling(make: SimpleNamespace) -> None:

@@ -5,7 +5,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privfed.audit.frontier import dominated
+from privfed.audit.report.frontier import dominated
 
 POINT = st.tuples(st.sampled_from([0.5, 1.0, 8.0, math.inf]), st.sampled_from([0.1, 0.2, 0.3]))
 

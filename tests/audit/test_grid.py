@@ -1,11 +1,13 @@
 """One cell of the grid: what a run is put through beside its training, and what its record says of it."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from privfed.audit.grid import AuditConfig, Further, as_run, not_run, run_id
-from privfed.audit.report import Run
+from privfed.audit.epsilon import mechanism
+from privfed.audit.grid import AuditConfig, ExtraAudits, as_run, not_run, run_audit, run_id
+from privfed.audit.report.records import Run
 from privfed.data import load
 from privfed.experiment import Experiment
 from privfed.privacy import PrivacyPlan
@@ -14,7 +16,7 @@ from privfed.setup.config import AuditTapConfig
 NOISED = "central-gaussian:noise_multiplier=2,clip_norm=1"
 
 
-def audited(words: str, more: Further, **taps: Any) -> Run:
+def audited(words: str, more: ExtraAudits, **taps: Any) -> Run:
     """The record of two rounds of FedMF."""
     config = AuditConfig(
         data="synthetic-small",
@@ -29,14 +31,14 @@ def audited(words: str, more: Further, **taps: Any) -> Run:
 
 @pytest.fixture(scope="module")
 def noised() -> Run:
-    return audited(NOISED, Further(attributes=True, canaries=10))
+    return audited(NOISED, ExtraAudits(attributes=True, canaries=10))
 
 
 def test_the_record_holds_the_events_that_epsilon_was_computed_from(noised: Run) -> None:
     (line,) = noised.ledger
     assert line.times == 2
     assert line.event == "gaussian: noise multiplier 2"
-    plain = audited("none", Further(), inclusion=0.0)
+    plain = audited("none", ExtraAudits(), inclusion=0.0)
     assert [line.event for line in plain.ledger] == [f"no bound: {plain.guarantee.reason_if_inf}"]
 
 
@@ -51,13 +53,35 @@ def test_epsilon_is_measured_from_coins_the_mechanism_and_canaries(noised: Run) 
     assert noised.inclusion > 0
 
 
+def test_the_same_audit_gives_the_same_json_twice(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(mechanism, "DRAWS", 200)
+    config = AuditConfig(
+        data="synthetic-small",
+        methods=({"name": "fedmf"},),
+        plans=(PrivacyPlan.parse("local-laplace:epsilon0=8,clip_norm=1"),),
+        rounds=2,
+        canaries=20,
+        taps=AuditTapConfig(users=30),
+    )
+    once, again = (
+        run_audit(config, load("synthetic-small"), tmp_path / folder, workers=1).model_dump(mode="json")
+        for folder in ("once", "again")
+    )
+    assert {row["estimator"] for run in once["runs"] for row in run["empirical"] if row["worst_case"]}
+    for report in (once, again):
+        del report["created"], report["aggregates"]
+        for run in report["runs"]:
+            del run["wall"], run["peak_rss_bytes"]
+    assert once == again
+
+
 def test_attributes_are_guessed_where_somebody_sees_uploads(noised: Run) -> None:
     assert {row.tap for row in noised.attributes} == {None, "raw"}
     assert {row.attribute for row in noised.attributes} >= {"gender"}
 
 
 def test_canaries_of_single_uploads_are_read_on_the_wire() -> None:
-    single = audited("local-laplace:epsilon0=8,clip_norm=1", Further(canaries=20), inclusion=0.0)
+    single = audited("local-laplace:epsilon0=8,clip_norm=1", ExtraAudits(canaries=20), inclusion=0.0)
     assert not single.not_run
     assert "user" not in {row.unit for row in single.empirical}
     (row,) = [row for row in single.empirical if row.audited == "uploads of canaries"]
@@ -67,7 +91,7 @@ def test_canaries_of_single_uploads_are_read_on_the_wire() -> None:
 
 
 def test_what_could_not_be_done_is_said() -> None:
-    few = audited("local-laplace:epsilon0=8,clip_norm=1", Further(canaries=5), inclusion=0.0)
+    few = audited("local-laplace:epsilon0=8,clip_norm=1", ExtraAudits(canaries=5), inclusion=0.0)
     (reason,) = few.not_run
     assert reason.what.startswith("canaries for fedmf")
 
@@ -94,5 +118,5 @@ def test_an_audit_says_what_it_leaves_out_and_nothing_that_it_does() -> None:
 
 def test_a_cell_is_kept_only_for_the_same_further_work() -> None:
     cell = AuditConfig.for_method("fedmf").cells()[1]
-    assert run_id(cell, "data") == run_id(cell, "data", Further())
-    assert run_id(cell, "data") != run_id(cell, "data", Further(canaries=10))
+    assert run_id(cell, "data") == run_id(cell, "data", ExtraAudits())
+    assert run_id(cell, "data") != run_id(cell, "data", ExtraAudits(canaries=10))

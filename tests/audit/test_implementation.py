@@ -13,12 +13,12 @@ import pytest
 import torch
 
 from attacks.implementation.claimed_noise import MAX_FALSE_ALARM
-from privfed.audit.checks import check_run
+from privfed.audit.checks.check_run import check_run
+from privfed.audit.checks.implementation import IMPLEMENTATION_CHECKS, grid, inclusion_bits, named_rows, noise
+from privfed.audit.checks.implementation import release_game as game
+from privfed.audit.checks.implementation.claims import FALSE_ALARM, claimed_noise, grid_steps
 from privfed.audit.grid import as_run
-from privfed.audit.implementation import IMPLEMENTATION_CHECKS, grid, inclusion_bits, named_rows, noise
-from privfed.audit.implementation import release_game as game
-from privfed.audit.implementation.claims import FALSE_ALARM, claimed_noise, grid_steps
-from privfed.audit.report import Check
+from privfed.audit.report.records import Check
 from privfed.contracts import Block
 from privfed.data import Split, SplitSpec, SyntheticSpec, generate, split
 from privfed.engines.aggregation.announced_rows import AnnouncedRows

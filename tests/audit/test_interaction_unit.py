@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from privfed.audit.contradictions import auc_ceiling, inclusion_auc_ceiling, interaction_level
-from privfed.audit.page import formatting
+from privfed.audit.report import formatting
+from privfed.audit.report.ceilings import auc_ceiling, inclusion_auc_ceiling, interaction_level
 
 PLAN = {"mechanism": {"kind": "interaction_dpsgd", "clip_norm": 1.0, "noise_multiplier": 1.0}}
 CLAIM = {"epsilon": 3.0, "unit": "interaction", "neighbours": "add_or_remove_one"}

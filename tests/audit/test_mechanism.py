@@ -10,15 +10,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privfed.audit import mechanism
-from privfed.audit.mechanism import audit_mechanism
-from privfed.audit.probes import engines
-from privfed.audit.probes.engines import over_nodes, simulated
-from privfed.audit.probes.inputs import candidates
-from privfed.audit.probes.pairs import Pairs
-from privfed.audit.probes.routing import Route
-from privfed.audit.reaccounting import of_a_run, of_one_draw
-from privfed.audit.report import GuaranteeRow
+from privfed.audit.epsilon import mechanism
+from privfed.audit.epsilon.claims import query_epsilon, run_claim
+from privfed.audit.epsilon.mechanism import audit_mechanism
+from privfed.audit.epsilon.probes import engines
+from privfed.audit.epsilon.probes.engines import Engine, over_nodes, simulated
+from privfed.audit.epsilon.probes.inputs import candidates
+from privfed.audit.epsilon.probes.pairs import PairSearch
+from privfed.audit.epsilon.probes.routing import Route
+from privfed.audit.report.records import GuaranteeRow
 from privfed.contracts import Block
 from privfed.engines.aggregation import PlainSum
 from privfed.engines.nodes.answering import Answering
@@ -93,6 +93,29 @@ def test_honest_engines_stand_just_below_their_claim(words, name, least):
         assert found[one].largest_deniable > found[one].value
         assert found[f"secrets in {one}"].largest_deniable > 40
     assert found[name].tap == ("wire" if "local" in words else "sum")
+
+
+@pytest.mark.parametrize("words", [LARGE, PER_BLOCK, CENTRAL, SHARES + ",law=discrete_gaussian,bits=64"])
+def test_an_audit_follows_from_its_seed_over_nodes_too(words):
+    assert rows(words, draws=100) == rows(words, draws=100)
+
+
+def test_seeds_follow_from_an_engines_label_and_not_from_the_names_of_code():
+    seeds = []
+
+    def released(probe, uploads):
+        seeds.append(probe.seed)
+        return simulated.release(probe, uploads)
+
+    def renamed(probe, uploads):
+        return released(probe, uploads)
+
+    present, forms = torch.ones(3, dtype=torch.bool), torch.zeros(3, dtype=torch.int64)
+    for engine in (Engine("one", released), Engine("one", renamed), Engine("other", released)):
+        route = Route(engine, True, PrivacyPlan.parse(GAUSSIAN), [ITEMS], "exact", 0)
+        schemas = route.schemas(4, 2)
+        route.released(schemas, [{"items": torch.ones(3, 8)} for _ in schemas], forms, present, (0,), (0, 1))
+    assert seeds[0] == seeds[1] != seeds[2]
 
 
 def test_one_laplace_upload_at_epsilon_one(in_one_process):
@@ -398,7 +421,7 @@ def test_a_weak_stream_is_caught(monkeypatch, in_one_process):
 def test_the_search_finds_the_rows_of_a_clip_per_row(monkeypatch, in_one_process):
     monkeypatch.setattr(ClientGuard, "clip_", CLIPS["per row"])
     route = Route(simulated, True, PrivacyPlan.parse(GAUSSIAN), [ITEMS], "exact", 0)
-    one, _ = Pairs(route, 500, 0.95).measured()
+    one, _ = PairSearch(route, 500, 0.95).measured()
     assert "row" in one.worst or "block" in one.worst
 
 
@@ -453,20 +476,20 @@ def claim(**changes):
 
 @pytest.mark.parametrize("neighbours", ["add_or_remove_one", "zero_out_one", "replace_one"])
 def test_a_claim_about_users_covers_a_user_as_it_is(neighbours):
-    assert of_a_run(claim(neighbours=neighbours), "user") == (2.0, 1e-5)
+    assert run_claim(claim(neighbours=neighbours), "user") == (2.0, 1e-5)
 
 
 def test_a_claim_about_interactions_says_nothing_of_a_user():
-    assert of_a_run(claim(unit="interaction"), "user")[0] == math.inf
-    assert of_a_run(claim(unit="interaction"), "interaction") == (2.0, 1e-5)
+    assert run_claim(claim(unit="interaction"), "user")[0] == math.inf
+    assert run_claim(claim(unit="interaction"), "interaction") == (2.0, 1e-5)
 
 
 def test_replacing_a_history_by_another_takes_two_steps():
-    epsilon, delta = of_a_run(claim(), "interaction")
+    epsilon, delta = run_claim(claim(), "interaction")
     assert epsilon == 4
     assert delta == pytest.approx(1e-5 * (1 + math.exp(2)))
 
 
 def test_an_upload_of_nothing_costs_nothing():
-    assert of_one_draw(PrivacyPlan.parse(CENTRAL), [{}], USERS) == 0
-    assert of_one_draw(PrivacyPlan.parse("none"), [REAL], USERS) == math.inf
+    assert query_epsilon(PrivacyPlan.parse(CENTRAL), [{}], USERS) == 0
+    assert query_epsilon(PrivacyPlan.parse("none"), [REAL], USERS) == math.inf

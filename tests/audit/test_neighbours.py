@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from privfed.audit.neighbours import NeighbourDifference, grid_of, neighbour_of, replay_on_neighbours, sampled_users
+from privfed.audit.checks.neighbours import (
+    NeighbourDifference,
+    grid_of,
+    neighbour_of,
+    rerun_on_neighbours,
+    sampled_users,
+)
 from privfed.data import Split, SplitSpec, load, split
 from privfed.privacy import PrivacyPlan
 from privfed.setup.config import ExperimentConfig
@@ -63,7 +69,7 @@ def test_members_of_the_first_round_are_preferred(parts: Split) -> None:
 
 def replay(method: str, plan: PrivacyPlan, parts: Split, rounds: int = 2) -> list[NeighbourDifference]:
     config = ExperimentConfig(data="synthetic-small", method={"name": method}, privacy=plan, rounds=rounds)
-    return replay_on_neighbours(config, parts, sampled_users(parts, 2, 0), rounds)
+    return rerun_on_neighbours(config, parts, sampled_users(parts, 2, 0), rounds)
 
 
 def test_a_sum_moves_by_exactly_the_clip_norm(parts: Split) -> None:

@@ -24,7 +24,7 @@ from privfed.audit.page.charts import (
 )
 from privfed.audit.page.palette import COOL, WARM, setting_colours
 from privfed.audit.page.render import render, sections
-from privfed.audit.report import AuditReport
+from privfed.audit.report.records import AuditReport
 
 
 class Outline(HTMLParser):
@@ -90,7 +90,7 @@ def large(large_report: AuditReport) -> Outline:
     return Outline(render(large_report))
 
 
-NEW = ("measured", "coin", "slices", "attributes")
+NEW = ("measured", "inclusion", "slices", "attributes")
 
 
 def test_a_section_is_there_where_it_has_something_to_show(outline: Outline, full: Outline) -> None:
@@ -124,7 +124,7 @@ def test_every_chart_has_words_and_a_specification(html: str, outline: Outline, 
     places = [attributes for _, attributes in outline.tags if "data-chart" in attributes]
     specs = json.loads(re.search(r'id="chart-specs">(.*?)</script>', html, re.DOTALL)[1])
     assert [p["data-chart"] for p in places] == list(specs)
-    assert list(specs) == [chart.slug for chart in Charts.of(report).all()]
+    assert list(specs) == [chart.slug for chart in Charts.from_report(report).all()]
     assert len(specs) == 1 + 1 + 2 + 3 + 2
     assert all(p["role"] == "img" and len(str(p["aria-label"])) > 40 for p in places)
 
@@ -241,13 +241,13 @@ def test_trust_and_unit_are_never_mixed(report: AuditReport, make: SimpleNamespa
     assert [chart.slug for chart in charts] == [f"utility_{trust}_{unit}" for trust, unit in claims]
     for index, chart in enumerate(charts):
         assert [f"s{other}:" in chart.description for other in range(3)] == [other == index for other in range(3)]
-        assert "no protection: epsilon ∞" in chart.description
+        assert "no privacy mechanism: epsilon ∞" in chart.description
 
 
 def test_an_audit_with_nothing_but_popularity_has_a_page(make: SimpleNamespace) -> None:
     report = make.report([make.run("popularity", "none", 0)])
     assert "No ranking quality was measured" in render(report)
-    assert Charts.of(report).all() == []
+    assert Charts.from_report(report).all() == []
 
 
 def test_what_another_point_beats_both_ways_is_pale(report: AuditReport) -> None:
@@ -255,10 +255,10 @@ def test_what_another_point_beats_both_ways_is_pale(report: AuditReport) -> None
     pale = {row["setting"]: row["pale"] for row in values(against_epsilon, "shape")}
     published = "published noise (Laplace 0.3, unclipped)"
     local = "local Laplace (eps0 = 1 per upload, C = 1)"
-    assert pale == {"no protection": False, published: True, local: False}
+    assert pale == {"no privacy mechanism": False, published: True, local: False}
     assert not any(row["pale"] for row in values(against_attack, "shape"))
     found = {row["setting"]: row["x"] for row in values(against_attack, "shape")}
-    assert found["no protection"] > found[published] > found[local] == pytest.approx(0.0104, abs=1e-3)
+    assert found["no privacy mechanism"] > found[published] > found[local] == pytest.approx(0.0104, abs=1e-3)
 
 
 def test_points_of_equal_epsilon_lie_side_by_side(large_report: AuditReport) -> None:
@@ -304,11 +304,11 @@ def test_what_is_read_on_the_device_stands_beside_no_claim(make: SimpleNamespace
 
 def test_a_coin_decided_game_is_drawn_below_its_ceiling(full_report: AuditReport) -> None:
     charts = {chart.slug: chart for chart in inclusion_charts(full_report)}
-    assert list(charts) == [f"coin_gpfedrec_{slug}" for slug in ("none", "published_noise", "local_laplace")]
+    assert list(charts) == [f"inclusion_gpfedrec_{slug}" for slug in ("none", "published_noise", "local_laplace")]
     kinds = {slug: {row["kind"] for row in values(chart, "detail")} for slug, chart in charts.items()}
-    assert kinds["coin_gpfedrec_none"] == {"strongest", "other", "popularity"}
-    assert kinds["coin_gpfedrec_local_laplace"] == {"strongest", "other", "popularity", "ceiling"}
-    assert "The claim allows at most" in charts["coin_gpfedrec_local_laplace"].description
+    assert kinds["inclusion_gpfedrec_none"] == {"strongest", "other", "popularity"}
+    assert kinds["inclusion_gpfedrec_local_laplace"] == {"strongest", "other", "popularity", "ceiling"}
+    assert "The claim allows at most" in charts["inclusion_gpfedrec_local_laplace"].description
     natural = [chart.description for chart in roc_charts(full_report)]
     assert not any("The claim allows" in text for text in natural)
 
@@ -334,12 +334,12 @@ def test_the_new_parts_say_in_words_what_they_show(full: Outline) -> None:
         "nothing is claimed",
         "placebo floor 1.8",
         "below the ceiling",
-        "Yardstick, seen by nobody",
+        "Baseline, seen by nobody",
         "It knows the attribute of half of the people",
         "LaplaceDpEvent(noise_multiplier=1.0)",
         "100 times",
         "for the rarest tenth of items 0.999",
-        "in no tenth is the attack better than both a coin and the popularity guess",
+        "in no tenth is the attack better than both chance and the popularity guess",
     ):
         assert said in text
 
@@ -362,12 +362,12 @@ def test_a_large_audit_is_folded(large: Outline, large_report: AuditReport) -> N
     text = " ".join(" ".join(large.text).split())
     assert "GPFedRec in words" in text
     assert "Every measurement (55 rows)" in text
-    charts = Charts.of(large_report)
+    charts = Charts.from_report(large_report)
     assert [chart.slug for chart in charts.attacks] == [
         "attacks_trained_vs_never_seen",
         "attacks_trained_vs_held_out_of_the_same_user",
     ]
-    assert len(charts.roc) == len(charts.coin) == 5
+    assert len(charts.roc) == len(charts.inclusion) == 5
     assert len(charts.all()) < 40
 
 

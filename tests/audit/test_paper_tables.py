@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privfed.audit.latex import booktabs, escape
-from privfed.audit.paper_tables import paper_tables, write_tables
-from privfed.audit.report import AuditReport
+from privfed.audit.report.latex import booktabs, escape
+from privfed.audit.report.paper_tables import paper_tables, write_tables
+from privfed.audit.report.records import AuditReport
 
 SPECIAL = r"(?<!\\)[&%$#_~^<>]"
 
@@ -58,7 +58,7 @@ def test_a_table_in_latex() -> None:
 
 def test_every_table_is_written_twice(full_report: AuditReport, tmp_path: Path) -> None:
     paths = write_tables(full_report, tmp_path / "tables")
-    slugs = ["utility", "guarantees", "attacks", "attacks_all", "coin", "measured", "tenths", "attributes", "cost"]
+    slugs = ["utility", "guarantees", "attacks", "attacks_all", "inclusion", "measured", "tenths", "attributes", "cost"]
     assert [path.name for path in paths] == [f"{slug}{suffix}" for slug in slugs for suffix in (".csv", ".tex")]
 
 
@@ -76,7 +76,7 @@ def test_numbers_in_csv_are_those_of_the_report(full_report: AuditReport) -> Non
     assert tables["guarantees"]["epsilon"].tolist() == [float("inf"), float("inf"), 68.3]
     assert len(tables["attacks_all"]) == sum(len(c.attacks) for c in full_report.aggregates)
     assert len(tables["measured"]) == sum(len(c.empirical) for c in full_report.aggregates)
-    assert tables["coin"]["beaten"].tolist() == [False] * 3
+    assert tables["inclusion"]["beaten"].tolist() == [False] * 3
 
 
 @pytest.mark.parametrize("which", ["full_report", "large_report"])

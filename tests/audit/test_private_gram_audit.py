@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from attacks.empirical import epsilon_from_mu, gdp_epsilon
-from privfed.audit.canaries import CanaryError, Directions, audit_canaries, run_canaries
+from privfed.audit.epsilon.canaries import CanaryDirections, CanaryError, audit_canaries, run_canaries
+from privfed.audit.epsilon.mechanism import audit_mechanism
 from privfed.audit.grid import as_run
-from privfed.audit.mechanism import audit_mechanism
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
 from privfed.federation import Call, Cohort, Message, Streams
@@ -243,7 +243,7 @@ def test_an_audited_run_has_no_row_above_its_ceiling(small_split, words):
 def test_a_direction_lies_in_both_asks_as_their_shares_do(small_split):
     e = experiment(small_split, CENTRAL, popularity_share=0.2)
     both = {name: block for schema in e.server.schemas for name, block in schema.items()}
-    directions = Directions(both, 0)
+    directions = CanaryDirections(both, 0)
     assert directions.kept == {"popularity": 70, "gram": 280}
     drawn = directions.draw(range(5))
     values = directions.split(drawn)

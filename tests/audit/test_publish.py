@@ -6,7 +6,7 @@ import pytest
 
 from privfed.audit import publish as module
 from privfed.audit.publish import publish
-from privfed.audit.report import AuditReport, ReportError
+from privfed.audit.report.records import AuditReport, ReportError
 
 
 def files(folder: Path) -> dict[str, bytes]:

@@ -12,13 +12,13 @@ from pydantic import ValidationError
 
 from attacks import Knowledge, ServerView, Targets, run
 from attacks.membership import CORE_ATTACKS
-from privfed.audit.report import (
+from privfed.audit.report.records import (
     AttackRow,
     AuditReport,
     GuaranteeRow,
     Interval,
     ReportError,
-    Roc,
+    RocRow,
     Run,
     config_sha256,
     read_report,
@@ -105,7 +105,7 @@ def test_misspelt_fields_are_refused(report: AuditReport) -> None:
 
 def test_a_roc_curve_has_two_axes_of_one_length() -> None:
     with pytest.raises(ValidationError, match="2 false-positive and 1 true-positive"):
-        Roc(fpr=[0.0, 1.0], tpr=[1.0])
+        RocRow(fpr=[0.0, 1.0], tpr=[1.0])
 
 
 def test_the_hash_of_a_configuration_ignores_key_order_only() -> None:
@@ -127,7 +127,7 @@ def test_results_of_the_attack_library_fit_their_row() -> None:
     views = [ServerView(round=t, uploads=(members[:, :, None] * np.ones((1, 1, 4))).astype(np.float32)) for t in rounds]
     targets = Targets.trained_vs_never_seen(members, members)
     results = run(CORE_ATTACKS, views, Knowledge(members.sum(0).astype(np.float64)), targets, resamples=20)
-    rows = {result.attack: AttackRow.of(result, tap="wire", rounds_seen=rounds) for result in results}
+    rows = {result.attack: AttackRow.from_result(result, tap="wire", rounds_seen=rounds) for result in results}
     assert rows["row support"].auc.value == 1.0
     assert rows["row support"].rounds == [9]
     assert rows["multi-round vote of row norm"].rounds == rounds

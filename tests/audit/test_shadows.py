@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from attacks.shadow import Lira, Rmia
-from privfed.audit.attack_run import Inquiry, attack_shown
-from privfed.audit.shadows import applicable, shadow_of, shadow_view
+from privfed.audit.attack_runs.attack_run import MembershipGames, attack_device_scores
+from privfed.audit.attack_runs.shadows import applicable, shadow_of, shadow_view
 from privfed.experiment import Experiment
 from privfed.setup.config import ExperimentConfig, TapConfig
 
@@ -57,7 +57,7 @@ def test_the_view_is_that_of_the_worlds(few_users):
 def test_shadow_attacks_play_the_coins_game_alone(small_split):
     done = experiment(small_split)
     done.run(parts=())
-    rows = attack_shown(done, Inquiry.of(done), 8).rows
+    rows = attack_device_scores(done, MembershipGames.from_experiment(done), 8).rows
     shadowed = [row for row in rows if row.attack == "RMIA"]
     assert [row.membership for row in shadowed] == ["randomised"]
     assert shadowed[0].tap == "scores"
@@ -70,10 +70,13 @@ def test_shadows_are_off_unless_asked_for(small_split, monkeypatch):
     def refuse(*given):
         raise AssertionError("a shadow was trained that nobody asked for")
 
-    monkeypatch.setattr("privfed.audit.attack_run.shadow_view", refuse)
+    monkeypatch.setattr("privfed.audit.attack_runs.attack_run.shadow_view", refuse)
     done = experiment(small_split, shadows=0)
     done.run(parts=())
-    assert {row.attack for row in attack_shown(done, Inquiry.of(done), 8).rows} == {"popularity", "score threshold"}
+    assert {row.attack for row in attack_device_scores(done, MembershipGames.from_experiment(done), 8).rows} == {
+        "popularity",
+        "score threshold",
+    }
 
 
 def test_many_shadows_serve_attacks_that_want_both_worlds():

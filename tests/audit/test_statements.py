@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from privfed.audit.page import formatting
-from privfed.audit.report import AuditReport, Statement
-from privfed.audit.verdicts import conclude
+from privfed.audit.report import formatting
+from privfed.audit.report.conclusions import conclude
+from privfed.audit.report.records import AuditReport, Statement
 
 
 def said(report: AuditReport, topic: str, setting: str | None = None) -> Statement:
@@ -49,14 +49,14 @@ def test_a_strong_attack_and_one_that_fails(report: AuditReport) -> None:
     assert "From one upload (round 10) alone: more than 99 times in 100." in open_text
     assert "better than the popularity guess at 0.842" in said(report, "attack", "none").detail
     closed = said(report, "attack", "local_laplace")
-    assert "50 times in 100, no better than a coin" in closed.text
+    assert "50 times in 100, no better than chance" in closed.text
     assert "worse than the popularity guess" in closed.detail
 
 
 def test_the_tap_before_protection_never_speaks_for_a_setting(make: SimpleNamespace) -> None:
     raw = [make.attack(name, 0.99, [1], tap="raw") for name in ("rank-1 sign", "popularity")]
     report = make.report([make.run("gpfedrec", "local_laplace", 0, attacks=raw)])
-    assert "Nothing that passes behind the protection was attacked" in said(report, "attack", "local_laplace").text
+    assert "Nothing that passes behind the mechanism was attacked" in said(report, "attack", "local_laplace").text
 
 
 def test_the_worst_sum_speaks_where_only_sums_are_seen_and_says_which(make: SimpleNamespace) -> None:
@@ -159,7 +159,7 @@ def test_an_estimate_above_its_claim_is_a_caveat(make: SimpleNamespace) -> None:
 
 def test_only_natural_games_are_said_to_be_silent_about_epsilon(full_report: AuditReport, report: AuditReport) -> None:
     both, natural = (" ".join(s.text for s in one.statements if s.topic == "limit") for one in (full_report, report))
-    assert "In all games but the one that a coin decided, members" in both
+    assert "In all games but that of randomised inclusion, members" in both
     assert "In all games" not in natural
     assert "A measured lower bound of 0 is no evidence of privacy" in both
     assert "lower bound" not in natural

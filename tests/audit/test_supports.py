@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from attacks.supports import debiased_count, support_auc
-from privfed.audit.aggregates import aggregate
+from privfed.audit.attack_runs.padding_rates import padding_rates
+from privfed.audit.attack_runs.rows_seen import rows_seen, target_items
+from privfed.audit.attack_runs.supports import attack_supports
 from privfed.audit.grid import as_run
-from privfed.audit.padding_rates import padding_rates
 from privfed.audit.page.render import render
-from privfed.audit.report import AttackRow, GuaranteeRow, ProtocolUsed, Run
-from privfed.audit.rows_seen import own_items, rows_seen
-from privfed.audit.supports import attack_supports
+from privfed.audit.report.aggregates import aggregate
+from privfed.audit.report.records import AttackRow, GuaranteeRow, ProtocolUsed, Run
 from privfed.data import Split, SplitSpec, load, split
 from privfed.engines.costs import Costs
 from privfed.experiment import Experiment
@@ -86,7 +86,7 @@ def test_fakes_hide_nothing_but_among_themselves(uniform: Ran) -> None:
     assert among.keys() == rest.keys() == {"popularity", "in support", "estimated examined share", "affinity"}
     assert among["in support"].auc.value == 0.5
     users = experiment.audited().numpy()
-    sizes = [rows.mask(users).sum(1) for rows in (experiment.parts.train, own_items(experiment))]
+    sizes = [rows.mask(users).sum(1) for rows in (experiment.parts.train, target_items(experiment))]
     phi = 0.5 * sum(sizes) / (experiment.parts.train.n_items - sum(sizes))
     assert rest["in support"].auc.value == pytest.approx(np.mean(1 - phi / 2), abs=0.005)
     assert {row.adversary for name, row in among.items() if name != "popularity"} == {"aggregator"}
@@ -220,7 +220,7 @@ def test_attacking_twice_says_the_same(uniform: Ran) -> None:
 @pytest.mark.parametrize("drawn", ["uniform", "popularity"])
 def test_rates_of_cover_are_those_of_its_draws(uniform: Ran, drawn: str) -> None:
     experiment, _ = uniform
-    train, private = experiment.parts.train, own_items(experiment)
+    train, private = experiment.parts.train, target_items(experiment)
     everybody = np.arange(train.n_users)
     free = ~(train.mask(everybody) | private.mask(everybody))
     drawn_as_cover = np.zeros(train.n_items)
@@ -238,7 +238,7 @@ def test_estimated_counts_are_near_the_true_ones(uniform: Ran) -> None:
     experiment, _ = uniform
     seen = rows_seen(experiment, 2)
     assert seen is not None
-    train, private = experiment.parts.train, own_items(experiment)
+    train, private = experiment.parts.train, target_items(experiment)
     supporters = seen.sent.popularity() - train.popularity()
     rates = padding_rates(seen.padding, seen.sent, train)
     counts = debiased_count(supporters, train.n_users - train.popularity(), q=1.0, p=rates)

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from privfed.audit.report import AuditReport, ReportError
-from privfed.audit.tables import runs_table, write_runs
+from privfed.audit.report.records import AuditReport, ReportError
+from privfed.audit.report.tables import runs_table, write_runs
 
 
 def test_one_row_per_run_with_inf_as_a_word(report: AuditReport, tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_measurements_have_columns_of_their_own(full_report: AuditReport, report
     row = table.loc["local_laplace"]
     assert (row["eps_lb"], row["eps_lb_unit"]) == (pytest.approx(0.064), "user")
     assert row["eps_hat"] == pytest.approx(0.78)
-    assert row["auc_coin"] == pytest.approx(0.5098)
+    assert row["auc_inclusion"] == pytest.approx(0.5098)
     assert 0.99 < row["auc_ceiling"] <= 1
     assert table.loc["none"]["eps_lb_unit"].tolist()[-1] == "interaction"
     assert runs_table(report)["eps_lb"].isna().all()

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from attacks import ViewError
-from privfed.audit.attack_run import views
-from privfed.audit.training_oracles import replays, why_not_replayed
+from privfed.audit.attack_runs.attack_run import views
+from privfed.audit.attack_runs.training_oracles import build_training_oracle, why_no_training_oracle
 from privfed.data import Histories
 from privfed.engines import load_observations
 from privfed.experiment import Experiment
@@ -58,7 +58,7 @@ def seen(done, tap="wire"):
     uploads = transcript.joined(tap)
     users = done.audited().numpy()
     found = list(views(uploads, users, done.item_blocks))
-    recipe = replays(done, tap, uploads, transcript.joined("message"))
+    recipe = build_training_oracle(done, tap, uploads, transcript.joined("message"))
     return found, recipe, done.trained.train.mask(users)
 
 
@@ -165,10 +165,10 @@ def test_what_reads_histories_gives_no_scores_without_one(ascending, name):
 
 
 def test_methods_that_cannot_be_repeated_say_why(small_split):
-    assert "does not come from one training step" in why_not_replayed(experiment(small_split, "popularity"))
+    assert "does not come from one training step" in why_no_training_oracle(experiment(small_split, "popularity"))
     config = ExperimentConfig(method={"name": "fair", "assigned": "activity"})
-    assert "depends on everybody's data" in why_not_replayed(Experiment(config, small_split))
-    assert why_not_replayed(experiment(small_split, "fedmf")) is None
+    assert "depends on everybody's data" in why_no_training_oracle(Experiment(config, small_split))
+    assert why_no_training_oracle(experiment(small_split, "fedmf")) is None
 
 
 def test_messages_are_copied_only_where_they_are_asked_for(ascending, tmp_path):

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from privfed.audit.canaries import CanaryError
-from privfed.audit.wire_canaries import audit_wire_canaries
+from privfed.audit.epsilon.canaries import CanaryError
+from privfed.audit.epsilon.wire_canaries import audit_wire_canaries
 from privfed.guards import ClientGuard
 from privfed.privacy import PrivacyPlan
 from privfed.setup.config import ExperimentConfig

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from privfed.audit import grid
-from privfed.audit.report import AuditReport, Contradiction, read_report
+from privfed.audit.report.records import AuditReport, Contradiction, read_report
 from privfed.cli.settings import audit_config, read_setting
 
 DATA = ("--data", "synthetic-small")

@@ -155,7 +155,7 @@ def test_export_explains_itself_and_its_refusals(
     text = " ".join(cli("export", "--help").out.split())
     assert "Example: privfed export runs/dfmr codes.safetensors" in text
     assert "User codes are private and are not in it" in text
-    for option in ("--json", "--quiet", "--device"):
+    for option in ("--json", "--quiet"):
         assert option in text
     file = tmp_path / "codes"
     assert "was trained with fedmf, which makes no codes" in refused("export", trained, file)

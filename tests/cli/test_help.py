@@ -1,4 +1,4 @@
-"""`--help` is quick and teaches; the version is there; bare `privfed` shows the help."""
+"""`--help` is quick and teaches; the version is there; `privfed` alone shows the help."""
 
 import resource
 import subprocess
@@ -30,9 +30,16 @@ COMMANDS = (
 def test_every_command_explains_itself(cli: Callable, words: tuple[str, ...]) -> None:
     text = " ".join(cli(*words, "--help").out.split())
     assert f"Example: privfed {' '.join(words)}" in text
-    for option in ("--json", "--quiet", "--device"):
+    for option in ("--json", "--quiet"):
         assert option in text
-    assert "[default: cpu]" in text or "[default: (cpu)]" in text
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_only_commands_that_can_train_on_an_accelerator_take_a_device(cli: Callable, words: tuple[str, ...]) -> None:
+    text = " ".join(cli(*words, "--help").out.split())
+    assert ("--device" in text) == (words in {("audit",), ("run",), ("recommend",)})
+    if "--device" in text:
+        assert "[default: (cpu)]" in text
 
 
 def test_help_is_quick_and_leaves_the_heavy_libraries_alone() -> None:

@@ -26,6 +26,6 @@ def test_other_methods_are_refused_in_one_sentence(refused: Callable, tmp_path: 
 
 
 def test_the_table_of_methods_has_a_column_for_it(cli: Callable) -> None:
-    found = {row["name"]: row["protections"]["interaction-dpsgd"] for row in cli("methods", "--json").document}
+    found = {row["name"]: row["mechanisms"]["interaction-dpsgd"] for row in cli("methods", "--json").document}
     assert {name for name, fits in found.items() if fits["runs"]} == {"fedncf", "pfedrec"}
     assert found["fedncf"]["finite_epsilon"]

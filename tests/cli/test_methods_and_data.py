@@ -13,7 +13,7 @@ from privfed.methods import methods
 def test_methods_with_the_protections_that_fit(cli: Callable) -> None:
     found = {row["name"]: row for row in cli("methods", "--json").document}
     assert set(found) == set(methods())
-    graph = found["gpfedrec"]["protections"]
+    graph = found["gpfedrec"]["mechanisms"]
     assert not graph["none:release=total"]["runs"]
     assert "would see only a sum" in graph["none:release=total"]["reason"]
     assert graph["local-laplace"] == {
@@ -23,7 +23,7 @@ def test_methods_with_the_protections_that_fit(cli: Callable) -> None:
         "reason_if_inf": None,
     }
     assert "not clipped" in graph["published-noise"]["reason_if_inf"]
-    assert found["fedmf"]["protections"]["none:release=total"]["runs"]
+    assert found["fedmf"]["mechanisms"]["none:release=total"]["runs"]
 
 
 def test_methods_for_people(cli: Callable) -> None:

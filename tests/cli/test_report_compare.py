@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from privfed.audit.report import Contradiction, read_report, write_report
+from privfed.audit.report.records import Contradiction, read_report, write_report
 
 EXPERIMENT = """
 data = "synthetic-small"

@@ -66,4 +66,15 @@ def test_a_run_directory_from_before_there_were_devices_resumes(tmp_path: Path) 
 def test_devices_that_are_not_there_are_refused(tmp_path: Path) -> None:
     for words in (("--device", "cuda:99"), ("--set", "device=cuda:99")):
         assert "cannot be used here" in told(command("run", "fedmf", *WORDS, *words, "--out", tmp_path / "run"))
-    assert "this command computes on cpu only" in told(command("methods", "--device", "cuda"))
+    assert "No such option: --device" in told(command("methods", "--device", "cuda"))
+
+
+def test_an_audit_reports_the_device_it_trained_on(pretended: Callable, tmp_path: Path) -> None:
+    words = ("--method", "fedmf", "--data", "synthetic-small", "--rounds", "1", "--privacy", "none", "--quiet")
+    fast = ("--set", "taps.users=5", "--set", "canaries=0", "--workers", "1")
+    with pretended():
+        result = command("audit", *words, *fast, "--device", "pretend", "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["environment"]["device"] == "pretend"
+    assert "GPU runs" not in {reason["what"] for reason in report["not_run"]}

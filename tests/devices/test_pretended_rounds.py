@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from privfed.audit.attack_run import attack_run
+from privfed.audit.attack_runs.attack_run import attack_run
 from privfed.audit.grid import as_run
 from privfed.compute.devices import DeviceError
 from privfed.data import SyntheticSpec, generate

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from opacus.accountants import PRVAccountant, RDPAccountant
 
-from privfed.audit.page import formatting
+from privfed.audit.report import formatting
 from privfed.cli.compatibility import EXAMPLES, fit
 from privfed.contracts import Block
 from privfed.methods import methods

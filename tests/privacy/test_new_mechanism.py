@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from pydantic import Field
 
-from privfed.audit.checks import check_run
-from privfed.audit.mechanism import audit_mechanism
-from privfed.audit.transcript_ledger import planned_multiplier
+from privfed.audit.checks.check_run import check_run
+from privfed.audit.checks.transcript_ledger import planned_multiplier
+from privfed.audit.epsilon.mechanism import audit_mechanism
 from privfed.cli.compatibility import fit
 from privfed.contracts import Block, ReleaseKind
 from privfed.data import Split

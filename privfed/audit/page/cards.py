@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from typing import Any
 
-from privfed.audit.aggregates import grouped
-from privfed.audit.headline import main_attack, main_utility, protected_cells, unprotected
-from privfed.audit.page import formatting
 from privfed.audit.page.charts import colour_of, method_shapes
-from privfed.audit.report import AttackCell, AuditReport, Cell, GuaranteeRow
-from privfed.audit.statements import shared_caveats
+from privfed.audit.report import formatting
+from privfed.audit.report.aggregates import grouped
+from privfed.audit.report.headline import main_attack, main_utility, protected_cells, unprotected
+from privfed.audit.report.records import AttackCell, AuditReport, Cell, GuaranteeRow
+from privfed.audit.report.statements import shared_caveats
 from privfed.privacy.statements import WEAK_EPSILON, odds
 
-SAID = {
+HEADINGS = {
     "attack": "What the server learns",
     "support": "What the rows sent give away",
     "guarantee": "What is guaranteed",
@@ -61,7 +61,7 @@ def glossary(cells: Sequence[Cell]) -> list[tuple[str, str]]:
         (
             f"AUC {formatting.floor2(example)}",
             f"means: shown one item the person did use and one they did not, the attack names the right one "
-            f"{formatting.in_hundred(example)}. 0.5 is a coin, 1 is certainty.",
+            f"{formatting.in_hundred(example)}. 0.5 is chance, 1 is certainty.",
         ),
         (
             "Epsilon (ε)",
@@ -77,11 +77,11 @@ def glossary(cells: Sequence[Cell]) -> list[tuple[str, str]]:
 
 
 def _card(report: AuditReport, cell: Cell) -> dict[str, Any]:
-    said = {s.topic: s for s in report.statements if (s.method, s.setting) == (cell.method, cell.setting.slug)}
+    statements = {s.topic: s for s in report.statements if (s.method, s.setting) == (cell.method, cell.setting.slug)}
     return {
         "setting": formatting.capital(formatting.setting(cell.setting)),
         "colour": colour_of(report, cell),
-        "said": [(title, said[topic]) for topic, title in SAID.items() if topic in said],
+        "said": [(title, statements[topic]) for topic, title in HEADINGS.items() if topic in statements],
         "epsilon": formatting.epsilon(cell.guarantee.epsilon),
         "epsilon_note": _epsilon_note(cell.guarantee),
         "quality": _quality(report, cell),
@@ -106,12 +106,12 @@ def _hits(attack: AttackCell | None) -> dict[str, Any]:
     if attack is None:
         return {"hits": None}
     auc = attack.auc.mean
-    said = formatting.in_hundred(auc)
+    hits = formatting.in_hundred(auc)
     return {
         "hits": round(100 * auc) if auc == 1 else min(99, round(100 * auc)),
-        "hits_words": f"The strongest attack is right {said}",
-        "hits_numeral": said.removesuffix(" times in 100").replace("more than ", ">"),
-        "hits_note": f"guesses right. A coin: 50. Popularity: {round(100 * attack.popularity_auc)}.",
+        "hits_words": f"The strongest attack is right {hits}",
+        "hits_numeral": hits.removesuffix(" times in 100").replace("more than ", ">"),
+        "hits_note": f"guesses right. Chance: 50. Popularity: {round(100 * attack.popularity_auc)}.",
     }
 
 

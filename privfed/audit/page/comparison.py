@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from privfed.audit.compare import Change, Comparison, Mismatch, Pair
-from privfed.audit.page import formatting
 from privfed.audit.page.charts.comparison import comparison_charts
 from privfed.audit.page.palette import stylesheet
 from privfed.audit.page.render import HELPERS, page_template, script, specs, text_of
+from privfed.audit.report import formatting
+from privfed.audit.report.compare import CellPair, Comparison, MetricChange, Mismatch
 from privfed.evaluation import UNCOUNTED
 
 HEADS = ("Quality", "Epsilon claimed", "Measured lower bound", "Strongest attack (AUC)", "Sent per round")
@@ -45,7 +45,7 @@ def render_comparison(comparison: Comparison, version: str) -> str:
     )
 
 
-def cells(pair: Pair) -> list[tuple[str, ...]]:
+def cells(pair: CellPair) -> list[tuple[str, ...]]:
     """What stands under `HEADS` for one method and setting: both numbers, then small print."""
     up = [formatting.volume(cell.cost.up_bytes_per_client_round) for cell in (pair.a, pair.b)]
     return [
@@ -74,17 +74,17 @@ def _of_weight(comparison: Comparison, weight: str) -> list[Mismatch]:
     return [mismatch for mismatch in comparison.mismatches if mismatch.weight == weight]
 
 
-def _line(pair: Pair) -> dict[str, Any]:
+def _line(pair: CellPair) -> dict[str, Any]:
     return {
         "name": f"{formatting.method_name(pair.a.method)}, {formatting.setting(pair.a.setting)}"
         + (f" ({pair.note})" if pair.note else ""),
         "colour": None,
-        "yardstick": False,
+        "baseline": False,
         "cells": cells(pair),
     }
 
 
-def _said(change: Change | None, *, as_epsilon: bool = False, named: bool = False) -> tuple[str, ...]:
+def _said(change: MetricChange | None, *, as_epsilon: bool = False, named: bool = False) -> tuple[str, ...]:
     if change is None:
         return ("not in both",)
     show = formatting.epsilon if as_epsilon else formatting.share

@@ -9,7 +9,7 @@ the light hues.
 from collections import defaultdict
 from collections.abc import Sequence
 
-from privfed.audit.report import AuditReport
+from privfed.audit.report.records import AuditReport
 
 WARM = (("#b8461b", "#f0834f"), ("#a87400", "#e3b04b"), ("#a3507f", "#d98fb8"), ("#7a5c48", "#bd9d86"))
 COOL = (("#0b6aa8", "#5fb2e6"), ("#00775a", "#3fc19b"), ("#5a57b5", "#a09df0"), ("#2f7f8c", "#6cc5d2"))
@@ -38,9 +38,9 @@ def setting_colours(report: AuditReport) -> dict[str, tuple[str, str]]:
         methods[cell.setting.slug].add(cell.method)
         hues.setdefault(cell.setting.slug, COOL if cell.guarantee.finite else WARM)
     colours: dict[str, tuple[str, str]] = {}
-    for slug, own in hues.items():
+    for slug, hue in hues.items():
         used = [colours[other] for other in colours if methods[other] & methods[slug]]
-        colours[slug] = min(own, key=used.count)
+        colours[slug] = min(hue, key=used.count)
     return colours
 
 

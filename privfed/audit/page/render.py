@@ -13,9 +13,7 @@ from typing import Any
 import vl_convert
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from privfed.audit.aggregates import SEEDS_FOR_AN_INTERVAL
-from privfed.audit.headline import AFTER_PROTECTION, at_main_tap, is_large, metrics_on_test, protected_cells
-from privfed.audit.page import cards, formatting, rows
+from privfed.audit.page import cards, rows
 from privfed.audit.page.charts import (
     SHAPES,
     SYMBOLS,
@@ -26,8 +24,11 @@ from privfed.audit.page.charts import (
     method_shapes,
 )
 from privfed.audit.page.palette import stylesheet
-from privfed.audit.report import AttackCell, AuditReport, Cell
-from privfed.audit.slice_sentences import slice_sentences
+from privfed.audit.report import formatting
+from privfed.audit.report.aggregates import SEEDS_FOR_AN_INTERVAL
+from privfed.audit.report.headline import PROTECTED_TAPS, at_main_tap, is_large, metrics_on_test, protected_cells
+from privfed.audit.report.records import AttackCell, AuditReport, Cell
+from privfed.audit.report.slice_sentences import slice_sentences
 from privfed.evaluation import UNCOUNTED
 
 SHORT = 6
@@ -40,7 +41,7 @@ _NAMES = {
     "utility": "Recommendations",
     "frontier": "Quality against privacy",
     "attacks": "Attacks",
-    "coin": "Decided by a coin",
+    "inclusion": "Randomised inclusion",
     "slices": "Rare and quiet",
     "attributes": "Attributes",
     "cost": "Cost",
@@ -56,62 +57,90 @@ def render(report: AuditReport, charts: Charts | None = None) -> str:
         report: What there is to say.
         charts: Those of the report, where they are drawn already.
     """
-    cells = protected_cells(report)
-    charts = charts or Charts.of(report)
-    attacks = [(cell, row) for cell in cells for row in cell.attacks]
+    charts = charts or Charts.from_report(report)
     return page_template("page.html").render(
         report=report,
-        colours=stylesheet(report),
-        css=text_of("style.css"),
-        methods=formatting.listed([formatting.method_name(name) for name in method_shapes(report)]),
-        tested=" ".join(s.text for s in report.statements if s.topic == "tested"),
-        sections=sections(report),
-        findings=cards.findings(report),
-        brief=is_large(report),
-        guarantees=cards.guarantees(report),
-        glossary=cards.glossary(cells),
-        legend=_legend(report),
-        shapes=_shapes(report),
-        seeds_note=_seeds_note(cells),
-        short=SHORT,
-        measured=rows.measured(report),
-        measured_heads=rows.MEASURED,
-        symbols=[(SYMBOLS[kind], kind) for kind in kinds_shown(report)],
-        metrics=[formatting.metric(name, k) for name, k in metrics_on_test(report)],
-        utility=rows.utility(report),
-        uncounted=UNCOUNTED,
-        several_states=len({row.state for cell in cells for row in cell.utility}) > 1,
         charts=charts,
-        main_tap=formatting.listed(
-            list(dict.fromkeys(formatting.TAPS[r.tap] for cell in cells for r in at_main_tap(cell)))
-        ),
-        worst=[rows.attack(report, cell, row) for cell, row in attacks if _is_worst(row)],
-        every=[rows.attack(report, cell, row) for cell, row in attacks],
-        explained=rows.explained(report),
-        leaks=rows.leaks(report),
-        inclusion=rows.inclusion(report),
-        coin_heads=rows.COIN,
-        tossed=max((run.inclusion for run in report.runs), default=0),
-        slice_sentences=slice_sentences(report),
-        attributes=rows.attributes(report),
-        attribute_heads=rows.ATTRIBUTES,
-        knows=_knows(report),
-        cost_heads=rows.COST,
-        costs=rows.costs(report),
-        ledger=rows.ledger(report),
-        limits=[s.text for s in report.statements if s.topic == "limit"],
-        facts=rows.facts(report),
-        plans={f"{cell.method}, {formatting.setting(cell.setting)}": cell.plan for cell in cells},
         specs=specs(charts.all()),
-        script=script(),
-        columns=lambda some: 2 if len(some) in {2, 4} else 3,
+        **_frame(report),
+        **_leakage(report),
+        **_utility_and_cost(report),
+        **_grounds(report),
         **HELPERS,
     )
 
 
+def _frame(report: AuditReport) -> dict[str, Any]:
+    """Title, findings and what is the same all over the page."""
+    return {
+        "colours": stylesheet(report),
+        "css": text_of("style.css"),
+        "methods": formatting.listed([formatting.method_name(name) for name in method_shapes(report)]),
+        "tested": " ".join(s.text for s in report.statements if s.topic == "tested"),
+        "sections": sections(report),
+        "findings": cards.findings(report),
+        "brief": is_large(report),
+        "legend": _legend(report),
+        "shapes": _shapes(report),
+        "seeds_note": _seeds_note(protected_cells(report)),
+        "short": SHORT,
+        "uncounted": UNCOUNTED,
+        "columns": lambda some: 2 if len(some) in {2, 4} else 3,
+        "script": script(),
+    }
+
+
+def _leakage(report: AuditReport) -> dict[str, Any]:
+    """What attacks recovered and measurements found."""
+    cells = protected_cells(report)
+    attacks = [(cell, row) for cell in cells for row in cell.attacks]
+    taps = dict.fromkeys(formatting.TAPS[row.tap] for cell in cells for row in at_main_tap(cell))
+    return {
+        "measured": rows.measured(report),
+        "measured_heads": rows.MEASURED,
+        "symbols": [(SYMBOLS[kind], kind) for kind in kinds_shown(report)],
+        "main_tap": formatting.listed(list(taps)),
+        "worst": [rows.attack(report, cell, row) for cell, row in attacks if _is_worst(row)],
+        "every": [rows.attack(report, cell, row) for cell, row in attacks],
+        "explained": rows.explained(report),
+        "leaks": rows.leaks(report),
+        "inclusion_rows": rows.inclusion(report),
+        "inclusion_heads": rows.INCLUSION,
+        "n_randomised": max((run.inclusion for run in report.runs), default=0),
+        "slice_sentences": slice_sentences(report),
+        "attributes": rows.attributes(report),
+        "attribute_heads": rows.ATTRIBUTES,
+        "knows": _knows(report),
+    }
+
+
+def _utility_and_cost(report: AuditReport) -> dict[str, Any]:
+    """Recommendation quality, and what privacy costs besides."""
+    return {
+        "metrics": [formatting.metric(name, k) for name, k in metrics_on_test(report)],
+        "utility": rows.utility(report),
+        "several_states": len({row.state for cell in protected_cells(report) for row in cell.utility}) > 1,
+        "cost_heads": rows.COST,
+        "costs": rows.costs(report),
+    }
+
+
+def _grounds(report: AuditReport) -> dict[str, Any]:
+    """What is guaranteed and by what, the limits, and what it takes to repeat the audit."""
+    cells = protected_cells(report)
+    return {
+        "guarantees": cards.guarantees(report),
+        "glossary": cards.glossary(cells),
+        "ledger": rows.ledger(report),
+        "limits": [s.text for s in report.statements if s.topic == "limit"],
+        "facts": rows.provenance(report),
+        "plans": {f"{cell.method}, {formatting.setting(cell.setting)}": cell.plan for cell in cells},
+    }
+
+
 def _is_worst(row: AttackCell) -> bool:
-    """Whether an attack is in the short table: strongest behind the protection, in a game on natural members."""
-    return row.worst and row.tap in AFTER_PROTECTION and row.membership == "natural"
+    """Whether an attack is in the short table: strongest behind the mechanism, in a game on natural members."""
+    return row.worst and row.tap in PROTECTED_TAPS and row.membership == "natural"
 
 
 HELPERS = {
@@ -128,7 +157,7 @@ def sections(report: AuditReport) -> list[tuple[str, str]]:
     cells = report.aggregates
     empty = {
         "measured": not any(cell.empirical for cell in cells),
-        "coin": not rows.inclusion(report),
+        "inclusion": not rows.inclusion(report),
         "slices": not any(row.slices for cell in cells for row in cell.attacks),
         "attributes": not any(cell.attributes for cell in cells),
     }

@@ -7,10 +7,10 @@ numbers and are laid out by their templates.
 from typing import Any
 
 from attacks.empirical import tpr_ceiling
-from privfed.audit.headline import inclusion_attack, main_utility, metrics_on_test, protected_cells
-from privfed.audit.page import formatting
 from privfed.audit.page.charts import colour_of
-from privfed.audit.report import (
+from privfed.audit.report import formatting
+from privfed.audit.report.headline import inclusion_attack, main_utility, metrics_on_test, protected_cells
+from privfed.audit.report.records import (
     POPULARITY,
     AttackCell,
     AuditReport,
@@ -20,26 +20,26 @@ from privfed.audit.report import (
     Interval,
     UtilityCell,
 )
-from privfed.audit.support_sentences import columns as leak_columns
+from privfed.audit.report.support_sentences import columns as leak_columns
 
 Line = dict[str, Any]
-Said = tuple[str, ...]
+CellText = tuple[str, ...]
 """A value, and the notes below it."""
 
 COST = ("Sent", "Received", "Training", "Privacy layer", "Attacks", "Processor", "Memory", "Uploads clipped")
 MEASURED = ("What", "How", "Measured", "Claimed", "Verdict")
-COIN = ("Attack", "Sees", "AUC", "Highest possible", "TPR at 1 %", "Highest there", "Verdict")
+INCLUSION = ("Attack", "Sees", "AUC", "Highest possible", "TPR at 1 %", "Highest there", "Verdict")
 ATTRIBUTES = ("Attribute", "Guessed from", "AUC", "Balanced accuracy", "Largest class")
 
 
 def title(report: AuditReport, cell: Cell) -> Line:
     """What every line starts with."""
     method = formatting.method_name(cell.method)
-    yardstick = cell.method == POPULARITY
+    is_baseline = cell.method == POPULARITY
     return {
-        "name": f"{method} (no personal model)" if yardstick else f"{method}, {formatting.setting(cell.setting)}",
-        "colour": None if yardstick else colour_of(report, cell),
-        "yardstick": yardstick,
+        "name": f"{method} (no personal model)" if is_baseline else f"{method}, {formatting.setting(cell.setting)}",
+        "colour": None if is_baseline else colour_of(report, cell),
+        "baseline": is_baseline,
     }
 
 
@@ -65,7 +65,7 @@ def utility(report: AuditReport) -> list[Line]:
 def attack(report: AuditReport, cell: Cell, row: AttackCell) -> Line:
     """One attack on one cell."""
     return title(report, cell) | {
-        "yardstick": row.attack == POPULARITY,
+        "baseline": row.attack == POPULARITY,
         "attack": formatting.capital(row.attack),
         "rounds": formatting.rounds(row.rounds),
         "tap": formatting.TAPS[row.tap],
@@ -80,12 +80,14 @@ def attack(report: AuditReport, cell: Cell, row: AttackCell) -> Line:
 
 def explained(report: AuditReport) -> list[tuple[str, str]]:
     """What each attack does, by its name."""
-    found: dict[str, str] = {}
+    explanations: dict[str, str] = {}
     for run in report.runs:
         for row in run.attacks:
             knows = f" Knows beforehand: {formatting.listed(row.knowledge)}." if row.knowledge else ""
-            found.setdefault(row.attack, f"{row.explains} Seen by the {row.adversary}.{knows} {row.note}".strip())
-    return [(formatting.capital(name), text) for name, text in found.items()]
+            explanations.setdefault(
+                row.attack, f"{row.explains} Seen by the {row.adversary}.{knows} {row.note}".strip()
+            )
+    return [(formatting.capital(name), text) for name, text in explanations.items()]
 
 
 def leaks(report: AuditReport) -> list[Line]:
@@ -97,8 +99,8 @@ def leaks(report: AuditReport) -> list[Line]:
             quality = ("not measured", "")
             if best is not None:
                 quality = formatting.share(best.seeds.mean), formatting.metric(best.name, best.k)
-            said = {"Quality": quality} | leak_columns(cell.support, cell.attacks)
-            rows.append(title(report, cell) | {"heads": list(said), "cells": list(said.values())})
+            columns = {"Quality": quality} | leak_columns(cell.support, cell.attacks)
+            rows.append(title(report, cell) | {"heads": list(columns), "cells": list(columns.values())})
     return rows
 
 
@@ -124,7 +126,7 @@ def _at_least(row: EmpiricalRow) -> str:
     return ("≥ " if row.kind != "estimate" else "") + formatting.epsilon(row.value)
 
 
-def _beside(row: EmpiricalRow) -> Said:
+def _beside(row: EmpiricalRow) -> CellText:
     notes = [f"{100 * row.confidence:g} %, {formatting.count(row.trials, 'trial')}"]
     if row.lo is not None and row.hi is not None:
         notes.insert(0, f"{formatting.epsilon(row.lo)} – {formatting.epsilon(row.hi)}")  # noqa: RUF001 - a range
@@ -146,17 +148,17 @@ def _verdict(row: EmpiricalRow, claim: GuaranteeRow) -> str:
 
 
 def inclusion(report: AuditReport) -> list[Line]:
-    """The strongest attack of each cell where a coin decided, beside what its claim allows."""
+    """The strongest attack of each cell where inclusion bits decided, beside what its claim allows."""
     rows = []
     for cell in protected_cells(report):
         best = inclusion_attack(cell.attacks)
         if best is None:
             continue
         rate = best.tpr_at_1pct
-        most, most_rate, verdict = "1.000", "1.000", "nothing is claimed"
+        highest_auc, highest_rate, verdict = "1.000", "1.000", "nothing is claimed"
         if best.ceiling is not None:
-            most = formatting.share(best.ceiling.auc)
-            most_rate = formatting.share(tpr_ceiling(0.01, best.ceiling.epsilon, best.ceiling.delta))
+            highest_auc = formatting.share(best.ceiling.auc)
+            highest_rate = formatting.share(tpr_ceiling(0.01, best.ceiling.epsilon, best.ceiling.delta))
             verdict = "beats the ceiling" if best.ceiling.beaten else "below the ceiling"
         elif cell.guarantee.finite:
             verdict = "outside the claim"
@@ -167,9 +169,9 @@ def inclusion(report: AuditReport) -> list[Line]:
                     (formatting.capital(best.attack), formatting.rounds(best.rounds)),
                     (formatting.TAPS[best.tap],),
                     (formatting.share(best.auc.mean), _range(best.users)),
-                    (most,),
+                    (highest_auc,),
                     (formatting.share(rate.mean) if rate else "n/a",),
-                    (most_rate,),
+                    (highest_rate,),
                     (verdict,),
                 ]
             }
@@ -178,16 +180,16 @@ def inclusion(report: AuditReport) -> list[Line]:
 
 
 def attributes(report: AuditReport) -> list[Line]:
-    """Every guess at an attribute; true histories, which no adversary sees, are a yardstick and stand once."""
-    rows, yardsticks = [], set[tuple[str, str]]()
+    """Every guess at an attribute; true histories, which no adversary sees, are a baseline and stand once."""
+    rows, baselines = [], set[tuple[str, str]]()
     for cell in protected_cells(report):
         for row in cell.attributes:
-            if row.tap is None and (row.attribute, row.evidence) in yardsticks:
+            if row.tap is None and (row.attribute, row.evidence) in baselines:
                 continue
             start = title(report, cell)
             if row.tap is None:
-                yardsticks.add((row.attribute, row.evidence))
-                start |= {"name": "Yardstick, seen by nobody", "colour": None, "yardstick": True}
+                baselines.add((row.attribute, row.evidence))
+                start |= {"name": "Baseline, seen by nobody", "colour": None, "baseline": True}
             rows.append(
                 start
                 | {
@@ -200,7 +202,7 @@ def attributes(report: AuditReport) -> list[Line]:
                     ]
                 }
             )
-    return sorted(rows, key=lambda line: (line["cells"][0], not line["yardstick"]))
+    return sorted(rows, key=lambda line: (line["cells"][0], not line["baseline"]))
 
 
 def costs(report: AuditReport) -> list[Line]:
@@ -229,7 +231,7 @@ def ledger(report: AuditReport) -> list[Line]:
     ]
 
 
-def facts(report: AuditReport) -> list[tuple[str, str]]:
+def provenance(report: AuditReport) -> list[tuple[str, str]]:
     """What it takes to repeat the audit, in short."""
     runs = [run for run in report.runs if run.method != POPULARITY]
     card = report.dataset

@@ -9,7 +9,7 @@ from registry import Fault
 
 from privfed.audit import grid
 from privfed.audit.grid import AuditConfig, run_audit
-from privfed.audit.report import AuditReport
+from privfed.audit.report.records import AuditReport
 from privfed.data import Interactions, load
 from privfed.privacy import PrivacyPlan
 from privfed.setup.config import AuditTapConfig

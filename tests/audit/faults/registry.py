@@ -27,6 +27,7 @@ from privfed.guards import ClientGuard, ServerGuard
 from privfed.methods import ClientData
 from privfed.privacy import Ledger
 from privfed.privacy.events import Gaussian, SchemaSummary
+from privfed.setup.assembly import Assembly
 from privfed.updates import ClientUpdates, Dense
 
 CENTRAL = "central-gaussian:noise_multiplier=2,clip_norm=1"
@@ -124,7 +125,7 @@ def after_set_up(stack: ExitStack, change: Callable[[Experiment], None]) -> None
 
         return set_up
 
-    put(stack, Experiment, "_set_up", made)
+    put(stack, Assembly, "_set_up", made)
 
 
 # The eight of the issue.
@@ -202,7 +203,7 @@ def _(stack: ExitStack) -> None:
 
 
 @fault(
-    "rounds opened below the honest minimum",
+    "rounds completed below the honest minimum",
     "engine",
     "fedmf",
     f"{DISTRIBUTED},sampling.kind=poisson,sampling.rate=0.4",
@@ -634,7 +635,11 @@ def _(stack: ExitStack) -> None:
 
 
 @fault(
-    "rows opened that too few clients sent", "engine", "fedmf", f"{FAKES},min_cohort=40", "were opened that fewer than"
+    "rows revealed that too few clients sent",
+    "engine",
+    "fedmf",
+    f"{FAKES},min_cohort=40",
+    "were revealed that fewer than",
 )
 def _(stack: ExitStack) -> None:
     put(stack, ShareSum, "_opened", lambda former: lambda self, held, fewest: former(self, held, 1))

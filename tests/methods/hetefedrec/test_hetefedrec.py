@@ -5,8 +5,8 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from privfed.audit.attack_run import attack_trained
-from privfed.audit.rows_seen import rows_seen
+from privfed.audit.attack_runs.attack_run import attack_trained
+from privfed.audit.attack_runs.rows_seen import rows_seen
 from privfed.data import Histories, SplitSpec, load, split
 from privfed.engines import Transcript
 from privfed.experiment import Experiment

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from privfed.audit.attack_run import attack_trained
+from privfed.audit.attack_runs.attack_run import attack_trained
 from privfed.data import Histories, SplitSpec, SyntheticSpec, generate, split
 from privfed.engines import Simulation, Transcript
 from privfed.evaluation import Protocol

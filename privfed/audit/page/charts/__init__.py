@@ -15,7 +15,7 @@ from privfed.audit.page.charts.measured import SYMBOLS, kinds_shown, measured_ch
 from privfed.audit.page.charts.roc import inclusion_charts, roc_charts
 from privfed.audit.page.charts.slices import slice_charts
 from privfed.audit.page.palette import in_light
-from privfed.audit.report import AuditReport
+from privfed.audit.report.records import AuditReport
 
 _LETTERS = 86
 """Letters in a line of a title over a chart of its own."""
@@ -36,7 +36,7 @@ class Charts:
     cost: list[Chart]
 
     @classmethod
-    def of(cls, report: AuditReport) -> "Charts":
+    def from_report(cls, report: AuditReport) -> "Charts":
         """Draw everything that there is something to draw of."""
         return cls(
             measured=measured_charts(report),
@@ -53,8 +53,8 @@ class Charts:
     @property
     def panels(self) -> list[Chart]:
         """Each panel against epsilon, and beside it the same panel against the strongest attack."""
-        beside = {chart.slug.removeprefix("frontier_"): chart for chart in self.frontier}
-        pairs = ((chart, beside.get(chart.slug.removeprefix("utility_"))) for chart in self.utility)
+        frontier = {chart.slug.removeprefix("frontier_"): chart for chart in self.frontier}
+        pairs = ((chart, frontier.get(chart.slug.removeprefix("utility_"))) for chart in self.utility)
         return [chart for pair in pairs for chart in pair if chart is not None]
 
     def all(self) -> list[Chart]:
@@ -81,7 +81,7 @@ def write_charts(report: AuditReport, folder: Path, charts: Charts | None = None
     """
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    for chart in (charts or Charts.of(report)).all():
+    for chart in (charts or Charts.from_report(report)).all():
         svg = vl_convert.vegalite_to_svg(in_light(json.dumps(standing_alone(chart)), report))
         path = folder / f"{chart.slug}.svg"
         path.write_text(svg, encoding="utf-8")

@@ -6,9 +6,6 @@ import altair as alt
 import numpy as np
 
 from attacks.evaluation import ALL_ITEMS
-from privfed.audit.aggregates import grouped
-from privfed.audit.headline import at_main_tap, attribute_guess, auc, is_large, protected_cells
-from privfed.audit.page import formatting
 from privfed.audit.page.charts.drawing import (
     PANEL,
     Chart,
@@ -23,11 +20,14 @@ from privfed.audit.page.charts.drawing import (
     upright,
     wrapped,
 )
-from privfed.audit.report import POPULARITY, AttackCell, AuditReport, Cell
+from privfed.audit.report import formatting
+from privfed.audit.report.aggregates import grouped
+from privfed.audit.report.headline import at_main_tap, attribute_guess, auc, is_large, protected_cells
+from privfed.audit.report.records import POPULARITY, AttackCell, AuditReport, Cell
 
 
 def attack_charts(report: AuditReport) -> list[Chart]:
-    """AUC behind the protection in the games on natural members.
+    """AUC behind the mechanism in the games on natural members.
 
     One chart per method and game has every attack under every setting; where there are many cells, one chart per game
     has the strongest attack of each.
@@ -52,7 +52,7 @@ def attack_charts(report: AuditReport) -> list[Chart]:
 
 
 def attribute_charts(report: AuditReport) -> list[Chart]:
-    """How well an attribute is guessed behind each protection, beside true histories; one chart per attribute."""
+    """How well an attribute is guessed behind each mechanism, beside true histories; one chart per attribute."""
     attributes = dict.fromkeys(row.attribute for cell in report.aggregates for row in cell.attributes)
     charts = [_attribute_chart(report, attribute) for attribute in attributes]
     return [chart for chart in charts if chart is not None]
@@ -84,17 +84,17 @@ def _attack_chart(report: AuditReport, method: str, game: str, pairs: list[tuple
         color=setting_colour(report, [cell for cell, _ in real]),
     )
     layers = [
-        *upright(0.5, "coin", "right", x),
+        *upright(0.5, "chance", "right", x),
         *upright(popularity, f"popularity {popularity:.2f}", "right" if popularity > 0.7 else "left", x, [5, 4]),
         *_dots(base, x, [alt.Tooltip("attack:N"), alt.Tooltip("gain:Q", title="gain over popularity", format="+.3f")]),
     ]
-    told = "; ".join(f"{' '.join(r['attack'].split())}, {r['setting']}: {r['auc']:.3f}" for r in rows)
+    description = "; ".join(f"{' '.join(r['attack'].split())}, {r['setting']}: {r['auc']:.3f}" for r in rows)
     name = formatting.method_name(method)
     return finished(
         alt.layer(*layers).properties(height=len(order) * max(40, 20 * len(settings))),
         f"attacks_{method}_{game}",
         f"{name}: {game}",
-        f"AUC of each attack under each setting. {told}; popularity guess: {popularity:.3f}; coin: 0.5.",
+        f"AUC of each attack under each setting. {description}; popularity guess: {popularity:.3f}; chance: 0.5.",
     )
 
 
@@ -105,19 +105,20 @@ def _strongest_chart(report: AuditReport, game: str, pairs: list[tuple[Cell, Att
         for cell, row in pairs
     ]
     popularity = float(np.mean([row.popularity_auc for _, row in pairs]))
-    x, lanes = _auc_axis(rows), LabelRows.of(rows)
+    x, lanes = _auc_axis(rows), LabelRows.from_rows(rows)
     base = alt.Chart(data(rows)).encode(**lanes.encodings, color=setting_colour(report, [cell for cell, _ in pairs]))
     layers = [
-        *upright(0.5, "coin", "right", x),
+        *upright(0.5, "chance", "right", x),
         *upright(popularity, f"popularity {popularity:.2f}", "right" if popularity > 0.7 else "left", x, [5, 4]),
         *_dots(base, x, [alt.Tooltip("attack:N")]),
     ]
-    told = "; ".join(f"{r['method']}, {r['setting']}: {r['attack']} {r['auc']:.3f}" for r in rows)
+    description = "; ".join(f"{r['method']}, {r['setting']}: {r['attack']} {r['auc']:.3f}" for r in rows)
     return finished(
         alt.layer(*layers).properties(height=lanes.height),
         f"attacks_{game}",
         f"The strongest attack: {game}",
-        f"AUC of the strongest attack under each setting. {told}; popularity guess: {popularity:.3f}; coin: 0.5.",
+        f"AUC of the strongest attack under each setting. {description}; popularity guess: {popularity:.3f}; chance: "
+        f"0.5.",
     )
 
 
@@ -136,21 +137,21 @@ def _attribute_chart(report: AuditReport, attribute: str) -> Chart | None:
     if not rows:
         return None
     truths = [truth.auc.value for _, _, truth in guesses if truth is not None]
-    x, lanes = _auc_axis(rows), LabelRows.of(rows)
+    x, lanes = _auc_axis(rows), LabelRows.from_rows(rows)
     cells = [cell for cell, seen, _ in guesses if seen is not None]
     base = alt.Chart(data(rows)).encode(**lanes.encodings, color=setting_colour(report, cells))
-    layers = [*upright(0.5, "coin", "right", x), *_dots(base, x, [alt.Tooltip("evidence:N")])]
-    told = "; ".join(f"{r['method']}, {r['setting']}: {r['auc']:.3f}" for r in rows) + "; coin: 0.5"
+    layers = [*upright(0.5, "chance", "right", x), *_dots(base, x, [alt.Tooltip("evidence:N")])]
+    description = "; ".join(f"{r['method']}, {r['setting']}: {r['auc']:.3f}" for r in rows) + "; chance: 0.5"
     if truths:
         truth = float(np.mean(truths))
         layers = [*upright(truth, f"true history {truth:.2f}", "left" if truth < 0.7 else "right", x, [5, 4]), *layers]
-        told += f"; from the true history: {truth:.3f}"
+        description += f"; from the true history: {truth:.3f}"
     classes = next(row.classes for cell in cells for row in cell.attributes if row.attribute == attribute)
     return finished(
         alt.layer(*layers).properties(height=lanes.height),
         f"attribute_{attribute}",
         f"{formatting.capital(attribute)}: {classes}",
-        f"AUC of guessing {attribute} behind each protection. {told}.",
+        f"AUC of guessing {attribute} behind each mechanism. {description}.",
     )
 
 
@@ -168,7 +169,7 @@ def _auc_axis(rows: list[Row]) -> XChannel:
     return x
 
 
-def _dots(base: alt.Chart, x: XChannel, told: list[alt.Tooltip]) -> list[alt.Chart]:
+def _dots(base: alt.Chart, x: XChannel, tooltips: list[alt.Tooltip]) -> list[alt.Chart]:
     return [
         base.mark_rule(strokeWidth=2.5, opacity=0.55).encode(x=x("lo:Q"), x2="hi:Q"),
         base.mark_point(filled=True, size=95, opacity=1, stroke=PANEL, strokeWidth=1).encode(
@@ -177,7 +178,7 @@ def _dots(base: alt.Chart, x: XChannel, told: list[alt.Tooltip]) -> list[alt.Cha
                 alt.Tooltip("method:N"),
                 alt.Tooltip("setting:N"),
                 alt.Tooltip("auc:Q", title="AUC", format=".3f"),
-                *told,
+                *tooltips,
             ],
         ),
     ]

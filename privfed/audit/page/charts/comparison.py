@@ -5,8 +5,6 @@ from collections.abc import Callable
 
 import altair as alt
 
-from privfed.audit.compare import Change, Comparison, Pair
-from privfed.audit.page import formatting
 from privfed.audit.page.charts.drawing import (
     INK,
     PANEL,
@@ -20,8 +18,10 @@ from privfed.audit.page.charts.drawing import (
     upright,
     wrapped,
 )
+from privfed.audit.report import formatting
+from privfed.audit.report.compare import CellPair, Comparison, MetricChange
 
-_Numbers = Callable[[Pair], Change | None]
+_Numbers = Callable[[CellPair], MetricChange | None]
 
 
 def comparison_charts(comparison: Comparison) -> list[Chart]:
@@ -34,7 +34,7 @@ def comparison_charts(comparison: Comparison) -> list[Chart]:
     return [chart for chart in charts if chart is not None]
 
 
-def _row(pair: Pair, change: Change) -> Row:
+def _row(pair: CellPair, change: MetricChange) -> Row:
     label = f"{formatting.method_name(pair.a.method)}, {formatting.setting(pair.a.setting)}"
     return {
         "label": wrapped(label),
@@ -68,7 +68,7 @@ def _chart(comparison: Comparison, slug: str, number: _Numbers) -> Chart | None:
             axis=alt.Axis(title=names[0], tickCount=6, grid=True),
         )
 
-    layers = [*(upright(0.5, "coin", "right", x) if is_auc else []), *_dumbbells(rows, x)]
+    layers = [*(upright(0.5, "chance", "right", x) if is_auc else []), *_dumbbells(rows, x)]
     return _finished(comparison, rows, layers, f"compare_{slug}", formatting.capital(names[0]))
 
 
@@ -118,11 +118,11 @@ def _dumbbells(rows: list[Row], x: Callable[[str], alt.X]) -> list[alt.Chart]:
 
 def _finished(comparison: Comparison, rows: list[Row], layers: list[alt.Chart], slug: str, title: str) -> Chart:
     a, b = comparison.names
-    told = "; ".join(f"{' '.join(row['label'].split())}: {row['said']}" for row in rows)
+    description = "; ".join(f"{' '.join(row['label'].split())}: {row['said']}" for row in rows)
     return finished(
         alt.layer(*layers).properties(height=_height(rows)),
         slug,
         title,
-        f"{title} in {a} and in {b}. {told}.",
+        f"{title} in {a} and in {b}. {description}.",
         key=f"ring: {a}; filled: {b}",
     )

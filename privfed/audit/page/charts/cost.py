@@ -6,13 +6,13 @@ from typing import Any
 
 import altair as alt
 
-from privfed.audit.headline import protected_cells
-from privfed.audit.page import formatting
 from privfed.audit.page.charts.drawing import PANEL, Chart, LabelRows, Row, data, finished, named, setting_colour
-from privfed.audit.report import AuditReport, Cost
+from privfed.audit.report import formatting
+from privfed.audit.report.headline import protected_cells
+from privfed.audit.report.records import AuditReport, CostRow
 
 _RATIO_OF_A_LOG_AXIS = 20
-_Numbers = Callable[[Cost], tuple[float, float]]
+_Numbers = Callable[[CostRow], tuple[float, float]]
 
 
 def cost_charts(report: AuditReport) -> list[Chart]:
@@ -45,17 +45,17 @@ def _chart(
     title: str,
     kinds: tuple[str, str],
     numbers: _Numbers,
-    said: Callable[[float], str],
+    formatted: Callable[[float], str],
 ) -> Chart:
     cells = protected_cells(report)
     rows: list[Row] = [
-        named(cell) | {"x": value, "kind": kind, "said": said(value)}
+        named(cell) | {"x": value, "kind": kind, "said": formatted(value)}
         for cell in cells
         for kind, value in zip(kinds, numbers(cell.cost), strict=True)
         if value > 0
     ]
     values = [float(row["x"]) for row in rows] or [1.0]
-    lanes = LabelRows.of(rows)
+    lanes = LabelRows.from_rows(rows)
     colour = setting_colour(report, cells)
     tooltip = [
         alt.Tooltip("method:N"),
@@ -70,12 +70,12 @@ def _chart(
         .encode(**lanes.encodings, x=_axis(slug, values), color=colour, tooltip=tooltip)
         for kind, mark in zip(kinds, marks, strict=True)
     ]
-    told = "; ".join(f"{r['method']}, {r['setting']}: {r['kind']} {r['said']}" for r in rows)
+    description = "; ".join(f"{r['method']}, {r['setting']}: {r['kind']} {r['said']}" for r in rows)
     return finished(
         alt.layer(*layers).properties(height=lanes.height),
         f"cost_{slug}",
         title,
-        f"{title}. {told}.",
+        f"{title}. {description}.",
         key=f"filled: {kinds[0]}; ring: {kinds[1]}",
     )
 

@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 import altair as alt
 
-from privfed.audit.headline import protected_cells
-from privfed.audit.page import formatting
 from privfed.audit.page.palette import setting_colours, variable
-from privfed.audit.report import AuditReport, Cell
+from privfed.audit.report import formatting
+from privfed.audit.report.headline import protected_cells
+from privfed.audit.report.records import AuditReport, Cell
 
 INK, SOFT, LINE, WASH = "var(--ink)", "var(--soft)", "var(--line)", "var(--wash)"
 PANEL, WARN = "var(--panel)", "var(--warn)"
@@ -131,7 +131,7 @@ class LabelRows:
     height: int
 
     @classmethod
-    def of(cls, rows: Sequence[Row]) -> "LabelRows":
+    def from_rows(cls, rows: Sequence[Row]) -> "LabelRows":
         """Lanes for rows made with `named`, in their order."""
         methods = list(dict.fromkeys(row["method"] for row in rows))
         settings = list(dict.fromkeys(row["setting"] for row in rows))
@@ -171,10 +171,10 @@ def wrapped(text: str) -> str:
 
 
 def upright(
-    at: float, label: str, align: Literal["left", "right"], x: XChannel, dash: Sequence[int] = ()
+    value: float, label: str, align: Literal["left", "right"], x: XChannel, dash: Sequence[int] = ()
 ) -> list[alt.Chart]:
     """A vertical line to compare with, and its name at the top."""
-    base = alt.Chart(data([{"at": at}])).encode(x=x("at:Q"))
+    base = alt.Chart(data([{"at": value}])).encode(x=x("at:Q"))
     return [
         base.mark_rule(color=SOFT, strokeDash=list(dash)),
         base.mark_text(align=align, dx=4 if align == "left" else -4, dy=-8).encode(

@@ -9,10 +9,6 @@ from collections.abc import Sequence
 import altair as alt
 import numpy as np
 
-from privfed.audit.aggregates import grouped
-from privfed.audit.frontier import dominated
-from privfed.audit.headline import main_attack, main_utility, popularity_utility, protected_cells
-from privfed.audit.page import formatting
 from privfed.audit.page.charts.drawing import (
     HEIGHT,
     INK,
@@ -21,6 +17,7 @@ from privfed.audit.page.charts.drawing import (
     WASH,
     Chart,
     Row,
+    XChannel,
     data,
     finished,
     method_shapes,
@@ -28,7 +25,11 @@ from privfed.audit.page.charts.drawing import (
     setting_colour,
     upright,
 )
-from privfed.audit.report import POPULARITY, AttackCell, AuditReport, Cell
+from privfed.audit.report import formatting
+from privfed.audit.report.aggregates import grouped
+from privfed.audit.report.frontier import dominated
+from privfed.audit.report.headline import main_attack, main_utility, popularity_utility, protected_cells
+from privfed.audit.report.records import POPULARITY, AttackCell, AuditReport, Cell
 from privfed.privacy.statements import WEAK_EPSILON
 
 _MOST_LABELS = 4
@@ -77,7 +78,7 @@ def _utility_row(cell: Cell) -> Row:
 
 
 def _points(
-    report: AuditReport, cells: Sequence[Cell], rows: list[Row], x: alt.X, told: alt.Tooltip
+    report: AuditReport, cells: Sequence[Cell], rows: list[Row], x: alt.X, tooltip: alt.Tooltip
 ) -> list[alt.Chart]:
     """The points of a panel with their intervals and the popularity recommender; dominated ones are pale."""
     utility = main_utility(cells[0])
@@ -104,7 +105,7 @@ def _points(
             tooltip=[
                 alt.Tooltip("method:N"),
                 alt.Tooltip("setting:N"),
-                told,
+                tooltip,
                 alt.Tooltip("value:Q", title=name, format=".3f"),
             ],
         ),
@@ -120,19 +121,19 @@ def _mark_dominated(rows: list[Row], costs: list[float]) -> None:
 def _spread(rows: list[Row], decades: float) -> None:
     """Move points of equal epsilon a little apart, so that none hides another."""
     for same in grouped(rows, lambda row: float(row["x"])).values():
-        for place, row in enumerate(same):
-            row["x"] *= 10 ** (_APART * decades * (place - (len(same) - 1) / 2))
+        for index, row in enumerate(same):
+            row["x"] *= 10 ** (_APART * decades * (index - (len(same) - 1) / 2))
 
 
-def _told(report: AuditReport, rows: list[Row], cells: Sequence[Cell], cost: str) -> str:
-    told = "; ".join(
+def _description(report: AuditReport, rows: list[Row], cells: Sequence[Cell], cost: str) -> str:
+    description = "; ".join(
         f"{r['method']}, {r['setting']}: {cost} {r['cost']}, {r['metric']} {r['value']:.3f}"
         + (" (dominated)" if r["pale"] else "")
         for r in rows
     )
     utility = main_utility(cells[0])
     popularity = popularity_utility(report, utility) if utility else None
-    return told + (f"; popularity: {popularity.seeds.mean:.3f}" if popularity else "")
+    return description + (f"; popularity: {popularity.seeds.mean:.3f}" if popularity else "")
 
 
 def _against_epsilon(report: AuditReport, trust: str, unit: str, cells: list[Cell]) -> Chart:
@@ -140,13 +141,15 @@ def _against_epsilon(report: AuditReport, trust: str, unit: str, cells: list[Cel
     low = 10.0 ** min(0, math.floor(math.log10(min([*finite, 1.0]))))
     edge = 10.0 ** max(2, math.ceil(math.log10(max([*finite, 1.0])) + 0.05))
     lane = 0.4 * math.log10(edge / low)
-    places = iter(np.linspace(0, lane, sum(not cell.guarantee.finite for cell in cells) + 2)[1:-1])
+    positions = iter(np.linspace(0, lane, sum(not cell.guarantee.finite for cell in cells) + 2)[1:-1])
     rows: list[Row] = []
     for cell in cells:
         claim = cell.guarantee
-        said = formatting.epsilon(claim.epsilon)
-        place = max(claim.epsilon, low) if claim.finite else edge * 10 ** float(next(places))
-        rows.append(_utility_row(cell) | {"x": place, "cost": said, "label": f"ε = {said}" if claim.finite else ""})
+        label = formatting.epsilon(claim.epsilon)
+        position = max(claim.epsilon, low) if claim.finite else edge * 10 ** float(next(positions))
+        rows.append(
+            _utility_row(cell) | {"x": position, "cost": label, "label": f"ε = {label}" if claim.finite else ""}
+        )
     _spread(rows, math.log10(edge / low))
     _mark_dominated(rows, [cell.guarantee.epsilon for cell in cells])
     top = edge * 10**lane
@@ -180,7 +183,7 @@ def _against_epsilon(report: AuditReport, trust: str, unit: str, cells: list[Cel
         alt.layer(*layers).properties(height=HEIGHT),
         f"utility_{trust}_{unit}",
         f"{rows[0]['metric']} against epsilon. {_where(trust, unit)}",
-        f"Recommendation quality against epsilon. {_told(report, rows, cells, 'epsilon')}.",
+        f"Recommendation quality against epsilon. {_description(report, rows, cells, 'epsilon')}.",
     )
 
 
@@ -197,19 +200,8 @@ def _against_attack(report: AuditReport, trust: str, unit: str, attacked: list[t
         for (cell, attack), cost in zip(attacked, costs, strict=True)
     ]
     _mark_dominated(rows, costs)
-
-    def x(field: str) -> alt.X:
-        if by_rate:
-            low = 0.001 if min(costs) < 0.005 else 0.005
-            scale = alt.Scale(type="log", domain=[low, 1.0], nice=False, clamp=True)
-            ticks = [rate for rate in (0.001, 0.01, 0.1, 1) if rate >= low]
-            axis = alt.Axis(title=what, values=ticks, format=".1~%", grid=False)
-        else:
-            scale = alt.Scale(domain=[min(0.45, *costs), 1.0], nice=False, clamp=True)
-            axis = alt.Axis(title=what, tickCount=6, format=".1f", grid=False)
-        return alt.X(field, scale=scale, axis=axis)
-
-    layers = upright(0.01 if by_rate else 0.5, "coin", "left", x)
+    x = _rate_axis(costs, what) if by_rate else _auc_axis(costs, what)
+    layers = upright(0.01 if by_rate else 0.5, "chance", "left", x)
     popular = _popularity_guess(attacked, by_rate=by_rate)
     if popular is not None:
         left = popular <= (0.1 if by_rate else 0.75)
@@ -219,8 +211,22 @@ def _against_attack(report: AuditReport, trust: str, unit: str, attacked: list[t
         alt.layer(*layers).properties(height=HEIGHT),
         f"frontier_{trust}_{unit}",
         f"{rows[0]['metric']} against the strongest attack. {_where(trust, unit)}",
-        f"Recommendation quality against what the strongest attack finds. {_told(report, rows, cells, what)}.",
+        f"Recommendation quality against what the strongest attack finds. {_description(report, rows, cells, what)}.",
     )
+
+
+def _rate_axis(costs: list[float], title: str) -> XChannel:
+    low = 0.001 if min(costs) < 0.005 else 0.005
+    ticks = [rate for rate in (0.001, 0.01, 0.1, 1) if rate >= low]
+    scale = alt.Scale(type="log", domain=[low, 1.0], nice=False, clamp=True)
+    axis = alt.Axis(title=title, values=ticks, format=".1~%", grid=False)
+    return lambda field: alt.X(field, scale=scale, axis=axis)
+
+
+def _auc_axis(costs: list[float], title: str) -> XChannel:
+    scale = alt.Scale(domain=[min(0.45, *costs), 1.0], nice=False, clamp=True)
+    axis = alt.Axis(title=title, tickCount=6, format=".1f", grid=False)
+    return lambda field: alt.X(field, scale=scale, axis=axis)
 
 
 def _popularity_guess(attacked: list[tuple[Cell, AttackCell]], *, by_rate: bool) -> float | None:

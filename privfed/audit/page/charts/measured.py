@@ -6,9 +6,6 @@ from typing import Any
 
 import altair as alt
 
-from privfed.audit.aggregates import grouped
-from privfed.audit.headline import AFTER_PROTECTION, protected_cells
-from privfed.audit.page import formatting
 from privfed.audit.page.charts.drawing import (
     PANEL,
     SOFT,
@@ -21,7 +18,10 @@ from privfed.audit.page.charts.drawing import (
     named,
     setting_colour,
 )
-from privfed.audit.report import AuditReport, Cell, EmpiricalRow
+from privfed.audit.report import formatting
+from privfed.audit.report.aggregates import grouped
+from privfed.audit.report.headline import PROTECTED_TAPS, protected_cells
+from privfed.audit.report.records import AuditReport, Cell, EmpiricalRow
 
 SYMBOLS = {"claim": "▬", "lower bound": "▶", "estimate": "○", "credible bound": "◇", "placebo floor": "|"}
 _SHAPES = {
@@ -59,7 +59,7 @@ def kinds_shown(report: AuditReport) -> list[str]:
 
 def _measured(report: AuditReport) -> list[tuple[Cell, EmpiricalRow]]:
     cells = protected_cells(report)
-    return [(cell, row) for cell in cells for row in cell.empirical if row.tap in AFTER_PROTECTION]
+    return [(cell, row) for cell in cells for row in cell.empirical if row.tap in PROTECTED_TAPS]
 
 
 def _chart(report: AuditReport, unit: str, pairs: list[tuple[Cell, EmpiricalRow]]) -> Chart:
@@ -76,7 +76,7 @@ def _chart(report: AuditReport, unit: str, pairs: list[tuple[Cell, EmpiricalRow]
     )
     rows = [_measurement(cell, row, place) for cell, row in pairs]
     floors = [row for row in rows if row["floor"] is not None]
-    lanes = LabelRows.of([*claims, *rows])
+    lanes = LabelRows.from_rows([*claims, *rows])
     x = _axis(edge, top)
     colour = setting_colour(report, [cell for cell, _ in pairs])
     tooltip = [alt.Tooltip("method:N"), alt.Tooltip("setting:N"), alt.Tooltip("said:N", title="epsilon")]
@@ -106,34 +106,34 @@ def _chart(report: AuditReport, unit: str, pairs: list[tuple[Cell, EmpiricalRow]
             for kind, same in grouped(rows, lambda row: str(row["kind"])).items()
         ),
     ]
-    told = "; ".join(f"{r['method']}, {r['setting']}: {r['said']}" for r in [*claims, *rows])
+    description = "; ".join(f"{r['method']}, {r['setting']}: {r['said']}" for r in [*claims, *rows])
     return finished(
         alt.layer(*layers).properties(height=lanes.height),
         f"measured_{unit}",
         f"Epsilon of {formatting.named(formatting.UNITS, unit)}",
-        f"Claimed and measured epsilon of {formatting.named(formatting.UNITS, unit)}. {told}.",
+        f"Claimed and measured epsilon of {formatting.named(formatting.UNITS, unit)}. {description}.",
         key="; ".join(f"{_SHAPES[kind]}: {kind}" for kind in kinds_shown(report)),
     )
 
 
-def _claim(cell: Cell, row: EmpiricalRow, place: Callable[[float | None], float | None]) -> Row:
-    said = f"claimed {formatting.epsilon(row.accounted)}"
-    return named(cell) | {"x": place(row.accounted), "zero": 0.0, "said": said}
+def _claim(cell: Cell, row: EmpiricalRow, position: Callable[[float | None], float | None]) -> Row:
+    label = f"claimed {formatting.epsilon(row.accounted)}"
+    return named(cell) | {"x": position(row.accounted), "zero": 0.0, "said": label}
 
 
-def _measurement(cell: Cell, row: EmpiricalRow, place: Callable[[float | None], float | None]) -> Row:
-    said = f"{row.kind} {formatting.epsilon(row.value)}"
+def _measurement(cell: Cell, row: EmpiricalRow, position: Callable[[float | None], float | None]) -> Row:
+    label = f"{row.kind} {formatting.epsilon(row.value)}"
     if row.lo is not None and row.hi is not None:
-        said += f" ({formatting.epsilon(row.lo)} to {formatting.epsilon(row.hi)})"
+        label += f" ({formatting.epsilon(row.lo)} to {formatting.epsilon(row.hi)})"
     if row.placebo is not None:
-        said += f", placebo floor {formatting.epsilon(row.placebo)}"
+        label += f", placebo floor {formatting.epsilon(row.placebo)}"
     return named(cell) | {
-        "x": place(row.value),
-        "lo": place(row.lo),
-        "hi": place(row.hi),
-        "floor": place(row.placebo),
+        "x": position(row.value),
+        "lo": position(row.lo),
+        "hi": position(row.hi),
+        "floor": position(row.placebo),
         "kind": row.kind,
-        "said": said,
+        "said": label,
         "estimator": row.estimator,
         "audited": row.audited,
     }

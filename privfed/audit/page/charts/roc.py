@@ -1,8 +1,8 @@
 """ROC curves on logarithmic axes: what attacks find at few false alarms, and what a claim allows them to find.
 
-Where a coin decided who is a member, the curve of an attack must stay below the ceiling of (epsilon, delta). Audits of
-many cells get one chart per method with the strongest attack of every setting, small ones a chart per setting with all
-attacks.
+Where inclusion bits decided who is a member, the curve of an attack must stay below the ceiling of (epsilon, delta).
+Audits of many cells get one chart per method with the strongest attack of every setting, small ones a chart per
+setting with all attacks.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,9 +13,6 @@ import numpy as np
 from jaxtyping import Float64
 
 from attacks.empirical import tpr_ceiling
-from privfed.audit.aggregates import grouped
-from privfed.audit.headline import inclusion_attack, is_large, main_attack, protected_cells
-from privfed.audit.page import formatting
 from privfed.audit.page.charts.drawing import (
     INK,
     SOFT,
@@ -27,7 +24,10 @@ from privfed.audit.page.charts.drawing import (
     named,
     setting_colour,
 )
-from privfed.audit.report import POPULARITY, AttackCell, AttackRow, AuditReport, CeilingRow, Cell, Roc
+from privfed.audit.report import formatting
+from privfed.audit.report.aggregates import grouped
+from privfed.audit.report.headline import inclusion_attack, is_large, main_attack, protected_cells
+from privfed.audit.report.records import POPULARITY, AttackCell, AttackRow, AuditReport, CeilingRow, Cell, RocRow
 
 ROC_GRID: Float64[np.ndarray, " points"] = np.logspace(-3, 0, 46)
 _HEIGHT = 230
@@ -35,13 +35,13 @@ _KINDS = ("strongest", "other", "popularity", "ceiling")
 
 
 def roc_charts(report: AuditReport) -> list[Chart]:
-    """Curves of the main game behind the protection."""
+    """Curves of the main game behind the mechanism."""
     return _charts(report, main_attack, "roc")
 
 
 def inclusion_charts(report: AuditReport) -> list[Chart]:
-    """Curves of the game that a coin decided, each with the ceiling of its claim."""
-    return _charts(report, lambda cell: inclusion_attack(cell.attacks), "coin")
+    """Curves of the inclusion game, each with the ceiling of its claim."""
+    return _charts(report, lambda cell: inclusion_attack(cell.attacks), "inclusion")
 
 
 def _charts(report: AuditReport, strongest: Callable[[Cell], AttackCell | None], slug: str) -> list[Chart]:
@@ -72,8 +72,8 @@ def _of_cell(report: AuditReport, cell: Cell, best: AttackCell, slug: str) -> Ch
         ),
         f"{slug}_{cell.method}_{cell.setting.slug}",
         name,
-        f"ROC on logarithmic axes: {name}. {_found(best)}",
-        key="thick: strongest attack; thin: others; dashed: popularity guess; dotted: coin; long dashes: ceiling",
+        f"ROC on logarithmic axes: {name}. {_curve_sentence(best)}",
+        key="thick: strongest attack; thin: others; dashed: popularity guess; dotted: chance; long dashes: ceiling",
     )
 
 
@@ -86,12 +86,14 @@ def _of_method(report: AuditReport, method: str, pairs: Sequence[tuple[Cell, Att
             if (attack, list(rounds)) == (best.attack, best.rounds):
                 curves += _curve(_mean(rows), setting | {"curve": formatting.capital(attack), "kind": "strongest"})
         if best.ceiling is not None:
-            told = {"curve": f"ceiling of {_claim(best.ceiling)}", "kind": "ceiling"}
-            curves += _curve(_ceiling(best.ceiling), setting | told)
+            ceiling_row = {"curve": f"ceiling of {_claim(best.ceiling)}", "kind": "ceiling"}
+            curves += _curve(_ceiling(best.ceiling), setting | ceiling_row)
     popular = [row for row in _beside(report, *pairs[0]) if row.attack == POPULARITY]
     guess = _curve(_mean(popular), {"curve": "Popularity", "kind": "popularity"}) if popular else []
     name = formatting.method_name(method)
-    found = " ".join(f"{formatting.capital(formatting.setting(cell.setting))}: {_found(best)}" for cell, best in pairs)
+    description = " ".join(
+        f"{formatting.capital(formatting.setting(cell.setting))}: {_curve_sentence(best)}" for cell, best in pairs
+    )
     return finished(
         alt.layer(
             _diagonal(),
@@ -100,8 +102,8 @@ def _of_method(report: AuditReport, method: str, pairs: Sequence[tuple[Cell, Att
         ).properties(height=_HEIGHT),
         f"{slug}_{method}",
         name,
-        f"ROC on logarithmic axes: {name}, the strongest attack of each setting. {found}",
-        key="lines: strongest attack of each setting; dashed: popularity guess; dotted: coin; long dashes: ceiling",
+        f"ROC on logarithmic axes: {name}, the strongest attack of each setting. {description}",
+        key="lines: strongest attack of each setting; dashed: popularity guess; dotted: chance; long dashes: ceiling",
     )
 
 
@@ -125,7 +127,7 @@ def _mean(rows: Sequence[AttackRow]) -> Float64[np.ndarray, " points"]:
     return np.asarray(np.mean([_on_grid(row.roc) for row in rows], axis=0))
 
 
-def _on_grid(roc: Roc) -> Float64[np.ndarray, " points"]:
+def _on_grid(roc: RocRow) -> Float64[np.ndarray, " points"]:
     return np.asarray(np.interp(ROC_GRID, roc.fpr, roc.tpr))
 
 
@@ -189,10 +191,10 @@ def _lines(curves: list[Row], colour: Any) -> alt.Chart:
     return lines
 
 
-def _found(best: AttackCell) -> str:
+def _curve_sentence(best: AttackCell) -> str:
     rate = f"{best.tpr_at_1pct.mean:.1%}" if best.tpr_at_1pct else "an unresolved share"
-    text = f"The strongest attack, {best.attack}, finds {rate} of the used items at 1 % false alarms; a coin finds 1 %."
+    text = f"The strongest attack, {best.attack}, finds {rate} of the used items at 1 % false alarms; chance: 1 %."
     if best.ceiling is not None:
-        most = tpr_ceiling(0.01, best.ceiling.epsilon, best.ceiling.delta)
-        text += f" The claim allows at most {most:.1%}."
+        ceiling = tpr_ceiling(0.01, best.ceiling.epsilon, best.ceiling.delta)
+        text += f" The claim allows at most {ceiling:.1%}."
     return text

@@ -4,11 +4,11 @@ from typing import Literal
 
 import altair as alt
 
-from privfed.audit.aggregates import grouped
-from privfed.audit.headline import protected_cells, sliced_attack
-from privfed.audit.page import formatting
 from privfed.audit.page.charts.drawing import INK, SOFT, Chart, Row, data, finished, named, setting_colour
-from privfed.audit.report import AttackCell, AuditReport, Cell, SliceRow
+from privfed.audit.report import formatting
+from privfed.audit.report.aggregates import grouped
+from privfed.audit.report.headline import protected_cells, sliced_attack
+from privfed.audit.report.records import AttackCell, AuditReport, Cell, SliceRow
 
 By = Literal["popularity", "activity"]
 BY: tuple[By, ...] = ("popularity", "activity")
@@ -85,5 +85,5 @@ def _chart(report: AuditReport, method: str, by: By, pairs: list[tuple[Cell, Att
         alt.layer(*layers).properties(height=_HEIGHT),
         f"slices_{method}_{by}",
         f"{name}: {SLICED[by]}",
-        f"AUC of the strongest attack by tenths of {SLICED[by]}: {'; '.join(ends)}; coin 0.5.",
+        f"AUC of the strongest attack by tenths of {SLICED[by]}: {'; '.join(ends)}; chance 0.5.",
     )

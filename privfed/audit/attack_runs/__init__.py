@@ -1,0 +1,1 @@
+"""Attacks on what a run released, from its taps to attack rows."""

@@ -1,0 +1,1 @@
+"""The audit report: its records, what follows from them, and tables of it."""
