@@ -98,7 +98,7 @@ def test_a_finite_epsilon_is_an_odds_factor(make: SimpleNamespace, epsilon: floa
 def test_cost_is_said_against_no_protection_and_popularity(report: AuditReport) -> None:
     assert said(report, "utility", "none").text == "NDCG@10 is 0.428."
     assert said(report, "utility", "published_noise").text == (
-        "NDCG@10 is 0.411, 4 % lower against 0.428 without protection (the intervals over people overlap)."
+        "NDCG@10 is 0.411, 4 % lower against 0.428 without a mechanism (the intervals over people overlap)."
     )
     lost = said(report, "utility", "local_laplace")
     assert "72 % lower" in lost.text
@@ -138,7 +138,7 @@ def test_measured_epsilons_and_coins_stand_beside_the_guarantee(full_report: Aud
     revealed = said(full_report, "guarantee", "published_noise").detail
     assert "the estimate for whole users is 7.8." in revealed
     assert "the claim allows" not in revealed
-    assert "4,000 interactions a coin decided" in said(full_report, "tested").text
+    assert "4,000 interactions a random bit decided" in said(full_report, "tested").text
 
 
 def test_guesses_at_attributes_stand_with_what_the_server_learns(full_report: AuditReport) -> None:

@@ -2,7 +2,7 @@
 
 Two games on every tap: training items against items never seen, and training items against held-out items of the
 same user. Where training items are public (DFMR's purchases), there is one: examinations against the rest. Where
-inclusion bits decided before training which interactions stay (`privfed.setup.inclusion`), a third asks about these
+inclusion bits decided before training which interactions stay (`privfed.setup.inclusion`), a third is about these
 alone; only it is ever held against epsilon. The adversary knows item popularity, as it was before any randomised
 inclusion, and what the server itself sent.
 
@@ -73,12 +73,12 @@ AttackedTap = Literal["raw", "wire", "sum", "model", "message"]
 ATTACKED_TAPS: tuple[AttackedTap, ...] = (*UPLOAD_TAPS, "sum", "model", "message")
 
 COLLUDING = 0.2
-"""Share of the audited users whose histories attacks with help are given; they are left out of what is asked."""
+"""Share of the audited users whose histories attacks with help are given; they are left out of the games."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MembershipGames:
-    """What is asked of everything that attacks say about a run.
+    """The membership games that attacks on a run are scored in.
 
     Attributes:
         users: audited users, ascending.
@@ -123,7 +123,7 @@ class MembershipGames:
 
     @property
     def with_colluding_users(self) -> "MembershipGames":
-        """The same where some audited users tell the adversary their histories, and are not asked about."""
+        """The same where some audited users collude with the adversary, and are left out of the games."""
         colluding = np.zeros(len(self.users), dtype=bool)
         colluding[:: round(1 / COLLUDING)] = True
         histories = self.games[0].members & colluding[:, None]
@@ -206,9 +206,9 @@ def applicable(blocks: ItemBlocks) -> tuple[Attack, ...]:
 def oracle_attacks(oracle: MethodTrainingOracle | None) -> tuple[Attack, ...]:
     """The attacks that repeat local training; IMIA knows the share of positives among touched rows from the settings.
 
-    They ask which of the touched rows are positives and which sampled negatives, or what the model that was sent shows
+    They tell which of the touched rows are positives and which sampled negatives, or what the model that was sent shows
     to somebody without a history. Clients that read histories sample no negatives and move every row, and their models
-    show nothing without a history, so none of these attacks has anything to ask of them.
+    show nothing without a history, so none of these attacks applies to them.
     """
     if oracle is None or not oracle.can_score:
         return ()
@@ -221,7 +221,7 @@ def attack(
 ) -> list[AttackRow]:
     """Every attack that always applies on the observations of one tap, in both games on natural members.
 
-    Asked about all items, and about those whose row moved; not where the model reads histories, because there the
+    Scored on all items, and on those whose row moved; not where the model reads histories, because there the
     softmax over the catalogue moves every row.
 
     Args:
@@ -333,7 +333,7 @@ def attack_device_scores(experiment: Experiment, games: MembershipGames, t: int)
     """The score threshold on what the audited users' devices show after round `t` - 1, in every game.
 
     A device downloads and trains alone before it recommends, as `Experiment.recommend` does; nothing is sent. Where
-    shadows are asked for, attacks that compare with them play the inclusion game.
+    shadow models are configured, attacks that compare with them play the inclusion game.
     """
     users, shadows = experiment.audited(), experiment.config.taps.shadows
     view = ScoreView(t - 1, experiment.shown(users, t).numpy())

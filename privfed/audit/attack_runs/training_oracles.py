@@ -154,7 +154,7 @@ class MethodTrainingOracle:
         return ServerView(round, **(arrays or self._silence()))
 
     def public_scores(self, view: ServerView) -> Float64[np.ndarray, "users items"]:
-        """Scores of all items by the model that each user sent, with a newcomer's private half and no history.
+        """Scores of all items by the model that each user sent, with a newcomer's private parameters and no history.
 
         Users of the view who sent only zeros are scored by the model they had been sent; 0 for those who were sent
         none.

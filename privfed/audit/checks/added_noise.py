@@ -1,7 +1,7 @@
 """The noise that a run really added: what was released less what the clip lets through, against what is claimed.
 
 A witness (`privfed.engines.witness`) and the taps keep, for some rounds, uploads before the clip beside releases after
-the noise. Clipped by arithmetic of the audit's own, the difference is the noise itself, and can be asked four things:
+the noise. Clipped by arithmetic of the audit's own, the difference is the noise itself, and is tested for four things:
 is there as much of it as the ledger's mechanism needs, in every block and every row; is any coordinate left without
 noise; and has any of it been used before, in another round, query, block or for another client.
 

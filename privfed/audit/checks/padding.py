@@ -1,6 +1,6 @@
 """Padding of row names, judged by the rows that were sent round after round.
 
-Fake rows hide true ones only as long as a client names the same rows whenever it is asked: what is named in every round
+Fake rows hide true ones only as long as a client names the same rows in every query: what is named in every round
 is the history, if fakes are drawn anew. How many rows a client names follows from the padding's rule, too.
 """
 
@@ -54,7 +54,7 @@ def _users_rows(one: SentRows) -> Mapping[int, frozenset[int]]:
 
 
 def _first_named(experiment: Experiment, sent: Iterable[SentRows]) -> dict[int, frozenset[int]]:
-    """Rows of an item table that each audited user named when it was first asked."""
+    """Rows of an item table that each audited user named in its first query."""
     named: dict[int, frozenset[int]] = {}
     for one in sent:
         if len(one.counts) == experiment.parts.train.n_items:

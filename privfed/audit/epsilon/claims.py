@@ -20,11 +20,13 @@ from privfed.privacy.guarantee import guarantee_for
 
 
 def query_epsilon(plan: PrivacyPlan, queries: Sequence[Schema], population: int) -> float:
-    """Epsilon, at the plan's delta, of one upload to each of these asks (or of the sums it is in), participation known.
+    """Epsilon, at the plan's delta, of one upload to each of these queries or of the sums it is in.
+
+    Participation is known to the adversary, so sampling amplifies nothing.
 
     Args:
         plan: the privacy plan.
-        queries: blocks of every ask, one after the other.
+        queries: blocks of every query, one after the other.
         population: number of users, for whose sums a ring must have room.
 
     Raises:

@@ -30,7 +30,7 @@ METHODS = {
     "ease": "EASE",
 }
 TAPS = {
-    "raw": "on the device, before protection",
+    "raw": "on the device, before the mechanism",
     "wire": "what one client sends",
     "support": "which rows a client sends",
     "sum": "the sum over clients",

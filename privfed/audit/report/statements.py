@@ -242,7 +242,7 @@ def _utility(report: AuditReport, cell: Cell) -> tuple[str, str]:
     reference = main_utility(plain) if plain is not None and plain is not cell else None
     if reference is not None and reference.seeds.mean > 0:
         change = value / reference.seeds.mean - 1
-        text += f", {_change(change)} against {formatting.share(reference.seeds.mean)} without protection"
+        text += f", {_change(change)} against {formatting.share(reference.seeds.mean)} without a mechanism"
         if _overlap(utility, reference):
             text += " (the intervals over people overlap)"
     text += "."
