@@ -165,8 +165,8 @@ def test_only_natural_games_are_said_to_be_silent_about_epsilon(full_report: Aud
     assert "lower bound" not in natural
 
 
-def test_lost_rounds_and_the_wire_are_limits(make: SimpleNamespace) -> None:
+def test_aborted_rounds_and_fidelity_are_limits(make: SimpleNamespace) -> None:
     run = make.run("gpfedrec", "local_laplace", 0).model_copy(update={"aborted_rounds": 2, "fidelity": "analytic"})
     limits = " ".join(s.text for s in make.report([run]).statements if s.topic == "limit")
     assert f"2 of {run.rounds} rounds had too few clients" in limits
-    assert "law (noise of all clients in one draw)" in limits
+    assert "analytic (noise of all clients in one draw)" in limits
