@@ -249,9 +249,7 @@ def _checked(budget: "GaussianBudget") -> str:
         return f"Checks: {totals}; PLD is on the grid of a run's ledger."
     return (
         f"Checks: {totals}, which is looser. For speed, Opacus' PRV was not computed and PLD's grid is coarser than "
-        f"that "
-        f"of "
-        "a run's ledger, which only makes epsilon larger: --check uses both."
+        "that of a run's ledger, which only makes epsilon larger: --check uses both."
     )
 
 

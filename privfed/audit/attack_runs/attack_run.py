@@ -1,19 +1,18 @@
-"""From what a run tapped to attack rows: build the adversary's views, let every attack that applies look, measure.
+"""Membership attacks on everything that a run tapped: the views of an adversary, the attacks on them, and their rows.
 
-Two games on every tap: training items against items never seen, and training items against held-out items of the
-same user. Where training items are public (DFMR's purchases), there is one: examinations against the rest. Where
-inclusion bits decided before training which interactions stay (`privfed.setup.inclusion`), a third is about these
-alone; only it is ever held against epsilon. The adversary knows item popularity, as it was before any randomised
-inclusion, and what the server itself sent.
+There are two games on every tap: training items against items never seen, and training items against held-out items
+of the same user. Where training items are public (DFMR's purchases), there is one: examinations against the rest.
+Where inclusion bits decided before training which interactions stay (`privfed.setup.inclusion`), a third is about
+these alone; only it is ever held against epsilon. The adversary knows item popularity, as it was before any
+randomised inclusion, and what the server itself sent.
 
 Uploads are attacked where single ones were seen, the sums they went into (`privfed.audit.attack_runs.released_sums`),
 the changes of the published model (`privfed.audit.attack_runs.published_models`), and the rows that clients send
 where only these are seen (`privfed.audit.attack_runs.supports`). What a device shows its own user can always be
-attacked, and no privacy mechanism of uploads covers it; its rows stand under a tap of their own.
+attacked, because no mechanism for uploads protects it; its rows have a tap of their own, `scores`.
 
-Always run, because they cost next to nothing: attacks on rows, biases and scores. Asked for by `TapConfig`: those that
-repeat local training (`training_oracles`, `privfed.audit.attack_runs.training_oracles`) or train shadows (`shadows`,
-`privfed.audit.attack_runs.shadows`).
+Attacks on rows, biases and scores are cheap and always run. `TapConfig` enables those that repeat local training
+(`privfed.audit.attack_runs.training_oracles`) or train shadow models (`privfed.audit.attack_runs.shadows`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -73,7 +72,7 @@ AttackedTap = Literal["raw", "wire", "sum", "model", "message"]
 ATTACKED_TAPS: tuple[AttackedTap, ...] = (*UPLOAD_TAPS, "sum", "model", "message")
 
 COLLUDING = 0.2
-"""Share of the audited users whose histories attacks with help are given; they are left out of the games."""
+"""Share of the audited users who collude with the adversary; they are left out of the games."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,7 +136,7 @@ class MembershipGames:
         return replace(self, knowledge=knowledge, games=remaining, inclusion_game=inclusion_game)
 
     def rows(self, output: AttackOutput, tap: Tap, scopes: Sequence[str], rounds: Sequence[int]) -> list[AttackRow]:
-        """Every game; rows about all items with their slices.
+        """Scores of every attack in every game; rows about all items have slices by popularity and activity.
 
         Args:
             output: of the attacks.
@@ -169,7 +168,7 @@ class MembershipGames:
 
 @dataclass(frozen=True, slots=True)
 class AttackFindings:
-    """What attacks on a run say.
+    """Rows of all attacks on a run, and the epsilons measured by them.
 
     Attributes:
         rows: of attacks, the popularity guesser among them.
@@ -180,7 +179,7 @@ class AttackFindings:
     empirical: list[EmpiricalRow] = field(default_factory=list)
 
     def add(self, rows: Sequence[AttackRow], empirical: Sequence[EmpiricalRow] = ()) -> None:
-        """Take in what was found at one more place."""
+        """Append the findings of another tap."""
         self.rows.extend(rows)
         self.empirical.extend(empirical)
 

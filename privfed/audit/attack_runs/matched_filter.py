@@ -49,8 +49,7 @@ class MatchedFilter:
     cost: ClassVar[str] = "one upload per interaction"
     explains: ClassVar[str] = (
         "Takes from the sums what all known histories sent, and tests for each interaction whether the rest fits "
-        "better "
-        "with it or without."
+        "better with it or without."
     )
 
 

@@ -38,8 +38,8 @@ def why_no_training_oracle(experiment: Experiment) -> str | None:
     registered, settings = experiment.registered, experiment.config.settings()
     if registered.step is None:
         return (
-            f"what {registered.name} uploads does not come from one training step that could be repeated on a guessed "
-            f"history"
+            f"what {registered.name} uploads does not come from one training step that could be repeated on a "
+            "guessed history"
         )
     if experiment.item_blocks is None:
         return f"uploads of {registered.name} have no row per item to compare a repeated training with"

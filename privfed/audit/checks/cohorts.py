@@ -1,4 +1,4 @@
-"""Who took part, round by round, against the sampling rule that is claimed.
+"""Checks of cohorts: who took part, round by round, against the claimed sampling rule.
 
 Read from who trained, not from who was meant to. Each test has the exact law of an honest run or a union bound over
 exact ones, and all of a run together fail an honest one with probability below one in a million. Few rounds or few
@@ -175,8 +175,8 @@ def _epochs(cohorts: Cohorts, sampling: Epoch, rounds: Sequence[int]) -> Iterato
             both = int((cohorts[first] & cohorts[second]).sum())
             if stats.hypergeom.sf(both - 1, users, *sizes) * len(rounds) < P_VALUE:
                 yield (
-                    f"rounds {rounds[first] + 1} and {rounds[second] + 1} share {both} clients: the order is not drawn "
-                    f"afresh"
+                    f"rounds {rounds[first] + 1} and {rounds[second] + 1} share {both} clients: the order is not "
+                    "drawn afresh"
                 )
                 return
 

@@ -1,4 +1,4 @@
-"""The same rounds on neighbouring data with the same keys: whatever differs has to be what the claim allows to differ.
+"""Checks on neighbouring data: the same rounds with the same keys may differ only in what the claim allows.
 
 All randomness is addressed, so two data sets that differ in one user can be run with equal keys. The world without that
 user, round by round, is given the releases of the world with: then everything that server and other clients do is

@@ -1,4 +1,4 @@
-"""What was sent against what was recorded: every query in the ledger, with the participants and the noise it had.
+"""Checks of the ledger: every release has an entry with its participants and its noise.
 
 The witness saw every query twice, where the server received its release and where clients trained for it. None of that
 went through the ledger. Numbers are worked out again from the plan, by formulas that share no code with the ledger's.

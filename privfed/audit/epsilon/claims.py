@@ -1,4 +1,4 @@
-"""What a claim says for the very thing that a measurement tests: one upload, one person, or one interaction.
+"""The claimed epsilon for the unit that a measurement tests: one upload, one person, or one interaction.
 
 A measured epsilon means something only beside a claim about the same two worlds at the same delta. The claim of a run
 is about everything that the worst-off user sends in all its rounds; a test of one upload stands beside the claim of

@@ -152,9 +152,7 @@ def _membership(attack: AttackCell | None, single: AttackCell | None, leak: Supp
     detail = (
         f"Strongest attack: {attack.attack}, AUC {formatting.share(attack.auc.mean)} (95 % over users "
         f"{formatting.share(attack.users.lo)} to {formatting.share(attack.users.hi)}), {comparison} the popularity "
-        f"guess "
-        "at "
-        f"{formatting.share(attack.popularity_auc)}."
+        f"guess at {formatting.share(attack.popularity_auc)}."
     )
     return text, detail
 
@@ -280,15 +278,15 @@ def _limits(report: AuditReport) -> list[str]:
     n_seeds = min((cell.n_seeds for cell in protected_cells(report)), default=0)
     limits = [
         "A low attack score is not a guarantee: it says what these attacks found; another may find more.",
-        "All parties ran in one process: this is a simulation, and the report measures that process.",
+        "All parties ran in one process: this is a simulation. Its randomness follows from its seeds, so the same "
+        "audit gives the same numbers; a deployment draws keys that nobody can predict.",
     ]
     kinds = {row.membership for run in report.runs for row in run.attacks}
     if "natural" in kinds:
         where = "In all games but that of randomised inclusion, members" if "randomised" in kinds else "Members"
         limits.append(
             f"{where} and non-members come from the data as they are, not from randomised inclusion, so scores mix "
-            f"leakage "
-            "with popularity and time. Read the gain over the popularity guess; these games say nothing "
+            "leakage with popularity and time. Read the gain over the popularity guess; these games say nothing "
             "about epsilon."
         )
     if any(cell.utility for cell in report.aggregates):
@@ -297,8 +295,7 @@ def _limits(report: AuditReport) -> list[str]:
     limits += [
         f"{formatting.named(formatting.METHODS, run.method)}, {formatting.setting(run.setting)}, seed {run.seed}: "
         f"{run.aborted_rounds} of {run.rounds} rounds had too few clients and were aborted; they trained nothing and "
-        f"cost "
-        "nothing."
+        "cost nothing."
         for run in report.runs
         if run.aborted_rounds
     ]
