@@ -292,20 +292,7 @@ def _limits(report: AuditReport) -> list[str]:
     if any(cell.utility for cell in report.aggregates):
         limits.append(UNCOUNTED)
     limits += _of_measurements(report)
-    limits += [
-        f"{formatting.named(formatting.METHODS, run.method)}, {formatting.setting(run.setting)}, seed {run.seed}: "
-        f"{run.aborted_rounds} of {run.rounds} rounds had too few clients and were aborted; they trained nothing and "
-        "cost nothing."
-        for run in report.runs
-        if run.aborted_rounds
-    ]
-    limits += [
-        f"{formatting.named(formatting.METHODS, run.method)}, {formatting.setting(run.setting)}, seed {run.seed}, "
-        "chose by what had been released to it already, which costs no further privacy: "
-        f"{', '.join(f'{name} {value:.3g}' for name, value in run.decisions.items())}."
-        for run in report.runs
-        if run.decisions
-    ]
+    limits += _of_runs(report)
     fidelities = sorted({run.fidelity for run in report.runs})
     limits.append(
         f"The wire was simulated as: {', '.join(f'{fidelity} ({_FIDELITIES[fidelity]})' for fidelity in fidelities)}."
@@ -317,6 +304,27 @@ def _limits(report: AuditReport) -> list[str]:
             "and no interval over seeds is given."
         )
     return limits
+
+
+def _of_runs(report: AuditReport) -> list[str]:
+    """Rounds that were aborted, and what methods decided by what had been released to them."""
+    names = [
+        f"{formatting.named(formatting.METHODS, run.method)}, {formatting.setting(run.setting)}, seed {run.seed}"
+        for run in report.runs
+    ]
+    aborted = [
+        f"{name}: {run.aborted_rounds} of {run.rounds} rounds had too few clients and were aborted; they trained "
+        "nothing and cost nothing."
+        for name, run in zip(names, report.runs, strict=True)
+        if run.aborted_rounds
+    ]
+    decided = [
+        f"{name}, chose by what had been released to it already, which costs no further privacy: "
+        f"{', '.join(f'{key} {value:.3g}' for key, value in run.decisions.items())}."
+        for name, run in zip(names, report.runs, strict=True)
+        if run.decisions
+    ]
+    return aborted + decided
 
 
 def _of_measurements(report: AuditReport) -> list[str]:
