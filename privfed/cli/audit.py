@@ -169,7 +169,7 @@ def _tell(screen: Screen, out: Path, report: "AuditReport", protocol: str, *, sy
     screen.explain(*statement_lines(report, synthetic=synthetic), "")
     screen.result(
         audit_table(report, synthetic=synthetic),
-        *([f"Protocol: {protocol}", UNCOUNTED] if quiet else []),
+        *([f"Protocol: {protocol}", UNCOUNTED] if screen.quiet else []),
     )
     for contradiction in report.contradictions:
         screen.result(f"Contradicted: {contradiction.text}")
