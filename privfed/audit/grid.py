@@ -161,9 +161,8 @@ class AuditConfig(BaseModel):
     def _is_a_grid(self) -> Self:
         if bool(self.variants) == bool(self.methods or self.plans) or bool(self.methods) != bool(self.plans):
             raise ValueError(
-                f"{len(self.methods)} methods, {len(self.plans)} plans and {len(self.variants)} variants are no grid: "
-                f"give "
-                "methods and plans, or variants alone"
+                f"{len(self.methods)} methods, {len(self.plans)} plans and {len(self.variants)} variants are no "
+                "grid: give methods and plans, or variants alone"
             )
         keys = [variant.key for variant in self.grid()]
         if twice := sorted({key for key in keys if keys.count(key) > 1}):

@@ -326,14 +326,13 @@ def _placed(placement: "Placement", z: float, rounds: int) -> list[str]:
 
 
 def _checked(budget: "GaussianBudget") -> str:
-    """What the other accountants say, and what was not asked."""
+    """What the other accountants say, and what was not computed."""
     totals = ", ".join(f"{name} {total:.4g}" for name, total in budget.cross_check.items())
     if "PRV" in budget.cross_check:
         return f"Checks: {totals}; PLD is on the grid of a run's ledger."
     return (
-        f"Checks: {totals}, which is looser. For speed, Opacus' PRV was not asked and PLD's grid is coarser than that "
-        f"of "
-        "a run's ledger, which only makes epsilon larger: --check uses both."
+        f"Checks: {totals}, which is looser. For speed, Opacus' PRV was not computed and PLD's grid is coarser than "
+        "that of a run's ledger, which only makes epsilon larger: --check uses both."
     )
 
 

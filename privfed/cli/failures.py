@@ -18,7 +18,7 @@ _OURS = ("privfed", "attacks", "secure_agg")
 
 
 class CommandError(ValueError):
-    """What was asked for on the command line cannot be done; the message is one sentence."""
+    """What the command line says cannot be done; the message is one sentence."""
 
 
 class InterruptedRunError(Exception):

@@ -140,14 +140,7 @@ def audit_config(file: Layer, flags: Layer, settings: Sequence[Layer]) -> tuple[
         fields["seeds"] = list(range(seeds))
     for layer in spread:
         for key, change in _expanded(layer).items():
-            if "variants" in fields:
-                changed = _spread([variant[key] for variant in fields["variants"]], change, key)
-                fields["variants"] = [
-                    {**variant, key: new} for variant, new in zip(fields["variants"], changed, strict=True)
-                ]
-            else:
-                table = "methods" if key == "method" else "plans"
-                fields[table] = _spread(fields[table], change, key)
+            _change_grid(fields, key, change)
     config = configure(AuditConfig, fields)
     if config.protocol.task == "rating":
         raise CommandError(
@@ -157,6 +150,16 @@ def audit_config(file: Layer, flags: Layer, settings: Sequence[Layer]) -> tuple[
     for variant in config.grid():
         _check(variant.method, variant.privacy)
     return config, source
+
+
+def _change_grid(fields: Layer, key: str, change: Any) -> None:
+    """Change `method` or `privacy` all over a grid."""
+    if "variants" in fields:
+        changed = _spread([variant[key] for variant in fields["variants"]], change, key)
+        fields["variants"] = [{**variant, key: new} for variant, new in zip(fields["variants"], changed, strict=True)]
+    else:
+        table = "methods" if key == "method" else "plans"
+        fields[table] = _spread(fields[table], change, key)
 
 
 def _fill_grid(fields: Layer) -> None:

@@ -337,7 +337,7 @@ def test_plans_that_canaries_cannot_test_are_refused_in_one_sentence(plan, says)
     [
         ("fedmf", CENTRAL, 3, "at least 10"),
         ("popularity", "none:release=total", 20, "trains no real numbers"),
-        ("fedmf", "secure-sum:clip_norm=1,sampling.kind=poisson,sampling.rate=0.001", 20, "opened"),
+        ("fedmf", "secure-sum:clip_norm=1,sampling.kind=poisson,sampling.rate=0.001", 20, "had enough clients"),
     ],
 )
 def test_runs_that_canaries_cannot_test_are_refused(small_split, method, plan, k, says):

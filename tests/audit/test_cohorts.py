@@ -72,7 +72,7 @@ def test_an_epoch_that_asks_somebody_twice_is_found() -> None:
     cohorts = drawn(EPOCH, 4, 0)
     twice = int(cohorts[0].argmax())
     cohorts[1, twice] = True
-    assert any("epoch 1 asks some users 2 times" in fault for fault in faults(EPOCH, cohorts))
+    assert any("epoch 1 has some users 2 times" in fault for fault in faults(EPOCH, cohorts))
 
 
 def test_everybody_means_everybody() -> None:

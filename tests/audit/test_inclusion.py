@@ -157,7 +157,7 @@ def test_a_killed_run_has_the_same_coins(small_split, tmp_path):
 
 @pytest.fixture(scope="module")
 def bare(small_split):
-    """A run without protection, trained once."""
+    """A run without a mechanism, trained once."""
     done = experiment(small_split)
     return done, done.run()
 

@@ -213,15 +213,15 @@ ADD_NOISE = ServerGuard.add_noise_
 ADD_STEPS = ServerGuard._add_steps_
 
 
-def bare(self, updates, call, positions, out=None, steps=None):
+def unprotected(self, updates, call, positions, out=None, steps=None):
     return updates.materialise(positions, out)
 
 
 def only_where(quiet):
-    def fidelity(self, updates, call, positions, out=None, steps=None):
-        return (bare if quiet(call) else WIRE)(self, updates, call, positions, out)
+    def protect(self, updates, call, positions, out=None, steps=None):
+        return (unprotected if quiet(call) else WIRE)(self, updates, call, positions, out)
 
-    return fidelity
+    return protect
 
 
 def as_if(change):
@@ -250,9 +250,9 @@ def forgets_weights(self, updates, call, positions, out=None, steps=None):
 
 
 @pytest.mark.parametrize(
-    "fidelity",
+    "protect",
     [
-        bare,
+        unprotected,
         only_where(lambda call: call.query_id > 0),
         only_where(lambda call: call.round >= 10),
         only_where(lambda call: call.round % 2 == 1),
@@ -273,15 +273,15 @@ def forgets_weights(self, updates, call, positions, out=None, steps=None):
     ],
 )
 @pytest.mark.parametrize("words", [LARGE, GAUSSIAN])
-def test_missing_and_repeated_noise_is_caught_at_any_claim(monkeypatch, in_one_process, words, fidelity):
-    monkeypatch.setattr(ClientGuard, "protect", fidelity)
+def test_missing_and_repeated_noise_is_caught_at_any_claim(monkeypatch, in_one_process, words, protect):
+    monkeypatch.setattr(ClientGuard, "protect", protect)
     assert "secrets in one upload" in denied(words, draws=200)
 
 
 @pytest.mark.parametrize("words", [pytest.param(LAPLACE, marks=pytest.mark.exhaustive), GAUSSIAN])
-@pytest.mark.parametrize("fidelity", [half_the_noise, forgets_weights])
-def test_too_little_noise_is_caught(monkeypatch, in_one_process, words, fidelity):
-    monkeypatch.setattr(ClientGuard, "protect", fidelity)
+@pytest.mark.parametrize("protect", [half_the_noise, forgets_weights])
+def test_too_little_noise_is_caught(monkeypatch, in_one_process, words, protect):
+    monkeypatch.setattr(ClientGuard, "protect", protect)
     assert "one upload" in denied(words, draws=3000)
 
 
@@ -394,11 +394,13 @@ def test_an_engine_that_sums_bare_uploads_of_a_local_plan_is_caught(monkeypatch)
     assert denied(LARGE, draws=200) == {"secrets in one upload in a sum"}
 
 
-def test_a_node_that_sends_bare_uploads_is_caught(monkeypatch):
-    class Bare(ClientGuard):
-        protect = bare
+def test_a_node_that_sends_unprotected_uploads_is_caught(monkeypatch):
+    class Unprotected(ClientGuard):
+        protect = unprotected
 
-    monkeypatch.setattr(Answering, "guard", lambda self: Bare(self._state.plan, self._private_side.assembly.streams))
+    monkeypatch.setattr(
+        Answering, "guard", lambda self: Unprotected(self._state.plan, self._private_side.assembly.streams)
+    )
     over = {"secrets in one upload over nodes", "secrets in one upload in a sum over nodes"}
     assert denied(LARGE, draws=200) == over
 

@@ -329,7 +329,7 @@ def test_attributes_are_drawn_beside_true_histories(full_report: AuditReport) ->
 def test_the_new_parts_say_in_words_what_they_show(full: Outline) -> None:
     text = " ".join(" ".join(full.text).replace("\u00a0", " ").split())
     for said in (
-        "a fair coin decided for 4,000 interactions",
+        "a random bit decided for 4,000 interactions",
         "within the claim",
         "nothing is claimed",
         "placebo floor 1.8",

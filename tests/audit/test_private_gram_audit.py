@@ -273,7 +273,7 @@ def test_rows_of_canaries_stand_beside_the_claim_of_both_asks(small_split):
 
 def test_canaries_are_not_read_from_asks_that_the_run_decided_otherwise(small_split):
     """Its second ask is decided by the first: without its diagonal, or popularity once more."""
-    for settings, words in (({"histories": "auto"}, "had planned"), ({"least_items": 70}, "never asked")):
+    for settings, words in (({"histories": "auto"}, "had planned"), ({"least_items": 70}, "never queried")):
         with pytest.raises(CanaryError, match=words):
             run_canaries(experiment(small_split, CENTRAL, **settings).config, small_split, 20)
 

@@ -98,7 +98,7 @@ def test_a_finite_epsilon_is_an_odds_factor(make: SimpleNamespace, epsilon: floa
 def test_cost_is_said_against_no_protection_and_popularity(report: AuditReport) -> None:
     assert said(report, "utility", "none").text == "NDCG@10 is 0.428."
     assert said(report, "utility", "published_noise").text == (
-        "NDCG@10 is 0.411, 4 % lower against 0.428 without protection (the intervals over people overlap)."
+        "NDCG@10 is 0.411, 4 % lower against 0.428 without a mechanism (the intervals over people overlap)."
     )
     lost = said(report, "utility", "local_laplace")
     assert "72 % lower" in lost.text
@@ -138,7 +138,7 @@ def test_measured_epsilons_and_coins_stand_beside_the_guarantee(full_report: Aud
     revealed = said(full_report, "guarantee", "published_noise").detail
     assert "the estimate for whole users is 7.8." in revealed
     assert "the claim allows" not in revealed
-    assert "4,000 interactions a coin decided" in said(full_report, "tested").text
+    assert "4,000 interactions a random bit decided" in said(full_report, "tested").text
 
 
 def test_guesses_at_attributes_stand_with_what_the_server_learns(full_report: AuditReport) -> None:
@@ -165,8 +165,8 @@ def test_only_natural_games_are_said_to_be_silent_about_epsilon(full_report: Aud
     assert "lower bound" not in natural
 
 
-def test_lost_rounds_and_the_wire_are_limits(make: SimpleNamespace) -> None:
+def test_aborted_rounds_and_fidelity_are_limits(make: SimpleNamespace) -> None:
     run = make.run("gpfedrec", "local_laplace", 0).model_copy(update={"aborted_rounds": 2, "fidelity": "analytic"})
     limits = " ".join(s.text for s in make.report([run]).statements if s.topic == "limit")
     assert f"2 of {run.rounds} rounds had too few clients" in limits
-    assert "law (noise of all clients in one draw)" in limits
+    assert "analytic (noise of all clients in one draw)" in limits

@@ -1,4 +1,4 @@
-"""Replays are the method's own training: a true history from a newcomer's private half gives the upload.
+"""Replays are the method's own training: a true history from a newcomer's private parameters gives the upload.
 
 To the bit where clients train in padded tiles; autoencoders multiply matrices of as many rows as there are clients.
 """

@@ -99,7 +99,7 @@ def test_what_people_read(cli: Callable) -> None:
     assert "noise multiplier z = 0.8022 (epsilon = 7.998, PLD)" in text
     assert "the server adds Gaussian noise of standard deviation z x C = 0.8022 x C" in text
     assert "amplification by sampling is claimed" in text
-    assert "Checks: RDP 9.41, which is looser. For speed, Opacus' PRV was not asked" in text
+    assert "Checks: RDP 9.41, which is looser. For speed, Opacus' PRV was not computed" in text
     assert "at most a factor of 2,97" in text
     assert "weak" not in text
     assert "too large" not in text

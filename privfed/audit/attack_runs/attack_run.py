@@ -1,19 +1,18 @@
-"""From what a run tapped to attack rows: build the adversary's views, let every attack that applies look, measure.
+"""Membership attacks on everything that a run tapped: the views of an adversary, the attacks on them, and their rows.
 
-Two games on every tap: training items against items never seen, and training items against held-out items of the
-same user. Where training items are public (DFMR's purchases), there is one: examinations against the rest. Where
-inclusion bits decided before training which interactions stay (`privfed.setup.inclusion`), a third asks about these
-alone; only it is ever held against epsilon. The adversary knows item popularity, as it was before any randomised
-inclusion, and what the server itself sent.
+There are two games on every tap: training items against items never seen, and training items against held-out items
+of the same user. Where training items are public (DFMR's purchases), there is one: examinations against the rest.
+Where inclusion bits decided before training which interactions stay (`privfed.setup.inclusion`), a third is about
+these alone; only it is ever held against epsilon. The adversary knows item popularity, as it was before any
+randomised inclusion, and what the server itself sent.
 
 Uploads are attacked where single ones were seen, the sums they went into (`privfed.audit.attack_runs.released_sums`),
 the changes of the published model (`privfed.audit.attack_runs.published_models`), and the rows that clients send
 where only these are seen (`privfed.audit.attack_runs.supports`). What a device shows its own user can always be
-attacked, and no privacy mechanism of uploads covers it; its rows stand under a tap of their own.
+attacked, because no mechanism for uploads protects it; its rows have a tap of their own, `scores`.
 
-Always run, because they cost next to nothing: attacks on rows, biases and scores. Asked for by `TapConfig`: those that
-repeat local training (`training_oracles`, `privfed.audit.attack_runs.training_oracles`) or train shadows (`shadows`,
-`privfed.audit.attack_runs.shadows`).
+Attacks on rows, biases and scores are cheap and always run. `TapConfig` enables those that repeat local training
+(`privfed.audit.attack_runs.training_oracles`) or train shadow models (`privfed.audit.attack_runs.shadows`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -67,12 +66,12 @@ AttackedTap = Literal["raw", "wire", "sum", "model", "message"]
 ATTACKED_TAPS: tuple[AttackedTap, ...] = (*UPLOAD_TAPS, "sum", "model", "message")
 
 COLLUDING = 0.2
-"""Share of the audited users whose histories attacks with help are given; they are left out of what is asked."""
+"""Share of the audited users who collude with the adversary; they are left out of the games."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MembershipGames:
-    """What is asked of everything that attacks say about a run.
+    """The membership games that attacks on a run are scored in.
 
     Attributes:
         users: audited users, ascending.
@@ -117,7 +116,7 @@ class MembershipGames:
 
     @property
     def with_colluding_users(self) -> "MembershipGames":
-        """The same where some audited users tell the adversary their histories, and are not asked about."""
+        """The same where some audited users collude with the adversary, and are left out of the games."""
         colluding = np.zeros(len(self.users), dtype=bool)
         colluding[:: round(1 / COLLUDING)] = True
         histories = self.games[0].members & colluding[:, None]
@@ -131,7 +130,7 @@ class MembershipGames:
         return replace(self, knowledge=knowledge, games=remaining, inclusion_game=inclusion_game)
 
     def rows(self, output: AttackOutput, tap: Tap, scopes: Sequence[str], rounds: Sequence[int]) -> list[AttackRow]:
-        """Every game; rows about all items with their slices.
+        """Scores of every attack in every game; rows about all items have slices by popularity and activity.
 
         Args:
             output: of the attacks.
@@ -163,7 +162,7 @@ class MembershipGames:
 
 @dataclass(frozen=True, slots=True)
 class AttackFindings:
-    """What attacks on a run say.
+    """Rows of all attacks on a run, and the epsilons measured by them.
 
     Attributes:
         rows: of attacks, the popularity guesser among them.
@@ -174,7 +173,7 @@ class AttackFindings:
     empirical: list[EmpiricalRow] = field(default_factory=list)
 
     def add(self, rows: Sequence[AttackRow], empirical: Sequence[EmpiricalRow] = ()) -> None:
-        """Take in what was found at one more place."""
+        """Append the findings of another tap."""
         self.rows.extend(rows)
         self.empirical.extend(empirical)
 
@@ -204,9 +203,9 @@ def applicable(blocks: ItemBlocks) -> tuple[UploadAttack, ...]:
 def oracle_attacks(oracle: MethodTrainingOracle | None) -> tuple[UploadAttack, ...]:
     """The attacks that repeat local training; IMIA knows the share of positives among touched rows from the settings.
 
-    They ask which of the touched rows are positives and which sampled negatives, or what the model that was sent shows
+    They tell which of the touched rows are positives and which sampled negatives, or what the model that was sent shows
     to somebody without a history. Clients that read histories sample no negatives and move every row, and their models
-    show nothing without a history, so none of these attacks has anything to ask of them.
+    show nothing without a history, so none of these attacks applies to them.
     """
     if oracle is None or not oracle.can_score:
         return ()
@@ -222,7 +221,7 @@ def attack(
 ) -> list[AttackRow]:
     """Every attack that always applies on the observations of one tap, in both games on natural members.
 
-    Asked about all items, and about those whose row moved; not where the model reads histories, because there the
+    Scored on all items, and on those whose row moved; not where the model reads histories, because there the
     softmax over the catalogue moves every row.
 
     Args:
@@ -334,7 +333,7 @@ def attack_device_scores(experiment: Experiment, games: MembershipGames, t: int)
     """The score threshold on what the audited users' devices show after round `t` - 1, in every game.
 
     A device downloads and trains alone before it recommends, as `Experiment.recommend` does; nothing is sent. Where
-    shadows are asked for, attacks that compare with them play the inclusion game.
+    shadow models are configured, attacks that compare with them play the inclusion game.
     """
     users, shadows = experiment.audited(), experiment.config.taps.shadows
     view = ScoreView(t - 1, experiment.recommend_each(users, t).numpy())

@@ -5,7 +5,7 @@ about each: item rows as they were sent, the items that a membership attack reco
 item rows, or, in a sum that shows which rows a client sends, these rows.
 Beside them stand baselines that no adversary sees: true interactions (what there is to leak), the same blind to
 popularity, the number of interactions alone, and what the method keeps on the device. A sum over clients has no row for
-one person, so nothing of this kind can be asked of it.
+one person, so there is no attribute to infer from it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -79,7 +79,7 @@ class AttributeEvidence:
 
 @dataclass(slots=True, eq=False)
 class InferredAttributes:
-    """Attribute rows of a run, and what could not be asked."""
+    """Attribute rows of a run, and what could not be attacked."""
 
     rows: list[AttributeRow] = field(default_factory=list)
     not_run: list[NotRun] = field(default_factory=list)

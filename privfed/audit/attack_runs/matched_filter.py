@@ -1,7 +1,7 @@
 """The matched filter on released sums: an adversary who knows every upload but for what inclusion bits decided.
 
 Differential privacy promises to hold against somebody who knows everybody else's data, and the rest of a person's own.
-Where a method's asks use shares of one clip norm, what such an adversary does is known: take from the sums what all
+Where a method's queries use shares of one clip norm, what such an adversary does is known: take from the sums what all
 known histories would have sent, and ask of each interaction that inclusion bits decided how much better the sums fit
 with it than without. With d the change that the interaction makes to a person's uploads, and R what is left of the
 sums, that is <R, d> - |d|^2 / 2 in the coordinates in which noise is the same everywhere: the logarithm of the
@@ -49,8 +49,8 @@ class MatchedFilter:
     unit: ClassVar[str] = "interaction"
     cost: ClassVar[str] = "one upload per interaction"
     explains: ClassVar[str] = (
-        "Takes from the sums what all known histories sent, and asks of each interaction whether the rest fits better "
-        "with it or without."
+        "Takes from the sums what all known histories sent, and tests for each interaction whether the rest fits "
+        "better with it or without."
     )
 
 
@@ -84,7 +84,7 @@ class _Filter:
 
     Attributes:
         experiment: whose method, settings and public tensors are used.
-        queries: schemas of the draw; each is asked for by a step of the name of its one block.
+        queries: schemas of a round; each is queried by a step of the name of its one block.
     """
 
     experiment: Experiment

@@ -57,7 +57,7 @@ def sums_seen(
     """The whole sum, then every group of blocks that only some participants hold and that says something about items.
 
     Args:
-        observations: of tap `sum`, by round; those of other asks than the schema's are left out.
+        observations: of tap `sum`, by round; those of other queries than the schema's are left out.
         users: audited users, ascending.
         blocks: which block plays which role.
         schema: of the training step.

@@ -29,7 +29,7 @@ class RowsSeen:
         sent: rows that each client sends.
         public: those of them that everybody may know.
         by: who sees them.
-        padding: how cover was drawn among them; None where there is none.
+        padding: how padding was sampled among them; None where there is none.
         sampled: whether `sent` holds negatives, drawn anew in every round.
     """
 

@@ -1,6 +1,6 @@
 """What the rows that clients send give away, measured: the probes of `attacks` on the supports of a finished run.
 
-Where the target is public (DFMR's purchases), examinations are what is asked about; elsewhere training items are, and
+Where the target is public (DFMR's purchases), examinations are the targets; elsewhere training items are, and
 no row is public. Posterior, counts and rebuilt codes are no ROC curves and stand in a record of their own.
 """
 

@@ -37,8 +37,8 @@ def why_no_training_oracle(experiment: Experiment) -> str | None:
     registered, settings = experiment.registered, experiment.config.settings()
     if registered.training.step is None:
         return (
-            f"what {registered.name} uploads does not come from one training step that could be repeated on a guessed "
-            f"history"
+            f"what {registered.name} uploads does not come from one training step that could be repeated on a "
+            "guessed history"
         )
     if experiment.item_blocks is None:
         return f"uploads of {registered.name} have no row per item to compare a repeated training with"
@@ -156,7 +156,7 @@ class MethodTrainingOracle:
         return ServerView(round, **(arrays or self._silence()))
 
     def public_scores(self, view: ServerView) -> Float64[np.ndarray, "users items"]:
-        """Scores of all items by the model that each user sent, with a newcomer's private half and no history.
+        """Scores of all items by the model that each user sent, with a newcomer's private parameters and no history.
 
         Users of the view who sent only zeros are scored by the model they had been sent; 0 for those who were sent
         none.

@@ -1,7 +1,7 @@
-"""The noise that a run really added: what was released less what the clip lets through, against what is claimed.
+"""Checks of added noise: what was released less what the clip lets through, against the claimed noise.
 
 A witness (`privfed.engines.witness`) and the taps keep, for some rounds, uploads before the clip beside releases after
-the noise. Clipped by arithmetic of the audit's own, the difference is the noise itself, and can be asked four things:
+the noise. Clipped by arithmetic of the audit's own, the difference is the noise itself, and is tested for four things:
 is there as much of it as the ledger's mechanism needs, in every block and every row; is any coordinate left without
 noise; and has any of it been used before, in another round, query, block or for another client.
 
@@ -295,7 +295,7 @@ def _check_noisy_steps(result: RunResult) -> Iterator[Check]:
         return
     faults = [
         f"round {round + 1}, the upload of user {user}: {int((values == 0).sum())} of {len(values)} numbers carry no "
-        f"noise"
+        "noise"
         for round, user, values in seen
         if float((values == 0).float().mean()) > 0.01
     ]

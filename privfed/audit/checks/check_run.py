@@ -1,4 +1,4 @@
-"""Tests of a finished run against its claim: what was sent, what was recorded, what the plan and the data say.
+"""All checks of a finished run: what was sent, what was recorded, and what the plan and the data say.
 
 A check reads the experiment and its result and yields rows; a row that did not pass is a contradiction. Checks need no
 attack to succeed: each compares two things that have to agree.

@@ -1,4 +1,4 @@
-"""Who took part, round by round, against the sampling rule that is claimed.
+"""Checks of cohorts: who took part, round by round, against the claimed sampling rule.
 
 Read from who trained, not from who was meant to. Each test has the exact law of an honest run or a union bound over
 exact ones, and all of a run together fail an honest one with probability below one in a million. Few rounds or few
@@ -51,7 +51,7 @@ def _one_cohort_a_round(exchanges: Sequence[Exchange]) -> Iterator[str]:
     for earlier, later in pairwise(e for e in exchanges if e.answered):
         same = earlier.cohort.round == later.cohort.round
         if same and sorted(earlier.members.tolist()) != sorted(later.members.tolist()):
-            yield f"round {later.cohort.round + 1} asks other clients in query {later.index + 1} than in the one before"
+            yield f"round {later.cohort.round + 1} has other clients in query {later.index + 1} than in the one before"
             return
 
 
@@ -165,7 +165,7 @@ def _epochs(cohorts: Cohorts, sampling: Epoch, rounds: Sequence[int]) -> Iterato
         often = cohorts[epochs == epoch].sum(0)
         whole = int((epochs == epoch).sum()) == per_epoch
         if often.max() > 1 or (whole and often.min() < 1):
-            yield f"epoch {epoch + 1} asks some users {often.max()} times and others {often.min()} times, not once each"
+            yield f"epoch {epoch + 1} has some users {often.max()} times and others {often.min()} times, not once each"
             return
     turns = np.array([t % per_epoch for t in rounds])
     for turn in np.unique(turns) if per_epoch > 1 else ():
@@ -175,8 +175,8 @@ def _epochs(cohorts: Cohorts, sampling: Epoch, rounds: Sequence[int]) -> Iterato
             both = int((cohorts[first] & cohorts[second]).sum())
             if stats.hypergeom.sf(both - 1, users, *sizes) * len(rounds) < P_VALUE:
                 yield (
-                    f"rounds {rounds[first] + 1} and {rounds[second] + 1} share {both} clients: the order is not drawn "
-                    f"afresh"
+                    f"rounds {rounds[first] + 1} and {rounds[second] + 1} share {both} clients: the order is not "
+                    "drawn afresh"
                 )
                 return
 

@@ -1,4 +1,4 @@
-"""The same rounds on neighbouring data with the same keys: whatever differs has to be what the claim allows to differ.
+"""Checks on neighbouring data: the same rounds with the same keys may differ only in what the claim allows.
 
 All randomness is addressed, so two data sets that differ in one user can be run with equal keys. The world without that
 user, round by round, is given the releases of the world with: then everything that server and other clients do is
@@ -49,7 +49,7 @@ from privfed.privacy.mechanisms.clipping import AdaptiveClip, Clip
 from privfed.setup.config import ExperimentConfig
 
 SAMPLE, ROUNDS, PEOPLE = 2, 2, 96
-"""Users whom an audit takes out, rounds that it replays, and users who take part where the plan lets so few."""
+"""Users whom an audit takes out, rounds that it repeats, and users who take part where the plan lets so few."""
 
 _Chooser = Callable[[np.ndarray, Histories], np.ndarray]
 
@@ -169,7 +169,7 @@ def check_neighbours(experiment: Experiment, result: RunResult) -> Iterable[Chec
     differences = rerun_on_neighbours(config, parts, users, rounds)
     failed = [replace(one, user=int(people[one.user])) for one in differences if not one.holds]
     yield Check(
-        name="replay on neighbours",
+        name="training on neighbours",
         passed=not failed,
         detail=failed[0].sentence + _more(failed)
         if failed
@@ -304,7 +304,7 @@ class _World:
 
 
 def _set_up_differences(a: _World, b: _World) -> Iterator[NeighbourDifference]:
-    """What server and clients were built from, before anybody was asked."""
+    """What server and clients were built from, before the first query."""
     one, two = a.experiment, b.experiment
     user = b.user if b.user is not None else -1
     pairs: dict[str, list[object]] = {
@@ -333,11 +333,11 @@ def _set_up_differences(a: _World, b: _World) -> Iterator[NeighbourDifference]:
 
 
 def _round_differences(a: _World, b: _World, t: int) -> Iterator[NeighbourDifference]:
-    """What was sent, asked and released in one round."""
+    """What was sent, queried and released in one round."""
     user, left, right = b.user if b.user is not None else -1, a.witness.exchanges, b.witness.exchanges
     queries = [[(e.step, _layout(e.schema)) for e in exchanges] for exchanges in (left, right)]
     if queries[0] != queries[1]:
-        yield NeighbourDifference(user, t, "what clients are asked for", "", math.inf, 0.0)
+        yield NeighbourDifference(user, t, "what is queried", "", math.inf, 0.0)
         return
     for one, two in zip(left, right, strict=True):
         yield from _equal_parts(one, two, user, t)

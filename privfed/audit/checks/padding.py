@@ -1,6 +1,6 @@
-"""Padding of row names, judged by the rows that were sent round after round.
+"""Checks of padding: the rows that clients sent, round after round, against the claimed padding.
 
-Fake rows hide true ones only as long as a client names the same rows whenever it is asked: what is named in every round
+Fake rows hide true ones only as long as a client names the same rows in every query: what is named in every round
 is the history, if fakes are drawn anew. How many rows a client names follows from the padding's rule, too.
 """
 
@@ -54,7 +54,7 @@ def _users_rows(one: SentRows) -> Mapping[int, frozenset[int]]:
 
 
 def _first_named(experiment: Experiment, sent: Iterable[SentRows]) -> dict[int, frozenset[int]]:
-    """Rows of an item table that each audited user named when it was first asked."""
+    """Rows of an item table that each audited user named in its first query."""
     named: dict[int, frozenset[int]] = {}
     for one in sent:
         if len(one.counts) == experiment.parts.train.n_items:
@@ -70,7 +70,7 @@ def _redrawn(sent: Iterable[SentRows], named: Mapping[int, frozenset[int]]) -> I
                 yield (
                     f"user {user} names other rows in round {one.round + 1} than at first: {len(rows & named[user])} "
                     f"of {len(rows)} are the same, so padding is drawn anew and what stays over the rounds is the "
-                    f"history"
+                    "history"
                 )
                 return
 

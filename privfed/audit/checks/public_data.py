@@ -1,4 +1,4 @@
-"""Contradictions that need no attack: private data among what is public by declaration."""
+"""Checks of public data: nothing private is among what is declared public."""
 
 import math
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-"""What was sent against what was recorded: every query in the ledger, with the participants and the noise it had.
+"""Checks of the ledger: every release has an entry with its participants and its noise.
 
 The witness saw every query twice, where the server received its release and where clients trained for it. None of that
 went through the ledger. Numbers are worked out again from the plan, by formulas that share no code with the ledger's.
@@ -71,7 +71,7 @@ def _uncovered(released: Sequence[Exchange], entries: Sequence[Entry]) -> Iterat
 
 
 def _mechanism(exchange: Exchange, entry: Entry) -> Iterator[str]:
-    """An entry whose blocks are not those that were asked for."""
+    """An entry whose blocks are not those of the query."""
     integers = tuple(name for name, block in exchange.schema.items() if block.kind == "integer")
     if integers and isinstance(entry.event, Gaussian | Laplace | SampledGaussian | Shares):
         yield f"{_named(exchange)}: the blocks {', '.join(integers)} left exactly, and the ledger records noise on them"
@@ -91,7 +91,7 @@ def _rules(plan: PrivacyPlan, exchange: Exchange, population: int) -> Iterator[s
     if len(set(members.tolist())) != len(members) or (
         len(members) and not 0 <= int(members.min()) <= int(members.max()) < population
     ):
-        yield f"{_named(exchange)}: a client was asked twice, or one that does not exist"
+        yield f"{_named(exchange)}: a client was queried twice, or one that does not exist"
     min_clients = min_members(plan)
     if len(members) < min_clients:
         yield f"{_named(exchange)}: a round of {len(members)} clients was completed, and the plan needs {min_clients}"

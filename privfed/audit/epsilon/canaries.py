@@ -19,8 +19,8 @@ function of releases alone (and of other people's uploads). So the cosine of a d
 law of `attacks.empirical.one_shot` exactly, whichever method and plan: d coordinates, no fit. As many such placebos are
 read.
 
-A method without a training step whose asks use shares of one clip norm (`Block.share`) is read over all of them: the
-coordinates of a direction lie in every ask, so many that its parts are as long as the shares are, and the clip makes
+A method without a training step whose queries use shares of one clip norm (`Block.share`) is read over all of them: the
+coordinates of a direction lie in every query, so many that its parts are as long as the shares are, and the clip makes
 them exactly so.
 
 Directions follow from seeds and are made again whenever they are needed, a few clients at a time.
@@ -77,7 +77,7 @@ class CanaryDirections:
     block has of the clip norm, squared; where they have none, on every coordinate.
 
     Args:
-        schema: of the training step, or of all asks of a draw together.
+        schema: of the training step, or of all queries of a round together.
         seed: of all directions.
     """
 
@@ -144,7 +144,7 @@ class CanaryClients:
         real: the method's own clients.
         n_users: how many of them there are.
         plan: whose clip decides how long a direction is.
-        step: the training step; None where every step asks for blocks of a direction.
+        step: the training step; None where every query has blocks of a direction.
         directions: number j belongs to user `n_users + j`.
     """
 
@@ -181,7 +181,7 @@ class CanaryClients:
         return ClientUpdates(call.clients, call.schema, parts)
 
     def _refuse_another_shape(self, schema: Schema) -> None:
-        """Refuse an ask for a block of another shape than a direction has.
+        """Refuse a query for a block of another shape than a direction has.
 
         Raises:
             CanaryError: it is one.
@@ -189,7 +189,7 @@ class CanaryClients:
         for name, block in self.directions.blocks.items():
             if name in schema and schema[name].shape != block.shape:
                 raise CanaryError(
-                    f"the run asked for block {name!r} of shape {schema[name].shape} and had planned {block.shape}, so "
+                    f"the run queried block {name!r} of shape {schema[name].shape} and had planned {block.shape}, so "
                     f"canaries cannot be read from it: set what the method decides by what was released to it"
                 )
 
@@ -233,7 +233,7 @@ class OtherUploads:
         guard: clips like everybody's.
         n_users: users from here on are canaries.
         step: the training step; None reads every step.
-        sums: of every ask since they were last cleared.
+        sums: of every query since they were last cleared.
     """
 
     guard: ClientGuard
@@ -442,7 +442,7 @@ class _CanarySums:
 
 
 def _releases(queries: Sequence[Mapping[str, Tensor]], step: str | None) -> Sequence[Mapping[str, Tensor]]:
-    """Sums of a round as releases: one for every ask of the training step; without one all asks are one release."""
+    """Sums of a round as releases: one per query of the training step; without such a step one for the round."""
     return (
         queries
         if step is not None or not queries

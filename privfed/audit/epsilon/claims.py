@@ -1,4 +1,4 @@
-"""What a claim says for the very thing that a measurement tests: one upload, one person, or one interaction.
+"""The claimed epsilon for the unit that a measurement tests: one upload, one person, or one interaction.
 
 A measured epsilon means something only beside a claim about the same two worlds at the same delta. The claim of a run
 is about everything that the worst-off user sends in all its rounds; a test of one upload stands beside the claim of
@@ -21,11 +21,13 @@ from privfed.privacy.plan import event_for
 
 
 def query_epsilon(plan: PrivacyPlan, queries: Sequence[Schema], population: int) -> float:
-    """Epsilon, at the plan's delta, of one upload to each of these asks (or of the sums it is in), participation known.
+    """Epsilon, at the plan's delta, of one upload to each of these queries or of the sums it is in.
+
+    Participation is known to the adversary, so sampling amplifies nothing.
 
     Args:
         plan: the privacy plan.
-        queries: blocks of every ask, one after the other.
+        queries: blocks of every query, one after the other.
         population: number of users, for whose sums a ring must have room.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The game that epsilon bounds, played on a run: which interactions were included?
+"""The inclusion game, the one that epsilon bounds: which interactions did a run train on?
 
 `privfed.setup.inclusion` randomises before training. Here the game is put to what attacks said, what the claim allows
 stands beside the rows that it covers, and from the same bits one lower bound on epsilon is made per tap

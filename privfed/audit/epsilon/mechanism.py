@@ -1,4 +1,4 @@
-"""The engines that protect an upload, against their claim, by the definition of differential privacy.
+"""Lower bounds on the epsilon of single uploads, measured by running prescribed uploads through the engines.
 
 Prescribed uploads go through the engines of a run (`privfed.audit.epsilon.probes`): `Simulation`, and nodes behind
 their messages, for single uploads and for sums, over rounds far apart and several queries in each. Three things are
@@ -27,8 +27,8 @@ round, and noise that two releases, two rounds or two users have in common, whic
 For honest code a bound lies a few per cent below its claim. A bound above it is measured once more with fresh draws,
 and the second measurement counts: an audit of many plans must not accuse one of them by chance.
 
-Noise is the same on every coordinate, so short blocks do. The seed is the audit's own: the same plan gives the same
-rows.
+Noise is the same on every coordinate, so short blocks do. An audit is a simulation: its seed decides all
+randomness, also that of the nodes, and the same plan gives the same rows.
 """
 
 import math

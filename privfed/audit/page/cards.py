@@ -90,7 +90,7 @@ def _card(report: AuditReport, cell: Cell) -> dict[str, Any]:
 
 
 def _quality(report: AuditReport, cell: Cell) -> tuple[str, str]:
-    """The main metric, and how it changed against the same method without protection."""
+    """The main metric, and how it changed against the same method without a mechanism."""
     utility = main_utility(cell)
     if utility is None:
         return "not measured", ""

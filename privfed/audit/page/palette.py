@@ -29,7 +29,7 @@ NEUTRAL = {
 def setting_colours(report: AuditReport) -> dict[str, tuple[str, str]]:
     """(light, dark) colour of each setting's slug, in the order of the report.
 
-    The settings of one method differ in colour as far as the hues go; audits in which every method has protections of
+    The settings of one method differ in colour as far as the hues go; audits in which every method has mechanisms of
     its own have more settings than there are hues.
     """
     methods: dict[str, set[str]] = defaultdict(set)

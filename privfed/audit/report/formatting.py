@@ -7,7 +7,7 @@ from privfed.audit.report.records import Setting
 from privfed.methods import UnknownMethodError, method
 
 TAPS = {
-    "raw": "on the device, before protection",
+    "raw": "on the device, before the mechanism",
     "wire": "what one client sends",
     "support": "which rows a client sends",
     "sum": "the sum over clients",

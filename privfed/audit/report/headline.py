@@ -2,7 +2,7 @@
 
 The choice is fixed here, before any number is seen, and is the same for the page, the statements and the
 table of runs. The metric is NDCG at the shortest cut-off on the test part. The attack is the strongest one
-seen after the protection has acted, on what a server receives from one client if it receives that, else on the names
+seen after the mechanism has acted, on what a server receives from one client if it receives that, else on the names
 of the rows that one client sends, else on the sum, else on the finished model. Beside it stand the strongest attack in
 the inclusion game, and of measured epsilons the highest of its kind, for the unit of the claim where that was
 measured.
@@ -51,7 +51,7 @@ def is_large(report: AuditReport) -> bool:
 
 
 def unprotected(report: AuditReport, method: str) -> Cell | None:
-    """The cell of a method without any protection."""
+    """The cell of a method without a privacy mechanism."""
     cells = (cell for cell in report.aggregates if cell.method == method)
     return next((cell for cell in cells if is_unprotected(cell.plan)), None)
 

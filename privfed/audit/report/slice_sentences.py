@@ -1,4 +1,4 @@
-"""What the tenths of items and users say, in sentences: who is worst off, and whether a protection reaches them too."""
+"""What the tenths of items and users say, in sentences: who is worst off, and whether a mechanism reaches them too."""
 
 from privfed.audit.report import formatting
 from privfed.audit.report.aggregates import grouped

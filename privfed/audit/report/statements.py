@@ -150,9 +150,7 @@ def _membership(attack: AttackCell | None, single: AttackCell | None, leak: Supp
     detail = (
         f"Strongest attack: {attack.attack}, AUC {formatting.share(attack.auc.mean)} (95 % over users "
         f"{formatting.share(attack.users.lo)} to {formatting.share(attack.users.hi)}), {comparison} the popularity "
-        f"guess "
-        "at "
-        f"{formatting.share(attack.popularity_auc)}."
+        f"guess at {formatting.share(attack.popularity_auc)}."
     )
     return text, detail
 
@@ -240,7 +238,7 @@ def _utility(report: AuditReport, cell: Cell) -> tuple[str, str]:
     reference = main_utility(plain) if plain is not None and plain is not cell else None
     if reference is not None and reference.seeds.mean > 0:
         change = value / reference.seeds.mean - 1
-        text += f", {_change(change)} against {formatting.share(reference.seeds.mean)} without protection"
+        text += f", {_change(change)} against {formatting.share(reference.seeds.mean)} without a mechanism"
         if _overlap(utility, reference):
             text += " (the intervals over people overlap)"
     text += "."
@@ -278,35 +276,21 @@ def _limits(report: AuditReport) -> list[str]:
     n_seeds = min((cell.n_seeds for cell in protected_cells(report)), default=0)
     limits = [
         "A low attack score is not a guarantee: it says what these attacks found; another may find more.",
-        "All parties ran in one process: this is a simulation, and the report measures that process.",
+        "All parties ran in one process: this is a simulation. Its randomness follows from its seeds, so the same "
+        "audit gives the same numbers; a deployment draws keys that nobody can predict.",
     ]
     kinds = {row.membership for run in report.runs for row in run.attacks}
     if "natural" in kinds:
         where = "In all games but that of randomised inclusion, members" if "randomised" in kinds else "Members"
         limits.append(
             f"{where} and non-members come from the data as they are, not from randomised inclusion, so scores mix "
-            f"leakage "
-            "with popularity and time. Read the gain over the popularity guess; these games say nothing "
+            "leakage with popularity and time. Read the gain over the popularity guess; these games say nothing "
             "about epsilon."
         )
     if any(cell.utility for cell in report.aggregates):
         limits.append(UNCOUNTED)
     limits += _of_measurements(report)
-    limits += [
-        f"{formatting.method_name(run.method)}, {formatting.setting(run.setting)}, seed {run.seed}: "
-        f"{run.aborted_rounds} of {run.rounds} rounds had too few clients and were aborted; they trained nothing and "
-        f"cost "
-        "nothing."
-        for run in report.runs
-        if run.aborted_rounds
-    ]
-    limits += [
-        f"{formatting.method_name(run.method)}, {formatting.setting(run.setting)}, seed {run.seed}, "
-        "chose by what had been released to it already, which costs no further privacy: "
-        f"{', '.join(f'{name} {value:.3g}' for name, value in run.decisions.items())}."
-        for run in report.runs
-        if run.decisions
-    ]
+    limits += _of_runs(report)
     fidelities = sorted({run.fidelity for run in report.runs})
     limits.append(
         f"The wire was simulated as: {', '.join(f'{fidelity} ({_FIDELITIES[fidelity]})' for fidelity in fidelities)}."
@@ -318,6 +302,27 @@ def _limits(report: AuditReport) -> list[str]:
             "and no interval over seeds is given."
         )
     return limits
+
+
+def _of_runs(report: AuditReport) -> list[str]:
+    """Rounds that were aborted, and what methods decided by what had been released to them."""
+    names = [
+        f"{formatting.method_name(run.method)}, {formatting.setting(run.setting)}, seed {run.seed}"
+        for run in report.runs
+    ]
+    aborted = [
+        f"{name}: {run.aborted_rounds} of {run.rounds} rounds had too few clients and were aborted; they trained "
+        "nothing and cost nothing."
+        for name, run in zip(names, report.runs, strict=True)
+        if run.aborted_rounds
+    ]
+    decided = [
+        f"{name}, chose by what had been released to it already, which costs no further privacy: "
+        f"{', '.join(f'{key} {value:.3g}' for key, value in run.decisions.items())}."
+        for name, run in zip(names, report.runs, strict=True)
+        if run.decisions
+    ]
+    return aborted + decided
 
 
 def _of_measurements(report: AuditReport) -> list[str]:

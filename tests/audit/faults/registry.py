@@ -207,7 +207,7 @@ def _(stack: ExitStack) -> None:
     "engine",
     "fedmf",
     f"{DISTRIBUTED},sampling.kind=poisson,sampling.rate=0.4",
-    "was opened, and the plan needs 60",
+    "was completed, and the plan needs 60",
 )
 def _(stack: ExitStack) -> None:
     put(stack, ServerGuard, "reveals", lambda _: lambda self, members: True)
@@ -479,7 +479,7 @@ def _(stack: ExitStack) -> None:
     _members(stack, lambda former, *asked: former(*asked[:-1], 0))
 
 
-@fault("cohorts of a fixed size where coins are claimed", "sampling", "fedmf", SAMPLED, "clients", rounds=12)
+@fault("cohorts of a fixed size where Poisson sampling is claimed", "sampling", "fedmf", SAMPLED, "clients", rounds=12)
 def _(stack: ExitStack) -> None:
     def half(former: Any, sampling: Any, streams: Any, population: int, round: int) -> Any:
         drawn = np.random.default_rng(round).permutation(population)[: population // 2]

@@ -13,7 +13,7 @@ NAME = "released numbers lie on the claimed grid"
 def check_grid(experiment: Experiment, result: RunResult) -> Iterator[Check]:
     """One check over all covered blocks; none where no grid is claimed.
 
-    Uploads that are rounded again to few bits leave the grid as post-processing, and are not asked.
+    Uploads that are rounded again to few bits leave the grid as post-processing, and are not tested.
     """
     if not claims_epsilon(experiment, result) or experiment.config.privacy.upload_bits is not None:
         return

@@ -38,7 +38,7 @@ NODES = 3
 """Nodes of a federation; fewer open no masked sum."""
 
 _METHOD = "pfedrec"
-"""Whose client side a node builds; its clients are replaced before they are asked for anything."""
+"""Whose client side a node builds; its clients are replaced before the first query."""
 _ITEMS = 8
 _ROOT_FILE = "secret.key"
 

@@ -63,7 +63,7 @@ class _Worlds:
     absent: Sequence[Tensor]
 
     def draws(self, *, together: bool, rounds: int) -> tuple[Tensor, Tensor]:
-        """Both as independent draws; see `draws_of`."""
+        """Both as independent draws; see `independent_draws`."""
         return (
             independent_draws(self.present, together=together, rounds=rounds),
             independent_draws(self.absent, together=together, rounds=rounds),

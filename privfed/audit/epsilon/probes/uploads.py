@@ -1,4 +1,4 @@
-"""Clients that upload what they are told to, so that an engine can be asked for the worst uploads there are.
+"""Clients that upload what is prescribed, so that an engine releases the worst uploads there are.
 
 A probed upload lies on short blocks under the names, weights and shares of the method's own. In a sum every user has a
 slot of its own in every block, so that one sum is as many draws as it has slots: noise is independent per coordinate.

@@ -1,4 +1,4 @@
-"""What a protection costs in bytes and seconds: a lane for each setting, a mark for each number."""
+"""What a mechanism costs in bytes and seconds: a lane for each setting, a mark for each number."""
 
 import math
 from collections.abc import Callable

@@ -44,7 +44,7 @@ _LANE = 0.16
 
 
 def measured_charts(report: AuditReport) -> list[Chart]:
-    """One chart per unit that was measured behind a protection; units must never be compared."""
+    """One chart per unit that was measured behind a mechanism; units must never be compared."""
     pairs = _measured(report)
     units = grouped(pairs, lambda pair: pair[1].unit)
     return [_chart(report, unit, units[unit]) for unit in UNIT_ORDER if unit in units]
