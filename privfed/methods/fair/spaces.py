@@ -86,8 +86,10 @@ class Hashed:
     def reduce(self, table: Float[Tensor, "items dim"]) -> tuple[Float[Tensor, " size"], None]:
         """Means over slots."""
         values = self.subspace.reduce(table)
+        # At level 0 every slot has one element, which there is nothing to average with.
         if self.offset and self.subspace.level:
             counts = self.counts().to(values.dtype)
+            # The mean sum / count becomes sum / (count + offset).
             values = values * (counts / (counts + self.offset))
         return values, None
 
@@ -101,12 +103,15 @@ class Hashed:
 
     def counts(self) -> Int64[Tensor, " size"]:
         """Elements in every slot."""
+        # A function of the subspace alone that hashes a whole table, so it is computed once (`_counts`).
         return _counts(self.subspace, here())
 
     def slots(self) -> Int32[np.ndarray, " elements"] | None:
         """Of the whole table, for a simulation; a device hashes what it needs when it needs it."""
+        # The kernel then indexes by element and needs no list.
         if self.subspace.level == 0:
             return None
+        # int32: the longest array of a simulation, and `tiers.MOST_SLOTS` keeps its numbers in range.
         slots: np.ndarray = on_host(self.subspace.slots(self._elements()).int())
         return slots
 
@@ -235,7 +240,9 @@ class InTier:
 
     def recover(self, values: Float[Tensor, "*batch size"]) -> Float[Tensor, "*batch rows dim"]:
         """The same table in the tier's slots."""
+        # Subspaces are nested: a slot of the tier lies within one slot of the device, whose value it repeats.
         lifted = lift(values, self.subspace, self.tier)
+        # Blocks are tables, and the tier's slots need not fill the last row.
         missing = rows_of(self.tier) * self.tier.width - lifted.shape[-1]
         return torch.nn.functional.pad(lifted, (0, missing)).reshape(*values.shape[:-1], *self.shape)
 
@@ -243,6 +250,7 @@ class InTier:
         """Slots of the tier that take each value."""
         if self.tier.level == 0:
             return _counts(self.subspace, here())
+        # Also by nesting: every slot of the device splits into equally many of the tier.
         return torch.full((self.size,), self.tier.size // self.subspace.size)
 
 

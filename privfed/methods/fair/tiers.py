@@ -74,6 +74,8 @@ class Tiers:
             SubspaceError: a tier whose compression leaves nothing.
         """
         scheme, deepest = scheme_of(config, n_items)
+        # Who counts but does not know activities takes any order: the shares of a scheme, not the order, fix how many
+        # users each level has.
         known = config.assigned != "activity" or activity is not None
         by = config.assigned if known else "pseudonym"
         capacities = Capacities.of(scheme, n_users, by, config.capacity_seed, activity if by == "activity" else None)
@@ -86,6 +88,7 @@ class Tiers:
             for level in levels
         }
         spaces = {level: {name: _space(config, space) for name, space in of.items()} for level, of in subspaces.items()}
+        # The sum over tables: training numbers the slots of all of them together.
         largest = max(sum(space.size for space in of.values()) for of in spaces.values())
         if largest > MOST_SLOTS:
             raise CapacityError(
@@ -128,6 +131,7 @@ class Tiers:
         numbers = self.config.model.size
         for space in self.spaces[level].values():
             numbers += space.size + (space.kept * self.config.dim if isinstance(space, Factors) else 0)
+        # float32.
         return 4 * numbers
 
     def device_bytes(self) -> Float64[Tensor, " users"]:
@@ -136,6 +140,7 @@ class Tiers:
         if self.of_user is None:
             mean = sum(each[level] * count for level, count in self.members.items()) / self.n_users
             return torch.full((self.n_users,), mean, dtype=torch.float64)
+        # Indexed by level, because levels need not be consecutive.
         by_level = torch.zeros(self.levels[-1] + 1, dtype=torch.float64)
         by_level[list(each)] = torch.tensor(list(each.values()), dtype=torch.float64)
         return by_level[self.of_user]
@@ -160,6 +165,7 @@ def scheme_of(config: FairConfig, n_items: int) -> tuple[Scheme, int]:
 
 def _scheme_of_budgets(config: FairConfig, n_items: int) -> Scheme:
     model, budgets = config.model, config.budgets or ()
+    # The deepest level decides how far tables are padded, so what fits depends on it: the least padding first.
     for deepest in range(DEEPEST + 1):
         tables = [Subspace(n_items, config.dim, 0, deepest, config.seeds[name]) for name in model.tables]
         others = model.size + len(model.tables) * config.dim
@@ -175,6 +181,7 @@ def _space(config: FairConfig, subspace: Subspace) -> TableSpace:
     rows, width, compression = subspace.rows, subspace.width, 1 << subspace.level
     if config.variant == "heterofl":
         return FirstColumns(Columns.compressed(rows, width, compression))
+    # An uncompressed device keeps the table itself; at full rank, factors would be two tables in place of one.
     if config.variant == "fedhm" and subspace.level:
         return Factors(LowRankTables.compressed(rows, width, compression, config.rank))
     return Hashed(subspace, config.reduce_offset)

@@ -52,6 +52,7 @@ def cosines(
             more than in float32.
     """
     if precision == "bfloat16":
+        # Norms from the uploads themselves: the diagonal of a bfloat16 product has 8 bits.
         own = torch.linalg.vector_norm(updates, dim=1).double().square_()
         return _of_tables(_coarse_gram(updates), own, (updates @ base).double(), base)
     gram = _gram(updates)
@@ -64,10 +65,13 @@ def _coarse_gram(updates: Float[Tensor, "n size"]) -> Float[Tensor, "n n"]:
     gram = updates.new_zeros(n, n)
     strips = [slice(first, first + _ROWS) for first in range(0, n, _ROWS)]
     for columns in torch.split(updates, _COLUMNS, 1):
+        # [n, columns], cut once for all strips. Products of a block come out in bfloat16, but blocks add up in float32,
+        # so the error does not grow with the number of blocks.
         short = columns.bfloat16()
         for strip in strips:
             gram[strip, strip.start :].add_(short[strip] @ short[strip.start :].T)
     for strip in strips:
+        # The product is symmetric: strips took only columns from their own diagonal block on.
         gram[strip.stop :, strip] = gram[strip, strip.stop :].T
     return gram
 
@@ -91,11 +95,13 @@ def sketched_cosines(
     n, size = updates.shape
     signs = placed(draw.integers(0, 2, size, dtype=np.int8)).float().mul_(2).sub_(1)
     folded, own, with_base = updates.new_zeros(n, width), torch.empty(n), torch.empty(n)
+    # Three readings of each upload (norm, product with the base, fold) while it is in the cache.
     for some in (slice(first, first + _CACHED) for first in range(0, n, _CACHED)):
         tables = updates[some]
         torch.linalg.vector_norm(tables, dim=1, out=own[some])
         torch.mv(tables, base, out=with_base[some])
         for columns, weight in zip(torch.split(tables, width, 1), torch.split(signs, width), strict=True):
+            # Coordinate c goes to c mod width; random signs make products of different coordinates vanish in the mean.
             folded[some, : columns.shape[1]].addcmul_(columns, weight)
     return _of_tables(_gram(folded), own.double().square_(), with_base.double(), base)
 
@@ -113,10 +119,13 @@ def _of_tables(
 ) -> Float[Tensor, "n n"]:
     """Cosines of tables from the Gram matrix of their updates, in its place; `own` are the updates' squared norms."""
     shared = float(base.double() @ base.double())
+    # float64: the terms cancel where an upload nearly takes the base away.
     squared, least = own + 2 * with_base + shared, _SMALLEST * (own + shared)
     norm = squared.maximum(least).clamp_(min=1e-24).sqrt_().float()
+    # q_i q_j = u_i u_j + side_i + side_j: two broadcast additions, no further [n, n] array.
     side = (with_base + shared / 2).float()
     cosine = gram.add_(side.unsqueeze(1)).add_(side).div_(norm.unsqueeze(1)).div_(norm)
+    # Exactly 1 where rounding leaves a little less or more, and 0 for a table that counts as zeros.
     cosine.diagonal().copy_(squared > least)
     return cosine
 
@@ -140,9 +149,11 @@ def neighbourhoods(
     fewest = min(min_neighbours, len(near) - 1)
     small = (others < fewest).nonzero().squeeze(1)
     if len(small):
+        # [small, n]: indexing copies, so removing the user from its own row leaves `score` as it is.
         rivals = score[small].scatter_(1, small.unsqueeze(1), -torch.inf)
         near[small.unsqueeze(1), rivals.topk(fewest, dim=1).indices] = True
     alone = (near.sum(1) == 0).nonzero().squeeze(1)
+    # A mean over nobody is undefined.
     near[alone, alone] = True
     return near
 
@@ -162,6 +173,7 @@ def thinned(near: Bool[Tensor, "n n"], most: int, rank: Float[Tensor, "n n"]) ->
         return near
     others = near.clone().fill_diagonal_(False)  # noqa: FBT003 (the value to fill with)
     best = rank.masked_fill(~others, -torch.inf).topk(most, dim=1).indices
+    # topk returns `most` columns in any case; where fewer are neighbours, the rest are taken out by the `and`.
     kept = torch.zeros_like(near).scatter_(1, best, True).logical_and_(others)  # noqa: FBT003
     kept.diagonal().copy_(near.diagonal())
     return kept

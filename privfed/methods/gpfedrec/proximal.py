@@ -71,11 +71,13 @@ class ProximalTables:
         """Sum of |value|^order per client, in float64."""
         total = torch.zeros(clients, dtype=torch.float64)
         for some, tables in self._tables():
+            # Measured as a stored table would be, so that a clip does not depend on the representation.
             total[some] = Dense(self.block, torch.arange(len(tables)), tables).norm_power(order, len(tables))
         return total
 
     def scale_(self, factors: Float[Tensor, " clients"]) -> None:
         """Multiply every client's values when they are written, with the roundings that stored values would have."""
+        # Kept one by one, because (x f) g and x (f g) round differently.
         self._factors.append(factors[: len(self.targets)].to(self.base.dtype))
         self.values.mul_(self._factors[-1][self.places // len(self.base)].unsqueeze(1))
 
@@ -92,6 +94,7 @@ class ProximalTables:
         """Write tables where they go; straight into `out` where it takes all of them in order."""
         slot = slots[: len(self.targets)]
         if len(slot) == len(out) and torch.equal(slot, self.owner):
+            # The usual case of all clients in order: no buffer and no second copy.
             for some, mine in self._tiles():
                 self._table(some, mine, out[some])
             return
@@ -105,10 +108,12 @@ class ProximalTables:
         known = owner.clamp(max=last)
         wanted = known * items + ids
         found = self.targets.flatten(0, 1).index_select(0, wanted).sub_(self.base.index_select(0, ids))
+        # One multiplication per factor, as in `_table`: a row that is looked up equals the written one to the bit.
         for factor in (self.share, *self._factors):
             found.mul_(factor[known].unsqueeze(1))
         if len(self.places):
             place = torch.searchsorted(self.places, wanted).clamp_(max=len(self.places) - 1)
+            # Bisection returns a position in any case; only an equal key is a trained row.
             hit = (self.places[place] == wanted).nonzero().squeeze(1)
             found.index_copy_(0, hit, self.values.index_select(0, place[hit]))
         return found.mul_((owner <= last).unsqueeze(1))
@@ -122,6 +127,7 @@ class ProximalTables:
         """A few clients at a time, and which trained rows are theirs."""
         clients, step = len(self.targets), _CACHED if self.places.is_cpu else tile_size()
         firsts = torch.arange(0, clients + step, step).clamp_(max=clients)
+        # `places` ascend client by client, so the trained rows of a tile are one slice.
         ends = torch.searchsorted(self.places, firsts * len(self.base)).tolist()
         for first, *mine in zip(range(0, clients, step), ends[:-1], ends[1:], strict=True):
             yield slice(first, min(first + step, clients)), slice(*mine)
@@ -140,6 +146,7 @@ class ProximalTables:
         for factor in (self.share, *self._factors):
             out.mul_(factor[some].view(-1, 1, 1))
         items = len(self.base)
+        # `places` count from client 0, `out` from the tile's first; `scale_` has multiplied `values` already.
         out.flatten(0, 1).index_copy_(0, self.places[mine] - some.start * items, self.values[mine])
         return out
 

@@ -88,7 +88,9 @@ class ModelLayout:
             Model(
                 config.names[g],
                 config.widths[g],
+                # Dual task (eq. 11): wider clients also train the narrower heads, on prefixes of their vectors.
                 groups[: g + 1] if whole and config.dual_task else (g,),
+                # As published, for all clients but the smallest (eq. 14).
                 decorrelated=whole and config.decorrelation > 0 and g > 0,
             )
             for g in groups
@@ -113,6 +115,7 @@ class ModelLayout:
             )
         found, start = [], 0
         for first, model in enumerate(self.models):
+            # Models come smallest first, so everybody from this one on is wide enough for its columns.
             holders = tuple(range(first, len(self.models)))
             block = f"items.{start}:{model.width}"
             found.append(Segment(block, start, model.width, holders, self._share(holders)))
@@ -185,6 +188,7 @@ class ModelLayout:
                 for name, shape in self.head(head).head(0).shapes().items():
                     blocks[f"{self.head_name(head)}.{name}"] = Block(shape)
         if c.aggregation == "contributors":
+            # One count per row, bounded by 1 per client: a public bound that noise can be sized by.
             blocks |= {touched(s.block): _count((n_items, 1)) for s in self.segments}
         if c.head_aggregation == "contributors" and self.sending:
             blocks |= {members(self.head_name(head)): _count((1,)) for head in range(len(self.models))}
@@ -192,6 +196,7 @@ class ModelLayout:
 
     def _share(self, holders: tuple[int, ...]) -> float:
         shares = self.config.shares
+        # By group, not by model: several groups may train the same model, and not all need send.
         return sum(shares[g] for g in self.sending if self.of_group[g] in holders)
 
 

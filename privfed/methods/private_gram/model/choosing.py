@@ -54,17 +54,20 @@ def choose(
         noise: fresh noise, distributed as that of the release.
         pairs: threshold of single pairs to try; None tries none.
     """
+    # Two independent normal noises of equal variance add up to one of twice the variance, on either side.
     learning = replace(evidence, gram=evidence.gram + noise, deviation=evidence.deviation * np.sqrt(2))
     judge = evidence.gram - noise
     risks: dict[EstimatorSettings, float] = {}
 
     def risk(recipe: EstimatorSettings) -> float:
+        # Choices share candidates, and each costs a solve of [side, side].
         if recipe not in risks:
             risks[recipe] = predicted_risk(learning.weights(recipe), judge) / evidence.clients
         return risks[recipe]
 
     def better(current: EstimatorSettings, others: Sequence[EstimatorSettings], margin: float) -> EstimatorSettings:
         found = min(others, key=risk)
+        # Risks are negative gains. One above 0 counts as 0, which predicting nothing reaches.
         return found if risk(found) < margin * min(risk(current), 0.0) else current
 
     best = start
@@ -81,4 +84,5 @@ def predicted_risk(weights: Float64[np.ndarray, "side side"], gram: Float64[np.n
     """<W0^T W0 - 2 W0, G>: what predicting every entry from the others adds to the squared lengths left to explain."""
     off_diagonal = weights.copy()
     np.fill_diagonal(off_diagonal, 0)
+    # <W0^T W0, G> = <W0 G, W0>: one product of [side, side] in place of two.
     return float(np.vdot(off_diagonal @ gram, off_diagonal) - 2 * np.vdot(off_diagonal, gram))

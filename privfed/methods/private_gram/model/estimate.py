@@ -81,6 +81,7 @@ class NoisyGram:
         kept = math.ceil(recipe.kept * side)
         if kept < side:
             weights = np.zeros_like(self.gram)
+            # The white noise stays 1 / side of the whole head: histories have length 1 over all of it.
             weights[:kept, :kept] = self.first(kept)._weights(recipe, 1 / side)
             return weights
         return self._weights(recipe, 1 / side)
@@ -112,16 +113,20 @@ class NoisyGram:
         prior, shares = self._prior.mixed(recipe.smoothing), self._strengths(recipe)
         spikes = self._beyond_content.spikes.strongest(recipe.rank)
         outside = spikes.carried(recipe.smoothing * across.mean, prior) * shares
+        # C [j, side]: the head's directions carried on to items outside, then what content explains directly.
         covariance = outside @ spikes.smoothed(prior).T
         for kernel, coefficient in zip(across.kernels, self._coefficients, strict=True):
             covariance += coefficient * kernel
+        # C (Sigma + c I)^-1, transposed twice because Sigma is symmetric: a solve, and no inverse is formed.
         return solve_positive(self._covariance(recipe) + white * np.eye(len(self.gram)), covariance.T).T
 
     def _weights(self, recipe: EstimatorSettings, white: float) -> Float64[np.ndarray, "side side"]:
         covariance = self._covariance(recipe)
         weights = _posterior(covariance, white)
         if recipe.threshold is not None:
+            # G - n Sigma: what the covariance leaves unexplained of the sum.
             weights += self._pairs(self.gram - self.clients * covariance, recipe.threshold, white)
+        # Nothing was released about an item by itself, so its own weight would be what Sigma happens to say.
         if not self.diagonal:
             np.fill_diagonal(weights, 0)
         return weights
@@ -137,6 +142,7 @@ class NoisyGram:
     def _strengths(self, recipe: EstimatorSettings) -> Float64[np.ndarray, " d"]:
         """What the spikes are beyond the bulk of all eigenvalues, for one client."""
         seen = self._seen(recipe)
+        # trace / side is the mean eigenvalue: variance in all directions, for which the posterior's white noise stands.
         bulk = max(float(np.trace(seen.matrix)), 0.0) / len(seen.matrix)
         strengths: np.ndarray = np.maximum(seen.spikes.strongest(recipe.rank).strengths - bulk, 0) / self.clients
         return strengths
@@ -156,6 +162,7 @@ class NoisyGram:
         return self._rest(self.gram - self.clients * self._explained)
 
     def _rest(self, matrix: Float64[np.ndarray, "side side"]) -> "_Rest":
+        # n K has a diagonal, and what was not released must not look like a signal against it.
         if not self.diagonal:
             np.fill_diagonal(matrix, 0)
         return _Rest(matrix, Spikes.of(matrix, self.noise, min(self.most, len(matrix))))
@@ -183,7 +190,10 @@ class NoisyGram:
         """Least squares of G / n off its diagonal on the kernels, a constant and popularity; kernels from 0 up."""
         kernels = self._known.kernels
         trend = np.log(self.popularity)
+        # tiny: items of equal popularity have no trend, and 0 / 0 is kept out.
         trend = (trend - trend.mean()) / max(float(trend.std()), np.finfo(np.float64).tiny)
+        # Normal equations of size [basis, basis]: no design matrix of side^2 rows is formed. The constant and the trend
+        # take up what all pairs have in common; only coefficients of kernels are kept.
         basis = [*kernels, np.ones_like(self.gram), np.outer(trend, trend)]
         products = np.array([[_off_diagonal(one, other) for other in basis] for one in basis])
         seen = np.array([_off_diagonal(one, self.gram) for one in basis]) / self.clients
@@ -194,6 +204,7 @@ class NoisyGram:
         self, left: Float64[np.ndarray, "side side"], threshold: float, white: float
     ) -> Float64[np.ndarray, "side side"]:
         """Single pairs that stand out: r / (r + n / B) for what exceeds the threshold by r."""
+        # The largest of m normal noises is near sqrt(2 log m), and there are m = side^2 / 2 pairs.
         least = threshold * self.noise * math.sqrt(2 * math.log(max(len(left) ** 2 / 2, 1)))
         excess: np.ndarray = np.maximum(left - least, 0)
         np.fill_diagonal(excess, 0)
@@ -203,11 +214,13 @@ class NoisyGram:
 
 def _off_diagonal(one: Float64[np.ndarray, "side side"], other: Float64[np.ndarray, "side side"]) -> float:
     """Inner product over everything but the diagonal."""
+    # The diagonal holds the variance of single items: no evidence about pairs, and perhaps not released.
     return float(np.vdot(one, other) - one.diagonal() @ other.diagonal())
 
 
 def _posterior(covariance: Float64[np.ndarray, "side side"], noise: float) -> Float64[np.ndarray, "side side"]:
     """S (S + c I)^-1, which is I - c (S + c I)^-1."""
     identity = np.eye(len(covariance))
+    # I - c (S + c I)^-1 takes one solve; S (S + c I)^-1 would need a product besides.
     posterior: np.ndarray = identity - solve_positive(covariance + noise * identity, noise * identity)
     return posterior

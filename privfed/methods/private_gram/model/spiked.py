@@ -35,6 +35,7 @@ class Prior:
 
     def mixed(self, share: float) -> "Prior":
         """So much of this prior, the rest without any correlation."""
+        # (1 - share) I + share K has the eigenvectors of K.
         return Prior((1 - share) + share * self.scales, self.basis)
 
 
@@ -59,8 +60,10 @@ class Spikes:
         if most == 0:
             return cls(np.empty(0), np.empty(0), np.empty((side, 0)))
         values, vectors = largest_eigenpairs(matrix, most)
+        # Eigenvalues come in ascending order; spikes are kept largest first.
         above = np.flatnonzero(values > 2 * deviation * math.sqrt(side))[::-1]
         values, vectors = values[above], vectors[:, above]
+        # The larger root of theta^2 - lambda theta + t^2 side = 0; the edge 2 t sqrt(side) is where it becomes real.
         strengths = (values + np.sqrt(values**2 - 4 * deviation**2 * side)) / 2
         return cls(strengths, 1 - deviation**2 * side / strengths**2, vectors)
 
@@ -77,6 +80,7 @@ class Spikes:
         if prior is None or not len(self.trust):
             trusted: np.ndarray = self.directions * np.sqrt(self.trust)
             return trusted
+        # In the basis of K the solve is a division: [side, side] times [side, d], and no factorisation per spike.
         turned: np.ndarray = prior.basis @ (prior.scales[:, None] * self._in(prior))
         return turned
 
@@ -87,6 +91,7 @@ class Spikes:
 
     def _in(self, prior: Prior) -> Float64[np.ndarray, "side d"]:
         """(s K + (1 - s) I)^-1 v sqrt(s) in the basis of K."""
+        # [side, d]: eigenvalues of K by spikes. tiny keeps 0 / 0 out where s = 1 and K is singular.
         left = self.trust * prior.scales[:, None] + (1 - self.trust) + np.finfo(np.float64).tiny
         inside: np.ndarray = np.sqrt(self.trust) * (prior.basis.T @ self.directions) / left
         return inside
