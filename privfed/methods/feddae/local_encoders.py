@@ -89,6 +89,7 @@ class SparseFirstLayer:
 
     def initial(self, users: int, start: Mapping[str, Tensor]) -> Own:
         """Everybody's copy of the same drawn bias."""
+        # A copy each: users of an expanded tensor would share memory, which local training writes to.
         return {"first.bias": start["encoder.0.bias"].expand(users, -1).clone()}
 
     def initial_rows(self, items: Int64[Tensor, " k"], start: Mapping[str, Tensor]) -> Own:
@@ -111,6 +112,7 @@ class SparseFirstLayer:
 
     def hidden(self, own: Own, inputs: Inputs) -> Float[Tensor, "clients first"]:
         """Output of the first layer."""
+        # Personal rows lie in the order of the inputs' entries, so entry i reads row i. [0]: a single step.
         return inputs.times(own[ROWS], torch.arange(len(own[ROWS])))[0].add_(own["first.bias"])
 
 
@@ -167,6 +169,7 @@ class FullEncoder:
         h = self.sparse.hidden(own, inputs)
         for name in self.deeper:
             weight, bias = own[f"own.{name}.weight"], own[f"own.{name}.bias"]
+            # [clients, 1, in] times [clients, in, out]: nothing is shared, so there is no product over all clients.
             h = torch.bmm(h.tanh_().unsqueeze(1), weight).squeeze(1).add_(bias)
         return h
 

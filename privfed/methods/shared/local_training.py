@@ -68,10 +68,12 @@ def local_epoch(
     """
     new = {name: values.clone() for name, values in parameters.items()}
     decay = Decay(pull.strength, steps_taken(samples, batch_size)) if pull else None
+    # From here on the rows hold f = q - target, and `scale` holds s.
     if pull:
         table.sub_(pull.target)
     left = len(samples.counts)
     for clients, batches in tile_batches(samples, batch_size):
+        # Padding (-1) reads client 0 and is never written back.
         tile = {name: values.index_select(0, clients.clamp(min=0)) for name, values in parameters.items()}
         scale = 1.0
         for batch in batches:
@@ -81,9 +83,11 @@ def local_epoch(
                 q = torch.add(pull.target.index_select(0, at), q, alpha=scale)
             labels = samples.labels[batch.samples]
             dq = step(tile, q.view(*batch.samples.shape, -1), labels, batch.weight)
+            # Decay first: a move of q by -lr dq is one of f by -lr dq / s, with the s that holds after this step.
             if decay:
                 scale = decay.next_scale_(scale, table, rows, clients, batch.step)
             add_rows_(table, at, dq.view(len(at), -1).mul_(-lr_items / scale))
+        # Padding stands at the end of the last tile only (`tile_order`).
         real = min(len(clients), left)
         left -= real
         for name, values in tile.items():
@@ -120,7 +124,9 @@ class Decay:
         if scale >= self.SMALLEST_SCALE:
             return scale
         clients = tile[tile >= 0]
+        # Clients of a tile take unequal numbers of steps; each decays by its own, less what was folded in before.
         due = (self.steps[clients].clamp(max=step + 1) - self.settled[clients]).clamp(min=0)
+        # 1 for all clients of other tiles, whose rows share the table.
         factor = torch.ones(len(self.steps)).index_copy_(0, clients, self._power(due))
         self.settled[clients] += due
         table.mul_(factor[rows.owner].unsqueeze(1))
@@ -135,6 +141,7 @@ class Decay:
         return self._power(self.steps)
 
     def _power(self, steps: Int64[Tensor, " k"]) -> Float[Tensor, " k"]:
+        # Whole exponents: keep is negative above a strength of 1, and has no real power there.
         return torch.pow(torch.tensor(self.keep), steps)
 
 

@@ -50,6 +50,7 @@ class StackedModule:
         leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
         with torch.enable_grad():
             seen, items = self._seen(leaves, items)
+            # [n, b]. No loss reads another client's parameters, so the gradient of a weighted sum holds all of theirs.
             losses = vmap(self._losses)(seen, items, labels)
         return _slopes(losses, leaves, real)
 
@@ -68,6 +69,7 @@ class StackedModule:
         if not self.by_row:
             return parameters, items
         constants = {name: value[items] for name, value in self._row_constants.items()}
+        # Rows were gathered by item before, so the module looks them up by position in the batch.
         return {**parameters, **constants}, torch.arange(items.shape[-1]).expand_as(items)
 
     def _logits(self, parameters: Tensors, items: Tensor) -> Tensor:
@@ -80,7 +82,9 @@ class StackedModule:
 
 
 def _slopes(losses: Tensor, leaves: Tensors, real: Tensor) -> dict[str, Tensor]:
+    # [n, b], as the gradient by each loss: that of the mean over a client's real samples, without forming the mean.
     weight = real.to(losses.dtype) / real.sum(-1, keepdim=True).clamp(min=1)
+    # Zeros for parameters that no logit depends on, instead of None.
     found = torch.autograd.grad(losses, list(leaves.values()), weight, materialize_grads=True)
     return dict(zip(leaves, found, strict=True))
 
@@ -89,6 +93,7 @@ def per_sample(loss: Loss) -> Loss:
     """The loss without its reduction, for torch's functional losses; any other as it is."""
     try:
         reduces = "reduction" in inspect.signature(loss).parameters
+    # Callables written in C may show no signature.
     except ValueError:
         reduces = False
     return (lambda logits, labels: loss(logits, labels, reduction="none")) if reduces else loss
