@@ -70,7 +70,7 @@ class Located:
     Attributes:
         name: Its name.
         path: Folder, file or archive to read; None for a generated data set.
-        route: How it was found, in words.
+        route: Where it came from, in words.
     """
 
     name: str
@@ -258,7 +258,7 @@ def load(
 
 
 def terms_once(name: str) -> str | None:
-    """The terms of a named data set the first time they are asked for on this machine, then None.
+    """The terms of a named data set the first time they are needed on this machine, then None.
 
     A marker in the cache folder remembers it; where that cannot be written, the terms come every time.
     """

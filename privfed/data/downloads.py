@@ -69,7 +69,7 @@ class Download:
             return False
 
     def fetch(self, progress: Progress) -> Path:
-        """Put a verified copy into the cache; nothing half-written ever bears its name.
+        """Put a verified copy into the cache; a partly written file never has its name.
 
         Raises:
             DataError: It cannot be fetched, is not what it must be, or the cache cannot be written.

@@ -76,7 +76,7 @@ class SyntheticPopulation:
     """Users and items before anybody acts.
 
     Attributes:
-        spec: What was asked for.
+        spec: Requested properties.
         people: Gender, age and occupation of each user, indexed by user id (from 1).
         genre: Number of each item's genre.
         character: Where each item stands in the dimensions of taste.

@@ -1,4 +1,4 @@
-"""The ranking task: a user's held-out items among candidates, popularity beside."""
+"""The ranking task: a user's held-out items among candidates, with popularity as a baseline."""
 
 from typing import Any, Literal
 

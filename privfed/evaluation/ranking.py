@@ -168,7 +168,7 @@ def user_metrics(
     """HR, NDCG, Recall and MRR of each row at each cut-off; NaN for a row without relevant items.
 
     Args:
-        found: From :func:`positions`.
+        found: Positions from :func:`positions`.
         n_rows: Rows of the chunk.
         k: Cut-offs.
     """

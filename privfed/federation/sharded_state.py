@@ -2,8 +2,8 @@
 
 The tensors of some whole users lie together in a shard, a file of bounded size that is mapped into memory while it is
 in use. Every row is there twice, and a byte per user and tensor says which of the two is committed. A step stages into
-the other one, a commit turns the bytes over, and a lost round turns nothing over: nothing is copied, and what a round
-staged takes no memory.
+the other one, a commit turns the bytes over, and an aborted round turns nothing over: nothing is copied, and what a
+round staged takes no memory.
 
 The folder belongs to one running process, and nobody resumes from it. A checkpoint streams what is committed into the
 file that a run in memory would write, and a run that goes on fills its shards from there, or with first values if no
@@ -232,7 +232,7 @@ class ShardedState(PrivateState):
         return self.of(users)
 
     def stage(self, users: Int64[Tensor, " n"], values: Mapping[str, Tensor]) -> None:
-        """Put new values beside the committed ones until `commit`."""
+        """Stage new values, which stay apart from the committed ones until `commit`."""
         for shard, at in self._by_shard(users):
             copies, inside = self._copies(shard), users[at]
             for name, new in values.items():

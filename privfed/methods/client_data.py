@@ -43,8 +43,8 @@ class ClientData:
         excluded: items never drawn as negatives. The honest choice is the training items; the published code
             also leaves out the held-out ones, which no client can know.
         auxiliary: other behaviours in the training prefix (view, cart, ...), by name.
-        answering: where a cover decides which examinations may train, those that may; None where all do.
-        fake_items: items whose rows a cover adds; None where there is none.
+        answering: examinations that may train, where inclusion bits decide which; None where all may.
+        fake_items: items whose rows are sent as padding; None without padding.
         ratings: what each user rated its training items, aligned with `positives.items`; None where the data have no
             ratings.
         population: everybody, where the process hosts a part of a simulation's users only; None where it hosts all.
@@ -140,9 +140,9 @@ class ClientData:
         return joined
 
     def with_padding(self, kept: Histories, fake_items: Histories, *, public_target: bool) -> "ClientData":
-        """The same users when only `kept` of their private items answer and rows of `fakes` are sent besides.
+        """The same users when only `kept` of their private items answer and rows of `fake_items` are sent besides.
 
-        Where the target itself is private, negatives come from the fakes alone: any other row would stand out.
+        Where the target itself is private, negatives come from the fake items alone: any other row would stand out.
         """
         if public_target:
             return replace(self, answering=kept, fake_items=fake_items)

@@ -6,8 +6,8 @@ encoding are right by construction, and noise of standard deviation s on every p
 unpacked sum and s / sqrt(2) off it. The block may leave the diagonal out.
 
 The vectors are how a simulation computes: |v v^T|^2 is |v|^4, without the diagonal |v|^4 - sum_i v_i^4, and the sum
-over all clients is one matrix product. Nothing of size clients x packed numbers exists unless somebody asks for single
-uploads.
+over all clients is one matrix product. Nothing of size clients x packed numbers exists unless a caller materialises
+single uploads.
 """
 
 import math

@@ -1,9 +1,9 @@
 """Clients of DFMR: examinations and user codes, which never leave, and the sums they add to.
 
 A device updates its own code whenever it receives item codes (`update`, and before it shows scores), then answers for
-every bit with C_uif of the items in its support and g_uf. Items of a cover answer zero.
+every bit with C_uif of the items in its support and g_uf. Fake items answer zero.
 
-Pair scores U_u . V_i are kept from ask to ask within a round and brought up to date by the column that was decided.
+Pair scores U_u . V_i are kept from query to query within a round and brought up to date by the column that was decided.
 """
 
 from collections.abc import Callable, Sequence
@@ -56,7 +56,7 @@ class ReceivedCodes:
     Attributes:
         items: V.
         totals: p1, sum of all item codes.
-        products: V^T V when the whole table was received last, or the objective asked for.
+        products: V^T V when the whole table was received last, or where the objective is needed.
         bit: the column that the latest message replaced; -1 where it replaced none.
         change: new less old codes of that column.
         afresh: whether the latest message brought the whole table, so that scores must be made anew.
@@ -184,7 +184,7 @@ class DFMRClients(StatefulClients):
         return ItemCodes(on_host(message.shared["codes"]), self.config.d, tuple(ids))
 
     def discard(self) -> None:
-        """The round was lost: forget staged state and what its messages brought."""
+        """Forget staged state and received messages after an aborted round."""
         super().discard()
         self._received = None
 

@@ -6,7 +6,7 @@ lowest, of byte f // 8; a set bit is +1, and the bits past d are zero. Two codes
     a . b = d - 2 popcount(a xor b),
 
 an integer between -d and d (Zhang et al., Discrete collaborative filtering, SIGIR 2016). Only d + 1 scores exist, so
-the best items are found by dropping them into one bucket per score: no sort, and no ties left to chance.
+a bucket per score ranks items without a sort, and without ties that chance would have to break.
 """
 
 import json
@@ -92,7 +92,7 @@ def top(
         Items and scores. A user with fewer than k items left has item -1 and score -d - 1 in the last places.
 
     Raises:
-        CodesError: `d` signs do not take that many bytes, `k` is below 1, or `exclude` covers others.
+        CodesError: `d` signs do not take that many bytes, `k` is below 1, or `exclude` is of other rows.
     """
     if k < 1:
         raise CodesError(f"the {k} best items were asked for: ask for at least 1")

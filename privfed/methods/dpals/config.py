@@ -1,4 +1,4 @@
-"""Settings of `dpals`, and how one budget is divided between all that it asks for."""
+"""Settings of `dpals`, and the division of one budget between its queries."""
 
 from dataclasses import dataclass
 from typing import Self

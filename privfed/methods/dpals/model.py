@@ -79,7 +79,7 @@ class ItemStep:
         Args:
             gram: K.
             sums: r_j.
-            reach: a_j, from which A_j follows where it was not asked for.
+            reach: a_j, from which A_j follows where it was not collected.
             squares: A_j; None where they were not.
         """
         dim, ridge = len(gram), self.regularisation * self.clients * self.everybody

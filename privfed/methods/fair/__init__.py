@@ -12,7 +12,7 @@ which shows them to the server, and that is not offered.
     heterofl    first columns of the tables (Diao et al., ICLR 2021)
     fedavg      everybody holds everything (McMahan et al., AISTATS 2017)
 
-A smaller table is no protection: an upload in a subspace still tells which items were touched.
+A smaller table gives no privacy: an upload in a subspace still shows which items were touched.
 """
 
 from collections.abc import Mapping, Sequence

@@ -90,7 +90,7 @@ class FairClients(StatefulClients):
         for place in self._places(users, message):
             received = self._download(place.level, message)
             who = on_host(users[place.positions])
-            # A round trains once, whichever ask that is: the same samples with and without an ask for tiers before it.
+            # A round trains once; as query 0 its samples are the same with and without a query for tiers before it.
             words = call.streams.words(Purpose.SAMPLES, call.round, 0, who.tolist(), self.training.words_needed(who))
             outcome = self.training.train(who, received, layers, rows[place.positions], words)
             levels[place.positions] = place.level

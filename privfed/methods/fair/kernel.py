@@ -93,7 +93,7 @@ class KnownInteractions(NamedTuple):
         starts: place of each client's first item.
         counts: items of each client.
         items: of all clients.
-        targets: ratings beside them; empty for pairs.
+        targets: their ratings; empty for pairs.
         barred_starts: place of each client's first barred item.
         barred_counts: barred items of each client.
         barred: items never drawn as negatives, distinct and ascending within a client.
@@ -148,7 +148,7 @@ class TrainedSlots(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Memory of one device besides, used by one client after the other.
+    """Working memory of one device, used by one client after the other.
 
     Attributes:
         gradient, first_moment, second_moment: of slots.
@@ -158,8 +158,8 @@ class Scratch(NamedTuple):
         samples: positions of a block's positives.
         items: of a block's columns.
         places: where the stored values of each column's rows are kept `[tables, kept, columns]`.
-        signs: theirs; no columns where all are 1.
-        values: theirs, signed; their gradients on the way back.
+        signs: of these values; no columns where all are 1.
+        values: stored values, signed; their gradients in the backward pass.
         rows: item rows `[tables, dim, columns]`.
         row_gradients: of the loss.
         hidden: outputs of the layers `[layers, width, columns]`.
@@ -244,7 +244,7 @@ def train(
 
 @compiled
 def count_changes(stored: Stored, trained: TrainedSlots, table: int, counts: Whole) -> None:
-    """How many slots of a table each client moved or met."""
+    """Count the slots of a table that each client touched."""
     for c in range(len(trained.active)):
         counts[c] = 0
         for j in range(trained.first[c], trained.first[c] + trained.active[c]):
@@ -254,7 +254,7 @@ def count_changes(stored: Stored, trained: TrainedSlots, table: int, counts: Who
 
 @compiled
 def take_changes(stored: Stored, trained: TrainedSlots, table: int, slots: Whole, changes: Real) -> None:
-    """These slots, numbered within the table, and trained minus received values, client after client."""
+    """List these slots, numbered within the table, with trained minus received values, client after client."""
     at = 0
     for c in range(len(trained.active)):
         for j in range(trained.first[c], trained.first[c] + trained.active[c]):
@@ -334,7 +334,7 @@ def _column(net: Network, j: int, side: int) -> int:
 
 @compiled
 def _gather(net: Network, stored: Stored, s: Scratch, slots: Whole, p: Real, active: int, length: int) -> int:
-    """Find the stored values of every column, and take up those met for the first time; returns how many there are."""
+    """Gather the stored values of every column, taking up slots on their first touch; returns the number of slots."""
     whole = len(slots) == len(stored.values)
     hashed, signed = stored.slots.shape[1] > 0, stored.signs.shape[1] > 0
     for t in range(len(net.kept)):
@@ -374,7 +374,7 @@ def _forward(net: Network, at: DenseLayout, d: Real, s: Scratch, columns: int) -
     dim, widths = net.dim, net.widths
     _rows(net, at, d, s, columns)
     for l in range(len(widths) - 1):
-        # The user's half of the first layer is the same in all columns.
+        # The user's part of the first layer is the same in all columns.
         user = dim if l == 0 else 0
         # Weights are input-first, [widths[l], widths[l + 1]] from at.weights[l] on. One axpy over contiguous
         # columns per weight: a matrix library would choose an order of summation by itself.
@@ -508,7 +508,7 @@ def _user(net: Network, at: DenseLayout, d: Real, s: Scratch) -> None:
 
 @compiled
 def _scatter(net: Network, stored: Stored, s: Scratch, length: int) -> None:
-    """Add what each column's stored values got to the slots' gradients."""
+    """Add the gradients of each column's stored values to those of their slots."""
     signed = stored.signs.shape[1] > 0
     for t in range(len(net.kept)):
         for sample in range(length * (1 + net.pairs)):

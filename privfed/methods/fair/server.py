@@ -8,8 +8,8 @@ P_g = S_g R_g that is
 a mean of what clients learnt, and a second term that needs nobody's data beyond W_g. So clients upload deltas and the
 server applies `pull` times the second term: 1 is the published rule, 0 keeps what small devices cannot hold.
 
-The first term as one sum hides nobody better than its tier does: (I - P_g) takes all tiers from g on out of it. So the
-fewest members of a tier (`min_tier`) mean something there too.
+The first term as one sum hides nobody better than its tier does: (I - P_g) takes all tiers from g on out of it. So a
+minimum number of members (`min_tier`) is meaningful there too.
 """
 
 from collections.abc import Mapping
@@ -176,7 +176,7 @@ class FairServer:
         return TierMessage(shared, device_bytes=self._device_bytes)
 
     def program(self) -> list[PlannedQuery]:
-        """Both asks of a round where tiers are counted first, else one."""
+        """Both queries of a round where tiers are counted first, else one."""
         first = [PlannedQuery(self.asks_tiers, 0)] if self.config.counts_tiers_first else []
         return [*first, PlannedQuery(self.schema, round(float(self.tiers.device_bytes().mean())))]
 

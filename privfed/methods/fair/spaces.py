@@ -183,7 +183,7 @@ class FirstColumns(_OneEach):
 
 @dataclass(frozen=True, slots=True)
 class Factors(_OneEach):
-    """Low-rank: stored values are B `[items, k]`, beside a factor C `[k, dim]`."""
+    """Low-rank: stored values are B `[items, k]`, with a factor C `[k, dim]`."""
 
     low_rank: LowRankTables
 

@@ -1,4 +1,4 @@
-"""Tiers of a population as both halves see them: which levels there are, how many users each has, how tables are kept.
+"""Tiers of a population as server and clients see them: levels, users of each, and how tables are kept.
 
 A server knows the number of users and nothing else; where capacities go by activity it does not know whose is
 which, only how many of each there are.
@@ -45,7 +45,7 @@ class Tiers:
         members: users of each.
         subspaces: each level's subspace of each table.
         spaces: how devices of each level keep each table.
-        of_user: level of every user; None on a half that cannot know it.
+        of_user: level of every user; None on a server that cannot know it.
     """
 
     config: FairConfig
@@ -67,7 +67,7 @@ class Tiers:
             config: settings.
             n_users: of the population.
             n_items: size of the catalogue.
-            activity: training interactions of every user, where the half knows them.
+            activity: training interactions of every user, where the caller knows them.
 
         Raises:
             CapacityError: budgets in which nothing fits, or more values on one device than int32 numbers.
@@ -117,7 +117,7 @@ class Tiers:
         """The level of each of some users.
 
         Raises:
-            CapacityError: capacities go by activity, which this half does not know.
+            CapacityError: capacities go by activity, which the server does not know.
         """
         if self.of_user is None:
             raise CapacityError(
@@ -135,7 +135,7 @@ class Tiers:
         return 4 * numbers
 
     def device_bytes(self) -> Float64[Tensor, " users"]:
-        """What every device downloads; the mean for all where this half does not know their levels."""
+        """What every device downloads; the mean for all where their levels are not known."""
         each = {level: float(self.download_bytes(level)) for level in self.levels}
         if self.of_user is None:
             mean = sum(each[level] * count for level, count in self.members.items()) / self.n_users

@@ -30,7 +30,7 @@ class NothingToDrawError(ValueError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReceivedTables:
-    """What devices of one tier downloaded, beside the layers.
+    """The item tables that devices of one tier downloaded.
 
     Attributes:
         stored: their tables.
@@ -60,7 +60,7 @@ class TableChange:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingOutcome:
-    """What came of a tier's training.
+    """The result of a tier's training.
 
     Attributes:
         tables: changes of every table.

@@ -95,7 +95,7 @@ class FedDAEClients(StatefulClients):
         self.ragged.commit()
 
     def discard(self) -> None:
-        """The round was lost: forget staged state."""
+        """Forget staged state after an aborted round."""
         super().discard()
         self.ragged.discard()
 

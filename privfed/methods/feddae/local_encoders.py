@@ -1,4 +1,4 @@
-"""What the local encoder of a user can be. Each kind says what it keeps, how it trains and how it encodes."""
+"""Kinds of local encoders: the state that each keeps, how it trains and how it encodes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -62,7 +62,7 @@ class Embedding:
         return {}
 
     def training(self, shared: SharedLayers, own: Own, local: LocalRound, optimiser: LocalOptimiser) -> Encoders:  # noqa: ARG002
-        """The shared encoder beside the vectors."""
+        """The shared encoder and the vectors."""
         return TwoEncoders(shared.encoder(), UserVectors(own["vectors"], optimiser))
 
     def outputs(

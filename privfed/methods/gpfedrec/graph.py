@@ -7,7 +7,7 @@ here. A target that averages very few tables hands them to another user, so a ne
 
 A table is q_i = base + u_i, with the upload u_i and a base that is the same for all, and the inner products of tables
 follow from those of the uploads: q_i q_j = u_i u_j + u_i base + u_j base + base base. The uploads are far shorter than
-the tables, so what is lost on u_i u_j, to rounding or to a sketch, is small beside the rest, which is exact.
+the tables, so an error in u_i u_j, by rounding or a sketch, is small compared to the rest, which is exact.
 """
 
 from typing import Literal
@@ -60,7 +60,7 @@ def cosines(
 
 
 def _coarse_gram(updates: Float[Tensor, "n size"]) -> Float[Tensor, "n n"]:
-    """Inner products of all pairs, multiplied in bfloat16 and summed in float32: one half, which is then mirrored."""
+    """Inner products of all pairs, multiplied in bfloat16 and summed in float32: the upper triangle, then mirrored."""
     n = len(updates)
     gram = updates.new_zeros(n, n)
     strips = [slice(first, first + _ROWS) for first in range(0, n, _ROWS)]
@@ -107,7 +107,7 @@ def sketched_cosines(
 
 
 def _gram(rows: Float[Tensor, "n width"]) -> Float[Tensor, "n n"]:
-    """Inner products of all pairs; numpy sees that they are symmetric, which halves the work of the processor."""
+    """Inner products of all pairs; numpy uses their symmetry, which saves every second product."""
     if not rows.is_cpu:
         return rows @ rows.T
     flat = on_host(rows)
@@ -140,8 +140,8 @@ def neighbourhoods(
         metric: `similarity` keeps entries above gamma x mean similarity (a user is its own neighbour);
             `distance` keeps those above gamma x mean distance, as released (never the user itself).
         gamma: threshold factor.
-        min_neighbours: fewest other users a target may average; a smaller neighbourhood takes in the other users
-            of highest score. With 0, as released, a user without neighbours averages only itself.
+        min_neighbours: smallest number of other users that a target averages; a smaller neighbourhood takes in the
+            other users of highest score. With 0, as released, a user without neighbours averages only itself.
     """
     score = scores(cosine, metric)
     near = score > score.mean() * gamma

@@ -1,7 +1,7 @@
 """`ProximalTables`: uploads of whole item tables of which only sampled rows were trained, without the tables.
 
-GPFedRec's pull moves every row that no gradient touched by the same share of its way from the global table to the
-personal target (KDD 2024, eq. 7, solved in closed form; `local_training`). So an upload is two tables that the
+GPFedRec's proximal term moves every row that no gradient touched by the same share of its way from the global table to
+the personal target (KDD 2024, eq. 7, solved in closed form; `local_training`). So an upload is two tables that the
 server sent, one number and the trained rows, and it is written out where it goes, a few tables at a time in the cache.
 """
 
@@ -24,8 +24,8 @@ _CACHED = 2
 class ProximalTables:
     """Client c sends share[c] (targets[c] - base), and `values` in place of that for the rows that it trained.
 
-    It reads `targets` and `base` when it is written, so use it before the server that sent them changes them: until the
-    ask for it is over.
+    It reads `targets` and `base` when it is written, so use it before the server that sent them changes them: until its
+    query is over.
 
     Attributes:
         block: name of the declared block.
@@ -103,7 +103,7 @@ class ProximalTables:
             out.index_copy_(0, slot[some][keep], tables[keep].to(out.dtype))
 
     def rows_at(self, owner: Int64[Tensor, " k"], ids: Int64[Tensor, " k"]) -> Float[Tensor, "k dim"]:
-        """Trained rows are found by bisection, others follow from what was sent; zero for clients without a table."""
+        """Trained rows by bisection, others from the tables that were sent; zero for clients without a table."""
         items, last = len(self.base), len(self.targets) - 1
         known = owner.clamp(max=last)
         wanted = known * items + ids

@@ -48,7 +48,7 @@ class HeteFedRecClients(StatefulClients):
         self.private = data.private_state(start)
 
     def train(self, call: Call, message: Message) -> ClientUpdates:
-        """Local training; with `standalone` a device trains when it is asked for scores, and nothing is sent."""
+        """Local training; with `standalone` a device trains before it recommends, and nothing is sent."""
         if not self.layout.sending:
             return ClientUpdates(call.clients, call.schema, [])
         round, ask = (0, 0) if self.config.fixed_negatives else (call.round, call.query_id)

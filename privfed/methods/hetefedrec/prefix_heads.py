@@ -44,7 +44,7 @@ class PrefixHeads:
     """One perceptron per prefix.
 
     Stacked parameters of a client, K heads and q = K x first hidden width: `user0 [N, q]` and `item0 [N, q]` are the
-    two halves of all first layers, `bias0 [q]`, then `weight1 [K, h1, h2]`, `bias1 [K, h2]` and so on.
+    two parts of all first layers, `bias0 [q]`, then `weight1 [K, h1, h2]`, `bias1 [K, h2]` and so on.
 
     Attributes:
         prefixes: widths of the prefixes, ascending; the last is the full width N.

@@ -2,7 +2,7 @@
 
 The loss of a client is the mean binary cross-entropy over its samples, summed over the prefixes it trains (eq. 2 and
 11), plus the decorrelation of its item rows (eq. 14). Gradients are written out by hand; everything of a client moves
-at once, after steps on the user vector alone where they are asked for.
+at once, after steps on the user vector alone where they are configured.
 """
 
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ class ReceivedModel:
 
 @dataclass(frozen=True, slots=True)
 class TrainedTile:
-    """What became of it: the new user vectors, and by how much the rest moved."""
+    """The result: new user vectors, and changes of everything else."""
 
     user: Float[Tensor, "clients width"]
     rows: Float[Tensor, "clients width rows"]
@@ -151,7 +151,7 @@ class TileTraining:
         return self._penalised_(d_user), d_rows, dlogits.sum(1)
 
     def _own(self) -> Float[Tensor, "clients heads rows"] | None:
-        """What positives themselves add to their inner products with the gathered user vector."""
+        """The share of positives in their own inner products with the gathered user vector."""
         if self.edges is None or not (self.gathers and self.heads.inner):
             return None
         return own_part(self.rows, self.edges, self.heads.reach())

@@ -1,11 +1,11 @@
 """Settings of `private-gram`, and the rule that turns public numbers into everything that is not set.
 
 No constant is chosen by looking at the data of the run outside the budget. They follow from n (clients in a sum),
-m (items) and mu, the inverse noise multiplier of the whole run: two data sets that differ in one user are told apart as
-two unit Gaussians at distance mu are. What depends on the data is decided by what was released already: whether
-histories are long or short, and whether the head is known well enough, by the popularity of items; how weights are made
-by two halves of the Gram matrix (`models/gram/choosing`). The rule itself was fixed on the validation parts of
-MovieLens-1M and five other data sets; that choice is outside epsilon.
+m (items) and mu, the inverse noise multiplier of the whole run: two data sets that differ in one user are as hard to
+distinguish as two unit Gaussians at distance mu are. What depends on the data is decided by what was released already:
+whether histories are long or short, and whether the head is known well enough, by the popularity of items; how weights
+are made by two thinned copies of the Gram matrix (`model/choosing`). The rule itself was fixed on the validation parts
+of MovieLens-1M and five other data sets; that choice is outside epsilon.
 """
 
 import math

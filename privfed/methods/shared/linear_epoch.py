@@ -1,7 +1,7 @@
 """One local epoch of linear heads on touched rows of an item table, as machine code.
 
 What `LinearHead` does in single steps (PFedRec, IJCAI 2023, eq. 3; FedMF) client by client and batch by batch, so that
-a client's rows stay in the cache for its whole epoch. A client's arithmetic does not depend on who trains beside it.
+a client's rows stay in the cache for its whole epoch. A client's arithmetic does not depend on other clients.
 """
 
 from collections.abc import Mapping

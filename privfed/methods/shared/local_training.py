@@ -1,7 +1,7 @@
 """Local training of methods whose clients fine-tune a copy of one item table (FedMF, FedNCF, PFedRec, GPFedRec).
 
 Only sampled rows of the table move by the loss, so a client's copy is kept as its touched rows; nothing of size
-clients x items x dim exists here. GPFedRec's pull towards a personal target moves every row, in closed form.
+clients x items x dim exists here. GPFedRec's proximal term towards a personal target moves every row, in closed form.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ HeadStep = Callable[[Parameters, Tensor, Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProximalTerm:
-    """A quadratic pull of every row towards `target`: each step moves a row by `strength` of its distance."""
+    """A quadratic proximal term of every row towards `target`: each step moves a row by `strength` of its distance."""
 
     target: Float[Tensor, "rows dim"]
     strength: float
@@ -50,7 +50,7 @@ def local_epoch(
 ) -> Parameters:
     """One pass of mini-batch SGD over every client's samples; `table` is updated in place.
 
-    With a pull, q = target + s f with s = (1 - strength)^t (GPFedRec, KDD 2024, eq. 7, solved exactly between
+    With a proximal term, q = target + s f with s = (1 - strength)^t (GPFedRec, KDD 2024, eq. 7, solved exactly between
     gradient steps): f moves on sampled rows only and every row decays through the scalar s.
 
     Args:
@@ -61,7 +61,7 @@ def local_epoch(
         step: the head's gradient step.
         batch_size: samples per step.
         lr_items: learning rate of table rows.
-        pull: optional pull towards per-row targets.
+        pull: optional proximal term towards per-row targets.
 
     Returns:
         New head parameters, in the order of the clients.
@@ -99,7 +99,7 @@ def local_epoch(
 
 
 class Decay:
-    """Keeps track of how far each client's rows have decayed towards the pull's target.
+    """Tracks how far each client's rows have decayed towards the target of the proximal term.
 
     The common case multiplies once at the end. A scale too small for float32, zero or negative (strength >= 1)
     is folded into the rows at that step instead.

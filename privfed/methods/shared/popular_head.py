@@ -1,4 +1,4 @@
-"""The head of a catalogue, chosen by noisy popularity: the first ask of methods that learn about popular items only.
+"""The head of a catalogue, chosen by noisy popularity: the first query of methods that learn about popular items only.
 
 Every user sends the unit vector along its own items, so the sum of all of them is popularity in units of unit vectors,
 with noise of one clip norm's share. What follows is post-processing: all items in order, the most popular ones as the

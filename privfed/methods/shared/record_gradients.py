@@ -1,4 +1,4 @@
-"""Sums of clipped gradients, one clip per record, stacked over clients: the gradient half of DP-SGD.
+"""Sums of clipped gradients, one clip per record, stacked over clients: the gradient part of DP-SGD.
 
 A record is one positive item with its sampled negatives; its loss is the mean binary cross-entropy of its samples.
 The gradient of a record over everything that is trained (head, user vector, the item rows it touches) is scaled to a

@@ -1,7 +1,7 @@
 """Local training samples of implicit feedback: every positive with k distinct negatives, shuffled, in batches.
 
 Negatives are drawn without rejection and from addressed words, so a client's samples depend on nothing but its
-own key, history and round (NCF, WWW 2017, section 3.2 for the recipe).
+own key, history and round (NCF, WWW 2017, section 3.2 for the sampling scheme).
 """
 
 from collections.abc import Iterator

@@ -258,7 +258,7 @@ class SharedLayers:
         self._built: dict[str, LocalAffine | LocalInput] = {}
 
     def encoder(self, name: str = "encoder", beside: Sequence[FirstLayer] = ()) -> Encoder:
-        """The encoder of that name; first layers `beside` its own use its trunk too."""
+        """The encoder of that name; further first layers, given as `beside`, share its trunk."""
         first = LocalInput(*self._layer(f"{name}.0"), self._coefficients, self._inputs)
         self._built[f"{name}.0"] = first
         names = [f"{name}.{j}" for j in range(1, len(self.architecture.encoder) - 1)]

@@ -1,6 +1,6 @@
 """What an author gives: a module for one user, which of its parameters are private, a loss and learning rates.
 
-A recipe builds the module from addressed words, so that initial parameters are the same on every machine and
+A factory builds the module from addressed words, so that initial parameters are the same on every machine and
 the caller's global random state is left alone.
 """
 

@@ -25,7 +25,7 @@ class StackedModule:
         module: the module of one client.
         loss: loss of every sample.
         by_row: item tables come as the rows of the items in question, `[clients, batch, *row]`, and the module
-            is told that its items are 0 ... batch-1; no client's whole table exists then.
+            is given the items 0 ... batch-1; no client's whole table exists then.
         row_constants: buffers and frozen parameters `[items, *row]` that are looked up in the same way.
     """
 
@@ -65,7 +65,7 @@ class StackedModule:
         return _slopes(losses, leaves, torch.ones_like(losses))
 
     def _seen(self, parameters: Tensors, items: Int64[Tensor, "*n b"]) -> tuple[Tensors, Int64[Tensor, "*n b"]]:
-        """What the module sees: itself, or rows numbered by their place in the batch."""
+        """The module's own arguments: as given, or rows numbered by their position in the batch."""
         if not self.by_row:
             return parameters, items
         constants = {name: value[items] for name, value in self._row_constants.items()}

@@ -31,7 +31,7 @@ class Grouping:
     Attributes:
         basis: tier -> the tier whose basis its members send in, None where they sit this round out. They train in the
             smaller of the two subspaces: those demoted in that one, those lifted in their own.
-        counts: members of each tier that was asked about.
+        counts: members of each tier in question.
     """
 
     basis: Mapping[int, int | None]
@@ -68,7 +68,7 @@ def group_tiers(counts: Mapping[int, int], minimum: int, short: Short = "demote"
 
     Args:
         counts: tier -> members of this round; a tier is a level, 0 the whole table.
-        minimum: fewest members of a sum.
+        minimum: smallest number of members of a sum.
         short: what happens to a tier with fewer.
 
     Raises:

@@ -23,12 +23,12 @@ from privfed.methods.private_gram.model.spiked import Prior, Spikes
 
 @dataclass(frozen=True, slots=True)
 class EstimatorSettings:
-    """How weights are made of a noisy Gram matrix.
+    """Settings of the weights that are estimated from a noisy Gram matrix.
 
     Attributes:
         content: whether what public content explains is part of them.
         smoothing: share of the content kernel in the prior of eigenvectors, below 1; needs content.
-        rank: most eigenpairs; 0 leaves what content explains.
+        rank: largest number of eigenpairs; 0 leaves what content explains.
         kept: share of the head, its most popular items, that has weights.
         threshold: of single pairs, in expected largest noises; None adds no pairs.
     """
@@ -50,7 +50,7 @@ class _Rest:
 
 @dataclass(frozen=True, eq=False)
 class NoisyGram:
-    """A noisy Gram matrix and what is publicly known beside it; what recipes have in common is computed once.
+    """A noisy Gram matrix and public knowledge about its items; whatever settings share is computed once.
 
     Attributes:
         gram: G, symmetric, over the head in descending order of popularity.
@@ -59,7 +59,7 @@ class NoisyGram:
         deviation: standard deviation of the noise on packed numbers: on the diagonal; off it sqrt(2) times less.
         content: kernels over the items; None where nothing is known of them.
         diagonal: whether the sum has a diagonal.
-        most: eigenpairs that are computed.
+        most: number of eigenpairs that are computed.
     """
 
     gram: Float64[np.ndarray, "side side"]
@@ -76,7 +76,7 @@ class NoisyGram:
         return self.deviation / math.sqrt(2)
 
     def weights(self, recipe: EstimatorSettings) -> Float64[np.ndarray, "side side"]:
-        """W: row j says what each entry of a centred history adds to item j; zeros beyond what the recipe keeps."""
+        """W: row j says what each entry of a centred history adds to item j; zeros beyond the items kept."""
         side = len(self.gram)
         kept = math.ceil(recipe.kept * side)
         if kept < side:
@@ -92,13 +92,13 @@ class NoisyGram:
         return replace(self, gram=self.gram[:kept, :kept], popularity=self.popularity[:kept], content=content)
 
     def reaching(self, recipe: EstimatorSettings, across: Content) -> Float64[np.ndarray, "j side"]:
-        """Weights of items outside the head, of which only content is known; zeros where the recipe has no content.
+        """Weights of items outside the head, of which only content is known; zeros where the settings use no content.
 
         With C their covariance with the head, which content explains and carries on from the head's directions, they
         are C (Sigma + I / B)^-1.
 
         Args:
-            recipe: how the head's weights are made.
+            recipe: settings of the head's weights.
             across: kernels between the items outside and the head.
         """
         side = len(self.gram)
