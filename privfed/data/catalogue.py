@@ -65,7 +65,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Located:
-    """Where a data set is.
+    """Location of a data set.
 
     Attributes:
         name: Its name.
@@ -147,7 +147,7 @@ _DATASETS = {
 
 
 def find(name: str, path: str | os.PathLike[str] | None = None) -> Located | None:
-    """Where a named data set is on this machine, or None; the network is not touched.
+    """Location of a named data set on this machine, or None; the network is not touched.
 
     Args:
         name: A name of the catalogue, or of a folder or zip archive in `PRIVFED_DATA`.
@@ -185,7 +185,7 @@ def find(name: str, path: str | os.PathLike[str] | None = None) -> Located | Non
 
 
 def fetch(name: str, progress: Progress | None = None) -> Located:
-    """Where a named data set is, after a download if need be.
+    """Location of a named data set, after a download if need be.
 
     Args:
         name: A name of the catalogue.

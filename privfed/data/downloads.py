@@ -21,7 +21,7 @@ _SECONDS_IN_ALL = 300
 
 
 def cache_folder() -> Path:
-    """Where downloads are kept: the user's cache folder for `privfed`, as the operating system names it."""
+    """Folder of downloads: the user's cache folder for `privfed`, as the operating system names it."""
     return Path(pooch.os_cache("privfed"))
 
 

@@ -24,7 +24,7 @@ Duplicates: TypeAlias = Literal["drop", "keep"]
 
 
 class DatasetCard(BaseModel):
-    """What was read, in numbers.
+    """Numbers of a data set as it was read.
 
     Attributes:
         name: Name of the data set.
@@ -104,7 +104,7 @@ class Interactions:
 
     @property
     def n_users(self) -> int:
-        """How many users there are."""
+        """Number of users."""
         return len(self.user_ids)
 
     @property
@@ -117,7 +117,7 @@ class Interactions:
 
     @property
     def time(self) -> Time | None:
-        """What orders a user's rows: `order` where given, else `timestamp`, else None."""
+        """Order of a user's rows: `order` where given, else `timestamp`, else None."""
         return self.timestamp if self.order is None else self.order
 
     def histories(self) -> Histories:

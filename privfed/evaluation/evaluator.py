@@ -145,7 +145,7 @@ class Evaluator:
         self._values = np.where(np.isnan(self._values), measured, self._values)
 
     def result(self, bootstrap: int = 1000, *, seed: int = 0) -> EvaluationResult:
-        """What was measured over the users added so far, with 95 % intervals.
+        """Metrics over the users added so far, with 95 % intervals.
 
         Args:
             bootstrap: Resamples of users.

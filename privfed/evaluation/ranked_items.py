@@ -52,7 +52,7 @@ class RankedItems:
         self.statistics = 2 * len(self._keys) + 1
 
     def row(self, name: MetricName, k: int) -> int:
-        """Where a metric stands among a user's statistics.
+        """Row of a metric among a user's statistics.
 
         Raises:
             EvaluationError: If it is not measured.

@@ -74,7 +74,7 @@ class NoisedSum:
         clip_norm: C, of every vector.
         deviation: of the noise, were the sum exact and not rounded.
         coordinates: d, of the sum.
-        summands: n, the most vectors that it has.
+        summands: n, the largest number of vectors in it.
     """
 
     clip_norm: float
@@ -91,7 +91,7 @@ class NoisedSum:
 
     @property
     def widening(self) -> float:
-        """How much farther apart than C the sums of two worlds may lie, as a factor."""
+        """Largest distance between the sums with and without one user, divided by C."""
         rounding = self.step * math.sqrt(self.coordinates) / self.clip_norm
         # Relative to C: float64 summation, then rounding to the grid.
         return (1 + self.summands**2 * 2.0**-52 + rounding) * _ROUNDING_UP

@@ -38,7 +38,7 @@ Bits = Callable[[int, int], int]
 """(index, count) -> so many further bits of the uniform numbers behind draw `index`, the same every time."""
 
 OwnBits = Callable[[int], int]
-"""The same of one draw."""
+"""count -> further bits of the uniform numbers behind one draw."""
 
 _KNOWN_BITS = 63
 _FURTHER_BITS = 192
@@ -151,7 +151,7 @@ def _sizes(count: int, bits: np.ndarray, floats: np.ndarray, out: np.ndarray) ->
 
 @compiled
 def _cosines_and_sines(count: int, turns: np.ndarray, cosines: np.ndarray, sines: np.ndarray) -> None:
-    """Of 2 pi times numbers in (0, 1), to 2^-50, by their series within an eighth of a turn from a quarter."""
+    """Cosine and sine of 2 pi times `turns` in (0, 1), to 2^-50: series around the nearest quarter turn."""
     for i in range(count):
         # The nearest quarter turn, so that |y| <= pi / 4; the quarter decides which series is which, and its sign.
         quarter = (4.0 * turns[i] + WHOLE) - WHOLE
@@ -187,7 +187,7 @@ def _rounded(
 
 @compiled
 def _laplace(words: np.ndarray, ratio: np.ndarray, out: np.ndarray) -> np.ndarray:
-    """Write what is decided and return the indices of what is not."""
+    """Write the decided draws and return the indices of the others."""
     undecided, found = np.empty(_FEW, dtype=np.int64), 0
     bits = np.empty((3, _AT_ONCE), dtype=np.uint64)
     floats, sizes, reach = bits.view(np.float64), np.empty(_AT_ONCE), np.empty(_AT_ONCE)
@@ -221,7 +221,7 @@ def _laplace(words: np.ndarray, ratio: np.ndarray, out: np.ndarray) -> np.ndarra
 
 @compiled
 def _normal(words: np.ndarray, ratio: np.ndarray, out: np.ndarray) -> np.ndarray:
-    """Write what is decided and return the indices of what is not; every two words make two draws."""
+    """Write the decided draws and return the indices of the others; every two words make two draws."""
     undecided, found = np.empty(_FEW, dtype=np.int64), 0
     bits, own = np.empty((3, _AT_ONCE), dtype=np.uint64), np.empty(_AT_ONCE, dtype=np.uint64)
     floats, sizes, turns = bits.view(np.float64), np.empty(_AT_ONCE), np.empty(_AT_ONCE)
@@ -272,7 +272,7 @@ def _decided(interval: Callable[[int], tuple[Any, Any]]) -> float:
 
 
 def _laplace_interval(word: int, ratio: float, further: OwnBits, bits: int) -> tuple[int, int]:
-    """Both ends of what is known of a rounded Laplace draw."""
+    """Ends of the interval in which a rounded Laplace variable lies."""
     real, precision = _arithmetic(), _precision(bits)
     reach = _scaled(real.mpi_neg(_logarithm(word >> 1, further(bits), bits)), ratio, precision)
     low, high = _rounded_ends(reach, precision)
@@ -286,7 +286,7 @@ def _normal_interval(
     sine: bool,  # noqa: FBT001 (bound before the number of bits)
     bits: int,
 ) -> tuple[int, int]:
-    """Both ends of what is known of a rounded normal draw."""
+    """Ends of the interval in which a rounded normal variable lies."""
     real, precision = _arithmetic(), _precision(bits)
     # -2 log u, from the first word: the square of the radius.
     square = _scaled(_logarithm(words[0] >> 1, further[0](bits), bits), -2.0, precision)
@@ -304,7 +304,7 @@ def _arithmetic() -> Any:
 
 
 def _precision(bits: int) -> int:
-    """Bits that keep all that is known of a uniform number, and some."""
+    """Working precision: all known bits of a uniform number, and 64 more."""
     return _KNOWN_BITS + bits + 64
 
 

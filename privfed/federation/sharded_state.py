@@ -28,7 +28,7 @@ from torch import Tensor
 from privfed.federation.private_state import PrivateState, Ranges, Start
 
 SHARD_BYTES = 256 * 2**20
-"""Most that a shard takes, both copies of its users together; a single user's rows are never split."""
+"""Largest size of a shard, both copies of its users together; a single user's rows are never split."""
 _MAPPED = 4
 """Shards that a state keeps mapped, those used last: the kernel counts their pages as memory of the process."""
 _AT_ONCE = 16 * 2**20
@@ -47,7 +47,7 @@ class ShardFolder:
     Args:
         path: of the folder.
         run: digest of what decides the run's result; a folder of another run is refused.
-        shard_bytes: most that a shard takes.
+        shard_bytes: largest size of a shard.
 
     Raises:
         ClientStateError: the folder cannot be used.
@@ -196,12 +196,12 @@ class ShardedState(PrivateState):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What a user has."""
+        """Names of a user's tensors."""
         return tuple(self._kinds)
 
     @property
     def shards(self) -> int:
-        """How many files there are."""
+        """Number of files."""
         return -(-self._count // self._per_shard)
 
     @property
@@ -306,7 +306,7 @@ class ShardedState(PrivateState):
             yield shard, (shards == shard).nonzero().squeeze(1)
 
     def _rows(self, name: str, shard: int, users: Int64[Tensor, " k"], *, staged: bool) -> Int64[Tensor, " k"]:
-        """Where a shard has the committed, or the staged, rows of its users."""
+        """Positions in a shard of the committed, or the staged, rows of its users."""
         copy = self._current[name][users].long()
         # A tensor of a shard is [2 x users, *shape]: copy 0 of all users, then copy 1.
         return (1 - copy if staged else copy) * len(self._users(shard)) + users - shard * self._per_shard
@@ -316,7 +316,7 @@ class ShardedState(PrivateState):
         return range(first, min(first + self._per_shard, self._count))
 
     def _places(self, shard: int) -> list[int]:
-        """Where in a shard the tensors begin, one after the other, and where the last one ends."""
+        """Offsets of the tensors in a shard, in order, and the end of the last one."""
         places, rows = [0], len(self._users(shard))
         for kind in self._kinds.values():
             ends = places[-1] + 2 * rows * _row_bytes(kind)

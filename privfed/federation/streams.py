@@ -98,7 +98,7 @@ class Streams:
 
     @classmethod
     def of_outsider(cls, known: "Streams", world: int) -> "Streams":
-        """Keys of somebody who knows of a run what everybody knows, its public key, and draws all else for itself.
+        """Keys of an outsider, who knows only the public key of a run and draws all else independently.
 
         Args:
             known: keys of the run; only the public one is taken from them.

@@ -18,7 +18,7 @@ class BehaviourError(ValueError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Population:
-    """What a process that hosts some users knows of all of them.
+    """Numbers of the whole population, known to a process that hosts some of its users.
 
     Attributes:
         users: numbers of its own users in the population, ascending.
@@ -36,7 +36,7 @@ class Population:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClientData:
-    """What the users that a process hosts know, numbered from 0.
+    """Private data of the users that a process hosts, numbered from 0.
 
     Attributes:
         positives: training items of every user.
@@ -79,7 +79,7 @@ class ClientData:
         )
 
     def hosting(self, users: Int64[np.ndarray, " hosted"]) -> "ClientData":
-        """What a process knows that hosts `users` only, who are numbered from 0 in it.
+        """The data of a process that hosts `users` only and numbers them from 0.
 
         Args:
             users: ascending.
@@ -104,7 +104,7 @@ class ClientData:
 
     @property
     def n_users(self) -> int:
-        """How many users the process hosts."""
+        """Number of users that the process hosts."""
         return self.positives.n_users
 
     @property

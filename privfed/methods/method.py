@@ -89,7 +89,7 @@ class NegativeSampling:
 
 
 class Training(Protocol):
-    """How a method trains.
+    """Training of a method.
 
     Attributes:
         server: (config, public_info, streams) -> the server; it never gets data.
@@ -120,7 +120,7 @@ class Training(Protocol):
         return 0
 
     def task(self, config: Any) -> Task:  # noqa: ARG002 (most methods rank, whatever their settings)
-        """What scores are, and so what a run is measured by: to rank items by, or predicted ratings."""
+        """Meaning of scores, and so the measure of a run: a ranking of items, or predicted ratings."""
         return "ranking"
 
     def negatives(self, config: Any) -> NegativeSampling | None:  # noqa: ARG002 (some methods draw none)
@@ -158,7 +158,7 @@ class Training(Protocol):
 
 
 class Disclosure(Protocol):
-    """What a method discloses by design, whatever the privacy plan.
+    """Disclosures of a method by design, whatever the privacy plan.
 
     Attributes:
         reads: one noun phrase on what the server learns.

@@ -39,11 +39,11 @@ class ClientUpdates:
         # [clients, *shape] flags, made only for blocks that come in several parts.
         everyone, sent = torch.arange(len(self)), torch.zeros((len(self), *self.schema[block].shape), dtype=torch.bool)
         for part in parts:
-            mine = torch.zeros_like(sent)
-            part.touched(everyone, mine)
-            if bool((sent & mine).any()):
+            reached = torch.zeros_like(sent)
+            part.touched(everyone, reached)
+            if bool((sent & reached).any()):
                 raise UpdateError(f"block {block!r}: a client sends the same coordinate in two parts; send it once")
-            sent |= mine
+            sent |= reached
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -113,7 +113,7 @@ class ClientUpdates:
             (part.in_double() if precise and isinstance(part, LowRank | Symmetric) else part).add_to(sums[part.block])
 
     def slots(self, positions: Int64[Tensor, " n"]) -> Int64[Tensor, " clients"]:
-        """Where each client's values go when `positions` are materialised: an index, or -1."""
+        """Index of each client's values when `positions` are materialised, or -1."""
         slots = torch.full((len(self),), -1)
         slots[positions] = torch.arange(len(positions))
         return slots
@@ -160,7 +160,7 @@ class ClientUpdates:
         return found
 
     def holds(self) -> Bool[Tensor, "clients blocks"]:
-        """Who sends anything of which block, in the order of the schema. Zeros count, no row at all does not."""
+        """Whether each client sends anything of each block, in the order of the schema; zeros count as sent."""
         names = list(self.schema)
         held = torch.zeros(len(self), len(names), dtype=torch.bool)
         for part in self.parts:

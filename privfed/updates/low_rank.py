@@ -80,7 +80,7 @@ class LowRank:
         total.add_(self.left.flatten(0, 1).T @ self.right.flatten(0, 1))
 
     def in_double(self) -> "LowRank":
-        """The same products of float64 factors: as these are no sums of many roundings, neither is their sum."""
+        """The same products of float64 factors, so that rounding of float32 products does not add up in the sum."""
         return replace(self, left=self.left.double(), right=self.right.double())
 
     def fills(self, slots: Int64[Tensor, " clients"], rows: int) -> bool:

@@ -82,7 +82,7 @@ class Dense:
         return self.values.nbytes
 
     def finite(self) -> bool:
-        """One sum tells; a sum beyond the range of its dtype is broken too."""
+        """Whether one sum over all values is finite; a sum beyond the range of its dtype is refused too."""
         return math.isfinite(self.values.sum())
 
     def check(self, block: Block, clients: int) -> None:
@@ -192,7 +192,7 @@ class Rows:
         return self.values.nbytes + 4 * len(self.ids)
 
     def finite(self) -> bool:
-        """One sum tells; a sum beyond the range of its dtype is broken too."""
+        """Whether one sum over all values is finite; a sum beyond the range of its dtype is refused too."""
         return math.isfinite(self.values.sum())
 
     def check(self, block: Block, clients: int) -> None:
@@ -311,7 +311,7 @@ def _powers(flat: Float[Tensor, "h d"], order: int) -> Float[Tensor, " h"]:
 
 
 def places(owners: Int64[Tensor, " h"], wanted: Int64[Tensor, " k"]) -> Int64[Tensor, " k"]:
-    """Where each wanted client stands among distinct `owners`, -1 where it does not; neither side is empty."""
+    """Position of each wanted client among distinct `owners`, -1 where absent; neither side is empty."""
     # A table over positions in the cohort: one look-up per wanted client, and no sort.
     table = torch.full((int(torch.cat([owners, wanted]).max()) + 1,), -1)
     return table.index_copy_(0, owners, torch.arange(len(owners)))[wanted]

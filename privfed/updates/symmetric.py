@@ -26,7 +26,7 @@ _ROOT = math.sqrt(2)
 
 
 def packed_size(side: int, *, diagonal: bool = True) -> int:
-    """How many numbers a packed symmetric matrix of `side` rows has."""
+    """Number of entries of a packed symmetric matrix of `side` rows."""
     return side * (side + 1) // 2 if diagonal else side * (side - 1) // 2
 
 

@@ -42,7 +42,7 @@ class Files:
         return content
 
     def named(self, name: str) -> str:
-        """How messages call a file."""
+        """Name of a file in messages."""
         return f"{self.place}/{name}"
 
 

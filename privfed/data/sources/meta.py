@@ -23,7 +23,7 @@ class Meta:
 
 
 def read(files: Files) -> Meta:
-    """What `meta.json` says; nothing where there is none.
+    """Contents of `meta.json`; empty where there is none.
 
     Raises:
         DataError: It is not JSON, or the size of the catalogue is no whole number.

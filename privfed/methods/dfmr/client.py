@@ -176,7 +176,7 @@ class DFMRClients(StatefulClients):
         return self._updated(users, codes, self._shown[1], self._blank_scores(), message)
 
     def packed_codes(self, clients: Int64[Tensor, " clients"], message: Message) -> UInt8[np.ndarray, "clients bytes"]:
-        """The same, one bit per sign."""
+        """The codes with one bit per sign."""
         return pack(self.ready_codes(clients, message))
 
     def item_codes(self, message: Message, ids: Sequence[str]) -> ItemCodes:
@@ -200,7 +200,7 @@ class DFMRClients(StatefulClients):
     def _terms(
         self, users: Int64[np.ndarray, "n"], received: ReceivedCodes, bit: int
     ) -> tuple[Int64[np.ndarray, "rows"], Int64[np.ndarray, "n"]]:
-        """What the users send about a bit; their scores follow the received items."""
+        """The users' upload for a bit; their scores follow the received items."""
         if received.afresh:
             pair_scores(self.grid, self.support, users, self._codes, received.items, self._scores)
         column = np.ascontiguousarray(received.items[:, bit])
@@ -217,7 +217,7 @@ class DFMRClients(StatefulClients):
         scores: Int32[np.ndarray, "entries"],
         message: Message,
     ) -> Int8[np.ndarray, "n d"]:
-        """One sweep over the own bits, under the balance that the message brings; leaves the users' new scores."""
+        """One sweep over the users' bits, under the balance of the message; leaves the users' new scores."""
         balance = Balance.received(message.shared)
         pair_scores(self.grid, self.support, users, codes, received.items, scores)
         new, _ = update_codes(

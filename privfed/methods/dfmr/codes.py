@@ -185,7 +185,7 @@ class ItemCodes:
 
 
 def _hidden(exclude: Histories | Bool[np.ndarray, "users items"] | None, n_users: int, n_items: int) -> Histories:
-    """What is excluded, as lists."""
+    """Excluded items, as lists."""
     if exclude is None:
         return Histories(np.zeros(n_users + 1, dtype=np.int64), np.empty(0, dtype=np.int64), n_items)
     if isinstance(exclude, np.ndarray):
@@ -220,7 +220,7 @@ def _popcount(word: np.uint32) -> np.uint32:
 def _apart(
     user: UInt32[np.ndarray, "words"], items: UInt32[np.ndarray, "words items"], out: Int16[np.ndarray, "items"]
 ) -> None:
-    """In how many bits each item's code differs from the user's."""
+    """Number of bits in which each item's code differs from the user's."""
     out[:] = 0
     for w in range(len(user)):
         word, row = user[w], items[w]

@@ -44,7 +44,7 @@ def rebuild_codes(
         users: whose codes to guess, ascending.
         start: where to begin.
         seed: of random starts.
-        sweeps: most sweeps over the bits; fewer where nothing changes any more.
+        sweeps: largest number of sweeps over the bits; fewer where nothing changes any more.
     """
     streams = Streams.from_seed(seed)
     alone = config.model_copy(update={"examinations": ()})

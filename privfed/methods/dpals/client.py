@@ -41,7 +41,7 @@ class DPALSClients(StatefulClients):
         return unit_histories(self.rows.of(call.clients), call)
 
     def statistics(self, call: Call, message: Message) -> ClientUpdates:
-        """What the item step needs, from the own unit vector."""
+        """Statistics for the item step, from each user's unit vector."""
         mine = on_head(self.rows.of(call.clients), message.shared[HEAD])
         vectors = self._vectors(mine, message)
         lengths = vectors.norm(dim=1, keepdim=True)

@@ -51,7 +51,7 @@ def positive(matrices: Float64[Tensor, "*any dim dim"]) -> Float64[Tensor, "*any
 
 @dataclass(frozen=True, slots=True)
 class ItemStep:
-    """How noisy sums become item factors.
+    """Settings of the step from noisy sums to item factors.
 
     Attributes:
         clients: n, users in the sums.

@@ -73,7 +73,7 @@ class DPALSServer:
         return [PlannedQuery(schema, size) for schema, size in zip(self.schemas, down, strict=True)]
 
     def public(self) -> Message:
-        """All that a device needs to recommend."""
+        """Everything that a device needs to recommend."""
         return Message(self.tensors)
 
     def state(self) -> dict[str, Tensor]:
@@ -106,7 +106,7 @@ class DPALSServer:
         return self.sums.deviation / block.weight
 
     def _downloaded(self) -> Message:
-        """What a device needs to solve for its own vector."""
+        """The message with which a device solves for its own vector."""
         return Message({name: self.tensors[name] for name in (HEAD, BALANCE, ITEMS)})
 
     def _start(self, sums: Tensor, cohort: Cohort) -> tuple[Float64[Tensor, " side"], ItemStep]:

@@ -50,7 +50,7 @@ class FairTraining(Training):
         return config.task
 
     def negatives(self, config: FairConfig) -> NegativeSampling | None:
-        """One for every positive, drawn anew in every epoch; none where ratings are learned."""
+        """One negative for every positive, drawn anew in every epoch; none where ratings are learned."""
         return NegativeSampling(1, config.epochs) if config.task == "ranking" else None
 
     def warm_start(self, config: FairConfig, state: Mapping[str, Tensor], message: Message) -> Mapping[str, Tensor]:

@@ -231,7 +231,7 @@ class FairClients(StatefulClients):
         return Products(entries, start, factors, factors - received.factors[t])
 
     def _places(self, users: Int64[Tensor, " clients"], message: Message) -> list[TierClients]:
-        """Where the called clients train; those that sit out are in none."""
+        """Groups of the called clients by where they train; clients that sit out are in none."""
         levels, found = self.tiering.levels_of(users), list[TierClients]()
         for index, own in enumerate(self.tiering.levels):
             level = tier = own
@@ -243,7 +243,7 @@ class FairClients(StatefulClients):
         return found
 
     def _download(self, level: int, message: Message) -> ReceivedTables:
-        """What a device of this level downloads; reduced once for all of them where a query has begun."""
+        """The tables of a device of this level; reduced once for all of them where a query has begun."""
         found = {} if self._received is None else self._received
         if level not in found:
             tables = {name: message.shared[f"items.{name}"] for name in self.model.tables}

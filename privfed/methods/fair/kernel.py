@@ -68,7 +68,7 @@ class Network(NamedTuple):
 
 
 class DenseLayout(NamedTuple):
-    """Where the pieces of a client's dense numbers start, behind the user's rows `[tables, dim]`.
+    """Offsets of the pieces of a client's dense numbers, behind the user's rows `[tables, dim]`.
 
     Attributes:
         weights, biases: of the perceptron's layers.
@@ -87,7 +87,7 @@ class DenseLayout(NamedTuple):
 
 
 class KnownInteractions(NamedTuple):
-    """What the clients know.
+    """Private data of the clients, and the random words of their samples.
 
     Attributes:
         starts: place of each client's first item.
@@ -129,7 +129,7 @@ class Stored(NamedTuple):
 
 
 class TrainedSlots(NamedTuple):
-    """What training fills.
+    """Output of training.
 
     Attributes:
         first: place of each client's first slot, and the end.
@@ -327,7 +327,7 @@ def _draw(net: Network, known: KnownInteractions, s: Scratch, c: int, first: int
 
 @compiled
 def _column(net: Network, j: int, side: int) -> int:
-    """Where sample j of a block is: side 0 the positive, 1 its negative."""
+    """Column of sample j of a block: side 0 for the positive, 1 for its negative."""
     # A pair's slopes -s and s fall in the same lane, one right after the other, so `_sum` returns to what it was.
     return (j // LANES * (1 + net.pairs) + side) * LANES + j % LANES
 
@@ -579,7 +579,7 @@ def _mask(back: Real, h: Real) -> None:
 
 @compiled
 def _dot(x: Real, y: Real, lanes: Real) -> float:
-    """Their inner product in a fixed order, a sum for each lane first."""
+    """Inner product in a fixed order: a sum for each lane, then the sum of the lanes."""
     # A sum per lane vectorises without leave to reassociate, so the result is the same whatever the
     # width of the vector unit; `_total` adds the lanes one after the other.
     _fill(lanes, 0)

@@ -135,7 +135,7 @@ class Tiers:
         return 4 * numbers
 
     def device_bytes(self) -> Float64[Tensor, " users"]:
-        """What every device downloads; the mean for all where their levels are not known."""
+        """Bytes that every device downloads; the mean for all where their levels are not known."""
         each = {level: float(self.download_bytes(level)) for level in self.levels}
         if self.of_user is None:
             mean = sum(each[level] * count for level, count in self.members.items()) / self.n_users
@@ -147,7 +147,7 @@ class Tiers:
 
 
 def scheme_of(config: FairConfig, n_items: int) -> tuple[Scheme, int]:
-    """Who has which level, and the deepest level there is.
+    """The scheme of levels, and its deepest level.
 
     `hom` has everybody at the deepest level of the scheme and `fedavg` at level 0. Budgets make do with as few levels
     as they can, because a table is filled up to a multiple of 2^levels.

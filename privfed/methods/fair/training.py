@@ -45,7 +45,7 @@ class ReceivedTables:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TableChange:
-    """What local training changed in one table's stored values.
+    """Changes of one table's stored values by local training.
 
     Attributes:
         counts: how many entries each client has.
@@ -124,14 +124,14 @@ class DeviceTraining:
             self._barred_counts, self._barred_start, self._barred = counts, np.cumsum(counts) - counts, barred
 
     def words_needed(self, users: Int64[np.ndarray, " clients"]) -> int:
-        """Random words of the user with most interactions."""
+        """Number of random words for the user with most interactions."""
         most = int(self.counts[users].max()) if len(users) else 0
         return self.config.epochs * (kernel.KEY_WORDS + most)
 
     def receive(
         self, spaces: Mapping[str, TableSpace], tables: Mapping[str, Float[Tensor, "items dim"]]
     ) -> ReceivedTables:
-        """What devices that keep tables in `spaces` download."""
+        """The download of devices that keep tables in `spaces`."""
         reduced = {name: space.reduce(tables[name]) for name, space in spaces.items()}
         sizes = [space.size for space in spaces.values()]
         slots, signs = self._layout(tuple(spaces.values()))
@@ -213,7 +213,7 @@ def network(config: FairConfig, kept: Int64[np.ndarray, " tables"], *, factored:
 
 
 def layout(net: kernel.Network) -> kernel.DenseLayout:
-    """Where the dense numbers of a client are: user rows, layers, last layer, bias, factors."""
+    """Offsets of a client's dense numbers: user rows, layers, last layer, bias, factors."""
     # Torch's order of the flat layers: W0, b0, W1, b1, ..., then the last layer's weights of the product and of the
     # hidden values, and its bias.
     at, weights, biases = len(net.kept) * net.dim, [], []

@@ -1,4 +1,4 @@
-"""GPFedRec's user graph: who resembles whom, and whose tables a user's personal target averages.
+"""GPFedRec's user graph: similarities of users, and the tables that each personal target averages.
 
 Source: Zhang et al., KDD 2024, eq. 3-5. The paper states cosine similarity; the released code computes cosine
 distance and keeps entries above gamma times the mean, so its neighbours are the most dissimilar users. Both are
@@ -159,7 +159,7 @@ def neighbourhoods(
 
 
 def scores(cosine: Float[Tensor, "n n"], metric: Metric) -> Float[Tensor, "n n"]:
-    """What the metric ranks neighbours by: the similarity itself, or the distance, which is 0 to oneself."""
+    """Scores that rank neighbours: the similarity itself, or the distance, which is 0 to oneself."""
     return cosine if metric == "similarity" else (1 - cosine).clamp_(0, 2).fill_diagonal_(0)
 
 

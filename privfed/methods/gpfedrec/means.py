@@ -21,7 +21,7 @@ _WORTH_A_CHAIN = 0.1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HashChain:
-    """How to come from each neighbourhood's sum to the next.
+    """Changes that lead from each neighbourhood's sum to the next.
 
     Attributes:
         order: users in the order in which their neighbourhoods are summed.
@@ -41,7 +41,7 @@ class HashChain:
 
     @classmethod
     def of(cls, near: Bool[Tensor, "n n"]) -> "HashChain":
-        """The chain over users by rising number of neighbours; whom a new start costs fewer changes starts afresh."""
+        """The chain over users by rising number of neighbours; a user starts afresh where that takes fewer changes."""
         degree = near.sum(1)
         # Stable, so that users of equal degree come in one order and sums are rounded alike everywhere.
         order = degree.argsort(stable=True)

@@ -95,8 +95,8 @@ class ProximalTables:
         slot = slots[: len(self.targets)]
         if len(slot) == len(out) and torch.equal(slot, self.owner):
             # The usual case of all clients in order: no buffer and no second copy.
-            for some, mine in self._tiles():
-                self._table(some, mine, out[some])
+            for some, rows in self._tiles():
+                self._table(some, rows, out[some])
             return
         for some, tables in self._tables():
             keep = slot[some] >= 0
@@ -129,25 +129,25 @@ class ProximalTables:
         firsts = torch.arange(0, clients + step, step).clamp_(max=clients)
         # `places` ascend client by client, so the trained rows of a tile are one slice.
         ends = torch.searchsorted(self.places, firsts * len(self.base)).tolist()
-        for first, *mine in zip(range(0, clients, step), ends[:-1], ends[1:], strict=True):
-            yield slice(first, min(first + step, clients)), slice(*mine)
+        for first, *rows in zip(range(0, clients, step), ends[:-1], ends[1:], strict=True):
+            yield slice(first, min(first + step, clients)), slice(*rows)
 
     def _tables(self) -> Iterator[tuple[slice, Float[Tensor, "some items dim"]]]:
         """All tables, a few at a time, in a buffer that is used again."""
         buffer = self.base.new_empty(0)
-        for some, mine in self._tiles():
+        for some, rows in self._tiles():
             if not len(buffer):
                 buffer = self.base.new_empty(some.stop, *self.base.shape)
-            yield some, self._table(some, mine, buffer[: some.stop - some.start])
+            yield some, self._table(some, rows, buffer[: some.stop - some.start])
 
-    def _table(self, some: slice, mine: slice, out: Float[Tensor, "some items dim"]) -> Float[Tensor, "some items dim"]:
-        """The tables of clients `some`, whose trained rows are `mine`, written to `out`."""
+    def _table(self, some: slice, rows: slice, out: Float[Tensor, "some items dim"]) -> Float[Tensor, "some items dim"]:
+        """The tables of clients `some`, whose trained rows are `rows`, written to `out`."""
         torch.sub(self.targets[some], self.base, out=out)
         for factor in (self.share, *self._factors):
             out.mul_(factor[some].view(-1, 1, 1))
         items = len(self.base)
         # `places` count from client 0, `out` from the tile's first; `scale_` has multiplied `values` already.
-        out.flatten(0, 1).index_copy_(0, self.places[mine] - some.start * items, self.values[mine])
+        out.flatten(0, 1).index_copy_(0, self.places[rows] - some.start * items, self.values[rows])
         return out
 
 

@@ -112,7 +112,7 @@ class HeteFedRecClients(StatefulClients):
             yield model, tile, training.run(steps)
 
     def _received(self, model: int, tile: Tile, message: Message, vectors: Tensor, heads: Parameters) -> ReceivedModel:
-        """What a tile's clients start from."""
+        """The model that a tile's clients start from."""
         mine, flat = self.layout.models[model], tile.items.view(-1)
         user = vectors.new_zeros(len(tile.items), mine.width)
         user[: len(tile.clients)] = vectors[tile.clients, : mine.width]

@@ -1,4 +1,4 @@
-"""Who holds what: tables, heads and upload blocks of every variant, as data instead of code.
+"""Tables, heads and upload blocks of every group and variant, as data instead of code.
 
 HeteFedRec's tables are nested (eq. 7-9): what a client uploads is cut into column segments, `items.0:8`, `items.8:16`,
 `items.16:32`, and a table of width N adds the segments below N. A client holds the segments within its own width, so
@@ -41,7 +41,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What the clients of one size train.
+    """The model that clients of one size train.
 
     Attributes:
         name: of the group.
@@ -58,7 +58,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class ModelLayout:
-    """Models, segments and their names.
+    """Models, segments and their names for one variant.
 
     Attributes:
         config: settings.

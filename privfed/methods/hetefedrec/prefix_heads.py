@@ -28,7 +28,7 @@ LEAK = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """What the backward pass needs of a forward pass.
+    """Intermediate values of a forward pass that the backward pass needs.
 
     Attributes:
         hidden: rectified outputs of the hidden layers, `[clients * heads, width, rows]`.

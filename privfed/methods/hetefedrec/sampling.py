@@ -1,9 +1,9 @@
 """One round's samples of a client: its positives and k times as many negatives, all distinct.
 
-Negatives are drawn without replacement per client (HeteFedRec draws 1:4 and says no more), so a client's samples and
-the rows it touches are one to one and nothing is scattered. A negative is the next item, in the client's own addressed
-words, that is neither excluded nor drawn already; where more than half of what is left is wanted, those left out are
-drawn instead.
+Negatives are drawn without replacement per client (HeteFedRec draws 1:4 and does not specify more), so a client's
+samples and the rows it touches are one to one and nothing is scattered. A negative is the next item, in the client's
+own addressed words, that is neither excluded nor drawn already; where more than half of what is left is wanted, those
+left out are drawn instead.
 """
 
 from collections.abc import Callable, Sequence

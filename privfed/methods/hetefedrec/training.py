@@ -29,7 +29,7 @@ from privfed.methods.hetefedrec.star_graph import (
 
 @dataclass(frozen=True, slots=True)
 class ReceivedModel:
-    """What the clients of a tile start from.
+    """The model that the clients of a tile start from.
 
     Attributes:
         user: their own vectors.

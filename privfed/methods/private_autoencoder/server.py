@@ -1,4 +1,4 @@
-"""The server of `private-autoencoder`: popularity, then steps of Adam along sums of unit updates, in one draw."""
+"""The server of `private-autoencoder`: popularity, then steps of Adam along sums of unit updates of one cohort."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -66,7 +66,7 @@ class PrivateAutoencoderServer:
         return [PlannedQuery(schema, size) for schema, size in zip(self.schemas, down, strict=True)]
 
     def public(self) -> Message:
-        """All that a device needs to recommend."""
+        """Everything that a device needs to recommend."""
         return Message(self.tensors)
 
     def state(self) -> dict[str, Tensor]:
@@ -79,7 +79,7 @@ class PrivateAutoencoderServer:
         self.asked = state["asked"]
 
     def _downloaded(self) -> Message:
-        """What a device needs for a gradient step."""
+        """The message with which a device takes a gradient step."""
         return Message({name: self.tensors[name] for name in (HEAD, *_WEIGHTS, BIAS)})
 
     def _start(self, sums: Tensor) -> None:

@@ -74,7 +74,7 @@ class PrivateGramConfig(MethodConfig):
 
 @dataclass(frozen=True, slots=True)
 class PrivateGramConstants:
-    """What a run uses: settings where they were given, else what the rule makes of public numbers.
+    """Constants of a run: settings where given, else values that the rule derives from public numbers.
 
     Attributes:
         share: of mu^2 that popularity gets, and the Gram matrix what is left; 1 where there is no Gram matrix.
@@ -116,7 +116,7 @@ class PrivateGramConstants:
 
 @dataclass(frozen=True, slots=True)
 class HeadShown:
-    """What the released popularity shows of a run, privacy already paid.
+    """Properties of the head that follow from the released popularity, at no further privacy cost.
 
     Attributes:
         root_length: mean over users of the root of how many items they have.

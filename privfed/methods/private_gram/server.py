@@ -101,7 +101,7 @@ class PrivateGramServer:
         return [PlannedQuery(schema, size) for schema, size in zip(self.schemas, down, strict=False)]
 
     def public(self) -> Message:
-        """All that a device needs to recommend."""
+        """Everything that a device needs to recommend."""
         return Message(self.tensors)
 
     def state(self) -> dict[str, Tensor]:
@@ -161,7 +161,7 @@ class PrivateGramServer:
         return head
 
     def _relation(self) -> Message:
-        """What a device needs to form its part of the Gram matrix."""
+        """The message with which a device forms its part of the Gram matrix."""
         return Message({name: self.tensors[name] for name in (HEAD, SHARES, SCALE)})
 
     def _relate(
@@ -220,7 +220,7 @@ class PrivateGramServer:
 
 
 def _damped(shares: Float64[Tensor, " k"], head: Float64[Tensor, " side"], damping: float) -> Float64[Tensor, " k"]:
-    """What an item counts in a history: (its popularity over the head's mean)^-damping."""
+    """Weight of an item in a history: (its popularity over the head's mean)^-damping."""
     return (shares / head.mean()).pow(-damping)
 
 

@@ -3,7 +3,7 @@
 Each of S local steps (Abadi et al., CCS 2016, algorithm 1):
 
 1. Every interaction of the user joins independently with probability q, and draws its own negatives from the whole
-catalogue.
+   catalogue.
 2. The gradient of each such record over all that is trained (private vector or head, shared perceptron, touched rows of
    the device's copy of the item table) is clipped to a joint L2 norm C.
 3. The sum plus N(0, (zC)^2) on every coordinate, the whole table included, is divided by a fixed public number.
@@ -98,7 +98,7 @@ class InteractionTrainer:
     def train(
         self, call: Call, parameters: Parameters, items: Float[Tensor, "items dim"]
     ) -> tuple[Parameters, Float[Tensor, "clients items dim"]]:
-        """All noisy steps of the called clients.
+        """Run all noisy steps of the called clients.
 
         Args:
             call: with `noisy_steps`.

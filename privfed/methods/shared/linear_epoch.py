@@ -19,7 +19,7 @@ from privfed.methods.shared.samples import Samples, TouchedRows
 
 @dataclass(frozen=True, slots=True)
 class LinearRates:
-    """How linear heads and item rows step.
+    """Learning rates of linear heads and item rows.
 
     Attributes:
         head: learning rate of w and b.

@@ -133,11 +133,11 @@ class Decay:
         return 1.0
 
     def settle_(self, table: Float[Tensor, "rows dim"], rows: TouchedRows) -> None:
-        """Apply what has not been folded yet, for every client."""
+        """Apply the decay that has not been folded yet, for every client."""
         table.mul_(self._power(self.steps - self.settled)[rows.owner].unsqueeze(1))
 
     def untouched(self) -> Float[Tensor, " clients"]:
-        """What is left of the initial distance in rows that no gradient moved: keep^steps."""
+        """Remaining share of the initial distance in rows that no gradient moved: keep^steps."""
         return self._power(self.steps)
 
     def _power(self, steps: Int64[Tensor, " k"]) -> Float[Tensor, " k"]:

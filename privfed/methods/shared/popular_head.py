@@ -27,7 +27,7 @@ _SMALLEST = 50
 
 
 def side_of(sums: NoisySums, items: int, factor: float, largest: int) -> int:
-    """How many items the head has by rule: `factor` sqrt(n mu), with n clients whose sums have unit noise 1 / mu.
+    """Number of items of the head by rule: `factor` sqrt(n mu), with n clients whose sums have unit noise 1 / mu.
 
     Args:
         sums: n, and the noise that gives mu.

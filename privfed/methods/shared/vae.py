@@ -127,7 +127,7 @@ class Encoder:
 
 
 class Gate(Protocol):
-    """How much each client trusts each of its encoders."""
+    """Weights that each client gives to its encoders."""
 
     def weights(self) -> Tensor:
         """Positive weights `[clients, encoders]` that sum to one."""
@@ -270,7 +270,7 @@ class SharedLayers:
         return Decoder(first, Trunk(others))
 
     def changes(self) -> dict[str, LayerChange]:
-        """What training made of every layer, by name; the layers are used up."""
+        """Change of every layer by training, by name; the layers are used up."""
         return {name: layer.change() for name, layer in self._built.items()}
 
     def _affine(self, name: str) -> LocalAffine:

@@ -23,7 +23,7 @@ from privfed.methods.shared.vae_inputs import Inputs
 def step_coefficients(
     steps: int, lr: float, *, accumulate: bool = False, dtype: torch.dtype = torch.float32
 ) -> Float[Tensor, "steps_and_one steps"]:
-    """c[e, j]: how often the gradient of step j is in the weights before step e, times -lr; row `steps` is the upload.
+    """c[e, j]: multiplicity of the gradient of step j in the weights before step e, times -lr; row `steps`: the upload.
 
     Args:
         steps: local steps.
@@ -59,7 +59,7 @@ class FirstLayer(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerChange:
-    """What local training made of one layer: weight + left^T right, bias + `bias`, per client."""
+    """Change of one layer by local training: weight + left^T right, bias + `bias`, per client."""
 
     left: Float[Tensor, "clients rank in_"]
     right: Float[Tensor, "clients rank out"]
@@ -67,7 +67,7 @@ class LayerChange:
 
 
 class _History:
-    """What passed a layer in all steps so far, `[clients, steps x rows, width]`."""
+    """Values that passed a layer in all steps so far, `[clients, steps x rows, width]`."""
 
     def __init__(self, steps: int) -> None:
         self._steps = steps

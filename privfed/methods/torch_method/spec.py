@@ -117,5 +117,5 @@ def belongs(name: str, prefix: str) -> bool:
 
 
 def first_line(error: Exception) -> str:
-    """What went wrong, short enough for one sentence."""
+    """First line of an error's message, short enough for one sentence."""
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")

@@ -57,7 +57,7 @@ class StackedModule:
     def gradients_alone(
         self, parameters: Tensors, items: Int64[Tensor, " b"], labels: Float[Tensor, " b"]
     ) -> dict[str, Tensor]:
-        """The same for one client without any stacking: the check that stacking changes nothing."""
+        """Gradients of one client without stacking, as a check that stacking changes nothing."""
         leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
         with torch.enable_grad():
             seen, items = self._seen(leaves, items)

@@ -22,7 +22,7 @@ from privfed.methods.dfmr.discrete.support import ItemSupport, SupportArrays
 
 
 class BitQuery(NamedTuple):
-    """What the server sends about one bit of the item codes.
+    """The server's message for one bit of the item codes.
 
     Attributes:
         column: item codes at this bit, now.
@@ -49,7 +49,7 @@ def item_terms(
     previous_bit: int,
     change: Int8[np.ndarray, "items"],
 ) -> tuple[Int64[np.ndarray, "rows"], Int64[np.ndarray, "n"]]:
-    """What the called clients send about one bit of their items.
+    """Uploads of the called clients for one bit of their items.
 
     Args:
         grid: hyper-parameters.

@@ -78,12 +78,12 @@ class ItemSupport:
 
     @property
     def n_users(self) -> int:
-        """How many users there are, those with an empty support included."""
+        """Number of users, those with an empty support included."""
         return len(self.indptr) - 1
 
     @cached_property
     def counts(self) -> Int64[np.ndarray, "users"]:
-        """How many entries each user has."""
+        """Number of entries of each user."""
         return np.diff(self.indptr)
 
     @cached_property

@@ -164,7 +164,7 @@ class Capacities:
 
     @property
     def members(self) -> dict[int, int]:
-        """How many users each of them has."""
+        """Number of users of each level."""
         levels, counts = np.unique(self.levels, return_counts=True)
         return dict(zip(levels.tolist(), counts.tolist(), strict=True))
 
@@ -175,7 +175,7 @@ class Capacities:
 
 
 def disclosed(by: By) -> str:
-    """What unequal capacities say of their users that were given in this order, without a capital or full stop."""
+    """Disclosure by unequal capacities given in this order, as a sentence without a capital or full stop."""
     return _DISCLOSES[by]
 
 

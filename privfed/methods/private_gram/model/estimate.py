@@ -140,7 +140,7 @@ class NoisyGram:
         return covariance + self._explained if described else covariance
 
     def _strengths(self, recipe: EstimatorSettings) -> Float64[np.ndarray, " d"]:
-        """What the spikes are beyond the bulk of all eigenvalues, for one client."""
+        """Eigenvalues of the spikes above the mean of all eigenvalues, per client."""
         seen = self._seen(recipe)
         # trace / side is the mean eigenvalue: variance in all directions, for which the posterior's white noise stands.
         bulk = max(float(np.trace(seen.matrix)), 0.0) / len(seen.matrix)

@@ -17,7 +17,7 @@ from privfed.compute.linear_algebra import largest_eigenpairs
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prior:
-    """How the entries of a direction go together a priori: the eigenpairs of their matrix of correlations.
+    """Prior correlations of the entries of a direction, as eigenpairs of their matrix.
 
     Attributes:
         scales: eigenvalues, from 0 up.
@@ -34,7 +34,7 @@ class Prior:
         return cls(np.maximum(scales, 0), basis)
 
     def mixed(self, share: float) -> "Prior":
-        """So much of this prior, the rest without any correlation."""
+        """The mixture of `share` of this prior with uncorrelated entries for the rest."""
         # (1 - share) I + share K has the eigenvectors of K.
         return Prior((1 - share) + share * self.scales, self.basis)
 
@@ -85,7 +85,7 @@ class Spikes:
         return turned
 
     def carried(self, across: Float64[np.ndarray, "j side"], prior: Prior) -> Float64[np.ndarray, "j d"]:
-        """The same of items outside, whose correlations with those inside are `across`."""
+        """Smoothed directions of items outside, whose correlations with those inside are `across`."""
         carried: np.ndarray = across @ (prior.basis @ self._in(prior))
         return carried
 

@@ -41,7 +41,7 @@ class EASEConfig(MethodConfig):
     )
 
     def learned(self, n_items: int) -> int:
-        """How many items of a catalogue have weights."""
+        """Number of items of a catalogue that have weights."""
         return n_items if self.max_items is None else min(n_items, self.max_items)
 
 

@@ -61,6 +61,6 @@ class CollectingServer(ABC):
 
 
 def shares(lists: Histories) -> Float[Tensor, " items"]:
-    """How many users have each item, as a share of the most popular one's."""
+    """Number of users of each item, as a share of the most popular one's."""
     counts = placed(lists.popularity()).float()
     return counts / counts.max().clamp(min=1)
