@@ -41,7 +41,7 @@ def rebuild_codes(
         config: settings of the method.
         public: what the server sends after the last round (`DFMRServer.public`).
         purchases: public purchases of the whole population.
-        users: whose codes to guess, ascending.
+        users: users whose codes are rebuilt, ascending.
         start: where to begin.
         seed: of random starts.
         sweeps: largest number of sweeps over the bits; fewer where nothing changes any more.

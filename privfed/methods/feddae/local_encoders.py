@@ -155,8 +155,8 @@ class FullEncoder:
         layers = [
             PersonalAffine(name, own[f"own.{name}.weight"], own[f"own.{name}.bias"], optimiser) for name in self.deeper
         ]
-        mine = Encoder([self.sparse.first(own, local.inputs, optimiser)], Trunk(layers))
-        return TwoEncoders(shared.encoder(), mine)
+        personal = Encoder([self.sparse.first(own, local.inputs, optimiser)], Trunk(layers))
+        return TwoEncoders(shared.encoder(), personal)
 
     def outputs(
         self,

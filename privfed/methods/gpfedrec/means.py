@@ -27,7 +27,7 @@ class HashChain:
         order: users in the order in which their neighbourhoods are summed.
         starts: user `order[k]` takes the changes `starts[k]` to `starts[k + 1] - 1`.
         afresh: whether it starts from an empty sum.
-        tables: whose table each change adds or takes away.
+        tables: user whose table each change adds or takes away.
         signs: 1 where it is added, -1 where it is taken away.
         share: 1 / number of neighbours of `order[k]`.
     """

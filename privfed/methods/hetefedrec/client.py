@@ -80,7 +80,7 @@ class HeteFedRecClients(StatefulClients):
         """Give users the size that their uploads show: that of the widest segment which is not zero.
 
         Args:
-            users: whose.
+            users: users whose uploads these are.
             uploads: theirs, block name -> `[n, *shape]`.
         """
         for model in range(len(self.layout.models)):

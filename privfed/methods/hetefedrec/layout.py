@@ -149,10 +149,10 @@ class ModelLayout:
 
     def needs(self, model: int, parameter: str) -> bool:
         """Whether devices of a model need a public parameter: its own table and bias, and the heads that it trains."""
-        mine = self.models[model]
-        if parameter in (f"items.{mine.name}", self.bias_name(model)):
+        group = self.models[model]
+        if parameter in (f"items.{group.name}", self.bias_name(model)):
             return True
-        return any(parameter.startswith(f"{self.head_name(head)}.") for head in mine.heads)
+        return any(parameter.startswith(f"{self.head_name(head)}.") for head in group.heads)
 
     @property
     def biases(self) -> dict[str, tuple[int, ...]]:
@@ -168,8 +168,8 @@ class ModelLayout:
 
     def heads(self, model: int) -> PrefixHeads:
         """The stacked heads that a model trains."""
-        mine = self.models[model]
-        widths = tuple(self.models[head].width for head in mine.heads)
+        group = self.models[model]
+        widths = tuple(self.models[head].width for head in group.heads)
         return PrefixHeads(widths, self.config.hidden, self.config.activation, self.config.inner)
 
     def head(self, head: int) -> PrefixHeads:

@@ -46,7 +46,7 @@ def draw_distinct(
         positives: training items of all users.
         excluded: items never drawn as negatives, the positives among them.
         negatives: per positive, as far as there are that many items left.
-        users: whose.
+        users: users whose samples are drawn.
         words: their addressed words.
     """
     # Masks [n, items] of the called clients.

@@ -10,7 +10,7 @@ What the order is by decides what a capacity says about its user, whom the serve
   published data sets often number users by falling activity; then it says what `activity` says.
 - `random`: by a seed, whatever the data. A capacity says which device a user has and nothing about interactions.
 - `activity`: users with most interactions first (the first of equals by pseudonym). A capacity bounds its user's number
-  of interactions, which is private; no guarantee over uploads covers it.
+  of interactions, which is private; no guarantee of uploads extends to it.
 """
 
 import re

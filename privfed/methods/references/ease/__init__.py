@@ -1,6 +1,6 @@
 """EASE as a reference: item-to-item weights in closed form, from everybody's lists.
 
-With a tag weight, public genres and years of the items stand beside the users' lists as further rows.
+With a tag weight, public genres and years of the items join the users' lists as further rows.
 """
 
 from collections.abc import Mapping
