@@ -29,7 +29,7 @@ def compiled(
     With `reassociate` sums of floating point may be taken in any order, so that vector units can take them; the order
     depends on nothing but the machine.
 
-    It is compiled when it is first called and kept on disk for the next process: beside its source, or else in the
+    It is compiled when it is first called and kept on disk for the next process: next to its source, or else in the
     user's cache or in `NUMBA_CACHE_DIR`. Where none of them can be written, every process compiles anew.
     """
     if function is None:

@@ -68,7 +68,7 @@ def computing_on(device: torch.device, *, deterministic: bool = True) -> Iterato
 
 
 def here() -> torch.device:
-    """Where tensors are made."""
+    """Device on which tensors are made."""
     return _device.get()
 
 

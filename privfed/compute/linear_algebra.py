@@ -42,6 +42,7 @@ def first_that_works(*solvers: Callable[[], _Result]) -> _Result:
 def eigenpairs(matrix: Float64[np.ndarray, "side side"]) -> Eigenpairs:
     """Eigenvalues of a symmetric matrix, ascending, and unit eigenvectors, one per column."""
     return first_that_works(
+        # Divide and conquer, then relatively robust representations, then QR iteration: slower each time, and sturdier.
         lambda: tuple(np.linalg.eigh(matrix)),
         lambda: scipy.linalg.eigh(matrix),
         lambda: scipy.linalg.eigh(matrix, driver="ev"),
@@ -51,6 +52,7 @@ def eigenpairs(matrix: Float64[np.ndarray, "side side"]) -> Eigenpairs:
 def largest_eigenpairs(matrix: Float64[np.ndarray, "side side"], most: int) -> Eigenpairs:
     """At most `most` of the `eigenpairs`, those of the largest eigenvalues; `most` is at least 1."""
     side = len(matrix)
+    # More may be wanted than there are; None takes all.
     part = (side - most, side - 1) if most < side else None
 
     def of_all() -> Eigenpairs:
@@ -59,6 +61,7 @@ def largest_eigenpairs(matrix: Float64[np.ndarray, "side side"], most: int) -> E
 
     return first_that_works(
         lambda: scipy.linalg.eigh(matrix, subset_by_index=part, check_finite=False),
+        # Bisection and inverse iteration fail on other matrices than the default does.
         lambda: scipy.linalg.eigh(matrix, subset_by_index=part, driver="evx"),
         of_all,
     )
@@ -69,6 +72,7 @@ def singular_triplets(
 ) -> tuple[Float64[np.ndarray, "rows d"], Float64[np.ndarray, " d"], Float64[np.ndarray, "d columns"]]:
     """U, s, V^T of a matrix U s V^T, the largest singular value first; d is its smaller side."""
     left, values, right = first_that_works(
+        # Divide and conquer first; QR iteration (gesvd) takes longer and converges where that does not.
         lambda: tuple(np.linalg.svd(matrix, full_matrices=False)),
         lambda: scipy.linalg.svd(matrix, full_matrices=False, lapack_driver="gesvd"),
     )
@@ -91,6 +95,8 @@ def largest_singular_vectors(
         return values, right
 
     def by_squares() -> tuple[np.ndarray, np.ndarray]:
+        # The smaller of both Gram matrices, [least, least]. Squaring loses digits of small singular values, so this
+        # comes last; a value of 0 has no right vector to scale, and its row stays 0.
         wide = rows.shape[0] < rows.shape[1]
         squares, vectors = largest_eigenpairs((rows @ rows.T if wide else rows.T @ rows).toarray(), dim)
         values = np.sqrt(squares.clip(min=0))
@@ -112,6 +118,7 @@ def least_squares(
 ) -> Float64[np.ndarray, " columns"]:
     """The shortest x of smallest |matrix x - right|."""
     return first_that_works(
+        # By singular values, then by QR with pivots, which involves no iteration that could fail.
         lambda: np.linalg.lstsq(matrix, right, rcond=None)[0],
         lambda: scipy.linalg.lstsq(matrix, right, lapack_driver="gelsy")[0],
     )
@@ -128,6 +135,7 @@ def solve_positive(
         return solved
 
     return first_that_works(
+        # Cholesky fails where rounding took positive definiteness away; eigenvalues can then be lifted above 0.
         lambda: scipy.linalg.cho_solve(scipy.linalg.cho_factor(matrix, check_finite=False), right, check_finite=False),
         by_eigenpairs,
     )

@@ -111,7 +111,7 @@ class Processes:
                     distributed.broadcast(values[place], src=rank)
 
     def every(self, own: T) -> list[T]:
-        """What each process has, in the order of ranks; small Python values."""
+        """Values of all processes, in the order of ranks; small Python values."""
         found = [own] * self.size
         if self.size > 1:
             with _others():

@@ -1,6 +1,6 @@
 """What users are, as classes to tell apart: gender, age and occupation, for attacks that try to guess them.
 
-No method and no server ever sees these. They stand beside a data set (`Interactions.attributes`, `Split.attributes`),
+No method and no server ever sees these. They accompany a data set (`Interactions.attributes`, `Split.attributes`),
 one row per user code, and only an audit reads them.
 """
 
@@ -39,7 +39,7 @@ class UserClasses:
 
     @property
     def words(self) -> str:
-        """What is told apart."""
+        """The attribute's values, in words."""
         if len(self.names) == 2:
             return f"{self.names[0]} or {self.names[1]}"
         return f"{len(self.names)} {'age groups' if self.attribute == 'age' else f'{self.attribute}s'}"

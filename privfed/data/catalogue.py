@@ -65,12 +65,12 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Located:
-    """Where a data set is.
+    """Location of a data set.
 
     Attributes:
         name: Its name.
         path: Folder, file or archive to read; None for a generated data set.
-        route: How it was found, in words.
+        route: Where it came from, in words.
     """
 
     name: str
@@ -147,7 +147,7 @@ _DATASETS = {
 
 
 def find(name: str, path: str | os.PathLike[str] | None = None) -> Located | None:
-    """Where a named data set is on this machine, or None; the network is not touched.
+    """Location of a named data set on this machine, or None; the network is not touched.
 
     Args:
         name: A name of the catalogue, or of a folder or zip archive in `PRIVFED_DATA`.
@@ -185,7 +185,7 @@ def find(name: str, path: str | os.PathLike[str] | None = None) -> Located | Non
 
 
 def fetch(name: str, progress: Progress | None = None) -> Located:
-    """Where a named data set is, after a download if need be.
+    """Location of a named data set, after a download if need be.
 
     Args:
         name: A name of the catalogue.
@@ -258,7 +258,7 @@ def load(
 
 
 def terms_once(name: str) -> str | None:
-    """The terms of a named data set the first time they are asked for on this machine, then None.
+    """The terms of a named data set the first time they are needed on this machine, then None.
 
     A marker in the cache folder remembers it; where that cannot be written, the terms come every time.
     """

@@ -21,7 +21,7 @@ _SECONDS_IN_ALL = 300
 
 
 def cache_folder() -> Path:
-    """Where downloads are kept: the user's cache folder for `privfed`, as the operating system names it."""
+    """Folder of downloads: the user's cache folder for `privfed`, as the operating system names it."""
     return Path(pooch.os_cache("privfed"))
 
 
@@ -69,7 +69,7 @@ class Download:
             return False
 
     def fetch(self, progress: Progress) -> Path:
-        """Put a verified copy into the cache; nothing half-written ever bears its name.
+        """Put a verified copy into the cache; a partly written file never has its name.
 
         Raises:
             DataError: It cannot be fetched, is not what it must be, or the cache cannot be written.

@@ -2,4 +2,4 @@
 
 
 class DataError(ValueError):
-    """Data that is missing, malformed or unfit for what was asked; the message says what to do about it."""
+    """Missing, malformed or unsuitable data; the message states what to do about it."""

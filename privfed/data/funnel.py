@@ -25,7 +25,7 @@ _LAG = 0.03
 
 
 class FunnelSpec(SyntheticSpec):
-    """What to generate: the fields of `SyntheticSpec`, where interactions are views, and the funnel below them.
+    """Specification of a generated data set: `SyntheticSpec`, with interactions as views, and the funnel below.
 
     Attributes:
         cart_share: Share of views that become carts.

@@ -63,12 +63,12 @@ class Histories:
 
     @property
     def n_users(self) -> int:
-        """How many users there are, those with no items included."""
+        """Number of users, those with no items included."""
         return len(self.indptr) - 1
 
     @cached_property
     def counts(self) -> Int64[np.ndarray, "users"]:
-        """How many entries each user has."""
+        """Number of entries of each user."""
         return np.diff(self.indptr)
 
     @cached_property
@@ -140,7 +140,7 @@ class Histories:
         return Histories.from_pairs(user[first], item[first], self.n_users, self.n_items)
 
     def find(self, other: "Histories") -> Int64[np.ndarray, "others"]:
-        """Where each entry of `other` stands among the entries of this one (the first of equal pairs).
+        """Position of each entry of `other` among the entries of this one (the first of equal pairs).
 
         Raises:
             DataError: The two differ in users or in catalogue, or a user has not the item here.
@@ -162,7 +162,7 @@ class Histories:
         return Histories.from_pairs(user, item, self.n_users, self.n_items)
 
     def popularity(self) -> Int64[np.ndarray, "items"]:
-        """How many entries each item of the catalogue has."""
+        """Number of entries of each item of the catalogue."""
         return np.bincount(self.items, minlength=self.n_items)
 
     def _check_like(self, other: "Histories") -> None:

@@ -2,7 +2,8 @@
 
 `build` is the only way in: every loader hands it raw columns with the original ids. It checks them, gives
 users and items 0-based codes (the rank of the sorted original ids), removes repeated (user, item) rows unless
-told not to, and counts what it did. It never invents a time: where a source has none, the data set has none.
+duplicates are to be kept, and counts what it did. It never invents a time: where a source has none, the data set has
+none.
 """
 
 import hashlib
@@ -23,7 +24,7 @@ Duplicates: TypeAlias = Literal["drop", "keep"]
 
 
 class DatasetCard(BaseModel):
-    """What was read, in numbers.
+    """Numbers of a data set as it was read.
 
     Attributes:
         name: Name of the data set.
@@ -33,13 +34,13 @@ class DatasetCard(BaseModel):
         interactions: Rows kept.
         rows_read: Rows in the source.
         duplicates_dropped: Rows left out because another row has the same user, item and behaviour.
-        duplicates_kept: Such rows that stayed because `duplicates="keep"` was asked for.
+        duplicates_kept: Such rows that stayed because of `duplicates="keep"`.
         users_below_minimum: Users left out because they have fewer rows than `min_per_user`.
         density: `interactions / (users * items)`.
         synthetic: True when the data was generated: no number from it may pass for a measurement on people.
         has_timestamps: Whether each row carries a time.
         catalogue_derived: Whether the catalogue was read off the interactions, for want of an item list of its own:
-            then an item that one person alone has changes what everybody is told.
+            then an item that one person alone has changes the catalogue that everybody sees.
         sha256: Digest of what was loaded (ids, codes, times, ratings, labels), equal for any layout of the
             same data.
         terms: Terms of use of the source, or None where unknown.
@@ -103,7 +104,7 @@ class Interactions:
 
     @property
     def n_users(self) -> int:
-        """How many users there are."""
+        """Number of users."""
         return len(self.user_ids)
 
     @property
@@ -116,7 +117,7 @@ class Interactions:
 
     @property
     def time(self) -> Time | None:
-        """What orders a user's rows: `order` where given, else `timestamp`, else None."""
+        """Order of a user's rows: `order` where given, else `timestamp`, else None."""
         return self.timestamp if self.order is None else self.order
 
     def histories(self) -> Histories:

@@ -42,7 +42,7 @@ _YEAR = 365 * 24 * 3600
 
 
 class SyntheticSpec(BaseModel):
-    """What to generate.
+    """Specification of a generated data set.
 
     Attributes:
         name: Name of the data set; it contains "synthetic".
@@ -76,7 +76,7 @@ class SyntheticPopulation:
     """Users and items before anybody acts.
 
     Attributes:
-        spec: What was asked for.
+        spec: Requested properties.
         people: Gender, age and occupation of each user, indexed by user id (from 1).
         genre: Number of each item's genre.
         character: Where each item stands in the dimensions of taste.
@@ -93,7 +93,7 @@ class SyntheticPopulation:
 
     @classmethod
     def draw(cls, spec: SyntheticSpec, rng: np.random.Generator) -> "SyntheticPopulation":
-        """Everybody and everything that `spec` describes."""
+        """Draw the people and items that `spec` describes."""
         people = _people(spec, rng)
         genre = rng.integers(len(_GENRES), size=spec.n_items)
         centres = rng.standard_normal((len(_GENRES), spec.rank))

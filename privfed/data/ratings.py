@@ -1,6 +1,6 @@
 """Ratings read as behaviours: a high rating stands for a purchase, a lower one for an examination.
 
-The recipe for MovieLens in Yang, Pan, Yang and Ming, "Discrete Federated Multi-behavior Recommendation for
+The preparation of MovieLens in Yang, Pan, Yang and Ming, "Discrete Federated Multi-behavior Recommendation for
 Privacy-Preserving Heterogeneous One-Class Collaborative Filtering" (slides): ratings of 4 or more are
 purchases, the rest examinations; items with fewer than 20 purchases and users with fewer than 5 go. What comes
 out is a stand-in: a pair has one rating, so an "examined" pair is one that can never be a purchase, which no

@@ -31,7 +31,7 @@ _ROUNDING = 1e-9
 
 
 class SplitSpec(BaseModel):
-    """How to split.
+    """Specification of a split.
 
     Attributes:
         kind: "leave_one_out" (newest is test, second newest validation), "user_time" (the newest share of

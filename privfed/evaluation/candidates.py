@@ -1,7 +1,7 @@
 """Sampled candidates: items a user never interacted with, drawn once per user.
 
-Twice `n_sampled` distinct items are drawn for each user; validation ranks against the first half and test
-against the second, so that choosing a round by validation cannot tune to the test candidates (as in the
+Twice `n_sampled` distinct items are drawn for each user; validation ranks against the first n_sampled and test
+against the others, so that choosing a round by validation cannot tune to the test candidates (as in the
 released code of PFedRec and GPFedRec).
 """
 
@@ -25,7 +25,7 @@ def sampled_items(
     Args:
         seen: Items of each user in any split.
         n_sampled: Items per user and part.
-        part: Which half to return.
+        part: Which part to return.
         seed: Seed of the draw; the two parts of one seed never share an item.
 
     Raises:

@@ -2,4 +2,4 @@
 
 
 class EvaluationError(ValueError):
-    """What was given cannot be evaluated; the message says what to do about it."""
+    """Arguments that cannot be evaluated; the message states what to do about it."""

@@ -26,11 +26,11 @@ class Evaluator:
         protocol: How to evaluate.
         part: Which held-out part is evaluated.
         popularity: Interactions per item in training. If given, ranking by it is evaluated on the same users
-            and candidates and stands beside the result.
+            and candidates and reported as a baseline.
 
     Raises:
         EvaluationError: If the part is neither, no user has a held-out item that counts, there are no ratings to
-            predict, the popularity covers another catalogue or stands beside ratings, or the catalogue is too
+            predict, the popularity is of another catalogue or given for a rating task, or the catalogue is too
             small for the sampled candidates.
     """
 
@@ -145,7 +145,7 @@ class Evaluator:
         self._values = np.where(np.isnan(self._values), measured, self._values)
 
     def result(self, bootstrap: int = 1000, *, seed: int = 0) -> EvaluationResult:
-        """What was measured over the users added so far, with 95 % intervals.
+        """Metrics over the users added so far, with 95 % intervals.
 
         Args:
             bootstrap: Resamples of users.

@@ -1,4 +1,4 @@
-"""The rating task: held-out ratings predicted one by one, beside means that need no model.
+"""The rating task: held-out ratings predicted one by one, with means that need no model as baselines.
 
 With e the prediction less the rating, over all held-out ratings MSE = mean e^2, RMSE = sqrt(MSE), MAE = mean |e|;
 `user_mse`, `user_rmse` and `user_mae` are the same for each user alone, then averaged over users, so that a user

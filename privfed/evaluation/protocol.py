@@ -14,7 +14,7 @@ Task = Literal["ranking", "rating"]
 
 
 class Protocol(BaseModel):
-    """How a recommender is evaluated.
+    """Protocol of an evaluation.
 
     Attributes:
         task: "ranking": held-out items are ranked. "rating": held-out ratings are predicted, and the fields that

@@ -1,4 +1,4 @@
-"""The ranking task: a user's held-out items among candidates, popularity beside."""
+"""The ranking task: a user's held-out items among candidates, with popularity as a baseline."""
 
 from typing import Any, Literal
 
@@ -52,7 +52,7 @@ class RankedItems:
         self.statistics = 2 * len(self._keys) + 1
 
     def row(self, name: MetricName, k: int) -> int:
-        """Where a metric stands among a user's statistics.
+        """Row of a metric among a user's statistics.
 
         Raises:
             EvaluationError: If it is not measured.

@@ -34,7 +34,7 @@ _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 @dataclass(frozen=True, eq=False)
 class Positions:
-    """Where the relevant items stand, one entry per (user row, relevant item).
+    """Positions of the relevant items, one entry per (user row, relevant item).
 
     Attributes:
         row: Row of the user in the scored chunk.
@@ -151,7 +151,7 @@ def _count(
     *,
     below: bool,
 ) -> Int64[np.ndarray, "n"]:
-    """How many entries of a row (ascending) lie below a value (or not above it): a binary search for all at once."""
+    """Number of a row's entries (ascending) below a value (or not above it): a binary search for all at once."""
     width = ordered.shape[1]
     count = np.zeros(len(row), dtype=np.int64)
     for bit in reversed(range(width.bit_length())):
@@ -168,7 +168,7 @@ def user_metrics(
     """HR, NDCG, Recall and MRR of each row at each cut-off; NaN for a row without relevant items.
 
     Args:
-        found: From :func:`positions`.
+        found: Positions from :func:`positions`.
         n_rows: Rows of the chunk.
         k: Cut-offs.
     """

@@ -38,6 +38,7 @@ _ROUNDING_UP = 1 + 2.0**-40
 
 def power_of_two_below(size: float) -> float:
     """The largest power of two that is not above `size`."""
+    # size = m 2^e with m in [1/2, 1), so 2^(e - 1) <= size.
     return math.ldexp(1.0, math.frexp(size)[1] - 1)
 
 
@@ -61,6 +62,7 @@ def device_grid(scale: float) -> Grid:
         scale: of the noise, in the units of the values.
     """
     step = power_of_two_below(scale * 2.0**-DEVICE_BITS)
+    # Division by a power of two is exact; the factor covers what the products before it may have rounded away.
     return Grid(step, scale / step * _ROUNDING_UP)
 
 
@@ -72,7 +74,7 @@ class NoisedSum:
         clip_norm: C, of every vector.
         deviation: of the noise, were the sum exact and not rounded.
         coordinates: d, of the sum.
-        summands: n, the most vectors that it has.
+        summands: n, the largest number of vectors in it.
     """
 
     clip_norm: float
@@ -83,17 +85,20 @@ class NoisedSum:
     @property
     def step(self) -> float:
         """Largest step of a coordinate."""
+        # s sqrt(d) <= 2^-12 C, the bound of the module's formula, unless the noise is far wider than that.
         finest = self.clip_norm * 2.0**-_SUM_BITS / math.sqrt(max(self.coordinates, 1))
         return power_of_two_below(max(finest, self.deviation * 2.0**-_WIDEST_BITS))
 
     @property
     def widening(self) -> float:
-        """How much farther apart than C the sums of two worlds may lie, as a factor."""
+        """Largest distance between the sums with and without one user, divided by C."""
         rounding = self.step * math.sqrt(self.coordinates) / self.clip_norm
+        # Relative to C: float64 summation, then rounding to the grid.
         return (1 + self.summands**2 * 2.0**-52 + rounding) * _ROUNDING_UP
 
     def grid(self, weight: float = 1.0) -> Grid:
         """The grid of a block whose values count with `weight`."""
+        # Steps and noise hold in weighted coordinates; a block's own values are 1 / weight times as large.
         step = power_of_two_below(self.step / weight)
         return Grid(step, self.deviation * self.widening / weight / step)
 
@@ -103,6 +108,7 @@ def released(values: "Tensor", noise: "Tensor", grid: Grid) -> "Tensor":
 
     Zero comes out without a sign, which could be that of a value.
     """
+    # Whole numbers are added to whole numbers, and both scalings are by a power of two: exact but for the rounding.
     return values.mul_(1 / grid.step).round_().add_(noise).mul_(grid.step)
 
 
@@ -111,6 +117,7 @@ def release_upload_(values: "Tensor", noise: "Tensor", grid: Grid) -> None:
     if values.is_cpu:
         _release_upload(values.numpy(), noise.numpy(), grid.step)
     else:
+        # In float64, whose quotient by the step is exact, so that nothing but `trunc_` rounds.
         values.copy_(noise.add_(values.double().mul_(1 / grid.step).trunc_()).mul_(grid.step))
 
 

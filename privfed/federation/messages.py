@@ -57,7 +57,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What the server sends: a part for everybody and, where uploads carry pseudonyms, a part for each.
+    """A message of the server: a part for everybody and, where uploads carry pseudonyms, a part for each.
 
     Attributes:
         shared: tensors for all, `[*shape]`.

@@ -110,7 +110,7 @@ def perform(clients: Clients, call: Call, message: Message) -> ClientUpdates:
     """Run `call.step` on `clients` and hold them to the contract.
 
     Raises:
-        FederationError: the step is not declared, cannot train with the noise that the call asks for, or updates came
+        FederationError: the step is not declared, cannot train with the noise of the call, or updates came
             back for other clients or in another order.
     """
     _require_declared(clients, call.step)

@@ -26,7 +26,7 @@ class Ranges(Protocol):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of all rows together."""
+        """Shape of all rows together."""
 
     def __getitem__(self, rows: slice, /) -> Tensor:
         """Some rows."""
@@ -44,7 +44,7 @@ class PrivateState:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What a user has."""
+        """Names of a user's tensors."""
         return tuple(self.current)
 
     def of(self, users: Int64[Tensor, " n"]) -> dict[str, Tensor]:
@@ -89,7 +89,7 @@ class PrivateState:
 
 
 class Storage(Protocol):
-    """Where private tensors are kept.
+    """Storage of private tensors.
 
     Attributes:
         in_memory: whether they must fit there.

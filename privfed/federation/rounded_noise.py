@@ -38,7 +38,7 @@ Bits = Callable[[int, int], int]
 """(index, count) -> so many further bits of the uniform numbers behind draw `index`, the same every time."""
 
 OwnBits = Callable[[int], int]
-"""The same of one draw."""
+"""count -> further bits of the uniform numbers behind one draw."""
 
 _KNOWN_BITS = 63
 _FURTHER_BITS = 192
@@ -73,6 +73,7 @@ def laplace_steps(
         steps: where the draws are written.
     """
     for place in _laplace(words, ratio, steps).tolist():
+        # One by one and with Python's integers: so few draws are undecided that speed does not matter here.
         word, scale = int(words[place]), float(ratio[place % len(ratio)])
         steps[place] = _decided(partial(_laplace_interval, word, scale, partial(further, place)))
 
@@ -92,6 +93,7 @@ def normal_steps(
         steps: where the draws are written.
     """
     for place in _normal(words, ratio, steps).tolist():
+        # Both draws of a pair come from both words, so each reads the further bits of both.
         first = place - place % 2
         pair, scale = (int(words[first]), int(words[first + 1])), float(ratio[place % len(ratio)])
         bits = partial(further, first), partial(further, first + 1)
@@ -118,7 +120,9 @@ def _uniforms(words: np.ndarray, count: int, bits: np.ndarray, floats: np.ndarra
     """Row 0 of the buffer becomes 2^-63 (the leading 63 bits of every word + 1/2), to 53 bits."""
     for i in range(count):
         word = words[i]
+        # 52 leading bits as the fraction of a float64 in [1, 2), from which 1 is subtracted exactly.
         bits[0, i] = (word >> _TWELVE) | _ONE
+        # The next 11 as a whole number on top of 2^52, likewise; the last bit of the word is left for a sign.
         bits[1, i] = ((word >> _BIT) & _LOW_BITS) | _ONES_PLACE
     for i in range(count):
         floats[0, i] = (floats[0, i] - 1.0) + ((floats[1, i] - 2.0**52) + 0.5) * 2.0**-63
@@ -132,11 +136,13 @@ def _sizes(count: int, bits: np.ndarray, floats: np.ndarray, out: np.ndarray) ->
         bits[2, i] = (bits[0, i] >> _FIFTY_TWO) | _ONES_PLACE
     for i in range(count):
         m, exponent = floats[1, i], floats[2, i] - (2.0**52 + 1023.0)
+        # m in [sqrt(1/2), sqrt(2)] keeps |s| below 0.172, where these terms reach 2^-51; selects, not branches.
         upper = m > _ROOT_2
         m = m * 0.5 if upper else m
         exponent = exponent + 1.0 if upper else exponent
         s = np.divide(m - 1.0, m + 1.0)
         t = s * s
+        # Small terms first, so that their sum is rounded before it meets the large ones.
         series = t * (1 / 21 + t * (1 / 23))
         series = t * (1 / 13 + t * (1 / 15 + t * (1 / 17 + t * (1 / 19 + series))))
         series = t * (1 / 3 + t * (1 / 5 + t * (1 / 7 + t * (1 / 9 + t * (1 / 11 + series)))))
@@ -145,8 +151,9 @@ def _sizes(count: int, bits: np.ndarray, floats: np.ndarray, out: np.ndarray) ->
 
 @compiled
 def _cosines_and_sines(count: int, turns: np.ndarray, cosines: np.ndarray, sines: np.ndarray) -> None:
-    """Of 2 pi times numbers in (0, 1), to 2^-50, by their series within an eighth of a turn from a quarter."""
+    """Cosine and sine of 2 pi times `turns` in (0, 1), to 2^-50: series around the nearest quarter turn."""
     for i in range(count):
+        # The nearest quarter turn, so that |y| <= pi / 4; the quarter decides which series is which, and its sign.
         quarter = (4.0 * turns[i] + WHOLE) - WHOLE
         y = (turns[i] - 0.25 * quarter) * _TURN
         t = y * y
@@ -167,9 +174,11 @@ def _rounded(
     """Round in place; `unsure` becomes 1 where that is not decided, and their number is returned."""
     found = 0.0
     for i in range(count):
+        # The nearest whole number, by the rounding of the addition. Ties lie within the tolerance of a half-integer.
         whole = (reach[i] + WHOLE) - WHOLE
         near = 0.5 - abs(reach[i] - whole) < _TOLERANCE * ratio[i]
         outside = (sizes[i] < smallest) | (sizes[i] > _LARGEST_SIZE) | (abs(reach[i]) > FARTHEST)
+        # As floats, so that flags fill the same vector lanes as the numbers.
         unsure[i] = np.float64(near | outside)
         found += unsure[i]
         reach[i] = whole
@@ -178,7 +187,7 @@ def _rounded(
 
 @compiled
 def _laplace(words: np.ndarray, ratio: np.ndarray, out: np.ndarray) -> np.ndarray:
-    """Write what is decided and return the indices of what is not."""
+    """Write the decided draws and return the indices of the others."""
     undecided, found = np.empty(_FEW, dtype=np.int64), 0
     bits = np.empty((3, _AT_ONCE), dtype=np.uint64)
     floats, sizes, reach = bits.view(np.float64), np.empty(_AT_ONCE), np.empty(_AT_ONCE)
@@ -194,11 +203,13 @@ def _laplace(words: np.ndarray, ratio: np.ndarray, out: np.ndarray) -> np.ndarra
             reach[i] = sizes[i] * scale[i]
         some = _rounded(count, reach, scale, sizes, -1.0, unsure)
         for i in range(count):
+            # 1.0 or -1.0: the word's last bit, which the size did not use, becomes the sign bit of a float64.
             bits[0, i] = _ONE | ((own[i] & _BIT) ^ _BIT) << _SIXTY_THREE
         steps = out[first : first + count]
         for i in range(count):
             # Adding 0.0 takes the sign off a zero.
             steps[i] = reach[i] * floats[0, i] + 0.0
+        # A buffer adds no more than _AT_ONCE, so doubling once is always enough.
         if found + some > len(undecided):
             undecided = np.append(undecided, np.empty_like(undecided))
         for i in range(count if some > 0 else 0):
@@ -210,7 +221,7 @@ def _laplace(words: np.ndarray, ratio: np.ndarray, out: np.ndarray) -> np.ndarra
 
 @compiled
 def _normal(words: np.ndarray, ratio: np.ndarray, out: np.ndarray) -> np.ndarray:
-    """Write what is decided and return the indices of what is not; every two words make two draws."""
+    """Write the decided draws and return the indices of the others; every two words make two draws."""
     undecided, found = np.empty(_FEW, dtype=np.int64), 0
     bits, own = np.empty((3, _AT_ONCE), dtype=np.uint64), np.empty(_AT_ONCE, dtype=np.uint64)
     floats, sizes, turns = bits.view(np.float64), np.empty(_AT_ONCE), np.empty(_AT_ONCE)
@@ -219,6 +230,7 @@ def _normal(words: np.ndarray, ratio: np.ndarray, out: np.ndarray) -> np.ndarray
     for first in range(0, len(words), 2 * _AT_ONCE):
         pairs = min(_AT_ONCE, (len(words) - first) // 2)
         for i in range(pairs):
+            # The second word of a pair is its angle, the first one its radius.
             own[i] = words[first + 2 * i + 1]
         _uniforms(own, pairs, bits, floats)
         for i in range(pairs):
@@ -234,6 +246,7 @@ def _normal(words: np.ndarray, ratio: np.ndarray, out: np.ndarray) -> np.ndarray
                 for i in range(pairs):
                     scale[i] = ratio[first + part + 2 * i]
             for i in range(pairs):
+                # Part 0 takes the cosine to even positions, part 1 the sine to odd ones; both share the radius.
                 reach[i] = np.sqrt(2.0 * sizes[i]) * unit[i] * scale[i]
             some = _rounded(pairs, reach, scale, sizes, _SMALLEST_SIZE, unsure)
             for i in range(pairs):
@@ -254,11 +267,12 @@ def _decided(interval: Callable[[int], tuple[Any, Any]]) -> float:
         lowest, highest = interval(bits)
         if lowest == highest:
             return float(lowest)
+        # Ends that round apart enclose a half-integer: longer strings begin like shorter ones, so the interval shrinks.
         bits *= 2
 
 
 def _laplace_interval(word: int, ratio: float, further: OwnBits, bits: int) -> tuple[int, int]:
-    """Both ends of what is known of a rounded Laplace draw."""
+    """Ends of the interval in which a rounded Laplace variable lies."""
     real, precision = _arithmetic(), _precision(bits)
     reach = _scaled(real.mpi_neg(_logarithm(word >> 1, further(bits), bits)), ratio, precision)
     low, high = _rounded_ends(reach, precision)
@@ -272,9 +286,11 @@ def _normal_interval(
     sine: bool,  # noqa: FBT001 (bound before the number of bits)
     bits: int,
 ) -> tuple[int, int]:
-    """Both ends of what is known of a rounded normal draw."""
+    """Ends of the interval in which a rounded normal variable lies."""
     real, precision = _arithmetic(), _precision(bits)
+    # -2 log u, from the first word: the square of the radius.
     square = _scaled(_logarithm(words[0] >> 1, further[0](bits), bits), -2.0, precision)
+    # pi rounded down and up: an interval as well, so that no constant is taken for exact.
     pi = real.mpf_pi(precision, "f"), real.mpf_pi(precision, "c")
     angle = _scaled(real.mpi_mul(pi, _uniform(words[1] >> 1, further[1](bits), bits), precision), 2.0, precision)
     part = (real.mpi_sin if sine else real.mpi_cos)(angle, precision)
@@ -288,7 +304,7 @@ def _arithmetic() -> Any:
 
 
 def _precision(bits: int) -> int:
-    """Bits that keep all that is known of a uniform number, and some."""
+    """Working precision: all known bits of a uniform number, and 64 more."""
     return _KNOWN_BITS + bits + 64
 
 

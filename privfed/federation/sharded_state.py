@@ -2,8 +2,8 @@
 
 The tensors of some whole users lie together in a shard, a file of bounded size that is mapped into memory while it is
 in use. Every row is there twice, and a byte per user and tensor says which of the two is committed. A step stages into
-the other one, a commit turns the bytes over, and a lost round turns nothing over: nothing is copied, and what a round
-staged takes no memory.
+the other one, a commit turns the bytes over, and an aborted round turns nothing over: nothing is copied, and what a
+round staged takes no memory.
 
 The folder belongs to one running process, and nobody resumes from it. A checkpoint streams what is committed into the
 file that a run in memory would write, and a run that goes on fills its shards from there, or with first values if no
@@ -28,7 +28,7 @@ from torch import Tensor
 from privfed.federation.private_state import PrivateState, Ranges, Start
 
 SHARD_BYTES = 256 * 2**20
-"""Most that a shard takes, both copies of its users together; a single user's rows are never split."""
+"""Largest size of a shard, both copies of its users together; a single user's rows are never split."""
 _MAPPED = 4
 """Shards that a state keeps mapped, those used last: the kernel counts their pages as memory of the process."""
 _AT_ONCE = 16 * 2**20
@@ -47,7 +47,7 @@ class ShardFolder:
     Args:
         path: of the folder.
         run: digest of what decides the run's result; a folder of another run is refused.
-        shard_bytes: most that a shard takes.
+        shard_bytes: largest size of a shard.
 
     Raises:
         ClientStateError: the folder cannot be used.
@@ -84,6 +84,7 @@ class ShardFolder:
         self._refuse_full()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            # "a+" leaves the file as it is until the lock is held: another process may own it.
             lock = (self.path / _OWNER).open("a+", encoding="utf-8")
             finalize(self, lock.close)
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -96,6 +97,7 @@ class ShardFolder:
             ) from None
         except OSError as error:
             raise self._refused(error) from error
+        # What a killed process left: no run resumes from shards.
         for left in self.path.glob(_SHARDS):
             left.unlink()
         try:
@@ -185,6 +187,7 @@ class ShardedState(PrivateState):
         self._folder, self._name, self._count, self._start = folder, name, count, start
         self._kinds = start(torch.arange(0))
         self._row = sum(_row_bytes(kind) for kind in self._kinds.values())
+        # Two copies of every user's rows, and up to `_ALIGNED` bytes before each tensor.
         self._per_shard = max(1, (folder.shard_bytes - _ALIGNED * len(self._kinds)) // (2 * self._row or 1))
         self._current = {kind: torch.zeros(count, dtype=torch.uint8) for kind in self._kinds}
         self._waiting: list[tuple[Int64[Tensor, " n"], tuple[str, ...]]] = []
@@ -193,12 +196,12 @@ class ShardedState(PrivateState):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What a user has."""
+        """Names of a user's tensors."""
         return tuple(self._kinds)
 
     @property
     def shards(self) -> int:
-        """How many files there are."""
+        """Number of files."""
         return -(-self._count // self._per_shard)
 
     @property
@@ -229,7 +232,7 @@ class ShardedState(PrivateState):
         return self.of(users)
 
     def stage(self, users: Int64[Tensor, " n"], values: Mapping[str, Tensor]) -> None:
-        """Put new values beside the committed ones until `commit`."""
+        """Stage new values, which stay apart from the committed ones until `commit`."""
         for shard, at in self._by_shard(users):
             copies, inside = self._copies(shard), users[at]
             for name, new in values.items():
@@ -238,6 +241,7 @@ class ShardedState(PrivateState):
 
     def commit(self) -> None:
         """Make staged values current."""
+        # Turned from what is committed, not from one another: a user that two steps staged turns once.
         turned = {name: self._current[name].clone() for name in {name for _, names in self._waiting for name in names}}
         for users, names in self._waiting:
             for name in names:
@@ -269,6 +273,7 @@ class ShardedState(PrivateState):
             raise ClientStateError(f"client state of shapes {wanted} was expected, and the checkpoint holds {found}")
         self._waiting.clear()
 
+        # A shard's users follow one another, so a range of the checkpoint holds them.
         def saved(users: Int64[Tensor, " n"]) -> dict[str, Tensor]:
             return {name: values[int(users[0]) : int(users[-1]) + 1] for name, values in state.items()}
 
@@ -294,14 +299,16 @@ class ShardedState(PrivateState):
         shards = users.div(self._per_shard, rounding_mode="floor")
         first, last = (int(end) for end in shards.aminmax())
         if first == last:
+            # All in one shard is the usual case: no index tensor, and rows are copied in one piece.
             yield first, slice(None)
             return
         for shard in np.unique(shards.numpy()).tolist():
             yield shard, (shards == shard).nonzero().squeeze(1)
 
     def _rows(self, name: str, shard: int, users: Int64[Tensor, " k"], *, staged: bool) -> Int64[Tensor, " k"]:
-        """Where a shard has the committed, or the staged, rows of its users."""
+        """Positions in a shard of the committed, or the staged, rows of its users."""
         copy = self._current[name][users].long()
+        # A tensor of a shard is [2 x users, *shape]: copy 0 of all users, then copy 1.
         return (1 - copy if staged else copy) * len(self._users(shard)) + users - shard * self._per_shard
 
     def _users(self, shard: int) -> range:
@@ -309,15 +316,17 @@ class ShardedState(PrivateState):
         return range(first, min(first + self._per_shard, self._count))
 
     def _places(self, shard: int) -> list[int]:
-        """Where in a shard the tensors begin, one after the other, and where the last one ends."""
+        """Offsets of the tensors in a shard, in order, and the end of the last one."""
         places, rows = [0], len(self._users(shard))
         for kind in self._kinds.values():
             ends = places[-1] + 2 * rows * _row_bytes(kind)
+            # Aligned, because a view of another dtype must begin at a multiple of its size.
             places.append(-(-ends // _ALIGNED) * _ALIGNED)
         return places
 
     def _copies(self, shard: int) -> dict[str, Tensor]:
         """The tensors of a shard, `[2 x users, *shape]` each; whoever comes first fills them with first values."""
+        # Taken out and put back last: the dictionary's order is then that of use, and its first entry the oldest.
         found = self._mapped.pop(shard, None)
         if found is None:
             found = self._map(shard)
@@ -334,6 +343,7 @@ class ShardedState(PrivateState):
         tensors, places = {}, self._places(shard)
         for (name, kind), first in zip(self._kinds.items(), places, strict=False):
             rows = 2 * len(self._users(shard))
+            # A view of the mapped file: what is written to the tensor is in the file.
             flat: UInt8[Tensor, " bytes"] = torch.from_numpy(mapped[first : first + rows * _row_bytes(kind)])
             tensors[name] = flat.view(kind.dtype).view(rows, *kind.shape[1:])
         return tensors
@@ -344,6 +354,7 @@ class ShardedState(PrivateState):
         for first in range(users.start, users.stop, step):
             some = torch.arange(first, min(first + step, users.stop))
             for name, values in start(some).items():
+                # Copy 0; copy 1 stays as the file was made until a step stages into it.
                 copies[name][some - users.start] = values
         for name in self.names:
             self._current[name][users.start : users.stop] = 0

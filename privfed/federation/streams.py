@@ -98,7 +98,7 @@ class Streams:
 
     @classmethod
     def of_outsider(cls, known: "Streams", world: int) -> "Streams":
-        """Keys of somebody who knows of a run what everybody knows, its public key, and draws all else for itself.
+        """Keys of an outsider, who knows only the public key of a run and draws all else independently.
 
         Args:
             known: keys of the run; only the public one is taken from them.
@@ -136,12 +136,16 @@ class Streams:
             return np.empty((len(users), count), np.uint32)
         blocks = -(-count // _WORDS_PER_BLOCK)
         width = blocks * _WORDS_PER_BLOCK
+        # [blocks, 4] words of 32 bits: purpose and round | query | 0 | block.
         counters = np.zeros((blocks, _WORDS_PER_BLOCK), "<u4")
         counters[:, 0] = (purpose & 0xFF) | (round << 8)
         counters[:, 1], counters[:, 3] = query_id, np.arange(blocks)
         plain = counters.data.cast("B")
         if self._numbers is not None:
+            # Keys belong to users of the whole population, whoever hosts them; pseudo-users keep their numbers.
             users = [int(self._numbers[user]) if user >= 0 else user for user in users]
+        # `update_into` wants room for one block less a byte beyond what it writes, so users' ranges overlap by that
+        # much, and each overwrites the slack of the one before.
         flat = np.empty(len(users) * width + _WORDS_PER_BLOCK, "<u4")
         out = flat.data.cast("B")
         hiding = purpose in HIDING
@@ -187,6 +191,7 @@ class Streams:
         ratio: Ratio,
     ) -> Float64[Tensor, "users count"]:
         """Draws of `law`, each from words of its own and, where these do not decide, from further bits."""
+        # Even: normal variables come in pairs.
         width = count + count % 2
         words = _wide(self.words(purpose, round, query_id, users, 2 * width))
         scales = np.full((1, 1), ratio) if isinstance(ratio, float) else np.zeros((len(users), width))
@@ -195,6 +200,7 @@ class Streams:
 
         def further(place: int, bits: int) -> int:
             row, index = divmod(place, width)
+            # A key of its own per address: further bits are independent of all words, and the same each time.
             key = self.words(Purpose.FURTHER_BITS, round, query_id, [users[row]], _KEY_WORDS)[0].tobytes()
             return further_bits(key + bytes([purpose]), index, bits)
 
@@ -219,6 +225,7 @@ class Streams:
             )
         half = -(-count // 2)
         u = self.uniform(purpose, round, query_id, users, 2 * half)
+        # u [users, 2 half]: the first columns make radii, the others angles.
         radius = u[:, :half].log().mul_(-2).sqrt_()
         angle = u[:, half:].mul(2 * math.pi)
         return torch.cat([radius * angle.cos(), radius * angle.sin()], 1)[:, :count].float()
@@ -234,6 +241,7 @@ class Streams:
             key = AES(hmac.digest(root, label, "sha256")[:16])
             # Counter mode with the counter blocks written out: one context per user serves every address.
             stream = Cipher(key, ECB()).encryptor()  # noqa: S305
+            # Contexts can be derived again, so forgetting all of them is safe and simpler than an order of use.
             if len(contexts) >= _CACHED_CONTEXTS:
                 contexts.clear()
             contexts[user] = stream
@@ -245,5 +253,6 @@ def _wide(words: np.ndarray) -> np.ndarray:
 
 
 def _unit(words: np.ndarray) -> np.ndarray:
+    # 53 bits and the middle of their cell: never 0 or 1, so that a logarithm is finite.
     unit: np.ndarray = ((_wide(words) >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
     return unit

@@ -66,7 +66,7 @@ class RebuiltCodes:
 
 
 class AttackSurface(Protocol):
-    """What a method shows about single items.
+    """Views of a method's uploads and models that show single items.
 
     Attributes:
         has_item_rows: whether uploads of the training step say something about single items.
@@ -101,7 +101,7 @@ class AttackSurface(Protocol):
         public: Histories,  # noqa: ARG002
         users: Int64[np.ndarray, " n"],  # noqa: ARG002
     ) -> RebuiltCodes | None:
-        """What anybody can rebuild of private codes of `users` from the last message and public histories."""
+        """Private codes of `users` as anybody can rebuild them from the last message and public histories."""
         return None
 
 

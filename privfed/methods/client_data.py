@@ -18,7 +18,7 @@ class BehaviourError(ValueError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Population:
-    """What a process that hosts some users knows of all of them.
+    """Numbers of the whole population, known to a process that hosts some of its users.
 
     Attributes:
         users: numbers of its own users in the population, ascending.
@@ -36,15 +36,15 @@ class Population:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClientData:
-    """What the users that a process hosts know, numbered from 0.
+    """Private data of the users that a process hosts, numbered from 0.
 
     Attributes:
         positives: training items of every user.
         excluded: items never drawn as negatives. The honest choice is the training items; the published code
             also leaves out the held-out ones, which no client can know.
         auxiliary: other behaviours in the training prefix (view, cart, ...), by name.
-        answering: where a cover decides which examinations may train, those that may; None where all do.
-        fake_items: items whose rows a cover adds; None where there is none.
+        answering: examinations that may train, where inclusion bits decide which; None where all may.
+        fake_items: items whose rows are sent as padding; None without padding.
         ratings: what each user rated its training items, aligned with `positives.items`; None where the data have no
             ratings.
         population: everybody, where the process hosts a part of a simulation's users only; None where it hosts all.
@@ -79,7 +79,7 @@ class ClientData:
         )
 
     def hosting(self, users: Int64[np.ndarray, " hosted"]) -> "ClientData":
-        """What a process knows that hosts `users` only, who are numbered from 0 in it.
+        """The data of a process that hosts `users` only and numbers them from 0.
 
         Args:
             users: ascending.
@@ -104,7 +104,7 @@ class ClientData:
 
     @property
     def n_users(self) -> int:
-        """How many users the process hosts."""
+        """Number of users that the process hosts."""
         return self.positives.n_users
 
     @property
@@ -140,9 +140,9 @@ class ClientData:
         return joined
 
     def with_padding(self, kept: Histories, fake_items: Histories, *, public_target: bool) -> "ClientData":
-        """The same users when only `kept` of their private items answer and rows of `fakes` are sent besides.
+        """The same users when only `kept` of their private items answer and rows of `fake_items` are sent besides.
 
-        Where the target itself is private, negatives come from the fakes alone: any other row would stand out.
+        Where the target itself is private, negatives come from the fake items alone: any other row would stand out.
         """
         if public_target:
             return replace(self, answering=kept, fake_items=fake_items)

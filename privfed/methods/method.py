@@ -2,7 +2,7 @@
 
 Most of it is declared by three small classes, which every method writes for itself:
 
-* `Training` builds the server and the clients and says what a round asks of a client;
+* `Training` builds the server and the clients and declares which steps a round calls on a client;
 * `AttackSurface` (`privfed.methods.attack_surface`) says what uploads and models show about single items;
 * `Disclosure` says in sentences what the server learns by design.
 """
@@ -89,13 +89,13 @@ class NegativeSampling:
 
 
 class Training(Protocol):
-    """How a method trains.
+    """Training of a method.
 
     Attributes:
         server: (config, public_info, streams) -> the server; it never gets data.
         clients: (config, data, streams) -> the clients of the users in `data`; their `steps` are all they answer.
         step: the local training step, which a device may also run alone before it recommends; None where there is
-            nothing to train, or where a device brings itself up to date whenever it is asked for scores.
+            nothing to train, or where a device brings itself up to date before it recommends.
         chunk: clients that are best trained together on the processor, by the blocks they upload where it depends on
             sizes; None leaves it to the engine.
         host_work: what the processor computes wherever tensors live, as compiled loops and sparse solvers do; None
@@ -120,7 +120,7 @@ class Training(Protocol):
         return 0
 
     def task(self, config: Any) -> Task:  # noqa: ARG002 (most methods rank, whatever their settings)
-        """What scores are, and so what a run is measured by: to rank items by, or predicted ratings."""
+        """Meaning of scores, and so the measure of a run: a ranking of items, or predicted ratings."""
         return "ranking"
 
     def negatives(self, config: Any) -> NegativeSampling | None:  # noqa: ARG002 (some methods draw none)
@@ -158,7 +158,7 @@ class Training(Protocol):
 
 
 class Disclosure(Protocol):
-    """What a method discloses by design, whatever the privacy plan.
+    """Disclosures of a method by design, whatever the privacy plan.
 
     Attributes:
         reads: one noun phrase on what the server learns.

@@ -59,14 +59,22 @@ PLD, PRV, RDP, BASIC = "PLD", "PRV", "RDP", "basic composition"
 CLOSED_FORMS = "closed forms, added up"
 CONTINUOUS = "PLD of continuous noise"
 
+# What accountants raise where their arithmetic ends.
 _GAVE_OUT = (ArithmeticError, LookupError, MemoryError, RuntimeError, ValueError)
+# Epsilon of one Laplace release above which its loss distribution is not built.
 _MAX_LAPLACE = 50.0
+# Epsilon above which the grid of a loss distribution does not fit the memory.
 _VACUOUS = 1e4
+# e^-708 is about the smallest normal float64.
 _UNDERFLOWS = 700.0
+# Points that the loss of a single release may take on the grid.
 _GRID_POINTS = 2e7
+# Half-width of PRV's interval for epsilon; its upper end may lie the whole width, `_PRV_WINDOW`, above PLD.
 _PRV_ERROR = 0.01
 _PRV_WINDOW = 0.02
+# Grid points beyond which PRV is left out: its convolution takes memory in proportion.
 _PRV_POINTS = 5e6
+# Fine where the best order usually lies, and whole above, where a sampled Gaussian's divergence is a finite sum.
 _SAMPLED_ORDERS = (*np.arange(2.0, 12.0, 0.1).tolist(), *range(12, 65), 80, 96, 128, 192, 256, 512, 1024)
 
 
@@ -128,6 +136,7 @@ def account(event: "DpEvent", delta: float) -> Account:
     dp = dp_accounting()
     if any(isinstance(leaf, dp.NonPrivateDpEvent) for leaf in leaves):
         return Account(math.inf, "none", "none")
+    # In one order, so that equal events in any order meet the same entry of the cache.
     return _account(tuple(sorted(leaves.items(), key=repr)), delta)
 
 
@@ -140,11 +149,13 @@ def _flatten(event: "DpEvent", count: int, leaves: "Counter[DpEvent]") -> None:
         for inner in event.events:
             _flatten(inner, count, leaves)
     elif isinstance(event, dp.SelfComposedDpEvent):
+        # Counts multiply down the tree instead of repeating the leaf.
         _flatten(event.event, count * event.count, leaves)
     elif isinstance(event, dp.PoissonSampledDpEvent) and event.sampling_probability == 1:
         _flatten(event.event, count, leaves)
     else:
         inner = event.event if isinstance(event, dp.PoissonSampledDpEvent) else event
+        # `not ... > 0` takes in a multiplier that is no number.
         noiseless = not getattr(inner, "noise_multiplier", 1.0) > 0
         leaf = dp.NonPrivateDpEvent() if noiseless else event
         _refuse_unknown(leaf)
@@ -168,6 +179,7 @@ def _account(leaves: tuple[tuple[Any, int], ...], delta: float) -> Account:
             )
         return Account(basic, BASIC, "closed form", (), basic)
     bounds = looser_bounds(leaves, delta)
+    # Exactly one bound, whose value also says how long a grid PLD would need.
     (size,) = bounds.values()
     grid = _grid(leaves, size)
     pld = math.inf if size > _VACUOUS else pld_epsilon(leaves, delta, grid)
@@ -175,6 +187,7 @@ def _account(leaves: tuple[tuple[Any, int], ...], delta: float) -> Account:
         fallback = _loosely(bounds, basic, delta)
         at_most("one release alone", floor, fallback.accountant, fallback.epsilon, grid)
         return fallback
+    # Each release's loss is rounded up by less than one grid step, and losses add up.
     rounding = grid * sum(count for _, count in leaves)
     for name, bound in bounds.items():
         at_most(PLD, pld, name, bound, max(grid, min(rounding, 1e-3 * bound)))
@@ -210,6 +223,7 @@ def looser_bounds(leaves: tuple[tuple[Any, int], ...], delta: float) -> dict[str
     pure = math.fsum(e * n for e, n in _pure(leaves))
     if not gaussians:
         return {BASIC: pure}
+    # n Gaussian releases are one at distance sqrt(n) / noise, and distances add up in squares.
     distance = math.hypot(*(math.sqrt(n) / noise for noise, n in gaussians))
     return {CLOSED_FORMS: pure + gaussian_epsilon(distance, delta)}
 
@@ -236,6 +250,7 @@ def _account_shares(leaves: tuple[tuple[Any, int], ...], delta: float) -> Accoun
         )
     curve = sum(count * leaf.noise.rdp() for leaf, count in leaves)
     epsilon = _finite(epsilon_from_rdp(ORDERS, curve, delta), RDP, delta)
+    # Squared distances in units of the noise add up: continuous noise of equal variance is one Gaussian release.
     precision = math.fsum(count * leaf.noise.l2**2 / leaf.noise.total_variance for leaf, count in leaves)
     continuous = ((dp.GaussianDpEvent(precision**-0.5), 1),)
     grid = _grid(continuous, epsilon)
@@ -323,6 +338,7 @@ def _grid(leaves: tuple[tuple[Any, int], ...], size: float) -> float:
     single: float = min(
         getattr(leaf, "sampling_probability", 1.0) / z for (leaf, _), z in zip(leaves, noise, strict=True)
     )
+    # The loss of a Gaussian release is N(1 / (2 z^2), 1 / z^2): its mean and six deviations.
     widest = (0.5 / min(noise) + 6.0) / min(noise)
     return float(min(max(1e-4, size / 2e5), max(single / 50.0, size / 2e6, widest / _GRID_POINTS), 0.05))
 
@@ -342,6 +358,7 @@ def _prv(leaves: tuple[tuple[Any, int], ...], size: float, delta: float) -> floa
         return math.inf
     dp = dp_accounting()
     accountant = import_module("opacus.accountants").PRVAccountant()
+    # PRV takes triples (noise multiplier, sampling rate, steps); rate 1 is no sampling.
     accountant.history = [
         (leaf.event.noise_multiplier, leaf.sampling_probability, count)
         if isinstance(leaf, dp.PoissonSampledDpEvent)

@@ -8,7 +8,7 @@ from privfed.contracts.schema import Schema
 DEFAULT_CHUNK, ACCELERATED_CHUNK = 64, 1024
 
 Chunk = int | Callable[[Schema], int]
-"""Clients that are trained together, or how many by the blocks they are asked for."""
+"""Number of clients that are trained together, or a function from the schema of a query to it."""
 
 
 def clients_at_once(chunk: Chunk | None, schema: Schema) -> int:

@@ -36,13 +36,14 @@ class ClientUpdates:
         """A coordinate sent in two parts would have a larger norm than the parts show."""
         if len(parts) < 2:
             return
+        # [clients, *shape] flags, made only for blocks that come in several parts.
         everyone, sent = torch.arange(len(self)), torch.zeros((len(self), *self.schema[block].shape), dtype=torch.bool)
         for part in parts:
-            mine = torch.zeros_like(sent)
-            part.touched(everyone, mine)
-            if bool((sent & mine).any()):
+            reached = torch.zeros_like(sent)
+            part.touched(everyone, reached)
+            if bool((sent & reached).any()):
                 raise UpdateError(f"block {block!r}: a client sends the same coordinate in two parts; send it once")
-            sent |= mine
+            sent |= reached
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -59,6 +60,7 @@ class ClientUpdates:
     def norm_powers(self, order: int) -> Float[Tensor, "clients blocks"]:
         """Sum of |weight x value|^order per client and real block; a joint norm is its row sum, rooted."""
         real = [name for name, block in self.schema.items() if block.kind == "real"]
+        # float64: a norm that rounding made too small would let more through than the clip allows.
         powers = torch.zeros(len(self), len(real), dtype=torch.float64)
         for part in self.parts:
             if part.block in real:
@@ -96,6 +98,7 @@ class ClientUpdates:
             values = part.weights if isinstance(part, CodeProducts) else part.values
             if values.numel():
                 low, high = values.aminmax()
+                # Python's integers, because -(-2^63) overflows an int64.
                 most = max(most, -int(low), int(high))
         return most
 
@@ -110,7 +113,7 @@ class ClientUpdates:
             (part.in_double() if precise and isinstance(part, LowRank | Symmetric) else part).add_to(sums[part.block])
 
     def slots(self, positions: Int64[Tensor, " n"]) -> Int64[Tensor, " clients"]:
-        """Where each client's values go when `positions` are materialised: an index, or -1."""
+        """Index of each client's values when `positions` are materialised, or -1."""
         slots = torch.full((len(self),), -1)
         slots[positions] = torch.arange(len(positions))
         return slots
@@ -132,6 +135,7 @@ class ClientUpdates:
     def _write(self, block: str, slots: Int64[Tensor, " clients"], out: Tensor) -> None:
         parts = [part for part in self.parts if part.block == block]
         if len(parts) != 1 or not parts[0].fills(slots, len(out)):
+            # What nobody sends must read 0; a single part that fills every row overwrites it all anyway.
             out.zero_()
         for part in parts:
             part.write(slots, out)
@@ -151,11 +155,12 @@ class ClientUpdates:
             return parts[0].rows_at(owner, ids)
         found = torch.zeros(len(ids), self.schema[block].shape[1])
         for part in parts if len(ids) else ():
+            # Parts do not overlap (checked above), so adding the zeros of all others changes no value.
             found += part.rows_at(owner, ids)
         return found
 
     def holds(self) -> Bool[Tensor, "clients blocks"]:
-        """Who sends anything of which block, in the order of the schema. Zeros count, no row at all does not."""
+        """Whether each client sends anything of each block, in the order of the schema; zeros count as sent."""
         names = list(self.schema)
         held = torch.zeros(len(self), len(names), dtype=torch.bool)
         for part in self.parts:

@@ -101,6 +101,7 @@ def _weighted_products(codes: Int8[np.ndarray, "h d"], weights: Int64[np.ndarray
         weight = weights[row]
         everything += weight
         for f in range(d):
+            # mask[g] ^ flip is the weight where bits f and g agree, else 0: no branch and no product in the inner loop.
             mask[f] = weight if codes[row, f] > 0 else 0
         for f in range(d):
             flip = np.int64(0) if codes[row, f] > 0 else weight
@@ -110,6 +111,7 @@ def _weighted_products(codes: Int8[np.ndarray, "h d"], weights: Int64[np.ndarray
     pair = 0
     for f in range(d - 1):
         for g in range(f + 1, d):
+            # Agreements less disagreements, which are all weights less agreements.
             out[pair] = 2 * agree[f, g] - everything
             pair += 1
     return out

@@ -64,20 +64,23 @@ class LowRank:
         else:
             own = torch.empty(len(self.owner), dtype=torch.float64)
             for some in _slices(len(self.owner), _at_once()):
+                # Unlike order 2, sums of magnitudes do not follow from the factors.
                 own[some] = self._dense(some).abs().sum((1, 2), dtype=torch.float64)
         return torch.zeros(clients, dtype=torch.float64).index_add_(0, self.owner, own)
 
     def scale_(self, factors: Float[Tensor, " clients"]) -> None:
         """Multiply one factor, the narrower, in place."""
+        # Scaling either factor scales the product; the narrower one has fewer values.
         narrow = min(self.left, self.right, key=lambda factor: factor.shape[2])
         narrow.mul_(factors[self.owner].view(-1, 1, 1).to(narrow.dtype))
 
     def add_to(self, total: Tensor) -> None:
         """One product over all clients and steps, in the dtype of the factors, added in that of `total`."""
+        # sum_j sum_e left_je right_je^T as [rows, clients x steps] times [clients x steps, cols].
         total.add_(self.left.flatten(0, 1).T @ self.right.flatten(0, 1))
 
     def in_double(self) -> "LowRank":
-        """The same products of float64 factors: as these are no sums of many roundings, neither is their sum."""
+        """The same products of float64 factors, so that rounding of float32 products does not add up in the sum."""
         return replace(self, left=self.left.double(), right=self.right.double())
 
     def fills(self, slots: Int64[Tensor, " clients"], rows: int) -> bool:
@@ -96,6 +99,7 @@ class LowRank:
         place = places(self.owner, owner)
         found = self.right.new_empty(len(ids), self.right.shape[2])
         for some in _slices(len(ids), _ROWS_AT_ONCE):
+            # Clients without an entry read the first one, and are set to 0 at the end.
             at = place[some].clamp(min=0)
             left = self.left[at, :, ids[some]]
             torch.bmm(left.unsqueeze(1), self.right[at], out=found[some].unsqueeze(1))
@@ -121,7 +125,9 @@ def _squared_norms(left: Float[Tensor, "h steps rows"], right: Float[Tensor, "h 
     rounding = left.shape[1] * torch.finfo(left.dtype).eps
     for some in cached(len(left), left.shape[1] * (left.shape[2] + right.shape[2])):
         one, other = _gram(left[some]), _gram(right[some])
+        # [h]: sum_e |left_e| |right_e|, from the diagonals of both Gram matrices.
         reach = (one.diagonal(dim1=1, dim2=2) * other.diagonal(dim1=1, dim2=2)).sqrt().sum(1)
+        # |sum_e left_e right_e^T|^2 = sum_ef (left_e . left_f)(right_e . right_f); of both signs, hence the floor.
         norms = (one * other).sum((1, 2)).clamp(min=0).sqrt()
         out[some] = (norms + rounding * reach).square()
     return out

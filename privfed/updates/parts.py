@@ -82,7 +82,7 @@ class Dense:
         return self.values.nbytes
 
     def finite(self) -> bool:
-        """One sum tells; a sum beyond the range of its dtype is broken too."""
+        """Whether one sum over all values is finite; a sum beyond the range of its dtype is refused too."""
         return math.isfinite(self.values.sum())
 
     def check(self, block: Block, clients: int) -> None:
@@ -116,6 +116,7 @@ class Dense:
     def write(self, slots: Int64[Tensor, " clients"], out: Tensor) -> None:
         """Copy whole blocks."""
         slot = slots[self.owner]
+        # All clients in order is the usual case, and one copy.
         if len(slot) == len(out) and torch.equal(slot, torch.arange(len(out))):
             out.copy_(self.values)
         else:
@@ -161,6 +162,7 @@ class RowPattern:
             raise UpdateError(f"owners must be positions 0..{self.clients - 1} in the cohort")
         if not (int(self.ids.min()) >= 0 and int(self.ids.max()) < self.rows):
             raise UpdateError(f"row ids must lie in 0..{self.rows - 1}")
+        # One ascending number per (client, row): order and repeats show in a single comparison.
         key = self.owner * self.rows + self.ids
         if bool((key[1:] <= key[:-1]).any()):
             raise UpdateError("(owner, row) pairs must be distinct and ascending")
@@ -190,11 +192,12 @@ class Rows:
         return self.values.nbytes + 4 * len(self.ids)
 
     def finite(self) -> bool:
-        """One sum tells; a sum beyond the range of its dtype is broken too."""
+        """Whether one sum over all values is finite; a sum beyond the range of its dtype is refused too."""
         return math.isfinite(self.values.sum())
 
     def check(self, block: Block, clients: int) -> None:
         """Refuse ids outside the table, repeated or unordered pairs, owners outside the cohort."""
+        # By identity, not by value: comparing values would cost what the pattern saves.
         checked = self.pattern is not None and self.pattern.owner is self.owner and self.pattern.ids is self.ids
         if not checked:
             check_owner(self.block, self.owner, self.values, block, clients)
@@ -234,6 +237,7 @@ class Rows:
 
     def add_to(self, total: Tensor) -> None:
         """Add rows of equal id one after the other, in the dtype of `total`; whole numbers exactly."""
+        # Compiled, values turn into the dtype of `total` one by one; `add_rows_` would convert a whole copy first.
         if total.is_cpu:
             _add_rows(total.numpy(), self.ids.numpy(), self.values.numpy())
         else:
@@ -252,6 +256,7 @@ class Rows:
 
     def rows_at(self, owner: Int64[Tensor, " k"], ids: Int64[Tensor, " k"]) -> Float[Tensor, "k width"]:
         """Find rows by bisection on (owner, id)."""
+        # (client, row) as one number, ascending because pairs are.
         stride = int(torch.maximum(self.ids.max(), ids.max())) + 1
         keys, wanted = self.owner * stride + self.ids, owner * stride + ids
         place = torch.searchsorted(keys, wanted).clamp_(max=len(keys) - 1)
@@ -292,6 +297,7 @@ def largest(values: Tensor) -> float:
     if not values.numel():
         return 0.0
     low, high = values.aminmax()
+    # `maximum` keeps a NaN, which `max` of two numbers may lose.
     return float(torch.maximum(-low, high))
 
 
@@ -299,12 +305,14 @@ def _powers(flat: Float[Tensor, "h d"], order: int) -> Float[Tensor, " h"]:
     """Sum of |value|^order of every row, in float64."""
     norms = torch.empty(len(flat), dtype=torch.float64)
     for some in cached(*flat.shape):
+        # float64, a few rows at a time: the copy that the conversion makes then stays in the cache.
         torch.linalg.vector_norm(flat[some], order, dim=1, dtype=torch.float64, out=norms[some])
     return norms.pow_(order)
 
 
 def places(owners: Int64[Tensor, " h"], wanted: Int64[Tensor, " k"]) -> Int64[Tensor, " k"]:
-    """Where each wanted client stands among distinct `owners`, -1 where it does not; neither side is empty."""
+    """Position of each wanted client among distinct `owners`, -1 where absent; neither side is empty."""
+    # A table over positions in the cohort: one look-up per wanted client, and no sort.
     table = torch.full((int(torch.cat([owners, wanted]).max()) + 1,), -1)
     return table.index_copy_(0, owners, torch.arange(len(owners)))[wanted]
 

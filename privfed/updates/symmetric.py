@@ -6,8 +6,8 @@ encoding are right by construction, and noise of standard deviation s on every p
 unpacked sum and s / sqrt(2) off it. The block may leave the diagonal out.
 
 The vectors are how a simulation computes: |v v^T|^2 is |v|^4, without the diagonal |v|^4 - sum_i v_i^4, and the sum
-over all clients is one matrix product. Nothing of size clients x packed numbers exists unless somebody asks for single
-uploads.
+over all clients is one matrix product. Nothing of size clients x packed numbers exists unless a caller materialises
+single uploads.
 """
 
 import math
@@ -26,7 +26,7 @@ _ROOT = math.sqrt(2)
 
 
 def packed_size(side: int, *, diagonal: bool = True) -> int:
-    """How many numbers a packed symmetric matrix of `side` rows has."""
+    """Number of entries of a packed symmetric matrix of `side` rows."""
     return side * (side + 1) // 2 if diagonal else side * (side - 1) // 2
 
 
@@ -41,6 +41,7 @@ def unpacked(packed: Float[Tensor, " size"], side: int, *, diagonal: bool = True
             f"{len(packed)} numbers do not pack a symmetric matrix of {side} rows, which takes "
             f"{packed_size(side, diagonal=diagonal)}"
         )
+    # Compiled: index arrays of the triangle would take more memory than the numbers themselves.
     if packed.is_cpu:
         return torch.from_numpy(_unpacked(packed.double().numpy(), side, diagonal))
     rows, columns, lengths = _triangle(side, diagonal=diagonal)
@@ -53,6 +54,7 @@ def squared_norms(vectors: Float[Tensor, "h side"], *, diagonal: bool = True) ->
     """Squared Frobenius norms of the outer products v v^T, or of what they hold off the diagonal."""
     out = torch.empty(len(vectors), dtype=torch.float64)
     for some in cached(*vectors.shape):
+        # |v v^T|^2 = (sum_i v_i^2)^2, of which sum_i v_i^4 lies on the diagonal.
         squares = vectors[some].double().square()
         out[some] = squares.sum(1).square_()
         if not diagonal:
@@ -102,6 +104,7 @@ class Symmetric:
         """Whether everything is finite and so small that no product can overflow."""
         if not self.vectors.numel():
             return True
+        # The largest packed value there can be: weight times two entries times sqrt(2).
         reach = largest(self.vectors) ** 2 * _ROOT * largest(self.weights)
         return math.isfinite(reach) and reach <= torch.finfo(self.vectors.dtype).max
 
@@ -112,6 +115,7 @@ class Symmetric:
         else:
             sizes = self.vectors.double().abs()
             squares = sizes.square().sum(1)
+            # sqrt(2) sum_{i<j} |v_i v_j| = ((sum_i |v_i|)^2 - sum_i v_i^2) / sqrt(2).
             own = (sizes.sum(1).square() - squares).clamp(min=0) / _ROOT
             own = (own + squares if self.diagonal else own) * self.weights.abs()
         return torch.zeros(clients, dtype=torch.float64).index_add_(0, self.owner, own)
@@ -122,6 +126,7 @@ class Symmetric:
 
     def add_to(self, total: Float[Tensor, " size"]) -> None:
         """One product over all clients, in the dtype of the vectors, added in that of `total`."""
+        # [side, h] times [h, side]: weights go into one of the two factors.
         weighted = self.vectors * self.weights.to(self.vectors.dtype).unsqueeze(1)
         matrix = weighted.T @ self.vectors
         if total.is_cpu:
@@ -187,6 +192,7 @@ def _packed(vectors: Float32[np.ndarray, "h side"], weights: Float64[np.ndarray,
             if diagonal:
                 out[j, at] = scaled * vectors[j, row]
                 at += 1
+            # Weight, row, sqrt(2), column: the same order of products as off the processor.
             scaled *= _ROOT
             for column in range(row + 1, side):
                 out[j, at] = scaled * vectors[j, column]

@@ -3,8 +3,8 @@
 The form in which the data of LightGCN (He et al., SIGIR 2020) and NGCF, and the Goodreads and Amazon files of FAIR,
 are released: each line is a user and that user's items, whole numbers from 0 with white space between, in no order in
 time. The ids are kept as codes of the catalogue: it is 0 to the largest id of any part, so that an id is its row in a
-table, or as many as `meta.json` beside the files says with `{"catalog": {"items": n}}`. A line with a user alone is a
-user without items in that part; who has none in any part is in no data set. Of an item that a user has in two parts
+table, or as many as `meta.json` in the same folder gives with `{"catalog": {"items": n}}`. A line with a user alone is
+a user without items in that part; who has none in any part is in no data set. Of an item that a user has in two parts
 the training row stays.
 """
 

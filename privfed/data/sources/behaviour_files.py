@@ -4,7 +4,7 @@ The form in which JD, Tmall and UB come with the code of "Variational Collective
 Multi-behavior Recommendation" (VCGAE, ICDM 2023): each line is a user and an item, whole numbers from 1, with
 one space between, and the name of the file says the part (`trn`, `vld`, `tst`) and the behaviour (`pv`, a page
 view, is called view here). Neither a time nor the number of users and items is in the files. That code takes
-both numbers from its command line; here `meta.json` beside the files may say `{"catalog": {"items": n}}`, and
+both numbers from its command line; here `meta.json` in the same folder may give `{"catalog": {"items": n}}`, and
 otherwise the catalogue is the items that occur in any file. Users are those who occur in any file.
 """
 

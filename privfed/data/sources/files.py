@@ -42,7 +42,7 @@ class Files:
         return content
 
     def named(self, name: str) -> str:
-        """How messages call a file."""
+        """Name of a file in messages."""
         return f"{self.place}/{name}"
 
 
@@ -58,7 +58,7 @@ def folder(path: Path) -> Files:
 
 
 def archive(path: Path, is_marker: Callable[[str], bool]) -> Files:
-    """The files of a zip archive that lie beside its first marker (at the top, where there is none).
+    """The files of a zip archive in the folder of its first marker (at the top, where there is none).
 
     Raises:
         DataError: The archive is damaged.

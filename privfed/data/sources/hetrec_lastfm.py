@@ -8,7 +8,7 @@ rating: its scale has no upper end. It has no time.
 
 `user_taggedartists.dat` has one row for each user, artist and *tag*, with the day it was given. The day is nearly
 always the first, so the times are months (unix seconds at midnight UTC). Several federated papers count its rows as
-interactions; of a user's rows for an artist the earliest is kept here unless duplicates are asked for, because a test
+interactions; of a user's rows for an artist the earliest is kept here unless duplicates are requested, because a test
 pair would be in training too. It may be cut into `user_taggedartists.part1.dat`, `.part2.dat`, ..., each with the
 header.
 

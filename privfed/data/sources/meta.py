@@ -1,4 +1,4 @@
-"""`meta.json` beside the files of a data set: its `terms`, and `catalog: {"items": n}`, the size of its catalogue."""
+"""`meta.json` in the folder of a data set: its `terms`, and `catalog: {"items": n}`, the size of its catalogue."""
 
 import json
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ _NAME = "meta.json"
 
 @dataclass(frozen=True)
 class Meta:
-    """What is said about a data set; None where it is not.
+    """Declared properties of a data set; None where not declared.
 
     Attributes:
         terms: Terms of use.
@@ -23,7 +23,7 @@ class Meta:
 
 
 def read(files: Files) -> Meta:
-    """What `meta.json` says; nothing where there is none.
+    """Contents of `meta.json`; empty where there is none.
 
     Raises:
         DataError: It is not JSON, or the size of the catalogue is no whole number.

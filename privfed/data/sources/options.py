@@ -1,4 +1,4 @@
-"""What every loader is told besides where the files are."""
+"""Options of every loader, apart from the location of the files."""
 
 from typing import NotRequired, TypedDict
 

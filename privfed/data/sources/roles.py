@@ -14,7 +14,7 @@ def resolve(
 
     Args:
         present: Columns of the file.
-        chosen: Role -> column as the user said, or None.
+        chosen: Role -> column named by the user, or None.
         usual: Role -> column to take for a role that the user did not name, where the file has it.
         place: The file, for messages.
 

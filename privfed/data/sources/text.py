@@ -24,7 +24,7 @@ _SHOWN = 80
 
 @dataclass(frozen=True)
 class TextLayout:
-    """What each line of a file holds.
+    """Layout of the lines of a file.
 
     Attributes:
         columns: Name and kind of each field, in order.

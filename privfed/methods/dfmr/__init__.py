@@ -1,12 +1,12 @@
 """DFMR: discrete federated multi-behaviour recommendation, and what is left of it without pairs or without balance.
 
 Users and items are codes in {-1, +1}^d; purchases are public, examinations private. Behind shared sums the server
-opens, for every bit, sums over clients and nothing else. Everything sent is a whole number, so a run behind secret
-sharing equals the plain one to the bit, as long as every examination trains and no row stays closed for want of
+reveals, for every bit, sums over clients and nothing else. Everything sent is a whole number, so a run behind secret
+sharing equals the plain one to the bit, as long as every examination trains and no row is suppressed for want of
 clients. Objective and updates follow the DFMR slides, re-derived (`privfed.methods.dfmr.discrete`).
 
 Exact sums show what few are behind. Where one client examined an item that nobody bought, the signs of the item's sums
-are that client's code, bit for bit, whatever cover the client hides in among those who send the row. `min_buyers` keeps
+are that client's code, bit for bit, however many others send the row as padding. `min_buyers` keeps
 examinations of items with few buyers out of the sums.
 
     DFMR       pairs of purchase over examination over the rest

@@ -51,7 +51,7 @@ class Balance:
             alpha: weight of X.
             totals: sum of the codes.
             products: U^T U.
-            clients: whose codes, at least 1.
+            clients: number of clients whose codes are summed, at least 1.
         """
         mean = totals / clients
         matrix = unit(grid, alpha) * math.sqrt(clients) * inverse_root(mean, products.astype(np.float64))

@@ -1,9 +1,9 @@
 """Clients of DFMR: examinations and user codes, which never leave, and the sums they add to.
 
 A device updates its own code whenever it receives item codes (`update`, and before it shows scores), then answers for
-every bit with C_uif of the items in its support and g_uf. Items of a cover answer zero.
+every bit with C_uif of the items in its support and g_uf. Fake items answer zero.
 
-Pair scores U_u . V_i are kept from ask to ask within a round and brought up to date by the column that was decided.
+Pair scores U_u . V_i are kept from query to query within a round and brought up to date by the column that was decided.
 """
 
 from collections.abc import Callable, Sequence
@@ -56,7 +56,7 @@ class ReceivedCodes:
     Attributes:
         items: V.
         totals: p1, sum of all item codes.
-        products: V^T V when the whole table was received last, or the objective asked for.
+        products: V^T V when the whole table was received last, or where the objective is needed.
         bit: the column that the latest message replaced; -1 where it replaced none.
         change: new less old codes of that column.
         afresh: whether the latest message brought the whole table, so that scores must be made anew.
@@ -176,7 +176,7 @@ class DFMRClients(StatefulClients):
         return self._updated(users, codes, self._shown[1], self._blank_scores(), message)
 
     def packed_codes(self, clients: Int64[Tensor, " clients"], message: Message) -> UInt8[np.ndarray, "clients bytes"]:
-        """The same, one bit per sign."""
+        """The codes with one bit per sign."""
         return pack(self.ready_codes(clients, message))
 
     def item_codes(self, message: Message, ids: Sequence[str]) -> ItemCodes:
@@ -184,7 +184,7 @@ class DFMRClients(StatefulClients):
         return ItemCodes(on_host(message.shared["codes"]), self.config.d, tuple(ids))
 
     def discard(self) -> None:
-        """The round was lost: forget staged state and what its messages brought."""
+        """Forget staged state and received messages after an aborted round."""
         super().discard()
         self._received = None
 
@@ -200,7 +200,7 @@ class DFMRClients(StatefulClients):
     def _terms(
         self, users: Int64[np.ndarray, "n"], received: ReceivedCodes, bit: int
     ) -> tuple[Int64[np.ndarray, "rows"], Int64[np.ndarray, "n"]]:
-        """What the users send about a bit; their scores follow the received items."""
+        """The users' upload for a bit; their scores follow the received items."""
         if received.afresh:
             pair_scores(self.grid, self.support, users, self._codes, received.items, self._scores)
         column = np.ascontiguousarray(received.items[:, bit])
@@ -217,7 +217,7 @@ class DFMRClients(StatefulClients):
         scores: Int32[np.ndarray, "entries"],
         message: Message,
     ) -> Int8[np.ndarray, "n d"]:
-        """One sweep over the own bits, under the balance that the message brings; leaves the users' new scores."""
+        """One sweep over the users' bits, under the balance of the message; leaves the users' new scores."""
         balance = Balance.received(message.shared)
         pair_scores(self.grid, self.support, users, codes, received.items, scores)
         new, _ = update_codes(

@@ -6,7 +6,7 @@ lowest, of byte f // 8; a set bit is +1, and the bits past d are zero. Two codes
     a . b = d - 2 popcount(a xor b),
 
 an integer between -d and d (Zhang et al., Discrete collaborative filtering, SIGIR 2016). Only d + 1 scores exist, so
-the best items are found by dropping them into one bucket per score: no sort, and no ties left to chance.
+a bucket per score ranks items without a sort, and without ties that chance would have to break.
 """
 
 import json
@@ -92,7 +92,7 @@ def top(
         Items and scores. A user with fewer than k items left has item -1 and score -d - 1 in the last places.
 
     Raises:
-        CodesError: `d` signs do not take that many bytes, `k` is below 1, or `exclude` covers others.
+        CodesError: `d` signs do not take that many bytes, `k` is below 1, or `exclude` is of other rows.
     """
     if k < 1:
         raise CodesError(f"the {k} best items were asked for: ask for at least 1")
@@ -185,7 +185,7 @@ class ItemCodes:
 
 
 def _hidden(exclude: Histories | Bool[np.ndarray, "users items"] | None, n_users: int, n_items: int) -> Histories:
-    """What is excluded, as lists."""
+    """Excluded items, as lists."""
     if exclude is None:
         return Histories(np.zeros(n_users + 1, dtype=np.int64), np.empty(0, dtype=np.int64), n_items)
     if isinstance(exclude, np.ndarray):
@@ -220,7 +220,7 @@ def _popcount(word: np.uint32) -> np.uint32:
 def _apart(
     user: UInt32[np.ndarray, "words"], items: UInt32[np.ndarray, "words items"], out: Int16[np.ndarray, "items"]
 ) -> None:
-    """In how many bits each item's code differs from the user's."""
+    """Number of bits in which each item's code differs from the user's."""
     out[:] = 0
     for w in range(len(user)):
         word, row = user[w], items[w]

@@ -105,7 +105,7 @@ class DCFConfig(DFMRConfig):
 
 
 class LightFRConfig(DCFConfig):
-    """Codes from purchases alone, drawn at the start and without a pull towards balance, in the manner of LightFR."""
+    """Codes from purchases alone, drawn at the start and without a balance term, in the manner of LightFR."""
 
     alpha: float = Field(0.0, ge=0, le=0, description="no pull")
     beta: float = Field(0.0, ge=0, le=0, description="no pull")

@@ -41,10 +41,10 @@ def rebuild_codes(
         config: settings of the method.
         public: what the server sends after the last round (`DFMRServer.public`).
         purchases: public purchases of the whole population.
-        users: whose codes to guess, ascending.
+        users: users whose codes are rebuilt, ascending.
         start: where to begin.
         seed: of random starts.
-        sweeps: most sweeps over the bits; fewer where nothing changes any more.
+        sweeps: largest number of sweeps over the bits; fewer where nothing changes any more.
     """
     streams = Streams.from_seed(seed)
     alone = config.model_copy(update={"examinations": ()})

@@ -17,7 +17,7 @@ _LOSS_BITS = 40
 
 
 def statistics_schema(config: DFMRConfig, grid: IntegerGrid) -> Schema:
-    """Blocks of the first ask of a round: q2, M, and what the settings need of moments, loss and inertia."""
+    """Blocks of the first query of a round: q2, M, and what the settings need of moments, loss and inertia."""
     pairs = math.comb(grid.d, 2)
     schema = {
         FIELD: _integers((grid.d,), grid.field_bound),

@@ -1,6 +1,6 @@
 """The server of DFMR: item codes, decided bit by bit from sums over clients.
 
-One round, with M and q2 from the first ask, and for every bit f (and block of items)
+One round, with M and q2 from the first query, and for every bit f (and block of items)
 
     V_if = sign( q2_f + g_f - (M V_i)_f + M_ff V_if + sum_u C_uif + 4 d^2 K beta Y_if ),     a zero keeping the bit.
 
@@ -131,7 +131,7 @@ class DFMRServer:
         self.begun, self.repeated = bool(state["begun"]), int(state["repeated"])
 
     def program(self) -> Sequence[PlannedQuery]:
-        """All asks of a round that repeats nothing, one after the other; all but the first bit's bring a column."""
+        """All queries of a round that repeats nothing, in order; all but that of the first bit send a column down."""
         column = -(-len(self.items) // 8)
         first = PlannedQuery(self.schema, self.public().bytes_per_client())
         bits = [PlannedQuery(bit_schema(self.grid), column)] * (self.config.d * len(self._blocks))

@@ -2,14 +2,14 @@
 
 Chien, Jain, Krichene, Rendle, Song, Thakurta and Zhang, "Private Alternating Least Squares: Practical Private Matrix
 Completion with Tighter Rates", ICML 2021: item factors are public and private, user factors stay on the devices (joint
-differential privacy). All asks of a run are of one draw and divide one clip norm: popularity, which chooses the head,
-and then, pass after pass, sums over users who have solved for their own vectors.
+differential privacy). All queries of a run go to one sampled cohort and divide one clip norm: popularity, which chooses
+the head, and then, pass after pass, sums over users who have solved for their own vectors.
 
-Differences from the paper, each a setting or said here. Vectors of users are unit vectors, not clipped ones. Instead of
-sampling at most so many items per user, a user's weights have norm 1, and popular items weigh less among them (as in
+Differences from the paper, each a setting or stated here. Vectors of users are unit vectors, not clipped ones. Instead
+of sampling at most so many items per user, a user's weights have norm 1, and popular items weigh less among them (as in
 Krichene, Jain, Song, Sundararajan, Thakurta and Zhang, "Multi-Task Differential Privacy Under Distribution Skew", ICML
-2023). By default no Gram matrix per item is asked for (`item_gram_share`), because its noise costs more than it tells,
-and the sums that items are solved from are shrunk by what noise adds to their singular values; both chosen on
+2023). By default no Gram matrix per item is collected (`item_gram_share`), because its noise costs more accuracy than
+it adds, and the sums that items are solved from are shrunk by what noise adds to their singular values; both chosen on
 validation items.
 """
 

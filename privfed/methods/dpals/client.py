@@ -5,8 +5,9 @@ With v_j the factors of the head and I the own items there, a device's vector mi
     sum_{j in I} (1 - u . v_j)^2 + a sum_j (u . v_j)^2 + l (|I| + a |head|) |u|^2.
 
 A pass is sent from the unit vector u / |u|: its outer product with itself, and for every own item the vector times
-c_j, where c is popularity^-balance on the own items, of norm 1 (and c_j times the outer product, where items' Gram
-matrices are asked for). Each of these blocks then has norm 1. A device that has nothing on the head sends zeros.
+c_j, where c is popularity^-balance on the own items, of norm 1 (and c_j times the outer product, where Gram
+matrices per item are collected). Each of these blocks then has norm 1. A device that has nothing on the head sends
+zeros.
 """
 
 import numpy as np
@@ -40,7 +41,7 @@ class DPALSClients(StatefulClients):
         return unit_histories(self.rows.of(call.clients), call)
 
     def statistics(self, call: Call, message: Message) -> ClientUpdates:
-        """What the item step needs, from the own unit vector."""
+        """Statistics for the item step, from each user's unit vector."""
         mine = on_head(self.rows.of(call.clients), message.shared[HEAD])
         vectors = self._vectors(mine, message)
         lengths = vectors.norm(dim=1, keepdim=True)

@@ -1,4 +1,4 @@
-"""Settings of `dpals`, and how one budget is divided between all that it asks for."""
+"""Settings of `dpals`, and the division of one budget between its queries."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -46,13 +46,13 @@ class DPALSConfig(MethodConfig):
 
     @property
     def objective(self) -> IALSObjective:
-        """What a user's vector minimises, given the items'."""
+        """The objective of a user's vector, given the items'."""
         return IALSObjective(self.unobserved, self.user_regularisation, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class DPALSConstants:
-    """What a run uses.
+    """Constants of a run.
 
     Attributes:
         share: of mu^2 that popularity gets; the passes share the rest alike.

@@ -51,7 +51,7 @@ def positive(matrices: Float64[Tensor, "*any dim dim"]) -> Float64[Tensor, "*any
 
 @dataclass(frozen=True, slots=True)
 class ItemStep:
-    """How noisy sums become item factors.
+    """Settings of the step from noisy sums to item factors.
 
     Attributes:
         clients: n, users in the sums.
@@ -79,7 +79,7 @@ class ItemStep:
         Args:
             gram: K.
             sums: r_j.
-            reach: a_j, from which A_j follows where it was not asked for.
+            reach: a_j, from which A_j follows where it was not collected.
             squares: A_j; None where they were not.
         """
         dim, ridge = len(gram), self.regularisation * self.clients * self.everybody

@@ -1,7 +1,7 @@
-"""The server of `dpals`: popularity, then passes of sums and an item step, all asks of one draw.
+"""The server of `dpals`: popularity, then passes of sums and an item step, all queries to one sampled cohort.
 
 Shares of the clip norm add up to 1 over the run, so one Gaussian release is what a run costs. What the item step needs
-besides follows from noisy popularity h_j = sum_{u has j} |x_u|^-1/2, without another ask:
+besides follows from noisy popularity h_j = sum_{u has j} |x_u|^-1/2, without another query:
 
     sum_u c_uj  is about  h_j d_j / sqrt(mean d^2),   d_j an item's weight and the mean over h,
     users have  (sum_j h_j / n)^2  items of the head on average,
@@ -28,11 +28,11 @@ ITEMS, BALANCE = "items", "balance"
 
 
 class DPALSServer:
-    """Asks in the first round that is opened: once for popularity, and once for every pass.
+    """Runs all queries in its first round: one for popularity, and one for every pass.
 
     Attributes:
         constants: of the run.
-        schemas: of the asks, one after the other.
+        schemas: of the queries, in order.
         schema: of a pass.
         tensors: all that devices download: head, weights of own items, item factors, and the order of all items.
     """
@@ -55,7 +55,7 @@ class DPALSServer:
         }
 
     def round(self, federation: Federation, t: int) -> None:
-        """All asks; later rounds have nothing left to ask."""
+        """Run all queries in the first round; later rounds have none."""
         if self.asked:
             return
         cohort = federation.sample_cohort(t)
@@ -67,17 +67,17 @@ class DPALSServer:
         self.asked = torch.tensor(True)  # noqa: FBT003 (a tensor's value)
 
     def program(self) -> Sequence[PlannedQuery]:
-        """All asks of the run, with what they send down."""
+        """All queries of the run, with the bytes that they send down."""
         passes = self.config.passes
         down = (0, *[self._downloaded().bytes_per_client()] * passes)
         return [PlannedQuery(schema, size) for schema, size in zip(self.schemas, down, strict=True)]
 
     def public(self) -> Message:
-        """All that a device needs to recommend."""
+        """Everything that a device needs to recommend."""
         return Message(self.tensors)
 
     def state(self) -> dict[str, Tensor]:
-        """What devices download, and whether it was asked for."""
+        """The tensors that devices download, and whether the queries have run."""
         return {**self.tensors, "asked": self.asked}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
@@ -106,7 +106,7 @@ class DPALSServer:
         return self.sums.deviation / block.weight
 
     def _downloaded(self) -> Message:
-        """What a device needs to solve for its own vector."""
+        """The message with which a device solves for its own vector."""
         return Message({name: self.tensors[name] for name in (HEAD, BALANCE, ITEMS)})
 
     def _start(self, sums: Tensor, cohort: Cohort) -> tuple[Float64[Tensor, " side"], ItemStep]:

@@ -12,7 +12,7 @@ which shows them to the server, and that is not offered.
     heterofl    first columns of the tables (Diao et al., ICLR 2021)
     fedavg      everybody holds everything (McMahan et al., AISTATS 2017)
 
-A smaller table is no protection: an upload in a subspace still tells which items were touched.
+A smaller table gives no privacy: an upload in a subspace still shows which items were touched.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,7 +50,7 @@ class FairTraining(Training):
         return config.task
 
     def negatives(self, config: FairConfig) -> NegativeSampling | None:
-        """One for every positive, drawn anew in every epoch; none where ratings are learned."""
+        """One negative for every positive, drawn anew in every epoch; none where ratings are learned."""
         return NegativeSampling(1, config.epochs) if config.task == "ranking" else None
 
     def warm_start(self, config: FairConfig, state: Mapping[str, Tensor], message: Message) -> Mapping[str, Tensor]:

@@ -27,7 +27,7 @@ class FairSurface(AttackSurface):
 
 
 def item_rows(config: FairConfig, schema: Schema, blocks: Mapping[str, Tensor]) -> Tensor:
-    """What uploads or sums say about items: rows of all tables side by side `[n, items, tables * dim]`.
+    """Item rows of uploads or sums: rows of all tables side by side `[n, items, tables * dim]`.
 
     Args:
         config: settings.

@@ -90,7 +90,7 @@ class FairClients(StatefulClients):
         for place in self._places(users, message):
             received = self._download(place.level, message)
             who = on_host(users[place.positions])
-            # A round trains once, whichever ask that is: the same samples with and without an ask for tiers before it.
+            # A round trains once; as query 0 its samples are the same with and without a query for tiers before it.
             words = call.streams.words(Purpose.SAMPLES, call.round, 0, who.tolist(), self.training.words_needed(who))
             outcome = self.training.train(who, received, layers, rows[place.positions], words)
             levels[place.positions] = place.level
@@ -231,7 +231,7 @@ class FairClients(StatefulClients):
         return Products(entries, start, factors, factors - received.factors[t])
 
     def _places(self, users: Int64[Tensor, " clients"], message: Message) -> list[TierClients]:
-        """Where the called clients train; those that sit out are in none."""
+        """Groups of the called clients by where they train; clients that sit out are in none."""
         levels, found = self.tiering.levels_of(users), list[TierClients]()
         for index, own in enumerate(self.tiering.levels):
             level = tier = own
@@ -243,7 +243,7 @@ class FairClients(StatefulClients):
         return found
 
     def _download(self, level: int, message: Message) -> ReceivedTables:
-        """What a device of this level downloads; reduced once for all of them where a query has begun."""
+        """The tables of a device of this level; reduced once for all of them where a query has begun."""
         found = {} if self._received is None else self._received
         if level not in found:
             tables = {name: message.shared[f"items.{name}"] for name in self.model.tables}

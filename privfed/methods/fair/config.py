@@ -153,5 +153,5 @@ class FairConfig(MethodConfig):
 
     @property
     def counts_tiers_first(self) -> bool:
-        """Whether a round asks who is in which tier before it asks for training."""
+        """Whether a round counts the members of each tier before it trains."""
         return self.min_clients > 1

@@ -13,7 +13,7 @@ class FairDisclosure(Disclosure):
     reads = "sums of item-table and layer updates, over the cohort or over each tier of devices"
 
     def side_disclosures(self, config: FairConfig) -> Sequence[str]:
-        """What FAIR shows beside uploads, whatever the plan: sizes of downloads, and sums that few devices are in."""
+        """What FAIR discloses besides uploads under any plan: sizes of downloads, and sums that few devices are in."""
         said = [
             "A device's smaller table is no protection: a single upload in a subspace still tells which items it "
             "touched.",

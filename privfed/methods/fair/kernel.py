@@ -68,7 +68,7 @@ class Network(NamedTuple):
 
 
 class DenseLayout(NamedTuple):
-    """Where the pieces of a client's dense numbers start, behind the user's rows `[tables, dim]`.
+    """Offsets of the pieces of a client's dense numbers, behind the user's rows `[tables, dim]`.
 
     Attributes:
         weights, biases: of the perceptron's layers.
@@ -87,13 +87,13 @@ class DenseLayout(NamedTuple):
 
 
 class KnownInteractions(NamedTuple):
-    """What the clients know.
+    """Private data of the clients, and the random words of their samples.
 
     Attributes:
         starts: place of each client's first item.
         counts: items of each client.
         items: of all clients.
-        targets: ratings beside them; empty for pairs.
+        targets: their ratings; empty for pairs.
         barred_starts: place of each client's first barred item.
         barred_counts: barred items of each client.
         barred: items never drawn as negatives, distinct and ascending within a client.
@@ -129,7 +129,7 @@ class Stored(NamedTuple):
 
 
 class TrainedSlots(NamedTuple):
-    """What training fills.
+    """Output of training.
 
     Attributes:
         first: place of each client's first slot, and the end.
@@ -148,7 +148,7 @@ class TrainedSlots(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Memory of one device besides, used by one client after the other.
+    """Working memory of one device, used by one client after the other.
 
     Attributes:
         gradient, first_moment, second_moment: of slots.
@@ -158,8 +158,8 @@ class Scratch(NamedTuple):
         samples: positions of a block's positives.
         items: of a block's columns.
         places: where the stored values of each column's rows are kept `[tables, kept, columns]`.
-        signs: theirs; no columns where all are 1.
-        values: theirs, signed; their gradients on the way back.
+        signs: of these values; no columns where all are 1.
+        values: stored values, signed; their gradients in the backward pass.
         rows: item rows `[tables, dim, columns]`.
         row_gradients: of the loss.
         hidden: outputs of the layers `[layers, width, columns]`.
@@ -195,7 +195,9 @@ def train(
     net: Network, at: DenseLayout, known: KnownInteractions, stored: Stored, trained: TrainedSlots, s: Scratch
 ) -> None:
     """Train every client."""
+    # A pair takes two columns: a block holds 64 ratings, or 32 positives with their negatives.
     block = COLUMNS // (1 + net.pairs)
+    # Once for all clients: `_adam` empties every gradient that it has used.
     _fill(s.dense_gradient, 0)
     for c in range(len(known.counts)):
         n = known.counts[c]
@@ -203,12 +205,14 @@ def train(
         p = trained.values[trained.first[c] : trained.first[c + 1]]
         d = trained.dense[c]
         active = _start(stored, s, slots, p)
+        # Moments are fresh for each client; those of a slot are set to 0 when the slot is taken up.
         _fill(s.dense_first, 0)
         _fill(s.dense_second, 0)
         word, step = 0, 0
         for _ in range(net.epochs):
             for start in range(0, n, net.batch):
                 end = min(n, start + net.batch)
+                # A minibatch may take several blocks: gradients and totals add up over them, then one step follows.
                 _fill(s.totals, 0)
                 for first in range(start, end, block):
                     length = min(block, end - first)
@@ -223,12 +227,16 @@ def train(
                     _scatter(net, stored, s, length)
                 _user(net, at, d, s)
                 step += 1
+                # Both bias corrections, once per step instead of per parameter. Slots of all ages share the step count:
+                # dense Adam would have left an untouched slot with zero moments and in its place as well.
                 size = net.lr / (1 - BETA1**step)
                 root = 1 / np.sqrt(1 - BETA2**step)
                 _adam(p[:active], s.gradient, s.first_moment, s.second_moment, size, root)
                 _adam(d, s.dense_gradient, s.dense_first, s.dense_second, size, root)
+            # An epoch's words: the key of its order, then one word for the negative of each sample.
             word += KEY_WORDS + n
         trained.active[c] = active
+        # Only this client's entries: to clear the whole map would cost more than a small client's training.
         if len(slots) < len(stored.values):
             for j in range(active):
                 s.place[slots[j]] = 0
@@ -236,16 +244,17 @@ def train(
 
 @compiled
 def count_changes(stored: Stored, trained: TrainedSlots, table: int, counts: Whole) -> None:
-    """How many slots of a table each client moved or met."""
+    """Count the slots of a table that each client touched."""
     for c in range(len(trained.active)):
         counts[c] = 0
         for j in range(trained.first[c], trained.first[c] + trained.active[c]):
+            # Touched slots of all tables share one list; a table's are those in its range of the common numbering.
             counts[c] += stored.offset[table] <= trained.slots[j] < stored.offset[table + 1]
 
 
 @compiled
 def take_changes(stored: Stored, trained: TrainedSlots, table: int, slots: Whole, changes: Real) -> None:
-    """These slots, numbered within the table, and trained minus received values, client after client."""
+    """List these slots, numbered within the table, with trained minus received values, client after client."""
     at = 0
     for c in range(len(trained.active)):
         for j in range(trained.first[c], trained.first[c] + trained.active[c]):
@@ -262,6 +271,7 @@ def _start(stored: Stored, s: Scratch, slots: Whole, p: Real) -> int:
     if len(slots) < len(stored.values):
         return 0
     for j in range(len(slots)):
+        # Every slot is kept, so a slot's number is also its position and `place` is not needed.
         slots[j] = j
         p[j] = stored.values[j]
         s.gradient[j] = 0
@@ -279,18 +289,22 @@ def _draw(net: Network, known: KnownInteractions, s: Scratch, c: int, first: int
     barred, with x uniform.
     """
     n, begin = np.int64(known.counts[c]), known.starts[c]
+    # The smallest power of two that holds [0, n): at most every other position falls outside and walks on.
     bits = 1
     while (1 << bits) < n:
         bits += 1
     mask, fold = (1 << bits) - 1, max(1, bits // 2)
     barred = known.barred[known.barred_starts[c] : known.barred_starts[c] + known.barred_counts[c]]
     for j in range(length):
+        # int64 throughout: with n below 2^31 the products below stay under 2^62.
         place = np.int64(first + j)
         if net.shuffled:
+            # Cycle walking: a bijection of [0, 2^bits) that is repeated until it lands below n is one of [0, n).
             while True:
                 for k in range(ROUNDS):
                     odd = np.int64(known.words[c, word + 2 * k]) | 1
                     plus = np.int64(known.words[c, word + 2 * k + 1])
+                    # Multiplication carries low bits upwards only; the fold brings the upper ones down again.
                     place = (place * (odd & mask) + (plus & mask)) & mask
                     place ^= place >> fold
                 if place < n:
@@ -298,10 +312,12 @@ def _draw(net: Network, known: KnownInteractions, s: Scratch, c: int, first: int
         s.samples[j] = begin + place
         s.items[_column(net, j, 0)] = known.items[s.samples[j]]
         if net.pairs:
+            # word / 2^32 times the number of allowed items, as a shift: no modulo, and a bias below items / 2^32.
             x = (np.int64(known.words[c, word + KEY_WORDS + first + j]) * (known.n_items - len(barred))) >> 32
             low, high = 0, len(barred)
             while low < high:
                 middle = (low + high) // 2
+                # barred[k] - k allowed items lie below barred[k], so bisection finds how many barred ones to skip.
                 if barred[middle] - middle <= x:
                     low = middle + 1
                 else:
@@ -311,24 +327,28 @@ def _draw(net: Network, known: KnownInteractions, s: Scratch, c: int, first: int
 
 @compiled
 def _column(net: Network, j: int, side: int) -> int:
-    """Where sample j of a block is: side 0 the positive, 1 its negative."""
+    """Column of sample j of a block: side 0 for the positive, 1 for its negative."""
+    # A pair's slopes -s and s fall in the same lane, one right after the other, so `_sum` returns to what it was.
     return (j // LANES * (1 + net.pairs) + side) * LANES + j % LANES
 
 
 @compiled
 def _gather(net: Network, stored: Stored, s: Scratch, slots: Whole, p: Real, active: int, length: int) -> int:
-    """Find the stored values of every column, and take up those met for the first time; returns how many there are."""
+    """Gather the stored values of every column, taking up slots on their first touch; returns the number of slots."""
     whole = len(slots) == len(stored.values)
     hashed, signed = stored.slots.shape[1] > 0, stored.signs.shape[1] > 0
     for t in range(len(net.kept)):
         kept, offset = net.kept[t], stored.offset[t]
         for sample in range(length * (1 + net.pairs)):
+            # All positives, then all negatives, here and in `_scatter`: it fixes the order of slots, and of the sums
+            # over columns that meet in one slot.
             column = _column(net, sample % length, sample // length)
             for k in range(kept):
                 element = np.int64(s.items[column]) * kept + k
                 slot = offset + (np.int64(stored.slots[t, element]) if hashed else element)
                 place = slot
                 if not whole:
+                    # Positions are stored plus 1, so that an array of zeros is an empty map.
                     place = np.int64(s.place[slot]) - 1
                     if place < 0:
                         place = active
@@ -342,6 +362,7 @@ def _gather(net: Network, stored: Stored, s: Scratch, slots: Whole, p: Real, act
                 s.places[t, k, column] = place
                 s.values[t, k, column] = p[place]
                 if signed:
+                    # Kept for `_scatter`, which would otherwise look the element up again.
                     s.signs[t, k, column] = stored.signs[t, element]
                     s.values[t, k, column] *= s.signs[t, k, column]
     return active
@@ -353,8 +374,10 @@ def _forward(net: Network, at: DenseLayout, d: Real, s: Scratch, columns: int) -
     dim, widths = net.dim, net.widths
     _rows(net, at, d, s, columns)
     for l in range(len(widths) - 1):
-        # The user's half of the first layer is the same in all columns.
+        # The user's part of the first layer is the same in all columns.
         user = dim if l == 0 else 0
+        # Weights are input-first, [widths[l], widths[l + 1]] from at.weights[l] on. One axpy over contiguous
+        # columns per weight: a matrix library would choose an order of summation by itself.
         for o in range(widths[l + 1]):
             h = s.hidden[l, o, :columns]
             z = d[at.biases[l] + o]
@@ -370,6 +393,7 @@ def _forward(net: Network, at: DenseLayout, d: Real, s: Scratch, columns: int) -
     for o in range(widths[-1]):
         _add(score, d[at.last + o], s.hidden[len(widths) - 2, o, :columns])
     for i in range(dim * net.product):
+        # Table 1 is `gmf`: its user row follows the first one in `d`, and weight times user is one scalar per block.
         _add(score, d[at.product + i] * d[dim + i], s.rows[1, i, :columns])
 
 
@@ -378,6 +402,7 @@ def _rows(net: Network, at: DenseLayout, d: Real, s: Scratch, columns: int) -> N
     """Item rows from stored values; columns of a table that a device does not keep stay 0."""
     for t in range(len(net.kept)):
         for i in range(net.dim):
+            # rows[t, i, column] = sum_k factor[t, k, i] values[t, k, column]; without factors, rows are the values.
             x = s.rows[t, i, :columns]
             if net.factored:
                 _fill(x, 0)
@@ -391,12 +416,14 @@ def _rows(net: Network, at: DenseLayout, d: Real, s: Scratch, columns: int) -> N
 def _slopes(net: Network, known: KnownInteractions, s: Scratch, length: int, columns: int, batch: int) -> None:
     """Gradients of the minibatch's mean loss by the block's scores."""
     real = s.scores.dtype.type
+    # Constants in the tables' dtype: a plain float would lift the arithmetic to float64.
     share, one = real(1 / batch), real(1)
     _fill(s.slopes[:columns], 0)
     for j in range(length):
         if net.pairs:
             positive, negative = _column(net, j, 0), _column(net, j, 1)
             # d/dx log(1 + exp(-x)) = -1 / (1 + exp(x)) at x = positive - negative.
+            # exp may overflow to infinity; the quotient is then 0, which is the limit.
             slope = np.divide(share, one + np.exp(s.scores[positive] - s.scores[negative]))
             s.slopes[positive] = -slope
             s.slopes[negative] = slope
@@ -416,8 +443,10 @@ def _backward(net: Network, at: DenseLayout, d: Real, s: Scratch, columns: int) 
         g[at.last + o] += _dot(slopes, h, s.lanes)
         _fill(back, 0)
         _add(back, d[at.last + o], slopes)
+        # A ReLU's output is positive exactly where its input is, so inputs are not kept.
         _mask(back, h)
     for l in range(layers - 1, -1, -1):
+        # Rows of W0 that meet the user are left to `_user`, which needs only sums over the whole minibatch.
         user = dim if l == 0 else 0
         for o in range(widths[l + 1]):
             g[at.biases[l] + o] += _sum(s.back[l, o, :columns], s.lanes)
@@ -433,6 +462,7 @@ def _backward(net: Network, at: DenseLayout, d: Real, s: Scratch, columns: int) 
             if l > 0:
                 _mask(below, x)
     for i in range(dim * net.product):
+        # What user row and last layer are multiplied with, both constant in a minibatch: summed over its columns.
         s.totals[i] += _dot(slopes, s.rows[1, i, :columns], s.lanes)
         toward = s.row_gradients[1, i, :columns]
         _fill(toward, 0)
@@ -450,10 +480,12 @@ def _back_to_stored(net: Network, at: DenseLayout, d: Real, s: Scratch, columns:
                 factor = at.factors + (t * net.kept[t] + k) * dim
                 for i in range(dim):
                     g[factor + i] += _dot(value, s.row_gradients[t, i, :columns], s.lanes)
+                # Only now: the factors' gradients have read the values, whose memory their own gradients take over.
                 _fill(value, 0)
                 for i in range(dim):
                     _add(value, d[factor + i], s.row_gradients[t, i, :columns])
             else:
+                # Columns beyond `kept` have no stored value, so their gradients go nowhere.
                 _copy(value, s.row_gradients[t, k, :columns])
 
 
@@ -464,16 +496,19 @@ def _user(net: Network, at: DenseLayout, d: Real, s: Scratch) -> None:
     for i in range(dim):
         for o in range(width):
             weight = at.weights[0] + i * width + o
+            # The user's part of W0^T x is the same in all columns, so dL/dz summed over them is the bias's
+            # gradient db: dL/dW0 = u db^T and dL/du = W0 db.
             g[weight] = d[i] * g[at.biases[0] + o]
             g[i] += d[weight] * g[at.biases[0] + o]
         if net.product:
+            # score = sum_i w_i u_i q_i: each of w and u takes the other times the totals.
             g[dim + i] = d[at.product + i] * s.totals[i]
             g[at.product + i] = d[dim + i] * s.totals[i]
 
 
 @compiled
 def _scatter(net: Network, stored: Stored, s: Scratch, length: int) -> None:
-    """Add what each column's stored values got to the slots' gradients."""
+    """Add the gradients of each column's stored values to those of their slots."""
     signed = stored.signs.shape[1] > 0
     for t in range(len(net.kept)):
         for sample in range(length * (1 + net.pairs)):
@@ -497,6 +532,7 @@ def _adam(p: Real, gradient: Real, first: Real, second: Real, size: float, root:
         size: lr / (1 - beta1^t).
         root: 1 / sqrt(1 - beta2^t).
     """
+    # The powers behind size and root are taken in float64 and rounded once; the loop keeps to the dtype of p.
     real = p.dtype.type
     keep1, take1, keep2, take2 = real(BETA1), real(1 - BETA1), real(BETA2), real(1 - BETA2)
     scale, rise, small = real(size), real(root), real(EPSILON)
@@ -543,7 +579,9 @@ def _mask(back: Real, h: Real) -> None:
 
 @compiled
 def _dot(x: Real, y: Real, lanes: Real) -> float:
-    """Their inner product in a fixed order, a sum for each lane first."""
+    """Inner product in a fixed order: a sum for each lane, then the sum of the lanes."""
+    # A sum per lane vectorises without leave to reassociate, so the result is the same whatever the
+    # width of the vector unit; `_total` adds the lanes one after the other.
     _fill(lanes, 0)
     for j in range(len(x) // LANES):
         for lane in range(LANES):

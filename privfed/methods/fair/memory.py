@@ -37,14 +37,14 @@ class DeviceMemory:
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """Total number of bytes."""
         return self.received + self.trained + self.optimiser + self.working + self.interactions
 
 
 def device_memory(
     config: FairConfig, spaces: Mapping[str, TableSpace], n_items: int, interactions: int, barred: int = 0
 ) -> DeviceMemory:
-    """What a device keeps during training.
+    """Memory of a device during training.
 
     Args:
         config: settings.
@@ -78,7 +78,7 @@ def device_memory(
 
 
 def working_bytes(config: FairConfig) -> int:
-    """What a device needs besides five copies of every value: a block's arrays, and room for interactions."""
+    """Bytes of a device besides five copies of every value: arrays of a block, and interactions."""
     net = network(config, np.full(len(config.model.tables), config.dim), factored=False)
     scratch = scratch_for(net, 0, 0, 0, signed=config.subspace == "signed", dtype=np.dtype(np.float32))
     return sum(array.nbytes for array in scratch) + config.interactions * (8 if config.task == "rating" else 4)

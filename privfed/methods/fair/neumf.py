@@ -1,4 +1,4 @@
-"""NeuMF: a generalised matrix factorisation beside a perceptron (He et al., Neural collaborative filtering, WWW 2017).
+"""NeuMF: a generalised matrix factorisation and a perceptron (He et al., Neural collaborative filtering, WWW 2017).
 
     score(u, i) = w . [ g_u * q_i | h(p_u, e_i) ] + b      eq. 11 and 12
     h = relu(W^T [p_u | e_i] + b) through one or more layers

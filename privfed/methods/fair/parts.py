@@ -33,7 +33,7 @@ class Group(Protocol):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the block."""
+        """Shape of the block."""
 
     def finite(self) -> bool:
         """Whether nothing is NaN or infinite."""
@@ -71,11 +71,11 @@ class Slots:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the block."""
+        """Shape of the block."""
         return self.basis.shape
 
     def finite(self) -> bool:
-        """One sum tells; a sum beyond the range of its dtype is broken too."""
+        """Whether one sum over all values is finite; a sum beyond the range of its dtype is refused too."""
         return math.isfinite(self.values.sum())
 
     def norm_power(self, order: int) -> Float[Tensor, " h"]:
@@ -137,7 +137,7 @@ class Products:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the product."""
+        """Shape of the product."""
         return len(self.start), self.factors.shape[2]
 
     def finite(self) -> bool:

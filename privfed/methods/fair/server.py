@@ -1,4 +1,4 @@
-"""The server of FAIR: item tables and layers, sums of deltas, and the pull of the tiers on the server's tables.
+"""The server of FAIR: item tables and layers, sums of deltas, and the effect of the tiers on the server's tables.
 
 Averaging parameters, as published, gives theta+ = sum_i w_i S_i (R_i theta + dpsi_i). With W_g the weight of tier g and
 P_g = S_g R_g that is
@@ -8,8 +8,8 @@ P_g = S_g R_g that is
 a mean of what clients learnt, and a second term that needs nobody's data beyond W_g. So clients upload deltas and the
 server applies `pull` times the second term: 1 is the published rule, 0 keeps what small devices cannot hold.
 
-The first term as one sum hides nobody better than its tier does: (I - P_g) takes all tiers from g on out of it. So the
-fewest members of a tier (`min_tier`) mean something there too.
+The first term as one sum hides nobody better than its tier does: (I - P_g) takes all tiers from g on out of it. So a
+minimum number of members (`min_tier`) is meaningful there too.
 """
 
 from collections.abc import Mapping
@@ -60,7 +60,7 @@ class FairServer:
         self.asks_tiers: Schema = {COUNTS: Block((len(self.tiers.levels),), "integer", bound=1, counts=True)}
 
     def _blocks(self) -> dict[str, Block]:
-        """What a client may upload."""
+        """Blocks that a client may upload."""
         blocks: dict[str, Block] = {}
         if self.config.placement == "server":
             blocks = {name: Block(tuple(p.shape)) for name, p in self.parameters.items() if name.startswith("items.")}
@@ -78,7 +78,7 @@ class FairServer:
         return blocks
 
     def round(self, federation: Federation, t: int) -> None:
-        """Ask who is in which tier where that decides sums, then average deltas and pull."""
+        """Count the members of tiers where that decides sums, then average deltas and apply the second term."""
         cohort = federation.sample_cohort(t)
         grouping = None
         if self.config.counts_tiers_first:
@@ -117,7 +117,7 @@ class FairServer:
         self.parameters = {name: new[name] for name in self.parameters}
 
     def _shares(self, total: Total, grouping: Grouping | None) -> tuple[float, dict[int, float]]:
-        """What sums divide by, and what part of it each level trained: realised where counted, else expected."""
+        """Divisor of sums, and the share of it that each level trained: realised where counted, else expected."""
         trains = self.tiers.training
         if self.config.weights == "samples":
             counted = dict(zip(self.tiers.levels, total.sums[SAMPLES].tolist(), strict=True))
@@ -176,7 +176,7 @@ class FairServer:
         return TierMessage(shared, device_bytes=self._device_bytes)
 
     def program(self) -> list[PlannedQuery]:
-        """Both asks of a round where tiers are counted first, else one."""
+        """Both queries of a round where tiers are counted first, else one."""
         first = [PlannedQuery(self.asks_tiers, 0)] if self.config.counts_tiers_first else []
         return [*first, PlannedQuery(self.schema, round(float(self.tiers.device_bytes().mean())))]
 

@@ -23,17 +23,17 @@ class Basis(Protocol):
 
     @property
     def size(self) -> int:
-        """How many values."""
+        """Number of values."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the block."""
+        """Shape of the block."""
 
     def recover(self, values: Float[Tensor, "*batch size"]) -> Tensor:
         """The block `[*batch, *shape]`; linear."""
 
     def counts(self) -> Int64[Tensor, " size"]:
-        """In how many of the block's numbers each value shows, up to its sign."""
+        """Number of the block's entries that repeat each value, up to its sign."""
 
 
 class TableSpace(Basis, Protocol):
@@ -44,7 +44,7 @@ class TableSpace(Basis, Protocol):
         """Stored values of a row, k."""
 
     def reduce(self, table: Float[Tensor, "items dim"]) -> tuple[Float[Tensor, " size"], Float[Tensor, "k dim"] | None]:
-        """What a device receives: stored values and, where rows are products, their factor."""
+        """Stored values that a device receives and, where rows are products, their factor."""
 
     def project(self, table: Float[Tensor, "items dim"]) -> Float[Tensor, "items dim"]:
         """The table as such a device has it."""
@@ -75,7 +75,7 @@ class Hashed:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Of the table."""
+        """Shape of the table."""
         return self.subspace.rows, self.subspace.width
 
     @property
@@ -86,8 +86,10 @@ class Hashed:
     def reduce(self, table: Float[Tensor, "items dim"]) -> tuple[Float[Tensor, " size"], None]:
         """Means over slots."""
         values = self.subspace.reduce(table)
+        # At level 0 every slot has one element, which there is nothing to average with.
         if self.offset and self.subspace.level:
             counts = self.counts().to(values.dtype)
+            # The mean sum / count becomes sum / (count + offset).
             values = values * (counts / (counts + self.offset))
         return values, None
 
@@ -101,17 +103,20 @@ class Hashed:
 
     def counts(self) -> Int64[Tensor, " size"]:
         """Elements in every slot."""
+        # A function of the subspace alone that hashes a whole table, so it is computed once (`_counts`).
         return _counts(self.subspace, here())
 
     def slots(self) -> Int32[np.ndarray, " elements"] | None:
-        """Of the whole table, for a simulation; a device hashes what it needs when it needs it."""
+        """Slots of the whole table, for a simulation; a device hashes elements when it needs them."""
+        # The kernel then indexes by element and needs no list.
         if self.subspace.level == 0:
             return None
+        # int32: the longest array of a simulation, and `tiers.MOST_SLOTS` keeps its numbers in range.
         slots: np.ndarray = on_host(self.subspace.slots(self._elements()).int())
         return slots
 
     def signs(self) -> Int8[np.ndarray, " elements"] | None:
-        """Likewise."""
+        """Signs of the whole table, for a simulation."""
         signs = self.subspace.signs(self._elements())
         return None if signs is None else on_host(signs.to(torch.int8))
 
@@ -120,7 +125,7 @@ class Hashed:
 
 
 class _OneEach(ABC):
-    """What tables have in common of which every stored value is an element of a smaller table."""
+    """Base of spaces in which every stored value is one element of a smaller table."""
 
     __slots__ = ()
 
@@ -130,15 +135,15 @@ class _OneEach(ABC):
         """Stored values."""
 
     def counts(self) -> Int64[Tensor, " size"]:
-        """One each."""
+        """1 for every value: each is one element."""
         return torch.ones(self.size, dtype=torch.int64)
 
     def slots(self) -> None:
-        """Values are elements."""
+        """None: every stored value is an element."""
         return
 
     def signs(self) -> None:
-        """All are 1."""
+        """None: all signs are 1."""
         return
 
 
@@ -155,7 +160,7 @@ class FirstColumns(_OneEach):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Of the table."""
+        """Shape of the table."""
         return self.columns.rows, self.columns.width
 
     @property
@@ -168,17 +173,17 @@ class FirstColumns(_OneEach):
         return self.columns.reduce(table).flatten(), None
 
     def recover(self, values: Float[Tensor, "*batch size"]) -> Float[Tensor, "*batch items dim"]:
-        """Zero in the other columns."""
+        """The whole table, zero in the other columns."""
         return self.columns.recover(values.reshape(*values.shape[:-1], self.columns.rows, self.columns.kept))
 
     def project(self, table: Float[Tensor, "items dim"]) -> Float[Tensor, "items dim"]:
-        """Without the other columns."""
+        """The table with zeros in the other columns."""
         return self.columns.project(table)
 
 
 @dataclass(frozen=True, slots=True)
 class Factors(_OneEach):
-    """Low-rank: stored values are B `[items, k]`, beside a factor C `[k, dim]`."""
+    """Low-rank: stored values are B `[items, k]`, with a factor C `[k, dim]`."""
 
     low_rank: LowRankTables
 
@@ -189,7 +194,7 @@ class Factors(_OneEach):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Of B."""
+        """Shape of B."""
         return self.low_rank.rows, self.low_rank.rank
 
     @property
@@ -230,12 +235,14 @@ class InTier:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Of the tier's block."""
+        """Shape of the tier's block."""
         return rows_of(self.tier), self.tier.width
 
     def recover(self, values: Float[Tensor, "*batch size"]) -> Float[Tensor, "*batch rows dim"]:
         """The same table in the tier's slots."""
+        # Subspaces are nested: a slot of the tier lies within one slot of the device, whose value it repeats.
         lifted = lift(values, self.subspace, self.tier)
+        # Blocks are tables, and the tier's slots need not fill the last row.
         missing = rows_of(self.tier) * self.tier.width - lifted.shape[-1]
         return torch.nn.functional.pad(lifted, (0, missing)).reshape(*values.shape[:-1], *self.shape)
 
@@ -243,6 +250,7 @@ class InTier:
         """Slots of the tier that take each value."""
         if self.tier.level == 0:
             return _counts(self.subspace, here())
+        # Also by nesting: every slot of the device splits into equally many of the tier.
         return torch.full((self.size,), self.tier.size // self.subspace.size)
 
 

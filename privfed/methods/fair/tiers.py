@@ -1,4 +1,4 @@
-"""Tiers of a population as both halves see them: which levels there are, how many users each has, how tables are kept.
+"""Tiers of a population as server and clients see them: levels, users of each, and how tables are kept.
 
 A server knows the number of users and nothing else; where capacities go by activity it does not know whose is
 which, only how many of each there are.
@@ -45,7 +45,7 @@ class Tiers:
         members: users of each.
         subspaces: each level's subspace of each table.
         spaces: how devices of each level keep each table.
-        of_user: level of every user; None on a half that cannot know it.
+        of_user: level of every user; None on a server that cannot know it.
     """
 
     config: FairConfig
@@ -67,13 +67,15 @@ class Tiers:
             config: settings.
             n_users: of the population.
             n_items: size of the catalogue.
-            activity: training interactions of every user, where the half knows them.
+            activity: training interactions of every user, where the caller knows them.
 
         Raises:
             CapacityError: budgets in which nothing fits, or more values on one device than int32 numbers.
             SubspaceError: a tier whose compression leaves nothing.
         """
         scheme, deepest = scheme_of(config, n_items)
+        # Who counts but does not know activities takes any order: the shares of a scheme, not the order, fix how many
+        # users each level has.
         known = config.assigned != "activity" or activity is not None
         by = config.assigned if known else "pseudonym"
         capacities = Capacities.of(scheme, n_users, by, config.capacity_seed, activity if by == "activity" else None)
@@ -86,6 +88,7 @@ class Tiers:
             for level in levels
         }
         spaces = {level: {name: _space(config, space) for name, space in of.items()} for level, of in subspaces.items()}
+        # The sum over tables: training numbers the slots of all of them together.
         largest = max(sum(space.size for space in of.values()) for of in spaces.values())
         if largest > MOST_SLOTS:
             raise CapacityError(
@@ -114,7 +117,7 @@ class Tiers:
         """The level of each of some users.
 
         Raises:
-            CapacityError: capacities go by activity, which this half does not know.
+            CapacityError: capacities go by activity, which the server does not know.
         """
         if self.of_user is None:
             raise CapacityError(
@@ -128,21 +131,23 @@ class Tiers:
         numbers = self.config.model.size
         for space in self.spaces[level].values():
             numbers += space.size + (space.kept * self.config.dim if isinstance(space, Factors) else 0)
+        # float32.
         return 4 * numbers
 
     def device_bytes(self) -> Float64[Tensor, " users"]:
-        """What every device downloads; the mean for all where this half does not know their levels."""
+        """Bytes that every device downloads; the mean for all where their levels are not known."""
         each = {level: float(self.download_bytes(level)) for level in self.levels}
         if self.of_user is None:
             mean = sum(each[level] * count for level, count in self.members.items()) / self.n_users
             return torch.full((self.n_users,), mean, dtype=torch.float64)
+        # Indexed by level, because levels need not be consecutive.
         by_level = torch.zeros(self.levels[-1] + 1, dtype=torch.float64)
         by_level[list(each)] = torch.tensor(list(each.values()), dtype=torch.float64)
         return by_level[self.of_user]
 
 
 def scheme_of(config: FairConfig, n_items: int) -> tuple[Scheme, int]:
-    """Who has which level, and the deepest level there is.
+    """The scheme of levels, and its deepest level.
 
     `hom` has everybody at the deepest level of the scheme and `fedavg` at level 0. Budgets make do with as few levels
     as they can, because a table is filled up to a multiple of 2^levels.
@@ -160,6 +165,7 @@ def scheme_of(config: FairConfig, n_items: int) -> tuple[Scheme, int]:
 
 def _scheme_of_budgets(config: FairConfig, n_items: int) -> Scheme:
     model, budgets = config.model, config.budgets or ()
+    # The deepest level decides how far tables are padded, so what fits depends on it: the least padding first.
     for deepest in range(DEEPEST + 1):
         tables = [Subspace(n_items, config.dim, 0, deepest, config.seeds[name]) for name in model.tables]
         others = model.size + len(model.tables) * config.dim
@@ -175,6 +181,7 @@ def _space(config: FairConfig, subspace: Subspace) -> TableSpace:
     rows, width, compression = subspace.rows, subspace.width, 1 << subspace.level
     if config.variant == "heterofl":
         return FirstColumns(Columns.compressed(rows, width, compression))
+    # An uncompressed device keeps the table itself; at full rank, factors would be two tables in place of one.
     if config.variant == "fedhm" and subspace.level:
         return Factors(LowRankTables.compressed(rows, width, compression, config.rank))
     return Hashed(subspace, config.reduce_offset)

@@ -30,7 +30,7 @@ class NothingToDrawError(ValueError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReceivedTables:
-    """What devices of one tier downloaded, beside the layers.
+    """The item tables that devices of one tier downloaded.
 
     Attributes:
         stored: their tables.
@@ -45,7 +45,7 @@ class ReceivedTables:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TableChange:
-    """What local training changed in one table's stored values.
+    """Changes of one table's stored values by local training.
 
     Attributes:
         counts: how many entries each client has.
@@ -60,7 +60,7 @@ class TableChange:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingOutcome:
-    """What came of a tier's training.
+    """The result of a tier's training.
 
     Attributes:
         tables: changes of every table.
@@ -90,6 +90,8 @@ class DeviceTraining:
     def __init__(self, config: FairConfig, data: ClientData) -> None:
         self.config, self.model, self.n_items = config, config.model, data.n_items
         positives = data.positives
+        # By owner, then item: the kernel finds a negative by bisection among ascending barred items, and positives
+        # serve as these where nothing else is barred.
         order = np.lexsort((positives.items, positives.owners))
         self.counts, self._start = positives.counts, positives.indptr[:-1]
         self._items = positives.items[order].astype(np.int32)
@@ -117,21 +119,23 @@ class DeviceTraining:
                 f"user {int(full[0])} has taken all {self.n_items} items, so there is none to draw as a negative: use "
                 f"a larger catalogue or leave the user out"
             )
+        # Both are sorted by (user, item), so equal sets are equal arrays and the second one need not be kept.
         if not np.array_equal(barred, self._items):
             self._barred_counts, self._barred_start, self._barred = counts, np.cumsum(counts) - counts, barred
 
     def words_needed(self, users: Int64[np.ndarray, " clients"]) -> int:
-        """Random words of the user with most interactions."""
+        """Number of random words for the user with most interactions."""
         most = int(self.counts[users].max()) if len(users) else 0
         return self.config.epochs * (kernel.KEY_WORDS + most)
 
     def receive(
         self, spaces: Mapping[str, TableSpace], tables: Mapping[str, Float[Tensor, "items dim"]]
     ) -> ReceivedTables:
-        """What devices that keep tables in `spaces` download."""
+        """The download of devices that keep tables in `spaces`."""
         reduced = {name: space.reduce(tables[name]) for name, space in spaces.items()}
         sizes = [space.size for space in spaces.values()]
         slots, signs = self._layout(tuple(spaces.values()))
+        # [slots of all tables], one table after another: the numbering that the kernel works in.
         values = torch.cat([stored for stored, _ in reduced.values()])
         factors = [factor for _, factor in reduced.values() if factor is not None]
         dim = self.config.dim
@@ -169,24 +173,29 @@ class DeviceTraining:
         """
         n, dtype = len(users), received.stored.values.dtype
         factors = received.factors.flatten()
+        # [clients, numbers]: user rows | layers | factors. Shared ones are copied per client, as each trains its own.
         dense = on_host(torch.cat([rows.flatten(1), layers.expand(n, -1), factors.expand(n, -1)], 1).contiguous())
         net, stored = network(self.config, received.kept, factored=bool(received.factors.numel())), received.stored
         counts = self.counts[users]
+        # Ragged: client c's slots are first[c] to first[c + 1], so unequal clients waste no memory.
         room = slots_needed(self.config, np.diff(stored.offset), received.kept, counts, self.n_items)
         first = np.concatenate([[0], np.cumsum(room)])
         trained = kernel.TrainedSlots(
             first, np.empty(first[-1], np.int32), np.empty(first[-1], dtype), np.zeros(n, np.int64), dense
         )
+        # Histories stay in the population's arrays; a client is a start and a count in them.
         known = kernel.KnownInteractions(
             self._start[users], counts, self._items, self._targets.astype(dtype), self._barred_start[users],
             self._barred_counts[users], self._barred, self.n_items, np.ascontiguousarray(words),
         )  # fmt: skip
+        # The map from slots to positions is needed only where some device keeps touched slots alone.
         places = len(stored.values) if bool((room < len(stored.values)).any()) else 0
         scratch = scratch_for(
             net, int(room.max(initial=0)), places, dense.shape[1], signed=stored.signs.shape[1] > 0, dtype=dtype
         )
         kernel.train(net, layout(net), known, stored, trained, scratch)
         tables, numbers = len(received.kept), self.model.size
+        # The three pieces of `dense` again.
         sizes = [tables * net.dim, numbers, dense.shape[1] - tables * net.dim - numbers]
         own, shared, rest = torch.split(placed(dense), sizes, 1)
         changes = {name: _change(stored, trained, t) for t, name in enumerate(self.model.tables)}
@@ -204,7 +213,9 @@ def network(config: FairConfig, kept: Int64[np.ndarray, " tables"], *, factored:
 
 
 def layout(net: kernel.Network) -> kernel.DenseLayout:
-    """Where the dense numbers of a client are: user rows, layers, last layer, bias, factors."""
+    """Offsets of a client's dense numbers: user rows, layers, last layer, bias, factors."""
+    # Torch's order of the flat layers: W0, b0, W1, b1, ..., then the last layer's weights of the product and of the
+    # hidden values, and its bias.
     at, weights, biases = len(net.kept) * net.dim, [], []
     for fan_in, fan_out in zip(net.widths[:-1], net.widths[1:], strict=True):
         weights.append(at)
@@ -235,9 +246,12 @@ def slots_needed(
         counts: interactions of each client.
         n_items: of the catalogue.
     """
+    # A positive is the same item in every epoch, while its negative may be a new one each time.
     rows = np.minimum(n_items, counts * (1 + config.epochs if config.task == "ranking" else 1))
+    # [clients, tables] before the sum: hashing may merge the slots of some rows, but never adds any.
     touched = np.minimum(sizes, rows[:, None] * kept).sum(1)
     total = int(sizes.sum())
+    # Whoever has no interactions trains nothing, and gets no slots even where all would be kept.
     return np.where(2 * total + 5 * touched < 5 * total, touched, total * (counts > 0))
 
 
@@ -285,6 +299,7 @@ def scratch_for(
 
 
 def _change(stored: kernel.Stored, trained: kernel.TrainedSlots, table: int) -> TableChange:
+    # Counted first, so that both arrays are allocated once, at their final size.
     counts = np.empty(len(trained.active), np.int64)
     kernel.count_changes(stored, trained, table, counts)
     slots, values = np.empty(counts.sum(), np.int32), np.empty(counts.sum(), stored.values.dtype)

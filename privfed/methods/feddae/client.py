@@ -18,7 +18,7 @@ from privfed.methods.shared.vae_server import initial_parameters
 from privfed.updates import ClientUpdates
 
 _START, _GATE = 2, 3
-"""Asks that address the public draws of the first local encoder and of a random gate."""
+"""Query ids that address the public random words of the first local encoder and of a random gate."""
 
 
 class PersonalMemoryError(ValueError):
@@ -95,7 +95,7 @@ class FedDAEClients(StatefulClients):
         self.ragged.commit()
 
     def discard(self) -> None:
-        """The round was lost: forget staged state."""
+        """Forget staged state after an aborted round."""
         super().discard()
         self.ragged.discard()
 

@@ -1,4 +1,4 @@
-"""FedDAE's settings. Switches of the second half reproduce what the released code does and the paper does not say."""
+"""FedDAE's settings. The later switches reproduce what the released code does and the paper does not state."""
 
 from typing import Literal
 
@@ -10,7 +10,7 @@ LocalEncoder = Literal["embedding", "sparse_first_layer", "full"]
 
 
 class FedDAEConfig(VAEConfig):
-    """Settings of FedVAE, and the personal half."""
+    """Settings of FedVAE and of the local encoder."""
 
     local_encoder: LocalEncoder = Field(
         "embedding",

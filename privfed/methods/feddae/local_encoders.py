@@ -1,4 +1,4 @@
-"""What the local encoder of a user can be. Each kind says what it keeps, how it trains and how it encodes."""
+"""Kinds of local encoders: the state that each keeps, how it trains and how it encodes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,13 +26,13 @@ class LocalEncoding(Protocol):
     """One kind of local encoder."""
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shape per user (per own item for `first.rows`) of everything a user keeps."""
+        """Shape per user (per item of the user for `first.rows`) of everything a user keeps."""
 
     def initial(self, users: int, start: Mapping[str, Tensor]) -> Own:
-        """The first state of so many users, but for what they keep per item; `start` is a public draw of an encoder."""
+        """Initial state of `users` users, except tensors per item, from a public random encoder `start`."""
 
     def initial_rows(self, items: Int64[Tensor, " k"], start: Mapping[str, Tensor]) -> Own:
-        """The first state of what a user keeps for each own item, `first.rows`; nothing where there is none."""
+        """Initial rows `first.rows` for items of the users; empty where the kind has none."""
 
     def training(self, shared: SharedLayers, own: Own, local: LocalRound, optimiser: LocalOptimiser) -> Encoders:
         """Both encoders for local training, which changes `own` in place."""
@@ -50,7 +50,7 @@ class Embedding:
     architecture: Architecture
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """One vector."""
+        """One vector of mean and log variance."""
         return {"vectors": (2 * self.architecture.latent,)}
 
     def initial(self, users: int, start: Mapping[str, Tensor]) -> Own:  # noqa: ARG002 (nothing is drawn)
@@ -62,7 +62,7 @@ class Embedding:
         return {}
 
     def training(self, shared: SharedLayers, own: Own, local: LocalRound, optimiser: LocalOptimiser) -> Encoders:  # noqa: ARG002
-        """The shared encoder beside the vectors."""
+        """The shared encoder and the vectors."""
         return TwoEncoders(shared.encoder(), UserVectors(own["vectors"], optimiser))
 
     def outputs(
@@ -83,16 +83,17 @@ class SparseFirstLayer:
     architecture: Architecture
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Rows of own items and a bias."""
+        """Rows of the user's items, and a bias."""
         width = self.architecture.encoder[1]
         return {ROWS: (width,), "first.bias": (width,)}
 
     def initial(self, users: int, start: Mapping[str, Tensor]) -> Own:
-        """Everybody's copy of the same drawn bias."""
+        """A copy of the same random bias for every user."""
+        # A copy each: users of an expanded tensor would share memory, which local training writes to.
         return {"first.bias": start["encoder.0.bias"].expand(users, -1).clone()}
 
     def initial_rows(self, items: Int64[Tensor, " k"], start: Mapping[str, Tensor]) -> Own:
-        """Everybody's copy of the same drawn layer, less the rows nobody of them reads."""
+        """A copy of the same random layer for every user, without rows that the user never reads."""
         return {ROWS: start["encoder.0.weight"].index_select(0, items)}
 
     def training(self, shared: SharedLayers, own: Own, local: LocalRound, optimiser: LocalOptimiser) -> Encoders:
@@ -111,18 +112,19 @@ class SparseFirstLayer:
 
     def hidden(self, own: Own, inputs: Inputs) -> Float[Tensor, "clients first"]:
         """Output of the first layer."""
+        # Personal rows lie in the order of the inputs' entries, so entry i reads row i. [0]: a single step.
         return inputs.times(own[ROWS], torch.arange(len(own[ROWS])))[0].add_(own["first.bias"])
 
 
 @dataclass(frozen=True, slots=True)
 class FullEncoder:
-    """A whole encoder per user: the ragged first layer, exact as nothing else of it is ever read, and dense others."""
+    """A whole encoder per user: a ragged first layer of the rows that the user reads, and dense others."""
 
     architecture: Architecture
 
     @property
     def sparse(self) -> SparseFirstLayer:
-        """Its first layer."""
+        """The encoder's first layer."""
         return SparseFirstLayer(self.architecture)
 
     @property
@@ -131,7 +133,7 @@ class FullEncoder:
         return [f"encoder.{j}" for j in range(1, len(self.architecture.encoder) - 1)]
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Rows of own items, and every other parameter."""
+        """Rows of the user's items, and every other parameter."""
         shapes = self.sparse.shapes()
         for name in self.deeper:
             sides = self.architecture.layers()[name]
@@ -139,7 +141,7 @@ class FullEncoder:
         return shapes
 
     def initial(self, users: int, start: Mapping[str, Tensor]) -> Own:
-        """Everybody's copy of the same drawn encoder."""
+        """A copy of the same random encoder for every user."""
         names = [f"{name}.{part}" for name in self.deeper for part in ("weight", "bias")]
         copies = {f"own.{name}": start[name].expand(users, *start[name].shape).clone() for name in names}
         return self.sparse.initial(users, start) | copies
@@ -153,8 +155,8 @@ class FullEncoder:
         layers = [
             PersonalAffine(name, own[f"own.{name}.weight"], own[f"own.{name}.bias"], optimiser) for name in self.deeper
         ]
-        mine = Encoder([self.sparse.first(own, local.inputs, optimiser)], Trunk(layers))
-        return TwoEncoders(shared.encoder(), mine)
+        personal = Encoder([self.sparse.first(own, local.inputs, optimiser)], Trunk(layers))
+        return TwoEncoders(shared.encoder(), personal)
 
     def outputs(
         self,
@@ -167,6 +169,7 @@ class FullEncoder:
         h = self.sparse.hidden(own, inputs)
         for name in self.deeper:
             weight, bias = own[f"own.{name}.weight"], own[f"own.{name}.bias"]
+            # [clients, 1, in] times [clients, in, out]: nothing is shared, so there is no product over all clients.
             h = torch.bmm(h.tanh_().unsqueeze(1), weight).squeeze(1).add_(bias)
         return h
 

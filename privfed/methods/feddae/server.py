@@ -1,4 +1,4 @@
-"""FedDAE's server: one autoencoder, as in FedVAE; as released, a second encoder beside it."""
+"""FedDAE's server: one autoencoder, as in FedVAE; as released, with a second encoder."""
 
 from privfed.federation import Streams
 from privfed.methods.feddae.config import FedDAEConfig

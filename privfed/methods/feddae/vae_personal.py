@@ -1,4 +1,4 @@
-"""The personal half of a dual-encoder autoencoder (FedDAE, Li et al., AAAI 2025): a local encoder and a gate per user.
+"""The personal side of a dual-encoder autoencoder (FedDAE, Li et al., AAAI 2025): a local encoder and a gate per user.
 
 Personal parameters belong to one client each, so they are plain stacked tensors that take real steps. They never
 enter an update.

@@ -31,7 +31,7 @@ class GPFedRecSurface(NamedBlocks):
     """Item rows, and the proximal term, whose target the server chose itself."""
 
     def proximal_direction(self, message: Message, positions: Int64[Tensor, " n"]) -> Float[Tensor, "n items dim"]:
-        """Where each client's proximal term points from the global table: `[n, items, dim]`."""
+        """Direction of each client's proximal term from the global table: `[n, items, dim]`."""
         return message.personal["targets"][positions] - message.shared["items"]
 
 

@@ -45,7 +45,7 @@ class GPFedRecClients(StatefulClients):
         return 2 * self.lr_items * self.config.reg / (self.n_items * self.config.dim)
 
     def train(self, call: Call, message: Message) -> ClientUpdates:
-        """One local epoch with the pull towards the personal target; every row of the table moves."""
+        """One local epoch with the proximal term towards the personal target; every row of the table moves."""
         c = self.config
         samples = draw_samples(self.sampler, call)
         rows = touched_rows(samples, self.n_items)

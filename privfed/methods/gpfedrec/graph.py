@@ -1,4 +1,4 @@
-"""GPFedRec's user graph: who resembles whom, and whose tables a user's personal target averages.
+"""GPFedRec's user graph: similarities of users, and the tables that each personal target averages.
 
 Source: Zhang et al., KDD 2024, eq. 3-5. The paper states cosine similarity; the released code computes cosine
 distance and keeps entries above gamma times the mean, so its neighbours are the most dissimilar users. Both are
@@ -7,7 +7,7 @@ here. A target that averages very few tables hands them to another user, so a ne
 
 A table is q_i = base + u_i, with the upload u_i and a base that is the same for all, and the inner products of tables
 follow from those of the uploads: q_i q_j = u_i u_j + u_i base + u_j base + base base. The uploads are far shorter than
-the tables, so what is lost on u_i u_j, to rounding or to a sketch, is small beside the rest, which is exact.
+the tables, so an error in u_i u_j, by rounding or a sketch, is small compared to the rest, which is exact.
 """
 
 from typing import Literal
@@ -52,6 +52,7 @@ def cosines(
             more than in float32.
     """
     if precision == "bfloat16":
+        # Norms from the uploads themselves: the diagonal of a bfloat16 product has 8 bits.
         own = torch.linalg.vector_norm(updates, dim=1).double().square_()
         return _of_tables(_coarse_gram(updates), own, (updates @ base).double(), base)
     gram = _gram(updates)
@@ -59,15 +60,18 @@ def cosines(
 
 
 def _coarse_gram(updates: Float[Tensor, "n size"]) -> Float[Tensor, "n n"]:
-    """Inner products of all pairs, multiplied in bfloat16 and summed in float32: one half, which is then mirrored."""
+    """Inner products of all pairs, multiplied in bfloat16 and summed in float32: the upper triangle, then mirrored."""
     n = len(updates)
     gram = updates.new_zeros(n, n)
     strips = [slice(first, first + _ROWS) for first in range(0, n, _ROWS)]
     for columns in torch.split(updates, _COLUMNS, 1):
+        # [n, columns], cut once for all strips. Products of a block come out in bfloat16, but blocks add up in float32,
+        # so the error does not grow with the number of blocks.
         short = columns.bfloat16()
         for strip in strips:
             gram[strip, strip.start :].add_(short[strip] @ short[strip.start :].T)
     for strip in strips:
+        # The product is symmetric: strips took only columns from their own diagonal block on.
         gram[strip.stop :, strip] = gram[strip, strip.stop :].T
     return gram
 
@@ -91,17 +95,19 @@ def sketched_cosines(
     n, size = updates.shape
     signs = placed(draw.integers(0, 2, size, dtype=np.int8)).float().mul_(2).sub_(1)
     folded, own, with_base = updates.new_zeros(n, width), torch.empty(n), torch.empty(n)
+    # Three readings of each upload (norm, product with the base, fold) while it is in the cache.
     for some in (slice(first, first + _CACHED) for first in range(0, n, _CACHED)):
         tables = updates[some]
         torch.linalg.vector_norm(tables, dim=1, out=own[some])
         torch.mv(tables, base, out=with_base[some])
         for columns, weight in zip(torch.split(tables, width, 1), torch.split(signs, width), strict=True):
+            # Coordinate c goes to c mod width; random signs make products of different coordinates vanish in the mean.
             folded[some, : columns.shape[1]].addcmul_(columns, weight)
     return _of_tables(_gram(folded), own.double().square_(), with_base.double(), base)
 
 
 def _gram(rows: Float[Tensor, "n width"]) -> Float[Tensor, "n n"]:
-    """Inner products of all pairs; numpy sees that they are symmetric, which halves the work of the processor."""
+    """Inner products of all pairs; numpy uses their symmetry, which saves every second product."""
     if not rows.is_cpu:
         return rows @ rows.T
     flat = on_host(rows)
@@ -113,10 +119,13 @@ def _of_tables(
 ) -> Float[Tensor, "n n"]:
     """Cosines of tables from the Gram matrix of their updates, in its place; `own` are the updates' squared norms."""
     shared = float(base.double() @ base.double())
+    # float64: the terms cancel where an upload nearly takes the base away.
     squared, least = own + 2 * with_base + shared, _SMALLEST * (own + shared)
     norm = squared.maximum(least).clamp_(min=1e-24).sqrt_().float()
+    # q_i q_j = u_i u_j + side_i + side_j: two broadcast additions, no further [n, n] array.
     side = (with_base + shared / 2).float()
     cosine = gram.add_(side.unsqueeze(1)).add_(side).div_(norm.unsqueeze(1)).div_(norm)
+    # Exactly 1 where rounding leaves a little less or more, and 0 for a table that counts as zeros.
     cosine.diagonal().copy_(squared > least)
     return cosine
 
@@ -131,8 +140,8 @@ def neighbourhoods(
         metric: `similarity` keeps entries above gamma x mean similarity (a user is its own neighbour);
             `distance` keeps those above gamma x mean distance, as released (never the user itself).
         gamma: threshold factor.
-        min_neighbours: fewest other users a target may average; a smaller neighbourhood takes in the other users
-            of highest score. With 0, as released, a user without neighbours averages only itself.
+        min_neighbours: smallest number of other users that a target averages; a smaller neighbourhood takes in the
+            other users of highest score. With 0, as released, a user without neighbours averages only itself.
     """
     score = scores(cosine, metric)
     near = score > score.mean() * gamma
@@ -140,15 +149,17 @@ def neighbourhoods(
     fewest = min(min_neighbours, len(near) - 1)
     small = (others < fewest).nonzero().squeeze(1)
     if len(small):
+        # [small, n]: indexing copies, so removing the user from its own row leaves `score` as it is.
         rivals = score[small].scatter_(1, small.unsqueeze(1), -torch.inf)
         near[small.unsqueeze(1), rivals.topk(fewest, dim=1).indices] = True
     alone = (near.sum(1) == 0).nonzero().squeeze(1)
+    # A mean over nobody is undefined.
     near[alone, alone] = True
     return near
 
 
 def scores(cosine: Float[Tensor, "n n"], metric: Metric) -> Float[Tensor, "n n"]:
-    """What the metric ranks neighbours by: the similarity itself, or the distance, which is 0 to oneself."""
+    """Scores that rank neighbours: the similarity itself, or the distance, which is 0 to oneself."""
     return cosine if metric == "similarity" else (1 - cosine).clamp_(0, 2).fill_diagonal_(0)
 
 
@@ -162,6 +173,7 @@ def thinned(near: Bool[Tensor, "n n"], most: int, rank: Float[Tensor, "n n"]) ->
         return near
     others = near.clone().fill_diagonal_(False)  # noqa: FBT003 (the value to fill with)
     best = rank.masked_fill(~others, -torch.inf).topk(most, dim=1).indices
+    # topk returns `most` columns in any case; where fewer are neighbours, the rest are taken out by the `and`.
     kept = torch.zeros_like(near).scatter_(1, best, True).logical_and_(others)  # noqa: FBT003
     kept.diagonal().copy_(near.diagonal())
     return kept

@@ -21,13 +21,13 @@ _WORTH_A_CHAIN = 0.1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HashChain:
-    """How to come from each neighbourhood's sum to the next.
+    """Changes that lead from each neighbourhood's sum to the next.
 
     Attributes:
         order: users in the order in which their neighbourhoods are summed.
         starts: user `order[k]` takes the changes `starts[k]` to `starts[k + 1] - 1`.
         afresh: whether it starts from an empty sum.
-        tables: whose table each change adds or takes away.
+        tables: user whose table each change adds or takes away.
         signs: 1 where it is added, -1 where it is taken away.
         share: 1 / number of neighbours of `order[k]`.
     """
@@ -41,16 +41,20 @@ class HashChain:
 
     @classmethod
     def of(cls, near: Bool[Tensor, "n n"]) -> "HashChain":
-        """The chain over users by rising number of neighbours; whom a new start costs fewer changes starts afresh."""
+        """The chain over users by rising number of neighbours; a user starts afresh where that takes fewer changes."""
         degree = near.sum(1)
+        # Stable, so that users of equal degree come in one order and sums are rounded alike everywhere.
         order = degree.argsort(stable=True)
         own = near[order]
+        # [n, n]: XOR with the neighbourhood before marks who comes and who goes; the first has none before it.
         changed = own.clone()
         changed[1:] ^= own[:-1]
+        # An empty sum costs as many additions as there are neighbours; the first user always starts from one.
         afresh = changed.sum(1) >= degree[order]
         changed[afresh] = own[afresh]
         at, tables = changed.nonzero(as_tuple=True)
         starts = torch.nn.functional.pad(changed.sum(1).cumsum(0), (1, 0))
+        # A changed pair that is a neighbour now has come, one that is not has gone.
         signs = own[at, tables].double().mul_(2).sub_(1)
         share = degree[order].double().reciprocal_()
         return cls(*(part.numpy() for part in (order, starts, afresh, tables, signs, share)))
@@ -80,6 +84,7 @@ def neighbour_means(
     """
     chain, mean = HashChain.of(near) if near.is_cpu else None, torch.empty_like(base)
     if chain is None or len(chain.tables) > _WORTH_A_CHAIN * near.numel():
+        # [n, n], rows of sum 1. Column blocks keep the means of one block, never a second [n, size] array.
         weights = near / near.sum(1, keepdim=True)
         for columns in (slice(first, first + _AT_ONCE) for first in range(0, len(base), _AT_ONCE)):
             means = torch.addmm(base[columns], weights, updates[:, columns])
@@ -108,6 +113,7 @@ def _sum_along(
 ) -> None:
     """Column block by column block, so that the sum and the uploads' columns stay in the cache."""
     size = updates.shape[1]
+    # float64: subtracting a table takes out what adding it put in, but for 2^-53 of the sum.
     total, all_means = np.zeros(_COLUMNS), np.zeros(_COLUMNS)
     for first in range(0, size, _COLUMNS):
         width = min(_COLUMNS, size - first)
@@ -123,6 +129,7 @@ def _sum_along(
                     total[c] += sign * row[c]
             weight, table = share[k], out[rows[k], first : first + width]
             for c in range(width):
+                # The sums hold updates only: the base is the same in every table, so a mean contains it once.
                 table[c] = shared[c] + np.float32(total[c] * weight)
                 all_means[c] += total[c] * weight
         for c in range(width):

@@ -1,7 +1,7 @@
 """`ProximalTables`: uploads of whole item tables of which only sampled rows were trained, without the tables.
 
-GPFedRec's pull moves every row that no gradient touched by the same share of its way from the global table to the
-personal target (KDD 2024, eq. 7, solved in closed form; `local_training`). So an upload is two tables that the
+GPFedRec's proximal term moves every row that no gradient touched by the same share of its way from the global table to
+the personal target (KDD 2024, eq. 7, solved in closed form; `local_training`). So an upload is two tables that the
 server sent, one number and the trained rows, and it is written out where it goes, a few tables at a time in the cache.
 """
 
@@ -24,8 +24,8 @@ _CACHED = 2
 class ProximalTables:
     """Client c sends share[c] (targets[c] - base), and `values` in place of that for the rows that it trained.
 
-    It reads `targets` and `base` when it is written, so use it before the server that sent them changes them: until the
-    ask for it is over.
+    It reads `targets` and `base` when it is written, so use it before the server that sent them changes them: until its
+    query is over.
 
     Attributes:
         block: name of the declared block.
@@ -71,11 +71,13 @@ class ProximalTables:
         """Sum of |value|^order per client, in float64."""
         total = torch.zeros(clients, dtype=torch.float64)
         for some, tables in self._tables():
+            # Measured as a stored table would be, so that a clip does not depend on the representation.
             total[some] = Dense(self.block, torch.arange(len(tables)), tables).norm_power(order, len(tables))
         return total
 
     def scale_(self, factors: Float[Tensor, " clients"]) -> None:
         """Multiply every client's values when they are written, with the roundings that stored values would have."""
+        # Kept one by one, because (x f) g and x (f g) round differently.
         self._factors.append(factors[: len(self.targets)].to(self.base.dtype))
         self.values.mul_(self._factors[-1][self.places // len(self.base)].unsqueeze(1))
 
@@ -92,23 +94,26 @@ class ProximalTables:
         """Write tables where they go; straight into `out` where it takes all of them in order."""
         slot = slots[: len(self.targets)]
         if len(slot) == len(out) and torch.equal(slot, self.owner):
-            for some, mine in self._tiles():
-                self._table(some, mine, out[some])
+            # The usual case of all clients in order: no buffer and no second copy.
+            for some, rows in self._tiles():
+                self._table(some, rows, out[some])
             return
         for some, tables in self._tables():
             keep = slot[some] >= 0
             out.index_copy_(0, slot[some][keep], tables[keep].to(out.dtype))
 
     def rows_at(self, owner: Int64[Tensor, " k"], ids: Int64[Tensor, " k"]) -> Float[Tensor, "k dim"]:
-        """Trained rows are found by bisection, others follow from what was sent; zero for clients without a table."""
+        """Trained rows by bisection, others from the tables that were sent; zero for clients without a table."""
         items, last = len(self.base), len(self.targets) - 1
         known = owner.clamp(max=last)
         wanted = known * items + ids
         found = self.targets.flatten(0, 1).index_select(0, wanted).sub_(self.base.index_select(0, ids))
+        # One multiplication per factor, as in `_table`: a row that is looked up equals the written one to the bit.
         for factor in (self.share, *self._factors):
             found.mul_(factor[known].unsqueeze(1))
         if len(self.places):
             place = torch.searchsorted(self.places, wanted).clamp_(max=len(self.places) - 1)
+            # Bisection returns a position in any case; only an equal key is a trained row.
             hit = (self.places[place] == wanted).nonzero().squeeze(1)
             found.index_copy_(0, hit, self.values.index_select(0, place[hit]))
         return found.mul_((owner <= last).unsqueeze(1))
@@ -122,25 +127,27 @@ class ProximalTables:
         """A few clients at a time, and which trained rows are theirs."""
         clients, step = len(self.targets), _CACHED if self.places.is_cpu else tile_size()
         firsts = torch.arange(0, clients + step, step).clamp_(max=clients)
+        # `places` ascend client by client, so the trained rows of a tile are one slice.
         ends = torch.searchsorted(self.places, firsts * len(self.base)).tolist()
-        for first, *mine in zip(range(0, clients, step), ends[:-1], ends[1:], strict=True):
-            yield slice(first, min(first + step, clients)), slice(*mine)
+        for first, *rows in zip(range(0, clients, step), ends[:-1], ends[1:], strict=True):
+            yield slice(first, min(first + step, clients)), slice(*rows)
 
     def _tables(self) -> Iterator[tuple[slice, Float[Tensor, "some items dim"]]]:
         """All tables, a few at a time, in a buffer that is used again."""
         buffer = self.base.new_empty(0)
-        for some, mine in self._tiles():
+        for some, rows in self._tiles():
             if not len(buffer):
                 buffer = self.base.new_empty(some.stop, *self.base.shape)
-            yield some, self._table(some, mine, buffer[: some.stop - some.start])
+            yield some, self._table(some, rows, buffer[: some.stop - some.start])
 
-    def _table(self, some: slice, mine: slice, out: Float[Tensor, "some items dim"]) -> Float[Tensor, "some items dim"]:
-        """The tables of clients `some`, whose trained rows are `mine`, written to `out`."""
+    def _table(self, some: slice, rows: slice, out: Float[Tensor, "some items dim"]) -> Float[Tensor, "some items dim"]:
+        """The tables of clients `some`, whose trained rows are `rows`, written to `out`."""
         torch.sub(self.targets[some], self.base, out=out)
         for factor in (self.share, *self._factors):
             out.mul_(factor[some].view(-1, 1, 1))
         items = len(self.base)
-        out.flatten(0, 1).index_copy_(0, self.places[mine] - some.start * items, self.values[mine])
+        # `places` count from client 0, `out` from the tile's first; `scale_` has multiplied `values` already.
+        out.flatten(0, 1).index_copy_(0, self.places[rows] - some.start * items, self.values[rows])
         return out
 
 

@@ -19,7 +19,7 @@ _SEED_WORDS = 4
 
 
 class GPFedRecServer:
-    """One ask for every upload; then graph, personal targets r_i, and their mean as the global table.
+    """One query for every upload; then graph, personal targets r_i, and their mean as the global table.
 
     A cohort of at most `min_neighbours` clients changes nothing: no mean over it could hide anybody in enough others.
     A client that was absent from a round keeps its last target; one that never took part has the initial table.

@@ -17,7 +17,7 @@ def row_update(rule: Aggregation, release: Total, block: str, counted: str, shar
 
     Args:
         rule: how.
-        release: of the ask.
+        release: of the query.
         block: name of the block.
         counted: block of rows whose contributors are counted for it.
         share: of all users, expected to touch one of its rows.

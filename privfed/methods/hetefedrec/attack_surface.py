@@ -43,7 +43,7 @@ def item_rows(config: HeteFedRecConfig, schema: Schema, blocks: Mapping[str, Ten
 
     Args:
         config: settings.
-        schema: of the ask.
+        schema: of the query.
         blocks: `[n, *shape]` of n uploads or sums.
     """
     layout = ModelLayout.of(config)

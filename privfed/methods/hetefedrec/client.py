@@ -48,7 +48,7 @@ class HeteFedRecClients(StatefulClients):
         self.private = data.private_state(start)
 
     def train(self, call: Call, message: Message) -> ClientUpdates:
-        """Local training; with `standalone` a device trains when it is asked for scores, and nothing is sent."""
+        """Local training; with `standalone` a device trains before it recommends, and nothing is sent."""
         if not self.layout.sending:
             return ClientUpdates(call.clients, call.schema, [])
         round, ask = (0, 0) if self.config.fixed_negatives else (call.round, call.query_id)
@@ -80,7 +80,7 @@ class HeteFedRecClients(StatefulClients):
         """Give users the size that their uploads show: that of the widest segment which is not zero.
 
         Args:
-            users: whose.
+            users: users whose uploads these are.
             uploads: theirs, block name -> `[n, *shape]`.
         """
         for model in range(len(self.layout.models)):
@@ -112,7 +112,7 @@ class HeteFedRecClients(StatefulClients):
             yield model, tile, training.run(steps)
 
     def _received(self, model: int, tile: Tile, message: Message, vectors: Tensor, heads: Parameters) -> ReceivedModel:
-        """What a tile's clients start from."""
+        """The model that a tile's clients start from."""
         mine, flat = self.layout.models[model], tile.items.view(-1)
         user = vectors.new_zeros(len(tile.items), mine.width)
         user[: len(tile.clients)] = vectors[tile.clients, : mine.width]

@@ -95,7 +95,7 @@ class HeteFedRecConfig(MethodConfig):
 
     @classmethod
     def published(cls, base: Base = "ncf") -> Self:
-        """What the paper says for MovieLens-1M, and the literal reading of what it leaves open.
+        """The paper's settings for MovieLens-1M, and the literal reading of what it leaves open.
 
         Stated: widths, groups by training count in shares 5:3:2, head (8, 8), four negatives, Adam at 1e-3, sums at
         the server, all three parts. Open there, and chosen: one full-batch step a round (with more, sums of a whole

@@ -43,20 +43,25 @@ class Decorrelation:
         correlation, scale = self._correlation(centred)
         m = correlation / torch.linalg.matrix_norm(correlation, keepdim=True).clamp(min=_LEAST_VARIANCE)
         weight = 2 * self._weight(items.shape[1]) / self.count.clamp(min=1)
+        # diag(M C): both are symmetric, so it is the row sums of their elementwise product.
         matrix = m - torch.diag_embed((m * correlation).sum(2))
+        # Rows lie feature by feature, [n, width, rows], so X B of the formula is B X here; B is symmetric.
         gradient.baddbmm_(matrix.mul_(scale).mul_(weight[:, None, None]), centred)
 
     def _weight(self, width: int) -> Float[Tensor, " n"]:
+        # Fewer rows than columns have correlations of deficient rank whatever the client likes: weight 0.
         return self.alpha / width * (self.count >= width)
 
     def _centred(self, items: Tensor) -> Tensor:
         """Rows less their mean; padding, which is zero, stays zero."""
         mean = items.sum(2, keepdim=True) / self.count.clamp(min=1)[:, None, None]
+        # The mean goes off where `real` is 1 only, so padding needs no mask afterwards.
         return torch.baddbmm(items, mean, self.real.unsqueeze(1), alpha=-1)
 
     def _correlation(self, centred: Tensor) -> tuple[Tensor, Tensor]:
         """The correlations and 1 / (s s^T), both `[n, width, width]`."""
         covariance = torch.bmm(centred, centred.transpose(1, 2)).div_(self.count.clamp(min=1)[:, None, None])
+        # The floor makes a constant column uncorrelated, where 1 / s would be infinite.
         inverse = covariance.diagonal(dim1=1, dim2=2).clamp(min=_LEAST_VARIANCE).rsqrt()
         scale = inverse.unsqueeze(2) * inverse.unsqueeze(1)
         return covariance * scale, scale

@@ -12,7 +12,7 @@ class HeteFedRecDisclosure(Disclosure):
     reads = "the sums of item rows and heads, block by block"
 
     def side_disclosures(self, config: HeteFedRecConfig) -> Sequence[str]:
-        """What groups show beside uploads: who is in one is seen wherever its blocks are seen to be sent."""
+        """What groups disclose besides uploads: membership, wherever the blocks that a client sends can be seen."""
         if not _grouped(config):
             return ()
         groups = {

@@ -25,10 +25,13 @@ def distillation_gradients(tables: Sequence[Float[Tensor, "k _"]]) -> list[Tenso
     lengths = [table.norm(dim=1, keepdim=True).clamp(min=_SHORTEST) for table in tables]
     units = [table / length for table, length in zip(tables, lengths, strict=True)]
     similarities = [unit @ unit.T for unit in units]
+    # [k, k]. Held fixed, so no table's gradient needs the similarities of another one.
     teacher = sum(similarities[1:], similarities[0]) / len(tables)
     gradients = []
     for unit, length, similarity in zip(units, lengths, similarities, strict=True):
+        # 4: the square gives 2, and D is symmetric, so every row of n comes in twice.
         pulled = (similarity - teacher) @ unit * (4 / len(unit) ** 2)
+        # Through v / |v|: what lies along n changes a length, not a direction, and drops out.
         gradients.append((pulled - unit * (unit * pulled).sum(1, keepdim=True)) / length)
     return gradients
 

@@ -12,7 +12,7 @@ from privfed.federation import Purpose, Streams
 from privfed.methods.hetefedrec.config import HeteFedRecConfig
 
 _CAPACITY_ASK = 1
-"""Address of the draw of a device's capacity; ask 0 of the same purpose draws its user vector."""
+"""Address of the words behind a device's capacity; query 0 of the same purpose draws its user vector."""
 
 
 def assign_groups(

@@ -1,4 +1,4 @@
-"""Who holds what: tables, heads and upload blocks of every variant, as data instead of code.
+"""Tables, heads and upload blocks of every group and variant, as data instead of code.
 
 HeteFedRec's tables are nested (eq. 7-9): what a client uploads is cut into column segments, `items.0:8`, `items.8:16`,
 `items.16:32`, and a table of width N adds the segments below N. A client holds the segments within its own width, so
@@ -41,7 +41,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What the clients of one size train.
+    """The model that clients of one size train.
 
     Attributes:
         name: of the group.
@@ -58,7 +58,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class ModelLayout:
-    """Models, segments and their names.
+    """Models, segments and their names for one variant.
 
     Attributes:
         config: settings.
@@ -88,7 +88,9 @@ class ModelLayout:
             Model(
                 config.names[g],
                 config.widths[g],
+                # Dual task (eq. 11): wider clients also train the narrower heads, on prefixes of their vectors.
                 groups[: g + 1] if whole and config.dual_task else (g,),
+                # As published, for all clients but the smallest (eq. 14).
                 decorrelated=whole and config.decorrelation > 0 and g > 0,
             )
             for g in groups
@@ -113,6 +115,7 @@ class ModelLayout:
             )
         found, start = [], 0
         for first, model in enumerate(self.models):
+            # Models come smallest first, so everybody from this one on is wide enough for its columns.
             holders = tuple(range(first, len(self.models)))
             block = f"items.{start}:{model.width}"
             found.append(Segment(block, start, model.width, holders, self._share(holders)))
@@ -146,10 +149,10 @@ class ModelLayout:
 
     def needs(self, model: int, parameter: str) -> bool:
         """Whether devices of a model need a public parameter: its own table and bias, and the heads that it trains."""
-        mine = self.models[model]
-        if parameter in (f"items.{mine.name}", self.bias_name(model)):
+        group = self.models[model]
+        if parameter in (f"items.{group.name}", self.bias_name(model)):
             return True
-        return any(parameter.startswith(f"{self.head_name(head)}.") for head in mine.heads)
+        return any(parameter.startswith(f"{self.head_name(head)}.") for head in group.heads)
 
     @property
     def biases(self) -> dict[str, tuple[int, ...]]:
@@ -165,8 +168,8 @@ class ModelLayout:
 
     def heads(self, model: int) -> PrefixHeads:
         """The stacked heads that a model trains."""
-        mine = self.models[model]
-        widths = tuple(self.models[head].width for head in mine.heads)
+        group = self.models[model]
+        widths = tuple(self.models[head].width for head in group.heads)
         return PrefixHeads(widths, self.config.hidden, self.config.activation, self.config.inner)
 
     def head(self, head: int) -> PrefixHeads:
@@ -185,6 +188,7 @@ class ModelLayout:
                 for name, shape in self.head(head).head(0).shapes().items():
                     blocks[f"{self.head_name(head)}.{name}"] = Block(shape)
         if c.aggregation == "contributors":
+            # One count per row, bounded by 1 per client: a public bound that noise can be sized by.
             blocks |= {touched(s.block): _count((n_items, 1)) for s in self.segments}
         if c.head_aggregation == "contributors" and self.sending:
             blocks |= {members(self.head_name(head)): _count((1,)) for head in range(len(self.models))}
@@ -192,6 +196,7 @@ class ModelLayout:
 
     def _share(self, holders: tuple[int, ...]) -> float:
         shares = self.config.shares
+        # By group, not by model: several groups may train the same model, and not all need send.
         return sum(shares[g] for g in self.sending if self.of_group[g] in holders)
 
 

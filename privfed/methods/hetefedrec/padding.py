@@ -54,7 +54,7 @@ def ladder(most: int) -> Int64[Tensor, " rungs"]:
 
 
 def clients_per_tile(width: int) -> int:
-    """How many clients of a width train together: a power of two, at most `tile_size()`."""
+    """Number of clients of a width that train together: a power of two, at most `tile_size()`."""
     fits = max(_ROWS_PER_TILE * tile_size() // (TILE * width), 1)
     return min(tile_size(), 1 << (fits.bit_length() - 1))
 

@@ -28,7 +28,7 @@ LEAK = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """What the backward pass needs of a forward pass.
+    """Intermediate values of a forward pass that the backward pass needs.
 
     Attributes:
         hidden: rectified outputs of the hidden layers, `[clients * heads, width, rows]`.
@@ -44,7 +44,7 @@ class PrefixHeads:
     """One perceptron per prefix.
 
     Stacked parameters of a client, K heads and q = K x first hidden width: `user0 [N, q]` and `item0 [N, q]` are the
-    two halves of all first layers, `bias0 [q]`, then `weight1 [K, h1, h2]`, `bias1 [K, h2]` and so on.
+    two parts of all first layers, `bias0 [q]`, then `weight1 [K, h1, h2]`, `bias1 [K, h2]` and so on.
 
     Attributes:
         prefixes: widths of the prefixes, ascending; the last is the full width N.

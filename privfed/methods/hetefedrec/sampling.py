@@ -1,9 +1,9 @@
 """One round's samples of a client: its positives and k times as many negatives, all distinct.
 
-Negatives are drawn without replacement per client (HeteFedRec draws 1:4 and says no more), so a client's samples and
-the rows it touches are one to one and nothing is scattered. A negative is the next item, in the client's own addressed
-words, that is neither excluded nor drawn already; where more than half of what is left is wanted, those left out are
-drawn instead.
+Negatives are drawn without replacement per client (HeteFedRec draws 1:4 and does not specify more), so a client's
+samples and the rows it touches are one to one and nothing is scattered. A negative is the next item, in the client's
+own addressed words, that is neither excluded nor drawn already; where more than half of what is left is wanted, those
+left out are drawn instead.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,9 +46,10 @@ def draw_distinct(
         positives: training items of all users.
         excluded: items never drawn as negatives, the positives among them.
         negatives: per positive, as far as there are that many items left.
-        users: whose.
+        users: users whose samples are drawn.
         words: their addressed words.
     """
+    # Masks [n, items] of the called clients.
     positive, barred = positives.mask(users), excluded.mask(users)
     barred |= positive
     n_items = positives.n_items
@@ -56,8 +57,10 @@ def draw_distinct(
     wanted = np.minimum(positive.sum(1) * negatives, room)
     inverse = 2 * wanted > room
     chosen = _distinct(barred, np.where(inverse, room - wanted, wanted), users, words)
+    # Where most of what is left is wanted, `_distinct` chose what to leave out, with far fewer repeated draws.
     chosen[inverse] = ~(chosen | barred)[inverse]
     chosen |= positive
+    # Row-major, which is the promised order: client after client, items ascending.
     at = np.flatnonzero(chosen)
     owner, items = np.divmod(at, n_items)
     labels = positive.reshape(-1)[at].astype(np.float32)
@@ -76,6 +79,8 @@ def _distinct(
     chosen = np.zeros_like(barred)
     first = np.empty(barred.size, np.int32)
     room = np.maximum(n_items - barred.sum(1), 1)
+    # m draws over all items miss a free one with probability exp(-m / items), so m = -items log(1 - target / room)
+    # find the target on average. Four deviations more, and hardly a client needs a second pass.
     expected = -n_items * np.log1p(-np.minimum(target / room, 0.5))
     budget = np.ceil(expected + 4 * np.sqrt(expected) + 8).astype(np.int64)
     todo = np.flatnonzero(target)
@@ -83,19 +88,24 @@ def _distinct(
         given = words(users[todo].tolist(), int(budget[todo].max()))
         owner = np.repeat(todo, budget[todo])
         place = np.repeat(np.arange(len(todo)), budget[todo])
+        # Words are 32 bits, so a word times the number of items needs 64.
         drawn = given[place, _ranks(budget[todo])].astype(np.uint64) * np.uint64(n_items) >> np.uint64(32)
         key = owner * n_items + drawn.astype(np.int64)
         key = key[~barred.reshape(-1)[key]]
         order = np.arange(len(key), dtype=np.int32)
+        # Written backwards, so the earliest draw of every (client, item) stays. Only entries just written are read, so
+        # `first` needs no clearing between passes, and repeats are found without a sort.
         first[key[::-1]] = order[::-1]
         key = key[first[key] == order]
         owner = key // n_items
         found = np.bincount(owner, minlength=len(target))[todo]
         enough = np.zeros(len(target), dtype=bool)
         enough[todo] = found >= target[todo]
+        # `key` is still in the order of the draws, so this is the set that drawing one at a time would have made.
         keep = enough[owner] & (_ranks(found) < target[owner])
         chosen.reshape(-1)[key[keep]] = True
         todo = todo[~enough[todo]]
+        # More words begin with the same ones, so the next pass repeats these draws and goes on from there.
         budget[todo] *= 2
     return chosen
 

@@ -47,7 +47,7 @@ class Scorer:
         """Logits of `users` on what they received, plus `updates`, which are theirs in this order.
 
         Args:
-            users: whose.
+            users: users to score for.
             model: of every one of them.
             vectors: their user vectors, of which each uses its own width.
             updates: of their latest step, or None.

@@ -89,7 +89,7 @@ class HeteFedRecServer:
         return {"optimiser": self.optimiser, "distiller": self.distiller}
 
     def _updates(self, release: Total) -> dict[str, Tensor]:
-        """What every parameter is to move by."""
+        """Update of every parameter."""
         c, layout = self.config, self.layout
         segments = {
             s.block: row_update(c.aggregation, release, s.block, s.block, s.share * c.touch_rate)

@@ -17,7 +17,7 @@ class UploadBuilder:
 
     Args:
         layout: who holds what.
-        schema: of the ask.
+        schema: of the query.
         model: of every client.
         samples: of every client; their items are the rows it sends.
         sends: which clients upload at all.
@@ -57,7 +57,7 @@ class UploadBuilder:
             self._heads[head].put(tile.clients, weights)
 
     def parts(self) -> list[Part]:
-        """Everything that was kept, and the counts that the schema asks for."""
+        """Everything that was kept, and the counts that the schema declares."""
         found: list[Part] = []
         for block, table in self._tables.items():
             found.append(Rows(block, table.owner, table.ids, table.values))

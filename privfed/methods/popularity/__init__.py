@@ -24,14 +24,14 @@ class PopularityConfig(MethodConfig):
 
 
 class PopularityServer:
-    """Server: one count per item, asked for once, in the first round that is opened."""
+    """Server: one count per item, from one query in the first round."""
 
     def __init__(self, config: PopularityConfig, public_info: PublicInfo, streams: Streams) -> None:  # noqa: ARG002
         self.counts, self.asked = torch.zeros(public_info.n_items, 1), torch.tensor(False)  # noqa: FBT003 (a tensor's value)
         self.schema: Schema = {"counts": Block((public_info.n_items, 1), bound=1)}
 
     def round(self, federation: Federation, t: int) -> None:
-        """Count once; later rounds have nothing left to ask."""
+        """Count in the first round; later rounds have no query."""
         if not self.asked:
             release = federation.aggregate("count", federation.sample_cohort(t), self.public(), self.schema)
             self.counts, self.asked = release.sums["counts"], torch.tensor(True)  # noqa: FBT003 (a tensor's value)
@@ -41,7 +41,7 @@ class PopularityServer:
         return Message({"counts": self.counts})
 
     def state(self) -> dict[str, Tensor]:
-        """The counts, and whether they were asked for."""
+        """The counts, and whether the query has run."""
         return {"counts": self.counts, "asked": self.asked}
 
     def load(self, state: Mapping[str, Tensor]) -> None:

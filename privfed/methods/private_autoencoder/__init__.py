@@ -4,8 +4,8 @@ DP-FedAvg (McMahan, Ramage, Talwar and Zhang, ICLR 2018) of softmax(b + D tanh(E
 Sedhain et al. (AutoRec, WWW 2015) with Mult-VAE's likelihood (Liang et al., WWW 2018), with three choices that a small
 budget rewards: the output bias b is noisy popularity and stays fixed, only the most popular items have weights, and
 every user's update is brought to exactly the clip norm, since noise does not care whether it was shorter. One gradient
-step per user and ask; the server steps with Adam along the sum. All asks of a run are of one draw and divide one clip
-norm.
+step per user and query; the server steps with Adam along the sum. All queries of a run go to one sampled cohort and
+divide one clip norm.
 """
 
 from collections.abc import Sequence

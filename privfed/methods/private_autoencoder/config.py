@@ -34,7 +34,7 @@ class PrivateAutoencoderConfig(MethodConfig):
 
 @dataclass(frozen=True, slots=True)
 class PrivateAutoencoderConstants:
-    """What a run uses.
+    """Constants of a run.
 
     Attributes:
         share: of mu^2 that popularity gets.

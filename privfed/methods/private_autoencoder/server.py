@@ -1,4 +1,4 @@
-"""The server of `private-autoencoder`: popularity, then steps of Adam along sums of unit updates, in one draw."""
+"""The server of `private-autoencoder`: popularity, then steps of Adam along sums of unit updates of one cohort."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,11 +17,11 @@ _WEIGHTS = (ENCODER, DECODER)
 
 
 class PrivateAutoencoderServer:
-    """Asks in the first round that is opened: once for popularity, and once for every gradient step.
+    """Runs all queries in its first round: one for popularity, and one for every gradient step.
 
     Attributes:
         constants: of the run.
-        schemas: of the asks, one after the other.
+        schemas: of the queries, in order.
         schema: of a gradient step: both layers `[head, dim]` in one vector of norm 1.
         tensors: all that devices download: head, weights, output bias, and the order of all items.
     """
@@ -47,7 +47,7 @@ class PrivateAutoencoderServer:
         }
 
     def round(self, federation: Federation, t: int) -> None:
-        """All asks; later rounds have nothing left to ask."""
+        """Run all queries in the first round; later rounds have none."""
         if self.asked:
             return
         cohort = federation.sample_cohort(t)
@@ -61,16 +61,16 @@ class PrivateAutoencoderServer:
         self.asked = torch.tensor(True)  # noqa: FBT003 (a tensor's value)
 
     def program(self) -> Sequence[PlannedQuery]:
-        """All asks of the run, with what they send down."""
+        """All queries of the run, with the bytes that they send down."""
         down = (0, *[self._downloaded().bytes_per_client()] * self.config.steps)
         return [PlannedQuery(schema, size) for schema, size in zip(self.schemas, down, strict=True)]
 
     def public(self) -> Message:
-        """All that a device needs to recommend."""
+        """Everything that a device needs to recommend."""
         return Message(self.tensors)
 
     def state(self) -> dict[str, Tensor]:
-        """What devices download, and whether it was asked for."""
+        """The tensors that devices download, and whether the queries have run."""
         return {**self.tensors, "asked": self.asked}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
@@ -79,7 +79,7 @@ class PrivateAutoencoderServer:
         self.asked = state["asked"]
 
     def _downloaded(self) -> Message:
-        """What a device needs for a gradient step."""
+        """The message with which a device takes a gradient step."""
         return Message({name: self.tensors[name] for name in (HEAD, *_WEIGHTS, BIAS)})
 
     def _start(self, sums: Tensor) -> None:
@@ -91,6 +91,6 @@ class PrivateAutoencoderServer:
 
 
 def _joint(shape: tuple[int, int], unit: float, share: float) -> Schema:
-    """Both layers, so that their joint norm uses the whole of the ask's share when it is 1."""
+    """Both layers, so that their joint norm uses the whole of the query's share when it is 1."""
     whole = unit_block(shape, unit, share)
     return {name: replace(whole, share=share / len(_WEIGHTS)) for name in _WEIGHTS}

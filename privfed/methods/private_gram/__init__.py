@@ -1,11 +1,11 @@
 """`private-gram`: one noisy item Gram matrix, and recommendations from it that are made on the device.
 
-Every user is asked twice and trains nothing: for the direction of its history, whose sum is the popularity of items,
-and for the outer product of what its history has beyond popularity, on the most popular items. Both vectors have norm 1
-whatever the history, so noise on the two sums protects a whole user, and all that follows is post-processing: public
-content is fitted, eigenpairs that stand out of the noise are kept, shrunk and smoothed, and the device scores with its
-own full history, which stays there. What others can learn of a user from everything but that user's own screen is
-bounded (joint differential privacy: Kearns, Pai, Roth and Ullman 2014).
+Every user answers two queries and trains nothing: for the direction of its history, whose sum is the popularity of
+items, and for the outer product of what its history has beyond popularity, on the most popular items. Both vectors have
+norm 1 whatever the history, so noise on the two sums protects a whole user, and all that follows is post-processing:
+public content is fitted, eigenpairs that stand out of the noise are kept, shrunk and smoothed, and the device scores
+with its own full history, which stays there. What others can learn of a user from everything but that user's own screen
+is bounded (joint differential privacy: Kearns, Pai, Roth and Ullman 2014).
 
 The pieces have long been known: a noisy covariance of clipped rows (Blum, Dwork, McSherry and Nissim 2005; McSherry and
 Mironov, "Differentially private recommender systems", KDD 2009; Dwork, Talwar, Thakurta and Zhang, STOC 2014) and

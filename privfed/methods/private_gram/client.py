@@ -92,7 +92,7 @@ class PrivateGramClients(StatefulClients):
 
 
 def _weights(centred: Float[Tensor, "clients side"], *, diagonal: bool) -> Float64[Tensor, " clients"]:
-    """What y y^T is multiplied by for a norm of 1 (or less); 0 for y = 0."""
+    """Factor of y y^T for a norm of 1 (or less); 0 for y = 0."""
     whole = squared_norms(centred).sqrt()
     weights = WITHIN / whole
     if not diagonal:

@@ -1,11 +1,11 @@
 """Settings of `private-gram`, and the rule that turns public numbers into everything that is not set.
 
 No constant is chosen by looking at the data of the run outside the budget. They follow from n (clients in a sum),
-m (items) and mu, the inverse noise multiplier of the whole run: two data sets that differ in one user are told apart as
-two unit Gaussians at distance mu are. What depends on the data is decided by what was released already: whether
-histories are long or short, and whether the head is known well enough, by the popularity of items; how weights are made
-by two halves of the Gram matrix (`models/gram/choosing`). The rule itself was fixed on the validation parts of
-MovieLens-1M and five other data sets; that choice is outside epsilon.
+m (items) and mu, the inverse noise multiplier of the whole run: two data sets that differ in one user are as hard to
+distinguish as two unit Gaussians at distance mu are. What depends on the data is decided by what was released already:
+whether histories are long or short, and whether the head is known well enough, by the popularity of items; how weights
+are made by two thinned copies of the Gram matrix (`model/choosing`). The rule itself was fixed on the validation parts
+of MovieLens-1M and five other data sets; that choice is outside epsilon.
 """
 
 import math
@@ -74,7 +74,7 @@ class PrivateGramConfig(MethodConfig):
 
 @dataclass(frozen=True, slots=True)
 class PrivateGramConstants:
-    """What a run uses: settings where they were given, else what the rule makes of public numbers.
+    """Constants of a run: settings where given, else values that the rule derives from public numbers.
 
     Attributes:
         share: of mu^2 that popularity gets, and the Gram matrix what is left; 1 where there is no Gram matrix.
@@ -116,7 +116,7 @@ class PrivateGramConstants:
 
 @dataclass(frozen=True, slots=True)
 class HeadShown:
-    """What the released popularity shows of a run, privacy already paid.
+    """Properties of the head that follow from the released popularity, at no further privacy cost.
 
     Attributes:
         root_length: mean over users of the root of how many items they have.

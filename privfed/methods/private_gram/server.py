@@ -1,4 +1,4 @@
-"""The server of `private-gram`: two asks of one draw, then post-processing of their sums.
+"""The server of `private-gram`: two queries to one sampled cohort, then post-processing of their sums.
 
 Each block's weight makes a unit vector as long as its share of the clip norm lets it be, so a sum comes back in units
 of unit vectors, with noise of standard deviation 1 / (mu sqrt(share)).
@@ -36,13 +36,13 @@ class NoFeaturesError(ValueError):
 
 
 class PrivateGramServer:
-    """Asks once, in the first round that is opened.
+    """Runs its two queries in the first round.
 
     Attributes:
         constants: of the run.
-        schemas: of the two asks, one after the other, the second as large as it can be; without a Gram matrix there is
+        schemas: of the two queries, in order, the second as large as it can be; without a Gram matrix there is
             only the first.
-        schema: of the last ask.
+        schema: of the last query.
         tensors: all that devices download: head, popularity on the head, damping, weights, and the order of all items;
             for items outside the head, where content ranks them, which those are, their popularity and weights.
         decisions: what was decided by what had been released; empty before the round.
@@ -79,7 +79,7 @@ class PrivateGramServer:
         }
 
     def round(self, federation: Federation, t: int) -> None:
-        """Ask for popularity and then for the Gram matrix of its head; later rounds have nothing left to ask."""
+        """Collect popularity and then the Gram matrix of its head; later rounds have no query."""
         if self.asked:
             return
         cohort = federation.sample_cohort(t)
@@ -96,16 +96,16 @@ class PrivateGramServer:
         self.asked = torch.tensor(True)  # noqa: FBT003 (a tensor's value)
 
     def program(self) -> Sequence[PlannedQuery]:
-        """Both asks, the second as large as it can be and with what it sends down."""
+        """Both queries, the second as large as it can be and with the bytes that it sends down."""
         down = (0, self._relation().bytes_per_client())
         return [PlannedQuery(schema, size) for schema, size in zip(self.schemas, down, strict=False)]
 
     def public(self) -> Message:
-        """All that a device needs to recommend."""
+        """Everything that a device needs to recommend."""
         return Message(self.tensors)
 
     def state(self) -> dict[str, Tensor]:
-        """What devices download, whether it was asked for, and what was decided."""
+        """The tensors that devices download, whether the queries have run, and the decisions taken."""
         decided = {f"decided.{name}": torch.tensor(float(value)) for name, value in self.decisions.items()}
         return {**self.tensors, "asked": self.asked, **decided}
 
@@ -161,7 +161,7 @@ class PrivateGramServer:
         return head
 
     def _relation(self) -> Message:
-        """What a device needs to form its part of the Gram matrix."""
+        """The message with which a device forms its part of the Gram matrix."""
         return Message({name: self.tensors[name] for name in (HEAD, SHARES, SCALE)})
 
     def _relate(
@@ -188,7 +188,7 @@ class PrivateGramServer:
             self._reach(evidence, recipe, head, popularity)
 
     def _recipe(self, evidence: NoisyGram, *, short: bool) -> EstimatorSettings:
-        """How weights are made: as set, or as one half of the release says of the other."""
+        """Settings of the weights: as configured, or chosen by thinning the release (`model/choosing`)."""
         described, pairs = evidence.content is not None, self.config.threshold if short else None
         recipe = EstimatorSettings(described, self.constants.smoothing if described else 0.0, self.config.rank)
         if not self.config.select or evidence.deviation == 0:
@@ -220,7 +220,7 @@ class PrivateGramServer:
 
 
 def _damped(shares: Float64[Tensor, " k"], head: Float64[Tensor, " side"], damping: float) -> Float64[Tensor, " k"]:
-    """What an item counts in a history: (its popularity over the head's mean)^-damping."""
+    """Weight of an item in a history: (its popularity over the head's mean)^-damping."""
     return (shares / head.mean()).pow(-damping)
 
 

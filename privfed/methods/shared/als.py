@@ -36,7 +36,7 @@ class ObjectiveError(ValueError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Feedback:
-    """What each user purchased, and what else it examined: disjoint, each item once, ascending within a user."""
+    """Purchases of each user, and other examined items: disjoint, each item once, ascending within a user."""
 
     purchased: Histories
     examined: Histories
@@ -283,7 +283,7 @@ def _pair_sums(
     pairs: Float64[np.ndarray, "items"],
     numbers: Numbers,
 ) -> Float64[np.ndarray, "users 5"]:
-    """Of every user: S, |T|, M, B and sum_E r_uj."""
+    """S, |T|, M, B and sum_E r_uj of every user."""
     bought_from, _, seen_from, seen = lists
     over_seen, over_rest = numbers[2], numbers[3]
     sums = np.zeros((len(users), 5))

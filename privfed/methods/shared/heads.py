@@ -20,7 +20,7 @@ SATURATED = np.float32(1e-12)
 """Slopes of the sigmoid below this count as none."""
 
 _NARROW = 16
-"""Matrix libraries are slow at products with fewer columns than this, unless they are told as rows."""
+"""Matrix libraries are slow at products with fewer columns than this, unless these are passed as rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class NeuralHead:
     """A ReLU perceptron on [user vector, item vector] (NCF, WWW 2017, eq. 7).
 
     Parameters per client: `user` [dim], and `W0 [2 dim, h1], b0, W1 [h1, h2], ...` stored input-first. The
-    user's half of the first layer is computed once per client, not once per sample.
+    user's part of the first layer is computed once per client, not once per sample.
     """
 
     dim: int

@@ -1,8 +1,9 @@
-"""Local DP-SGD over single interactions, stacked over clients: what `Call.noisy_steps` asks of pointwise methods.
+"""Local DP-SGD over single interactions, stacked over clients: the meaning of `Call.noisy_steps` for pointwise methods.
 
 Each of S local steps (Abadi et al., CCS 2016, algorithm 1):
 
-1. Every interaction of the user joins by its own coin of rate q, and draws its own negatives from the whole catalogue.
+1. Every interaction of the user joins independently with probability q, and draws its own negatives from the whole
+   catalogue.
 2. The gradient of each such record over all that is trained (private vector or head, shared perceptron, touched rows of
    the device's copy of the item table) is clipped to a joint L2 norm C.
 3. The sum plus N(0, (zC)^2) on every coordinate, the whole table included, is divided by a fixed public number.
@@ -97,7 +98,7 @@ class InteractionTrainer:
     def train(
         self, call: Call, parameters: Parameters, items: Float[Tensor, "items dim"]
     ) -> tuple[Parameters, Float[Tensor, "clients items dim"]]:
-        """All noisy steps of the called clients.
+        """Run all noisy steps of the called clients.
 
         Args:
             call: with `noisy_steps`.
@@ -108,7 +109,7 @@ class InteractionTrainer:
             New parameters, and what each client's copy of the table changed by.
 
         Raises:
-            FederationError: the call asks for no noise, or for more than there are addresses.
+            FederationError: the call has no noise, or more steps than there are addresses.
         """
         how = call.noisy_steps
         if how is None:
@@ -167,7 +168,7 @@ class InteractionTrainer:
     def _draw(
         self, call: Call, rate: float, users: Int64[Tensor, " tile"], counts: Int64[Tensor, " tile"], step: int
     ) -> SampledRecords:
-        """Every interaction's coin, and the negatives of those that joined."""
+        """Inclusion bits of all interactions, and negatives of those included."""
         who, most = users.tolist(), int(counts.max())
         slot = call.query_id * SLOTS_PER_QUERY + 2 * step
         inclusion = call.streams.uniform(Purpose.SAMPLES, call.round, slot, who, most)

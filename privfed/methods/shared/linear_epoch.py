@@ -1,7 +1,7 @@
 """One local epoch of linear heads on touched rows of an item table, as machine code.
 
 What `LinearHead` does in single steps (PFedRec, IJCAI 2023, eq. 3; FedMF) client by client and batch by batch, so that
-a client's rows stay in the cache for its whole epoch. A client's arithmetic does not depend on who trains beside it.
+a client's rows stay in the cache for its whole epoch. A client's arithmetic does not depend on other clients.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from privfed.methods.shared.samples import Samples, TouchedRows
 
 @dataclass(frozen=True, slots=True)
 class LinearRates:
-    """How linear heads and item rows step.
+    """Learning rates of linear heads and item rows.
 
     Attributes:
         head: learning rate of w and b.
@@ -93,9 +93,11 @@ def _epoch(
         end, head = first + counts[c], w[c]
         while first < end:
             last = min(first + batch_size, end)
+            # float32 constants: a plain float would lift the arithmetic of the whole batch to float64.
             share = np.float32(1) / np.float32(last - first)
             change[:] = 0
             moved = np.float32(0)
+            # Where both move together, item rows step along the head as it was before.
             old[:] = head
             for s in range(first, last):
                 row = table[place[s]]
@@ -108,11 +110,13 @@ def _epoch(
                 head[j] -= lr_head * change[j]
             if biased:
                 b[c] -= lr_head * moved
+            # Rows see the new head: slopes again, from the moved head and rows that have not moved yet.
             if not together:
                 old[:] = head
                 for s in range(first, last):
                     slopes[s - first] = _slope(_score(head, table[place[s]]) + b[c], labels[s]) * share
             for s in range(first, last):
+                # Only after all slopes: a batch may hold an item twice, and both samples must see the row of before.
                 row, step = table[place[s]], lr_items * slopes[s - first]
                 for j in range(dim):
                     row[j] -= step * old[j]
@@ -121,6 +125,7 @@ def _epoch(
 
 @compiled(reassociate=True)
 def _score(head: Float32[np.ndarray, " dim"], row: Float32[np.ndarray, " dim"]) -> np.float32:
+    # One chain of additions, which vector units may split because it is compiled with `reassociate`.
     total = np.float32(0)
     for j in range(len(head)):
         total += head[j] * row[j]
@@ -131,6 +136,7 @@ def _score(head: Float32[np.ndarray, " dim"], row: Float32[np.ndarray, " dim"]) 
 def _slope(logit: np.float32, label: np.float32) -> np.float32:
     """d/dz of the binary cross-entropy, zero where the sigmoid is saturated."""
     p = np.float32(1) / (np.float32(1) + np.exp(-logit))
+    # The factor is 1, and falls to 0 where p (1 - p) does: torch's gradient through a sigmoid, as `heads` takes it.
     spread = p * (np.float32(1) - p)
     slope: np.float32 = (p - label) * (spread / max(spread, SATURATED))
     return slope

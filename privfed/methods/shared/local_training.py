@@ -1,7 +1,7 @@
 """Local training of methods whose clients fine-tune a copy of one item table (FedMF, FedNCF, PFedRec, GPFedRec).
 
 Only sampled rows of the table move by the loss, so a client's copy is kept as its touched rows; nothing of size
-clients x items x dim exists here. GPFedRec's pull towards a personal target moves every row, in closed form.
+clients x items x dim exists here. GPFedRec's proximal term towards a personal target moves every row, in closed form.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ HeadStep = Callable[[Parameters, Tensor, Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProximalTerm:
-    """A quadratic pull of every row towards `target`: each step moves a row by `strength` of its distance."""
+    """A quadratic proximal term of every row towards `target`: each step moves a row by `strength` of its distance."""
 
     target: Float[Tensor, "rows dim"]
     strength: float
@@ -50,7 +50,7 @@ def local_epoch(
 ) -> Parameters:
     """One pass of mini-batch SGD over every client's samples; `table` is updated in place.
 
-    With a pull, q = target + s f with s = (1 - strength)^t (GPFedRec, KDD 2024, eq. 7, solved exactly between
+    With a proximal term, q = target + s f with s = (1 - strength)^t (GPFedRec, KDD 2024, eq. 7, solved exactly between
     gradient steps): f moves on sampled rows only and every row decays through the scalar s.
 
     Args:
@@ -61,17 +61,19 @@ def local_epoch(
         step: the head's gradient step.
         batch_size: samples per step.
         lr_items: learning rate of table rows.
-        pull: optional pull towards per-row targets.
+        pull: optional proximal term towards per-row targets.
 
     Returns:
         New head parameters, in the order of the clients.
     """
     new = {name: values.clone() for name, values in parameters.items()}
     decay = Decay(pull.strength, steps_taken(samples, batch_size)) if pull else None
+    # From here on the rows hold f = q - target, and `scale` holds s.
     if pull:
         table.sub_(pull.target)
     left = len(samples.counts)
     for clients, batches in tile_batches(samples, batch_size):
+        # Padding (-1) reads client 0 and is never written back.
         tile = {name: values.index_select(0, clients.clamp(min=0)) for name, values in parameters.items()}
         scale = 1.0
         for batch in batches:
@@ -81,9 +83,11 @@ def local_epoch(
                 q = torch.add(pull.target.index_select(0, at), q, alpha=scale)
             labels = samples.labels[batch.samples]
             dq = step(tile, q.view(*batch.samples.shape, -1), labels, batch.weight)
+            # Decay first: a move of q by -lr dq is one of f by -lr dq / s, with the s that holds after this step.
             if decay:
                 scale = decay.next_scale_(scale, table, rows, clients, batch.step)
             add_rows_(table, at, dq.view(len(at), -1).mul_(-lr_items / scale))
+        # Padding stands at the end of the last tile only (`tile_order`).
         real = min(len(clients), left)
         left -= real
         for name, values in tile.items():
@@ -95,7 +99,7 @@ def local_epoch(
 
 
 class Decay:
-    """Keeps track of how far each client's rows have decayed towards the pull's target.
+    """Tracks how far each client's rows have decayed towards the target of the proximal term.
 
     The common case multiplies once at the end. A scale too small for float32, zero or negative (strength >= 1)
     is folded into the rows at that step instead.
@@ -120,21 +124,24 @@ class Decay:
         if scale >= self.SMALLEST_SCALE:
             return scale
         clients = tile[tile >= 0]
+        # Clients of a tile take unequal numbers of steps; each decays by its own, less what was folded in before.
         due = (self.steps[clients].clamp(max=step + 1) - self.settled[clients]).clamp(min=0)
+        # 1 for all clients of other tiles, whose rows share the table.
         factor = torch.ones(len(self.steps)).index_copy_(0, clients, self._power(due))
         self.settled[clients] += due
         table.mul_(factor[rows.owner].unsqueeze(1))
         return 1.0
 
     def settle_(self, table: Float[Tensor, "rows dim"], rows: TouchedRows) -> None:
-        """Apply what has not been folded yet, for every client."""
+        """Apply the decay that has not been folded yet, for every client."""
         table.mul_(self._power(self.steps - self.settled)[rows.owner].unsqueeze(1))
 
     def untouched(self) -> Float[Tensor, " clients"]:
-        """What is left of the initial distance in rows that no gradient moved: keep^steps."""
+        """Remaining share of the initial distance in rows that no gradient moved: keep^steps."""
         return self._power(self.steps)
 
     def _power(self, steps: Int64[Tensor, " k"]) -> Float[Tensor, " k"]:
+        # Whole exponents: keep is negative above a strength of 1, and has no real power there.
         return torch.pow(torch.tensor(self.keep), steps)
 
 

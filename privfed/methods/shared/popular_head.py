@@ -1,4 +1,4 @@
-"""The head of a catalogue, chosen by noisy popularity: the first ask of methods that learn about popular items only.
+"""The head of a catalogue, chosen by noisy popularity: the first query of methods that learn about popular items only.
 
 Every user sends the unit vector along its own items, so the sum of all of them is popularity in units of unit vectors,
 with noise of one clip norm's share. What follows is post-processing: all items in order, the most popular ones as the
@@ -27,7 +27,7 @@ _SMALLEST = 50
 
 
 def side_of(sums: NoisySums, items: int, factor: float, largest: int) -> int:
-    """How many items the head has by rule: `factor` sqrt(n mu), with n clients whose sums have unit noise 1 / mu.
+    """Number of items of the head by rule: `factor` sqrt(n mu), with n clients whose sums have unit noise 1 / mu.
 
     Args:
         sums: n, and the noise that gives mu.

@@ -1,4 +1,4 @@
-"""Sums of clipped gradients, one clip per record, stacked over clients: the gradient half of DP-SGD.
+"""Sums of clipped gradients, one clip per record, stacked over clients: the gradient part of DP-SGD.
 
 A record is one positive item with its sampled negatives; its loss is the mean binary cross-entropy of its samples.
 The gradient of a record over everything that is trained (head, user vector, the item rows it touches) is scaled to a
@@ -65,12 +65,15 @@ def clipped_linear(
     """
     n, records, samples, _ = q.shape
     g = _output_gradient(head.logits(p, q.flatten(1, 2)), samples).view(n, records, samples)
+    # [n, records, dim] and [n, records]: a record is clipped as a whole, so its samples are summed first.
     d_w, d_b = (g.unsqueeze(3) * q).sum(2), g.sum(2)
+    # The gradient by row j is g_j w, and rows of a record are distinct: sum_j |g_j w|^2 = |g|^2 |w|^2.
     squares = scales.get("items", 1.0) ** 2 * _squares(g) * _squares(p["w"]).unsqueeze(1)
     squares += scales.get("w", 1.0) ** 2 * _squares(d_w)
     if head.bias:
         squares += scales.get("b", 1.0) ** 2 * d_b.double().square()
     factors = _factors(squares, drawn, clip_norm)
+    # Clip and sum in one product: [n, 1, records] times [n, records, dim].
     sums = {"w": torch.bmm(factors.unsqueeze(1), d_w).squeeze(1)}
     if head.bias:
         sums["b"] = (factors * d_b).sum(1)
@@ -94,14 +97,18 @@ def clipped_neural(
     *h, z = head.activations(p, flat)
     deltas = [_output_gradient(z.squeeze(2), samples).unsqueeze(2)]
     for j in range(head.layers - 1, 0, -1):
+        # A ReLU's output is positive exactly where its input is.
         deltas.insert(0, torch.bmm(deltas[0], p[f"W{j}"].transpose(1, 2)).mul_(h[j - 1] > 0))
+    # Weights are input-first; the first `dim` inputs are the user vector, the others the item's.
     w_user, w_item = p["W0"][:, : head.dim], p["W0"][:, head.dim :]
     d_items = torch.bmm(deltas[0], w_item.transpose(1, 2)).view(q.shape)
+    # One user vector for all samples of a record, so its gradient takes their sum.
     of_records = deltas[0].view(n, records, samples, -1).sum(2)
     d_user = torch.bmm(of_records, w_user.transpose(1, 2))
 
     squares = scales.get("items", 1.0) ** 2 * _squares(d_items.flatten(2))
     squares += scales.get("user", 1.0) ** 2 * _squares(d_user)
+    # [n x records, 1, 1]: the user's part of a_j . a_l is |u|^2 for every pair of samples.
     same_input = _squares(p["user"]).repeat_interleave(records)[:, None, None]
     for j, delta in enumerate(deltas):
         # The 1 is the input of the bias.
@@ -116,6 +123,7 @@ def clipped_neural(
         sums[f"b{j}"] = clipped.sum(1)
         d_weight = torch.bmm((flat if j == 0 else h[j - 1]).transpose(1, 2), clipped)
         if j == 0:
+            # Rows of W0 that read the user: u times the sum of clipped deltas, which the bias has already.
             d_weight = torch.cat([p["user"].unsqueeze(2) * sums["b0"].unsqueeze(1), d_weight], 1)
         sums[f"W{j}"] = d_weight
     return sums, d_items.mul_(factors[:, :, None, None])
@@ -131,6 +139,8 @@ def with_negatives(
     """
     items = [positives]
     for j in range(words.shape[2]):
+        # Among items not taken yet, numbered without gaps; stepping over each taken one, in ascending order, gives
+        # the item: distinct and uniform without rejection.
         x = (words[:, :, j] * (n_items - 1 - j)) >> 32
         for taken in torch.stack(items).sort(0).values:
             x = x + (x >= taken)
@@ -160,5 +170,6 @@ def _factors(
     squares: Float64[Tensor, "n records"], drawn: Float[Tensor, "n records"], clip_norm: float
 ) -> Float[Tensor, "n records"]:
     """Min(1, C / norm) for records that count, 0 for others."""
+    # Gram products of both signs may add up to a little below 0. C / max(norm, C) then never divides by 0.
     norms = squares.clamp(min=0.0).sqrt()
     return (clip_norm / norms.clamp(min=clip_norm)).mul_(_SHY).to(drawn.dtype).mul_(drawn)

@@ -1,7 +1,7 @@
 """Local training samples of implicit feedback: every positive with k distinct negatives, shuffled, in batches.
 
 Negatives are drawn without rejection and from addressed words, so a client's samples depend on nothing but its
-own key, history and round (NCF, WWW 2017, section 3.2 for the recipe).
+own key, history and round (NCF, WWW 2017, section 3.2 for the sampling scheme).
 """
 
 from collections.abc import Iterator
@@ -74,6 +74,7 @@ class NegativeSampler:
 
     def __init__(self, positives: Histories, excluded: Histories, negatives: int) -> None:
         self.positives, self.negatives = positives, negatives
+        # Larger than any item, or any number of items below one, so that keys of different users never mix.
         stride = positives.n_items + 1
         pairs = excluded.pairs(stride)
         owners, barred = pairs // stride, pairs % stride
@@ -90,6 +91,8 @@ class NegativeSampler:
         self.room = placed(room)
         rank = np.arange(len(pairs)) - start[owners]
         self._stride = stride
+        # barred[k] - k allowed items lie below barred[k]: ascending within a user, so one bisection over all users
+        # finds how many barred items to skip.
         self._gaps = placed(owners * stride + barred - rank)
         self._excluded_start = placed(start)
         self._start = placed(positives.indptr[:-1].copy())
@@ -108,11 +111,14 @@ class NegativeSampler:
         owner, rank = _ragged(count)
         positives = self._items[self._start[users][owner] + rank]
         negatives = self._unrank(users[owner], self._distinct(users[owner], owner, rank, words))
+        # [positives, 1 + k].
         items = torch.cat([positives.unsqueeze(1), negatives], 1).reshape(-1)
         labels = torch.zeros(len(owner), k + 1)
         labels[:, 0] = 1
         owner, rank = _ragged(count * (k + 1))
         shuffle = words[owner, k * count[owner] + rank]
+        # Sorted by client, then by a random word: a shuffle of every client at once. Stable, so that equal words,
+        # too, come in one order everywhere.
         order = ((owner << 32) | shuffle).argsort(stable=True)
         return Samples(count * (k + 1), owner, items[order], labels.view(-1)[order])
 
@@ -126,6 +132,7 @@ class NegativeSampler:
         """K distinct numbers below each user's room: draw j from the numbers not yet taken, in sorted order."""
         room, columns = self.room[users], list[Tensor]()
         for j in range(self.negatives):
+            # word / 2^32 times what is left, as a shift; x then steps over each number taken, in ascending order.
             x = (words[owner, rank * self.negatives + j] * (room - j)) >> 32
             if columns:
                 for taken in torch.stack(columns).sort(0).values:
@@ -148,8 +155,10 @@ def touched_rows(samples: Samples, n_items: int) -> TouchedRows:
         rows, of_sample = torch.unique(key, return_inverse=True)
         return TouchedRows(rows // n_items, rows % n_items, of_sample)
     flag: Bool[Tensor, " pairs"] = torch.zeros(pairs, dtype=torch.bool)
+    # `nonzero` returns flags in ascending order, which `unique` would have to sort for.
     flag[key] = True
     rows = flag.nonzero().squeeze(1)
+    # Only places of touched pairs are written and read; int32 because there is one entry for every pair.
     place = torch.empty(pairs, dtype=torch.int32)
     place[rows] = torch.arange(len(rows), dtype=torch.int32)
     return TouchedRows(rows // n_items, rows % n_items, place[key].long())
@@ -169,6 +178,7 @@ def tile_batches(samples: Samples, batch_size: int) -> Iterator[tuple[Int64[Tens
     width = padded(batch_size)
     start = samples.counts.cumsum(0) - samples.counts
     order, column = tile_order(samples.counts), torch.arange(width)
+    # Clients come by falling size, so the first of a tile takes most steps.
     longest = samples.counts[order[:: tile_size()]].tolist()
     for span, most in zip(tiles(len(samples.counts), tile_size()), longest, strict=True):
         clients = order[span]
@@ -179,6 +189,7 @@ def tile_batches(samples: Samples, batch_size: int) -> Iterator[tuple[Int64[Tens
             length = (count - step * batch_size).clamp(0, batch_size)
             inside = column < length.unsqueeze(1)
             first = start[clients].unsqueeze(1) + step * batch_size
+            # [tile, width]: 1 / the client's own batch length, so that padding and short last batches cost no accuracy.
             weight = inside.float() / length.clamp(min=1).unsqueeze(1)
             batches.append(Batch(step, torch.where(inside, first + column, 0), weight))
         yield clients, batches

@@ -24,7 +24,7 @@ class TableConfig(Protocol):
 
 
 class TableServer:
-    """One item table `[items, dim]`; every round asks for `train` and adds the mean update."""
+    """One item table `[items, dim]`; every round queries `train` and adds the mean update."""
 
     def __init__(self, items: Float[Tensor, "items dim"]) -> None:
         self.items = items

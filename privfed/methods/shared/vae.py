@@ -127,7 +127,7 @@ class Encoder:
 
 
 class Gate(Protocol):
-    """How much each client trusts each of its encoders."""
+    """Weights that each client gives to its encoders."""
 
     def weights(self) -> Tensor:
         """Positive weights `[clients, encoders]` that sum to one."""
@@ -258,7 +258,7 @@ class SharedLayers:
         self._built: dict[str, LocalAffine | LocalInput] = {}
 
     def encoder(self, name: str = "encoder", beside: Sequence[FirstLayer] = ()) -> Encoder:
-        """The encoder of that name; first layers `beside` its own use its trunk too."""
+        """The encoder of that name; further first layers, given as `beside`, share its trunk."""
         first = LocalInput(*self._layer(f"{name}.0"), self._coefficients, self._inputs)
         self._built[f"{name}.0"] = first
         names = [f"{name}.{j}" for j in range(1, len(self.architecture.encoder) - 1)]
@@ -270,7 +270,7 @@ class SharedLayers:
         return Decoder(first, Trunk(others))
 
     def changes(self) -> dict[str, LayerChange]:
-        """What training made of every layer, by name; the layers are used up."""
+        """Change of every layer by training, by name; the layers are used up."""
         return {name: layer.change() for name, layer in self._built.items()}
 
     def _affine(self, name: str) -> LocalAffine:

@@ -65,7 +65,7 @@ class VAEConfig(MethodConfig):
         return Architecture(n_items, self.latent, self.hidden)
 
     def coefficients(self, dtype: torch.dtype) -> Float[Tensor, "steps_and_one steps"]:
-        """What each local gradient does to the weights of later steps and to the upload."""
+        """Coefficients of each local gradient in the weights of later steps and in the upload."""
         return step_coefficients(self.local_steps, self.local_lr, accumulate=self.accumulates, dtype=dtype)
 
     def optimiser(self) -> ServerOptimiser:

@@ -44,7 +44,7 @@ class OwnRows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Inputs:
-    """What each client reads in each step: the value of every entry of its row, zero where dropped."""
+    """Inputs of each client in each step: the value of every entry of its row, zero where dropped."""
 
     rows: OwnRows
     values: Float[Tensor, "steps k"]

@@ -23,7 +23,7 @@ from privfed.methods.shared.vae_inputs import Inputs
 def step_coefficients(
     steps: int, lr: float, *, accumulate: bool = False, dtype: torch.dtype = torch.float32
 ) -> Float[Tensor, "steps_and_one steps"]:
-    """c[e, j]: how often the gradient of step j is in the weights before step e, times -lr; row `steps` is the upload.
+    """c[e, j]: multiplicity of the gradient of step j in the weights before step e, times -lr; row `steps`: the upload.
 
     Args:
         steps: local steps.
@@ -59,7 +59,7 @@ class FirstLayer(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerChange:
-    """What local training made of one layer: weight + left^T right, bias + `bias`, per client."""
+    """Change of one layer by local training: weight + left^T right, bias + `bias`, per client."""
 
     left: Float[Tensor, "clients rank in_"]
     right: Float[Tensor, "clients rank out"]
@@ -67,7 +67,7 @@ class LayerChange:
 
 
 class _History:
-    """What passed a layer in all steps so far, `[clients, steps x rows, width]`."""
+    """Values that passed a layer in all steps so far, `[clients, steps x rows, width]`."""
 
     def __init__(self, steps: int) -> None:
         self._steps = steps
@@ -98,9 +98,11 @@ class LocalAffine:
 
     def forward(self, e: int, x: Float[Tensor, "clients rows in_"]) -> Float[Tensor, "clients rows out"]:
         """Output x W + b with each client's own W and b."""
+        # [clients x rows, in]: one product with the shared weight for all clients.
         y = torch.addmm(self.bias, x.flatten(0, 1), self.weight).view(*x.shape[:2], -1)
         if e:
             past = e * x.shape[1]
+            # [clients, rows, past rows]: x . a_j, and 1 for the bias, which every past step moved by delta_j alone.
             shares = torch.bmm(x, self._inputs.values[:, :past].transpose(1, 2)).add_(1)
             y.baddbmm_(shares.mul_(self._times(e, x.shape[1])), self._deltas.values[:, :past])
         self._inputs.add(e, x)
@@ -111,6 +113,7 @@ class LocalAffine:
         g = (delta.flatten(0, 1) @ self.weight.T).view(*delta.shape[:2], -1)
         if e:
             past = e * delta.shape[1]
+            # No 1 here: the gradient of an input does not pass through the bias.
             shares = torch.bmm(delta, self._deltas.values[:, :past].transpose(1, 2))
             g.baddbmm_(shares.mul_(self._times(e, delta.shape[1])), self._inputs.values[:, :past])
         self._deltas.add(e, delta)
@@ -119,10 +122,12 @@ class LocalAffine:
     def change(self) -> LayerChange:
         """The update after the last step; the layer is used up."""
         steps, deltas = self._c.shape[1], self._deltas.values
+        # On the right factor, which the bias is summed from as well, so it gets its coefficients for free.
         right = deltas.mul_(self._times(steps, deltas.shape[1] // steps).unsqueeze(1))
         return LayerChange(self._inputs.values, right, _summed(right))
 
     def _times(self, e: int, rows: int) -> Float[Tensor, " past"]:
+        # Past rows come step by step, and all rows of a step have its coefficient.
         return self._c[e, :e].repeat_interleave(rows)
 
 
@@ -140,11 +145,13 @@ class LocalInput:
         self._shared = inputs.times(weight, inputs.rows.items).add_(bias)
         self._inputs = inputs.dense()
         steps = coefficients.shape[1]
+        # [clients, steps, steps], in advance: unlike in deeper layers, the inputs of all steps are known.
         self._shares = torch.bmm(self._inputs, self._inputs.transpose(1, 2)).add_(1) if steps > 1 else None
         self._deltas = _History(steps)
 
     def forward(self, e: int) -> Float[Tensor, "clients 1 out"]:
         """Output x W + b with each client's own W and b."""
+        # A view that is used once, so that the correction may be added in place.
         y = self._shared[e].unsqueeze(1)
         if e and self._shares is not None:
             y.baddbmm_(self._shares[:, e : e + 1, :e] * self._c[e, :e], self._deltas.values[:, :e])
@@ -178,6 +185,7 @@ class Trunk:
     def backward(self, e: int, delta: Tensor) -> Tensor:
         """Gradient of the first layer's output."""
         for layer, active in zip(reversed(self.layers), reversed(self._active), strict=True):
+            # tanh' = 1 - tanh^2, from the output: the input was overwritten by it.
             delta = layer.backward(e, delta).mul_(active.square().neg_().add_(1))
         return delta
 
@@ -203,4 +211,5 @@ def changed(
 
 
 def _summed(right: Float[Tensor, "clients rank out"]) -> Float[Tensor, "clients out"]:
+    # A copy in any case: a view of `right` would be scaled together with it when an update is clipped in place.
     return right.sum(1) if right.shape[1] > 1 else right[:, 0].clone()

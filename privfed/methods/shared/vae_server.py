@@ -18,7 +18,7 @@ _UNIFORM_SHARE = 0.1
 
 
 class VAEServer:
-    """One ask per round for `train`; with the popularity prior, one more in the first opened round for `count`.
+    """One query per round for `train`; with the popularity prior, one more for `count` in the first round.
 
     Args:
         config: settings.
@@ -78,7 +78,7 @@ def initial_parameters(
 ) -> dict[str, Tensor]:
     """Public initial parameters: everybody may know them and no data enters them.
 
-    `ask` is part of the random address, so that a second encoder starts elsewhere.
+    `ask`, a query id, is part of the random address, so that a second encoder starts elsewhere.
     """
     unit = streams.uniform(Purpose.INITIALISE, 0, ask, [PUBLIC], architecture.size)[0]
     return architecture.initial(unit, config.initialisation, encoder)

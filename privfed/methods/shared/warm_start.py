@@ -1,8 +1,8 @@
 """Where other methods may start: public initial parameters from what `private-gram` released, for nothing more.
 
 `private-gram` publishes weights W over the head of the catalogue, W = Sigma (Sigma + I / B)^-1, and a device predicts
-the rest of its history x from y = D^-a (x - |x| pi) as D^a W y beside |x| pi. With the leading eigenpairs (l, v) of W
-that is a linear autoencoder of rank d,
+the rest of its history x from y = D^-a (x - |x| pi) as D^a W y, to which |x| pi is added. With the leading eigenpairs
+(l, v) of W that is a linear autoencoder of rank d,
 
     z = sum over own items i of r_i,   r = D^-a v sqrt(l) less its mean under pi,   score_j = |x| pi_j + p_j z,
     p = D^a v sqrt(l),
@@ -30,7 +30,7 @@ from privfed.methods.shared.popular_head import HEAD, ORDER, SCALE, SHARES, WEIG
 Parameters = dict[str, Tensor]
 
 STRENGTH = 30.0
-"""What a product of two item vectors weighs beside log popularity, for rows of unit length."""
+"""Weight of a product of two item vectors relative to log popularity, for rows of unit length."""
 _NARROW = -3.0
 """Log variance that latent vectors start with, where factors make their means: noise that leaves the means visible."""
 
@@ -110,7 +110,7 @@ def autoencoder(parameters: Mapping[str, Tensor], factors: GramFactors, strength
     Args:
         parameters: the server's, of an autoencoder without hidden layers.
         factors: where to start.
-        strength: what a latent vector weighs beside log popularity; both layers take its root.
+        strength: weight of a latent vector relative to log popularity; both layers take its root.
 
     Raises:
         NoStartError: there are hidden layers, more factors than latent numbers, or another catalogue.
@@ -203,7 +203,7 @@ def one_table(items: Float[Tensor, "items dim"], factors: GramFactors) -> Float[
         factors: where to start, one column less than the table or fewer.
 
     Raises:
-        NoStartError: another catalogue, or no room for the factors beside popularity.
+        NoStartError: another catalogue, or too small a layer for the factors and popularity.
     """
     _fits(factors, items[:, 1:], "columns beside popularity")
     table, usual = torch.zeros_like(items), float(items.std())

@@ -1,6 +1,6 @@
 """The clients: every client's own parameters, and local SGD of a whole tile of clients at once.
 
-Item tables that a module reads only at the items it is asked about are trained as rows, as in the native methods: a
+Item tables that a module reads only at the items it scores are trained as rows, as in the native methods: a
 client holds the rows its samples touch, and each batch sees one row per sample. Everything else is stacked whole.
 Tables travel as `Rows`, all else (one number per item included) as `Dense`.
 """

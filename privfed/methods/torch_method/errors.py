@@ -2,4 +2,4 @@
 
 
 class TorchMethodError(ValueError):
-    """A module, or what was said about it, cannot be trained honestly or at all."""
+    """A module, or its declaration, cannot be trained as declared or at all."""

@@ -1,6 +1,6 @@
 """What a module must be to be trained here, and the one sentence that says why it cannot.
 
-Most of it is found by trying: the module is asked about a few items, with slightly moved parameters, and watched.
+Most of it is measured: the module scores a few items with slightly moved parameters.
 That catches what a list of layer types would miss, such as a functional dropout.
 """
 
@@ -15,7 +15,7 @@ from privfed.methods.torch_method.spec import TorchMethodSpec, belongs, first_li
 from privfed.methods.torch_method.stacked import StackedModule, per_sample
 
 _PROBED = 8
-"""Items a module is asked about."""
+"""Number of items that a module is examined with."""
 
 
 def trainable(spec: TorchMethodSpec, module: nn.Module) -> dict[str, Tensor]:
@@ -124,7 +124,7 @@ def _check_loss(spec: TorchMethodSpec, logits: Tensor) -> None:
 
 
 def reads_by_row(probe: nn.Module, n_items: int, tables: Sequence[str], row_constants: Collection[str]) -> bool:
-    """Whether logits and gradients stay the same when every table is cut down to the rows of the asked items."""
+    """Whether logits and gradients stay the same when every table is cut down to the rows of the examined items."""
     items = probed_items(n_items)
     whole = {name: p.detach() for name, p in probe.named_parameters() if p.requires_grad}
     wanted, gradients = _logits_and_gradients(probe, whole, items)
@@ -193,7 +193,7 @@ def _tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
 
 
 def _changed_tail(values: Tensor) -> Tensor:
-    """The first half as it was, the second half replaced by the first."""
+    """The first half of the items unchanged, the second half replaced by the first."""
     return values[: _PROBED // 2].repeat(2)
 
 

@@ -24,7 +24,7 @@ class ParameterLayout:
         tables: shared parameters whose first axis is the catalogue.
         row_constants: buffers and frozen parameters whose first axis is the catalogue.
         n_items: size of the catalogue.
-        by_row: whether the module reads tables only at the items it is asked about, so that a client needs
+        by_row: whether the module reads tables only at the items it scores, so that a client needs
             no more of them than the rows it touches.
     """
 

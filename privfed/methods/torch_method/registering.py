@@ -48,7 +48,7 @@ def torch_method(
     """A method that trains a torch module for one user in every client, and averages what is shared.
 
     The module is the model of one user: `forward(items)` gets item numbers `[batch]` and returns their logits
-    `[batch]`. It is built for two small catalogues here, so that a mistake is told at once.
+    `[batch]`. It is built for two small catalogues here, so that a mistake raises at once.
 
     Args:
         name: name on the command line.

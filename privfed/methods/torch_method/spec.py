@@ -1,6 +1,6 @@
 """What an author gives: a module for one user, which of its parameters are private, a loss and learning rates.
 
-A recipe builds the module from addressed words, so that initial parameters are the same on every machine and
+A factory builds the module from addressed words, so that initial parameters are the same on every machine and
 the caller's global random state is left alone.
 """
 
@@ -117,5 +117,5 @@ def belongs(name: str, prefix: str) -> bool:
 
 
 def first_line(error: Exception) -> str:
-    """What went wrong, short enough for one sentence."""
+    """First line of an error's message, short enough for one sentence."""
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")

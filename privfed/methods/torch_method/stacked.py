@@ -25,7 +25,7 @@ class StackedModule:
         module: the module of one client.
         loss: loss of every sample.
         by_row: item tables come as the rows of the items in question, `[clients, batch, *row]`, and the module
-            is told that its items are 0 ... batch-1; no client's whole table exists then.
+            is given the items 0 ... batch-1; no client's whole table exists then.
         row_constants: buffers and frozen parameters `[items, *row]` that are looked up in the same way.
     """
 
@@ -50,13 +50,14 @@ class StackedModule:
         leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
         with torch.enable_grad():
             seen, items = self._seen(leaves, items)
+            # [n, b]. No loss reads another client's parameters, so the gradient of a weighted sum holds all of theirs.
             losses = vmap(self._losses)(seen, items, labels)
         return _slopes(losses, leaves, real)
 
     def gradients_alone(
         self, parameters: Tensors, items: Int64[Tensor, " b"], labels: Float[Tensor, " b"]
     ) -> dict[str, Tensor]:
-        """The same for one client without any stacking: the check that stacking changes nothing."""
+        """Gradients of one client without stacking, as a check that stacking changes nothing."""
         leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
         with torch.enable_grad():
             seen, items = self._seen(leaves, items)
@@ -64,10 +65,11 @@ class StackedModule:
         return _slopes(losses, leaves, torch.ones_like(losses))
 
     def _seen(self, parameters: Tensors, items: Int64[Tensor, "*n b"]) -> tuple[Tensors, Int64[Tensor, "*n b"]]:
-        """What the module sees: itself, or rows numbered by their place in the batch."""
+        """The module's own arguments: as given, or rows numbered by their position in the batch."""
         if not self.by_row:
             return parameters, items
         constants = {name: value[items] for name, value in self._row_constants.items()}
+        # Rows were gathered by item before, so the module looks them up by position in the batch.
         return {**parameters, **constants}, torch.arange(items.shape[-1]).expand_as(items)
 
     def _logits(self, parameters: Tensors, items: Tensor) -> Tensor:
@@ -80,7 +82,9 @@ class StackedModule:
 
 
 def _slopes(losses: Tensor, leaves: Tensors, real: Tensor) -> dict[str, Tensor]:
+    # [n, b], as the gradient by each loss: that of the mean over a client's real samples, without forming the mean.
     weight = real.to(losses.dtype) / real.sum(-1, keepdim=True).clamp(min=1)
+    # Zeros for parameters that no logit depends on, instead of None.
     found = torch.autograd.grad(losses, list(leaves.values()), weight, materialize_grads=True)
     return dict(zip(leaves, found, strict=True))
 
@@ -89,6 +93,7 @@ def per_sample(loss: Loss) -> Loss:
     """The loss without its reduction, for torch's functional losses; any other as it is."""
     try:
         reduces = "reduction" in inspect.signature(loss).parameters
+    # Callables written in C may show no signature.
     except ValueError:
         reduces = False
     return (lambda logits, labels: loss(logits, labels, reduction="none")) if reduces else loss

@@ -1,4 +1,4 @@
-"""The one error of this package, beside the grid's own: arrays that do not belong together, or cannot be used."""
+"""The error of this package (the grid has its own): arrays that do not belong together, or cannot be used."""
 
 
 class DiscreteError(ValueError):

@@ -118,7 +118,7 @@ class IntegerGrid:
 
     @cached_property
     def by_kind(self) -> Int64[np.ndarray, "kinds items"]:
-        """Pair weight of every item by its kind in a support: 0 as cover, `purchase`, `examine`."""
+        """Pair weight of every item by its kind in a support: 0 as a fake item, `purchase`, `examine`."""
         return np.stack([np.zeros_like(self.purchase), self.purchase, self.examine])
 
     @cached_property

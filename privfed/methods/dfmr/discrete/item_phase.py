@@ -22,7 +22,7 @@ from privfed.methods.dfmr.discrete.support import ItemSupport, SupportArrays
 
 
 class BitQuery(NamedTuple):
-    """What the server sends about one bit of the item codes.
+    """The server's message for one bit of the item codes.
 
     Attributes:
         column: item codes at this bit, now.
@@ -49,7 +49,7 @@ def item_terms(
     previous_bit: int,
     change: Int8[np.ndarray, "items"],
 ) -> tuple[Int64[np.ndarray, "rows"], Int64[np.ndarray, "n"]]:
-    """What the called clients send about one bit of their items.
+    """Uploads of the called clients for one bit of their items.
 
     Args:
         grid: hyper-parameters.
@@ -57,7 +57,7 @@ def item_terms(
         users: the called ones, each at most once, in any order.
         codes: user codes, -1 or 1.
         scores: U_u.V_i of every entry before the server's last change. Those of called users are brought up to date
-            IN PLACE; cover entries are left alone.
+            IN PLACE; fake items are left alone.
         totals: p1 = sum of all item codes after that change.
         column: item codes at this bit, now.
         bit: f.
@@ -65,8 +65,8 @@ def item_terms(
         change: new minus old item codes at `previous_bit`; not read where that is -1.
 
     Returns:
-        C_uif of the users' entries stacked in the order of `users`, 0 for cover; and g_uf per user. Both in units of
-        1 / (2 d^2 K) of the field.
+        C_uif of the users' entries stacked in the order of `users`, 0 for fake items; and g_uf per user. Both in units
+        of 1 / (2 d^2 K) of the field.
 
     Raises:
         DiscreteError: Arrays that do not belong together.
@@ -106,7 +106,7 @@ def _item_terms(
     column, bit, previous_bit, change = query
     d = codes.shape[1]
     totals_sum = totals.sum()
-    # Looked up by kind, [cover, purchased, examined]; row 0 stays 0, so a cover entry sends 0.
+    # Looked up by kind, [fake, purchased, examined]; row 0 stays 0, so a fake item sends 0.
     constant = np.zeros(3, dtype=np.int64)
     slope = np.zeros(3, dtype=np.int64)
     pairs = np.zeros(3, dtype=np.int64)
@@ -167,7 +167,7 @@ def pair_scores(
     item_codes: Int8[np.ndarray, "items d"],
     scores: Int32[np.ndarray, "entries"],
 ) -> None:
-    """U_u.V_i of every entry of the called users that is not cover, from scratch, IN PLACE into `scores`.
+    """U_u.V_i of every entry of the called users that is not a fake item, from scratch, IN PLACE into `scores`.
 
     Raises:
         DiscreteError: Arrays that do not belong together.

@@ -1,4 +1,4 @@
-"""One check before compiled code runs: it reads memory by the shapes it is told, so they must agree."""
+"""Checks of shapes before compiled code runs: it reads memory by these shapes unchecked, so they must agree."""
 
 import numpy as np
 from jaxtyping import Int64, UInt64

@@ -1,7 +1,8 @@
 """First codes from real factors: iterative quantisation (Gong and Lazebnik, CVPR 2011), then signs.
 
-The rotation R that brings unit rows Z closest to codes is found by turns: B = sign(Z R), then R from the singular
-vectors of Z^T B (orthogonal Procrustes). Users and items share one rotation, so their inner products survive.
+The rotation R that brings unit rows Z closest to codes is the result of alternating steps: B = sign(Z R), then R from
+the singular vectors of Z^T B (orthogonal Procrustes). Users and items share one rotation, so their inner products
+survive.
 """
 
 import numpy as np
@@ -21,7 +22,7 @@ def binarise(
     Args:
         users: real factors of users.
         items: real factors of items.
-        seed: of the first rotation, and of the coin for a factor that is exactly 0.
+        seed: of the first rotation, and of the random sign of a factor that is exactly 0.
 
     Raises:
         DiscreteError: Factors of different ranks, or not finite.

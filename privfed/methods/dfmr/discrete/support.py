@@ -1,4 +1,4 @@
-"""Supports: the items whose rows a client sends, and what each is to the client (purchased, examined or cover)."""
+"""Supports: the items whose rows a client sends, and what each is to the client (purchased, examined or fake)."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +11,7 @@ from privfed.data import Histories
 from privfed.methods.dfmr.discrete.errors import DiscreteError
 
 COVER, PURCHASED, EXAMINED = 0, 1, 2
-"""Kinds of an entry: a cover item contributes nothing."""
+"""Kinds of an entry: a fake item contributes nothing."""
 
 
 class SupportArrays(NamedTuple):
@@ -54,7 +54,7 @@ class ItemSupport:
 
     @classmethod
     def of(cls, purchased: Histories, examined: Histories, padding: Histories | None = None) -> "ItemSupport":
-        """Merge histories into supports: purchased wins over examined, both over cover; duplicates count once.
+        """Merge histories into supports: purchased wins over examined, both over padding; duplicates count once.
 
         Raises:
             DiscreteError: The histories differ in users or in catalogue.
@@ -78,12 +78,12 @@ class ItemSupport:
 
     @property
     def n_users(self) -> int:
-        """How many users there are, those with an empty support included."""
+        """Number of users, those with an empty support included."""
         return len(self.indptr) - 1
 
     @cached_property
     def counts(self) -> Int64[np.ndarray, "users"]:
-        """How many entries each user has."""
+        """Number of entries of each user."""
         return np.diff(self.indptr)
 
     @cached_property

@@ -10,7 +10,7 @@ What the order is by decides what a capacity says about its user, whom the serve
   published data sets often number users by falling activity; then it says what `activity` says.
 - `random`: by a seed, whatever the data. A capacity says which device a user has and nothing about interactions.
 - `activity`: users with most interactions first (the first of equals by pseudonym). A capacity bounds its user's number
-  of interactions, which is private; no guarantee over uploads covers it.
+  of interactions, which is private; no guarantee of uploads extends to it.
 """
 
 import re
@@ -164,7 +164,7 @@ class Capacities:
 
     @property
     def members(self) -> dict[int, int]:
-        """How many users each of them has."""
+        """Number of users of each level."""
         levels, counts = np.unique(self.levels, return_counts=True)
         return dict(zip(levels.tolist(), counts.tolist(), strict=True))
 
@@ -175,7 +175,7 @@ class Capacities:
 
 
 def disclosed(by: By) -> str:
-    """What unequal capacities say of their users that were given in this order, without a capital or full stop."""
+    """Disclosure by unequal capacities given in this order, as a sentence without a capital or full stop."""
     return _DISCLOSES[by]
 
 

@@ -24,7 +24,7 @@ TRAINING_COPIES = 5
 
 @dataclass(frozen=True, slots=True)
 class SubspaceMemory:
-    """What a device has to hold at each level.
+    """Memory of a device at each level.
 
     Attributes:
         tables: the compressed tables, at any level.

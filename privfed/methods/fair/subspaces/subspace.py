@@ -122,7 +122,7 @@ class Subspace:
         return 2 ** (self.level / 2)
 
     def slots(self, elements: Int64[Tensor, "*any"]) -> Int64[Tensor, "*any"]:
-        """In which slot each element lies.
+        """Slot of each element.
 
         Args:
             elements: row * width + column.

@@ -26,12 +26,12 @@ Short = Literal["demote", "lift", "skip"]
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """In which tier's basis the members of each tier are summed.
+    """The tier in whose basis the members of each tier are summed.
 
     Attributes:
         basis: tier -> the tier whose basis its members send in, None where they sit this round out. They train in the
             smaller of the two subspaces: those demoted in that one, those lifted in their own.
-        counts: members of each tier that was asked about.
+        counts: members of each tier in question.
     """
 
     basis: Mapping[int, int | None]
@@ -39,7 +39,7 @@ class Grouping:
 
     @property
     def sums(self) -> dict[int, int]:
-        """How many members meet in each tier that is summed, the largest subspace first."""
+        """Number of members summed in each tier's basis, the largest subspace first."""
         found = dict.fromkeys(sorted(tier for tier in self.basis.values() if tier is not None), 0)
         for tier, basis in self.basis.items():
             if basis is not None:
@@ -68,7 +68,7 @@ def group_tiers(counts: Mapping[int, int], minimum: int, short: Short = "demote"
 
     Args:
         counts: tier -> members of this round; a tier is a level, 0 the whole table.
-        minimum: fewest members of a sum.
+        minimum: smallest number of members of a sum.
         short: what happens to a tier with fewer.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Which recipe predicts best, found inside the privacy budget: one half of the released matrix judges the other.
+"""Choice of estimator settings inside the privacy budget: one thinned copy of the released matrix judges the other.
 
 A matrix G with Gaussian noise of variance v, and N drawn afresh with the same variance, give two matrices, G + N and
 G - N, whose noises (of variance 2 v) are independent of each other ("data thinning": Neufeld, Dharamshi, Gao and
@@ -10,7 +10,7 @@ from its others, which is linear in the other matrix and so estimated without bi
 
     sum_u |u - W0 u|^2 - |u|^2  =  <W0^T W0 - 2 W0, sum_u u u^T>.
 
-Negative is better than to predict nothing beyond popularity, which is 0. Recipes are tried one choice after the other,
+Negative is better than to predict nothing beyond popularity, which is 0. Settings are tried one after the other,
 not in every combination: content and smoothing, how much of the head, single pairs.
 """
 
@@ -29,13 +29,13 @@ _MARGIN, _MARGIN_OF_PAIRS = 1.01, 1.5
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What was chosen, and what it is expected to gain.
+    """The chosen settings and their expected gain.
 
     Attributes:
-        recipe: the choice.
+        recipe: the chosen settings.
         gain: share of the squared length of histories that it predicts beyond popularity; 0 or less means that
-            nothing found predicts anything, and popularity alone is better.
-        tried: how many recipes were compared.
+            no settings predict anything, and popularity alone is better.
+        tried: number of settings compared.
     """
 
     recipe: EstimatorSettings
@@ -46,7 +46,7 @@ class Choice:
 def choose(
     evidence: NoisyGram, start: EstimatorSettings, noise: Float64[np.ndarray, "side side"], *, pairs: float | None
 ) -> Choice:
-    """The best recipe near `start`.
+    """Choose the best settings near `start`.
 
     Args:
         evidence: the released matrix; its noise must not be 0.
@@ -54,17 +54,20 @@ def choose(
         noise: fresh noise, distributed as that of the release.
         pairs: threshold of single pairs to try; None tries none.
     """
+    # Two independent normal noises of equal variance add up to one of twice the variance, on either side.
     learning = replace(evidence, gram=evidence.gram + noise, deviation=evidence.deviation * np.sqrt(2))
     judge = evidence.gram - noise
     risks: dict[EstimatorSettings, float] = {}
 
     def risk(recipe: EstimatorSettings) -> float:
+        # Choices share candidates, and each costs a solve of [side, side].
         if recipe not in risks:
             risks[recipe] = predicted_risk(learning.weights(recipe), judge) / evidence.clients
         return risks[recipe]
 
     def better(current: EstimatorSettings, others: Sequence[EstimatorSettings], margin: float) -> EstimatorSettings:
         found = min(others, key=risk)
+        # Risks are negative gains. One above 0 counts as 0, which predicting nothing reaches.
         return found if risk(found) < margin * min(risk(current), 0.0) else current
 
     best = start
@@ -81,4 +84,5 @@ def predicted_risk(weights: Float64[np.ndarray, "side side"], gram: Float64[np.n
     """<W0^T W0 - 2 W0, G>: what predicting every entry from the others adds to the squared lengths left to explain."""
     off_diagonal = weights.copy()
     np.fill_diagonal(off_diagonal, 0)
+    # <W0^T W0, G> = <W0 G, W0>: one product of [side, side] in place of two.
     return float(np.vdot(off_diagonal @ gram, off_diagonal) - 2 * np.vdot(off_diagonal, gram))

@@ -44,6 +44,7 @@ class Content:
         genres = None if features.genres is None else _cosines(features.genres[rows], features.genres[items])
         if features.years is None:
             return cls(() if genres is None else (genres,), _ONE)
+        # [j, k] differences in years.
         apart = np.subtract.outer(features.years[rows], features.years[items])
         near = np.exp(-np.square(apart) / (2 * year_scale**2))
         return cls((near,), _ONE) if genres is None else cls((genres * near, genres, near), _BOTH)
@@ -74,5 +75,6 @@ def _cosines(
 
 
 def _directions(flags: Float64[np.ndarray, "k genres"]) -> Float64[np.ndarray, "k genres"]:
+    # Flags are 0 or 1, so a norm is 0 or at least 1: an item without genres stays 0 and nothing divides by 0.
     directions: np.ndarray = flags / np.maximum(np.linalg.norm(flags, axis=1, keepdims=True), 1)
     return directions

@@ -23,12 +23,12 @@ from privfed.methods.private_gram.model.spiked import Prior, Spikes
 
 @dataclass(frozen=True, slots=True)
 class EstimatorSettings:
-    """How weights are made of a noisy Gram matrix.
+    """Settings of the weights that are estimated from a noisy Gram matrix.
 
     Attributes:
         content: whether what public content explains is part of them.
         smoothing: share of the content kernel in the prior of eigenvectors, below 1; needs content.
-        rank: most eigenpairs; 0 leaves what content explains.
+        rank: largest number of eigenpairs; 0 leaves what content explains.
         kept: share of the head, its most popular items, that has weights.
         threshold: of single pairs, in expected largest noises; None adds no pairs.
     """
@@ -50,7 +50,7 @@ class _Rest:
 
 @dataclass(frozen=True, eq=False)
 class NoisyGram:
-    """A noisy Gram matrix and what is publicly known beside it; what recipes have in common is computed once.
+    """A noisy Gram matrix and public knowledge about its items; whatever settings share is computed once.
 
     Attributes:
         gram: G, symmetric, over the head in descending order of popularity.
@@ -59,7 +59,7 @@ class NoisyGram:
         deviation: standard deviation of the noise on packed numbers: on the diagonal; off it sqrt(2) times less.
         content: kernels over the items; None where nothing is known of them.
         diagonal: whether the sum has a diagonal.
-        most: eigenpairs that are computed.
+        most: number of eigenpairs that are computed.
     """
 
     gram: Float64[np.ndarray, "side side"]
@@ -76,11 +76,12 @@ class NoisyGram:
         return self.deviation / math.sqrt(2)
 
     def weights(self, recipe: EstimatorSettings) -> Float64[np.ndarray, "side side"]:
-        """W: row j says what each entry of a centred history adds to item j; zeros beyond what the recipe keeps."""
+        """W: row j says what each entry of a centred history adds to item j; zeros beyond the items kept."""
         side = len(self.gram)
         kept = math.ceil(recipe.kept * side)
         if kept < side:
             weights = np.zeros_like(self.gram)
+            # The white noise stays 1 / side of the whole head: histories have length 1 over all of it.
             weights[:kept, :kept] = self.first(kept)._weights(recipe, 1 / side)
             return weights
         return self._weights(recipe, 1 / side)
@@ -91,13 +92,13 @@ class NoisyGram:
         return replace(self, gram=self.gram[:kept, :kept], popularity=self.popularity[:kept], content=content)
 
     def reaching(self, recipe: EstimatorSettings, across: Content) -> Float64[np.ndarray, "j side"]:
-        """Weights of items outside the head, of which only content is known; zeros where the recipe has no content.
+        """Weights of items outside the head, of which only content is known; zeros where the settings use no content.
 
         With C their covariance with the head, which content explains and carries on from the head's directions, they
         are C (Sigma + I / B)^-1.
 
         Args:
-            recipe: how the head's weights are made.
+            recipe: settings of the head's weights.
             across: kernels between the items outside and the head.
         """
         side = len(self.gram)
@@ -112,16 +113,20 @@ class NoisyGram:
         prior, shares = self._prior.mixed(recipe.smoothing), self._strengths(recipe)
         spikes = self._beyond_content.spikes.strongest(recipe.rank)
         outside = spikes.carried(recipe.smoothing * across.mean, prior) * shares
+        # C [j, side]: the head's directions carried on to items outside, then what content explains directly.
         covariance = outside @ spikes.smoothed(prior).T
         for kernel, coefficient in zip(across.kernels, self._coefficients, strict=True):
             covariance += coefficient * kernel
+        # C (Sigma + c I)^-1, transposed twice because Sigma is symmetric: a solve, and no inverse is formed.
         return solve_positive(self._covariance(recipe) + white * np.eye(len(self.gram)), covariance.T).T
 
     def _weights(self, recipe: EstimatorSettings, white: float) -> Float64[np.ndarray, "side side"]:
         covariance = self._covariance(recipe)
         weights = _posterior(covariance, white)
         if recipe.threshold is not None:
+            # G - n Sigma: what the covariance leaves unexplained of the sum.
             weights += self._pairs(self.gram - self.clients * covariance, recipe.threshold, white)
+        # Nothing was released about an item by itself, so its own weight would be what Sigma happens to say.
         if not self.diagonal:
             np.fill_diagonal(weights, 0)
         return weights
@@ -135,8 +140,9 @@ class NoisyGram:
         return covariance + self._explained if described else covariance
 
     def _strengths(self, recipe: EstimatorSettings) -> Float64[np.ndarray, " d"]:
-        """What the spikes are beyond the bulk of all eigenvalues, for one client."""
+        """Eigenvalues of the spikes above the mean of all eigenvalues, per client."""
         seen = self._seen(recipe)
+        # trace / side is the mean eigenvalue: variance in all directions, for which the posterior's white noise stands.
         bulk = max(float(np.trace(seen.matrix)), 0.0) / len(seen.matrix)
         strengths: np.ndarray = np.maximum(seen.spikes.strongest(recipe.rank).strengths - bulk, 0) / self.clients
         return strengths
@@ -156,6 +162,7 @@ class NoisyGram:
         return self._rest(self.gram - self.clients * self._explained)
 
     def _rest(self, matrix: Float64[np.ndarray, "side side"]) -> "_Rest":
+        # n K has a diagonal, and what was not released must not look like a signal against it.
         if not self.diagonal:
             np.fill_diagonal(matrix, 0)
         return _Rest(matrix, Spikes.of(matrix, self.noise, min(self.most, len(matrix))))
@@ -183,7 +190,10 @@ class NoisyGram:
         """Least squares of G / n off its diagonal on the kernels, a constant and popularity; kernels from 0 up."""
         kernels = self._known.kernels
         trend = np.log(self.popularity)
+        # tiny: items of equal popularity have no trend, and 0 / 0 is kept out.
         trend = (trend - trend.mean()) / max(float(trend.std()), np.finfo(np.float64).tiny)
+        # Normal equations of size [basis, basis]: no design matrix of side^2 rows is formed. The constant and the trend
+        # take up what all pairs have in common; only coefficients of kernels are kept.
         basis = [*kernels, np.ones_like(self.gram), np.outer(trend, trend)]
         products = np.array([[_off_diagonal(one, other) for other in basis] for one in basis])
         seen = np.array([_off_diagonal(one, self.gram) for one in basis]) / self.clients
@@ -194,6 +204,7 @@ class NoisyGram:
         self, left: Float64[np.ndarray, "side side"], threshold: float, white: float
     ) -> Float64[np.ndarray, "side side"]:
         """Single pairs that stand out: r / (r + n / B) for what exceeds the threshold by r."""
+        # The largest of m normal noises is near sqrt(2 log m), and there are m = side^2 / 2 pairs.
         least = threshold * self.noise * math.sqrt(2 * math.log(max(len(left) ** 2 / 2, 1)))
         excess: np.ndarray = np.maximum(left - least, 0)
         np.fill_diagonal(excess, 0)
@@ -203,11 +214,13 @@ class NoisyGram:
 
 def _off_diagonal(one: Float64[np.ndarray, "side side"], other: Float64[np.ndarray, "side side"]) -> float:
     """Inner product over everything but the diagonal."""
+    # The diagonal holds the variance of single items: no evidence about pairs, and perhaps not released.
     return float(np.vdot(one, other) - one.diagonal() @ other.diagonal())
 
 
 def _posterior(covariance: Float64[np.ndarray, "side side"], noise: float) -> Float64[np.ndarray, "side side"]:
     """S (S + c I)^-1, which is I - c (S + c I)^-1."""
     identity = np.eye(len(covariance))
+    # I - c (S + c I)^-1 takes one solve; S (S + c I)^-1 would need a product besides.
     posterior: np.ndarray = identity - solve_positive(covariance + noise * identity, noise * identity)
     return posterior

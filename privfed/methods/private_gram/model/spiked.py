@@ -17,7 +17,7 @@ from privfed.compute.linear_algebra import largest_eigenpairs
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prior:
-    """How the entries of a direction go together a priori: the eigenpairs of their matrix of correlations.
+    """Prior correlations of the entries of a direction, as eigenpairs of their matrix.
 
     Attributes:
         scales: eigenvalues, from 0 up.
@@ -34,7 +34,8 @@ class Prior:
         return cls(np.maximum(scales, 0), basis)
 
     def mixed(self, share: float) -> "Prior":
-        """So much of this prior, the rest without any correlation."""
+        """The mixture of `share` of this prior with uncorrelated entries for the rest."""
+        # (1 - share) I + share K has the eigenvectors of K.
         return Prior((1 - share) + share * self.scales, self.basis)
 
 
@@ -59,8 +60,10 @@ class Spikes:
         if most == 0:
             return cls(np.empty(0), np.empty(0), np.empty((side, 0)))
         values, vectors = largest_eigenpairs(matrix, most)
+        # Eigenvalues come in ascending order; spikes are kept largest first.
         above = np.flatnonzero(values > 2 * deviation * math.sqrt(side))[::-1]
         values, vectors = values[above], vectors[:, above]
+        # The larger root of theta^2 - lambda theta + t^2 side = 0; the edge 2 t sqrt(side) is where it becomes real.
         strengths = (values + np.sqrt(values**2 - 4 * deviation**2 * side)) / 2
         return cls(strengths, 1 - deviation**2 * side / strengths**2, vectors)
 
@@ -77,16 +80,18 @@ class Spikes:
         if prior is None or not len(self.trust):
             trusted: np.ndarray = self.directions * np.sqrt(self.trust)
             return trusted
+        # In the basis of K the solve is a division: [side, side] times [side, d], and no factorisation per spike.
         turned: np.ndarray = prior.basis @ (prior.scales[:, None] * self._in(prior))
         return turned
 
     def carried(self, across: Float64[np.ndarray, "j side"], prior: Prior) -> Float64[np.ndarray, "j d"]:
-        """The same of items outside, whose correlations with those inside are `across`."""
+        """Smoothed directions of items outside, whose correlations with those inside are `across`."""
         carried: np.ndarray = across @ (prior.basis @ self._in(prior))
         return carried
 
     def _in(self, prior: Prior) -> Float64[np.ndarray, "side d"]:
         """(s K + (1 - s) I)^-1 v sqrt(s) in the basis of K."""
+        # [side, d]: eigenvalues of K by spikes. tiny keeps 0 / 0 out where s = 1 and K is singular.
         left = self.trust * prior.scales[:, None] + (1 - self.trust) + np.finfo(np.float64).tiny
         inside: np.ndarray = np.sqrt(self.trust) * (prior.basis.T @ self.directions) / left
         return inside

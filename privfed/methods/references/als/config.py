@@ -31,7 +31,7 @@ class EALSConfig(MethodConfig):
     initial_scale: float = Field(0.01, gt=0, description="standard deviation of initial item vectors")
 
     def feedback(self, data: ClientData) -> Feedback:
-        """What the clients learn from: purchases only."""
+        """The feedback that clients learn from: purchases only."""
         return Feedback.of(data.positives)
 
     def weights(self, feedback: Feedback) -> dict[str, Float64[np.ndarray, "items"]]:
@@ -62,7 +62,7 @@ class VALSConfig(EALSConfig):
     examined_target: float = Field(0.5, description="the score that an examined item should have on its own")
 
     def feedback(self, data: ClientData) -> Feedback:
-        """What the clients learn from: purchases, and whatever else they examined."""
+        """The feedback that clients learn from: purchases, and whatever else they examined."""
         return Feedback.of(data.positives, data.examined(self.examinations))
 
     def weights(self, feedback: Feedback) -> dict[str, Float64[np.ndarray, "items"]]:

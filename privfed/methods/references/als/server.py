@@ -19,7 +19,7 @@ _LISTS = ("purchased", "examined")
 
 
 class ALSServer:
-    """Collects in the first round, then solves for users and items once a round and asks for nothing.
+    """Collects in the first round, then solves for users and items once a round, without a query.
 
     Users' factors are not kept: they follow from the items' and are solved anew in every round.
     """

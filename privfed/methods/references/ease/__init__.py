@@ -1,6 +1,6 @@
 """EASE as a reference: item-to-item weights in closed form, from everybody's lists.
 
-With a tag weight, public genres and years of the items stand beside the users' lists as further rows.
+With a tag weight, public genres and years of the items join the users' lists as further rows.
 """
 
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ class EASEConfig(MethodConfig):
     )
 
     def learned(self, n_items: int) -> int:
-        """How many items of a catalogue have weights."""
+        """Number of items of a catalogue that have weights."""
         return n_items if self.max_items is None else min(n_items, self.max_items)
 
 

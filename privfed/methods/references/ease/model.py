@@ -33,7 +33,7 @@ def item_weights(
     Args:
         histories: of the users; each item once.
         items: the part of the catalogue to learn, distinct.
-        regularisation: l, above 0: it stands beside how many users have an item.
+        regularisation: l, above 0: added to the number of users of each item.
         tags: further rows, weighted; None where there are none.
     """
     own = incidence(histories)[:, items]

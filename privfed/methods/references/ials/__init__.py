@@ -44,7 +44,7 @@ class IALSConfig(MethodConfig):
 
     @property
     def objective(self) -> IALSObjective:
-        """What is minimised."""
+        """The objective that is minimised."""
         return IALSObjective(self.unobserved, self.regularisation, self.exponent)
 
 

@@ -1,7 +1,7 @@
 """Mult-VAE trained centrally (Liang et al., WWW 2018): what a federated autoencoder would reach without federation.
 
 It has no privacy by design. In round 0 every client of the cohort sends its whole interaction row; from then on the
-server trains alone, one epoch of mini-batches per round, and asks for nothing. Per gradient step, with rows r of
+server trains alone, one epoch of mini-batches per round, and queries nobody. Per gradient step, with rows r of
 unit length and entries dropped at random as the encoder's input,
 
     loss  mean over users of  -sum_i r_i log softmax_i(decoder(z)) + beta KL(q(z) || N(0, I)),

@@ -11,7 +11,7 @@ from privfed.methods.shared.vae_inputs import Inputs, OwnRows
 
 
 def inputs(rows: Float[Tensor, "users items"], factors: Float[Tensor, " entries"]) -> Inputs:
-    """What the encoder reads: rows of unit length, each entry that is not zero times its factor."""
+    """Inputs of the encoder: rows of unit length, each entry that is not zero times its factor."""
     owner, items = rows.nonzero(as_tuple=True)
     lengths = torch.linalg.vector_norm(rows, dim=1)
     own = OwnRows(owner, items, torch.bincount(owner, minlength=len(rows)), rows.shape[1])

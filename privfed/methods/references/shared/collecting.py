@@ -20,7 +20,7 @@ class CollectingServer(ABC):
     """Collects every list in round 0 and learns from them; a closed form has nothing left to do afterwards.
 
     Attributes:
-        schema: of the one ask: a row over the catalogue, 1 for every item that the user has.
+        schema: of the one query: a row over the catalogue, 1 for every item that the user has.
         tensors: all that devices need to score: the model, and `popularity` for users of whom it says nothing.
     """
 
@@ -61,6 +61,6 @@ class CollectingServer(ABC):
 
 
 def shares(lists: Histories) -> Float[Tensor, " items"]:
-    """How many users have each item, as a share of the most popular one's."""
+    """Number of users of each item, as a share of the most popular one's."""
     counts = placed(lists.popularity()).float()
     return counts / counts.max().clamp(min=1)

@@ -43,7 +43,7 @@ class RevealingClients(StatefulClients, ABC):
         updates: ClientUpdates | None,  # noqa: ARG002
         candidates: Int64[Tensor, "clients c"] | None,
     ) -> Float[Tensor, "clients c"]:
-        """What the model predicts from the device's own list."""
+        """Scores that the model predicts from the device's list."""
         scores = self.predict(self.rows.of(clients), message.shared)
         return scores if candidates is None else torch.gather(scores, 1, candidates)
 
