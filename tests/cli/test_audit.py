@@ -128,15 +128,15 @@ def test_arms_are_methods_behind_plans_of_their_own() -> None:
     [
         (
             {"variants": [{"method": {"name": "fedmf", "lr": lr}, "privacy": "none"} for lr in (0.1, 0.2)]},
-            "fedmf behind nothing is there twice with different settings",
+            "fedmf behind unprotected is there twice with different settings",
         ),
         ({"variants": [{"method": "fedmf"}]}, "each must be a table with method and privacy"),
         ({"variants": [{"method": "gpfedrec", "privacy": "none:release=total"}]}, "does not fit gpfedrec"),
-        ({"variants": []}, "0 methods, 0 plans and 0 arms are no grid"),
-        ({"variants": [{"method": "fedmf", "privacy": "none"}], "methods": ["fedmf"]}, "arms alone"),
+        ({"variants": []}, "0 methods, 0 plans and 0 variants are no grid"),
+        ({"variants": [{"method": "fedmf", "privacy": "none"}], "methods": ["fedmf"]}, "variants alone"),
     ],
 )
-def test_arms_that_cannot_be_run_are_refused(fields: dict[str, Any], told: str) -> None:
+def test_variants_that_cannot_be_run_are_refused(fields: dict[str, Any], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         audit_config(fields, {}, [])
 

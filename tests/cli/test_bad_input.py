@@ -164,7 +164,7 @@ def test_folders_that_hold_no_run(refused: Callable, tmp_path: Path) -> None:
     [
         (("--rounds", 7), "was begun with rounds = 4, not 7"),
         (("pfedrec",), "was begun with method.name = 'fedmf', not 'pfedrec'"),
-        (("--privacy", "clip:clip_norm=1"), "was begun with privacy.mechanism.kind = 'nothing'"),
+        (("--privacy", "clip:clip_norm=1"), "was begun with privacy.mechanism.kind = 'unprotected'"),
         (("--set", "method.dim=8"), "was begun with method.dim = None, not 8"),
     ],
 )

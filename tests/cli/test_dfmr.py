@@ -172,7 +172,7 @@ def test_export_explains_itself_and_its_refusals(
         (("dfmr", *FUNNEL, "--privacy", "shared-sum:bits=32"), "bits and the ring has 32"),
         (("dfmr", *FUNNEL, "--privacy", "secure-sum:clip_norm=1"), "bits and the ring has 32"),
         (("dfmr", *FUNNEL, "--privacy", "shared-sum:min_cohort=1"), "min_cohort"),
-        (("dfmr", *FUNNEL, "--privacy", "shared-sum:min_cohort=151"), "none would ever be opened: use at most 150"),
+        (("dfmr", *FUNNEL, "--privacy", "shared-sum:min_cohort=151"), "none would ever be released: use at most 150"),
         (("dfmr", *FUNNEL, "--set", "method.start=server", "--set", "method.start_sweeps=0"), "start_sweeps = 0"),
         (
             ("fedvae", *FUNNEL[:4], "--privacy", "shared-sum:clip_norm=1,padding.kind=fake_items,padding.rho=1"),
@@ -195,7 +195,7 @@ def test_what_cannot_run_is_refused_in_one_sentence(
     ("words", "sentence"),
     [
         (("dfmr", "--privacy", "secure-sum:clip_norm=1"), "bits and the ring has 32"),
-        (("dfmr", "--privacy", "shared-sum:min_cohort=151"), "none would ever be opened"),
+        (("dfmr", "--privacy", "shared-sum:min_cohort=151"), "none would ever be released"),
         (("dfmr", "--privacy", "none", "--set", 'method.examinations=["like"]'), "examinations 'like' are not"),
     ],
 )
