@@ -136,7 +136,7 @@ def test_arms_are_methods_behind_plans_of_their_own() -> None:
         ({"variants": [{"method": "fedmf", "privacy": "none"}], "methods": ["fedmf"]}, "variants alone"),
     ],
 )
-def test_arms_that_cannot_be_run_are_refused(fields: dict[str, Any], told: str) -> None:
+def test_variants_that_cannot_be_run_are_refused(fields: dict[str, Any], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         audit_config(fields, {}, [])
 
