@@ -57,7 +57,7 @@ def measure(name: str, rounds: int) -> None:
         data=case["data"],
         method=case["method"],
         privacy=PrivacyPlan.parse(case["privacy"]),
-        rounds=1 if method(case["method"]["name"]).uploads_once else rounds + 1,
+        rounds=1 if method(case["method"]["name"]).traits.uploads_once else rounds + 1,
         taps=TapConfig(places=()),
     )
     timed = slice(-1 - min(rounds, config.rounds), None)

@@ -61,7 +61,7 @@ def experiment(split, run, client_state=None):
     settings, plan = RUNS[run]
     privacy = PrivacyPlan.parse(plan)
     if plan == "none":
-        privacy = PrivacyPlan.named("none", release=method(settings["name"]).release)
+        privacy = PrivacyPlan.named("none", release=method(settings["name"]).traits.release)
     config = ExperimentConfig(
         data="synthetic-tests",
         method=settings,

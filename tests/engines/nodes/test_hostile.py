@@ -402,7 +402,7 @@ def test_what_a_hostile_server_asks(federation: Callable[..., Any]) -> None:
     assert "older" in (clear(counts(f, 5)) or "")
     assert "another message" in (clear(counts(f, 7, message=Message({"x": torch.ones(3)}))) or "")
     assert "new cohort" in (clear(counts(f, 7, message=Message({"x": torch.ones(3)}))) or "")
-    assert "one draw per round" in (clear(counts(f, 8, round=7)) or "")
+    assert "one cohort per round" in (clear(counts(f, 8, round=7)) or "")
     assert "sits out" in (clear(counts(f, 9, query_id=1)) or "")
     assert clear(counts(f, 7)) is None
     assert len(node.ledger.entries) == charged + 1
@@ -468,7 +468,7 @@ def test_no_second_unmask_and_no_weaker_terms(federation: Callable[..., Any]) ->
     for seat, invitation in small.invite(range(3)).items():
         small.receive(seat, to(seat, "train.invite", {"invitation": invitation}).arrays["advertisement"].tobytes())
     for seat, roster in small.advance().items():
-        assert "floor is 4" in to(seat, "train.share", {"roster": roster})["refused"]
+        assert "this client requires 4" in to(seat, "train.share", {"roster": roster})["refused"]
         assert to(seat, "train.share", {"roster": roster})["refused"] is not None
 
     whole = masked_sum(f, servers, 2)
@@ -699,7 +699,7 @@ def test_a_node_notices_what_happened_to_its_ledger(federation: Any, damage: str
     f.nodes[100] = f.fresh()[100]()
     server.node, asked = f.nodes[100], counts(f, 2)
     said = server.say("train.clear", {**asked.fields(), "each": True}, asked.arrays(), asked)["refused"]
-    assert {"rolled back": "holds 1 charges where this node's record has seen 2", "removed": "cannot be read"}.get(
+    assert {"rolled back": "where this node's record has seen 2", "removed": "cannot be read"}.get(
         damage, "line 3 was edited"
     ) in said
 
