@@ -82,7 +82,7 @@ def test_a_cut_last_line_of_the_ledger_is_told_to_people(cli: Callable, tmp_path
     cli(*RUN, "--rounds", 4, "--out", out)
     with (out / "ledger.jsonl").open("ab") as file:
         file.write(b'{"previous":')
-    note = "Note: the last line of ledger.jsonl was cut short (12 bytes, after 4 charges) and has been dropped"
+    note = "Note: the last line of ledger.jsonl was cut short (12 bytes, after 4 entries) and has been dropped"
     told = cli("run", "--out", out, "--resume", "--quiet")
     assert told.out.count(note) == 2, "when it resumes, and at the end"
     document = json.loads(cli("run", "--out", out, "--resume", "--json").out)
@@ -102,5 +102,5 @@ def test_a_ledger_that_was_rolled_back_ends_a_resume_with_one_sentence(
     ledger.write_text("".join(lines[:kept])) if kept else ledger.unlink()
     for command in (("run", "--out", out, "--resume"), ("attack", out)):
         told = cli(*command, code=2)
-        assert ("holds 2 charges where the checkpoint has seen 4" if kept else "cannot be read") in told.err
+        assert ("holds 2 entries where the checkpoint has seen 4" if kept else "cannot be read") in told.err
     assert (out / "metrics.jsonl").read_bytes() == metrics

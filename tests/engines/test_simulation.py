@@ -140,7 +140,7 @@ def test_going_back_to_an_earlier_round_is_refused_before_anything_is_released(t
     t = toy()
     t.simulation.run(t.server, 0)
     t.simulation.run(t.server, 1)
-    with pytest.raises((FederationError, LedgerError), match=r"one draw per round|sampled"):
+    with pytest.raises((FederationError, LedgerError), match=r"one cohort per round|sampled"):
         t.simulation.run(t.server, 0)
     assert len(t.server.releases) == 2
 

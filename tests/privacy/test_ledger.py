@@ -104,7 +104,7 @@ def test_one_draw_per_round():
 def test_the_same_ask_is_not_charged_twice():
     ledger = Ledger(PLAN, USERS)
     charge(ledger)
-    with pytest.raises(LedgerError, match="was charged before: number the asks"):
+    with pytest.raises(LedgerError, match="was recorded before: number the queries"):
         charge(ledger)
     charge(ledger, step="evaluate")
     assert ledger.participations.max() == 2
@@ -241,7 +241,7 @@ def rewritten(lines, old, new):
     [
         (lambda lines: [lines[0], lines[1][:-3], lines[2]], "line 2 is damaged"),
         (lambda lines: [lines[0], "", lines[2]], "line 2 is damaged"),
-        (lambda lines: rewritten(lines, '"round": 0', '"round": -1'), "line 2 is not a charge"),
+        (lambda lines: rewritten(lines, '"round": 0', '"round": -1'), "line 2 is not an entry"),
         (lambda lines: rewritten(lines, '"0-5"', '"5-0"'), "not ascending ranges"),
         (lambda lines: rewritten(lines, '"0-5"', '"0-9"'), "names user 9 of 6 users"),
         (lambda lines: rewritten(lines, "2.0", "200.0"), "does not belong to this plan"),
@@ -267,7 +267,7 @@ def test_charges_of_different_runs_do_not_mix(tmp_path):
     Ledger(PLAN, USERS, path, run="a")
     other = PrivacyPlan.parse("local-laplace:epsilon0=0.1,clip_norm=5")
     for plan, users, run in [(other, USERS, "a"), (PLAN, USERS + 1, "a"), (PLAN, USERS, "b")]:
-        with pytest.raises(LedgerError, match="charges of different runs cannot be mixed"):
+        with pytest.raises(LedgerError, match="entries of different runs cannot be mixed"):
             Ledger.resume(plan, users, path, run=run)
 
 
@@ -279,7 +279,7 @@ def test_a_repeated_round_is_charged_once_and_only_if_it_is_the_same(tmp_path):
     charge(ledger, 1, members=[0, 1])
     again = Ledger.resume(PLAN, USERS, path)
     again.load(checkpoint)
-    with pytest.raises(LedgerError, match="number the asks"):
+    with pytest.raises(LedgerError, match="number the queries"):
         charge(again, 0)
     with pytest.raises(LedgerError, match="a resumed run must repeat itself exactly"):
         charge(again, 1, members=[0, 2])
@@ -287,7 +287,7 @@ def test_a_repeated_round_is_charged_once_and_only_if_it_is_the_same(tmp_path):
     charge(again, 1, members=[0, 1])
     assert path.read_bytes() == before
     assert again.participations.tolist() == [2, 2, 1, 1, 1, 1]
-    with pytest.raises(LedgerError, match="number the asks"):
+    with pytest.raises(LedgerError, match="number the queries"):
         charge(again, 1, members=[0, 1])
 
 
@@ -295,7 +295,7 @@ def test_fresh_noise_may_not_repeat_a_charged_ask(tmp_path):
     path = tmp_path / "ledger.jsonl"
     charge(Ledger(PLAN, USERS, path))
     again = Ledger.resume(PLAN, USERS, path, same_noise=False)
-    with pytest.raises(LedgerError, match="number the asks"):
+    with pytest.raises(LedgerError, match="number the queries"):
         charge(again)
 
 
@@ -316,7 +316,7 @@ def test_a_ledger_that_lost_charges_is_refused(tmp_path):
         charge(ledger, round)
     checkpoint = ledger.state()
     path.write_text("".join(line + "\n" for line in path.read_text().splitlines()[:2]))
-    with pytest.raises(LedgerError, match="lost charges"):
+    with pytest.raises(LedgerError, match="lost entries"):
         Ledger.resume(PLAN, USERS, path).load(checkpoint)
     with pytest.raises(LedgerError, match="different runs"):
         Ledger(PLAN, USERS, run="b").load(checkpoint)

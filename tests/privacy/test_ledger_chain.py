@@ -53,7 +53,7 @@ def test_an_untouched_ledger_goes_on_with_its_checkpoint(written):
 @pytest.mark.parametrize("at", range(1, ROUNDS + 1))
 def test_a_removed_line_is_noticed(written, at):
     path, lines, checkpoint = written
-    what = "rolled back or lost charges" if at == ROUNDS else f"line {at + 1} does not follow the line before it"
+    what = "rolled back or lost entries" if at == ROUNDS else f"line {at + 1} does not follow the line before it"
     with pytest.raises(LedgerError, match=what):
         resumed(path, lines[:at] + lines[at + 1 :], checkpoint)
 
@@ -85,7 +85,7 @@ def test_a_repeated_line_is_noticed(written, at):
 @pytest.mark.parametrize("kept", range(ROUNDS))
 def test_a_rolled_back_ledger_is_noticed(written, kept):
     path, lines, checkpoint = written
-    with pytest.raises(LedgerError, match=f"holds {kept} charges where the checkpoint has seen {ROUNDS}: it was"):
+    with pytest.raises(LedgerError, match=f"holds {kept} entries where the checkpoint has seen {ROUNDS}: it was"):
         resumed(path, lines[: kept + 1], checkpoint)
 
 
@@ -94,7 +94,7 @@ def test_every_truncated_byte_is_noticed_by_the_checkpoint(written):
     whole = path.read_bytes()
     for size in range(0, len(whole), 7):
         path.write_bytes(whole[:size])
-        with pytest.raises(LedgerError, match="rolled back or lost charges"):
+        with pytest.raises(LedgerError, match="rolled back or lost entries"):
             Ledger.resume(PLAN, USERS, path).load(checkpoint)
 
 
@@ -109,7 +109,7 @@ def test_a_line_that_was_replaced_with_a_chain_of_its_own_is_noticed_by_the_chec
             record["participants"] = ""
         own, head = link(head, record)
         forged.append(own)
-    with pytest.raises(LedgerError, match=f"does not begin with the {ROUNDS} charges that the checkpoint has seen"):
+    with pytest.raises(LedgerError, match=f"does not begin with the {ROUNDS} entries that the checkpoint has seen"):
         resumed(path, forged, checkpoint)
 
 
@@ -147,7 +147,7 @@ def test_charges_after_the_checkpoint_belong_to_the_same_chain(written):
     again.load(checkpoint)
     assert len(again.entries) == ROUNDS + 1
     again.require(ROUNDS + 1, ledger.head, "somebody")
-    with pytest.raises(LedgerError, match="begin with the 2 charges that somebody has seen"):
+    with pytest.raises(LedgerError, match="begin with the 2 entries that somebody has seen"):
         again.require(2, ledger.head, "somebody")
 
 
@@ -167,7 +167,7 @@ def test_a_cut_line_is_reported_now_and_by_every_later_resume(written):
     path.write_text("\n".join(lines)[:-4])
     first = Ledger.resume(PLAN, USERS, path)
     assert first.notice is not None
-    assert f"the last line of ledger.jsonl was cut short ({len(lines[-1]) - 4} bytes, after 3 charges)" in first.notice
+    assert f"the last line of ledger.jsonl was cut short ({len(lines[-1]) - 4} bytes, after 3 entries)" in first.notice
     later = Ledger.resume(PLAN, USERS, path)
     assert later.notice is None
     assert later.notices == first.notices == (first.notice,)

@@ -209,7 +209,7 @@ def test_a_method_without_rows_has_none_to_cover(funnel):
         method={"name": "fedvae"},
         privacy=PrivacyPlan.parse("shared-sum:clip_norm=1,padding.kind=fake_items,padding.rho=1,padding.drawn=uniform"),
     )
-    with pytest.raises(PlanError, match=r"no rows to cover: choose padding\.kind = 'full_support'") as caught:
+    with pytest.raises(PlanError, match=r"no rows to pad: choose padding\.kind = 'full_support'") as caught:
         Experiment(config, funnel)
     one_sentence(caught)
 
