@@ -32,7 +32,7 @@ FLAGS = [
 ]
 PATIENCE = 30
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+pytestmark = [pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"), pytest.mark.browser]
 
 
 class Browser:

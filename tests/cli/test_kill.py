@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 RUN = (
     "run", "gpfedrec", "--data", "synthetic-small", "--rounds", 24,
     "--privacy", "local-laplace:epsilon0=1,clip_norm=1", "--set", "evaluate_every=2", "--set", "method.dim=8",

@@ -20,6 +20,8 @@ from privfed.experiment import Experiment
 from privfed.federation import FederationError
 from privfed.methods import methods
 
+pytestmark = pytest.mark.process
+
 SCRIPT = Path(__file__).with_name("shared_runs.py")
 POISSON = ",sampling.kind=poisson,sampling.rate=0.4"
 SHARES = "distributed-gaussian:noise_multiplier=1,clip_norm=1,n_min_honest=10"

@@ -38,7 +38,7 @@ HONEST = {
 }
 
 
-OF_THE_GATE = 12
+OF_THE_GATE = 6
 """Faults, the first of the registry, that every run of the tests plants; the rest are `exhaustive` (`make faults`)."""
 
 

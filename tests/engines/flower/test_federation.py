@@ -27,6 +27,8 @@ from privfed.evaluation import Protocol
 from privfed.privacy import PrivacyPlan
 from privfed.setup.config import ExperimentConfig, TapConfig
 
+pytestmark = pytest.mark.flower
+
 APP = Path(__file__).parents[3] / "examples" / "flower"
 NAMES = ("alpha", "beta", "gamma")
 PATIENCE, LONG = 240, 300

@@ -12,6 +12,8 @@ import pytest
 from privfed.engines.flower.supervisor import Supervisor
 from privfed.engines.flower.trial import Trial, TrialError
 
+pytestmark = pytest.mark.flower
+
 CHILD = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
 GRANDCHILD = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {CHILD!r}], start_new_session=True)"
 STARTING = f"""
