@@ -38,7 +38,7 @@ from privfed.privacy.padding.randomised_response import RandomisedResponse
 from privfed.setup.config import ExperimentConfig, TapConfig
 from privfed.setup.padding import padded_data
 
-FEWEST = 3
+MIN_CLIENTS = 3
 """Clients without which a row is not opened."""
 
 
@@ -78,11 +78,13 @@ def main() -> None:
     equal = 0
     with Progress(console=console, transient=True) as bar:
         for padding in bar.track(paddings(options)):
-            plan = PrivacyPlan(mechanism=SharedSum(aggregators=options.aggregators, padding=padding, min_cohort=FEWEST))
+            plan = PrivacyPlan(
+                mechanism=SharedSum(aggregators=options.aggregators, padding=padding, min_cohort=MIN_CLIENTS)
+            )
             experiment = Experiment(configured(options, plan), parts)
             result = experiment.run(parts=("test",))
             seen = rows_seen(experiment)
-            withheld = int((seen.sum(0) < FEWEST).sum())
+            withheld = int((seen.sum(0) < MIN_CLIENTS).sum())
             if withheld == 0:
                 refuse_difference(experiment, without_sharing(experiment))
                 equal += 1
@@ -96,7 +98,7 @@ def main() -> None:
     console.print(f"[dim]{UNCOUNTED}")
     console.print(
         f"Codes of all {equal} runs that closed no row equal those of a run without sharing, bit for bit. A row is "
-        f"suppressed if fewer than {FEWEST} clients send it; upload is to {options.aggregators} aggregators together."
+        f"suppressed if fewer than {MIN_CLIENTS} clients send it; upload is to {options.aggregators} aggregators together."
     )
 
 

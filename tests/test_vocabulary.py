@@ -44,12 +44,8 @@ WHOLE = {
 """Whole names that say nothing, by kind: `of` is `from_...` or a verb, `most` is `max_...`, a class is a noun."""
 
 ALLOWED = {
-    ("function", "draw", "secure_agg/noise"): "draws a random variate",
     ("function", "draw", "privfed/audit"): "draws random directions or secrets",
     ("function", "words", "privfed/federation/streams.py"): "32-bit machine words of a key stream",
-    ("class", "Coins", "secure_agg/noise/coins.py"): "biased coins, the term of Canonne, Kamath and Steinke",
-    ("module", "coins", "secure_agg/noise"): "biased coins, the term of Canonne, Kamath and Steinke",
-    ("parameter", "coins", "secure_agg/noise"): "biased coins, the term of Canonne, Kamath and Steinke",
 }
 """(kind, name, path or folder) -> why this is standard English there."""
 

@@ -88,7 +88,7 @@ def clipping(data: str, repeats: int) -> list[dict[str, object]]:
     weights = architecture.initial(unit, "torch")
     schema = {name: Block(tuple(value.shape)) for name, value in weights.items()}
     call = Call(BETA_ROUND, 0, "train", 0, users, streams, schema)
-    local = LocalRound.of(config, rows.of(users), call, torch.float32)
+    local = LocalRound.from_call(config, rows.select(users), call, torch.float32)
     x, noise, beta = local.inputs.dense()[:, 0], local.noise[:, 0], local.beta
     ones = (x.new_zeros(x.shape)).index_put_((local.rows.owner, local.rows.items), torch.tensor(1.0))
 

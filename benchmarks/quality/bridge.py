@@ -119,8 +119,8 @@ SYSTEMS = {
     ),
     "fair": System(
         clip_norm=1.0,
-        alone={"lr": 1e-2, "pull": 0.0},
-        started={"lr": 1e-2, "pull": 0.0, "dim": 16},
+        alone={"lr": 1e-2, "proximal": 0.0},
+        started={"lr": 1e-2, "proximal": 0.0, "dim": 16},
         rank=16,
         start=starting.neural_factorisation,
         rate=False,
@@ -266,7 +266,7 @@ class Bridge:
         if share:
             message, composition = self.gram(gram, seed)
             spent.append(composition)
-            factors, server = GramFactors.of(message, how.rank), experiment.server
+            factors, server = GramFactors.from_message(message, how.rank), experiment.server
             state = server.state()
             server.load({**state, **how.start(state, factors)})
             experiment.server = Headed(server, factors.head, len(factors.vectors))

@@ -148,7 +148,7 @@ class Fitted:
             unseen = scores.clone()
             rows = torch.repeat_interleave(torch.arange(len(users)), torch.from_numpy(e.parts.train.counts[users]))
             unseen[
-                rows, torch.from_numpy(np.concatenate([e.parts.train.of(user) for user in users.tolist()]))
+                rows, torch.from_numpy(np.concatenate([e.parts.train.items_of(user) for user in users.tolist()]))
             ] = -torch.inf
             self.recommended += np.bincount(unseen.topk(K).indices.flatten().numpy(), minlength=len(self.recommended))
         return {name: evaluator.by_user(name, K) for name in METRICS}

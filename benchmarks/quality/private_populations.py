@@ -366,7 +366,7 @@ def larger() -> Rows:
                         z = solve_gaussian(epsilon, 1, 1.0, n**-1.1, thorough=False).budget.noise_multiplier
                         config = PrivateGramConfig(**settings)
                         content = config.metadata and parts.item_info is not None
-                        public = PrivateGramConstants.of(
+                        public = PrivateGramConstants.from_config(
                             config, NoisySums(n, 1.0, z), parts.train.n_items, content=content
                         )
                         fixed = {"popularity_share": public.share, "head": public.head, "damping": public.damping}

@@ -31,7 +31,7 @@ from privfed.experiment import Experiment
 from privfed.federation import Federation, Message
 from privfed.methods.gpfedrec import GPFedRecServer
 from privfed.methods.gpfedrec.graph import cosines, neighbourhoods, sketched_cosines
-from privfed.methods.gpfedrec.means import HashChain
+from privfed.methods.gpfedrec.means import NeighbourhoodChain
 from privfed.setup.config import ExperimentConfig, TapConfig
 
 CASES: dict[str, dict[str, object]] = {
@@ -93,7 +93,7 @@ def counted(run: Experiment) -> dict[str, float]:
     flops = {"local training": 6.0 * weights * samples}
     passes = 2
     if config.graph is not None:
-        chain = HashChain.of(run.server.near)
+        chain = NeighbourhoodChain.from_neighbours(run.server.near)
         flops["means"] = float(len(chain.tables) + n) * size
         gram = n**2 * size if config.sketch is None else n**2 * config.sketch + 2 * n * size
         flops["graph"] = float(gram) / config.refresh_every

@@ -90,7 +90,7 @@ def folders(place: Path, parts: Any, nodes: int) -> dict[int, Path]:
         found[number].mkdir(exist_ok=True)
         (found[number] / "node.toml").write_text(POLICY)
         if not (found[number] / "users.pfn").exists():
-            NodeData.of(parts, np.arange(USERS)[number::nodes]).save(found[number])
+            NodeData.from_split(parts, np.arange(USERS)[number::nodes]).save(found[number])
     return found
 
 
@@ -144,7 +144,7 @@ def federation_over(
     transport: Transport, config: ExperimentConfig, data: NodeData, ledger: Path, **options: Any
 ) -> RemoteFederation:
     """A federation without a method, for queries of its own."""
-    announced = Announcement.of(config, data, seeded=True)
+    announced = Announcement.from_config(config, data, seeded=True)
     half = announced.half(data, bytes(32))
     guard = ServerGuard(config.privacy, Ledger(config.privacy, USERS, ledger), half.streams)
     return RemoteFederation(transport, announced, guard, half.streams, **{"timeout": 120, **options})
@@ -373,7 +373,7 @@ def devices(options: argparse.Namespace, record: harness.Record) -> None:
             for number, user in enumerate(usual):
                 (place / f"node{number}").mkdir()
                 (place / f"node{number}" / "node.toml").write_text(DEVICE_POLICY)
-                NodeData.of(parts, np.array([user]), public=public).save(place / f"node{number}")
+                NodeData.from_split(parts, np.array([user]), public=public).save(place / f"node{number}")
             found: list[dict[str, float]] = []
             with Loopback({n: place / f"node{n}" for n in range(3)}, method="forkserver") as transport:
                 time.sleep(1)

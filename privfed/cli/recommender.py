@@ -129,8 +129,8 @@ def best(
             mine = clients.packed_codes(users, experiment.server.public().addressed_to(users))
         items, scores = _by_codes(mine, codes, parts.train.subset(np.array([user])), k)
     else:
-        items, scores = _by_scores(experiment.recommend(user, next_round), parts.train.of(user), k)
-    valid, test = set(parts.valid.of(user).tolist()), set(parts.test.of(user).tolist())
+        items, scores = _by_scores(experiment.recommend(user, next_round), parts.train.items_of(user), k)
+    valid, test = set(parts.valid.items_of(user).tolist()), set(parts.test.items_of(user).tolist())
     titles = None if interactions.item_info is None else interactions.item_info["title"]
 
     def described(item: int, score: float) -> RecommendedItem:

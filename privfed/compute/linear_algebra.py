@@ -49,15 +49,15 @@ def eigenpairs(matrix: Float64[np.ndarray, "side side"]) -> Eigenpairs:
     )
 
 
-def largest_eigenpairs(matrix: Float64[np.ndarray, "side side"], most: int) -> Eigenpairs:
-    """At most `most` of the `eigenpairs`, those of the largest eigenvalues; `most` is at least 1."""
+def largest_eigenpairs(matrix: Float64[np.ndarray, "side side"], max_pairs: int) -> Eigenpairs:
+    """At most `max_pairs` of the `eigenpairs`, those of the largest eigenvalues; `max_pairs` is at least 1."""
     side = len(matrix)
     # More may be wanted than there are; None takes all.
-    part = (side - most, side - 1) if most < side else None
+    part = (side - max_pairs, side - 1) if max_pairs < side else None
 
     def of_all() -> Eigenpairs:
         values, vectors = eigenpairs(matrix)
-        return values[-most:], vectors[:, -most:]
+        return values[-max_pairs:], vectors[:, -max_pairs:]
 
     return first_that_works(
         lambda: scipy.linalg.eigh(matrix, subset_by_index=part, check_finite=False),

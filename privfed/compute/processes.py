@@ -110,12 +110,12 @@ class Processes:
                 with _others():
                     distributed.broadcast(values[place], src=rank)
 
-    def every(self, own: T) -> list[T]:
+    def every(self, value: T) -> list[T]:
         """Values of all processes, in the order of ranks; small Python values."""
-        found = [own] * self.size
+        found = [value] * self.size
         if self.size > 1:
             with _others():
-                distributed.all_gather_object(found, own)
+                distributed.all_gather_object(found, value)
         return found
 
     @contextmanager

@@ -44,11 +44,11 @@ class UserClasses:
             return f"{self.names[0]} or {self.names[1]}"
         return f"{len(self.names)} {'age groups' if self.attribute == 'age' else f'{self.attribute}s'}"
 
-    def among(self, users: Int64[np.ndarray, "n"], least: int) -> "UserClasses":
-        """The same of some users, in the order given, with classes of at least `least` of them; others are unknown."""
+    def among(self, users: Int64[np.ndarray, "n"], min_users: int) -> "UserClasses":
+        """The same of some users, in the order given, with classes of at least `min_users` of them; others are unknown."""
         codes = self.codes[users]
         sizes = np.bincount(codes[codes != UNKNOWN], minlength=len(self.names))
-        kept = np.flatnonzero(sizes >= least)
+        kept = np.flatnonzero(sizes >= min_users)
         number = np.full(len(self.names) + 1, UNKNOWN)
         number[kept] = np.arange(len(kept))
         return UserClasses(self.attribute, tuple(self.names[k] for k in kept), number[codes])

@@ -41,7 +41,7 @@ class Dataset:
         files: Files that mark a folder as holding it.
         downloads: What can be fetched to have it, in the order in which it is tried.
         packages: Python packages whose folder holds it, if installed.
-        of: The named data set whose ratings are read as its behaviours; files, downloads and packages are that one's.
+        ratings_of: The named data set whose ratings are read as its behaviours; files, downloads and packages are that one's.
     """
 
     name: str
@@ -50,12 +50,12 @@ class Dataset:
     files: tuple[str, ...] = ()
     downloads: tuple[Download, ...] = ()
     packages: tuple[str, ...] = ()
-    of: str | None = None
+    ratings_of: str | None = None
 
     @property
     def sought(self) -> str:
         """The name under which it lies in a folder."""
-        return self.of or self.name
+        return self.ratings_of or self.name
 
     @property
     def synthetic(self) -> bool:
@@ -124,7 +124,7 @@ _DATASETS = {
             name="ml-100k-behaviours",
             summary="MovieLens-100K, ratings of 4 or more as buy and lower ones as view; users with 5 and movies with "
             "20 buys or more: 937 users, 621 movies",
-            of="ml-100k",
+            ratings_of="ml-100k",
         ),
         *(
             Dataset(
@@ -254,7 +254,7 @@ def load(
     if dataset is not None:
         options["terms"] = dataset.terms
     interactions = sources.read(located.path or Path(name), columns, **options)
-    return interactions if dataset is None or dataset.of is None else behaviours_from_ratings(interactions)
+    return interactions if dataset is None or dataset.ratings_of is None else behaviours_from_ratings(interactions)
 
 
 def terms_once(name: str) -> str | None:

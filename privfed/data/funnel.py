@@ -59,7 +59,7 @@ def generate_funnel(spec: FunnelSpec, duplicates: Duplicates = "drop", min_per_u
     Its behaviours are view, cart and buy.
     """
     rng = np.random.default_rng(spec.seed)
-    population = SyntheticPopulation.draw(spec, rng)
+    population = SyntheticPopulation.sample(spec, rng)
     counts = activity(spec, rng)
     viewed, liking = _views(population, counts, rng)
     carted = _keenest(liking, spec.cart_share, spec.keenness, rng)

@@ -79,7 +79,7 @@ class Histories:
     def __len__(self) -> int:
         return len(self.items)
 
-    def of(self, user: int) -> Int64[np.ndarray, "k"]:
+    def items_of(self, user: int) -> Int64[np.ndarray, "k"]:
         """The items of one user, oldest first where time is known (a view, not a copy).
 
         Raises:

@@ -92,7 +92,7 @@ class SyntheticPopulation:
     taste: Float64[np.ndarray, "users rank"]
 
     @classmethod
-    def draw(cls, spec: SyntheticSpec, rng: np.random.Generator) -> "SyntheticPopulation":
+    def sample(cls, spec: SyntheticSpec, rng: np.random.Generator) -> "SyntheticPopulation":
         """Draw the people and items that `spec` describes."""
         people = _people(spec, rng)
         genre = rng.integers(len(_GENRES), size=spec.n_items)

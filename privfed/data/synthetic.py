@@ -21,7 +21,7 @@ SPECS = {
 def generate(spec: SyntheticSpec, duplicates: Duplicates = "drop", min_per_user: int = 1) -> Interactions:
     """Generate the data set that `spec` describes; a row's position in the "file" is its position in time."""
     rng = np.random.default_rng(spec.seed)
-    population = SyntheticPopulation.draw(spec, rng)
+    population = SyntheticPopulation.sample(spec, rng)
     counts = activity(spec, rng)
     items, likings = [], []
     for block, liking in population.blocks():

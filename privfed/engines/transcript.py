@@ -91,7 +91,7 @@ class Transcript:
         audited: users whose uploads may be copied.
         taps: places to tap.
         rounds: rounds to tap; None taps every round.
-        pull: a method's `pull`: its value travels with every raw or wire observation as `PROXIMAL`.
+        proximal: a method's `proximal`: its value travels with every raw or wire observation as `PROXIMAL`.
         step: the client step whose uploads and sums are copied; None copies those of every step.
         names_rows: whether to note which rows clients name where tables are sent row by row.
         sent_rows: these notes.
@@ -100,7 +100,7 @@ class Transcript:
     audited: Int64[Tensor, " users"]
     taps: frozenset[Tap] = frozenset({"wire"})
     rounds: frozenset[int] | None = None
-    pull: Callable[[Message, Tensor], Tensor] | None = None
+    proximal: Callable[[Message, Tensor], Tensor] | None = None
     step: str | None = None
     names_rows: bool = False
     sent_rows: list[SentRows] = field(default_factory=list)
@@ -178,8 +178,8 @@ class Transcript:
         if len(at) == 0:
             return None
         tensors = dict(uploads(at))
-        if self.pull is not None:
-            tensors[PROXIMAL] = self.pull(message, shown[at])
+        if self.proximal is not None:
+            tensors[PROXIMAL] = self.proximal(message, shown[at])
         return self._keep(tap, call.round, call.clients[shown][at], tensors)
 
     def repeat_uploads(self, tap: Tap, seen: Observation, step: str) -> None:

@@ -54,7 +54,7 @@ class Exchange:
         within: clients whose upload was within the clip norm, by the witness's count; None where it did not look.
         clipped: sum of clipped uploads, float64; empty where the witness did not look.
         released: the released sum, or the sum of single uploads; empty where the witness did not look.
-        own: clipped uploads of clients that are kept one by one.
+        own_updates: clipped uploads of clients that are kept one by one.
         followed: clip norms after the query, where the plan adapts them.
         uploads: digest of every client's unclipped upload; empty unless wanted.
         pseudonyms: whose single uploads were released.
@@ -74,7 +74,7 @@ class Exchange:
     within: int | None = None
     clipped: dict[str, Tensor] = field(default_factory=dict)
     released: dict[str, Tensor] = field(default_factory=dict)
-    own: dict[int, dict[str, Tensor]] = field(default_factory=dict)
+    own_updates: dict[int, dict[str, Tensor]] = field(default_factory=dict)
     followed: Mapping[str, float] = field(default_factory=dict)
     uploads: dict[int, bytes] = field(default_factory=dict)
     pseudonyms: list[int] | None = None
@@ -183,7 +183,7 @@ class Witness:
         exchange.within = (exchange.within or 0) + int(within.sum())
         for place, client in enumerate(clients):
             if client in self.kept:
-                exchange.own[client] = {name: values[place].clone() for name, values in clipped.items()}
+                exchange.own_updates[client] = {name: values[place].clone() for name, values in clipped.items()}
         for name, values in clipped.items():
             total = values.sum(0, dtype=torch.float64)
             exchange.clipped[name] = exchange.clipped[name] + total if name in exchange.clipped else total

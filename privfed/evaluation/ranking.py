@@ -163,23 +163,23 @@ def _count(
 
 
 def user_metrics(
-    found: Positions, n_rows: int, k: tuple[int, ...]
+    relevant: Positions, n_rows: int, k: tuple[int, ...]
 ) -> dict[tuple[str, int], Float64[np.ndarray, "rows"]]:
     """HR, NDCG, Recall and MRR of each row at each cut-off; NaN for a row without relevant items.
 
     Args:
-        found: Positions from :func:`positions`.
+        relevant: Positions from :func:`positions`.
         n_rows: Rows of the chunk.
         k: Cut-offs.
     """
-    count = np.bincount(found.row, minlength=n_rows)
+    count = np.bincount(relevant.row, minlength=n_rows)
     some = count > 0
     discount = 1 / np.log2(np.arange(max(k)) + 2)
     ideal = np.concatenate([[0.0], discount.cumsum()])
     metrics = {}
     for cut in k:
-        hit = found.position <= cut
-        row, position = found.row[hit], found.position[hit]
+        hit = relevant.position <= cut
+        row, position = relevant.row[hit], relevant.position[hit]
         hits = np.bincount(row, minlength=n_rows)
         gain = np.bincount(row, discount[position - 1], minlength=n_rows)
         first = np.zeros(n_rows)
@@ -191,12 +191,12 @@ def user_metrics(
     return metrics
 
 
-def ties_decide(found: Positions, n_rows: int, k: tuple[int, ...]) -> Bool[np.ndarray, "rows"]:
+def ties_decide(relevant: Positions, n_rows: int, k: tuple[int, ...]) -> Bool[np.ndarray, "rows"]:
     """Rows in which the tie rule decides whether a relevant item makes some cut."""
     cuts = np.array(k)
-    straddles = ((found.best[:, None] <= cuts) & (found.worst[:, None] > cuts)).any(axis=1)
+    straddles = ((relevant.best[:, None] <= cuts) & (relevant.worst[:, None] > cuts)).any(axis=1)
     decided = np.zeros(n_rows, dtype=bool)
-    decided[found.row[straddles]] = True
+    decided[relevant.row[straddles]] = True
     return decided
 
 

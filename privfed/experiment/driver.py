@@ -12,7 +12,7 @@ from privfed.compute.tiles import tile_size
 from privfed.engines.checkpoint import Checkpoint
 from privfed.evaluation import Part
 from privfed.experiment.result import RunResult
-from privfed.experiment.training import Progress, Training
+from privfed.experiment.training import Progress, TrainingRun
 from privfed.setup.assembly import Assembly
 
 _TILES_SCORED_AT_ONCE = 2
@@ -40,7 +40,7 @@ class Experiment(Assembly):
         """
         with self.config.computing():
             self.storage.claim()
-            training = Training(self, directory, parts, resume=resume)
+            training = TrainingRun(self, directory, parts, resume=resume)
             training.train(progress)
             return training.result()
 

@@ -48,7 +48,7 @@ class TrainingProgress(BaseModel):
             ) from error
 
 
-class Training:
+class TrainingRun:
     """A training from its first round, or from a checkpoint on.
 
     Args:

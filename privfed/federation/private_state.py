@@ -47,7 +47,7 @@ class PrivateState:
         """Names of a user's tensors."""
         return tuple(self.current)
 
-    def of(self, users: Int64[Tensor, " n"]) -> dict[str, Tensor]:
+    def rows(self, users: Int64[Tensor, " n"]) -> dict[str, Tensor]:
         """Committed values of `users`, copies `[n, *shape]`."""
         return {name: values.index_select(0, users) for name, values in self.current.items()}
 
@@ -56,7 +56,7 @@ class PrivateState:
         for owners, values in reversed(self._staged):
             if owners.equal(users):
                 return dict(values)
-        return self.of(users)
+        return self.rows(users)
 
     def stage(self, users: Int64[Tensor, " n"], values: Mapping[str, Tensor]) -> None:
         """Keep new values aside until `commit`."""

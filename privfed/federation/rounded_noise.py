@@ -59,7 +59,7 @@ _LOG_2, _ROOT_2, _TURN = math.log(2.0), math.sqrt(2.0), 2.0 * math.pi
 
 
 def laplace_steps(
-    words: UInt64[np.ndarray, " n"],
+    uints: UInt64[np.ndarray, " n"],
     ratio: Float64[np.ndarray, " n_or_1"],
     further: Bits,
     steps: Float64[np.ndarray, " n"],
@@ -67,19 +67,19 @@ def laplace_steps(
     """Laplace variables of scale `ratio`, rounded; one word decides the sign and 63 bits of the size.
 
     Args:
-        words: uniform words.
+        uints: uniform words.
         ratio: scale of every draw, in steps, or one for all.
         further: bits beyond those of the words.
         steps: where the draws are written.
     """
-    for place in _laplace(words, ratio, steps).tolist():
+    for place in _laplace(uints, ratio, steps).tolist():
         # One by one and with Python's integers: so few draws are undecided that speed does not matter here.
-        word, scale = int(words[place]), float(ratio[place % len(ratio)])
+        word, scale = int(uints[place]), float(ratio[place % len(ratio)])
         steps[place] = _decided(partial(_laplace_interval, word, scale, partial(further, place)))
 
 
 def normal_steps(
-    words: UInt64[np.ndarray, " n"],
+    uints: UInt64[np.ndarray, " n"],
     ratio: Float64[np.ndarray, " n_or_1"],
     further: Bits,
     steps: Float64[np.ndarray, " n"],
@@ -87,15 +87,15 @@ def normal_steps(
     """Normal variables of standard deviation `ratio`, rounded: two of each two words, by Box and Muller.
 
     Args:
-        words: uniform words, an even number.
+        uints: uniform words, an even number.
         ratio: standard deviation of every draw, in steps, or one for all.
         further: bits beyond those of the words.
         steps: where the draws are written.
     """
-    for place in _normal(words, ratio, steps).tolist():
+    for place in _normal(uints, ratio, steps).tolist():
         # Both draws of a pair come from both words, so each reads the further bits of both.
         first = place - place % 2
-        pair, scale = (int(words[first]), int(words[first + 1])), float(ratio[place % len(ratio)])
+        pair, scale = (int(uints[first]), int(uints[first + 1])), float(ratio[place % len(ratio)])
         bits = partial(further, first), partial(further, first + 1)
         steps[place] = _decided(partial(_normal_interval, pair, scale, bits, place != first))
 

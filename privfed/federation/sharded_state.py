@@ -217,7 +217,7 @@ class ShardedState(PrivateState):
         """Size of the file of a shard."""
         return self._places(shard)[-1]
 
-    def of(self, users: Int64[Tensor, " n"]) -> dict[str, Tensor]:
+    def rows(self, users: Int64[Tensor, " n"]) -> dict[str, Tensor]:
         """Committed values of `users`, copies `[n, *shape]`."""
         return self._read(users, self.names, staged=False)
 
@@ -229,7 +229,7 @@ class ShardedState(PrivateState):
         for owners, names in reversed(self._waiting):
             if owners.equal(users):
                 return self._read(users, names, staged=True)
-        return self.of(users)
+        return self.rows(users)
 
     def stage(self, users: Int64[Tensor, " n"], values: Mapping[str, Tensor]) -> None:
         """Stage new values, which stay apart from the committed ones until `commit`."""

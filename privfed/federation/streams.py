@@ -41,7 +41,7 @@ class Purpose(IntEnum):
     LATENT = 7
     SHARE = 8
     RUN = 9
-    COVER = 10
+    PADDING = 10
     THINNING = 11
     ROUNDING = 12
     FURTHER_BITS = 13

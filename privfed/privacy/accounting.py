@@ -79,7 +79,7 @@ _SAMPLED_ORDERS = (*np.arange(2.0, 12.0, 0.1).tolist(), *range(12, 65), 80, 96, 
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class AccountedEpsilon:
     """Epsilon with how it was computed.
 
     Attributes:
@@ -119,7 +119,7 @@ def dp_accounting() -> Any:
     return import_module("dp_accounting")
 
 
-def account(event: "DpEvent", delta: float) -> Account:
+def account(event: "DpEvent", delta: float) -> AccountedEpsilon:
     """Epsilon of `event` at `delta`.
 
     Args:
@@ -135,7 +135,7 @@ def account(event: "DpEvent", delta: float) -> Account:
     _flatten(event, 1, leaves)
     dp = dp_accounting()
     if any(isinstance(leaf, dp.NonPrivateDpEvent) for leaf in leaves):
-        return Account(math.inf, "none", "none")
+        return AccountedEpsilon(math.inf, "none", "none")
     # In one order, so that equal events in any order meet the same entry of the cache.
     return _account(tuple(sorted(leaves.items(), key=repr)), delta)
 
@@ -163,9 +163,9 @@ def _flatten(event: "DpEvent", count: int, leaves: "Counter[DpEvent]") -> None:
 
 
 @lru_cache(maxsize=1024)
-def _account(leaves: tuple[tuple[Any, int], ...], delta: float) -> Account:
+def _account(leaves: tuple[tuple[Any, int], ...], delta: float) -> AccountedEpsilon:
     if not leaves:
-        return Account(0.0, "none", "none")
+        return AccountedEpsilon(0.0, "none", "none")
     if any(isinstance(leaf, shares_event()) for leaf, _ in leaves):
         return _account_shares(leaves, delta)
     pure = _pure(leaves)
@@ -177,7 +177,7 @@ def _account(leaves: tuple[tuple[Any, int], ...], delta: float) -> Account:
                 f"a Laplace release with epsilon0 above {_MAX_LAPLACE:g} next to Gaussian ones is not "
                 "accounted: such a release protects nothing, leave it out or add noise"
             )
-        return Account(basic, BASIC, "closed form", (), basic)
+        return AccountedEpsilon(basic, BASIC, "closed form", (), basic)
     bounds = looser_bounds(leaves, delta)
     # Exactly one bound, whose value also says how long a grid PLD would need.
     (size,) = bounds.values()
@@ -195,22 +195,22 @@ def _account(leaves: tuple[tuple[Any, int], ...], delta: float) -> Account:
     if basic is not None:
         at_most(PLD, pld, BASIC, basic, rounding)
         if basic <= pld:
-            return Account(basic, BASIC, "closed form", ((PLD, pld), *bounds.items()), basic)
+            return AccountedEpsilon(basic, BASIC, "closed form", ((PLD, pld), *bounds.items()), basic)
     prv = math.inf if pure or pld > _UNDERFLOWS else _prv(leaves, size, delta)
     if prv != math.inf:
         at_most(PLD, pld, PRV, prv, grid)
         at_most(PRV, prv, PLD, pld, _PRV_WINDOW)
         bounds[PRV] = prv
-    return Account(pld, PLD, _reporter(PLD), tuple(bounds.items()), basic)
+    return AccountedEpsilon(pld, PLD, _reporter(PLD), tuple(bounds.items()), basic)
 
 
-def _loosely(bounds: dict[str, float], basic: float | None, delta: float) -> Account:
+def _loosely(bounds: dict[str, float], basic: float | None, delta: float) -> AccountedEpsilon:
     """The smallest of the bounds besides PLD, checked by nothing but the others."""
     if basic is not None:
         bounds = bounds | {BASIC: basic}
     name = min(bounds, key=bounds.__getitem__)
     others = tuple((other, bound) for other, bound in bounds.items() if other != name)
-    return Account(_finite(bounds[name], name, delta), name, _reporter(name), others, basic)
+    return AccountedEpsilon(_finite(bounds[name], name, delta), name, _reporter(name), others, basic)
 
 
 def looser_bounds(leaves: tuple[tuple[Any, int], ...], delta: float) -> dict[str, float]:
@@ -241,7 +241,7 @@ def _is_laplace(leaf: Any) -> bool:
     return isinstance(leaf, dp_accounting().LaplaceDpEvent)
 
 
-def _account_shares(leaves: tuple[tuple[Any, int], ...], delta: float) -> Account:
+def _account_shares(leaves: tuple[tuple[Any, int], ...], delta: float) -> AccountedEpsilon:
     """Renyi divergences of the discrete law add up; continuous noise of the same variance must not cost more."""
     dp = dp_accounting()
     if not all(isinstance(leaf, shares_event()) for leaf, _ in leaves):
@@ -257,9 +257,9 @@ def _account_shares(leaves: tuple[tuple[Any, int], ...], delta: float) -> Accoun
     pld = pld_epsilon(continuous, delta, grid)
     reporter = f"secure_agg, {leaves[0][0].noise.law} by {RDP}"
     if pld == math.inf:
-        return Account(epsilon, RDP, reporter)
+        return AccountedEpsilon(epsilon, RDP, reporter)
     at_most("PLD of continuous noise of this variance", pld, "RDP of the discrete law", epsilon, grid)
-    return Account(epsilon, RDP, reporter, ((CONTINUOUS, pld),))
+    return AccountedEpsilon(epsilon, RDP, reporter, ((CONTINUOUS, pld),))
 
 
 def _refuse_unknown(leaf: Any) -> None:

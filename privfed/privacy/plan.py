@@ -81,7 +81,7 @@ class PrivacyPlan(BaseModel):
         return cls.from_dict({"mechanism": {**chosen, **fields}, **own})
 
     @classmethod
-    def parse(cls, words: str) -> "PrivacyPlan":
+    def parse(cls, text: str) -> "PrivacyPlan":
         """A plan from its command-line form, `name:key=value,key=value`.
 
         Keys are those of the mechanism, `delta`, `upload_bits`, and `sampling.kind`, `sampling.rate`,
@@ -91,20 +91,20 @@ class PrivacyPlan(BaseModel):
         Raises:
             PlanError: a word that is not `key=value`, or anything that `named` refuses.
         """
-        name, _, tail = words.strip().partition(":")
+        name, _, tail = text.strip().partition(":")
         fields: dict[str, Any] = {}
         for word in filter(None, (part.strip() for part in tail.split(","))):
             key, equals, value = (piece.strip() for piece in word.partition("="))
             if not (key and equals and value):
-                raise PlanError(f"privacy plan {words!r}: {word!r} is not of the form key=value")
+                raise PlanError(f"privacy plan {text!r}: {word!r} is not of the form key=value")
             *path, last = key.split(".", 1) if key.startswith("block_norms.") else key.split(".")
             table = fields
             for step in path:
                 table = table.setdefault(step, {})
                 if not isinstance(table, dict):
-                    raise PlanError(f"privacy plan {words!r}: {step} is given both as a value and as a table")
+                    raise PlanError(f"privacy plan {text!r}: {step} is given both as a value and as a table")
             if last in table:
-                raise PlanError(f"privacy plan {words!r}: {key} is given twice")
+                raise PlanError(f"privacy plan {text!r}: {key} is given twice")
             table[last] = _value(value)
         return cls.named(name.strip(), **fields)
 

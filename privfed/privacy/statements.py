@@ -6,7 +6,7 @@ not covered. Sentences are facts about the configuration and the computed number
 
 import math
 
-from privfed.privacy.accounting import BASIC, CLOSED_FORMS, PLD, PRV, RDP, Account
+from privfed.privacy.accounting import BASIC, CLOSED_FORMS, PLD, PRV, RDP, AccountedEpsilon
 from privfed.privacy.composition import Composition
 from privfed.privacy.plan import PrivacyPlan
 from privfed.privacy.upload_bits import levels
@@ -32,7 +32,7 @@ WEAK_EPSILON = 10.0
 
 
 def statements_for(
-    plan: PrivacyPlan, account: Account, composition: Composition, population: int, *, seeded: bool
+    plan: PrivacyPlan, account: AccountedEpsilon, composition: Composition, population: int, *, seeded: bool
 ) -> list[str]:
     """Everything that must be printed next to this guarantee, most important first."""
     if math.isinf(account.epsilon):
@@ -45,7 +45,7 @@ def statements_for(
     return [*sentences, *_rounded(plan), *_always(plan, seeded=seeded)]
 
 
-def assumptions_for(plan: PrivacyPlan, account: Account) -> list[str]:
+def assumptions_for(plan: PrivacyPlan, account: AccountedEpsilon) -> list[str]:
     """What has to be true for the number to be true."""
     if math.isinf(account.epsilon):
         return []
@@ -89,7 +89,7 @@ _TRUSTED = {
 """Whom a reader has to trust, where it is anybody but the own device."""
 
 
-def _guaranteed(plan: PrivacyPlan, account: Account, composition: Composition) -> list[str]:
+def _guaranteed(plan: PrivacyPlan, account: AccountedEpsilon, composition: Composition) -> list[str]:
     mechanism = plan.mechanism
     trusted = _TRUSTED.get(mechanism.trust)
     if mechanism.trust == "local":
@@ -132,7 +132,7 @@ def _change(plan: PrivacyPlan) -> str:
     }[plan.neighbours]
 
 
-def _limits(plan: PrivacyPlan, account: Account, composition: Composition, population: int) -> list[str]:
+def _limits(plan: PrivacyPlan, account: AccountedEpsilon, composition: Composition, population: int) -> list[str]:
     sentences = []
     if account.epsilon > WEAK_EPSILON:
         sentences.append(

@@ -62,7 +62,7 @@ def sample_padding(padding: SampledPadding, private: Histories, public: Historie
         own = private.mask(users)  # [users, items]
         known = np.zeros_like(own) if public is None else public.mask(users)
         own &= ~known
-        words = streams.words(Purpose.COVER, 0, 0, users.tolist(), private.n_items)
+        words = streams.words(Purpose.PADDING, 0, 0, users.tolist(), private.n_items)
         for pairs, mask in zip((kept, fake_items), padding.sample(own, known, words, popularity), strict=True):
             row, item = np.nonzero(mask)
             pairs.append((users[row], item))

@@ -88,22 +88,22 @@ class InverseCdfTable:
 
         return self.invert(words, lambda draw: RandomSource(subkey(stream_key, "further bits", draw)))
 
-    def invert(self, words: Uints, further_bits: Callable[[int], RandomSource]) -> NDArray[np.int64]:
+    def invert(self, uints: Uints, further_bits: Callable[[int], RandomSource]) -> NDArray[np.int64]:
         """The values at given uniform numbers.
 
         Args:
-            words: [count], the first 64 bits of each number.
-            further_bits: source of the further bits of a number, by its position in `words`; called only where 64 bits
+            uints: [count], the first 64 bits of each number.
+            further_bits: source of the further bits of a number, by its position in `uints`; called only where 64 bits
                 do not decide.
 
         Returns:
             [count].
         """
-        values = np.empty(words.size, np.int64)
-        for start in range(0, words.size, _CHUNK):
-            undecided = self._look_up(words[start : start + _CHUNK], values[start : start + _CHUNK])
+        values = np.empty(uints.size, np.int64)
+        for start in range(0, uints.size, _CHUNK):
+            undecided = self._look_up(uints[start : start + _CHUNK], values[start : start + _CHUNK])
             for position in (start + undecided).tolist():
-                values[position] = self._decide(int(words[position]), further_bits(position))
+                values[position] = self._decide(int(uints[position]), further_bits(position))
         return values
 
     def _look_up(self, words: Uints, values: NDArray[np.int64]) -> NDArray[np.intp]:

@@ -78,7 +78,7 @@ def test_ratings_and_order_stay_with_their_items(small_split):
     assert len(left.ratings.train) == len(left.train) < len(train)
     for user in range(45):
         mine = left.ratings.train[left.train.indptr[user] : left.train.indptr[user + 1]].astype(int)
-        assert (train.items[mine] == left.train.of(user)).all()
+        assert (train.items[mine] == left.train.items_of(user)).all()
         assert (np.diff(mine) > 0).all()
 
 

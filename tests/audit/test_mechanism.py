@@ -43,7 +43,7 @@ GAUSSIAN = "local-gaussian:clip_norm=0.7,noise_multiplier=2"
 PER_BLOCK = GAUSSIAN + ",clipping=per_block"
 CENTRAL = "central-gaussian:clip_norm=0.7,noise_multiplier=1"
 SHARES = "distributed-gaussian:clip_norm=0.7,noise_multiplier=1,n_min_honest=20"
-COVER = "shared-sum:padding.kind=randomised_response,padding.epsilon=1"
+PADDING = "shared-sum:padding.kind=randomised_response,padding.epsilon=1"
 
 
 @pytest.fixture(autouse=True)
@@ -142,7 +142,7 @@ def test_fakes_promise_nothing_and_give_much_away():
 
 
 def test_a_cover_stands_below_its_claim():
-    (found,) = rows(COVER, draws=2000).values()
+    (found,) = rows(PADDING, draws=2000).values()
     assert 0.8 * found.accounted <= found.value <= found.accounted
     assert (found.tap, found.unit) == ("support", "interaction")
 
@@ -435,7 +435,7 @@ def test_a_cover_that_answers_too_truthfully_is_caught(monkeypatch):
         "sample_padding",
         lambda padding, *histories: drawn(loud.model_copy(update={"seed": padding.seed}), *histories),
     )
-    assert denied(COVER, draws=2000)
+    assert denied(PADDING, draws=2000)
 
 
 def test_an_alarm_is_raised_only_when_fresh_draws_repeat_it(monkeypatch, in_one_process):

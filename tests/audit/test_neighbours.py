@@ -26,7 +26,7 @@ def parts() -> Split:
 
 
 def own(parts: Split, user: int) -> list[list[int]]:
-    return [getattr(parts, name).of(user).tolist() for name in ("train", "valid", "test")]
+    return [getattr(parts, name).items_of(user).tolist() for name in ("train", "valid", "test")]
 
 
 def others_equal(one: Split, two: Split, user: int) -> bool:

@@ -76,10 +76,11 @@ def test_recommend(cli: Callable, trained: Path) -> None:
     user = 7
     found = cli("recommend", trained, "--user", data.user_ids[user], "-k", 150, "--json").document
     items = [data.item_ids.get_loc(int(row["item"])) for row in found["items"]]
-    assert not set(items) & set(parts.train.of(user).tolist())
+    assert not set(items) & set(parts.train.items_of(user).tolist())
     marks = {row["item"]: row["held_out"] for row in found["items"] if row["held_out"]}
     held = {
-        str(data.item_ids[part.of(user)[0]]): name for name, part in (("test", parts.test), ("validation", parts.valid))
+        str(data.item_ids[part.items_of(user)[0]]): name
+        for name, part in (("test", parts.test), ("validation", parts.valid))
     }
     assert marks.items() <= held.items()
     scores = [row["score"] for row in found["items"]]
@@ -90,7 +91,7 @@ def test_recommend(cli: Callable, trained: Path) -> None:
 def test_everything_that_is_left_can_be_recommended(cli: Callable, trained: Path) -> None:
     found = cli("recommend", trained, "--user", 1, "-k", 10_000, "--json").document
     data = load("synthetic-small")
-    trained_on = len(split(data, SplitSpec()).train.of(0))
+    trained_on = len(split(data, SplitSpec()).train.items_of(0))
     assert len(found["items"]) == data.n_items - trained_on
     assert {row["held_out"] for row in found["items"]} == {None, "test", "validation"}
 

@@ -116,7 +116,7 @@ def test_recommend_for_people(cli: Callable, refused: Callable, coded: Path) -> 
     assert "equal scores stand in the order of item ids" in text
     assert "has no user '999'" in refused("recommend", coded, "--user", 999)
     everything = cli("recommend", coded, "--user", 1, "-k", 10_000, "--json").document["items"]
-    assert len(everything) == 200 - len(experiment(coded).parts.train.of(0))
+    assert len(everything) == 200 - len(experiment(coded).parts.train.items_of(0))
 
 
 def test_codes_replace_codes_and_nothing_else(cli: Callable, refused: Callable, coded: Path, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def test_a_run_starts_from_released_weights_and_keeps_its_start(released, cli, t
     assert "the guarantee of that run holds for the same people" in document["start_from"]["note"]
     start = load_file(out / START)
     gram, *_ = trained(released, Screen(False, True))
-    wanted = autoencoder(start, GramFactors.of(gram.server.public(), 8))
+    wanted = autoencoder(start, GramFactors.from_message(gram.server.public(), 8))
     assert all(start[name].equal(wanted[name]) for name in wanted)
     assert start["decoder.0.weight"].any()
     killed = tmp_path / "killed"

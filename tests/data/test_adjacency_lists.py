@@ -35,9 +35,9 @@ def test_ids_and_parts_are_kept(tmp_path, zipped):
     assert data.item_ids.tolist() == list(range(10))
     assert (data.timestamp, data.rating, data.card.distinct_items) == (None, None, 6)
     parts = split(data, SplitSpec(kind="published"))
-    assert [parts.train.of(u).tolist() for u in range(3)] == [[5, 2], [1, 2, 5], []]
-    assert [parts.valid.of(u).tolist() for u in range(3)] == [[], [0], []]
-    assert [parts.test.of(u).tolist() for u in range(3)] == [[1], [9], [4]]
+    assert [parts.train.items_of(u).tolist() for u in range(3)] == [[5, 2], [1, 2, 5], []]
+    assert [parts.valid.items_of(u).tolist() for u in range(3)] == [[], [0], []]
+    assert [parts.test.items_of(u).tolist() for u in range(3)] == [[1], [9], [4]]
     assert load(folder / f"train.txt{'.gz' if zipped else ''}").card.sha256 == data.card.sha256
 
 

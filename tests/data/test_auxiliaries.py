@@ -30,7 +30,7 @@ def toy(rows):
 
 
 def listed(histories):
-    return [histories.of(user).tolist() for user in range(histories.n_users)]
+    return [histories.items_of(user).tolist() for user in range(histories.n_users)]
 
 
 def naive_auxiliary(data, spec, behaviour, trained):
@@ -86,8 +86,8 @@ def test_held_out_pairs_that_were_viewed_before_stay_among_the_views():
         catalogue=5,
     )
     result = split(data, SplitSpec(target="buy"))
-    assert (result.train.of(0).tolist(), result.valid.of(0).tolist()) == ([1, 2], [3])
-    assert result.auxiliary["view"].of(0).tolist() == [3]
+    assert (result.train.items_of(0).tolist(), result.valid.items_of(0).tolist()) == ([1, 2], [3])
+    assert result.auxiliary["view"].items_of(0).tolist() == [3]
 
 
 def test_a_target_is_asked_for_by_name_and_must_exist():

@@ -70,7 +70,7 @@ def test_the_seed_decides_everything_and_shares_can_be_zero_or_one():
 
 def test_the_better_the_liking_the_further_down_the_funnel(data):
     spec = FUNNELS[data.name]
-    population = SyntheticPopulation.draw(spec, np.random.default_rng(spec.seed))
+    population = SyntheticPopulation.sample(spec, np.random.default_rng(spec.seed))
     liking = np.concatenate([block for _, block in population.blocks()])
     everything = liking[data.user, data.item]
     bought = data.rows_of("buy")

@@ -20,7 +20,7 @@ def histories(rows: list[list[int]]) -> Histories:
 
 
 def lists(h: Histories) -> list[list[int]]:
-    return [h.of(user).tolist() for user in range(h.n_users)]
+    return [h.items_of(user).tolist() for user in range(h.n_users)]
 
 
 @settings(max_examples=50, deadline=None)
@@ -95,7 +95,7 @@ def test_items_outside_the_catalogue_are_refused(item):
 @pytest.mark.parametrize("user", [-1, 2])
 def test_users_outside_are_refused_rather_than_wrapped(user):
     h = histories([[1], [2]])
-    for ask in (lambda: h.of(user), lambda: h.mask(np.array([user])), lambda: h.subset(np.array([user]))):
+    for ask in (lambda: h.items_of(user), lambda: h.mask(np.array([user])), lambda: h.subset(np.array([user]))):
         with pytest.raises(DataError, match="2 users"):
             ask()
 

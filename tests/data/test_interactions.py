@@ -91,7 +91,7 @@ def test_rare_users_can_be_left_out_before_duplicates_are_dropped():
 
 def test_histories_are_in_time_order():
     data = build("toy", [1, 1, 2, 1], [8, 9, 9, 7], timestamp=[30, 20, 5, 30])
-    assert [data.item_ids[data.histories().of(user)].tolist() for user in (0, 1)] == [[9, 8, 7], [9]]
+    assert [data.item_ids[data.histories().items_of(user)].tolist() for user in (0, 1)] == [[9, 8, 7], [9]]
 
 
 def test_attributes_and_titles_follow_the_codes():

@@ -222,7 +222,7 @@ def test_tables_with_named_columns(tmp_path, suffix):
     assert data.user_ids.tolist() == ["ann", "bob"]
     assert data.item_ids.tolist() == ["x", "y"]
     assert data.timestamp.tolist() == [1577836802, 1577836801, 1577836800]
-    assert data.histories().of(0).tolist() == [1, 0]
+    assert data.histories().items_of(0).tolist() == [1, 0]
 
 
 def test_columns_with_the_names_of_roles_need_no_naming(tmp_path):

@@ -12,7 +12,7 @@ from privfed.data import DataError, SplitSpec, build, split
 def parts(result):
     """Original item codes of each user in train, valid, test."""
     return [
-        tuple(part.of(user).tolist() for part in (result.train, result.valid, result.test))
+        tuple(part.items_of(user).tolist() for part in (result.train, result.valid, result.test))
         for user in range(result.train.n_users)
     ]
 
@@ -47,7 +47,7 @@ def test_leave_one_out_agrees_with_a_plain_loop(ties, rows):
 def test_equal_times_are_broken_by_file_order_even_after_duplicates_went(ties, tested, validated):
     data = build("toy", [1] * 5, [1, 2, 1, 3, 4], timestamp=[0, 9, 9, 9, 9], catalogue=5)
     result = split(data, SplitSpec(ties=ties))
-    assert (result.test.of(0).tolist(), result.valid.of(0).tolist()) == ([tested], [validated])
+    assert (result.test.items_of(0).tolist(), result.valid.items_of(0).tolist()) == ([tested], [validated])
     assert f"the {ties.split('_')[0]} row of the file is newer" in result.describe()
 
 
@@ -149,7 +149,7 @@ def test_seen_is_everything_and_leaks_of_kept_duplicates_are_told():
     result = split(kept, SplitSpec())
     assert result.leaked == 1
     assert "1 held-out entries repeat a training pair (leaky)" in result.describe()
-    assert result.seen.of(0).tolist() == [1, 2, 3]
+    assert result.seen.items_of(0).tolist() == [1, 2, 3]
     clean = split(build("toy", [1] * 4, [1, 2, 3, 1], timestamp=range(4)), SplitSpec())
     assert clean.leaked == 0
     assert "leaky" not in clean.describe()

@@ -30,7 +30,7 @@ def toy():
             if self.fail_at is not None and self.fail_at in call.clients:
                 raise RuntimeError("the battery is empty")
             n = len(call.clients)
-            self.private.stage(call.clients, {"steps": self.private.of(call.clients)["steps"] + 1})
+            self.private.stage(call.clients, {"steps": self.private.rows(call.clients)["steps"] + 1})
             users, everyone = call.clients.float(), torch.arange(n)
             vector = (100 * users + call.round).unsqueeze(1).repeat(1, 3)
             rows = Rows("t", everyone, call.clients % 50, users.unsqueeze(1).repeat(1, 2))

@@ -59,7 +59,7 @@ class Sized(StatefulClients):
         self.tiers, self.scale = tiers, scale
 
     def train(self, call, message):
-        self.private.stage(call.clients, self.private.of(call.clients))
+        self.private.stage(call.clients, self.private.rows(call.clients))
         return updates_of(call.clients, call.schema, self.tiers, self.scale)
 
 
@@ -273,7 +273,7 @@ def noise_on(plan, tiers, rounds, fidelity):
 
 class SizedReal(Sized):
     def train(self, call, message):
-        self.private.stage(call.clients, self.private.of(call.clients))
+        self.private.stage(call.clients, self.private.rows(call.clients))
         whole = updates_of(call.clients, SCHEMA, self.tiers, self.scale)
         return ClientUpdates(call.clients, call.schema, [part for part in whole.parts if part.block in REAL])
 

@@ -32,7 +32,7 @@ class Halves(StatefulClients):
 
     def train(self, call, message):
         users, places = call.clients, torch.arange(len(call.clients))
-        self.private.stage(users, self.private.of(users))
+        self.private.stage(users, self.private.rows(users))
         rows = torch.stack([torch.from_numpy(np.random.default_rng(u).normal(size=3)) for u in users.tolist()]).float()
         return ClientUpdates(
             users, call.schema, [

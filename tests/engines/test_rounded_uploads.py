@@ -22,7 +22,7 @@ class Halves(StatefulClients):
 
     def train(self, call, message):
         users = call.clients
-        self.private.stage(users, self.private.of(users))
+        self.private.stage(users, self.private.rows(users))
         values = [torch.from_numpy(np.random.default_rng(u).normal(size=(9, 3))) for u in users.tolist()]
         return ClientUpdates(
             users, call.schema, [Dense("items", torch.arange(len(users)), torch.stack(values).float())]

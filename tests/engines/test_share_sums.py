@@ -52,10 +52,10 @@ class Senders(StatefulClients):
 
     def train(self, call, message):
         n, parts = len(call.clients), []
-        self.private.stage(call.clients, {"rounds": self.private.of(call.clients)["rounds"] + 1})
+        self.private.stage(call.clients, {"rounds": self.private.rows(call.clients)["rounds"] + 1})
         draws = [np.random.default_rng([user, call.round, call.query_id]) for user in call.clients.tolist()]
         chosen = [
-            np.sort(self.rows.of(user)[draw.random(self.rows.counts[user]) < self.share])
+            np.sort(self.rows.items_of(user)[draw.random(self.rows.counts[user]) < self.share])
             for user, draw in zip(call.clients.tolist(), draws, strict=True)
         ]
         owner = torch.from_numpy(np.repeat(np.arange(n), [len(c) for c in chosen]))
@@ -232,7 +232,9 @@ def test_the_wire_holds_exactly_the_announced_rows_every_round(monkeypatch):
         made = simulation(FAKES, {"table": WHOLE["table"]}, support=support, share=share, fidelity="protocol", chunk=16)
         run(made, {"table": WHOLE["table"]})
         for clients, ids in added:
-            assert ids.tolist() == [item for user in clients.tolist() for item in sorted(support.of(user).tolist())]
+            assert ids.tolist() == [
+                item for user in clients.tolist() for item in sorted(support.items_of(user).tolist())
+            ]
         assert len(added) == 2 * 3 * 3 * 2
 
 
@@ -366,7 +368,7 @@ def message_bytes(made, schema, support, clients_of_round, queries):
     aggregators, ring = made.plan.mechanism.aggregators, made._shared.code(schema, USERS).ring
     total = 0
     if support is not None:
-        names = [RowIndices(np.sort(support.of(user)).astype(np.uint32)).encode() for user in range(USERS)]
+        names = [RowIndices(np.sort(support.items_of(user)).astype(np.uint32)).encode() for user in range(USERS)]
         total += aggregators * sum(map(len, names))
     tables = {name for name, block in schema.items() if len(block.shape) == 2 and support is not None}
     for draw, members in enumerate(clients_of_round):

@@ -104,7 +104,7 @@ def test_the_servers_own_direction_travels_with_the_uploads(world, chunk):
 
     registered = method("gpfedrec")
     w = world(
-        "gpfedrec", chunk=chunk, transcript=tapped("wire", pull=registered.attack_surface.proximal_direction), **GP
+        "gpfedrec", chunk=chunk, transcript=tapped("wire", proximal=registered.attack_surface.proximal_direction), **GP
     )
     w.train(1)
     before = w.server.public()

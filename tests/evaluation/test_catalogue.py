@@ -48,12 +48,12 @@ def test_recall_equals_a_loop(parts, part, catalogue, when_testing):
     held = parts.valid if part == "valid" else parts.test
 
     def hidden(user):
-        own = set(parts.train.of(user))
+        own = set(parts.train.items_of(user))
         if part == "test" and when_testing == "valid_left_out":
-            own |= set(parts.valid.of(user))
+            own |= set(parts.valid.items_of(user))
         return own | (set(range(N_ITEMS)) - trained)
 
-    expected = naive_recall(parts, scores, 10, hidden, lambda user: set(held.of(user)) & trained)
+    expected = naive_recall(parts, scores, 10, hidden, lambda user: set(held.items_of(user)) & trained)
     result = evaluator.result()
     assert result.metric("recall", 10).value == pytest.approx(np.mean(list(expected.values())))
     assert result.n_users == len(expected) == len(evaluator.users)
@@ -69,11 +69,11 @@ def test_sampled_candidates_are_trained_unseen_and_halves_of_one_draw(parts):
         held = parts.valid if part == "valid" else parts.test
         candidates = evaluator.candidates(evaluator.users)
         for user, row in zip(evaluator.users, candidates, strict=True):
-            own = [item for item in held.of(user) if item in trained]
+            own = [item for item in held.items_of(user) if item in trained]
             width = candidates.shape[1] - 15
             assert row[:width].tolist() == own + own[:1] * (width - len(own))
             drawn[part, user] = set(row[width:].tolist())
-            assert drawn[part, user] <= trained - set(parts.seen.of(user))
+            assert drawn[part, user] <= trained - set(parts.seen.items_of(user))
             assert len(drawn[part, user]) == 15
     assert all(not drawn["valid", u] & drawn["test", u] for u in range(1, 30) if ("valid", u) in drawn)
 

@@ -48,8 +48,8 @@ def test_full_ranking_equals_a_loop(part):
     evaluator.add(users, scores)
     hits = []
     for user in users:
-        hidden = set(split.train.of(user)) | (set(split.valid.of(user)) if part == "test" else set())
-        (target,) = (split.valid if part == "valid" else split.test).of(user)
+        hidden = set(split.train.items_of(user)) | (set(split.valid.items_of(user)) if part == "test" else set())
+        (target,) = (split.valid if part == "valid" else split.test).items_of(user)
         order = [i for i in np.argsort(-scores[user], kind="stable") if i not in hidden]
         hits.append(order.index(target) < 10)
     assert evaluator.result().metric("hr", 10).value == pytest.approx(np.mean(hits))
@@ -65,9 +65,9 @@ def test_several_held_out_items_equal_a_loop_in_both_candidate_modes():
         items = evaluator.candidates(users)
         recall = []
         for user in users:
-            target = set(split.test.of(user))
+            target = set(split.test.items_of(user))
             columns = np.arange(300) if items is None else items[user]
-            hidden = set(split.train.of(user)) | set(split.valid.of(user)) if items is None else set()
+            hidden = set(split.train.items_of(user)) | set(split.valid.items_of(user)) if items is None else set()
             order = [columns[c] for c in np.argsort(-scores[user]) if columns[c] not in hidden]
             recall.append(len(target & set(order[:10])) / len(target))
         assert evaluator.result().metric("recall", 10).value == pytest.approx(np.mean(recall))
@@ -107,9 +107,9 @@ def test_sampled_candidates_are_unseen_distinct_disjoint_between_parts_and_seede
     for user in users:
         drawn = [*valid[user, 1:], *test[user, 1:]]
         assert len(set(drawn)) == 40
-        assert not set(drawn) & set(split.seen.of(user))
-        assert valid[user, 0] == split.valid.of(user)[0]
-        assert test[user, 0] == split.test.of(user)[0]
+        assert not set(drawn) & set(split.seen.items_of(user))
+        assert valid[user, 0] == split.valid.items_of(user)[0]
+        assert test[user, 0] == split.test.items_of(user)[0]
     assert (Evaluator(split, SAMPLED, "test").candidates(users) == test).all()
     other = SAMPLED.model_copy(update={"seed": 1})
     assert (Evaluator(split, other, "test").candidates(users) != test).any()

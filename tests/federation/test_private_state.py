@@ -18,18 +18,18 @@ def state():
 def test_staged_values_are_seen_by_their_clients_and_become_current_on_commit(state):
     new = {"w": torch.full((2, 2), 7.0), "b": torch.ones(2)}
     state.stage(users(3, 1), new)
-    assert state.of(users(3, 1))["w"].tolist() == [[6, 7], [2, 3]]
+    assert state.rows(users(3, 1))["w"].tolist() == [[6, 7], [2, 3]]
     assert state.staged(users(3, 1))["w"].equal(new["w"])
     state.commit()
-    assert state.of(users(3, 1))["w"].equal(new["w"])
-    assert state.of(users(0, 2, 4))["w"].tolist() == [[0, 1], [4, 5], [8, 9]]
-    assert state.of(users(1, 2))["b"].tolist() == [1, 0]
+    assert state.rows(users(3, 1))["w"].equal(new["w"])
+    assert state.rows(users(0, 2, 4))["w"].tolist() == [[0, 1], [4, 5], [8, 9]]
+    assert state.rows(users(1, 2))["b"].tolist() == [1, 0]
 
 
 def test_order_of_users_is_kept(state):
     state.stage(users(4, 0), {"b": torch.tensor([4.0, 0.5])})
     state.commit()
-    assert state.of(users(0, 4))["b"].tolist() == [0.5, 4]
+    assert state.rows(users(0, 4))["b"].tolist() == [0.5, 4]
 
 
 def test_a_discarded_round_leaves_no_trace(state):
@@ -46,12 +46,12 @@ def test_the_last_staging_of_a_user_wins(state):
     state.stage(users(2), {"b": torch.tensor([2.0])})
     assert state.staged(users(2))["b"].item() == 2
     state.commit()
-    assert state.of(users(2))["b"].item() == 2
+    assert state.rows(users(2))["b"].item() == 2
 
 
 def test_a_copy_can_be_changed_freely(state):
-    state.of(users(0, 1))["w"].fill_(-1)
-    assert state.of(users(0))["w"].tolist() == [[0, 1]]
+    state.rows(users(0, 1))["w"].fill_(-1)
+    assert state.rows(users(0))["w"].tolist() == [[0, 1]]
 
 
 def test_without_a_staging_the_committed_values_are_seen(state):

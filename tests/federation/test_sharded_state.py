@@ -65,7 +65,7 @@ def test_the_same_history_as_in_memory(both):
             else:
                 state.discard()
         seen += what == 3
-        same(both[0].of(who), both[1].of(who))
+        same(both[0].items_of(who), both[1].items_of(who))
         same(both[0].staged(who), both[1].staged(who))
     same(both[0].state(), both[1].state())
     assert seen
@@ -76,7 +76,7 @@ def test_nobody_is_an_answer_too(both):
     for state in both:
         state.stage(users(), start(users()))
         state.commit()
-    same(both[0].of(users()), both[1].of(users()))
+    same(both[0].items_of(users()), both[1].items_of(users()))
 
 
 def test_a_lost_round_leaves_no_trace(both):
@@ -115,9 +115,9 @@ def test_first_values_are_drawn_some_users_at_a_time_and_only_when_somebody_need
     monkeypatch.setattr(sharded_state, "_AT_ONCE", 100)
     state = ShardFolder(tmp_path / "s", "run", 700).keep("users", USERS, noted)
     assert asked == [[]]
-    state.of(users(0))
+    state.rows(users(0))
     assert asked == [[], [0, 1, 2], [3, 4, 5], [6, 7]]
-    state.of(users(9, 2, 7))
+    state.rows(users(9, 2, 7))
     state.state()
     assert [user for some in asked for user in some] == list(range(USERS))
 
@@ -136,7 +136,7 @@ def test_no_file_is_larger_than_a_shard_and_few_are_mapped(tmp_path):
 def test_a_user_who_is_larger_than_a_shard_has_one_alone(tmp_path):
     folder = ShardFolder(tmp_path / "s", "run", 10)
     state = folder.keep("users", 3, alike({"w": torch.arange(100.0)}))
-    assert state.of(users(2))["w"][0, 99] == 99
+    assert state.rows(users(2))["w"][0, 99] == 99
     assert len(shards(folder)) == 3
 
 
@@ -174,14 +174,14 @@ def test_nothing_is_written_before_somebody_is_asked_for(folder):
 def test_what_is_over_is_removed(folder, tmp_path):
     folder.remove()
     state = folder.keep("users", USERS, start)
-    state.of(users(1))
+    state.rows(users(1))
     folder.remove()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_files_of_others_are_left_alone(folder):
     state = folder.keep("users", USERS, start)
-    state.of(users(1))
+    state.rows(users(1))
     (folder.path / "letter").write_text("not ours")
     folder.remove()
     assert [path.name for path in folder.path.iterdir()] == ["letter"]

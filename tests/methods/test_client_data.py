@@ -54,7 +54,7 @@ def test_a_part_of_the_users_numbers_them_from_0(users):
     whose = {(users[owner], item): rating for (owner, item), rating in ratings_by_pair(hosted).items()}
     assert whose == {pair: everything[pair] for pair in everything if pair[0] in users}
     for place, user in enumerate(users):
-        assert hosted.excluded.of(place).tolist() == data.excluded.of(user).tolist()
+        assert hosted.excluded.items_of(place).tolist() == data.excluded.items_of(user).tolist()
     assert hosted.everybody.users.tolist() == users.tolist()
     assert hosted.everybody.activity.tolist() == data.positives.counts.tolist()
     assert data.everybody.users.tolist() == list(range(data.n_users))

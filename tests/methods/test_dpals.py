@@ -44,7 +44,7 @@ class NaiveUser:
 
     def __init__(self, train, user, state, config):
         v, head = state["items"].double().numpy(), state["head"].tolist()
-        own = set(train.of(user).tolist())
+        own = set(train.items_of(user).tolist())
         self.places = [j for j, item in enumerate(head) if item in own]
         system = config.unobserved * sum(np.outer(row, row) for row in v)
         system = system + sum((np.outer(v[j], v[j]) for j in self.places), np.zeros((DIM, DIM)))

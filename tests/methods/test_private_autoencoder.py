@@ -34,7 +34,7 @@ def run(small_split):
 
 
 def row(train, user, head):
-    own = set(train.of(user).tolist())
+    own = set(train.items_of(user).tolist())
     return torch.tensor([float(item in own) for item in head.tolist()], dtype=torch.float64)
 
 
@@ -80,7 +80,7 @@ def test_nobody_forms_the_weights_of_a_device(run):
 
 def test_every_update_is_exactly_as_long_as_its_share(run, small_split):
     head = set(run.server.state()["head"].tolist())
-    known = torch.tensor([bool(head & set(small_split.train.of(user).tolist())) for user in range(45)])
+    known = torch.tensor([bool(head & set(small_split.train.items_of(user).tolist())) for user in range(45)])
     norms = sent(run, torch.arange(45)).norms(2)
     share = math.sqrt(0.9 / 4)
     assert norms.max() <= share

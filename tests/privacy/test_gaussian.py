@@ -35,7 +35,7 @@ class Uploaders(StatefulClients):
         self.private = PrivateState({"steps": torch.zeros(population)})
 
     def train(self, call, message):
-        self.private.stage(call.clients, {"steps": self.private.of(call.clients)["steps"] + 1})
+        self.private.stage(call.clients, {"steps": self.private.rows(call.clients)["steps"] + 1})
         everyone = torch.arange(len(call.clients))
         parts = [Dense("a", everyone, self.a[call.clients].clone()), Dense("b", everyone, self.b[call.clients].clone())]
         return ClientUpdates(call.clients, call.schema, parts[: len(call.schema)])

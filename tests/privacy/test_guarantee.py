@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from privfed.privacy.accounting import Account
+from privfed.privacy.accounting import AccountedEpsilon
 from privfed.privacy.composition import Composition, Releases
 from privfed.privacy.events import Gaussian, Laplace
 from privfed.privacy.guarantee import Guarantee, guarantee_for
@@ -152,6 +152,6 @@ def test_odds_read_well():
 )
 def test_an_accountant_that_stands_in_for_another_is_named(accountant, checks, sentence):
     found = assumptions_for(
-        PrivacyPlan.parse("local-laplace:epsilon0=18,clip_norm=1"), Account(718.0, accountant, "", checks)
+        PrivacyPlan.parse("local-laplace:epsilon0=18,clip_norm=1"), AccountedEpsilon(718.0, accountant, "", checks)
     )
     assert sentence in " ".join(found)

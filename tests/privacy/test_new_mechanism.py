@@ -299,8 +299,8 @@ def test_padding_of_ones_own_is_sent_claimed_and_audited(few_users: Split) -> No
     experiment, result = trained(few_users, ROWS)
     assert experiment.support is not None
     for user in range(18):
-        own = set(few_users.train.of(user).tolist())
-        assert set(experiment.support.of(user).tolist()) == own | set(range(40))
+        own = set(few_users.train.items_of(user).tolist())
+        assert set(experiment.support.items_of(user).tolist()) == own | set(range(40))
     assert result.guarantee.support is not None
     assert result.guarantee.support.padding == "first 40 rows"
     assert "Rows past the first." in result.guarantee.statements

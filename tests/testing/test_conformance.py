@@ -60,14 +60,14 @@ class Clients(StatefulClients):
 
     def train(self, call, message):
         error = self.error(call, message)
-        self.keep(call, self.private.of(call.clients)["offset"] + error.sum(1, keepdim=True))
+        self.keep(call, self.private.rows(call.clients)["offset"] + error.sum(1, keepdim=True))
         return ClientUpdates(call.clients, call.schema, [Dense("bias", torch.arange(len(error)), error.unsqueeze(2))])
 
     def keep(self, call, offset):
         self.private.stage(call.clients, {"offset": offset})
 
     def score(self, clients, message, updates, candidates):
-        own = self.private.of(clients) if updates is None else self.private.staged(clients)
+        own = self.private.rows(clients) if updates is None else self.private.staged(clients)
         scores = message.shared["bias"][:, 0] + own["offset"]
         scores = scores if updates is None else scores + updates.stacked("bias")[:, :, 0]
         return scores if candidates is None else scores.gather(1, candidates)

@@ -28,7 +28,7 @@ def padding_rates(padding: SampledPadding, sent: Histories, public: Histories) -
         public: those of them that everybody knows.
     """
     n_items, purchased = sent.n_items, public.counts
-    p, rho = padding.answer_rates[1], padding.fakes_per_row
+    p, rho = padding.answer_rates[1], padding.fake_items_per_row
     if p is not None:
         return np.full(n_items, p)
     weights = np.ones(n_items)

@@ -181,7 +181,7 @@ def _by_formula(seen: RowsSeen, view: SupportView, truth: _Truth) -> dict[str, o
         others = np.full(len(purchased), p)
         counted = debiased_count(unbought, view.n_items - purchased, q=q, p=p)
     else:
-        rho = 0.0 if seen.padding is None else seen.padding.fakes_per_row
+        rho = 0.0 if seen.padding is None else seen.padding.fake_items_per_row
         others = padding_probability(purchased, examined, view.n_items, rho)
         counted = np.rint(recover_examined_count(unbought, purchased, rho))
     real, fake = q * examined.sum(), others @ (view.n_items - purchased - examined)

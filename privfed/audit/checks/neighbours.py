@@ -389,7 +389,7 @@ def _release_differences(a: _World, b: _World, one: Exchange, two: Exchange, t: 
         slack = _slack(plan, left[user], right[user], one)
         moved = _moved(left[user], right[user], one.schema, clip.order, slack)
         yield NeighbourDifference(user, t, "the user's own upload", one.step, moved.value, steps * bound + moved.slack)
-        if user in one.own and user in two.own:
+        if user in one.own_updates and user in two.own_updates:
             first, second = _residual(left[user], one, user), _residual(right[user], two, user)
             what = "what is added to the user's clipped upload, in steps of rounding,"
             yield NeighbourDifference(user, t, what, one.step, _apart(first, second, slack), _STEPS)
@@ -441,7 +441,7 @@ def _residual(sent: Mapping[str, Tensor], exchange: Exchange, user: int) -> dict
     """An upload as it was sent less the clipped one, in weighted coordinates."""
     return {
         name: (sent[name].double() - clipped.double()) * exchange.schema[name].weight
-        for name, clipped in exchange.own[user].items()
+        for name, clipped in exchange.own_updates[user].items()
     }
 
 
@@ -580,7 +580,7 @@ def _digest_of(histories: Histories | None, leaving: int = -1) -> tuple[bytes, .
 
 def _unlike(parts: Split, user: int) -> int:
     """Another user with as many training items as possible that this one does not have."""
-    history = parts.train.of(user)
+    history = parts.train.items_of(user)
     new = ~np.isin(parts.train.items, history)
     fresh = np.bincount(parts.train.owners[new], minlength=parts.train.n_users)
     fresh[user] = -1

@@ -83,12 +83,14 @@ def _amount(experiment: Experiment, padding: SampledPadding, named: Mapping[int,
     public = data.positives if experiment.registered.traits.public_target else None
     private_rows, other, kept, fake_items = 0, 0, 0, 0
     for user, rows in named.items():
-        known = frozenset() if public is None else frozenset(public.of(user).tolist())
-        history = frozenset(private.of(user).tolist()) - known
+        known = frozenset() if public is None else frozenset(public.items_of(user).tolist())
+        history = frozenset(private.items_of(user).tolist()) - known
         private_rows, kept = private_rows + len(history), kept + len(rows & history)
         added = len(rows - history - known)
         other, fake_items = other + data.n_items - len(history | known), fake_items + added
-        wanted = min(int(np.rint(padding.fakes_per_row * len(history | known))), data.n_items - len(history | known))
+        wanted = min(
+            int(np.rint(padding.fake_items_per_row * len(history | known))), data.n_items - len(history | known)
+        )
         if added < wanted:
             yield f"user {user} names {added} fake rows, and the padding promises {wanted}"
             return

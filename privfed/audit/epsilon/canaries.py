@@ -260,7 +260,7 @@ class OtherUploads:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CanaryCosines:
+class MeasuredCosines:
     """Cosines of canaries with one thing that was released.
 
     Attributes:
@@ -289,7 +289,7 @@ class CanaryRun:
 
     dimensions: int
     guarantee: Guarantee
-    reads: Sequence[CanaryCosines]
+    reads: Sequence[MeasuredCosines]
     noise: float | None
 
 
@@ -386,7 +386,7 @@ def run_canaries(
         directions.dimensions,
         ledger.guarantee(),
         [
-            CanaryCosines(audited, tap, cosine_row[:k], cosine_row[k:])
+            MeasuredCosines(audited, tap, cosine_row[:k], cosine_row[k:])
             for (audited, tap, _), cosine_row in zip(observed, cosines, strict=True)
         ],
         _noise_left(plan, population, sums.releases),

@@ -64,7 +64,7 @@ def read(path: Path, columns: Mapping[str, str] | None = None, **options: Unpack
     if is_marker(name):
         beside = folder(path.parent)
         others = {other for other in beside.names if is_marker(other)} - {name}
-        chosen = Files(beside.place, tuple(other for other in beside.names if other not in others), beside.fetch)
+        chosen = Files(beside.location, tuple(other for other in beside.names if other not in others), beside.fetch)
         return _read_layout(chosen, columns, options)
     if Path(name).suffix.lower() in (*table.SEPARATORS, ".parquet"):
         return table.read(folder(path.parent), name, columns, **options)
@@ -79,7 +79,7 @@ def _read_layout(files: Files, columns: Mapping[str, str] | None, options: Build
     if len(markers) != 1:
         found = f"{', '.join(markers)} side by side" if markers else ", ".join(files.names) or "nothing"
         raise DataError(
-            f"{files.place} holds {found}, which does not tell one data set: give the path of "
+            f"{files.location} holds {found}, which does not tell one data set: give the path of "
             f"{', '.join(_MARKERS)} or a RecBole .inter file, or a folder with exactly one of them"
         )
     marker = markers[0]

@@ -15,12 +15,12 @@ class Files:
     """The files of one data set, named without `.gz`.
 
     Attributes:
-        place: Where they are, for messages.
+        location: Where they are, for messages.
         names: Their names, sorted.
         fetch: Gives the content of one of `names`.
     """
 
-    place: str
+    location: str
     names: tuple[str, ...]
     fetch: Callable[[str], bytes]
 
@@ -32,7 +32,7 @@ class Files:
         """
         if name not in self.names:
             there = ", ".join(self.names) or "nothing"
-            raise DataError(f"{name} is missing in {self.place} (there is: {there}): add it or correct the path")
+            raise DataError(f"{name} is missing in {self.location} (there is: {there}): add it or correct the path")
         try:
             content = self.fetch(name)
         except (OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
@@ -43,7 +43,7 @@ class Files:
 
     def named(self, name: str) -> str:
         """Name of a file in messages."""
-        return f"{self.place}/{name}"
+        return f"{self.location}/{name}"
 
 
 def folder(path: Path) -> Files:

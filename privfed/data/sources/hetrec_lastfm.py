@@ -86,6 +86,6 @@ def _tag_files(files: Files) -> list[str]:
     numbers = sorted(int(found[1]) for name in files.names if (found := _PART.fullmatch(name)))
     if gap := next((one + 1 for one, two in pairwise(numbers) if two > one + 1), None):
         raise DataError(
-            f"user_taggedartists.part{gap}.dat is missing in {files.place}, and later parts are there: add it"
+            f"user_taggedartists.part{gap}.dat is missing in {files.location}, and later parts are there: add it"
         )
     return [f"user_taggedartists.part{number}.dat" for number in numbers]

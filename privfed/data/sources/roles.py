@@ -8,7 +8,7 @@ ROLES = ("user", "item", "timestamp", "order", "rating", "behaviour", "split")
 
 
 def resolve(
-    present: Sequence[str], chosen: Mapping[str, str] | None, usual: Mapping[str, str], place: str
+    present: Sequence[str], chosen: Mapping[str, str] | None, usual: Mapping[str, str], source: str
 ) -> dict[str, str]:
     """Role -> column.
 
@@ -16,7 +16,7 @@ def resolve(
         present: Columns of the file.
         chosen: Role -> column named by the user, or None.
         usual: Role -> column to take for a role that the user did not name, where the file has it.
-        place: The file, for messages.
+        source: The file, for messages.
 
     Raises:
         DataError: A role or a column is unknown, or no column plays user or item.
@@ -29,7 +29,7 @@ def resolve(
     for role, column in wanted.items():
         if column not in present:
             raise DataError(
-                f"{place} has no column {column!r} for the {role} (it has {', '.join(present)}): "
+                f"{source} has no column {column!r} for the {role} (it has {', '.join(present)}): "
                 f'say which one it is, for example columns={{"{role}": "{present[0]}"}}'
             )
     return found

@@ -57,7 +57,7 @@ def _serve(folder: Path, path: Path, *, group: bool) -> None:
     from privfed.engines.nodes.node import Node  # noqa: PLC0415 - loads torch, which making keys need not wait for
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    with NodeService(Node(folder), path, group_may_ask=group) as service:
+    with NodeService(Node(folder), path, group_may_query=group) as service:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: service.close())
         logging.getLogger(__name__).info("serving the node in %s at %s", folder, path)

@@ -13,7 +13,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from privfed.engines.flower.payload import message_type, packed, unpacked
-from privfed.engines.flower.service import PATIENCE, ask_service
+from privfed.engines.flower.service import PATIENCE, query_service
 from privfed.engines.nodes.transport import Handler
 
 
@@ -48,7 +48,7 @@ def _answer(context: Context, stage: str, request: bytes, left: float) -> bytes:
         )
     ((kind, place),) = where.items()
     if kind == "socket":
-        return ask_service(Path(str(place)), stage, request, max(left, 1.0), float(patience))
+        return query_service(Path(str(place)), stage, request, max(left, 1.0), float(patience))
     return node_at(Path(str(place))).handle(stage, request)
 
 

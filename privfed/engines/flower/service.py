@@ -43,13 +43,13 @@ class NodeService:
     Args:
         handler: the node.
         path: of the socket, in a folder that only those may enter who may send to this node.
-        group_may_ask: let the socket's group in, too, for a SuperNode under another account.
+        group_may_query: let the socket's group in, too, for a SuperNode under another account.
 
     Raises:
         ServiceError: the path is too long for a socket, or another process serves there.
     """
 
-    def __init__(self, handler: Handler, path: Path, *, group_may_ask: bool = False) -> None:
+    def __init__(self, handler: Handler, path: Path, *, group_may_query: bool = False) -> None:
         if len(os.fsencode(path)) > _PATH_BYTES:
             raise ServiceError(
                 f"{path} is longer than the {_PATH_BYTES} bytes that a socket's path may have: shorten it"
@@ -60,7 +60,7 @@ class NodeService:
         path.unlink(missing_ok=True)
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.bind(os.fspath(path))
-        path.chmod(0o660 if group_may_ask else 0o600)
+        path.chmod(0o660 if group_may_query else 0o600)
         self._socket.listen(16)
         self._closed = threading.Event()
 
@@ -102,7 +102,7 @@ class NodeService:
             _log.exception("the node failed")
 
 
-def ask_service(path: Path, stage: str, request: bytes, timeout: float, patience: float = 0.0) -> bytes:
+def query_service(path: Path, stage: str, request: bytes, timeout: float, patience: float = 0.0) -> bytes:
     """Ask the node that serves at `path`.
 
     Args:

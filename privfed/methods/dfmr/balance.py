@@ -36,7 +36,7 @@ class Balance:
         return cls(np.zeros((d, d)), np.zeros(d))
 
     @classmethod
-    def of(
+    def from_moments(
         cls,
         grid: IntegerGrid,
         alpha: float,

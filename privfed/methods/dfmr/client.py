@@ -93,7 +93,7 @@ class DFMRClients(StatefulClients):
         everybody = data.everybody.positives
         self.config, self.grid = config, config.grid(everybody)
         examined = config.learned(data.examined(config.examinations), everybody)
-        self.support = ItemSupport.of(data.positives, examined, data.fake_items)
+        self.support = ItemSupport.from_histories(data.positives, examined, data.fake_items)
         self.weights = weights_of(self.grid, self.support)
         users = range(data.n_users)
         inclusion = streams.words(Purpose.INITIALISE, 0, 0, users, config.d)

@@ -129,7 +129,7 @@ class ItemCodes:
             )
 
     @classmethod
-    def of(cls, codes: Int8[np.ndarray, "items d"], ids: Sequence[str] | None = None) -> "ItemCodes":
+    def from_signs(cls, codes: Int8[np.ndarray, "items d"], ids: Sequence[str] | None = None) -> "ItemCodes":
         """Pack codes of -1 and +1.
 
         Raises:

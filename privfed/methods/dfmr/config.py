@@ -79,7 +79,7 @@ class DFMRConfig(MethodConfig):
     def grid(self, purchases: Histories) -> IntegerGrid:
         """The hyper-parameters in whole numbers, margins on the nearest step of 1/(2d)."""
         steps = 2 * self.d
-        return IntegerGrid.of(
+        return IntegerGrid.from_parameters(
             purchases.n_items,
             self.d,
             w=self.w,

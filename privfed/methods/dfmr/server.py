@@ -187,7 +187,7 @@ class DFMRServer:
             return
         clients = int(sums[CLIENTS])
         products = symmetric(on_host(sums[PRODUCTS]), self.config.d, clients)
-        self.balance = Balance.of(self.grid, self.config.alpha, on_host(sums[TOTALS]), products, clients)
+        self.balance = Balance.from_moments(self.grid, self.config.alpha, on_host(sums[TOTALS]), products, clients)
 
     def _item_balance(self, items: Int8[np.ndarray, "m d"]) -> Int64[np.ndarray, "m d"] | None:
         """4 d^2 K beta Y of item codes in whole numbers; None where beta is 0."""
@@ -206,7 +206,7 @@ def _first_codes(
     if not config.start_sweeps:
         inclusion = streams.words(Purpose.INITIALISE, 0, 0, [PUBLIC], n_items * d)[0].reshape(n_items, d)
         return (inclusion & 1).astype(np.int8) * np.int8(2) - np.int8(1), None
-    feedback = Feedback.of(purchases)
+    feedback = Feedback.from_histories(purchases)
     items = _START_SCALE * streams.normal(Purpose.INITIALISE, 0, 0, [PUBLIC], n_items * d).double().view(n_items, d)
     factors: Float64[np.ndarray, "m d"] = on_host(items)
     missing = popularity_weights(purchases.popularity(), _START_C0, _START_EXPONENT)

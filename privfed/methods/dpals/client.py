@@ -38,11 +38,11 @@ class DPALSClients(StatefulClients):
 
     def popularity(self, call: Call, message: Message) -> ClientUpdates:  # noqa: ARG002
         """The unit vector along the own items."""
-        return unit_histories(self.rows.of(call.clients), call)
+        return unit_histories(self.rows.select(call.clients), call)
 
     def statistics(self, call: Call, message: Message) -> ClientUpdates:
         """Statistics for the item step, from each user's unit vector."""
-        mine = on_head(self.rows.of(call.clients), message.shared[HEAD])
+        mine = on_head(self.rows.select(call.clients), message.shared[HEAD])
         vectors = self._vectors(mine, message)
         lengths = vectors.norm(dim=1, keepdim=True)
         # Written so that NaN stays NaN: the guard then refuses the upload of a model that diverged.
@@ -66,7 +66,7 @@ class DPALSClients(StatefulClients):
     ) -> Float[Tensor, "clients c"]:
         """Products of the own vector with the head's factors; popularity below, and where the vector says nothing."""
         shared = message.shared
-        mine = on_head(self.rows.of(clients), shared[HEAD])
+        mine = on_head(self.rows.select(clients), shared[HEAD])
         vectors = self._vectors(mine, message).float()
         known = mine.counts * vectors.any(1)
         scores = over_catalogue(vectors @ shared[ITEMS].T, known, shared[HEAD], shared[ORDER])

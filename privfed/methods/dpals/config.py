@@ -63,7 +63,7 @@ class DPALSConstants:
     head: int
 
     @classmethod
-    def of(cls, config: DPALSConfig, sums: NoisySums, items: int) -> "DPALSConstants":
+    def from_config(cls, config: DPALSConfig, sums: NoisySums, items: int) -> "DPALSConstants":
         """The constants of a run: settings, and the head by rule unless it is set.
 
         Args:

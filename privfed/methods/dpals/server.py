@@ -40,7 +40,7 @@ class DPALSServer:
     def __init__(self, config: DPALSConfig, public_info: PublicInfo, streams: Streams) -> None:
         self.config = config
         self.sums = public_info.sums or NoisySums(public_info.n_users)
-        self.constants = DPALSConstants.of(config, self.sums, public_info.n_items)
+        self.constants = DPALSConstants.from_config(config, self.sums, public_info.n_items)
         self.schema = self._pass()
         popularity = self._block((public_info.n_items, 1), config.popularity_share)
         self.schemas: list[Schema] = [{POPULARITY: popularity}, *[self.schema] * config.passes]
@@ -111,7 +111,7 @@ class DPALSServer:
 
     def _start(self, sums: Tensor, cohort: Cohort) -> tuple[Float64[Tensor, " side"], ItemStep]:
         """Cut the head, start the first column of the factors at popularity, and prepare the item step."""
-        head = PopularHead.of(sums, self._deviation(self.schemas[0][POPULARITY]), self.constants.head)
+        head = PopularHead.from_popularity(sums, self._deviation(self.schemas[0][POPULARITY]), self.constants.head)
         popularity, n = head.popularity, cohort.expected
         own = popularity.pow(-self.config.balance)
         reach = popularity * own / ((popularity * own.square()).sum() / popularity.sum()).sqrt()

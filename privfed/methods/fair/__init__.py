@@ -55,7 +55,7 @@ class FairTraining(Training):
 
     def warm_start(self, config: FairConfig, state: Mapping[str, Tensor], message: Message) -> Mapping[str, Tensor]:
         """The table of products at the factors."""
-        return neural_factorisation(state, GramFactors.of(message, config.dim))
+        return neural_factorisation(state, GramFactors.from_message(message, config.dim))
 
 
 METHOD = Method(

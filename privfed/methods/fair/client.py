@@ -43,7 +43,7 @@ class FairClients(StatefulClients):
     def __init__(self, config: FairConfig, data: ClientData, streams: Streams) -> None:
         self.config, self.model, self.n_items = config, config.model, data.n_items
         everybody = data.everybody
-        tiers = Tiers.of(config, len(everybody.activity), data.n_items, everybody.activity)
+        tiers = Tiers.from_config(config, len(everybody.activity), data.n_items, everybody.activity)
         self.tiering = tiers.hosting(placed(everybody.users))
         self.training = DeviceTraining(config, data)
         names = self.model.tables
@@ -83,7 +83,7 @@ class FairClients(StatefulClients):
         """Local epochs of Adam on each device's own version of the tables, on all layers and on the user's rows."""
         users, names = call.clients, self.model.tables
         layers = torch.cat([message.shared[name].flatten() for name in self.model.shapes()])
-        private = self.private.of(users)
+        private = self.private.rows(users)
         rows = torch.stack([private[f"user.{name}"] for name in names], 1)
         new_layers, levels = layers.repeat(len(users), 1), torch.full((len(users),), -1)
         groups: dict[str, list[Group]] = {}
@@ -134,7 +134,7 @@ class FairClients(StatefulClients):
             for place in self._places(clients, message):
                 trained[place.positions] = True
                 self._score_trained(place, clients, message, updates, candidates, out)
-        own = self.private.of(clients) | {name: message.shared[name] for name in self.model.shapes()}
+        own = self.private.rows(clients) | {name: message.shared[name] for name in self.model.shapes()}
         for level in self.tiering.levels:
             mine = ((self.tiering.levels_of(clients) == level) & ~trained).nonzero().squeeze(1)
             if not len(mine):

@@ -11,7 +11,7 @@ from privfed.methods.method import MethodConfig
 Variant = Literal["fair", "hom", "full_trn", "fedhm", "heterofl", "fedavg"]
 Placement = Literal["server", "tier"]
 
-FEWEST = 3
+MIN_MEMBERS = 3
 """Members without which a tier's sum says too much: of one it is that client's update, of two either subtracts its own.
 """
 
@@ -50,7 +50,7 @@ class FairConfig(MethodConfig):
         default=True, description="a new order of the samples in every epoch; the released code keeps one"
     )
     initial_scale: float = Field(0.01, gt=0, description="standard deviation of initial user and item rows")
-    pull: float = Field(
+    proximal: float = Field(
         1.0,
         ge=0,
         le=1,
@@ -149,7 +149,7 @@ class FairConfig(MethodConfig):
         """Clients of a round without which nobody trains in a tier."""
         if self.min_tier is not None:
             return self.min_tier
-        return FEWEST if self.placement == "tier" else 1
+        return MIN_MEMBERS if self.placement == "tier" else 1
 
     @property
     def counts_tiers_first(self) -> bool:

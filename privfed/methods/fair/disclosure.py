@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from privfed.methods.fair.config import FEWEST, FairConfig
+from privfed.methods.fair.config import MIN_MEMBERS, FairConfig
 from privfed.methods.fair.subspaces import disclosed
 from privfed.methods.method import Disclosure
 
@@ -60,7 +60,7 @@ class FairDisclosure(Disclosure):
 
 
 def _of_tiers(config: FairConfig) -> str:
-    if config.min_clients < FEWEST:
+    if config.min_clients < MIN_MEMBERS:
         return (
             f"There is a sum for each tier, of as few as {config.min_clients} devices (min_tier): of one it is that "
             f"device's update, which is then protected no more than a single upload is by the plan's clip and noise."

@@ -98,7 +98,7 @@ class KnownInteractions(NamedTuple):
         barred_counts: barred items of each client.
         barred: items never drawn as negatives, distinct and ascending within a client.
         n_items: of the catalogue.
-        words: random 32-bit words of each client, (KEY_WORDS + counts) of them in every epoch.
+        uints: random 32-bit words of each client, (KEY_WORDS + counts) of them in every epoch.
     """
 
     starts: Whole
@@ -109,7 +109,7 @@ class KnownInteractions(NamedTuple):
     barred_counts: Whole
     barred: Whole
     n_items: int
-    words: Whole
+    uints: Whole
 
 
 class Stored(NamedTuple):
@@ -154,7 +154,7 @@ class Scratch(NamedTuple):
         gradient, first_moment, second_moment: of slots.
         dense_gradient, dense_first, dense_second: of dense numbers.
         totals: of the product's rows, weighted by slopes `[dim]`.
-        place: where a slot is kept, plus 1; 0 where it is not. No entries on devices that keep all.
+        slot_position: where a slot is kept, plus 1; 0 where it is not. No entries on devices that keep all.
         samples: positions of a block's positives.
         items: of a block's columns.
         places: where the stored values of each column's rows are kept `[tables, kept, columns]`.
@@ -175,7 +175,7 @@ class Scratch(NamedTuple):
     dense_first: Real
     dense_second: Real
     totals: Real
-    place: Whole
+    slot_position: Whole
     samples: Whole
     items: Whole
     places: Whole
@@ -192,7 +192,7 @@ class Scratch(NamedTuple):
 
 @compiled
 def train(
-    net: Network, at: DenseLayout, known: KnownInteractions, stored: Stored, trained: TrainedSlots, s: Scratch
+    net: Network, layout: DenseLayout, known: KnownInteractions, stored: Stored, trained: TrainedSlots, s: Scratch
 ) -> None:
     """Train every client."""
     # A pair takes two columns: a block holds 64 ratings, or 32 positives with their negatives.
@@ -220,12 +220,12 @@ def train(
                     active = _gather(net, stored, s, slots, p, active, length)
                     # Padding repeats whatever its columns held; its slopes are 0.
                     columns = (length + LANES - 1) // LANES * LANES * (1 + net.pairs)
-                    _forward(net, at, d, s, columns)
+                    _forward(net, layout, d, s, columns)
                     _slopes(net, known, s, length, columns, end - start)
-                    _backward(net, at, d, s, columns)
-                    _back_to_stored(net, at, d, s, columns)
+                    _backward(net, layout, d, s, columns)
+                    _back_to_stored(net, layout, d, s, columns)
                     _scatter(net, stored, s, length)
-                _user(net, at, d, s)
+                _user(net, layout, d, s)
                 step += 1
                 # Both bias corrections, once per step instead of per parameter. Slots of all ages share the step count:
                 # dense Adam would have left an untouched slot with zero moments and in its place as well.
@@ -239,7 +239,7 @@ def train(
         # Only this client's entries: to clear the whole map would cost more than a small client's training.
         if len(slots) < len(stored.values):
             for j in range(active):
-                s.place[slots[j]] = 0
+                s.slot_position[slots[j]] = 0
 
 
 @compiled
@@ -271,7 +271,7 @@ def _start(stored: Stored, s: Scratch, slots: Whole, p: Real) -> int:
     if len(slots) < len(stored.values):
         return 0
     for j in range(len(slots)):
-        # Every slot is kept, so a slot's number is also its position and `place` is not needed.
+        # Every slot is kept, so a slot's number is also its position and `slot_position` is not needed.
         slots[j] = j
         p[j] = stored.values[j]
         s.gradient[j] = 0
@@ -302,8 +302,8 @@ def _draw(net: Network, known: KnownInteractions, s: Scratch, c: int, first: int
             # Cycle walking: a bijection of [0, 2^bits) that is repeated until it lands below n is one of [0, n).
             while True:
                 for k in range(ROUNDS):
-                    odd = np.int64(known.words[c, word + 2 * k]) | 1
-                    plus = np.int64(known.words[c, word + 2 * k + 1])
+                    odd = np.int64(known.uints[c, word + 2 * k]) | 1
+                    plus = np.int64(known.uints[c, word + 2 * k + 1])
                     # Multiplication carries low bits upwards only; the fold brings the upper ones down again.
                     place = (place * (odd & mask) + (plus & mask)) & mask
                     place ^= place >> fold
@@ -313,7 +313,7 @@ def _draw(net: Network, known: KnownInteractions, s: Scratch, c: int, first: int
         s.items[_column(net, j, 0)] = known.items[s.samples[j]]
         if net.pairs:
             # word / 2^32 times the number of allowed items, as a shift: no modulo, and a bias below items / 2^32.
-            x = (np.int64(known.words[c, word + KEY_WORDS + first + j]) * (known.n_items - len(barred))) >> 32
+            x = (np.int64(known.uints[c, word + KEY_WORDS + first + j]) * (known.n_items - len(barred))) >> 32
             low, high = 0, len(barred)
             while low < high:
                 middle = (low + high) // 2
@@ -349,11 +349,11 @@ def _gather(net: Network, stored: Stored, s: Scratch, slots: Whole, p: Real, act
                 place = slot
                 if not whole:
                     # Positions are stored plus 1, so that an array of zeros is an empty map.
-                    place = np.int64(s.place[slot]) - 1
+                    place = np.int64(s.slot_position[slot]) - 1
                     if place < 0:
                         place = active
                         active += 1
-                        s.place[slot] = active
+                        s.slot_position[slot] = active
                         slots[place] = slot
                         p[place] = stored.values[slot]
                         s.gradient[place] = 0

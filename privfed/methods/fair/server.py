@@ -6,7 +6,7 @@ P_g = S_g R_g that is
     theta+ = theta + sum_i w_i S_i dpsi_i - sum_g W_g (theta - P_g theta),
 
 a mean of what clients learnt, and a second term that needs nobody's data beyond W_g. So clients upload deltas and the
-server applies `pull` times the second term: 1 is the published rule, 0 keeps what small devices cannot hold.
+server applies `proximal` times the second term: 1 is the published rule, 0 keeps what small devices cannot hold.
 
 The first term as one sum hides nobody better than its tier does: (I - P_g) takes all tiers from g on out of it. So a
 minimum number of members (`min_tier`) is meaningful there too.
@@ -46,7 +46,7 @@ class FairServer:
 
     def __init__(self, config: FairConfig, public_info: PublicInfo, streams: Streams) -> None:
         self.config, self.model = config, config.model
-        self.tiers = Tiers.of(config, public_info.n_users, public_info.n_items)
+        self.tiers = Tiers.from_config(config, public_info.n_users, public_info.n_items)
         self._device_bytes = self.tiers.device_bytes()
         size = public_info.n_items * config.dim
         flat = streams.normal(Purpose.INITIALISE, 0, 0, [PUBLIC], size * len(self.model.tables))[0]
@@ -110,8 +110,8 @@ class FairServer:
                 )
                 added = sum(parts, torch.zeros_like(table))
             new[f"items.{name}"] = table + added / mass
-            if self.config.pull and self.config.variant != "heterofl":
-                new[f"items.{name}"] -= self.config.pull * self._missing(name, table, shares)
+            if self.config.proximal and self.config.variant != "heterofl":
+                new[f"items.{name}"] -= self.config.proximal * self._missing(name, table, shares)
         if self.config.variant == "heterofl":
             new = self._over_holders(new, shares)
         self.parameters = {name: new[name] for name in self.parameters}

@@ -58,7 +58,7 @@ class Tiers:
     of_user: Int64[Tensor, " users"] | None
 
     @classmethod
-    def of(
+    def from_config(
         cls, config: FairConfig, n_users: int, n_items: int, activity: Int64[np.ndarray, " users"] | None = None
     ) -> "Tiers":
         """The tiers of a population.
@@ -78,7 +78,9 @@ class Tiers:
         # users each level has.
         known = config.assigned != "activity" or activity is not None
         by = config.assigned if known else "pseudonym"
-        capacities = Capacities.of(scheme, n_users, by, config.capacity_seed, activity if by == "activity" else None)
+        capacities = Capacities.assign(
+            scheme, n_users, by, config.capacity_seed, activity if by == "activity" else None
+        )
         levels, members, tables = capacities.tiers, capacities.members, config.model.tables
         seeds = config.seeds
         subspaces = {

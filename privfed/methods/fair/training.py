@@ -160,7 +160,7 @@ class DeviceTraining:
         received: ReceivedTables,
         layers: Float[Tensor, " numbers"],
         rows: Float[Tensor, "clients tables dim"],
-        words: UInt32[np.ndarray, "clients words"],
+        uints: UInt32[np.ndarray, "clients words"],
     ) -> TrainingOutcome:
         """Train every user's device.
 
@@ -169,7 +169,7 @@ class DeviceTraining:
             received: their tier's tables.
             layers: shared ones, flat.
             rows: the users' own.
-            words: random ones, `words_needed` of them.
+            uints: random ones, `words_needed` of them.
         """
         n, dtype = len(users), received.stored.values.dtype
         factors = received.factors.flatten()
@@ -186,7 +186,7 @@ class DeviceTraining:
         # Histories stay in the population's arrays; a client is a start and a count in them.
         known = kernel.KnownInteractions(
             self._start[users], counts, self._items, self._targets.astype(dtype), self._barred_start[users],
-            self._barred_counts[users], self._barred, self.n_items, np.ascontiguousarray(words),
+            self._barred_counts[users], self._barred, self.n_items, np.ascontiguousarray(uints),
         )  # fmt: skip
         # The map from slots to positions is needed only where some device keeps touched slots alone.
         places = len(stored.values) if bool((room < len(stored.values)).any()) else 0
@@ -282,7 +282,7 @@ def scratch_for(
         dense_first=zeros(numbers),
         dense_second=zeros(numbers),
         totals=zeros(net.dim),
-        place=np.zeros(places, np.int32),
+        slot_position=np.zeros(places, np.int32),
         samples=np.zeros(columns, np.int64),
         items=np.zeros(columns, np.int32),
         places=np.zeros((tables, kept, columns), np.int32),

@@ -32,7 +32,7 @@ class FedDAETraining(Training):
 
     def warm_start(self, config: FedDAEConfig, state: Mapping[str, Tensor], message: Message) -> Mapping[str, Tensor]:
         """The shared encoder and the decoder at the factors of the released weights."""
-        return autoencoder(state, GramFactors.of(message, config.latent))
+        return autoencoder(state, GramFactors.from_message(message, config.latent))
 
 
 METHOD = Method(

@@ -40,7 +40,7 @@ class FedDAEClients(StatefulClients):
         self.local: LocalEncoding = local_encoding(config, self.architecture)
         if data.storage.in_memory:
             self._refuse_what_does_not_fit()
-        drawn = initial_parameters(self.architecture, config, streams, ask=_START)
+        drawn = initial_parameters(self.architecture, config, streams, query_id=_START)
         gate = self._initial_gate(streams)
         self.ragged = data.storage.keep(
             "entries", len(self.rows.items), lambda entries: self.local.initial_rows(self.rows.items[entries], drawn)
@@ -49,13 +49,13 @@ class FedDAEClients(StatefulClients):
 
     def count(self, call: Call, message: Message) -> ClientUpdates:  # noqa: ARG002
         """Own items, for the popularity prior."""
-        return counted(self.rows.of(call.clients), call)
+        return counted(self.rows.select(call.clients), call)
 
     def train(self, call: Call, message: Message) -> ClientUpdates:
         """Local steps on everything; only the shared layers' changes are uploaded."""
         c = self.config
         dtype = message.shared["encoder.0.weight"].dtype
-        local = LocalRound.of(c, self.rows.of(call.clients), call, dtype)
+        local = LocalRound.from_call(c, self.rows.select(call.clients), call, dtype)
         own = self._own(call.clients, staged=False)
         optimiser = LocalOptimiser(
             c.personal_lr, adam=c.personal_optimiser == "adam", accumulate=c.accumulate_gradients
@@ -76,7 +76,7 @@ class FedDAEClients(StatefulClients):
     ) -> Float[Tensor, "clients c"]:
         """Logits of the decoder at the mixed posterior mean, nothing dropped."""
         changes, shared = changes_in(self.architecture, updates), message.shared
-        inputs = whole(self.rows.of(clients), shared["encoder.0.weight"].dtype)
+        inputs = whole(self.rows.select(clients), shared["encoder.0.weight"].dtype)
         own = self._own(clients, staged=updates is not None)
         both = [
             encode(self.architecture, shared, inputs, changes),
@@ -116,7 +116,7 @@ class FedDAEClients(StatefulClients):
         entries = self.rows.entries(users) if self.ragged.names else users
         if staged:
             return self.private.staged(users) | self.ragged.staged(entries)
-        return self.private.of(users) | self.ragged.of(entries)
+        return self.private.rows(users) | self.ragged.rows(entries)
 
     def _stage(self, users: Int64[Tensor, " n"], own: Own) -> None:
         self.private.stage(users, {name: value for name, value in own.items() if name != ROWS})
@@ -132,7 +132,7 @@ class FedDAEClients(StatefulClients):
         layer = unit.mul(2).sub(1).div(math.sqrt(items)).float().view(items + 1, 2)
 
         def start(users: Int64[Tensor, " n"]) -> dict[str, Tensor]:
-            own = self.rows.of(users)
+            own = self.rows.select(users)
             return {"gate": layer[-1].repeat(len(users), 1).index_add_(0, own.owner, layer[own.items])}
 
         return start

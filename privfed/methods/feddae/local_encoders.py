@@ -34,11 +34,11 @@ class LocalEncoding(Protocol):
     def initial_rows(self, items: Int64[Tensor, " k"], start: Mapping[str, Tensor]) -> Own:
         """Initial rows `first.rows` for items of the users; empty where the kind has none."""
 
-    def training(self, shared: SharedLayers, own: Own, local: LocalRound, optimiser: LocalOptimiser) -> Encoders:
-        """Both encoders for local training, which changes `own` in place."""
+    def training(self, shared: SharedLayers, personal: Own, local: LocalRound, optimiser: LocalOptimiser) -> Encoders:
+        """Both encoders for local training, which changes `personal` in place."""
 
     def outputs(
-        self, parameters: Mapping[str, Tensor], own: Own, inputs: Inputs, changes: Mapping[str, LayerChange]
+        self, parameters: Mapping[str, Tensor], personal: Own, inputs: Inputs, changes: Mapping[str, LayerChange]
     ) -> Tensor:
         """Mean and log variance `[clients, 2 latent]` of the local encoder alone."""
 
@@ -61,19 +61,19 @@ class Embedding:
         """Nothing is kept per item."""
         return {}
 
-    def training(self, shared: SharedLayers, own: Own, local: LocalRound, optimiser: LocalOptimiser) -> Encoders:  # noqa: ARG002
+    def training(self, shared: SharedLayers, personal: Own, local: LocalRound, optimiser: LocalOptimiser) -> Encoders:  # noqa: ARG002
         """The shared encoder and the vectors."""
-        return TwoEncoders(shared.encoder(), UserVectors(own["vectors"], optimiser))
+        return TwoEncoders(shared.encoder(), UserVectors(personal["vectors"], optimiser))
 
     def outputs(
         self,
         parameters: Mapping[str, Tensor],  # noqa: ARG002
-        own: Own,
+        personal: Own,
         inputs: Inputs,  # noqa: ARG002
         changes: Mapping[str, LayerChange],  # noqa: ARG002
     ) -> Float[Tensor, "clients width"]:
         """The vectors."""
-        return own["vectors"]
+        return personal["vectors"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,24 +96,24 @@ class SparseFirstLayer:
         """A copy of the same random layer for every user, without rows that the user never reads."""
         return {ROWS: start["encoder.0.weight"].index_select(0, items)}
 
-    def training(self, shared: SharedLayers, own: Own, local: LocalRound, optimiser: LocalOptimiser) -> Encoders:
+    def training(self, shared: SharedLayers, personal: Own, local: LocalRound, optimiser: LocalOptimiser) -> Encoders:
         """Shared and personal first layer in front of one trunk."""
-        return shared.encoder(beside=[self.first(own, local.inputs, optimiser)])
+        return shared.encoder(extra_layers=[self.first(personal, local.inputs, optimiser)])
 
     def outputs(
-        self, parameters: Mapping[str, Tensor], own: Own, inputs: Inputs, changes: Mapping[str, LayerChange]
+        self, parameters: Mapping[str, Tensor], personal: Own, inputs: Inputs, changes: Mapping[str, LayerChange]
     ) -> Float[Tensor, "clients width"]:
         """The personal first layer, then the shared ones as the device has tuned them."""
-        return behind(self.architecture, parameters, self.hidden(own, inputs), changes)
+        return behind(self.architecture, parameters, self.hidden(personal, inputs), changes)
 
-    def first(self, own: Own, inputs: Inputs, optimiser: LocalOptimiser) -> PersonalInput:
+    def first(self, personal: Own, inputs: Inputs, optimiser: LocalOptimiser) -> PersonalInput:
         """The first layer for training."""
-        return PersonalInput(own[ROWS], own["first.bias"], inputs, optimiser)
+        return PersonalInput(personal[ROWS], personal["first.bias"], inputs, optimiser)
 
-    def hidden(self, own: Own, inputs: Inputs) -> Float[Tensor, "clients first"]:
+    def hidden(self, personal: Own, inputs: Inputs) -> Float[Tensor, "clients first"]:
         """Output of the first layer."""
         # Personal rows lie in the order of the inputs' entries, so entry i reads row i. [0]: a single step.
-        return inputs.times(own[ROWS], torch.arange(len(own[ROWS])))[0].add_(own["first.bias"])
+        return inputs.times(personal[ROWS], torch.arange(len(personal[ROWS])))[0].add_(personal["first.bias"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,25 +150,26 @@ class FullEncoder:
         """Rows of the first layer."""
         return self.sparse.initial_rows(items, start)
 
-    def training(self, shared: SharedLayers, own: Own, local: LocalRound, optimiser: LocalOptimiser) -> Encoders:
+    def training(self, shared: SharedLayers, personal: Own, local: LocalRound, optimiser: LocalOptimiser) -> Encoders:
         """Two encoders that have nothing in common."""
         layers = [
-            PersonalAffine(name, own[f"own.{name}.weight"], own[f"own.{name}.bias"], optimiser) for name in self.deeper
+            PersonalAffine(name, personal[f"own.{name}.weight"], personal[f"own.{name}.bias"], optimiser)
+            for name in self.deeper
         ]
-        personal = Encoder([self.sparse.first(own, local.inputs, optimiser)], Trunk(layers))
+        personal = Encoder([self.sparse.first(personal, local.inputs, optimiser)], Trunk(layers))
         return TwoEncoders(shared.encoder(), personal)
 
     def outputs(
         self,
         parameters: Mapping[str, Tensor],  # noqa: ARG002
-        own: Own,
+        personal: Own,
         inputs: Inputs,
         changes: Mapping[str, LayerChange],  # noqa: ARG002
     ) -> Float[Tensor, "clients width"]:
         """The user's own encoder."""
-        h = self.sparse.hidden(own, inputs)
+        h = self.sparse.hidden(personal, inputs)
         for name in self.deeper:
-            weight, bias = own[f"own.{name}.weight"], own[f"own.{name}.bias"]
+            weight, bias = personal[f"own.{name}.weight"], personal[f"own.{name}.bias"]
             # [clients, 1, in] times [clients, in, out]: nothing is shared, so there is no product over all clients.
             h = torch.bmm(h.tanh_().unsqueeze(1), weight).squeeze(1).add_(bias)
         return h
@@ -192,14 +193,14 @@ class SecondShared:
         """Nothing is kept."""
         return {}
 
-    def training(self, shared: SharedLayers, own: Own, local: LocalRound, optimiser: LocalOptimiser) -> Encoders:  # noqa: ARG002
+    def training(self, shared: SharedLayers, personal: Own, local: LocalRound, optimiser: LocalOptimiser) -> Encoders:  # noqa: ARG002
         """Two shared encoders, both tuned and both uploaded."""
         return TwoEncoders(shared.encoder(), shared.encoder(SECOND))
 
     def outputs(
         self,
         parameters: Mapping[str, Tensor],
-        own: Own,  # noqa: ARG002
+        personal: Own,  # noqa: ARG002
         inputs: Inputs,
         changes: Mapping[str, LayerChange],
     ) -> Float[Tensor, "clients width"]:

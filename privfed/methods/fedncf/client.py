@@ -52,7 +52,7 @@ class FedNCFClients(StatefulClients):
         if call.noisy_steps is None:
             new, items = self._epoch(call, message, shared)
         else:
-            parameters = self.private.of(call.clients) | shared
+            parameters = self.private.rows(call.clients) | shared
             new, changes = self.noisily.train(call, parameters, message.shared["items"])
             items = Dense("items", everyone, changes)
         self.private.stage(call.clients, {"user": new.pop("user")})
@@ -75,7 +75,7 @@ class FedNCFClients(StatefulClients):
             samples,
             rows,
             table,
-            self.private.of(call.clients) | shared,
+            self.private.rows(call.clients) | shared,
             step,
             batch_size=c.batch_size,
             lr_items=c.lr * c.item_lr_factor * self.n_items,
@@ -94,7 +94,7 @@ class FedNCFClients(StatefulClients):
             candidates = whole_catalogue(len(clients), self.n_items)
         p = self._perceptron(message, len(clients))
         if updates is None:
-            p |= self.private.of(clients)
+            p |= self.private.rows(clients)
         else:
             p = {name: value + updates.stacked(name) for name, value in p.items()}
             p |= self.private.staged(clients)

@@ -34,12 +34,12 @@ class FedVAEClients(StatefulClients):
 
     def count(self, call: Call, message: Message) -> ClientUpdates:  # noqa: ARG002
         """Own items, for the popularity prior."""
-        return counted(self.rows.of(call.clients), call)
+        return counted(self.rows.select(call.clients), call)
 
     def train(self, call: Call, message: Message) -> ClientUpdates:
         """Local steps on the whole autoencoder."""
         dtype = message.shared["encoder.0.weight"].dtype
-        local = LocalRound.of(self.config, self.rows.of(call.clients), call, dtype)
+        local = LocalRound.from_call(self.config, self.rows.select(call.clients), call, dtype)
         shared = SharedLayers(self.architecture, message.shared, local.coefficients, local.inputs)
         gate = OneEncoder(len(call.clients), dtype)
         train(shared.encoder(), gate, shared.decoder(), local.rows, local.noise, local.scale, local.beta)
@@ -54,7 +54,7 @@ class FedVAEClients(StatefulClients):
     ) -> Float[Tensor, "clients c"]:
         """Logits of the decoder at the posterior mean, nothing dropped."""
         changes, shared = changes_in(self.architecture, updates), message.shared
-        inputs = whole(self.rows.of(clients), shared["encoder.0.weight"].dtype)
+        inputs = whole(self.rows.select(clients), shared["encoder.0.weight"].dtype)
         mean, _ = encode(self.architecture, shared, inputs, changes).chunk(2, 1)
         logits = decode(self.architecture, shared, mean, changes)
         return logits if candidates is None else torch.gather(logits, 1, candidates)
@@ -75,7 +75,7 @@ class FedVAETraining(Training):
 
     def warm_start(self, config: VAEConfig, state: Mapping[str, Tensor], message: Message) -> Mapping[str, Tensor]:
         """Encoder and decoder at the factors of the released weights."""
-        return autoencoder(state, GramFactors.of(message, config.latent))
+        return autoencoder(state, GramFactors.from_message(message, config.latent))
 
 
 METHOD = Method(

@@ -60,11 +60,11 @@ class GPFedRecClients(StatefulClients):
             samples,
             rows,
             table,
-            self.private.of(call.clients),
+            self.private.rows(call.clients),
             step,
             batch_size=c.batch_size,
             lr_items=self.lr_items,
-            pull=pull,
+            proximal=pull,
         )
         self.private.stage(call.clients, new)
         base = message.shared["items"]
@@ -88,5 +88,5 @@ class GPFedRecClients(StatefulClients):
         """Logits of the private perceptron on the client's own copy of the table."""
         if candidates is None:
             candidates = whole_catalogue(len(clients), self.n_items)
-        p = self.private.of(clients) if updates is None else self.private.staged(clients)
+        p = self.private.rows(clients) if updates is None else self.private.staged(clients)
         return self.head.logits(p, local_tables(message, updates, candidates))

@@ -77,7 +77,7 @@ def _coarse_gram(updates: Float[Tensor, "n size"]) -> Float[Tensor, "n n"]:
 
 
 def sketched_cosines(
-    updates: Float[Tensor, "n size"], base: Float[Tensor, " size"], width: int, draw: np.random.Generator
+    updates: Float[Tensor, "n size"], base: Float[Tensor, " size"], width: int, rng: np.random.Generator
 ) -> Float[Tensor, "n n"]:
     """Like `cosines`, with u_i u_j for i != j estimated from a random projection of the uploads to `width` numbers.
 
@@ -90,10 +90,10 @@ def sketched_cosines(
         updates: one upload per user.
         base: what all tables share.
         width: numbers that an upload is folded to; work falls from n^2 size to n^2 width FLOPs.
-        draw: source of the signs; who can foretell them can make two unlike uploads look alike.
+        rng: source of the signs; who can foretell them can make two unlike uploads look alike.
     """
     n, size = updates.shape
-    signs = placed(draw.integers(0, 2, size, dtype=np.int8)).float().mul_(2).sub_(1)
+    signs = placed(rng.integers(0, 2, size, dtype=np.int8)).float().mul_(2).sub_(1)
     folded, own, with_base = updates.new_zeros(n, width), torch.empty(n), torch.empty(n)
     # Three readings of each upload (norm, product with the base, fold) while it is in the cache.
     for some in (slice(first, first + _CACHED) for first in range(0, n, _CACHED)):
@@ -163,16 +163,16 @@ def scores(cosine: Float[Tensor, "n n"], metric: Metric) -> Float[Tensor, "n n"]
     return cosine if metric == "similarity" else (1 - cosine).clamp_(0, 2).fill_diagonal_(0)
 
 
-def thinned(near: Bool[Tensor, "n n"], most: int, rank: Float[Tensor, "n n"]) -> Bool[Tensor, "n n"]:
-    """Neighbourhoods of at most `most` other users: those of highest `rank`; who averages itself still does.
+def thinned(near: Bool[Tensor, "n n"], max_neighbours: int, rank: Float[Tensor, "n n"]) -> Bool[Tensor, "n n"]:
+    """Neighbourhoods of at most `max_neighbours` other users: those of highest `rank`; who averages itself still does.
 
     Ranks drawn at random give every neighbour the same chance (neighbour sampling; the mean over draws is the whole
     neighbourhood's); scores give the k nearest.
     """
-    if most >= len(near) - 1:
+    if max_neighbours >= len(near) - 1:
         return near
     others = near.clone().fill_diagonal_(False)  # noqa: FBT003 (the value to fill with)
-    best = rank.masked_fill(~others, -torch.inf).topk(most, dim=1).indices
+    best = rank.masked_fill(~others, -torch.inf).topk(max_neighbours, dim=1).indices
     # topk returns `most` columns in any case; where fewer are neighbours, the rest are taken out by the `and`.
     kept = torch.zeros_like(near).scatter_(1, best, True).logical_and_(others)  # noqa: FBT003
     kept.diagonal().copy_(near.diagonal())

@@ -20,7 +20,7 @@ _WORTH_A_CHAIN = 0.1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class HashChain:
+class NeighbourhoodChain:
     """Changes that lead from each neighbourhood's sum to the next.
 
     Attributes:
@@ -40,7 +40,7 @@ class HashChain:
     share: Float64[np.ndarray, " n"]
 
     @classmethod
-    def of(cls, near: Bool[Tensor, "n n"]) -> "HashChain":
+    def from_neighbours(cls, near: Bool[Tensor, "n n"]) -> "NeighbourhoodChain":
         """The chain over users by rising number of neighbours; a user starts afresh where that takes fewer changes."""
         degree = near.sum(1)
         # Stable, so that users of equal degree come in one order and sums are rounded alike everywhere.
@@ -82,7 +82,7 @@ def neighbour_means(
     Returns:
         The mean over the neighbourhoods.
     """
-    chain, mean = HashChain.of(near) if near.is_cpu else None, torch.empty_like(base)
+    chain, mean = NeighbourhoodChain.from_neighbours(near) if near.is_cpu else None, torch.empty_like(base)
     if chain is None or len(chain.tables) > _WORTH_A_CHAIN * near.numel():
         # [n, n], rows of sum 1. Column blocks keep the means of one block, never a second [n, size] array.
         weights = near / near.sum(1, keepdim=True)

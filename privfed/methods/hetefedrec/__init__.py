@@ -37,7 +37,7 @@ class HeteFedRecTraining(Training):
         self, config: HeteFedRecConfig, state: Mapping[str, Tensor], message: Message
     ) -> Mapping[str, Tensor]:
         """Every table a prefix of the factors."""
-        return nested_tables(state, GramFactors.of(message, max(config.widths)), config.negatives)
+        return nested_tables(state, GramFactors.from_message(message, max(config.widths)), config.negatives)
 
 
 METHOD = Method(

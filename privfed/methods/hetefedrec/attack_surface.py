@@ -46,7 +46,7 @@ def item_rows(config: HeteFedRecConfig, schema: Schema, blocks: Mapping[str, Ten
         schema: of the query.
         blocks: `[n, *shape]` of n uploads or sums.
     """
-    layout = ModelLayout.of(config)
+    layout = ModelLayout.from_config(config)
     names = [name for name in (*(segment.block for segment in layout.segments), *layout.biases) if name in schema]
     return torch.cat([blocks[name] for name in names], -1)
 
@@ -58,7 +58,7 @@ def published(config: HeteFedRecConfig, parameters: Mapping[str, Tensor]) -> dic
         config: settings.
         parameters: tables, heads and biases by their own names.
     """
-    layout = ModelLayout.of(config)
+    layout = ModelLayout.from_config(config)
     columns = {
         s.block: parameters[f"items.{layout.models[s.holders[-1]].name}"][:, s.start : s.stop] for s in layout.segments
     }

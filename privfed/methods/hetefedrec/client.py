@@ -34,7 +34,7 @@ class HeteFedRecClients(StatefulClients):
     steps = frozenset({"train"})
 
     def __init__(self, config: HeteFedRecConfig, data: ClientData, streams: Streams) -> None:
-        self.config, self.data, self.layout = config, data, ModelLayout.of(config)
+        self.config, self.data, self.layout = config, data, ModelLayout.from_config(config)
         everybody = data.everybody
         self.group = placed(assign_groups(config, everybody.activity, streams, everybody.users))
         self.model = torch.tensor(self.layout.of_group)[self.group]
@@ -53,7 +53,7 @@ class HeteFedRecClients(StatefulClients):
             return ClientUpdates(call.clients, call.schema, [])
         round, ask = (0, 0) if self.config.fixed_negatives else (call.round, call.query_id)
         samples = self._samples(call.clients, call.streams, round, ask)
-        vectors = self.private.of(call.clients)["user"]
+        vectors = self.private.rows(call.clients)["user"]
         outbox = UploadBuilder(self.layout, call.schema, self.model[call.clients], samples, self._sends[call.clients])
         for model, tile, trained in self._trained(call.clients, samples, message, vectors, self.config.steps):
             width, real = self.layout.models[model].width, len(tile.clients)
@@ -73,7 +73,7 @@ class HeteFedRecClients(StatefulClients):
         scorer = Scorer(self.layout, self.data, message)
         if not self.layout.sending:
             return self._alone(scorer, clients, message, candidates)
-        state = self.private.of(clients) if updates is None else self.private.staged(clients)
+        state = self.private.rows(clients) if updates is None else self.private.staged(clients)
         return scorer.received(clients, self.model[clients], state["user"], updates, candidates)
 
     def size_as_sent(self, users: Int64[Tensor, " n"], uploads: Mapping[str, Tensor]) -> None:
@@ -93,7 +93,7 @@ class HeteFedRecClients(StatefulClients):
     ) -> Float[Tensor, "clients c"]:
         """Train every device from the public start for `standalone_steps`, then score; nothing is kept."""
         samples = self._samples(clients, self._streams, 0, 0)
-        vectors = self.private.of(clients)["user"]
+        vectors = self.private.rows(clients)["user"]
         scores = scorer.received(clients, self.model[clients], vectors, None, candidates)
         for model, tile, trained in self._trained(clients, samples, message, vectors, self.config.standalone_steps):
             some = None if candidates is None else candidates[tile.clients]

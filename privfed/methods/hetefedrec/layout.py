@@ -75,7 +75,7 @@ class ModelLayout:
     apart: bool
 
     @classmethod
-    def of(cls, config: HeteFedRecConfig) -> "ModelLayout":
+    def from_config(cls, config: HeteFedRecConfig) -> "ModelLayout":
         """The layout of a variant."""
         groups, variant = tuple(range(len(config.widths))), config.variant
         if variant in ("all_small", "all_large", "exclusive"):

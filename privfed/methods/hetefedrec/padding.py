@@ -45,10 +45,10 @@ class Tile:
         return self.clients[lane], rank
 
 
-def ladder(most: int) -> Int64[Tensor, " rungs"]:
-    """Widths that clients are padded to: whole tiles of rows, about a quarter apart, up to `most` rows and above."""
+def ladder(max_rows: int) -> Int64[Tensor, " rungs"]:
+    """Widths that clients are padded to: whole tiles of rows, about a quarter apart, up to `max_rows` rows and above."""
     rungs = [TILE]
-    while rungs[-1] < most:
+    while rungs[-1] < max_rows:
         rungs.append(padded(int(rungs[-1] * _RATIO) + 1))
     return torch.tensor(rungs)
 

@@ -38,7 +38,7 @@ class DistinctSamples:
 
 
 def draw_distinct(
-    positives: Histories, excluded: Histories, negatives: int, users: Int64[np.ndarray, "n"], words: Words
+    positives: Histories, excluded: Histories, negatives: int, users: Int64[np.ndarray, "n"], uints: Words
 ) -> DistinctSamples:
     """This round's samples of `users`.
 
@@ -47,7 +47,7 @@ def draw_distinct(
         excluded: items never drawn as negatives, the positives among them.
         negatives: per positive, as far as there are that many items left.
         users: users whose samples are drawn.
-        words: their addressed words.
+        uints: their addressed words.
     """
     # Masks [n, items] of the called clients.
     positive, barred = positives.mask(users), excluded.mask(users)
@@ -56,7 +56,7 @@ def draw_distinct(
     room = n_items - barred.sum(1)
     wanted = np.minimum(positive.sum(1) * negatives, room)
     inverse = 2 * wanted > room
-    chosen = _distinct(barred, np.where(inverse, room - wanted, wanted), users, words)
+    chosen = _distinct(barred, np.where(inverse, room - wanted, wanted), users, uints)
     # Where most of what is left is wanted, `_distinct` chose what to leave out, with far fewer repeated draws.
     chosen[inverse] = ~(chosen | barred)[inverse]
     chosen |= positive

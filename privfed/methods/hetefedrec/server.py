@@ -32,7 +32,7 @@ class HeteFedRecServer:
     """
 
     def __init__(self, config: HeteFedRecConfig, public_info: PublicInfo, streams: Streams) -> None:
-        self.config, self.layout, self.n_items = config, ModelLayout.of(config), public_info.n_items
+        self.config, self.layout, self.n_items = config, ModelLayout.from_config(config), public_info.n_items
         widest = initial_table(streams, public_info.n_items, config.widths[-1], config.initial_scale)
         self.parameters: dict[str, Tensor] = {
             f"items.{model.name}": widest[:, : model.width].clone() for model in self.layout.models

@@ -54,7 +54,7 @@ class PFedRecClients(LinearClients):
         """One local epoch; or the plan's noisy steps, which move head and items together, not one after the other."""
         if call.noisy_steps is None:
             return super().train(call, message)
-        heads, changes = self.noisily.train(call, self.private.of(call.clients), message.shared["items"])
+        heads, changes = self.noisily.train(call, self.private.rows(call.clients), message.shared["items"])
         self.private.stage(call.clients, heads)
         everyone = call.clients.new_tensor(range(len(call.clients)))
         return ClientUpdates(call.clients, call.schema, [Dense("items", everyone, changes)])

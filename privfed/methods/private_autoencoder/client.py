@@ -32,12 +32,12 @@ class PrivateAutoencoderClients(StatefulClients):
 
     def popularity(self, call: Call, message: Message) -> ClientUpdates:  # noqa: ARG002
         """The unit vector along the own items."""
-        return unit_histories(self.rows.of(call.clients), call)
+        return unit_histories(self.rows.select(call.clients), call)
 
     def train(self, call: Call, message: Message) -> ClientUpdates:
         """Minus the gradient of both layers, of joint norm 1."""
         shared = message.shared
-        mine = on_head(self.rows.of(call.clients), shared[HEAD])
+        mine = on_head(self.rows.select(call.clients), shared[HEAD])
         once = step_coefficients(1, 1.0)
         nothing = shared[ENCODER].new_zeros(shared[ENCODER].shape[1])
         first = LocalInput(shared[ENCODER], nothing, once, whole(mine, shared[ENCODER].dtype))
@@ -65,7 +65,7 @@ class PrivateAutoencoderClients(StatefulClients):
     ) -> Float[Tensor, "clients c"]:
         """Logits of the head, from the device's own row; popularity below."""
         shared = message.shared
-        mine = on_head(self.rows.of(clients), shared[HEAD])
+        mine = on_head(self.rows.select(clients), shared[HEAD])
         scores = over_catalogue(_logits(mine, message), mine.counts, shared[HEAD], shared[ORDER])
         return scores if candidates is None else torch.gather(scores, 1, candidates)
 

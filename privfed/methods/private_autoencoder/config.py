@@ -45,7 +45,9 @@ class PrivateAutoencoderConstants:
     head: int
 
     @classmethod
-    def of(cls, config: PrivateAutoencoderConfig, sums: NoisySums, items: int) -> "PrivateAutoencoderConstants":
+    def from_config(
+        cls, config: PrivateAutoencoderConfig, sums: NoisySums, items: int
+    ) -> "PrivateAutoencoderConstants":
         """The constants of a run: settings, and the head by rule unless it is set.
 
         Args:

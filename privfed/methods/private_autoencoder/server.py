@@ -29,7 +29,7 @@ class PrivateAutoencoderServer:
     def __init__(self, config: PrivateAutoencoderConfig, public_info: PublicInfo, streams: Streams) -> None:
         self.config = config
         self.sums = public_info.sums or NoisySums(public_info.n_users)
-        self.constants = PrivateAutoencoderConstants.of(config, self.sums, public_info.n_items)
+        self.constants = PrivateAutoencoderConstants.from_config(config, self.sums, public_info.n_items)
         shape, unit = (self.constants.head, config.dim), self.sums.unit
         each = (1 - config.popularity_share) / config.steps
         self.schema: Schema = _joint(shape, unit, each)
@@ -85,7 +85,7 @@ class PrivateAutoencoderServer:
     def _start(self, sums: Tensor) -> None:
         """Cut the head, and fix the output bias at the logarithm of its popularity."""
         deviation = self.sums.deviation / self.schemas[0][POPULARITY].weight
-        head = PopularHead.of(sums, deviation, self.constants.head)
+        head = PopularHead.from_popularity(sums, deviation, self.constants.head)
         bias = (head.popularity / head.popularity.sum()).log()
         self.tensors |= {HEAD: head.items, ORDER: head.order, BIAS: bias.float()}
 

@@ -46,7 +46,7 @@ class PrivateGramClients(StatefulClients):
 
     def popularity(self, call: Call, message: Message) -> ClientUpdates:  # noqa: ARG002
         """The unit vector along the own items: 1 over the root of how many there are, for each."""
-        return unit_histories(self.rows.of(call.clients), call)
+        return unit_histories(self.rows.select(call.clients), call)
 
     def gram(self, call: Call, message: Message) -> ClientUpdates:
         """The outer product of the centred history, of norm 1; nothing of a device whose history says nothing.
@@ -84,7 +84,7 @@ class PrivateGramClients(StatefulClients):
     ) -> tuple[Float[Tensor, "clients side"], Int64[Tensor, " clients"]]:
         """The vector y of every client, and how many of its items are on the head."""
         head, shares, scale = (message.shared[name] for name in (HEAD, SHARES, SCALE))
-        mine = on_head(self.rows.of(clients), head)
+        mine = on_head(self.rows.select(clients), head)
         own = torch.zeros(len(clients), len(head))
         own[mine.owner, mine.items] = 1
         owned = mine.counts

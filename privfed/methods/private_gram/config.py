@@ -89,7 +89,9 @@ class PrivateGramConstants:
     smoothing: float
 
     @classmethod
-    def of(cls, config: PrivateGramConfig, sums: NoisySums, items: int, *, content: bool) -> "PrivateGramConstants":
+    def from_config(
+        cls, config: PrivateGramConfig, sums: NoisySums, items: int, *, content: bool
+    ) -> "PrivateGramConstants":
         """The constants of a run.
 
         Args:
@@ -127,7 +129,7 @@ class HeadShown:
     standing_out: int
 
     @classmethod
-    def of(cls, popularity: Float[Tensor, " items"], clients: float, deviation: float) -> "HeadShown":
+    def from_popularity(cls, popularity: Float[Tensor, " items"], clients: float, deviation: float) -> "HeadShown":
         """Read the noisy sum of unit histories of so many clients."""
         above = int((popularity > _STANDS_OUT * deviation).sum())
         by_chance = _BY_CHANCE * len(popularity) if deviation else 0.0

@@ -61,7 +61,7 @@ class PrivateGramServer:
                 "private-gram is to rank items outside the head by content, and the data name no genre or year of any "
                 "item: set beyond_head to popularity, or describe the items"
             )
-        self.constants = PrivateGramConstants.of(
+        self.constants = PrivateGramConstants.from_config(
             config, self.sums, public_info.n_items, content=self.features is not None
         )
         self.schemas = self._schemas()
@@ -84,7 +84,7 @@ class PrivateGramServer:
             return
         cohort = federation.sample_cohort(t)
         popularity = self._popularity(federation, cohort, self.schemas[0])
-        shown = HeadShown.of(popularity, cohort.expected, self._deviation(self.schemas[0][POPULARITY]))
+        shown = HeadShown.from_popularity(popularity, cohort.expected, self._deviation(self.schemas[0][POPULARITY]))
         self.decisions = {"mean root of history lengths": shown.root_length, "items above noise": shown.standing_out}
         if len(self.schemas) == 1:
             self._rank(popularity, 0)
@@ -148,7 +148,7 @@ class PrivateGramServer:
 
     def _rank(self, sums: Float64[Tensor, " items"], side: int) -> PopularHead:
         """Order all items by noisy popularity and cut the head."""
-        head = PopularHead.of(sums, self._deviation(self.schemas[0][POPULARITY]), side)
+        head = PopularHead.from_popularity(sums, self._deviation(self.schemas[0][POPULARITY]), side)
         shares = head.popularity / head.popularity.sum()
         self.tensors |= {
             ORDER: head.order,
@@ -178,9 +178,9 @@ class PrivateGramServer:
             popularity=on_host(head.popularity),
             clients=cohort.expected,
             deviation=self._deviation(schema[GRAM]),
-            content=None if self.features is None else Content.of(self.features, codes, scale),
+            content=None if self.features is None else Content.from_features(self.features, codes, scale),
             diagonal=not short,
-            most=self.config.rank,
+            max_pairs=self.config.rank,
         )
         recipe = self._recipe(evidence, short=short)
         self.tensors[WEIGHTS] = placed(evidence.weights(recipe)).float()
@@ -195,7 +195,7 @@ class PrivateGramServer:
             return EstimatorSettings(described, recipe.smoothing, recipe.rank, threshold=pairs)
         choice = choose(evidence, recipe, self._fresh_noise(evidence), pairs=pairs)
         self.decisions |= _words(choice)
-        return choice.recipe
+        return choice.settings
 
     def _fresh_noise(self, evidence: NoisyGram) -> Float64[np.ndarray, "side side"]:
         """Noise distributed as that of the release; it need not be secret, as the release is none."""
@@ -239,7 +239,7 @@ def _codes(items: Int64[Tensor, " k"]) -> Int64[np.ndarray, " k"]:
 
 def _words(choice: Choice) -> dict[str, float]:
     """A choice in the words of a report."""
-    recipe = choice.recipe
+    recipe = choice.settings
     return {
         "recipes compared": choice.tried,
         "content is used": float(recipe.content),

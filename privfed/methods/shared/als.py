@@ -42,7 +42,7 @@ class Feedback:
     examined: Histories
 
     @classmethod
-    def of(cls, purchased: Histories, examined: Histories | None = None) -> "Feedback":
+    def from_histories(cls, purchased: Histories, examined: Histories | None = None) -> "Feedback":
         """From any lists of the same users: what was purchased does not count as examined."""
         n_users, n_items = purchased.n_users, purchased.n_items
         bought = purchased.pairs(n_items)

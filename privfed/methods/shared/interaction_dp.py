@@ -228,25 +228,25 @@ class RowNoise:
         self._moves = torch.zeros(table.shape, dtype=torch.float64)
         self._settled = torch.zeros(table.shape[:2], dtype=torch.int32)
 
-    def move_(self, at: Int64[Tensor, " rows"], moves: Float64[Tensor, "rows dim"]) -> None:
+    def move_(self, positions: Int64[Tensor, " rows"], moves: Float64[Tensor, "rows dim"]) -> None:
         """Add to rows (client x items + item) what nobody sees before their noise is settled."""
-        add_rows_(self._moves.view(-1, self._moves.shape[2]), at, moves)
+        add_rows_(self._moves.view(-1, self._moves.shape[2]), positions, moves)
 
-    def settle_(self, at: Int64[Tensor, " rows"], step: int) -> None:
+    def settle_(self, positions: Int64[Tensor, " rows"], step: int) -> None:
         """Bring rows (client x items + item, distinct, ascending) up to date before step `step` reads them."""
-        if step == 0 or len(at) == 0:
+        if step == 0 or len(positions) == 0:
             return
         tile, n_items, dim = self._table.shape
-        owner = at // n_items
+        owner = positions // n_items
         counts = torch.bincount(owner, minlength=tile)
-        rank = torch.arange(len(at)) - (counts.cumsum(0) - counts)[owner]
+        rank = torch.arange(len(positions)) - (counts.cumsum(0) - counts)[owner]
         ratios = torch.zeros(tile, int(counts.max()), 1, dtype=torch.float64)
-        ratios[owner, rank] = self._due(at, step)
+        ratios[owner, rank] = self._due(positions, step)
         slot = self._call.query_id * SLOTS_PER_QUERY + 2 * step + 1
         noise = self._noise(slot, self._users, ratios.expand(-1, -1, dim))[owner, rank]
         rows, moves = self._table.view(-1, dim), self._moves.view(-1, dim)
-        rows[at] = released(rows[at] + moves[at], noise, self._grid).float()
-        moves[at] = 0
+        rows[positions] = released(rows[positions] + moves[positions], noise, self._grid).float()
+        moves[positions] = 0
 
     def finish_(self, steps: int) -> None:
         """Bring every row up to date after the last step."""

@@ -69,7 +69,7 @@ class LinearClients(StatefulClients):
         rows = touched_rows(samples, self.n_items)
         start = message.rows("items", rows.owner, rows.ids)
         table = start.clone()
-        heads = self.private.of(call.clients)
+        heads = self.private.rows(call.clients)
         if compiled_for(table):
             heads = linear_epoch(samples, rows, table, heads, self._batch_size, self.rates)
         else:
@@ -98,7 +98,7 @@ class LinearClients(StatefulClients):
         """Logits of the private head on the client's own copy of the table."""
         if candidates is None:
             candidates = whole_catalogue(len(clients), self.n_items)
-        heads = self.private.of(clients) if updates is None else self.private.staged(clients)
+        heads = self.private.rows(clients) if updates is None else self.private.staged(clients)
         return self.head.logits(heads, local_tables(message, updates, candidates))
 
 

@@ -34,7 +34,7 @@ def draw_samples(sampler: NegativeSampler, call: Call) -> Samples:
     """This round's samples of the called clients, from their own addressed words."""
     count = sampler.words_needed(call.clients)
     words = call.streams.words(Purpose.SAMPLES, call.round, call.query_id, call.clients.tolist(), count)
-    return sampler.draw(call.clients, placed(words.astype(np.int64)))
+    return sampler.sample(call.clients, placed(words.astype(np.int64)))
 
 
 def local_epoch(
@@ -46,7 +46,7 @@ def local_epoch(
     *,
     batch_size: int,
     lr_items: float,
-    pull: ProximalTerm | None = None,
+    proximal: ProximalTerm | None = None,
 ) -> Parameters:
     """One pass of mini-batch SGD over every client's samples; `table` is updated in place.
 
@@ -61,16 +61,16 @@ def local_epoch(
         step: the head's gradient step.
         batch_size: samples per step.
         lr_items: learning rate of table rows.
-        pull: optional proximal term towards per-row targets.
+        proximal: optional proximal term towards per-row targets.
 
     Returns:
         New head parameters, in the order of the clients.
     """
     new = {name: values.clone() for name, values in parameters.items()}
-    decay = Decay(pull.strength, steps_taken(samples, batch_size)) if pull else None
+    decay = Decay(proximal.strength, steps_taken(samples, batch_size)) if proximal else None
     # From here on the rows hold f = q - target, and `scale` holds s.
-    if pull:
-        table.sub_(pull.target)
+    if proximal:
+        table.sub_(proximal.target)
     left = len(samples.counts)
     for clients, batches in tile_batches(samples, batch_size):
         # Padding (-1) reads client 0 and is never written back.
@@ -79,8 +79,8 @@ def local_epoch(
         for batch in batches:
             at = rows.of_sample[batch.samples.view(-1)]
             q = table.index_select(0, at)
-            if pull:
-                q = torch.add(pull.target.index_select(0, at), q, alpha=scale)
+            if proximal:
+                q = torch.add(proximal.target.index_select(0, at), q, alpha=scale)
             labels = samples.labels[batch.samples]
             dq = step(tile, q.view(*batch.samples.shape, -1), labels, batch.weight)
             # Decay first: a move of q by -lr dq is one of f by -lr dq / s, with the s that holds after this step.
@@ -92,9 +92,9 @@ def local_epoch(
         left -= real
         for name, values in tile.items():
             new[name].index_copy_(0, clients[:real], values[:real])
-    if pull and decay:
+    if proximal and decay:
         decay.settle_(table, rows)
-        table.add_(pull.target)
+        table.add_(proximal.target)
     return new
 
 

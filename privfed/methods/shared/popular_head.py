@@ -51,10 +51,10 @@ def unit_block(shape: tuple[int, ...], unit: float, share: float) -> Block:
     return Block(shape, weight=unit * math.sqrt(share), share=share)
 
 
-def unit_histories(mine: OwnRows, call: Call) -> ClientUpdates:
+def unit_histories(rows: OwnRows, call: Call) -> ClientUpdates:
     """The unit vector along the own items: 1 over the root of how many there are, for each."""
-    values = (WITHIN / mine.counts.double().sqrt())[mine.owner].float().unsqueeze(1)
-    return ClientUpdates(call.clients, call.schema, [Rows(POPULARITY, mine.owner, mine.items, values)])
+    values = (WITHIN / rows.counts.double().sqrt())[rows.owner].float().unsqueeze(1)
+    return ClientUpdates(call.clients, call.schema, [Rows(POPULARITY, rows.owner, rows.items, values)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class PopularHead:
     order: Float[Tensor, " items"]
 
     @classmethod
-    def of(cls, sums: Float[Tensor, " items"], deviation: float, side: int) -> "PopularHead":
+    def from_popularity(cls, sums: Float[Tensor, " items"], deviation: float, side: int) -> "PopularHead":
         """The head of so many items.
 
         Args:
@@ -87,15 +87,15 @@ class PopularHead:
         return cls(items, sums[items].double().clamp(min=max(_FLOOR, deviation / 2)), order)
 
 
-def on_head(mine: OwnRows, head: Int64[Tensor, " side"]) -> OwnRows:
+def on_head(rows: OwnRows, head: Int64[Tensor, " side"]) -> OwnRows:
     """The own items that are on the head, by their places there, ascending for each owner."""
-    place = torch.full((mine.n_items,), -1)
+    place = torch.full((rows.n_items,), -1)
     place[head] = torch.arange(len(head))
-    at = place[mine.items]
+    at = place[rows.items]
     there = at >= 0
-    key = (mine.owner[there] * len(head) + at[there]).sort().values
+    key = (rows.owner[there] * len(head) + at[there]).sort().values
     owner = key // max(len(head), 1)
-    return OwnRows(owner, key - owner * len(head), torch.bincount(owner, minlength=len(mine.counts)), len(head))
+    return OwnRows(owner, key - owner * len(head), torch.bincount(owner, minlength=len(rows.counts)), len(head))
 
 
 def over_catalogue(

@@ -130,7 +130,7 @@ def clipped_neural(
 
 
 def with_negatives(
-    positives: Int64[Tensor, "n records"], words: Int64[Tensor, "n records k"], n_items: int
+    positives: Int64[Tensor, "n records"], uints: Int64[Tensor, "n records k"], n_items: int
 ) -> Int64[Tensor, "n records samples"]:
     """Every positive, then k items drawn from all others of the catalogue, distinct within the record.
 
@@ -138,10 +138,10 @@ def with_negatives(
     one record may be a positive of another. Rows of one record are distinct, so its norm is that of its samples.
     """
     items = [positives]
-    for j in range(words.shape[2]):
+    for j in range(uints.shape[2]):
         # Among items not taken yet, numbered without gaps; stepping over each taken one, in ascending order, gives
         # the item: distinct and uniform without rejection.
-        x = (words[:, :, j] * (n_items - 1 - j)) >> 32
+        x = (uints[:, :, j] * (n_items - 1 - j)) >> 32
         for taken in torch.stack(items).sort(0).values:
             x = x + (x >= taken)
         items.append(x)

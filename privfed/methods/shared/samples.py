@@ -104,19 +104,19 @@ class NegativeSampler:
         most = int(self.positive_counts[users].max()) if len(users) else 0
         return most * (2 * self.negatives + 1)
 
-    def draw(self, users: Int64[Tensor, " n"], words: Int64[Tensor, "n w"]) -> Samples:
+    def sample(self, users: Int64[Tensor, " n"], uints: Int64[Tensor, "n w"]) -> Samples:
         """One epoch of samples for `users`, each client's drawn and shuffled by its own 32-bit words."""
         k = self.negatives
         count = self.positive_counts[users]
         owner, rank = _ragged(count)
         positives = self._items[self._start[users][owner] + rank]
-        negatives = self._unrank(users[owner], self._distinct(users[owner], owner, rank, words))
+        negatives = self._unrank(users[owner], self._distinct(users[owner], owner, rank, uints))
         # [positives, 1 + k].
         items = torch.cat([positives.unsqueeze(1), negatives], 1).reshape(-1)
         labels = torch.zeros(len(owner), k + 1)
         labels[:, 0] = 1
         owner, rank = _ragged(count * (k + 1))
-        shuffle = words[owner, k * count[owner] + rank]
+        shuffle = uints[owner, k * count[owner] + rank]
         # Sorted by client, then by a random word: a shuffle of every client at once. Stable, so that equal words,
         # too, come in one order everywhere.
         order = ((owner << 32) | shuffle).argsort(stable=True)

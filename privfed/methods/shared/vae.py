@@ -257,12 +257,12 @@ class SharedLayers:
         self._coefficients, self._inputs = coefficients, inputs
         self._built: dict[str, LocalAffine | LocalInput] = {}
 
-    def encoder(self, name: str = "encoder", beside: Sequence[FirstLayer] = ()) -> Encoder:
-        """The encoder of that name; further first layers, given as `beside`, share its trunk."""
+    def encoder(self, name: str = "encoder", extra_layers: Sequence[FirstLayer] = ()) -> Encoder:
+        """The encoder of that name; further first layers, given as `extra_layers`, share its trunk."""
         first = LocalInput(*self._layer(f"{name}.0"), self._coefficients, self._inputs)
         self._built[f"{name}.0"] = first
         names = [f"{name}.{j}" for j in range(1, len(self.architecture.encoder) - 1)]
-        return Encoder([first, *beside], Trunk([self._affine(n) for n in names]))
+        return Encoder([first, *extra_layers], Trunk([self._affine(n) for n in names]))
 
     def decoder(self) -> Decoder:
         """The decoder."""

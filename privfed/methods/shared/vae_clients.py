@@ -35,7 +35,7 @@ class UserRows:
         inner = torch.arange(int(counts.sum())) - (counts.cumsum(0) - counts).repeat_interleave(counts)
         return self._first[users].repeat_interleave(counts) + inner
 
-    def of(self, users: Int64[Tensor, " n"]) -> OwnRows:
+    def select(self, users: Int64[Tensor, " n"]) -> OwnRows:
         """The rows of `users`, in that order."""
         counts = self.counts[users]
         owner = torch.arange(len(users)).repeat_interleave(counts)
@@ -63,7 +63,7 @@ class LocalRound:
     coefficients: Float[Tensor, "steps_and_one steps"]
 
     @classmethod
-    def of(cls, config: VAEConfig, rows: OwnRows, call: Call, dtype: torch.dtype) -> "LocalRound":
+    def from_call(cls, config: VAEConfig, rows: OwnRows, call: Call, dtype: torch.dtype) -> "LocalRound":
         """The round of `call`; every random number is at an address of its client's own."""
         users, steps = call.clients.tolist(), config.local_steps
         noise = call.streams.normal(Purpose.LATENT, call.round, call.query_id, users, steps * config.latent)

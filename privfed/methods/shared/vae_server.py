@@ -33,7 +33,7 @@ class VAEServer:
         self.config, self.architecture = config, config.architecture(public_info.n_items)
         self.parameters = initial_parameters(self.architecture, config, streams)
         for ask, encoder in enumerate(more_encoders, 1):
-            drawn = initial_parameters(self.architecture, config, streams, encoder=encoder, ask=ask)
+            drawn = initial_parameters(self.architecture, config, streams, encoder=encoder, query_id=ask)
             self.parameters |= {name: value for name, value in drawn.items() if name.startswith(encoder)}
         self.schema: Schema = {name: Block(tuple(value.shape)) for name, value in self.parameters.items()}
         self.optimiser: ServerOptimiser = config.optimiser()
@@ -74,11 +74,11 @@ class VAEServer:
 
 
 def initial_parameters(
-    architecture: Architecture, config: VAEConfig, streams: Streams, *, encoder: str = "encoder", ask: int = 0
+    architecture: Architecture, config: VAEConfig, streams: Streams, *, encoder: str = "encoder", query_id: int = 0
 ) -> dict[str, Tensor]:
     """Public initial parameters: everybody may know them and no data enters them.
 
-    `ask`, a query id, is part of the random address, so that a second encoder starts elsewhere.
+    `query_id`, a query id, is part of the random address, so that a second encoder starts elsewhere.
     """
-    unit = streams.uniform(Purpose.INITIALISE, 0, ask, [PUBLIC], architecture.size)[0]
+    unit = streams.uniform(Purpose.INITIALISE, 0, query_id, [PUBLIC], architecture.size)[0]
     return architecture.initial(unit, config.initialisation, encoder)

@@ -59,7 +59,7 @@ class GramFactors:
     head: Int64[Tensor, " side"]
 
     @classmethod
-    def of(cls, message: Message, rank: int) -> "GramFactors":
+    def from_message(cls, message: Message, rank: int) -> "GramFactors":
         """The factors of a message of `private-gram`.
 
         Columns come by descending eigenvalue, so a prefix of them is the best of its width; signs are such that the

@@ -41,7 +41,7 @@ class TorchClients(StatefulClients):
     def __init__(self, spec: TorchMethodSpec, config: TorchConfig, data: ClientData, streams: Streams) -> None:
         self.config, self.n_items = config, data.n_items
         self.sampler = NegativeSampler(data.positives, data.excluded, config.negatives)
-        layout = ParameterLayout.of(spec, config, data.n_items, public_words(streams))
+        layout = ParameterLayout.from_spec(spec, config, data.n_items, public_words(streams))
         self.module = layout.stacked(spec)
         self._period = layout.period(self.module, padded(config.batch_size))
         self.lr = spec.rates(config, data.n_items, [*layout.private, *layout.shared])
@@ -66,7 +66,7 @@ class TorchClients(StatefulClients):
         """Local SGD on private and shared parameters together, all from their old values."""
         samples, clients = draw_samples(self.sampler, call), len(call.clients)
         received = self._received(message, None, clients)
-        new = self.private.of(call.clients) | {name: value.clone() for name, value in received.items()}
+        new = self.private.rows(call.clients) | {name: value.clone() for name, value in received.items()}
         rows = touched_rows(samples, self.n_items) if self._row_shapes else _no_rows()
         start = {name: _flat(message.shared[name]).index_select(0, rows.ids) for name in self._row_shapes}
         tables = {name: table.clone() for name, table in start.items()}
@@ -122,7 +122,7 @@ class TorchClients(StatefulClients):
         if candidates is None:
             candidates = whole_catalogue(len(clients), self.n_items)
         parameters = self._received(message, updates, len(clients))
-        parameters |= self.private.of(clients) if updates is None else self.private.staged(clients)
+        parameters |= self.private.rows(clients) if updates is None else self.private.staged(clients)
         scores = torch.empty(candidates.shape)
         with torch.no_grad():
             for some in torch.split(torch.arange(len(clients)), tile_size()):

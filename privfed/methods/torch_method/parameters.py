@@ -37,15 +37,15 @@ class ParameterLayout:
     by_row: bool
 
     @classmethod
-    def of(
-        cls, spec: TorchMethodSpec, config: TorchConfig, n_items: int, words: UInt32[np.ndarray, "two"]
+    def from_spec(
+        cls, spec: TorchMethodSpec, config: TorchConfig, n_items: int, uints: UInt32[np.ndarray, "two"]
     ) -> "ParameterLayout":
         """Build the module and take it apart.
 
         Raises:
             TorchMethodError: the module cannot be trained honestly or at all, in one sentence.
         """
-        module, probe = (spec.build(config, n_items, words) for _ in range(2))
+        module, probe = (spec.build(config, n_items, uints) for _ in range(2))
         trainable = examination.trainable(spec, module)
         examination.same_start(spec, module, probe)
         private = {name: p for name, p in trainable.items() if any(belongs(name, own) for own in spec.private)}

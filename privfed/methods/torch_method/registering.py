@@ -76,7 +76,9 @@ def torch_method(
     except ValidationError as error:
         missing = ", ".join(str(problem["loc"][0]) for problem in error.errors())
         raise spec.refusal(f"the settings {missing} need a valid default, as every setting does") from error
-    small, large = (ParameterLayout.of(spec, defaults, n_items, np.zeros(2, np.uint32)) for n_items in _CATALOGUES)
+    small, large = (
+        ParameterLayout.from_spec(spec, defaults, n_items, np.zeros(2, np.uint32)) for n_items in _CATALOGUES
+    )
     spec.rates(defaults, small.n_items, [*small.private, *small.shared])
     growing = [table for table in small.tables if table in large.tables]
     tables = [table for table in growing if small.shared[table].dim() == 2]

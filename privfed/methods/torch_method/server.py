@@ -22,7 +22,7 @@ class TorchServer:
     """Shared parameters under the module's own names; it keeps tensors only, no module and no code of its author."""
 
     def __init__(self, spec: TorchMethodSpec, config: TorchConfig, public_info: PublicInfo, streams: Streams) -> None:
-        layout = ParameterLayout.of(spec, config, public_info.n_items, public_words(streams))
+        layout = ParameterLayout.from_spec(spec, config, public_info.n_items, public_words(streams))
         self.parameters = {name: value.clone() for name, value in layout.shared.items()}
         self.optimiser = ServerOptimiser(config.server_optimiser, config.server_lr)
         self.schema: Schema = layout.schema()

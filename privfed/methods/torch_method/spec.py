@@ -62,14 +62,14 @@ class TorchMethodSpec:
     learning_rates: LearningRates | None
     per_user_start: bool
 
-    def build(self, config: TorchConfig, n_items: int, words: UInt32[np.ndarray, "two"]) -> nn.Module:
+    def build(self, config: TorchConfig, n_items: int, uints: UInt32[np.ndarray, "two"]) -> nn.Module:
         """The module, initialised by the processor's generator seeded with two random words; global state is restored.
 
         Raises:
             TorchMethodError: the factory fails or returns something else.
         """
         with torch.random.fork_rng(devices=[]), computing_on(HOST):
-            torch.default_generator.manual_seed(int(words[0]) << 32 | int(words[1]))
+            torch.default_generator.manual_seed(int(uints[0]) << 32 | int(uints[1]))
             try:
                 module = self.module(config, n_items)
             except Exception as error:

@@ -100,7 +100,7 @@ class SampledPadding(Padding):
         return None
 
     @property
-    def fakes_per_row(self) -> float:
+    def fake_items_per_row(self) -> float:
         """Number of fake rows for every row of the user's own; 0 where their number follows from no such rule."""
         return 0.0
 
@@ -112,16 +112,16 @@ class SampledPadding(Padding):
     @abstractmethod
     def sample(
         self,
-        own: Bool[np.ndarray, "users items"],
+        private: Bool[np.ndarray, "users items"],
         known: Bool[np.ndarray, "users items"],
-        words: UInt32[np.ndarray, "users items"],
+        uints: UInt32[np.ndarray, "users items"],
         popularity: Float64[np.ndarray, " items"] | None,
     ) -> tuple[Bool[np.ndarray, "users items"], Bool[np.ndarray, "users items"]]:
         """Which private items answer, and which other rows are sent.
 
         Args:
-            own: private items of some users.
+            private: private items of some users.
             known: items that everybody knows to be sent.
-            words: uniform 32-bit words, one for every user and item.
+            uints: uniform 32-bit words, one for every user and item.
             popularity: weight of every item, where fakes follow the public counts.
         """

@@ -60,25 +60,25 @@ class FakeItems(SampledPadding):
         return self.power if self.drawn == "popularity" else None
 
     @property
-    def fakes_per_row(self) -> float:
+    def fake_items_per_row(self) -> float:
         return self.rho
 
     def sample(
         self,
-        own: Bool[np.ndarray, "users items"],
+        private: Bool[np.ndarray, "users items"],
         known: Bool[np.ndarray, "users items"],
-        words: UInt32[np.ndarray, "users items"],
+        uints: UInt32[np.ndarray, "users items"],
         popularity: Float64[np.ndarray, " items"] | None,
     ) -> tuple[Bool[np.ndarray, "users items"], Bool[np.ndarray, "users items"]]:
-        taken = own | known
+        taken = private | known
         room = (~taken).sum(1)  # [users]: rows that are left to be fakes
         wanted = np.minimum(np.rint(self.rho * taken.sum(1)), room).astype(np.int64)
         # The k smallest of Exp(1) / weight are k draws without replacement in proportion to the weights. Half a step
         # keeps a word of zero away from the logarithm's pole.
-        keys = words + 0.5 if popularity is None else -np.log((words + 0.5) / WORD_RANGE) / popularity
+        keys = uints + 0.5 if popularity is None else -np.log((uints + 0.5) / WORD_RANGE) / popularity
         keys *= 1 + np.arange(keys.shape[1]) * _TIE
         keys[taken] = np.inf
-        fake_items = np.zeros_like(own)
+        fake_items = np.zeros_like(private)
         max_fakes = int(wanted.max(initial=0))
         if max_fakes:
             # Partition first: sorting only the smallest keys [users, max_fakes] costs a fraction of sorting all items.
@@ -86,4 +86,4 @@ class FakeItems(SampledPadding):
             ranked = np.argsort(np.take_along_axis(keys, smallest, axis=1), axis=1)
             order = np.take_along_axis(smallest, ranked, axis=1)
             np.put_along_axis(fake_items, order, np.arange(max_fakes) < wanted[:, None], axis=1)
-        return own, fake_items
+        return private, fake_items

@@ -81,12 +81,12 @@ class RandomisedResponse(SampledPadding):
 
     def sample(
         self,
-        own: Bool[np.ndarray, "users items"],
+        private: Bool[np.ndarray, "users items"],
         known: Bool[np.ndarray, "users items"],
-        words: UInt32[np.ndarray, "users items"],
+        uints: UInt32[np.ndarray, "users items"],
         popularity: Float64[np.ndarray, " items"] | None,
     ) -> tuple[Bool[np.ndarray, "users items"], Bool[np.ndarray, "users items"]]:
         del popularity
         # Whole words are compared with whole thresholds, so the probabilities are those of `realised` to the bit.
         q, p = self.thresholds
-        return own & (words < np.uint64(q)), ~own & ~known & (words < np.uint64(p))
+        return private & (uints < np.uint64(q)), ~private & ~known & (uints < np.uint64(p))

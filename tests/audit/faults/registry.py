@@ -21,7 +21,7 @@ from privfed.engines.aggregation.announced_rows import AnnouncedRows
 from privfed.engines.aggregation.share_sum import ShareSum
 from privfed.engines.simulation import Simulation
 from privfed.experiment import Experiment
-from privfed.experiment.training import Training
+from privfed.experiment.training import TrainingRun
 from privfed.federation import Message, Purpose, Streams, Total
 from privfed.guards import ClientGuard, ServerGuard
 from privfed.methods import ClientData
@@ -546,7 +546,7 @@ def _(stack: ExitStack) -> None:
 def _(stack: ExitStack) -> None:
     def change(experiment: Experiment) -> None:
         public, longest = experiment.server.public, int(experiment.trained.train.counts.argmax())
-        own = torch.from_numpy(experiment.trained.train.of(longest).copy())
+        own = torch.from_numpy(experiment.trained.train.items_of(longest).copy())
 
         def shown() -> Message:
             message = public()
@@ -610,7 +610,7 @@ def _(stack: ExitStack) -> None:
 
 @fault("a catalogue from the interactions that nobody names", "data", "fedmf", CENTRAL, "catalogue", derived=True)
 def _(stack: ExitStack) -> None:
-    put(stack, Training, "_with_disclosures", lambda _: lambda self, guarantee: guarantee)
+    put(stack, TrainingRun, "_with_disclosures", lambda _: lambda self, guarantee: guarantee)
 
 
 @fault(

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from privfed.engines.flower.service import NodeService, ServiceError, ask_service
+from privfed.engines.flower.service import NodeService, ServiceError, query_service
 
 
 class Echo:
@@ -36,22 +36,22 @@ def served(tmp_path):
 @pytest.mark.parametrize("request_", [b"", b"x", bytes(range(256)) * 4096])
 def test_a_request_comes_back_whole(served, request_):
     path, echo = served
-    assert ask_service(path, "train.share", request_, 10) == b"train.share|" + request_
+    assert query_service(path, "train.share", request_, 10) == b"train.share|" + request_
     assert echo.stages == ["train.share"]
 
 
 def test_only_the_owner_may_open_the_socket(served, tmp_path):
     path, _ = served
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    with NodeService(Echo(), tmp_path / "shared.sock", group_may_ask=True):
+    with NodeService(Echo(), tmp_path / "shared.sock", group_may_query=True):
         assert stat.S_IMODE((tmp_path / "shared.sock").stat().st_mode) == 0o660
 
 
 def test_a_failing_node_answers_the_next_request(served, caplog):
     path, _ = served
     with pytest.raises(ServiceError, match="did not answer"):
-        ask_service(path, "train.share", b"fail", 10)
-    assert ask_service(path, "train.share", b"again", 10) == b"train.share|again"
+        query_service(path, "train.share", b"fail", 10)
+    assert query_service(path, "train.share", b"again", 10) == b"train.share|again"
 
 
 @pytest.mark.parametrize(
@@ -70,20 +70,20 @@ def test_malformed_requests_do_not_stop_it(served, sent, caplog):
     with socket.socket(socket.AF_UNIX) as caller:
         caller.connect(str(path))
         caller.sendall(sent)
-    assert ask_service(path, "train.share", b"fine", 10) == b"train.share|fine"
+    assert query_service(path, "train.share", b"fine", 10) == b"train.share|fine"
     assert echo.stages == ["train.share"]
 
 
 def test_nobody_there_is_said_in_a_sentence(tmp_path):
     with pytest.raises(ServiceError, match="start it with"):
-        ask_service(tmp_path / "nobody.sock", "train.share", b"", 1)
+        query_service(tmp_path / "nobody.sock", "train.share", b"", 1)
 
 
 def test_a_node_that_is_started_again_in_time_gets_the_same_request(tmp_path):
     path, echo = tmp_path / "node.sock", Echo()
     first = socket.create_server(str(path), family=socket.AF_UNIX)
     answers = []
-    asking = threading.Thread(target=lambda: answers.append(ask_service(path, "train.input", b"x", 60, patience=50)))
+    asking = threading.Thread(target=lambda: answers.append(query_service(path, "train.input", b"x", 60, patience=50)))
     asking.start()
     caller, _ = first.accept()
     caller.recv(1)
@@ -105,7 +105,7 @@ def test_a_node_that_is_slow_is_not_asked_twice(tmp_path):
     with socket.create_server(str(path), family=socket.AF_UNIX) as slow:
         slow.settimeout(0.5)
         with pytest.raises(ServiceError, match="TimeoutError"):
-            ask_service(path, "train.input", b"x", 0.4, patience=30)
+            query_service(path, "train.input", b"x", 0.4, patience=30)
         slow.accept()[0].close()
         with pytest.raises(TimeoutError):
             slow.accept()

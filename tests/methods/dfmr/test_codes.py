@@ -97,7 +97,7 @@ def test_the_widest_codes_still_score_exactly():
 @pytest.mark.parametrize("ids", [None, [f"item {i}: \N{SNOWMAN}" for i in range(40)]])
 def test_a_saved_catalogue_loads_to_the_same_recommendations(tmp_path, ids):
     rng = np.random.default_rng(1)
-    items, users = ItemCodes.of(signs(rng, 40, 20), ids), pack(signs(rng, 5, 20))
+    items, users = ItemCodes.from_signs(signs(rng, 40, 20), ids), pack(signs(rng, 5, 20))
     items.save(tmp_path / "items.safetensors")
     assert [file.name for file in tmp_path.iterdir()] == ["items.safetensors"]
     found = ItemCodes.load(tmp_path / "items.safetensors")
@@ -108,11 +108,11 @@ def test_a_saved_catalogue_loads_to_the_same_recommendations(tmp_path, ids):
 
 
 def test_a_catalogue_of_13465_items_takes_an_eighth_of_a_byte_a_sign():
-    assert ItemCodes.of(np.ones((13465, 32), dtype=np.int8)).nbytes == 53860
+    assert ItemCodes.from_signs(np.ones((13465, 32), dtype=np.int8)).nbytes == 53860
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
-    path, codes = tmp_path / "items", ItemCodes.of(np.ones((3, 4), dtype=np.int8))
+    path, codes = tmp_path / "items", ItemCodes.from_signs(np.ones((3, 4), dtype=np.int8))
     codes.save(path)
     before = path.read_bytes()
 
@@ -122,13 +122,13 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
 
     monkeypatch.setattr("privfed.methods.dfmr.codes.save_file", broken)
     with pytest.raises(OSError, match="no space"):
-        ItemCodes.of(-np.ones((3, 4), dtype=np.int8)).save(path)
+        ItemCodes.from_signs(-np.ones((3, 4), dtype=np.int8)).save(path)
     assert path.read_bytes() == before
 
 
 def spoiled(tmp_path, damage):
     path = tmp_path / "items"
-    codes = ItemCodes.of(np.ones((3, 4), dtype=np.int8), ["a", "b", "c"])
+    codes = ItemCodes.from_signs(np.ones((3, 4), dtype=np.int8), ["a", "b", "c"])
     codes.save(path)
     about = {"format": "privfed item codes 1", "d": "4"}
     match damage:
@@ -196,4 +196,4 @@ def test_what_does_not_fit_is_refused_with_a_way_out():
         with pytest.raises(CodesError, match="covers 3 users x 4 items, but there are codes of 3 x 3"):
             top(pack(good), pack(good), 9, 2, exclude)
     with pytest.raises(CodesError, match="2 ids were given for 3 items"):
-        ItemCodes.of(good, ["a", "b"])
+        ItemCodes.from_signs(good, ["a", "b"])

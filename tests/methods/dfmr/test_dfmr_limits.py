@@ -115,10 +115,10 @@ def test_the_bound_of_the_objective_is_nearly_reached(w, bought, share):
     """By purchases that all score as low as they can, and by a hub that does while everything else scores high."""
     m, d, one = 9, 3, np.arange(1)
     c = np.where(np.arange(m) == 0, 1.0 - w, 0.0)
-    grid = IntegerGrid.of(m, d, w=w, s=0, lam=1.0, c=c, gammas=(1.0, 1.0, 1.0), bits=4)
+    grid = IntegerGrid.from_parameters(m, d, w=w, s=0, lam=1.0, c=c, gammas=(1.0, 1.0, 1.0), bits=4)
     purchases = Histories.from_pairs(np.zeros(bought, np.int64), np.arange(bought), 1, m)
     nothing = Histories.from_pairs(np.empty(0, np.int64), np.empty(0, np.int64), 1, m)
-    support, user = ItemSupport.of(purchases, nothing), np.ones((1, d), np.int8)
+    support, user = ItemSupport.from_histories(purchases, nothing), np.ones((1, d), np.int8)
     items = np.where(np.arange(m)[:, None] < bought, -user, user).astype(np.int8)
     scores, wide = np.zeros(len(support.items), np.int32), items.astype(np.int64)
     pair_scores(grid, support, one, user, items, scores)
@@ -140,14 +140,14 @@ def test_room_is_proven_for_any_code(coded):
     """The most a device could add to its own field, with moments as lopsided as they can be."""
     rng = np.random.default_rng(0)
     config = DFMRConfig(d=6, bits=8, alpha=0.6)
-    grid = IntegerGrid.of(9, 6, w=0, s=0, lam=1, c=np.zeros(9), gammas=(0.0, 0.0, 0.0), bits=8)
+    grid = IntegerGrid.from_parameters(9, 6, w=0, s=0, lam=1, c=np.zeros(9), gammas=(0.0, 0.0, 0.0), bits=8)
     room, largest = largest_user_field(config, grid), 0
     assert NULL_SHARE == balance._NULL
     for rare in (1, 3, 40):
         codes = np.ones((100_000, 6), np.int8)
         codes[:rare] = rng.choice(np.array([-1, 1], np.int8), (rare, 6))
         products = codes.T.astype(np.int64) @ codes
-        made = Balance.of(grid, config.alpha, codes.sum(0, dtype=np.int64), products, len(codes))
+        made = Balance.from_moments(grid, config.alpha, codes.sum(0, dtype=np.int64), products, len(codes))
         everything = (np.arange(64)[:, None] >> np.arange(6) & 1).astype(np.int8) * np.int8(2) - np.int8(1)
         largest = max(largest, int(np.abs(made.on(everything)).max()))
     assert 1000 < largest < room
@@ -237,7 +237,7 @@ def test_what_a_client_uploads_is_what_its_messages_weigh(coded, few, padding, a
 
     expected, named = 0, 0
     for user in range(24):
-        rows = np.sort(own.of(user)).astype(np.uint32)
+        rows = np.sort(own.items_of(user)).astype(np.uint32)
         named += 0 if padding == "full_support" else len(RowIndices(rows).encode())
         expected += share(numbers) + 8 * share((200 if padding == "full_support" else len(rows)) + 1)
         expected += 0 if "guard" in settings else share(1)

@@ -347,9 +347,9 @@ def test_balance_is_x_of_the_slides_in_whole_numbers(seed, bits):
     rng = np.random.default_rng(seed)
     codes = rng.choice(np.array([-1, 1], np.int8), (60, 6))
     codes[:, 5] = codes[:, 4]  # a null direction
-    grid = IntegerGrid.of(9, 6, w=1, s=0, lam=1, c=np.ones(9), gammas=(0.0, 0.0, 0.0), bits=bits)
+    grid = IntegerGrid.from_parameters(9, 6, w=1, s=0, lam=1, c=np.ones(9), gammas=(0.0, 0.0, 0.0), bits=bits)
     products = codes.astype(np.int64).T @ codes.astype(np.int64)
-    balance = Balance.of(grid, 0.7, codes.sum(0, dtype=np.int64), products, 60)
+    balance = Balance.from_moments(grid, 0.7, codes.sum(0, dtype=np.int64), products, 60)
     found = balance.on(codes)
     centred = codes - codes.mean(0)
     left, lengths, right = np.linalg.svd(centred, full_matrices=False)

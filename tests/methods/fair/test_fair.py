@@ -189,7 +189,7 @@ REFUSED = [
     ({"variant": "full_trn", "scheme": "2x-4x"}, "add 1x"),
     ({"variant": "fedhm", "budgets": (10**9,)}, "give a scheme"),
     ({"scheme": "3x"}, "powers of two"),
-    ({"pull": 1.5}, "less than or equal to 1"),
+    ({"proximal": 1.5}, "less than or equal to 1"),
     ({"hidden": ()}, "at least 1 item"),
 ]
 
@@ -209,10 +209,10 @@ def test_refused_data(small_split):
     with pytest.raises(NothingToDrawError, match="user 0 has taken all 70 items"):
         METHOD.training.clients(METHOD.config(), ClientData(positives, everything.union(positives)), streams)
     with pytest.raises(CapacityError, match="known on devices only"):
-        Tiers.of(METHOD.config(assigned="activity"), 10, 70).levels_of(torch.arange(2))
+        Tiers.from_config(METHOD.config(assigned="activity"), 10, 70).levels_of(torch.arange(2))
     with pytest.raises(CapacityError, match="numbers at most 2147483647"):
-        Tiers.of(METHOD.config(scheme="1x-4x", dim=4), 10, 2**29)
-    assert Tiers.of(METHOD.config(scheme="4x-8x", dim=4), 10, 2**29).levels == (2, 3)
+        Tiers.from_config(METHOD.config(scheme="1x-4x", dim=4), 10, 2**29)
+    assert Tiers.from_config(METHOD.config(scheme="4x-8x", dim=4), 10, 2**29).levels == (2, 3)
 
 
 SETTINGS = {
@@ -495,14 +495,14 @@ def test_devices_stay_within_their_budgets(interactions):
     """What the arrays of training take, at every budget, with room set aside for interactions."""
     budgets = (64_000, 200_000, 1_000_000, 20_000_000)
     config = METHOD.config(budgets=budgets, interactions=interactions)
-    tiers = Tiers.of(config, 40, 20_000)
+    tiers = Tiers.from_config(config, 40, 20_000)
     level_of = dict(zip(budgets, sorted(tiers.levels, reverse=True), strict=True))
     assert tiers.levels[0] == 0
     for budget, level in level_of.items():
         memory = device_memory(config, tiers.spaces[level], 20_000, interactions)
         assert memory.total <= budget
         if level:
-            larger = Tiers.of(config, 40, 20_000).subspaces
+            larger = Tiers.from_config(config, 40, 20_000).subspaces
             assert larger[level]["mlp"].size * 2 * 5 * 4 * 2 + memory.working > budget - 8000
 
 

@@ -71,10 +71,10 @@ def build(data, **settings):
 
 def samples_of(halves, data, user, t):
     """Minibatches (positives' places, negatives) of a user, from its words, in plain integers."""
-    c, mine = halves.config, sorted(data.positives.of(user).tolist())
+    c, mine = halves.config, sorted(data.positives.items_of(user).tolist())
     n = len(mine)
     words = halves.streams.words(Purpose.SAMPLES, t, 0, [user], c.epochs * (8 + n))[0].tolist()
-    free = [item for item in range(ITEMS) if item not in set(data.excluded.of(user).tolist())]
+    free = [item for item in range(ITEMS) if item not in set(data.excluded.items_of(user).tolist())]
     bits = max(1, (n - 1).bit_length())
     for epoch in range(c.epochs):
         own = words[epoch * (8 + n) : (epoch + 1) * (8 + n)]
@@ -174,7 +174,9 @@ def train(halves, data, message, user, t):
     rows = {name: halves.clients.state()[f"user.{name}"][user].requires_grad_() for name in model.tables}
     moved = [p for table in tables.values() for p in table.parameters]
     optimiser = torch.optim.Adam([*moved, *layers.values(), *rows.values()], lr=c.lr)
-    ratings = dict(zip(data.positives.of(user).tolist(), data.ratings[data.positives.owners == user], strict=True))
+    ratings = dict(
+        zip(data.positives.items_of(user).tolist(), data.ratings[data.positives.owners == user], strict=True)
+    )
     for positives, negatives in samples_of(halves, data, user, t):
         now = {name: table.table() for name, table in tables.items()}
         score = forward(model, rows, layers, now, positives)
@@ -272,7 +274,7 @@ def test_deltas_and_a_full_pull_average_parameters(data, name, weights):
     for layer in halves.config.model.shapes():
         wanted = sum(w * c.layers[layer] for w, c in zip(n / n.sum(), clients, strict=True)) + message.shared[layer]
         torch.testing.assert_close(halves.server.parameters[layer], wanted, **CLOSE)
-    kept_all = build(data, weights=weights, shares="realised", pull=0.0, **AVERAGED[name])
+    kept_all = build(data, weights=weights, shares="realised", proximal=0.0, **AVERAGED[name])
     message, _, total = kept_all.round(torch.arange(USERS))
     kept_all.server._apply(total, None)
     for table in halves.config.model.tables:

@@ -132,7 +132,7 @@ def test_samples_are_distinct_and_as_many_as_there_are(histories):
         mine = samples.owner == user
         items, labels = samples.items[mine], samples.labels[mine]
         assert bool((items[1:] > items[:-1]).all())
-        assert sorted(items[labels == 1].tolist()) == sorted(histories.of(user).tolist())
+        assert sorted(items[labels == 1].tolist()) == sorted(histories.items_of(user).tolist())
 
 
 def test_samples_of_a_client_do_not_depend_on_its_company(histories):
@@ -149,8 +149,8 @@ def test_excluded_items_are_never_drawn_and_the_others_equally_often(histories):
     for t in range(600):
         samples = drawn([0], histories, excluded, round=t)
         count[samples.items[samples.labels == 0].numpy()] += 1
-    assert count[excluded.of(0)].sum() == 0
-    free = np.setdiff1d(np.arange(60), excluded.of(0))
+    assert count[excluded.items_of(0)].sum() == 0
+    free = np.setdiff1d(np.arange(60), excluded.items_of(0))
     expected = 600 * 12 / len(free)
     assert ((count[free] - expected) ** 2 / expected).sum() < 80  # chi-square on some 36 degrees of freedom
 
@@ -491,6 +491,6 @@ def test_a_device_downloads_its_own_table_and_the_heads_it_trains(world):
 
 def test_it_is_registered_and_its_layout_is_nested():
     assert method("hetefedrec") is METHOD
-    layout = ModelLayout.of(published())
+    layout = ModelLayout.from_config(published())
     assert [s.block for s in layout.segments] == ["items.0:8", "items.8:16", "items.16:32"]
     assert [layout.head_holders(k) for k in range(3)] == [(0, 1, 2), (1, 2), (2,)]

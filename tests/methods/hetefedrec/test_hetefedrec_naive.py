@@ -50,7 +50,7 @@ class Naive:
         """Layers 0 and 1 of LightGCN on the star, by its normalised adjacency matrix, averaged."""
         if self.config.base == "ncf":
             return u, table
-        mine = self.world.data.positives.of(user)
+        mine = self.world.data.positives.items_of(user)
         if self.config.propagation == "centre":
             return u + table[mine].sum(0) / max(len(mine), 1) ** 0.5, table
         adjacency = torch.zeros(1 + len(table), 1 + len(table), dtype=torch.float64)

@@ -96,7 +96,7 @@ def naive_weights(gram, popularity, features, *, n, sigma, diagonal, rho, rank, 
 def test_weights_are_the_formulas(sigma, content, diagonal, rank):
     gram, popularity, features = problem(1, deviation=sigma, diagonal=diagonal)
     rho, threshold = (0.6 if content else 0.0), (None if diagonal else 0.6)
-    kernels = Content.of(features, np.arange(30), 6.0) if content else None
+    kernels = Content.from_features(features, np.arange(30), 6.0) if content else None
     evidence = NoisyGram(gram, popularity, USERS, sigma, kernels, diagonal)
     wanted = naive_weights(
         gram, popularity, features if content else None,
@@ -111,7 +111,7 @@ def test_weights_are_the_formulas(sigma, content, diagonal, rank):
 @given(st.integers(0, 10**6), st.floats(0, 3))
 def test_weights_are_symmetric_and_predict_no_more_than_was_seen(seed, sigma):
     gram, popularity, features = problem(seed, side=12, deviation=sigma)
-    kernels = Content.of(features, np.arange(12), 6.0)
+    kernels = Content.from_features(features, np.arange(12), 6.0)
     weights = NoisyGram(gram, popularity, USERS, sigma, kernels).weights(EstimatorSettings(smoothing=0.6))
     np.testing.assert_allclose(weights, weights.T, atol=1e-9)
     values = np.linalg.eigvalsh(weights)
@@ -124,7 +124,7 @@ def test_spikes_recover_strength_and_angle_of_what_was_planted():
     true = rng.normal(size=side)
     true /= np.linalg.norm(true)
     seen = strength * np.outer(true, true) + wigner(side, deviation, rng)
-    spikes = Spikes.of(seen, deviation, 64)
+    spikes = Spikes.from_matrix(seen, deviation, 64)
     assert len(spikes.strengths) <= 3
     assert spikes.strengths[0] == pytest.approx(strength, rel=0.06)
     assert (spikes.directions[:, 0] @ true) ** 2 == pytest.approx(spikes.trust[0], abs=0.02)
@@ -132,36 +132,36 @@ def test_spikes_recover_strength_and_angle_of_what_was_planted():
 
 def test_noise_alone_has_hardly_a_spike():
     rng = np.random.default_rng(4)
-    assert sum(len(Spikes.of(wigner(400, 1.0, rng), 1.0, 64).strengths) for _ in range(5)) <= 3
+    assert sum(len(Spikes.from_matrix(wigner(400, 1.0, rng), 1.0, 64).strengths) for _ in range(5)) <= 3
 
 
 def test_smoothing_brings_a_direction_nearer_to_a_smooth_one():
     rng, side = np.random.default_rng(5), 400
     years = rng.uniform(1950, 2000, side)
-    kernel = 0.4 * np.eye(side) + 0.6 * Content.of(ItemFeatures(None, years), np.arange(side), 6.0).mean
+    kernel = 0.4 * np.eye(side) + 0.6 * Content.from_features(ItemFeatures(None, years), np.arange(side), 6.0).mean
     true = np.sin(years / 5)
     true /= np.linalg.norm(true)
-    spikes = Spikes.of(30 * np.outer(true, true) + wigner(side, 1.0, rng), 1.0, 1)
+    spikes = Spikes.from_matrix(30 * np.outer(true, true) + wigner(side, 1.0, rng), 1.0, 1)
 
     def cosine(directions):
         return abs(directions[:, 0] @ true) / np.linalg.norm(directions[:, 0])
 
-    assert cosine(spikes.smoothed(Prior.of(kernel))) > cosine(spikes.smoothed(None)) + 0.02
+    assert cosine(spikes.smoothed(Prior.from_kernel(kernel))) > cosine(spikes.smoothed(None)) + 0.02
 
 
 def test_without_noise_there_is_nothing_to_smooth():
     rng = np.random.default_rng(6)
     root = rng.normal(size=(9, 3))
-    spikes = Spikes.of(root @ root.T, 0.0, 3)
+    spikes = Spikes.from_matrix(root @ root.T, 0.0, 3)
     assert spikes.trust.tolist() == [1, 1, 1]
     kernel = np.exp(-np.abs(np.subtract.outer(np.arange(9.0), np.arange(9.0))))
-    np.testing.assert_allclose(spikes.smoothed(Prior.of(kernel)), spikes.directions, atol=1e-9)
+    np.testing.assert_allclose(spikes.smoothed(Prior.from_kernel(kernel)), spikes.directions, atol=1e-9)
 
 
 @pytest.mark.parametrize("content", [True, False])
 def test_what_is_kept_of_the_head_is_the_estimate_of_that_part_alone(content):
     gram, popularity, features = problem(2)
-    kernels = Content.of(features, np.arange(30), 6.0) if content else None
+    kernels = Content.from_features(features, np.arange(30), 6.0) if content else None
     recipe = EstimatorSettings(content, 0.6 if content else 0.0)
     weights = NoisyGram(gram, popularity, USERS, 1.5, kernels).weights(replace(recipe, kept=0.5))
     assert not weights[15:].any()
@@ -175,7 +175,7 @@ def test_what_is_kept_of_the_head_is_the_estimate_of_that_part_alone(content):
 def test_items_on_the_head_get_by_content_what_they_get_as_if_outside():
     """An item outside that is described like one inside is predicted as that one is, but for what noise left of it."""
     gram, popularity, features = problem(3, deviation=0.0)
-    kernels = Content.of(features, np.arange(30), 6.0)
+    kernels = Content.from_features(features, np.arange(30), 6.0)
     evidence, recipe = NoisyGram(gram, popularity, USERS, 0.0, kernels), EstimatorSettings(smoothing=0.6, rank=0)
     np.testing.assert_allclose(evidence.reaching(recipe, kernels), evidence.weights(recipe), atol=1e-9)
     assert not evidence.reaching(replace(recipe, content=False), kernels).any()
@@ -188,9 +188,9 @@ def test_directions_are_carried_on_to_items_outside():
     features = ItemFeatures(None, years)
     true = np.sin(years / 5)
     seen = 30 * np.outer(true[inside], true[inside]) / np.sum(true[inside] ** 2) + wigner(200, 1.0, rng)
-    prior = Prior.of(Content.of(features, inside, 6.0).mean).mixed(0.6)
+    prior = Prior.from_kernel(Content.from_features(features, inside, 6.0).mean).mixed(0.6)
     across = 0.6 * Content.between(features, outside, inside, 6.0).mean
-    carried = Spikes.of(seen, 1.0, 1).carried(across, prior)[:, 0]
+    carried = Spikes.from_matrix(seen, 1.0, 1).carried(across, prior)[:, 0]
     assert abs(carried @ true[outside]) / np.linalg.norm(carried) / np.linalg.norm(true[outside]) > 0.95
 
 
@@ -222,7 +222,7 @@ def planted(described, side=120, deviation=0.7):
     """A Gram matrix that content explains wholly, or not at all."""
     rng = np.random.default_rng(11)
     features = ItemFeatures((rng.random((side, 4)) < 0.4).astype(np.float64), rng.integers(1950, 2000, side) * 1.0)
-    kernels = Content.of(features, np.arange(side), 6.0)
+    kernels = Content.from_features(features, np.arange(side), 6.0)
     root = np.linalg.cholesky(kernels.mean + 1e-9 * np.eye(side)) if described else rng.normal(size=(side, 3))
     units = rng.normal(size=(2000, root.shape[1])) @ root.T + rng.normal(size=(2000, side)) * 0.5
     units /= np.linalg.norm(units, axis=1, keepdims=True)
@@ -236,8 +236,8 @@ def test_content_is_chosen_where_it_explains_and_left_where_it_does_not():
         evidence = planted(described)
         found = choose(evidence, EstimatorSettings(smoothing=0.6), wigner(120, evidence.noise, rng), pairs=None)
         assert found.gain > 0
-        assert found.recipe.smoothing > 0.5 if described else found.recipe.smoothing < 0.5
-        assert found.recipe.kept == 1
+        assert found.settings.smoothing > 0.5 if described else found.settings.smoothing < 0.5
+        assert found.settings.kept == 1
         assert found.tried >= 7
 
 
@@ -250,13 +250,13 @@ def test_single_pairs_are_chosen_where_pairs_are_all_there_is():
     for seen, wanted in ((gram, 0.6), (np.outer(popularity, popularity), None)):
         evidence = NoisyGram(seen + wigner(side, 1.0, rng), popularity, 1000, math.sqrt(2), None, diagonal=False)
         found = choose(evidence, EstimatorSettings(content=False, rank=1), wigner(side, 1.0, rng), pairs=0.6)
-        assert found.recipe.threshold == wanted
+        assert found.settings.threshold == wanted
 
 
 @pytest.mark.parametrize("known", [("genres",), ("years",), ("genres", "years")])
 def test_kernels_are_positive_semidefinite(known):
     features = problem(7)[2]
-    content = Content.of(
+    content = Content.from_features(
         ItemFeatures(**{name: getattr(features, name) if name in known else None for name in ("genres", "years")}),
         np.array([4, 9, 2, 17]), 6.0,
     )  # fmt: skip

@@ -78,7 +78,7 @@ def naive_centred(train, server):
     head, shares, scale = (server.state()[name].double().numpy() for name in ("head", "shares", "scale"))
     rows = []
     for user in range(train.n_users):
-        own = set(train.of(user).tolist())
+        own = set(train.items_of(user).tolist())
         on_head = sum(int(item) in own for item in head)
         rows.append(
             [
@@ -161,7 +161,7 @@ def test_popularity_is_the_sum_of_unit_histories(described):
     run = ran(described)
     wanted = np.zeros(70)
     for user in range(45):
-        own = described.train.of(user)
+        own = described.train.items_of(user)
         wanted[own] += 1 / math.sqrt(len(own))
     np.testing.assert_allclose(run.sums["popularity"][:, 0].numpy(), wanted, rtol=1e-5)
     assert run.server.state()["head"].tolist() == np.argsort(-wanted, kind="stable")[:HEAD].tolist()
@@ -171,7 +171,7 @@ def test_popularity_is_the_sum_of_unit_histories(described):
 def test_a_history_that_says_nothing_sends_zeros(described, histories):
     e = ran(described, histories=histories).e
     message = e.server.public()
-    nobody = torch.tensor([k for k in range(70) if k not in set(described.train.of(3).tolist())][:HEAD])
+    nobody = torch.tensor([k for k in range(70) if k not in set(described.train.items_of(3).tolist())][:HEAD])
     elsewhere = replace_shared(message, head=nobody)
     sent = updates(e, users=torch.tensor([3]), message=elsewhere)
     assert float(sent.norms(2)) == 0
@@ -311,7 +311,7 @@ def test_the_ring_path_is_the_float_path_up_to_quantisation(described, histories
     head = direct.state()["head"].numpy()
     popularity = np.maximum(exact(run.e, "popularity")[:, 0].numpy(), 0.5)[head]
     gram = unpacked(exact(run.e), HEAD, diagonal=diagonal).numpy()
-    evidence = NoisyGram(gram, popularity, 45, 0.0, Content.of(direct.features, head, 6.0), diagonal)
+    evidence = NoisyGram(gram, popularity, 45, 0.0, Content.from_features(direct.features, head, 6.0), diagonal)
     wanted = evidence.weights(EstimatorSettings(smoothing=0.6, threshold=None if diagonal else 0.6))
     np.testing.assert_allclose(direct.state()["weights"].numpy(), wanted, rtol=0, atol=5e-3)
 
@@ -337,7 +337,9 @@ ML_1M, ML_100K = (6040, 3706), (943, 1682)
 def constants(shape, epsilon, content, **settings):
     users, items = shape
     mu = mu_of(epsilon, users**-1.1)
-    return PrivateGramConstants.of(PrivateGramConfig(**settings), NoisySums(users, 1.0, 1 / mu), items, content=content)
+    return PrivateGramConstants.from_config(
+        PrivateGramConfig(**settings), NoisySums(users, 1.0, 1 / mu), items, content=content
+    )
 
 
 @pytest.mark.parametrize(
@@ -420,7 +422,7 @@ def test_scores_are_the_naive_prediction(described):
     head, users = state["head"].astype(int), torch.arange(45)
     found = run.clients.score(users, run.server.public(), None, None).numpy()
     for user, y in enumerate(naive_centred(described.train, run.server)):
-        own = set(described.train.of(user).tolist())
+        own = set(described.train.items_of(user).tolist())
         owned = sum(item in own for item in head.tolist())
         wanted = [
             max(1, owned) * state["shares"][j]
@@ -435,7 +437,7 @@ def test_scores_are_the_naive_prediction(described):
 
 def test_users_without_head_items_get_popularity_and_no_ties(described):
     run = ran(described, CENTRAL, fidelity="analytic")
-    own = described.train.of(3)
+    own = described.train.items_of(3)
     message = run.server.public()
     elsewhere = torch.from_numpy(np.setdiff1d(np.arange(70), own)[:HEAD])
     scores = run.clients.score(torch.tensor([3]), replace_shared(message, head=elsewhere), None, None)[0]
@@ -468,7 +470,7 @@ def test_rank_zero_leaves_popularity_and_content(described):
     server = ran(described, CENTRAL, fidelity="analytic", rank=0).server
     weights = server.state()["weights"].double().numpy()
     covariance = np.linalg.inv(np.eye(HEAD) - weights) / HEAD - np.eye(HEAD) / HEAD
-    content = Content.of(server.features, server.state()["head"].numpy(), 6.0)
+    content = Content.from_features(server.features, server.state()["head"].numpy(), 6.0)
     kernels = np.stack([kernel.ravel() for kernel in content.kernels], 1)
     found, left, *_ = np.linalg.lstsq(kernels, covariance.ravel(), rcond=None)
     assert left.sum() < 1e-6 * (covariance**2).sum()
@@ -511,10 +513,10 @@ def test_the_second_ask_has_a_diagonal_only_where_histories_are_long(small_split
 
 def test_items_stand_out_of_noise_or_do_not():
     noise = torch.from_numpy(np.random.default_rng(0).normal(size=20_000) * 3)
-    assert abs(HeadShown.of(noise, 1000, 3.0).standing_out) < 25
+    assert abs(HeadShown.from_popularity(noise, 1000, 3.0).standing_out) < 25
     noise[:60] += 30
-    assert abs(HeadShown.of(noise, 1000, 3.0).standing_out - 60) < 25
-    assert HeadShown.of(torch.tensor([0.0, 0.5, 2.0]), 10, 0.0).standing_out == 2
+    assert abs(HeadShown.from_popularity(noise, 1000, 3.0).standing_out - 60) < 25
+    assert HeadShown.from_popularity(torch.tensor([0.0, 0.5, 2.0]), 10, 0.0).standing_out == 2
 
 
 @pytest.mark.parametrize("fidelity", ["analytic", "exact"])
@@ -561,7 +563,7 @@ def test_items_outside_the_head_are_ranked_by_content(described):
     head, beyond = state["head"], state["beyond"]
     assert found[:, head].equal(behind[:, head])
     y = torch.from_numpy(naive_centred(described.train, run.server))
-    owned = torch.tensor([sum(int(i) in set(described.train.of(u).tolist()) for i in head) for u in range(45)])
+    owned = torch.tensor([sum(int(i) in set(described.train.items_of(u).tolist()) for i in head) for u in range(45)])
     wanted = owned.clamp(min=1)[:, None] * state["beyond_shares"] + y @ state["beyond_weights"].double().T
     torch.testing.assert_close(found[:, beyond].double()[owned > 0], wanted[owned > 0], rtol=1e-4, atol=1e-4)
     assert (behind[:, beyond].amax(1) < behind[:, head].amin(1)).all()

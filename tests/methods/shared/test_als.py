@@ -33,7 +33,7 @@ def objective_of(rng, items, pairs=True, points=True):
 
 def terms(objective, feedback, user):
     """Every squared term of one user: (weight, {item: coefficient}, target)."""
-    bought, seen = set(feedback.purchased.of(user).tolist()), set(feedback.examined.of(user).tolist())
+    bought, seen = set(feedback.purchased.items_of(user).tolist()), set(feedback.examined.items_of(user).tolist())
     rest = set(range(feedback.purchased.n_items)) - bought - seen
     over_seen, over_rest = objective.margins
     found = [(1.0, {i: 1}, 1.0) for i in bought]
@@ -168,8 +168,8 @@ def test_a_user_without_items_scores_nothing_and_no_users_pull_items_to_zero():
     objective = objective_of(np.random.default_rng(6), 5)
     table = np.random.default_rng(7).normal(size=(5, 2))
     nothing = np.empty(0, dtype=np.int64)
-    assert not objective.users(table, Feedback.of(Histories(np.zeros(3, dtype=np.int64), nothing, 5))).any()
-    nobody = Feedback.of(Histories(np.zeros(1, dtype=np.int64), nothing, 5))
+    assert not objective.users(table, Feedback.from_histories(Histories(np.zeros(3, dtype=np.int64), nothing, 5))).any()
+    nobody = Feedback.from_histories(Histories(np.zeros(1, dtype=np.int64), nothing, 5))
     assert not objective.items(np.empty((0, 2)), table, nobody).any()
 
 
@@ -179,14 +179,14 @@ def test_a_user_without_items_scores_nothing_and_no_users_pull_items_to_zero():
 def test_what_was_purchased_does_not_count_as_examined_and_repeats_count_once():
     bought = Histories(np.array([0, 3, 3, 4]), np.array([5, 1, 5, 0]), 6)
     seen = Histories(np.array([0, 3, 5, 6]), np.array([5, 4, 2, 3, 3, 0]), 6)
-    feedback = Feedback.of(bought, seen)
-    assert [feedback.purchased.of(u).tolist() for u in range(3)] == [[1, 5], [], [0]]
-    assert [feedback.examined.of(u).tolist() for u in range(3)] == [[2, 4], [3], []]
-    assert [feedback.subset(np.array([1, 0])).examined.of(u).tolist() for u in range(2)] == [[3], [2, 4]]
+    feedback = Feedback.from_histories(bought, seen)
+    assert [feedback.purchased.items_of(u).tolist() for u in range(3)] == [[1, 5], [], [0]]
+    assert [feedback.examined.items_of(u).tolist() for u in range(3)] == [[2, 4], [3], []]
+    assert [feedback.subset(np.array([1, 0])).examined.items_of(u).tolist() for u in range(2)] == [[3], [2, 4]]
     turned = feedback.by_item()
-    assert [turned.purchased.of(i).tolist() for i in range(6)] == [[2], [0], [], [], [], [0]]
-    assert [turned.examined.of(i).tolist() for i in range(6)] == [[], [], [0], [1], [0], []]
-    assert not len(Feedback.of(bought).examined)
+    assert [turned.purchased.items_of(i).tolist() for i in range(6)] == [[2], [0], [], [], [], [0]]
+    assert [turned.examined.items_of(i).tolist() for i in range(6)] == [[], [], [0], [1], [0], []]
+    assert not len(Feedback.from_histories(bought).examined)
 
 
 def test_popularity_weights_add_up_to_the_total():

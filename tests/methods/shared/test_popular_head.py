@@ -56,7 +56,7 @@ def updates(e, step, users, schema):
 
 def with_head_items(train, head):
     """Which users have an item on the head."""
-    return np.array([bool(set(train.of(user).tolist()) & set(head.tolist())) for user in range(train.n_users)])
+    return np.array([bool(set(train.items_of(user).tolist()) & set(head.tolist())) for user in range(train.n_users)])
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -92,7 +92,7 @@ def test_a_user_moves_all_sums_together_by_the_clip_norm(small_split, name, sett
 @pytest.mark.parametrize(("name", "settings"), VARIANTS)
 def test_a_device_with_nothing_on_the_head_sends_zeros(small_split, name, settings):
     e = ran(small_split, name, CENTRAL, **settings).e
-    own = set(small_split.train.of(3).tolist())
+    own = set(small_split.train.items_of(3).tolist())
     elsewhere = torch.tensor([item for item in range(70) if item not in own][:HEAD])
     message = replace(e.server.public(), shared={**e.server.public().shared, "head": elsewhere})
     call = Call(0, 0, STEP[name], 1, torch.tensor([3]), Streams.from_seed(0), e.server.schema)
@@ -297,7 +297,7 @@ def test_the_rule_is_a_factor_of_the_root_of_users_over_noise():
 
 
 def test_a_head_is_the_most_popular_items_with_a_floor_under_their_popularity():
-    found = PopularHead.of(torch.tensor([0.2, 5.0, -3.0, 9.0]), deviation=4.0, side=3)
+    found = PopularHead.from_popularity(torch.tensor([0.2, 5.0, -3.0, 9.0]), deviation=4.0, side=3)
     assert found.items.tolist() == [3, 1, 0]
     assert found.popularity.tolist() == [9, 5, 2]
     assert found.order.tolist() == [0.5, 0.75, 0.25, 1.0]
@@ -306,9 +306,9 @@ def test_a_head_is_the_most_popular_items_with_a_floor_under_their_popularity():
 def test_own_items_on_the_head_are_named_by_their_places(small_split):
     head = torch.tensor([40, 3, 17, 8, 60, 22])
     users = torch.tensor([4, 0, 31])
-    mine = on_head(UserRows(small_split.train).of(users), head)
+    mine = on_head(UserRows(small_split.train).items_of(users), head)
     for j, user in enumerate(users.tolist()):
-        own = set(small_split.train.of(user).tolist())
+        own = set(small_split.train.items_of(user).tolist())
         assert mine.items[mine.owner == j].tolist() == [k for k, item in enumerate(head.tolist()) if item in own]
         assert int(mine.counts[j]) == sum(item in own for item in head.tolist())
     assert mine.n_items == 6

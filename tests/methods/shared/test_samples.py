@@ -26,7 +26,7 @@ def draw(sampler, users, round=0):
     users = torch.tensor(users, dtype=torch.int64)
     count = sampler.words_needed(users)
     words = STREAMS.words(Purpose.SAMPLES, round, 0, users.tolist(), count)
-    return sampler.draw(users, torch.from_numpy(words.astype(np.int64)))
+    return sampler.sample(users, torch.from_numpy(words.astype(np.int64)))
 
 
 def of_client(samples, client):
@@ -58,8 +58,8 @@ def test_every_positive_once_with_k_distinct_allowed_negatives(seed, n_users, k,
         items, labels = of_client(samples, user)
         positive = sorted(i for i, y in zip(items, labels, strict=True) if y == 1)
         negative = Counter(i for i, y in zip(items, labels, strict=True) if y == 0)
-        assert positive == sorted(positives.of(user).tolist())
-        assert not set(negative) & set(excluded.of(user).tolist())
+        assert positive == sorted(positives.items_of(user).tolist())
+        assert not set(negative) & set(excluded.items_of(user).tolist())
         assert sum(negative.values()) == k * len(positive)
         assert max(negative.values()) <= len(positive)  # at most once per positive
 

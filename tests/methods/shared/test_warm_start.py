@@ -64,7 +64,7 @@ def owned(split):
 @given(seed=st.integers(0, 50), rank=st.integers(1, 40), side=st.integers(0, 30))
 def test_shapes_signs_and_rows_outside_the_head(seed, rank, side):
     message = released(seed, side=side)
-    factors, again = GramFactors.of(message, rank), GramFactors.of(message, rank)
+    factors, again = GramFactors.from_message(message, rank), GramFactors.from_message(message, rank)
     outside = torch.ones(ITEMS, dtype=torch.bool)
     outside[message.shared["head"]] = False
     for name in ("reading", "predicting", "vectors"):
@@ -77,12 +77,12 @@ def test_shapes_signs_and_rows_outside_the_head(seed, rank, side):
 
 def test_popularity_goes_by_the_released_order():
     message = released()
-    by_share = GramFactors.of(message, 1).log_popularity.argsort(descending=True, stable=True)
+    by_share = GramFactors.from_message(message, 1).log_popularity.argsort(descending=True, stable=True)
     assert torch.equal(by_share, message.shared["order"].argsort(descending=True, stable=True))
 
 
 def test_a_prefix_of_the_factors_is_the_factors_of_lower_rank():
-    wide, narrow = GramFactors.of(released(), RANK), GramFactors.of(released(), 3)
+    wide, narrow = GramFactors.from_message(released(), RANK), GramFactors.from_message(released(), 3)
     for name in ("reading", "predicting", "vectors"):
         assert torch.equal(getattr(wide, name)[:, :3], getattr(narrow, name))
 
@@ -92,7 +92,7 @@ def test_at_full_rank_the_factors_are_the_weights():
     values, vectors = np.linalg.eigh(message.shared["weights"].double().numpy())
     positive = (vectors * values.clip(0)) @ vectors.T
     head, pi, scale = (message.shared[n].numpy() for n in ("head", "shares", "scale"))
-    factors = GramFactors.of(message, SIDE)
+    factors = GramFactors.from_message(message, SIDE)
     own = np.zeros(ITEMS)
     own[head[[0, 4, 5, 9]]] = 1
     y = scale * (own[head] - 4 * pi)
@@ -103,7 +103,7 @@ def test_at_full_rank_the_factors_are_the_weights():
 
 @pytest.mark.parametrize("name", ["fedvae", "feddae"])
 def test_an_autoencoder_starts_at_popularity_moved_by_the_factors(small_split, name):
-    factors = GramFactors.of(released(), RANK)
+    factors = GramFactors.from_message(released(), RANK)
     # A gate that starts even mixes FedDAE's encoder with a vector of zeros.
     weight = 0.5 if name == "feddae" else 1.0
     e = experiment(small_split, name, latent=RANK + 2)
@@ -116,7 +116,7 @@ def test_an_autoencoder_starts_at_popularity_moved_by_the_factors(small_split, n
 
 
 def test_nested_tables_are_prefixes_and_heads_are_silent(small_split):
-    factors = GramFactors.of(released(), RANK)
+    factors = GramFactors.from_message(released(), RANK)
     e = experiment(small_split, "hetefedrec", widths=[2, 4, RANK], initial_user_scale=1e-12)
     scores = started(e, warm_start.nested_tables(e.server.state(), factors, negatives=4))
     x = owned(small_split)
@@ -129,7 +129,7 @@ def test_nested_tables_are_prefixes_and_heads_are_silent(small_split):
 
 
 def test_fair_starts_at_popularity_and_devices_get_the_projected_factors(small_split):
-    factors = GramFactors.of(released(), RANK)
+    factors = GramFactors.from_message(released(), RANK)
     e = experiment(small_split, "fair", dim=RANK, scheme="1x-2x", initial_scale=1e-9)
     parameters = warm_start.neural_factorisation(e.server.state(), factors)
     scores = started(e, parameters)
@@ -143,7 +143,7 @@ def test_fair_starts_at_popularity_and_devices_get_the_projected_factors(small_s
 
 def test_one_table_is_as_large_as_a_drawn_one():
     factors, drawn = (
-        GramFactors.of(released(), RANK),
+        GramFactors.from_message(released(), RANK),
         torch.randn(ITEMS, 12, generator=torch.Generator().manual_seed(1)),
     )
     table = warm_start.one_table(drawn, factors)
@@ -155,14 +155,14 @@ def test_one_table_is_as_large_as_a_drawn_one():
 
 
 def test_without_a_gram_matrix_there_is_popularity_alone(small_split):
-    factors = GramFactors.of(released(side=0), RANK)
+    factors = GramFactors.from_message(released(side=0), RANK)
     e = experiment(small_split, "fedvae", latent=RANK)
     scores = started(e, warm_start.autoencoder(e.server.state(), factors))
     assert torch.equal(scores.argmax(1), factors.log_popularity.argmax().expand(e.n_users))
 
 
 def test_inputs_stay_as_they_are(small_split):
-    factors = GramFactors.of(released(), RANK)
+    factors = GramFactors.from_message(released(), RANK)
     for name, start, options in (
         ("fedvae", warm_start.autoencoder, {"latent": RANK}),
         ("fair", warm_start.neural_factorisation, {"dim": RANK}),
@@ -176,7 +176,12 @@ def test_inputs_stay_as_they_are(small_split):
 
 
 def test_nothing_but_public_tensors_goes_in():
-    for function in (GramFactors.of, warm_start.autoencoder, warm_start.nested_tables, warm_start.neural_factorisation):
+    for function in (
+        GramFactors.from_message,
+        warm_start.autoencoder,
+        warm_start.nested_tables,
+        warm_start.neural_factorisation,
+    ):
         names = set(inspect.signature(function).parameters)
         assert names <= {"message", "rank", "parameters", "factors", "strength", "negatives"}
     assert set(inspect.signature(warm_start.one_table).parameters) == {"items", "factors"}
@@ -185,8 +190,8 @@ def test_nothing_but_public_tensors_goes_in():
 @pytest.mark.parametrize(
     ("refused", "words"),
     [
-        (lambda f: GramFactors.of(Message({}), 3), "message of private-gram"),
-        (lambda f: GramFactors.of(released(), 0), "at least 1"),
+        (lambda f: GramFactors.from_message(Message({}), 3), "message of private-gram"),
+        (lambda f: GramFactors.from_message(released(), 0), "at least 1"),
         (lambda f: warm_start.autoencoder({"items": torch.zeros(ITEMS, 3)}, f), "one layer"),
         (lambda f: warm_start.one_table(torch.zeros(ITEMS, RANK), f), "columns beside popularity"),
         (lambda f: warm_start.one_table(torch.zeros(3, 2 * RANK), f), "same catalogue"),
@@ -202,4 +207,4 @@ def test_nothing_but_public_tensors_goes_in():
 )
 def test_what_does_not_fit_is_refused(refused, words):
     with pytest.raises(NoStartError, match=words):
-        refused(GramFactors.of(released(), RANK))
+        refused(GramFactors.from_message(released(), RANK))

@@ -39,7 +39,7 @@ def test_dropout_touches_own_items_only_and_changes_with_the_round(world):
     found, w = uploads(world, None)
     rows = w.clients.rows
     mine = torch.zeros(45, 70, dtype=torch.bool)
-    everybody = rows.of(torch.arange(45))
+    everybody = rows.select(torch.arange(45))
     mine[everybody.owner, everybody.items] = True
     touched = found["encoder.0.weight"][0].abs().sum(2) > 0
     assert not bool((touched & ~mine).any())
@@ -78,7 +78,7 @@ def test_a_repeated_item_counts_once():
     rows = UserRows(histories)
     assert rows.items.tolist() == [1, 4, 2]
     assert rows.counts.tolist() == [2, 0, 1]
-    some = rows.of(torch.tensor([2, 1, 0, 2]))
+    some = rows.select(torch.tensor([2, 1, 0, 2]))
     assert some.items.tolist() == [2, 1, 4, 2]
     assert some.owner.tolist() == [0, 2, 2, 3]
 
@@ -112,7 +112,7 @@ def test_training_lowers_the_loss(world, kind):
     lr = {"adam": 0.02, "sgd": 60.0, "momentum": 5.0}[kind]
     w = world("fedvae", latent=8, server_optimiser=kind, server_lr=lr)
     everybody = torch.arange(45)
-    rows = w.clients.rows.of(everybody)
+    rows = w.clients.rows.select(everybody)
 
     def loss():
         logits = w.clients.score(everybody, w.server.public(), None, None)

@@ -76,7 +76,7 @@ class NaiveClient:
     def __init__(self, bench, user):
         c, self.user, self.bench = bench.config, user, bench
         self.config, self.n_items = c, bench.data.n_items
-        self.items = torch.tensor(sorted(set(bench.data.positives.of(user).tolist())))
+        self.items = torch.tensor(sorted(set(bench.data.positives.items_of(user).tolist())))
         self.shared = {name: value.clone().requires_grad_() for name, value in bench.message.shared.items()}
         state = bench.clients.state()
         self.own, self.kind = {}, None

@@ -11,12 +11,12 @@ from privfed.methods.dfmr.discrete.item_phase import item_terms, pair_scores, se
 from privfed.methods.dfmr.discrete.objective import objective
 from privfed.methods.dfmr.discrete.start import binarise, binarise_items
 from privfed.methods.dfmr.discrete.statistics import UserWeights, field, inertia, weights_of
-from privfed.methods.dfmr.discrete.support import COVER, EXAMINED, PURCHASED, ItemSupport
+from privfed.methods.dfmr.discrete.support import EXAMINED, PADDING, PURCHASED, ItemSupport
 from privfed.methods.dfmr.discrete.user_phase import update_codes
 
 __all__ = [
-    "COVER",
     "EXAMINED",
+    "PADDING",
     "PURCHASED",
     "DiscreteError",
     "GridError",

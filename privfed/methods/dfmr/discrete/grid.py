@@ -39,7 +39,7 @@ class GridNumbers(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class IntegerGrid:
-    """Hyper-parameters of the objective in whole numbers; build with `IntegerGrid.of`.
+    """Hyper-parameters of the objective in whole numbers; build with `IntegerGrid.from_parameters`.
 
     The bounds hold for every user there could be, all codes and all item tables; an item is purchased or examined,
     never both, so of its two weights a user's sums hold at most the larger.
@@ -69,7 +69,7 @@ class IntegerGrid:
     g3: int
 
     @classmethod
-    def of(
+    def from_parameters(
         cls,
         n_items: int,
         d: int,

@@ -10,7 +10,7 @@ from jaxtyping import Int8, Int64, UInt8, UInt64
 from privfed.data import Histories
 from privfed.methods.dfmr.discrete.errors import DiscreteError
 
-COVER, PURCHASED, EXAMINED = 0, 1, 2
+PADDING, PURCHASED, EXAMINED = 0, 1, 2
 """Kinds of an entry: a fake item contributes nothing."""
 
 
@@ -39,7 +39,7 @@ class ItemSupport:
     Attributes:
         indptr: row offsets.
         items: item code of every entry.
-        kind: `COVER`, `PURCHASED` or `EXAMINED`, of every entry.
+        kind: `PADDING`, `PURCHASED` or `EXAMINED`, of every entry.
         n_items: size of the catalogue.
         n_purchased: N^P, purchased items per user.
         n_examined: N^E, examined items per user.
@@ -53,7 +53,9 @@ class ItemSupport:
     n_examined: Int64[np.ndarray, "users"]
 
     @classmethod
-    def of(cls, purchased: Histories, examined: Histories, padding: Histories | None = None) -> "ItemSupport":
+    def from_histories(
+        cls, purchased: Histories, examined: Histories, padding: Histories | None = None
+    ) -> "ItemSupport":
         """Merge histories into supports: purchased wins over examined, both over padding; duplicates count once.
 
         Raises:
@@ -68,11 +70,13 @@ class ItemSupport:
                     f"{part.n_users} x {part.n_items}: all must come from the same data set"
                 )
         keys = np.concatenate([part.owners * n_items + part.items for part in parts])
-        kinds = np.repeat(np.array([PURCHASED, EXAMINED, COVER][: len(parts)], dtype=np.int8), [len(p) for p in parts])
+        kinds = np.repeat(
+            np.array([PURCHASED, EXAMINED, PADDING][: len(parts)], dtype=np.int8), [len(p) for p in parts]
+        )
         keys, first = np.unique(keys, return_index=True)
         owner, item = np.divmod(keys, n_items)
         kind = kinds[first]
-        counts = np.stack([np.bincount(owner[kind == k], minlength=n_users) for k in (COVER, PURCHASED, EXAMINED)])
+        counts = np.stack([np.bincount(owner[kind == k], minlength=n_users) for k in (PADDING, PURCHASED, EXAMINED)])
         indptr = np.concatenate([[0], np.cumsum(counts.sum(0))])
         return cls(indptr, item, kind, n_items, counts[PURCHASED], counts[EXAMINED])
 

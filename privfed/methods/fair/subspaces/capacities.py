@@ -125,7 +125,7 @@ class Capacities:
     by: By
 
     @classmethod
-    def of(
+    def assign(
         cls,
         scheme: Scheme | str,
         n_users: int,

@@ -32,13 +32,13 @@ class Choice:
     """The chosen settings and their expected gain.
 
     Attributes:
-        recipe: the chosen settings.
+        settings: the chosen settings.
         gain: share of the squared length of histories that it predicts beyond popularity; 0 or less means that
             no settings predict anything, and popularity alone is better.
         tried: number of settings compared.
     """
 
-    recipe: EstimatorSettings
+    settings: EstimatorSettings
     gain: float
     tried: int
 

@@ -28,7 +28,7 @@ class Content:
     shares: tuple[float, ...]
 
     @classmethod
-    def of(cls, features: ItemFeatures, items: Int64[np.ndarray, " k"], year_scale: float) -> "Content":
+    def from_features(cls, features: ItemFeatures, items: Int64[np.ndarray, " k"], year_scale: float) -> "Content":
         """Kernels over `items`; `year_scale` is l."""
         return cls.between(features, items, items, year_scale)
 

@@ -59,7 +59,7 @@ class NoisyGram:
         deviation: standard deviation of the noise on packed numbers: on the diagonal; off it sqrt(2) times less.
         content: kernels over the items; None where nothing is known of them.
         diagonal: whether the sum has a diagonal.
-        most: number of eigenpairs that are computed.
+        max_pairs: number of eigenpairs that are computed.
     """
 
     gram: Float64[np.ndarray, "side side"]
@@ -68,90 +68,90 @@ class NoisyGram:
     deviation: float
     content: Content | None = None
     diagonal: bool = True
-    most: int = 64
+    max_pairs: int = 64
 
     @property
     def noise(self) -> float:
         """Standard deviation of the noise off the diagonal."""
         return self.deviation / math.sqrt(2)
 
-    def weights(self, recipe: EstimatorSettings) -> Float64[np.ndarray, "side side"]:
+    def weights(self, settings: EstimatorSettings) -> Float64[np.ndarray, "side side"]:
         """W: row j says what each entry of a centred history adds to item j; zeros beyond the items kept."""
         side = len(self.gram)
-        kept = math.ceil(recipe.kept * side)
+        kept = math.ceil(settings.kept * side)
         if kept < side:
             weights = np.zeros_like(self.gram)
             # The white noise stays 1 / side of the whole head: histories have length 1 over all of it.
-            weights[:kept, :kept] = self.first(kept)._weights(recipe, 1 / side)
+            weights[:kept, :kept] = self.first(kept)._weights(settings, 1 / side)
             return weights
-        return self._weights(recipe, 1 / side)
+        return self._weights(settings, 1 / side)
 
     def first(self, kept: int) -> "NoisyGram":
         """The evidence on the most popular of the head alone."""
         content = None if self.content is None else self.content.first(kept)
         return replace(self, gram=self.gram[:kept, :kept], popularity=self.popularity[:kept], content=content)
 
-    def reaching(self, recipe: EstimatorSettings, across: Content) -> Float64[np.ndarray, "j side"]:
+    def reaching(self, settings: EstimatorSettings, across: Content) -> Float64[np.ndarray, "j side"]:
         """Weights of items outside the head, of which only content is known; zeros where the settings use no content.
 
         With C their covariance with the head, which content explains and carries on from the head's directions, they
         are C (Sigma + I / B)^-1.
 
         Args:
-            recipe: settings of the head's weights.
+            settings: settings of the head's weights.
             across: kernels between the items outside and the head.
         """
         side = len(self.gram)
-        kept = math.ceil(recipe.kept * side)
+        kept = math.ceil(settings.kept * side)
         weights = np.zeros((len(across.kernels[0]), side))
-        if self.content is not None and recipe.content:
+        if self.content is not None and settings.content:
             inside = self if kept == side else self.first(kept)
-            weights[:, :kept] = inside._reaching(recipe, across.of_first(kept), 1 / side)
+            weights[:, :kept] = inside._reaching(settings, across.of_first(kept), 1 / side)
         return weights
 
-    def _reaching(self, recipe: EstimatorSettings, across: Content, white: float) -> Float64[np.ndarray, "j side"]:
-        prior, shares = self._prior.mixed(recipe.smoothing), self._strengths(recipe)
-        spikes = self._beyond_content.spikes.strongest(recipe.rank)
-        outside = spikes.carried(recipe.smoothing * across.mean, prior) * shares
+    def _reaching(self, settings: EstimatorSettings, across: Content, white: float) -> Float64[np.ndarray, "j side"]:
+        prior, shares = self._prior.mixed(settings.smoothing), self._strengths(settings)
+        spikes = self._beyond_content.spikes.strongest(settings.rank)
+        outside = spikes.carried(settings.smoothing * across.mean, prior) * shares
         # C [j, side]: the head's directions carried on to items outside, then what content explains directly.
         covariance = outside @ spikes.smoothed(prior).T
         for kernel, coefficient in zip(across.kernels, self._coefficients, strict=True):
             covariance += coefficient * kernel
         # C (Sigma + c I)^-1, transposed twice because Sigma is symmetric: a solve, and no inverse is formed.
-        return solve_positive(self._covariance(recipe) + white * np.eye(len(self.gram)), covariance.T).T
+        return solve_positive(self._covariance(settings) + white * np.eye(len(self.gram)), covariance.T).T
 
-    def _weights(self, recipe: EstimatorSettings, white: float) -> Float64[np.ndarray, "side side"]:
-        covariance = self._covariance(recipe)
+    def _weights(self, settings: EstimatorSettings, white: float) -> Float64[np.ndarray, "side side"]:
+        covariance = self._covariance(settings)
         weights = _posterior(covariance, white)
-        if recipe.threshold is not None:
+        if settings.threshold is not None:
             # G - n Sigma: what the covariance leaves unexplained of the sum.
-            weights += self._pairs(self.gram - self.clients * covariance, recipe.threshold, white)
+            weights += self._pairs(self.gram - self.clients * covariance, settings.threshold, white)
         # Nothing was released about an item by itself, so its own weight would be what Sigma happens to say.
         if not self.diagonal:
             np.fill_diagonal(weights, 0)
         return weights
 
-    def _covariance(self, recipe: EstimatorSettings) -> Float64[np.ndarray, "side side"]:
+    def _covariance(self, settings: EstimatorSettings) -> Float64[np.ndarray, "side side"]:
         """Sigma: what content explains, and what stands out of the noise besides."""
-        described = self._described(recipe)
-        spikes = self._seen(recipe).spikes.strongest(recipe.rank)
-        turned = spikes.smoothed(self._prior.mixed(recipe.smoothing) if described and recipe.smoothing else None)
-        covariance: np.ndarray = (turned * self._strengths(recipe)) @ turned.T
+        described = self._described(settings)
+        spikes = self._seen(settings).spikes.strongest(settings.rank)
+        turned = spikes.smoothed(self._prior.mixed(settings.smoothing) if described and settings.smoothing else None)
+        covariance: np.ndarray = (turned * self._strengths(settings)) @ turned.T
         return covariance + self._explained if described else covariance
 
-    def _strengths(self, recipe: EstimatorSettings) -> Float64[np.ndarray, " d"]:
+    def _strengths(self, settings: EstimatorSettings) -> Float64[np.ndarray, " d"]:
         """Eigenvalues of the spikes above the mean of all eigenvalues, per client."""
-        seen = self._seen(recipe)
+        seen = self._seen(settings)
         # trace / side is the mean eigenvalue: variance in all directions, for which the posterior's white noise stands.
         bulk = max(float(np.trace(seen.matrix)), 0.0) / len(seen.matrix)
-        strengths: np.ndarray = np.maximum(seen.spikes.strongest(recipe.rank).strengths - bulk, 0) / self.clients
+        strengths: np.ndarray = np.maximum(seen.spikes.strongest(settings.rank).strengths - bulk, 0) / self.clients
         return strengths
 
-    def _described(self, recipe: EstimatorSettings) -> bool:
-        return recipe.content and self.content is not None
+    def _described(self, settings: EstimatorSettings) -> bool:
+        return settings.content and self.content is not None
 
-    def _seen(self, recipe: EstimatorSettings) -> "_Rest":
-        return self._beyond_content if self._described(recipe) else self._whole
+    def _seen(self, settings: EstimatorSettings) -> "_Rest":
+        return self._beyond_content if self._described(settings) else self._whole
 
     @cached_property
     def _whole(self) -> "_Rest":
@@ -165,7 +165,7 @@ class NoisyGram:
         # n K has a diagonal, and what was not released must not look like a signal against it.
         if not self.diagonal:
             np.fill_diagonal(matrix, 0)
-        return _Rest(matrix, Spikes.of(matrix, self.noise, min(self.most, len(matrix))))
+        return _Rest(matrix, Spikes.from_matrix(matrix, self.noise, min(self.max_pairs, len(matrix))))
 
     @cached_property
     def _known(self) -> Content:
@@ -175,7 +175,7 @@ class NoisyGram:
 
     @cached_property
     def _prior(self) -> Prior:
-        return Prior.of(self._known.mean)
+        return Prior.from_kernel(self._known.mean)
 
     @cached_property
     def _explained(self) -> Float64[np.ndarray, "side side"]:

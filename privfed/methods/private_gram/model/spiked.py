@@ -28,7 +28,7 @@ class Prior:
     basis: Float64[np.ndarray, "side side"]
 
     @classmethod
-    def of(cls, kernel: Float64[np.ndarray, "side side"]) -> "Prior":
+    def from_kernel(cls, kernel: Float64[np.ndarray, "side side"]) -> "Prior":
         """The prior whose correlations are `kernel`, positive semidefinite."""
         scales, basis = largest_eigenpairs(kernel, len(kernel))
         return cls(np.maximum(scales, 0), basis)
@@ -54,12 +54,12 @@ class Spikes:
     directions: Float64[np.ndarray, "side d"]
 
     @classmethod
-    def of(cls, matrix: Float64[np.ndarray, "side side"], deviation: float, most: int) -> "Spikes":
-        """At most `most` spikes of `matrix`, whose off-diagonal noise has standard deviation `deviation`."""
+    def from_matrix(cls, matrix: Float64[np.ndarray, "side side"], deviation: float, max_spikes: int) -> "Spikes":
+        """At most `max_spikes` spikes of `matrix`, whose off-diagonal noise has standard deviation `deviation`."""
         side = len(matrix)
-        if most == 0:
+        if max_spikes == 0:
             return cls(np.empty(0), np.empty(0), np.empty((side, 0)))
-        values, vectors = largest_eigenpairs(matrix, most)
+        values, vectors = largest_eigenpairs(matrix, max_spikes)
         # Eigenvalues come in ascending order; spikes are kept largest first.
         above = np.flatnonzero(values > 2 * deviation * math.sqrt(side))[::-1]
         values, vectors = values[above], vectors[:, above]
@@ -67,9 +67,9 @@ class Spikes:
         strengths = (values + np.sqrt(values**2 - 4 * deviation**2 * side)) / 2
         return cls(strengths, 1 - deviation**2 * side / strengths**2, vectors)
 
-    def strongest(self, most: int) -> "Spikes":
-        """The first `most` of them."""
-        return Spikes(self.strengths[:most], self.trust[:most], self.directions[:, :most])
+    def strongest(self, max_spikes: int) -> "Spikes":
+        """The first `max_spikes` of them."""
+        return Spikes(self.strengths[:max_spikes], self.trust[:max_spikes], self.directions[:, :max_spikes])
 
     def smoothed(self, prior: Prior | None) -> Float64[np.ndarray, "side d"]:
         """Directions scaled by sqrt(s), so that each weighs what is believed of it; smoothed along a prior.

@@ -32,7 +32,7 @@ class EALSConfig(MethodConfig):
 
     def feedback(self, data: ClientData) -> Feedback:
         """The feedback that clients learn from: purchases only."""
-        return Feedback.of(data.positives)
+        return Feedback.from_histories(data.positives)
 
     def weights(self, feedback: Feedback) -> dict[str, Float64[np.ndarray, "items"]]:
         """Weight of a missing purchase of each item, from what everybody revealed."""
@@ -63,7 +63,7 @@ class VALSConfig(EALSConfig):
 
     def feedback(self, data: ClientData) -> Feedback:
         """The feedback that clients learn from: purchases, and whatever else they examined."""
-        return Feedback.of(data.positives, data.examined(self.examinations))
+        return Feedback.from_histories(data.positives, data.examined(self.examinations))
 
     def weights(self, feedback: Feedback) -> dict[str, Float64[np.ndarray, "items"]]:
         """Weights of missing purchases and of pairs, from what everybody revealed."""

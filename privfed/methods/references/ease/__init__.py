@@ -89,13 +89,13 @@ def tags(features: ItemFeatures | None) -> Float64[np.ndarray, "tags items"]:
 class EASEClients(RevealingClients):
     """The clients."""
 
-    def predict(self, mine: OwnRows, model: Mapping[str, Tensor]) -> Float[Tensor, "clients items"]:
+    def predict(self, rows: OwnRows, model: Mapping[str, Tensor]) -> Float[Tensor, "clients items"]:
         """The sum of the weights of the own items; items outside the head stand behind it, by popularity."""
         weights, head, popularity = model["weights"], model["head"], model[POPULARITY]
-        place = torch.full((mine.n_items,), -1).index_put_((head,), torch.arange(len(head)))[mine.items]
+        place = torch.full((rows.n_items,), -1).index_put_((head,), torch.arange(len(head)))[rows.items]
         inside = place >= 0
-        owner = mine.owner[inside]
-        counts = torch.bincount(owner, minlength=len(mine.counts))
+        owner = rows.owner[inside]
+        counts = torch.bincount(owner, minlength=len(rows.counts))
         own = OwnRows(owner, place[inside], counts, len(head))
         scores = or_popular(sums_of_own(weights, own), popularity[head])
         behind = scores.amin(1, keepdim=True) - 2 + popularity

@@ -91,11 +91,11 @@ class IALSClients(RevealingClients):
         super().__init__(config, data, streams)
         self.config = config
 
-    def predict(self, mine: OwnRows, model: Mapping[str, Tensor]) -> Float[Tensor, "clients items"]:
+    def predict(self, rows: OwnRows, model: Mapping[str, Tensor]) -> Float[Tensor, "clients items"]:
         """Inner products with the factors that minimise the user's own part of the objective, given the items'."""
         items = model["items"]
-        offsets = np.concatenate([[0], on_host(mine.counts.cumsum(0))])
-        users = self.config.objective.solve(items.double(), Histories(offsets, on_host(mine.items), mine.n_items))
+        offsets = np.concatenate([[0], on_host(rows.counts.cumsum(0))])
+        users = self.config.objective.solve(items.double(), Histories(offsets, on_host(rows.items), rows.n_items))
         return or_popular(users.float() @ items.T, model[POPULARITY])
 
 

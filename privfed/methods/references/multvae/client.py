@@ -24,7 +24,7 @@ class MultVAEClients(StatefulClients):
 
     def reveal(self, call: Call, message: Message) -> ClientUpdates:  # noqa: ARG002
         """The whole row: a one for every training item."""
-        mine = self.rows.of(call.clients)
+        mine = self.rows.select(call.clients)
         ones = torch.ones(len(mine.items), 1)
         return ClientUpdates(call.clients, call.schema, [Rows(HISTORY, mine.owner, mine.items, ones)])
 
@@ -36,7 +36,7 @@ class MultVAEClients(StatefulClients):
         candidates: Int64[Tensor, "clients c"] | None,
     ) -> Float[Tensor, "clients c"]:
         """Logits of the decoder at the posterior mean of the device's own row, nothing dropped."""
-        read = whole(self.rows.of(clients), message.shared["encoder.0.weight"].dtype)
+        read = whole(self.rows.select(clients), message.shared["encoder.0.weight"].dtype)
         mean, _ = encode(self.architecture, message.shared, read, {}).chunk(2, 1)
         logits = decode(self.architecture, message.shared, mean, {})
         return logits if candidates is None else torch.gather(logits, 1, candidates)

@@ -40,10 +40,10 @@ class PureSVDServer(CollectingServer):
 class PureSVDClients(RevealingClients):
     """The clients."""
 
-    def predict(self, mine: OwnRows, model: Mapping[str, Tensor]) -> Float[Tensor, "clients items"]:
+    def predict(self, rows: OwnRows, model: Mapping[str, Tensor]) -> Float[Tensor, "clients items"]:
         """The own row, projected onto the singular vectors."""
         items = model["items"]
-        return or_popular(sums_of_own(items, mine) @ items.T, model[POPULARITY])
+        return or_popular(sums_of_own(items, rows) @ items.T, model[POPULARITY])
 
 
 class PureSVDTraining(Training):

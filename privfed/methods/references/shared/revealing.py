@@ -27,12 +27,12 @@ class RevealingClients(StatefulClients, ABC):
         self.private = PrivateState({})
 
     @abstractmethod
-    def predict(self, mine: OwnRows, model: Mapping[str, Tensor]) -> Float[Tensor, "clients items"]:
+    def predict(self, rows: OwnRows, model: Mapping[str, Tensor]) -> Float[Tensor, "clients items"]:
         """Scores of the whole catalogue, from the users' own lists and what the server published."""
 
     def reveal(self, call: Call, message: Message) -> ClientUpdates:  # noqa: ARG002
         """The whole list: a one for every training item."""
-        mine = self.rows.of(call.clients)
+        mine = self.rows.select(call.clients)
         ones = torch.ones(len(mine.items), 1)
         return ClientUpdates(call.clients, call.schema, [Rows(HISTORY, mine.owner, mine.items, ones)])
 
@@ -44,13 +44,13 @@ class RevealingClients(StatefulClients, ABC):
         candidates: Int64[Tensor, "clients c"] | None,
     ) -> Float[Tensor, "clients c"]:
         """Scores that the model predicts from the device's list."""
-        scores = self.predict(self.rows.of(clients), message.shared)
+        scores = self.predict(self.rows.select(clients), message.shared)
         return scores if candidates is None else torch.gather(scores, 1, candidates)
 
 
-def sums_of_own(table: Float[Tensor, "items width"], mine: OwnRows) -> Float[Tensor, "clients width"]:
+def sums_of_own(table: Float[Tensor, "items width"], rows: OwnRows) -> Float[Tensor, "clients width"]:
     """The sum, for every client, of the table's rows of its own items."""
-    return embedding_bag(mine.items, table, mine.counts.cumsum(0) - mine.counts, mode="sum")
+    return embedding_bag(rows.items, table, rows.counts.cumsum(0) - rows.counts, mode="sum")
 
 
 def or_popular(scores: Float[Tensor, "clients k"], popularity: Float[Tensor, " k"]) -> Float[Tensor, "clients k"]:

@@ -36,7 +36,7 @@ class Toy:
     def __post_init__(self) -> None:
         from privfed.methods.dfmr.discrete import ItemSupport
 
-        self.support = ItemSupport.of(self.histories(1), self.histories(2), self.padding)
+        self.support = ItemSupport.from_histories(self.histories(1), self.histories(2), self.padding)
         self.x = np.zeros(self.users.shape, np.int64) if self.x is None else self.x
         self.y = np.zeros(self.items.shape, np.int64) if self.y is None else self.y
 
@@ -52,7 +52,7 @@ class Toy:
         shares = rng.dirichlet([1, 1, 1])  # now and then nobody has examinations, or purchases
         return cls(
             kinds=rng.choice(3, (n, m), p=shares),
-            grid=IntegerGrid.of(m, d, **chosen),
+            grid=IntegerGrid.from_parameters(m, d, **chosen),
             users=rng.choice(np.array([-1, 1], np.int8), (n, d)),
             items=rng.choice(np.array([-1, 1], np.int8), (m, d)),
             x=rng.integers(-(2**10), 2**10, (n, d)),

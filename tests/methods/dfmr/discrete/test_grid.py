@@ -15,7 +15,7 @@ GOOD = {"w": 1.0, "s": 0.1, "lam": 0.25, "c": np.array([0.5, 2.0]), "gammas": (0
 
 
 def test_weights_round_to_the_grid():
-    grid = IntegerGrid.of(2, 2, **GOOD)
+    grid = IntegerGrid.from_parameters(2, 2, **GOOD)
     assert (grid.w, grid.s, grid.g1, grid.g2, grid.g3) == (16, 2, 1, 2, 0)
     assert (grid.purchase.tolist(), grid.examine.tolist()) == ([2, 8], [6, 24])
     assert grid.by_kind.tolist() == [[0, 0], [2, 8], [6, 24]]
@@ -43,12 +43,12 @@ def test_weights_round_to_the_grid():
 @pytest.mark.usefixtures("unchecked")
 def test_what_has_no_place_is_refused(change, words):
     with pytest.raises(GridError, match=words):
-        IntegerGrid.of(2, 2, **(GOOD | change))
+        IntegerGrid.from_parameters(2, 2, **(GOOD | change))
 
 
 def test_catalogues_whose_scores_need_more_than_32_bits_are_refused():
     with pytest.raises(GridError, match="below 2\\^31"):
-        IntegerGrid.of(2**27, 16, **GOOD)
+        IntegerGrid.from_parameters(2**27, 16, **GOOD)
 
 
 def extremes(grid):
@@ -60,7 +60,7 @@ def extremes(grid):
     users = np.tile(codes, (len(kinds), 1))
     kinds = np.repeat(kinds, len(codes), axis=0)
     bought, seen = (Histories.from_pairs(*np.nonzero(kinds == kind), *kinds.shape) for kind in (1, 2))
-    support, everybody = ItemSupport.of(bought, seen), np.arange(len(kinds))
+    support, everybody = ItemSupport.from_histories(bought, seen), np.arange(len(kinds))
     weights = discrete.weights_of(grid, support)
     contribution = pull = 0
     scores = np.zeros(len(support.items), np.int32)
@@ -91,7 +91,7 @@ def bounds(grid):
 )  # fmt: skip
 def test_bounds_hold_and_are_near_what_can_happen(d, w, s, lam, c, steps):
     gammas = tuple(step / 2 for step in steps)
-    grid = IntegerGrid.of(3, d, w=w, s=s, lam=lam, c=np.array(c), gammas=gammas, bits=6)
+    grid = IntegerGrid.from_parameters(3, d, w=w, s=s, lam=lam, c=np.array(c), gammas=gammas, bits=6)
     found = extremes(grid)
     for bound, most in zip(bounds(grid), found, strict=True):
         assert bound >= most
@@ -104,13 +104,18 @@ def test_bounds_hold_and_are_near_what_can_happen(d, w, s, lam, c, steps):
 def test_bounds_do_not_wrap_around_in_numpys_own_whole_numbers():
     large = GOOD | {"bits": 58, "c": np.full(40, 15.0)}
     names = [name for name in vars(IntegerGrid) if name.endswith("_bound")]
-    plain, others = IntegerGrid.of(40, 4, **large), IntegerGrid.of(np.int64(40), np.int64(4), **large)
+    plain, others = (
+        IntegerGrid.from_parameters(40, 4, **large),
+        IntegerGrid.from_parameters(np.int64(40), np.int64(4), **large),
+    )
     assert [getattr(others, name) for name in names] == [getattr(plain, name) for name in names]
     assert max(getattr(plain, name) for name in names) > 2**63
 
 
 def test_bounds_are_whole_numbers_beyond_64_bits():
-    grid = IntegerGrid.of(1000, 1000, w=1, s=1, lam=0.5, c=np.full(1000, 2.0**15), gammas=(1.0, 1.0, 1.0), bits=45)
+    grid = IntegerGrid.from_parameters(
+        1000, 1000, w=1, s=1, lam=0.5, c=np.full(1000, 2.0**15), gammas=(1.0, 1.0, 1.0), bits=45
+    )
     assert grid.contribution_bound.bit_length() > 64
     assert grid.kappa_bound == 2**45 + 1000 * 2**59
 
@@ -118,7 +123,7 @@ def test_bounds_are_whole_numbers_beyond_64_bits():
 def test_the_bound_of_a_user_field_is_nearly_reached(toy):
     # Half the catalogue bought with all scores against the margin, half not: 1/4 of all pairs instead of all.
     m, d = 8, 2
-    grid = IntegerGrid.of(m, d, w=0, s=0, lam=1.0, c=np.ones(m), gammas=(1.0, 1.0, 1.0), bits=4)
+    grid = IntegerGrid.from_parameters(m, d, w=0, s=0, lam=1.0, c=np.ones(m), gammas=(1.0, 1.0, 1.0), bits=4)
     bought = np.arange(m) < m // 2
     items = np.where(bought[:, None], np.array([1, -1]), np.array([-1, 1])).astype(np.int8)
     world = toy(bought[None].astype(int), grid, np.ones((1, d), np.int8), items)
@@ -129,7 +134,9 @@ def test_the_bound_of_a_user_field_is_nearly_reached(toy):
 def test_the_bound_of_a_user_field_is_reached_by_a_hub(toy, m, d):
     """All weight on the one item bought, which scores as low as it can, and everything else as high."""
     hub = np.arange(m) == 0
-    grid = IntegerGrid.of(m, d, w=0, s=0, lam=1.0, c=hub.astype(np.float64), gammas=(1.0, 1.0, 1.0), bits=4)
+    grid = IntegerGrid.from_parameters(
+        m, d, w=0, s=0, lam=1.0, c=hub.astype(np.float64), gammas=(1.0, 1.0, 1.0), bits=4
+    )
     low = np.r_[1, -np.ones(d - 1)]
     items = np.where(hub[:, None], low, -low).astype(np.int8)
     world = toy(hub[None].astype(int), grid, np.ones((1, d), np.int8), items)

@@ -63,7 +63,7 @@ def test_a_user_sweep_is_the_naive_one_and_never_raises_the_objective(toy, seed)
 
 
 def hub(toy):
-    grid = discrete.IntegerGrid.of(4, 1, w=0, s=0, lam=1.0, c=np.ones(4), gammas=(0.0, 0.0, 0.0), bits=4)
+    grid = discrete.IntegerGrid.from_parameters(4, 1, w=0, s=0, lam=1.0, c=np.ones(4), gammas=(0.0, 0.0, 0.0), bits=4)
     return toy(
         kinds=np.array([[1, 2, 2, 2]]),
         grid=grid,

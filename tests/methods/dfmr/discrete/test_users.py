@@ -61,11 +61,11 @@ def test_cover_items_change_nothing(toy, seed):
     rows, values = called(bare, bare.everybody, bare.scores())
     start = covered.scores()
     scores = start.copy()
-    scores[covered.support.kind == discrete.COVER] = 99
+    scores[covered.support.kind == discrete.PADDING] = 99
     covered_rows, covered_values = called(covered, covered.everybody, scores)
     for one, other in zip(rows, covered_rows, strict=True):
         assert np.array_equal(one, other)
-    true = covered.support.kind != discrete.COVER
+    true = covered.support.kind != discrete.PADDING
     assert np.array_equal(covered_values[true], values)
     assert not covered_values[~true].any()
     assert (scores[~true] == 99).all()

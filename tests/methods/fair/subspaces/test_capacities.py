@@ -55,15 +55,15 @@ def test_no_budgets_are_refused():
 @PROPERTY
 def test_equal_blocks_are_those_of_the_released_code(n_users, compressions):
     scheme = "-".join(f"{c}x" for c in compressions)
-    levels = Capacities.of(scheme, n_users).levels
+    levels = Capacities.assign(scheme, n_users).levels
     released = [compressions[i * len(compressions) // n_users].bit_length() - 1 for i in range(n_users)]
     assert levels.tolist() == released
 
 
 def test_goodreads_halves_are_50_and_49():
-    assert Capacities.of("1x-4x", 99).members == {0: 50, 2: 49}
-    assert Capacities.of("1x-4x", 99).tiers == (0, 2)
-    assert Capacities.of("1x:0.9-2x:0.1", 99).members == {0: 90, 1: 9}
+    assert Capacities.assign("1x-4x", 99).members == {0: 50, 2: 49}
+    assert Capacities.assign("1x-4x", 99).tiers == (0, 2)
+    assert Capacities.assign("1x:0.9-2x:0.1", 99).members == {0: 90, 1: 9}
 
 
 @given(st.integers(1, 200), st.integers(0, 2**32), st.sampled_from(["1x-4x", "1x:0.3-2x:0.3-16x:0.4", "8x"]))
@@ -71,16 +71,16 @@ def test_goodreads_halves_are_50_and_49():
 def test_every_order_hands_out_the_same_capacities(n_users, seed, scheme):
     activity = np.random.default_rng(seed).integers(1, 9, n_users)
     orders = [
-        Capacities.of(scheme, n_users),
-        Capacities.of(scheme, n_users, "random", seed),
-        Capacities.of(scheme, n_users, "activity", activity=activity),
+        Capacities.assign(scheme, n_users),
+        Capacities.assign(scheme, n_users, "random", seed),
+        Capacities.assign(scheme, n_users, "activity", activity=activity),
     ]
     assert len({tuple(np.sort(c.levels)) for c in orders}) == 1
     assert all(sum(c.members.values()) == n_users for c in orders)
 
 
 def test_a_seed_is_an_order():
-    one, same, other = (Capacities.of("1x-4x", 200, "random", seed).levels for seed in (1, 1, 2))
+    one, same, other = (Capacities.assign("1x-4x", 200, "random", seed).levels for seed in (1, 1, 2))
     assert (one == same).all()
     assert (one != other).any()
     assert 30 < (one[:100] == 0).sum() < 70
@@ -88,25 +88,25 @@ def test_a_seed_is_an_order():
 
 def test_the_most_active_get_the_first_capacity_and_ties_go_by_pseudonym():
     activity = np.array([3, 9, 5, 5, 5, 1])
-    assert Capacities.of("1x-2x-4x", 6, "activity", activity=activity).levels.tolist() == [2, 0, 0, 1, 1, 2]
+    assert Capacities.assign("1x-2x-4x", 6, "activity", activity=activity).levels.tolist() == [2, 0, 0, 1, 1, 2]
 
 
 @pytest.mark.parametrize("activity", [None, np.arange(5)])
 def test_activity_of_others_is_refused(activity):
     with pytest.raises(CapacityError, match="one number for each user"):
-        Capacities.of("1x-4x", 6, "activity", activity=activity)
+        Capacities.assign("1x-4x", 6, "activity", activity=activity)
 
 
 def test_what_each_order_discloses_is_said():
     said = {
-        by: Capacities.of("1x-4x", 6, by, activity=np.arange(6)).side_disclosures
+        by: Capacities.assign("1x-4x", 6, by, activity=np.arange(6)).side_disclosures
         for by in ("pseudonym", "random", "activity")
     }
     assert all(len(sentences) == 1 for sentences in said.values())
     assert "wherever users are numbered by activity" in said["pseudonym"][0]
     assert "nothing about" in said["random"][0]
     assert "no privacy guarantee" in said["activity"][0]
-    assert Capacities.of("16x", 6, "activity", activity=np.arange(6)).side_disclosures == ()
+    assert Capacities.assign("16x", 6, "activity", activity=np.arange(6)).side_disclosures == ()
 
 
 TABLES = (Subspace(359_014, 8, 0, 4, 1), Subspace(359_014, 8, 0, 4, 2))
@@ -152,8 +152,8 @@ def test_a_budget_gets_the_largest_subspace_that_fits(budget):
 def test_every_user_may_have_a_budget_of_their_own():
     memory = SubspaceMemory(TABLES)
     budgets = [memory.needs(g) + 1 for g in (3, 0, 2, 4)]
-    assert Capacities.of(Scheme.of_budgets(budgets, memory), 4).levels.tolist() == [3, 0, 2, 4]
-    assert Capacities.of(Scheme.of_budgets(budgets[:2], memory), 4).levels.tolist() == [3, 3, 0, 0]
+    assert Capacities.assign(Scheme.of_budgets(budgets, memory), 4).levels.tolist() == [3, 0, 2, 4]
+    assert Capacities.assign(Scheme.of_budgets(budgets[:2], memory), 4).levels.tolist() == [3, 3, 0, 0]
 
 
 def test_tables_must_have_the_same_levels():
