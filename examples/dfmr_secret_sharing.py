@@ -98,7 +98,8 @@ def main() -> None:
     console.print(f"[dim]{UNCOUNTED}")
     console.print(
         f"Codes of all {equal} runs that closed no row equal those of a run without sharing, bit for bit. A row is "
-        f"suppressed if fewer than {MIN_CLIENTS} clients send it; upload is to {options.aggregators} aggregators together."
+        f"suppressed if fewer than {MIN_CLIENTS} clients send it; upload is to {options.aggregators} aggregators "
+        "together."
     )
 
 

@@ -45,7 +45,7 @@ class UserClasses:
         return f"{len(self.names)} {'age groups' if self.attribute == 'age' else f'{self.attribute}s'}"
 
     def among(self, users: Int64[np.ndarray, "n"], min_users: int) -> "UserClasses":
-        """The same of some users, in the order given, with classes of at least `min_users` of them; others are unknown."""
+        """The same of some users, in the order given, with classes of `min_users` or more; others are unknown."""
         codes = self.codes[users]
         sizes = np.bincount(codes[codes != UNKNOWN], minlength=len(self.names))
         kept = np.flatnonzero(sizes >= min_users)

@@ -41,7 +41,7 @@ class Dataset:
         files: Files that mark a folder as holding it.
         downloads: What can be fetched to have it, in the order in which it is tried.
         packages: Python packages whose folder holds it, if installed.
-        ratings_of: The named data set whose ratings are read as its behaviours; files, downloads and packages are that one's.
+        ratings_of: The named data set whose ratings are read as its behaviours; files, downloads and packages are its.
     """
 
     name: str

@@ -156,8 +156,8 @@ class FullEncoder:
             PersonalAffine(name, personal[f"own.{name}.weight"], personal[f"own.{name}.bias"], optimiser)
             for name in self.deeper
         ]
-        personal = Encoder([self.sparse.first(personal, local.inputs, optimiser)], Trunk(layers))
-        return TwoEncoders(shared.encoder(), personal)
+        encoder = Encoder([self.sparse.first(personal, local.inputs, optimiser)], Trunk(layers))
+        return TwoEncoders(shared.encoder(), encoder)
 
     def outputs(
         self,

@@ -46,7 +46,7 @@ class Tile:
 
 
 def ladder(max_rows: int) -> Int64[Tensor, " rungs"]:
-    """Widths that clients are padded to: whole tiles of rows, about a quarter apart, up to `max_rows` rows and above."""
+    """Widths that clients are padded to: whole tiles of rows, about a quarter apart, up to `max_rows` and above."""
     rungs = [TILE]
     while rungs[-1] < max_rows:
         rungs.append(padded(int(rungs[-1] * _RATIO) + 1))
