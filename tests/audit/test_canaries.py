@@ -216,7 +216,7 @@ def test_without_noise_the_directions_come_out_as_they_went_in(small_split, plan
 
 
 def test_one_direction_alone_has_cosine_one(small_split, monkeypatch):
-    monkeypatch.setattr(canaries, "MIN_DIMENSIONS", 1)
+    monkeypatch.setattr(canaries, "MIN_CANARIES", 1)
     known = run_canaries(config("secure-sum:clip_norm=1,bits=64"), small_split, 1).reads[1]
     assert known.inserted[0] == pytest.approx(1, abs=1e-6)
     assert abs(known.placebo[0]) < 0.2
