@@ -1,0 +1,54 @@
+"""What the documentation names exists, and the first program of README runs as it stands."""
+
+import ast
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+OURS = ("privfed", "attacks", "secure_agg")
+
+
+def programs(page: Path) -> list[str]:
+    return re.findall(r"```py(?:thon)?\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def missing(program: str) -> list[str]:
+    """Names that a program imports from us and that are not there."""
+    absent = []
+    for node in ast.walk(ast.parse(program)):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in OURS:
+            module = importlib.import_module(node.module)
+            absent += [f"{node.module}.{alias.name}" for alias in node.names if not hasattr(module, alias.name)]
+    return absent
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if programs(page)], ids=lambda page: page.name)
+def test_programs_import_what_exists(page: Path) -> None:
+    assert [name for program in programs(page) for name in missing(program)] == []
+
+
+def test_a_missing_name_is_noticed() -> None:
+    assert missing("from privfed.privacy import PrivacyPlan, Protection") == ["privfed.privacy.Protection"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    named = set(
+        re.findall(r"`((?:privfed|attacks|secure_agg|benchmarks|tests|examples|docs)/[\w./-]+\.\w+)`", page.read_text())
+    )
+    assert sorted(name for name in named if not (ROOT / name).exists()) == []
+
+
+def test_the_first_program_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    (program,) = programs(ROOT / "README.md")
+    smaller = program.replace('data="synthetic"', 'data="synthetic-small"').replace("rounds=10", "rounds=2")
+    assert smaller != program
+    exec(compile(smaller, "README.md", "exec"), {})
+    metric, guarantee, attack = capsys.readouterr().out.strip().split("\n")
+    assert "ndcg" in metric
+    assert "local" in guarantee
+    assert "auc" in attack
