@@ -71,9 +71,10 @@ class Planted:
         patch.setattr(ClientGuard, "protect", partialmethod(_wire, self))
         patch.setattr(ServerGuard, "add_noise_", partialmethod(_total, self))
 
-    def fidelity(
-        self, guard: ClientGuard, updates: Any, call: Any, positions: Any, out: Any = None, **_: Any
+    def protect(
+        self, guard: ClientGuard, updates: Any, call: Any, positions: Any, out: Any = None, steps: Any = None
     ) -> dict[str, torch.Tensor]:
+        del steps
         uploads, noise = updates.materialise(positions, out), guard.plan.mechanism.noise
         users = call.clients[positions].tolist()
         for name, block in call.schema.items():
@@ -84,13 +85,13 @@ class Planted:
                     flat[at] += torch.from_numpy(drawn.astype(np.float32))
         return uploads
 
-    def total(self, guard: ServerGuard, sums: Any, cohort: Any, step: str, ask: int, schema: Any, **_: Any) -> None:
+    def total(self, guard: ServerGuard, sums: Any, cohort: Any, step: str, query_id: int, schema: Any, **_: Any) -> None:
         del step
         mechanism = guard.plan.mechanism
         for name, block in schema.items():
             if mechanism.server_noise_multiplier is not None:
                 scale = mechanism.server_noise_multiplier * mechanism.clip.norm / block.weight
-                drawn = self.sampler(cohort.round, ask, SERVER, name, scale, block.size)
+                drawn = self.sampler(cohort.round, query_id, SERVER, name, scale, block.size)
                 self._rounded(sums[name]).view(-1).add_(torch.from_numpy(np.asarray(drawn, np.float64)))
 
     def _rounded(self, values: torch.Tensor) -> torch.Tensor:
@@ -112,7 +113,7 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 def _wire(guard: ClientGuard, planted: Planted, *given: Any, **named: Any) -> dict[str, torch.Tensor]:
-    return planted.fidelity(guard, *given, **named)
+    return planted.protect(guard, *given, **named)
 
 
 def _total(guard: ServerGuard, planted: Planted, *given: Any, **named: Any) -> None:

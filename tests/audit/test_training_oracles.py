@@ -63,7 +63,7 @@ def seen(done, tap="wire"):
 
 
 def same(one, other, rounding=0.0):
-    for role in ("uploads", "inputs", "bias", "pull"):
+    for role in ("uploads", "inputs", "bias", "proximal"):
         mine, theirs = getattr(one, role), getattr(other, role)
         assert (mine is None) == (theirs is None)
         if mine is not None:
