@@ -110,14 +110,16 @@ class Streams:
         return own
 
     @classmethod
-    def of_party(cls, root: bytes, public: bytes) -> "Streams":
+    def of_party(cls, root: bytes, public: bytes, entropy: bytes = b"") -> "Streams":
         """Keys of one party of a deployment: its own from a secret root, and the public one that all parties share.
 
         Args:
             root: 32 secret bytes from the operating system.
             public: 32 bytes that every party knows.
+            entropy: of the party's process; keys of noise follow from it too, so that no other process draws the same.
         """
-        own = cls(root, simulated=False)
+        hiding_root = hmac.digest(root, b"noise of process" + entropy, "sha256") if entropy else None
+        own = cls(root, simulated=False, hiding_root=hiding_root)
         own._public = cls(public, simulated=False)._key_stream(PUBLIC)
         return own
 

@@ -162,6 +162,10 @@ class Identity:
             raise KeyRefused(f"a private key of {len(private)} bytes was given; Ed25519 keys have {KEY_BYTES}")
         return cls(Ed25519PrivateKey.from_private_bytes(private))
 
+    def private_bytes(self) -> bytes:
+        """The private key, to be stored: handle it as a secret."""
+        return self._private.private_bytes_raw()
+
     def sign(self, message: bytes) -> bytes:
         """The signature of 64 bytes."""
         return self._private.sign(message)

@@ -14,9 +14,11 @@ from privfed.engines.nodes.errors import (
     RefusalCode,
     StateError,
 )
+from privfed.engines.nodes.federation_file import FederationFile
 from privfed.engines.nodes.loopback import InProcess, Loopback
 from privfed.engines.nodes.node import Node
 from privfed.engines.nodes.node_data import NodeData
+from privfed.engines.nodes.party import Party, found_federation
 from privfed.engines.nodes.policy import Policy
 from privfed.engines.nodes.remote_federation import RemoteFederation
 from privfed.engines.nodes.run import NodesResult, train
@@ -24,6 +26,7 @@ from privfed.engines.nodes.transport import Handler, NodeId, Transport
 
 __all__ = [
     "Announcement",
+    "FederationFile",
     "Handler",
     "InProcess",
     "Incident",
@@ -36,11 +39,13 @@ __all__ = [
     "NodeRefused",
     "NodesError",
     "NodesResult",
+    "Party",
     "Policy",
     "PolicyRefused",
     "RefusalCode",
     "RemoteFederation",
     "StateError",
     "Transport",
+    "found_federation",
     "train",
 ]

@@ -1,5 +1,7 @@
 """Admitting a query: it is checked against plan, policy and ledger, and recorded before anything of it leaves."""
 
+from collections.abc import Collection
+
 import numpy as np
 from jaxtyping import Int64
 
@@ -7,6 +9,7 @@ from privfed.engines.nodes.budget import Budget
 from privfed.engines.nodes.errors import NodeRefused
 from privfed.engines.nodes.node_data import NodeData
 from privfed.engines.nodes.node_state import NodeState
+from privfed.engines.nodes.party import Party
 from privfed.engines.nodes.policy import Policy
 from privfed.engines.nodes.private_side import PrivateSide
 from privfed.engines.nodes.queries import MEASURE, Query
@@ -21,11 +24,15 @@ class Admission:
         state: of the node.
         policy: of the node.
         data: of the node.
+        party: the node's organisation.
         private_side: the clients of its users.
     """
 
-    def __init__(self, state: NodeState, policy: Policy, data: NodeData, private_side: PrivateSide) -> None:
-        self._state, self._policy, self._data, self._private_side = state, policy, data, private_side
+    def __init__(
+        self, state: NodeState, policy: Policy, data: NodeData, party: Party, private_side: PrivateSide
+    ) -> None:
+        self._state, self._policy, self._data = state, policy, data
+        self._party, self._private_side = party, private_side
 
     def admit(self, query: Query) -> Int64[np.ndarray, " members"]:
         """Check a query and record its cost; returns who trains, with their private state loaded.
@@ -41,9 +48,36 @@ class Admission:
         self._refuse_out_of_order(query, digest)
         self._private_side.load(query)
         members = self._private_side.members(query)
-        self._policy.accept_share(self._state.plan, len(members))
+        self._accept_own(members)
         self._record(query, members, digest)
         return members
+
+    def accept_organisations(self, query: Query, seats: Collection[int]) -> None:
+        """Refuse a masked sum over the users of these organisations if they are too few for the policy.
+
+        They are counted from the federation file and the sampling rule, so that nobody's word enters.
+
+        Raises:
+            PolicyRefused: they are too few.
+        """
+        hosted = np.concatenate([self._party.federation.users(seat) for seat in seats])
+        sampling = self._state.plan.sampling
+        if query.step == MEASURE or sampling.kind in ("all", "poisson"):
+            rate = sampling.rate if query.step != MEASURE and sampling.kind == "poisson" else 1.0
+            self._policy.accept_cohort(rate * len(hosted))
+        else:
+            self._policy.accept_cohort(int(np.isin(self._private_side.cohort(query.round), hosted).sum()))
+
+    def _accept_own(self, members: Int64[np.ndarray, " members"]) -> None:
+        """Refuse a query that too few of the node's own users take part in.
+
+        Under Poisson sampling each user's own random bit decides, and a refusal must not depend on it.
+        """
+        plan = self._state.plan
+        expected = plan.sampling.rate * len(self._data.users) if plan.sampling.kind == "poisson" else len(members)
+        if plan.mechanism.release == "total" and len(self._data.users):
+            self._policy.accept_own(int(expected))
+        self._policy.accept_share(plan, len(members))
 
     def refuse_second_input(self, query: Query) -> None:
         """Refuse a second masked input for a query, except in a simulation, where it repeats to the bit.
@@ -64,6 +98,11 @@ class Admission:
         record = self._state.record
         if query.cohort_id < record.cohort_id:
             raise NodeRefused("the query is older than one that this node has answered; go on with a new cohort")
+        rounds = self._state.run.config.rounds
+        if query.round >= rounds:
+            raise NodeRefused(f"the query is of round {query.round + 1} of a run of {rounds}; begin a new run")
+        if (query.round == record.round) != (query.cohort_id == record.cohort_id) or query.round < record.round:
+            raise NodeRefused("rounds rise with their cohorts, one cohort per round; go on with the next round")
         before = record.query if query.cohort_id == record.cohort_id else 0
         if query.query_id != before:
             raise NodeRefused(
@@ -83,17 +122,23 @@ class Admission:
             self._record_new(query, members)
         elif record.calls_digest.get(query.query_id) != digest or query.cohort_id != record.cohort_id:
             raise NodeRefused("the query was recorded before and its noise may be out; go on with a new cohort")
+        elif record.epoch != self._state.epoch and not self._state.run.seeded:
+            raise NodeRefused(
+                "the query was recorded by a process that has ended, so this one cannot repeat its noise; go on with a "
+                "new cohort"
+            )
         if query.cohort_id != record.cohort_id:
             record.cohort_id, record.query, record.calls, record.base = query.cohort_id, 0, [], record.current
-            record.calls_digest = {}
-        record.calls_digest[query.query_id] = digest
+            record.calls_digest, record.round = {}, query.round
+        record.calls_digest[query.query_id], record.epoch = digest, self._state.epoch
 
     def _record_new(self, query: Query, members: Int64[np.ndarray, " members"]) -> None:
         record, ledger, plan = self._state.record, self._state.ledger(), self._state.plan
         summary, everybody = SchemaSummary.from_schema(query.schema), plan.sampling.kind == "all"
-        budget = self._state.memory.budget or Budget(self._policy, record.earlier)
-        self._state.memory.budget = budget
-        budget.accept(
+        others, budget = self._state.book.costs_beside(self._state.run.run), self._state.memory.budget
+        if budget is None or budget.earlier != others:
+            budget = self._state.memory.budget = Budget(self._policy, others)
+        cost = budget.accept(
             ledger, cohort_id=query.cohort_id, round=query.round, step=query.step, index=query.query_id,
             schema=summary, participants=self._data.users if everybody else members,
         )  # fmt: skip
@@ -102,3 +147,4 @@ class Admission:
             participants=None if plan.amplifies else members,
         )  # fmt: skip
         record.charges, record.head = len(ledger.entries), ledger.head
+        self._state.book.add(self._state.run.run, record.charges, record.head, cost)

@@ -12,6 +12,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from privfed.engines.nodes.errors import NodesError
+from privfed.engines.nodes.federation_file import FederationFile
 from privfed.engines.nodes.node_data import NodeData
 from privfed.federation import Streams
 from privfed.setup.assembly import Assembly
@@ -27,6 +28,7 @@ class Announcement(BaseModel):
 
     Attributes:
         run: 32 hexadecimal digits that no other run has.
+        federation: digest of the federation file.
         config: of the experiment.
         seeded: whether users' keys follow from the experiment's seed: a simulation over processes.
         public: 64 hexadecimal digits, the root of the public key; empty where all follows from the seed.
@@ -38,6 +40,7 @@ class Announcement(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     run: str = Field(pattern=r"^[0-9a-f]{32}$")
+    federation: str = Field(pattern=r"^[0-9a-f]{64}$")
     config: ExperimentConfig
     seeded: bool
     public: str = Field("", pattern=r"^([0-9a-f]{64})?$")
@@ -53,26 +56,31 @@ class Announcement(BaseModel):
 
     @classmethod
     def from_config(
-        cls, config: ExperimentConfig, data: NodeData, *, seeded: bool, run: str | None = None
+        cls, config: ExperimentConfig, data: NodeData, federation: FederationFile, *, seeded: bool, run: str | None = None
     ) -> "Announcement":
         """The announcement of a new run."""
         registered = config.registered()
         public = "" if seeded else secrets.token_hex(ROOT_BYTES)
         draft = cls(
-            run=run or secrets.token_hex(RUN_BYTES), config=config, seeded=seeded, public=public,
-            population=data.population, items=data.items, queries=1,
+            run=run or secrets.token_hex(RUN_BYTES), federation=federation.digest, config=config, seeded=seeded,
+            public=public, population=data.population, items=data.items, queries=1,
         )  # fmt: skip
         server = draft.assemble(data, secrets.token_bytes(ROOT_BYTES)).server
         queries = len(registered.training.program(server)) + registered.training.extra_queries(config.settings())
         return draft.model_copy(update={"queries": max(queries, 1)})
 
-    def assemble(self, data: NodeData, root: bytes, salt: str = "") -> Assembly:
+    def cohort_streams(self) -> Streams:
+        """Random numbers that everybody can draw, by which members of a cohort are chosen."""
+        return Streams.from_seed(self.config.seed) if self.seeded else Streams(bytes.fromhex(self.public), simulated=True)
+
+    def assemble(self, data: NodeData, root: bytes, salt: str = "", entropy: bytes = b"") -> Assembly:
         """The experiment over what one party knows; the other party's side of it has nobody's data.
 
         Args:
             data: of the party.
             root: 32 secret bytes of the party; not looked at where keys follow from the seed.
             salt: hexadecimal digits that the party drew when it joined the run, and keeps with its state.
+            entropy: of the party's process, into which keys of whatever hides data are mixed.
 
         Raises:
             NodesError: the experiment cannot be run over nodes, or is of other data than the party's.
@@ -89,5 +97,5 @@ class Announcement(BaseModel):
         # Noise is addressed by round and query, so two runs under one key would have the same: every run has its own.
         # The name of the run is the server's word; the salt is the party's, so that no server can name a run again.
         secret = hmac.digest(root, bytes.fromhex(self.run + salt), "sha256")
-        keys = Streams.of_party(secret, bytes.fromhex(self.public))
+        keys = Streams.of_party(secret, bytes.fromhex(self.public), entropy)
         return Assembly(self.config, data.parts, keys, hosted=data.users)

@@ -27,12 +27,16 @@ class Budget:
 
     Args:
         policy: of the node.
-        earlier: costs of earlier runs.
+        earlier: costs of all other runs, whether they have ended or not.
+
+    Attributes:
+        earlier: as given.
     """
 
     def __init__(self, policy: Policy, earlier: list[RunCost]) -> None:
-        self._policy, self._earlier = policy, earlier
+        self._policy, self.earlier = policy, earlier
         self._cleared: tuple[str, int] = ("", 0)
+        self._ahead: PrivacyCost | None = None
 
     def accept_run(self, plan: PrivacyPlan) -> None:
         """Return quietly where a run of this plan may begin.
@@ -50,7 +54,7 @@ class Budget:
                 f"the run's epsilon is of one {plan.mechanism.unit} and this node's max_epsilon is of one user, of "
                 "whom it says nothing; announce a plan whose unit is the user"
             )
-        others = {run.counted for run in self._earlier if run.counted} - {counted_as(plan)}
+        others = {run.counted for run in self.earlier if run.counted} - {counted_as(plan)}
         if others:
             raise PolicyRefused(
                 f"the run counts {counted_as(plan)} and earlier runs of this node counted {'; '.join(sorted(others))}: "
@@ -60,8 +64,8 @@ class Budget:
     def accept(
         self, ledger: Ledger, *, cohort_id: int, round: int, step: str, index: int, schema: SchemaSummary,
         participants: Int64[np.ndarray, " members"],
-    ) -> None:  # fmt: skip
-        """Return quietly where this query may be recorded too.
+    ) -> RunCost:  # fmt: skip
+        """What the run is booked at once this query is recorded too: at least what it costs.
 
         Args:
             ledger: of the run, without it.
@@ -76,28 +80,41 @@ class Budget:
             PolicyRefused: it would exceed the policy's rounds, its epsilon or its delta.
         """
         rounds = {entry.cohort_id for entry in ledger.entries} | {cohort_id}
-        total = len(rounds) + sum(run.rounds for run in self._earlier)
+        total = len(rounds) + sum(run.rounds for run in self.earlier)
         if total > self._policy.max_rounds:
             raise PolicyRefused(
                 f"this would be round {total} of this node, and its policy allows {self._policy.max_rounds}; it takes "
                 "part in no more"
             )
         self.accept_run(ledger.plan)
+        booked = RunCost(
+            run=ledger.run, epsilon=None, delta=ledger.plan.delta, counted=counted_as(ledger.plan), rounds=len(rounds)
+        )
         if self._policy.max_epsilon is None:
-            return
+            return booked
         like, left = repr(schema), self._cleared[1]
-        if self._cleared[0] == like and left > 0:
-            self._cleared = (like, left - 1)
-            return
+        if self._cleared[0] != like or left <= 0 or self._ahead is None:
+            left, self._ahead = self._clear(ledger, cohort_id, round, step, index, schema, participants)
+        self._cleared = (like, left - 1)
+        return booked.model_copy(
+            update={"epsilon": self._ahead.epsilon, "delta": self._ahead.delta, "pure": self._ahead.pure}
+        )
+
+    def _clear(
+        self, ledger: Ledger, cohort_id: int, round: int, step: str, index: int, schema: SchemaSummary,
+        participants: Int64[np.ndarray, " members"],
+    ) -> "tuple[int, PrivacyCost]":  # fmt: skip
+        """As many queries like this one as fit, at most `_AHEAD`, and what the run then costs."""
         ahead = _AHEAD if ledger.plan.sampling.kind == "all" else 1
         while ahead > 1:
             with suppress(PolicyRefused):
-                self._accept_sums(self._after(ledger, ahead, cohort_id, round, step, index, schema, participants))
-                break
+                cost = self._after(ledger, ahead, cohort_id, round, step, index, schema, participants)
+                self._accept_sums(cost)
+                return ahead, cost
             ahead //= 2
-        else:
-            self._accept_sums(self._after(ledger, 1, cohort_id, round, step, index, schema, participants))
-        self._cleared = (like, ahead - 1)
+        cost = self._after(ledger, 1, cohort_id, round, step, index, schema, participants)
+        self._accept_sums(cost)
+        return 1, cost
 
     def _after(
         self, ledger: Ledger, times: int, cohort_id: int, round: int, step: str, index: int, schema: SchemaSummary,
@@ -121,9 +138,9 @@ class Budget:
         allowed, delta = self._policy.max_epsilon, self._policy.max_delta
         bounds = f"max_delta = {delta:g}" if allowed is None else f"max_epsilon = {allowed:g} and max_delta = {delta:g}"
         of_all = f"its policy has {bounds} over all runs together; it takes part in no more"
-        if allowed is not None and any(run.epsilon is None for run in self._earlier):
+        if allowed is not None and any(run.epsilon is None for run in self.earlier):
             raise PolicyRefused(f"an earlier run of this node guaranteed nothing, so no epsilon bounds all: {of_all}")
-        earlier = [PrivacyCost(run.epsilon, run.delta, run.pure) for run in self._earlier if run.epsilon is not None]
+        earlier = [PrivacyCost(run.epsilon, run.delta, run.pure) for run in self.earlier if run.epsilon is not None]
         sums = [_total([*earlier, cost]), _total([each.at_zero for each in (*earlier, cost)])]
         if any(epsilon <= (allowed or math.inf) and delta <= self._policy.max_delta for epsilon, delta in sums):
             return

@@ -1,4 +1,7 @@
-"""Messages between a server and its nodes: requests are addressed, replies checked, refusals noted.
+"""Messages between a server and its nodes: requests are addressed and signed, replies verified, refusals noted.
+
+Nodes are known by their seat in the federation file. Which connection of the transport a seat is behind is learned from
+the signature under its reply to an announcement, never from the transport.
 
 A reply that does not belong is noted with the node and a reason (`Incident`), never with what it held, and counts as
 none.
@@ -6,21 +9,25 @@ none.
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pydantic import JsonValue
+from pydantic import BaseModel, Field, JsonValue
 
 from privfed.engines.nodes import codec
 from privfed.engines.nodes.codec import Address, Array, Packet
 from privfed.engines.nodes.errors import MessageError, RefusalCode
+from privfed.engines.nodes.federation_file import SERVER_SEAT
+from privfed.engines.nodes.party import Party
 from privfed.engines.nodes.queries import Query
 from privfed.engines.nodes.record import QueryAddress
-from privfed.engines.nodes.roster import NodeRoster
+from privfed.engines.nodes.roster import ANNOUNCE, NodeRoster
 from privfed.engines.nodes.transport import NodeId, Transport
+from secure_agg.primitives.keys import SIGNATURE_BYTES
 
 _log = logging.getLogger("privfed.nodes")
-_MAX_REASON = 500
+_MAX_REASON, _MAX_COUNTER = 500, 2**62
+_COUNTER_BITS = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +35,16 @@ class Incident:
     """A reply that was not used, or a refusal.
 
     Attributes:
-        node: which node.
+        node: name of the organisation; the transport's number where no organisation signed.
         stage: in answer to what.
         reason: why, without anything that the reply held.
+        code: of a refusal.
     """
 
-    node: NodeId
+    node: str
     stage: str
     reason: str
+    code: RefusalCode | None = None
 
 
 @dataclass(slots=True)
@@ -72,14 +81,33 @@ class NodeRequest:
     query: Query | None = None
     values: Mapping[str, JsonValue] = field(default_factory=dict)
 
-    def encode(self, run: str, node: NodeId, serial: int, stage: str, counted: QueryAddress | None) -> bytes:
-        """As bytes, bound to its address."""
-        bound, values, arrays = Address(run, node, serial, stage), dict(self.values), dict(self.arrays)
+    def encode(self, address: Address, counted: QueryAddress | None, receipt: list[JsonValue] | None) -> bytes:
+        """As bytes, bound to its address.
+
+        Args:
+            address: of a request that serves no query.
+            counted: the last query whose release the node's users are in.
+            receipt: the latest one of the node.
+        """
+        values, arrays = dict(self.values), dict(self.arrays)
         if self.query is not None:
-            bound = self.query.address(run, node, serial, stage)
+            address = self.query.address(address.run, address.seat, address.counter, address.stage, address.nonce)
             values, arrays = {**self.query.fields(), **values}, {**self.query.arrays(), **arrays}
         values["counted"] = None if counted is None else [*counted]
-        return codec.request(bound, values, arrays)
+        values["receipt"] = receipt
+        return codec.request(address, values, arrays)
+
+
+class ChannelState(BaseModel):
+    """What a checkpoint keeps of a channel.
+
+    Attributes:
+        counted: by seat, the last query whose release its users are in.
+        receipts: by seat, the latest receipt.
+    """
+
+    counted: dict[int, QueryAddress] = Field(default_factory=dict)
+    receipts: dict[int, list[JsonValue]] = Field(default_factory=dict)
 
 
 class Channel:
@@ -88,59 +116,133 @@ class Channel:
     Args:
         transport: carries bytes.
         roster: of the nodes.
+        party: the server.
         run: hexadecimal name of the run.
         timeout: seconds in which nodes answer.
+        starts: how often a server of this run was started before: counters begin above all that it gave then.
 
     Attributes:
-        counted: by node, the last query whose release its users are in.
+        state: what a checkpoint keeps.
         incidents: replies that were not used.
         traffic: exchanges, bytes, seconds.
     """
 
-    def __init__(self, transport: Transport, roster: NodeRoster, run: str, timeout: float) -> None:
-        self.transport, self._roster, self._run, self._timeout = transport, roster, run, timeout
-        self._serial = time.time_ns()
-        self.counted: dict[NodeId, QueryAddress] = {}
+    def __init__(
+        self, transport: Transport, roster: NodeRoster, party: Party, run: str, timeout: float, starts: int = 0
+    ) -> None:
+        self.transport, self._roster, self._party, self._run, self._timeout = transport, roster, party, run, timeout
+        self._counter = starts << _COUNTER_BITS
+        self._ahead: dict[int, int] = {}
+        self.state = ChannelState()
         self.incidents: list[Incident] = []
         self.traffic = MessageTraffic()
 
-    def exchange(self, stage: str, requests: Mapping[NodeId, NodeRequest]) -> dict[NodeId, Packet]:
-        """Send a stage and gather what answers it, in the order of the requests."""
+    def announce(self, nodes: Sequence[NodeId], values: Mapping[str, JsonValue]) -> dict[int, Packet]:
+        """Announce the run to connections whose organisations are not known yet; returns replies by seat."""
+        sent = {node: self._framed(NodeRequest(values=values), ANNOUNCE, SERVER_SEAT) for node in nodes}
+        replies, answers = self._exchange(ANNOUNCE, sent), dict[int, Packet]()
+        for node, request in sent.items():
+            seat, packet = self._announced(node, request, replies.get(node))
+            if packet is not None and seat is not None:
+                self._roster.routes[seat] = node
+                answers[seat] = packet
+        return answers
+
+    def exchange(self, stage: str, requests: Mapping[int, NodeRequest]) -> dict[int, Packet]:
+        """Send a stage to seats and gather what answers it, in the order of the requests."""
         if not requests:
             return {}
-        started, sent = time.perf_counter(), {}
-        for node, request in requests.items():
-            self._serial += 1
-            sent[node] = request.encode(self._run, node, self._serial, stage, self.counted.get(node))
+        sent = {seat: self._framed(request, stage, seat) for seat, request in requests.items()}
+        replies = self._exchange(stage, {self._roster.routes[seat]: request for seat, request in sent.items()})
+        answers = {
+            seat: self._answer(seat, stage, request, replies.get(self._roster.routes[seat]))
+            for seat, request in sent.items()
+        }
+        return {seat: packet for seat, packet in answers.items() if packet is not None}
+
+    def note(self, seat: int, stage: str, reason: str, code: RefusalCode | None = None) -> None:
+        """Keep why a reply was not used."""
+        self._note(self._party.federation.name_of(seat), stage, reason, code)
+
+    def _note(self, node: str, stage: str, reason: str, code: RefusalCode | None = None) -> None:
+        self.incidents.append(Incident(node, stage, reason, code))
+        _log.warning("%s, %s: %s", node, stage, reason)
+
+    def _framed(self, request: NodeRequest, stage: str, seat: int) -> bytes:
+        """A request with the next counter, signed."""
+        self._counter += 1
+        counter = max(self._counter, self._ahead.get(seat, -1) + 1)
+        if seat in self._ahead:
+            self._ahead[seat] = counter
+        address = Address(self._run, seat, counter, stage, nonce=self._roster.nonces.get(seat, ""))
+        state = self.state
+        return self._party.framed(
+            "request", request.encode(address, state.counted.get(seat), state.receipts.get(seat))
+        )
+
+    def _exchange(self, stage: str, sent: Mapping[NodeId, bytes]) -> Mapping[NodeId, bytes]:
+        started = time.perf_counter()
         replies = self.transport.exchange(stage, sent, self._timeout)
-        answers = {node: self._answer(node, stage, request, replies.get(node)) for node, request in sent.items()}
         self.traffic.exchanges += 1
         self.traffic.seconds[stage] = self.traffic.seconds.get(stage, 0.0) + time.perf_counter() - started
-        return {node: packet for node, packet in answers.items() if packet is not None}
+        self.traffic.down_bytes += sum(map(len, sent.values()))
+        self.traffic.up_bytes += sum(map(len, replies.values()))
+        self.traffic.missing += len(sent.keys() - replies.keys())
+        return replies
 
-    def note(self, node: NodeId, stage: str, reason: str) -> None:
-        """Keep why a reply was not used."""
-        self.incidents.append(Incident(node, stage, reason))
-        _log.warning("node %d, %s: %s", node, stage, reason)
-
-    def _answer(self, node: NodeId, stage: str, request: bytes, reply: bytes | None) -> Packet | None:
-        """One node's reply, if it is one."""
-        self.traffic.down_bytes += len(request)
+    def _announced(self, node: NodeId, request: bytes, reply: bytes | None) -> tuple[int | None, Packet | None]:
+        """The organisation behind a connection, and its reply where it takes part."""
         if reply is None:
-            self.traffic.missing += 1
-            self._roster.silent(node)
-            return None
-        self._roster.answered(node)
-        self.traffic.up_bytes += len(reply)
+            return None, None
         try:
-            packet = codec.answer(reply, request)
-            if packet["refused"] is None:
-                return packet
-            self._serial = max(self._serial, packet.whole("serial", -1, 2**62))
-            reason = packet.text("refused")
+            seat = Packet.decode(memoryview(reply)[:-SIGNATURE_BYTES]).whole("seat", 0, self._roster.seats - 1)
+            packet = self._verified(seat, request, reply)
         except MessageError as malformed:
-            self.note(node, stage, str(malformed))
+            self._roster.strangers.add(node)
+            self._note(str(node), ANNOUNCE, str(malformed))
+            return None, None
+        if packet["refused"] is not None:
+            self._refused(seat, ANNOUNCE, packet)
+            self._roster.refused[node] = seat
+            return seat, None
+        return seat, packet
+
+    def _answer(self, seat: int, stage: str, request: bytes, reply: bytes | None) -> Packet | None:
+        """One node's reply, if it is one."""
+        if reply is None:
+            self._roster.silent(seat)
             return None
-        self.note(node, stage, f"it refuses: {reason[:_MAX_REASON]}")
-        self._roster.refuses(node, stage, RefusalCode.from_wire(packet.fields.get("code")))
+        try:
+            packet = self._verified(seat, request, reply)
+        except MessageError as malformed:
+            self._roster.silent(seat)
+            self.note(seat, stage, str(malformed))
+            return None
+        self._roster.answered(seat)
+        if packet["refused"] is None:
+            return packet
+        self._refused(seat, stage, packet)
         return None
+
+    def _verified(self, seat: int, request: bytes, reply: bytes) -> Packet:
+        """A reply that the organisation signed, to this request."""
+        packet = codec.answer(self._party.opened("reply", reply, seat), request)
+        if packet.whole("seat", 0) != seat:
+            raise MessageError("the reply names another organisation than the one that signed it; it is dropped")
+        receipt = packet.fields.get("receipt")
+        if isinstance(receipt, list) and len(receipt) == 3:
+            self.state.receipts[seat] = receipt
+        return packet
+
+    def _refused(self, seat: int, stage: str, packet: Packet) -> None:
+        """Note a refusal, and go on above the counter that this node has seen of the run: only the liar pays for a lie."""
+        try:
+            counter, reason = packet.whole("counter", -1, _MAX_COUNTER), packet.text("refused")
+        except MessageError as malformed:
+            self.note(seat, stage, str(malformed))
+            return
+        if counter >= self._counter:
+            self._ahead[seat] = counter
+        code = RefusalCode.from_wire(packet.fields.get("code"))
+        self.note(seat, stage, f"it refuses: {reason[:_MAX_REASON]}", code)
+        self._roster.refuses(seat, stage, code)

@@ -5,9 +5,10 @@
     header         JSON, {"fields": {name: value}, "arrays": [[name, dtype, shape], ...]}
     arrays         one after another, little-endian, C order
 
-A request carries an `Address` (run, node, serial, stage, round, cohort, query, schema) and a reply the SHA-256 of the
-request that it answers, so every number is bound to all of these: a reply to another request, of another run, node or
-stage, does not match, and a request whose serial does not rise is an old one.
+A request carries an `Address` (run, seat, counter, nonce, stage, round, cohort, query, blocks, model) and a reply the
+SHA-256 of the request that it answers, so every number is bound to all of these: a reply to another request, of another
+run, seat or stage, does not match, and a request whose counter does not rise is an old one. Both travel with their
+sender's signature (`privfed.engines.nodes.party`).
 
 Decoding executes nothing and believes nothing: sizes are compared with what there is before anything is made, dtypes
 come from a list, shapes must multiply out, names may not repeat, and floating-point numbers must be finite. A decoded
@@ -68,7 +69,7 @@ class Packet:
         return b"".join([_PREFIX.pack(_MAGIC, len(header)), header, *pieces])
 
     @classmethod
-    def decode(cls, data: bytes, max_bytes: int = MAX_BYTES) -> "Packet":
+    def decode(cls, data: bytes | memoryview, max_bytes: int = MAX_BYTES) -> "Packet":
         """Read one.
 
         Args:
@@ -90,7 +91,7 @@ class Packet:
         start = _PREFIX.size + size
         if size > MAX_HEADER or start > len(data):
             raise MessageError(f"the header claims {size} bytes of {len(data)}; the message was cut or forged, drop it")
-        values, listed = _header(data[_PREFIX.size : start])
+        values, listed = _header(bytes(data[_PREFIX.size : start]))
         return cls(values, _read(listed, memoryview(data)[start:]))
 
     def __getitem__(self, name: str) -> JsonValue:
@@ -145,6 +146,7 @@ class Packet:
         return array
 
 
+_Run = Annotated[str, Field(strict=True, pattern=r"^[0-9a-f]{32}$")]
 _ShortText = Annotated[str, Field(strict=True, max_length=_LONGEST_NAME)]
 _Number = Annotated[int, Field(strict=True, ge=-1, lt=2**63)]
 
@@ -155,21 +157,25 @@ class Address:
 
     Attributes:
         run: hexadecimal name of the run.
-        node: whom it is for.
-        serial: rises with every request of a node, over restarts too.
+        seat: organisation whom it is for; -1 where the server does not know yet who is connected.
+        counter: rises with every request of the run to that organisation, over restarts too.
         stage: as the transport names it.
         round, cohort_id, query_id: of the query it serves; -1 where it serves none.
         schema: SHA-256 of the declared blocks; empty where nothing is declared.
+        model: SHA-256 of what every organisation is sent alike with the query; empty where it serves none.
+        nonce: that the node drew when the run was last announced to it; empty in an announcement.
     """
 
-    run: _ShortText
-    node: _Number
-    serial: _Number
+    run: _Run
+    seat: _Number
+    counter: _Number
     stage: _ShortText
     round: _Number = -1
     cohort_id: _Number = -1
     query_id: _Number = -1
     schema: _ShortText = ""
+    model: _ShortText = ""
+    nonce: _ShortText = ""
 
 
 _ADDRESS = TypeAdapter(Address)
@@ -201,24 +207,29 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def reply(to: bytes, values: Mapping[str, JsonValue] | None = None, arrays: Arrays | None = None) -> bytes:
-    """A reply to the request `to` as bytes."""
-    return Packet({"of": digest(to), "refused": None, **(values or {})}, arrays or {}).encode()
+def reply(
+    to: bytes, seat: int, values: Mapping[str, JsonValue] | None = None, arrays: Arrays | None = None
+) -> bytes:
+    """A reply of the organisation at `seat` to the request `to` as bytes."""
+    return Packet({"of": digest(to), "refused": None, "seat": seat, **(values or {})}, arrays or {}).encode()
 
 
-def refusal(to: bytes, reason: str, code: RefusalCode, serial: int) -> bytes:
+def refusal(to: bytes, reason: str, code: RefusalCode, seat: int, counter: int) -> bytes:
     """A reply that says no, and why.
 
     Args:
         to: the request.
         reason: one sentence for people.
         code: what the server acts on.
-        serial: of the last request that was accepted.
+        seat: of the organisation that refuses.
+        counter: of the last request of the run that was accepted.
     """
-    return Packet({"of": digest(to), "refused": reason, "code": code.value, "serial": serial}).encode()
+    return Packet(
+        {"of": digest(to), "refused": reason, "code": code.value, "seat": seat, "counter": counter}
+    ).encode()
 
 
-def answer(data: bytes, to: bytes, max_bytes: int = MAX_BYTES) -> Packet:
+def answer(data: bytes | memoryview, to: bytes, max_bytes: int = MAX_BYTES) -> Packet:
     """The reply in these bytes, if it is one to the request `to`.
 
     Raises:

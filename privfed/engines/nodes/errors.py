@@ -10,6 +10,9 @@ class RefusalCode(StrEnum):
     REFUSED = "refused"
     UNKNOWN_RUN = "unknown_run"
     BAD_MESSAGE = "bad_message"
+    BAD_SIGNATURE = "bad_signature"
+    OTHER_FEDERATION = "other_federation"
+    ROLLED_BACK = "rolled_back"
     POLICY = "policy"
     ABORTED_ROUND = "aborted_round"
     NODE_FAILED = "node_failed"
@@ -45,6 +48,18 @@ class UnknownRunError(MessageError):
         super().__init__("the request is of a run that was not announced to this node; announce it first")
 
 
+class SignatureError(MessageError):
+    """A message that its sender did not sign, or signed for another federation."""
+
+    code = RefusalCode.BAD_SIGNATURE
+
+
+class OtherFederationError(MessageError):
+    """A run of another version of the federation file than this party pins."""
+
+    code = RefusalCode.OTHER_FEDERATION
+
+
 class NodeRefused(NodesError):
     """A node does not answer a request, and says why; it keeps the state it had."""
 
@@ -53,6 +68,12 @@ class PolicyRefused(NodeRefused):
     """The node's own policy forbids what the server requests."""
 
     code = RefusalCode.POLICY
+
+
+class RolledBackError(NodeRefused):
+    """What the node keeps is older than a receipt that it signed: noise of later queries is out already."""
+
+    code = RefusalCode.ROLLED_BACK
 
 
 class StateError(NodesError):

@@ -13,12 +13,11 @@ from privfed.engines.nodes.errors import MessageError
 from privfed.engines.nodes.membership import Membership
 from privfed.engines.nodes.queries import Query, coded_tensors_of, tensors_of
 from privfed.engines.nodes.roster import Users
-from privfed.engines.nodes.transport import NodeId
 from privfed.engines.simulation import TooFewClientsError
 from privfed.guards import ServerGuard
 
-QueryOf = Callable[[NodeId], Query]
-"""The query as a node is sent it."""
+QueryOf = Callable[[int], Query]
+"""The query as the organisation at a seat is sent it."""
 
 _CLEAR = "train.clear"
 
@@ -28,13 +27,13 @@ class Gathered:
     """What came of one query.
 
     Attributes:
-        nodes: whose users are in it, by seat.
+        nodes: seats whose users are in it.
         members: these users, ascending.
         blocks: sums; single uploads where these were collected.
         within: users within the clip norm.
     """
 
-    nodes: tuple[NodeId, ...]
+    nodes: tuple[int, ...]
     members: Users
     blocks: dict[str, Tensor]
     within: int = 0
@@ -61,14 +60,14 @@ class Gathering:
     def __init__(self, channel: Channel, membership: Membership, guard: ServerGuard) -> None:
         self._channel, self._membership, self._guard = channel, membership, guard
 
-    def gather(self, nodes: Sequence[NodeId], query: QueryOf, schema: Schema, *, each: bool) -> Gathered:
+    def gather(self, nodes: Sequence[int], query: QueryOf, schema: Schema, *, each: bool) -> Gathered:
         """Partial sums added in the order of seats, or all uploads in the order of users.
 
         Raises:
             TooFewClientsError: too few nodes or users answered.
         """
         replies = self._replies({node: query(node) for node in nodes}, schema, each=each)
-        order = sorted(replies, key=self._membership.roster.seats.__getitem__)
+        order = sorted(replies)
         parts = [replies[node] for node in order]
         members = together([part.members for part in parts])
         if not order or not self._guard.reveals(len(members)):
@@ -80,9 +79,9 @@ class Gathering:
             blocks = {name: torch.stack([part.blocks[name] for part in parts]).sum(0) for name in schema}
         return Gathered(tuple(order), members, blocks, sum(part.within for part in parts))
 
-    def _replies(self, queries: dict[NodeId, Query], schema: Schema, *, each: bool) -> dict[NodeId, _ClearReply]:
+    def _replies(self, queries: dict[int, Query], schema: Schema, *, each: bool) -> dict[int, _ClearReply]:
         requests = {node: NodeRequest(query=query, values={"each": each}) for node, query in queries.items()}
-        bits, replies = self._guard.plan.upload_bits, dict[NodeId, _ClearReply]()
+        bits, replies = self._guard.plan.upload_bits, dict[int, _ClearReply]()
         for node, packet in self._channel.exchange(_CLEAR, requests).items():
             try:
                 members = self._membership.took_part(node, packet, queries[node])

@@ -1,15 +1,18 @@
-"""Joining a run: an announced experiment is compared with the node's policy and budget."""
+"""Joining a run: an announced experiment is compared with the federation file, the node's policy and its budget."""
 
 import secrets
 
 from privfed.engines.nodes.announcement import ROOT_BYTES, Announcement
 from privfed.engines.nodes.budget import Budget, run_cost
 from privfed.engines.nodes.codec import Address
-from privfed.engines.nodes.errors import MessageError, NodeRefused
+from privfed.engines.nodes.errors import MessageError, NodeRefused, OtherFederationError, PolicyRefused
 from privfed.engines.nodes.node_state import NodeState, RunMemory
+from privfed.engines.nodes.party import Party
 from privfed.engines.nodes.policy import Policy
 from privfed.engines.nodes.private_side import PrivateSide
 from privfed.engines.nodes.record import NodeRecord
+
+_NONCE_BYTES = 16
 
 
 class Joining:
@@ -18,48 +21,66 @@ class Joining:
     Args:
         state: of the node.
         policy: of the node.
+        party: the node's organisation.
         private_side: the clients of its users.
     """
 
-    def __init__(self, state: NodeState, policy: Policy, private_side: PrivateSide) -> None:
-        self._state, self._policy, self._private_side = state, policy, private_side
+    def __init__(self, state: NodeState, policy: Policy, party: Party, private_side: PrivateSide) -> None:
+        self._state, self._policy, self._party, self._private_side = state, policy, party, private_side
 
-    def join(self, announced: Announcement, seat: int, address: Address) -> None:
-        """Take part in a run, or stay in it where it was announced before.
+    def join(self, announced: Announcement, address: Address) -> str:
+        """Take part in a run, or stay in it where it was announced before; returns the nonce of what follows.
 
         Raises:
-            MessageError: the announcement does not belong to the request.
+            MessageError: the announcement does not belong to the request, or to this federation.
             NodeRefused: the policy forbids the run, or it was announced with other settings.
         """
-        record = self._state.record
         if announced.run != address.run:
             raise MessageError("the announcement is of another run than the request; drop it")
-        if record.run is None or record.run.run != announced.run:
+        self._require_federation(announced)
+        if self._state.record.run is None:
             self._begin(announced)
-        elif record.run != announced or (record.node, record.seat) != (address.node, seat):
+        elif self._state.record.run != announced:
             raise NodeRefused(
                 "the run was announced to this node with other settings, and these do not change in a run"
             )
         record = self._state.record
-        record.run, record.node, record.seat, record.serial = announced, address.node, seat, address.serial
+        record.run, record.counter, record.nonce = announced, address.counter, secrets.token_hex(_NONCE_BYTES)
+        return record.nonce
+
+    def leave(self) -> None:
+        """Leave the run; what it cost stays counted."""
+        ledger = self._state.ledger()
+        self._state.book.active[self._state.run.run].cost = run_cost(self._state.run.run, ledger)
+        self._state.end()
+
+    def _require_federation(self, announced: Announcement) -> None:
+        federation = self._party.federation
+        if announced.federation != federation.digest:
+            raise OtherFederationError(
+                "the run is of another federation file than the one that this node pins; give both parties the same "
+                "version, and begin a new run"
+            )
+        if (announced.population, announced.items) != (federation.population, federation.items):
+            raise MessageError("the run is over other users or items than the federation file says; drop it")
+        kinds, kind = federation.mechanisms, announced.config.privacy.mechanism.kind
+        if kinds is not None and kind not in kinds:
+            raise PolicyRefused(f"the run's plan is {kind}; the federation file allows {', '.join(kinds)}")
 
     def _begin(self, announced: Announcement) -> None:
-        """Leave an earlier run, whose cost stays counted."""
-        config, record = announced.config, self._state.record
+        """Take part in a new run beside those that go on."""
+        config, book = announced.config, self._state.book
         self._policy.accept_plan(
             config.method_name, config.privacy, config.rounds, announced.population, seeded=announced.seeded
         )
-        earlier = [*record.earlier]
-        if record.run is not None:
-            earlier.append(run_cost(record.run.run, self._state.ledger()))
-        if any(run.run == announced.run for run in earlier):
-            raise NodeRefused(
-                "this node has left that run for another one and does not come back to it; begin a new run"
+        if any(run.run == announced.run for run in book.ended):
+            raise NodeRefused("this node has left that run and does not come back to it; begin a new run")
+        if len(book.active) >= self._policy.max_runs:
+            raise PolicyRefused(
+                f"this node takes part in {len(book.active)} runs and its policy allows max_runs = "
+                f"{self._policy.max_runs}; end one first"
             )
-        Budget(self._policy, earlier).accept_run(config.privacy)
+        Budget(self._policy, book.costs_beside(announced.run)).accept_run(config.privacy)
         salt = secrets.token_hex(ROOT_BYTES)
         assembly = self._private_side.assembled(announced, salt)
-        self._state.replace(
-            NodeRecord(version=record.version, serial=record.serial, earlier=earlier, salt=salt),
-            RunMemory(assembly, assembly.clients.state()),
-        )
+        self._state.begin(NodeRecord(salt=salt), RunMemory(assembly, assembly.clients.state()))

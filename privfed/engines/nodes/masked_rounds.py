@@ -1,7 +1,8 @@
 """The server's part in masked sums of nodes: sessions, rounds of messages, and opening a sum.
 
 Keys for the next sum travel with the reveal of this one; only nodes that have none are invited separately, before. Who
-does not answer in time has dropped out, at any stage; with too few left the round is aborted, and nothing is opened.
+does not answer in time has dropped out, at any stage; with too few left the round is aborted, and nothing is opened. Who
+is proven to have sealed rubbish is left out of the run, and the sum begins again without it: nobody has trained by then.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,12 +15,13 @@ from privfed.engines.nodes.errors import MessageError
 from privfed.engines.nodes.gathering import Gathered, QueryOf, together
 from privfed.engines.nodes.masking import as_array
 from privfed.engines.nodes.membership import Membership
+from privfed.engines.nodes.party import Party
+from privfed.engines.nodes.queries import Query
 from privfed.engines.nodes.roster import Users
-from privfed.engines.nodes.transport import NodeId
 from privfed.engines.simulation import TooFewClientsError
 from secure_agg.encoding import RingElements
-from secure_agg.errors import MessageRefused, RoundAborted, SecureAggregationError
-from secure_agg.masking import MaskingServer, Terms, choose_parameters
+from secure_agg.errors import MessageRefused, PartiesAccused, RoundAborted, SecureAggregationError
+from secure_agg.masking import MaskingServer, Terms, signed_threshold
 
 Size = tuple[int, int]
 """Number and bits of ring elements."""
@@ -48,27 +50,21 @@ class MaskedRounds:
     Args:
         channel: to the nodes.
         membership: of the nodes.
+        party: the server.
         run: name of the run.
         min_nodes: smallest number of nodes whose sum is opened.
-        shares: shares of corrupt nodes and of dropouts that are allowed for when a threshold is chosen.
     """
 
-    def __init__(
-        self,
-        channel: Channel,
-        membership: Membership,
-        run: bytes,
-        min_nodes: int,
-        shares: tuple[float, float],
-    ) -> None:
+    def __init__(self, channel: Channel, membership: Membership, party: Party, run: bytes, min_nodes: int) -> None:
         self._channel, self._membership, self._roster = channel, membership, membership.roster
-        self._run, self._min_nodes, self._shares = run, min_nodes, shares
+        self._run, self._federation = run, party.federation
+        self._min_nodes = max(min_nodes, party.federation.min_organisations)
         self._next: _Session | None = None
         self._follows: dict[str, tuple[str, Size]] = {}
         self._latest = ""
 
     def sum(
-        self, nodes: Sequence[NodeId], query: QueryOf, schema: Schema, size: Size, accept: Callable[[Users], None]
+        self, nodes: Sequence[int], query: QueryOf, schema: Schema, size: Size, accept: Callable[[Users], None]
     ) -> tuple[RingElements, Gathered]:
         """The sum of the nodes' ring elements, and who is in it; `accept` runs before anybody helps to open it.
 
@@ -78,126 +74,145 @@ class MaskedRounds:
         layout = schema_digest(schema)
         self._follows[self._latest], self._latest = (layout, size), layout
         self._follows.setdefault(layout, (layout, size))
-        server = self._session(nodes, layout, size).server
         try:
-            members = self._collect(server, nodes, query)
-            requests = self._by_node(server.advance(), nodes)
+            server, deliveries = self._checked(nodes, layout, size)
+            members = self._collect(server, deliveries, query)
+            survivors = server.advance()
             accept(members)
-            self._open(server, requests)
+            self._open(server, survivors)
         except RoundAborted as aborted:
             raise TooFewClientsError(str(aborted)) from aborted
-        seated = self._roster.in_seats([*nodes])
-        return server.total, Gathered(tuple(seated[seat] for seat in server.survivors), members, {})
+        for seat, reason in server.suspects.items():
+            self._channel.note(seat, "train.reveal", reason)
+        return server.total, Gathered(tuple(server.survivors), members, {})
 
     def forget_next(self) -> None:
         """Drop the session that the latest reveal opened, so that all nodes are invited anew."""
         self._next = None
 
-    def _collect(self, server: MaskingServer, nodes: Sequence[NodeId], query: QueryOf) -> Users:
-        """Have the nodes share secrets, train, and send masked inputs; returns whose users are in them."""
-        rosters = self._by_node(server.advance(), nodes)
-        self._pass_on(
-            server, "train.share", {n: NodeRequest({"roster": roster}) for n, roster in rosters.items()}, "shares"
-        )
-        deliveries = self._by_node(server.advance(), nodes)
-        queries, users = {node: query(node) for node in deliveries}, dict[NodeId, Users]()
+    def _checked(self, nodes: Sequence[int], layout: str, size: Size) -> tuple[MaskingServer, Mapping[int, bytes]]:
+        """A session whose shares were checked by those who hold them; liars are excluded, and the others begin anew."""
+        while True:
+            server = self._session([seat for seat in nodes if seat not in self._roster.excluded], layout, size).server
+            self._pass_on(server, "train.share", "roster", self._only(server.advance(), nodes), "shares")
+            self._pass_on(server, "train.check", "delivery", server.advance(), "check")
+            try:
+                return server, server.advance()
+            except PartiesAccused as accused:
+                self._roster.exclude(accused.clients, str(accused))
+                for seat in accused.clients:
+                    self._channel.note(seat, "train.check", f"it is left out of the run: {accused}")
 
-        def note_members(node: NodeId, packet: Packet) -> None:
-            users[node] = self._membership.took_part(node, packet, queries[node])
+    def _collect(self, server: MaskingServer, go_ahead: Mapping[int, bytes], query: QueryOf) -> Users:
+        """Have the nodes train and send masked inputs; returns whose users are in them."""
+        queries, users = {seat: query(seat) for seat in go_ahead}, dict[int, Users]()
+        for asked in queries.values():
+            server.bind(bytes.fromhex(asked.model))
 
-        requests = {n: NodeRequest({"delivery": delivery}, queries[n]) for n, delivery in deliveries.items()}
-        replied = self._pass_on(server, "train.input", requests, "masked", note_members)
-        return together([users[node] for node in replied])
+        def note_members(seat: int, packet: Packet) -> None:
+            users[seat] = self._membership.took_part(seat, packet, queries[seat])
 
-    def _open(self, server: MaskingServer, requests: Mapping[NodeId, Array]) -> None:
-        """Open the sum, and take keys for the next one."""
+        replied = self._pass_on(server, "train.input", "go_ahead", go_ahead, "masked", note_members, queries)
+        return together([users[seat] for seat in replied])
+
+    def _open(self, server: MaskingServer, survivors: Mapping[int, bytes]) -> None:
+        """Have the survivors confirmed, open the sum, and take keys for the next one."""
+        self._pass_on(server, "train.confirm", "survivors", survivors, "confirmation")
+        requests = server.advance()
         self._next = self._expected()
-        opening = {node: NodeRequest(self._opening(node, request)) for node, request in requests.items()}
-        self._pass_on(server, "train.reveal", opening, "reveal", self._take_advertisement)
+        invitations = {} if self._next is None else self._next.invitations
+        more = {seat: {"invitation": as_array(invitations[seat])} for seat in requests if seat in invitations}
+        self._pass_on(server, "train.reveal", "request", requests, "reveal", self._take_advertisement, more=more)
         server.advance()
 
-    def _opening(self, node: NodeId, request: Array) -> dict[str, Array]:
-        """What opens a sum, and the invitation to the next one."""
-        out = {"request": request}
-        if self._next is not None and self._roster.seats[node] in self._next.invitations:
-            out["invitation"] = as_array(self._next.invitations[self._roster.seats[node]])
-        return out
+    @staticmethod
+    def _only(requests: Mapping[int, bytes], nodes: Sequence[int]) -> Mapping[int, bytes]:
+        """Messages to those who take part in a query; a seat that it leaves out gets none and drops out."""
+        return {seat: request for seat, request in requests.items() if seat in nodes}
 
-    def _session(self, nodes: Sequence[NodeId], layout: str, size: Size) -> _Session:
+    def _session(self, nodes: Sequence[int], layout: str, size: Size) -> _Session:
         """The session of a sum, with the keys of all who advertised any."""
         session, self._next = self._next, None
-        seats = self._roster.in_seats([*nodes])
         if (
             session is None
             or (session.schema, session.size) != (layout, size)
-            or not seats.keys() <= set(session.invitations)
+            or not set(nodes) <= set(session.invitations)
         ):
-            session = self._new_session(tuple(seats), layout, size)
-        missing = sorted(seats[seat] for seat in session.server.pending_clients if seat in seats)
-        invitations = {
-            node: NodeRequest({"invitation": as_array(session.invitations[self._roster.seats[node]])})
-            for node in missing
-        }
-        self._pass_on(session.server, "train.invite", invitations, "advertisement")
+            session = self._new_session(nodes, layout, size)
+        invited = session.server.pending_clients & set(nodes)
+        invitations = {seat: session.invitations[seat] for seat in sorted(invited)}
+        self._pass_on(session.server, "train.invite", "invitation", invitations, "advertisement")
         return session
 
     def _expected(self) -> _Session | None:
         """The session after this one, as the queries so far let expect; its keys travel with the reveal."""
         layout, size = self._follows[self._latest]
-        seats = tuple(self._roster.seats[node] for node in self._membership.joined())
+        seats = self._membership.joined()
         return None if len(seats) < self._min_nodes else self._new_session(seats, layout, size)
 
     def _new_session(self, seats: Sequence[int], layout: str, size: Size) -> _Session:
         self._roster.session += 1
-        corrupt, dropout = self._shares
         try:
-            chosen = choose_parameters(len(seats), corrupt=corrupt, dropout=dropout)
-            terms = Terms.from_parameters(
-                chosen, bits=size[1], length=size[0], run=self._run, round=self._roster.session,
-                layout=bytes.fromhex(layout),
-            )  # fmt: skip
-            server = MaskingServer(terms, min_clients=self._min_nodes)
+            threshold = signed_threshold(len(seats), self._federation.corrupt)
+            terms = Terms(
+                self._run, self._roster.session, size[1], size[0], threshold, signed=True, layout=bytes.fromhex(layout)
+            )
+            directory = {seat: self._federation.key(seat) for seat in seats}
+            server = MaskingServer(terms, min_clients=self._min_nodes, directory=directory)
             return _Session(server, server.invite(seats), size, layout)
         except SecureAggregationError as refused:
             raise TooFewClientsError(str(refused)) from refused
 
-    def _take_advertisement(self, node: NodeId, packet: Packet) -> None:
+    def _take_advertisement(self, seat: int, packet: Packet) -> None:
         """Take the keys for the next session that came with a reveal."""
         if self._next is not None and "advertisement" in packet.arrays:
             advertisement = packet.array("advertisement", "uint8", (None,)).tobytes()
-            self._receive(self._next.server, node, "train.reveal", advertisement)
-
-    def _by_node(self, requests: Mapping[int, bytes], nodes: Sequence[NodeId]) -> dict[NodeId, Array]:
-        """Messages of the masked sum by node; a seat that this query leaves out gets none and drops out."""
-        seated = self._roster.in_seats([*nodes])
-        return {seated[seat]: as_array(request) for seat, request in requests.items() if seat in seated}
+            self._receive(self._next.server, seat, "train.reveal", advertisement)
 
     def _pass_on(
         self,
         server: MaskingServer,
         stage: str,
-        requests: Mapping[NodeId, NodeRequest],
-        name: str,
-        inspect: Callable[[NodeId, Packet], None] | None = None,
-    ) -> list[NodeId]:
-        """One exchange of the masked sum; returns whose replies are in it."""
+        sent: str,
+        messages: Mapping[int, bytes],
+        returned: str,
+        inspect: Callable[[int, Packet], None] | None = None,
+        queries: Mapping[int, Query] | None = None,
+        more: Mapping[int, Mapping[str, Array]] | None = None,
+    ) -> list[int]:
+        """One exchange of the masked sum; returns whose replies are in it.
+
+        Args:
+            server: of the sum.
+            stage: of the exchange.
+            sent: name of the server's messages.
+            messages: by seat.
+            returned: name of the replies.
+            inspect: looks at a reply before it is used.
+            queries: that travel along.
+            more: arrays that travel along.
+        """
+        requests = {
+            seat: NodeRequest({sent: as_array(message), **(more or {}).get(seat, {})}, (queries or {}).get(seat))
+            for seat, message in messages.items()
+        }
         received = []
-        for node, packet in self._channel.exchange(stage, requests).items():
+        for seat, packet in self._channel.exchange(stage, requests).items():
             try:
                 if inspect is not None:
-                    inspect(node, packet)
-                message = packet.array(name, "uint8", (None,)).tobytes()
+                    inspect(seat, packet)
+                message = packet.array(returned, "uint8", (None,)).tobytes()
             except MessageError as refused:
-                self._channel.note(node, stage, str(refused))
+                self._channel.note(seat, stage, str(refused))
                 continue
-            if self._receive(server, node, stage, message):
-                received.append(node)
+            if self._receive(server, seat, stage, message):
+                received.append(seat)
         return received
 
-    def _receive(self, server: MaskingServer, node: NodeId, stage: str, message: bytes) -> bool:
+    def _receive(self, server: MaskingServer, seat: int, stage: str, message: bytes) -> bool:
         try:
-            server.receive(self._roster.seats[node], message)
+            server.receive(seat, message)
         except (MessageRefused, RoundAborted) as refused:
-            self._channel.note(node, stage, str(refused))
+            self._channel.note(seat, stage, str(refused))
             return False
         return True

@@ -1,8 +1,10 @@
 """What a node keeps: its record on disk, and in memory what a process makes of it."""
 
 import fcntl
+import hashlib
 import logging
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -14,7 +16,8 @@ from privfed.engines.nodes.announcement import ROOT_BYTES, Announcement
 from privfed.engines.nodes.budget import Budget
 from privfed.engines.nodes.errors import StateError, UnknownRunError
 from privfed.engines.nodes.files import make_folder, read_file, write_file
-from privfed.engines.nodes.record import NodeRecord
+from privfed.engines.nodes.record import FILE as RECORD
+from privfed.engines.nodes.record import ActiveRun, Book, NodeRecord, RunCost
 from privfed.privacy import Ledger, LedgerError, PrivacyPlan
 from privfed.setup.assembly import Assembly
 
@@ -32,6 +35,7 @@ class RunMemory:
         loaded: whether the clients have the private state that the next query starts from.
         ledger: of the run.
         budget: over all runs.
+        version: of the record that it belongs to.
     """
 
     assembly: Assembly | None = None
@@ -39,63 +43,108 @@ class RunMemory:
     loaded: bool = False
     ledger: Ledger | None = None
     budget: Budget | None = None
+    version: int = 0
 
 
 class NodeState:
-    """The record of a node and the memory of its process.
+    """The book and the records of a node, and the memory of its process.
 
     Args:
         folder: the node's own.
 
     Attributes:
-        path: of the record and the tensors that it names.
-        record: as it is on disk, or as the message that is being answered changes it.
-        memory: of the run.
+        book: of all runs, as it is on disk, or as the message that is being answered changes it.
+        record: of the run that the message is about, likewise.
+        entropy: of this process, never written down: noise that was drawn before a restart cannot be drawn again, also
+            where the folder was restored from a copy.
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.path = folder, folder / _STATE
-        self.record = NodeRecord()
-        self.memory = RunMemory()
+        self.folder, self.states = folder, folder / _STATE
+        self.book, self.record = Book(), NodeRecord()
+        self.entropy = secrets.token_bytes(ROOT_BYTES)
+        self._name, self._booked = "", ""
+        self._memories: dict[str, RunMemory] = {}
+
+    @property
+    def path(self) -> Path:
+        """Folder of the run."""
+        return self.states / self._name
+
+    @property
+    def memory(self) -> RunMemory:
+        """Of the run."""
+        return self._memories.setdefault(self._name, RunMemory())
+
+    @property
+    def epoch(self) -> str:
+        """Name of this process, from which its entropy does not follow."""
+        return hashlib.sha256(b"privfed epoch" + self.entropy).hexdigest()[:16]
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """One message at a time, whichever process serves it."""
-        make_folder(self.path)
+        make_folder(self.states)
         try:
-            file = (self.path / _LOCK).open("ab")
+            file = (self.states / _LOCK).open("ab")
         except OSError as error:
             raise StateError(
-                f"{self.path} cannot be written ({error.strerror}); mend the folder, then go on"
+                f"{self.states} cannot be written ({error.strerror}); mend the folder, then go on"
             ) from error
         with file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
-    def refresh(self) -> None:
-        """Take over what another process wrote, where one did."""
-        saved = NodeRecord.load(self.path)
-        if saved.version != self.record.version:
-            self.forget()
-            self.record = saved
+    def open(self, run: str) -> None:
+        """Go over to the record of a run, and take over what another process wrote, where one did.
+
+        Raises:
+            StateError: the book knows the run and its record is gone, or a file cannot be read.
+        """
+        self.book, self._name = Book.load(self.states), run
+        self._booked = self.book.model_dump_json()
+        self.record = NodeRecord.load(self.path)
+        if self.record.run is None and run in self.book.active:
+            raise StateError(
+                f"{self.path / RECORD} is gone although this node takes part in the run: what its users have spent is "
+                "not known, so the run is refused; bring the file back, or begin a new run"
+            )
+        if self.memory.version != self.record.version:
+            self._memories[run] = RunMemory(version=self.record.version)
 
     def reload(self) -> None:
-        """Take back what an unanswered message changed in the record."""
+        """Take back what an unanswered message changed in book and record."""
         with suppress(StateError):
-            self.record = NodeRecord.load(self.path)
+            self.book, self.record = Book.load(self.states), NodeRecord.load(self.path)
 
     def forget(self) -> None:
-        """Begin the next message as a process that has just started."""
-        self.record, self.memory = NodeRecord(), RunMemory()
+        """Begin the next message of the run as a process that has just started."""
+        self.book, self.record = Book(), NodeRecord()
         self.reload()
+        self._memories[self._name] = RunMemory(version=self.record.version)
 
     def save(self) -> None:
-        """Write the record."""
-        self.record.save(self.path)
+        """Write record and book."""
+        if self.record.run is not None:
+            self.record.save(self.path)
+            self.memory.version = self.record.version
+        if self.book.model_dump_json() != self._booked:
+            self.book.save(self.states)
+            self._booked = self.book.model_dump_json()
 
-    def replace(self, record: NodeRecord, memory: RunMemory) -> None:
-        """Go over to another run."""
-        self.record, self.memory = record, memory
+    def begin(self, record: NodeRecord, memory: RunMemory) -> None:
+        """Take part in a new run."""
+        self.record, self._memories[self._name] = record, memory
+        self.book.active[self._name] = ActiveRun(cost=RunCost(run=self._name, epsilon=0.0, delta=0.0, rounds=0))
+
+    def end(self) -> None:
+        """Leave the run: what it cost stays counted, and its tensors and secrets are removed with the record."""
+        ended = self.book.active.pop(self._name)
+        self.book.ended.append(ended.cost)
+        self.book.save(self.states)
+        self._booked, self.record = self.book.model_dump_json(), NodeRecord()
+        self._memories.pop(self._name, None)
+        shutil.rmtree(self.path, ignore_errors=True)
 
     @property
     def run(self) -> Announcement:
@@ -131,15 +180,19 @@ class NodeState:
 
     def _opened_ledger(self, run: Announcement) -> Ledger:
         record, path, plan = self.record, self.folder / f"ledger-{run.run}.jsonl", run.config.privacy
+        booked = self.book.active.get(run.run)
+        seen = [("this node's record", record.charges, record.head)]
+        seen += [] if booked is None else [("this node's book", booked.entries, booked.head)]
         try:
-            if path.exists() or record.charges:
+            if path.exists() or any(charges for _, charges, _ in seen):
                 ledger = Ledger.resume(plan, run.population, path, run=run.run, same_noise=False)
-                if record.charges:
-                    ledger.require(record.charges, record.head, "this node's record")
+                for witness, charges, head in seen:
+                    if charges:
+                        ledger.require(charges, head, witness)
             else:
                 ledger = Ledger(plan, run.population, path, run=run.run)
         except OSError as error:
             raise LedgerError(f"ledger {path} cannot be written ({error.strerror}); mend the folder") from error
         if ledger.notice is not None:
-            _log.warning("node %d: %s", record.node, ledger.notice)
+            _log.warning("%s", ledger.notice)
         return ledger

@@ -2,7 +2,7 @@
 
     [policy]                        # node.toml, all keys optional
     min_nodes = 3                   # smallest number of nodes in a masked sum
-    min_threshold = 2               # smallest number of nodes that together rebuild a mask
+    min_own_users = 5               # smallest number of this node's users in a sum that it sends
     max_rounds = 1000               # rounds of all runs together
     max_epsilon = 8.0               # sum over all runs; leave out for no bound
     max_delta = 1e-5                # sum over all runs, too
@@ -24,7 +24,6 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from privfed.engines.nodes.errors import PolicyRefused, StateError
 from privfed.engines.nodes.files import read_file
 from privfed.privacy import Mechanism, PrivacyPlan, configure
-from secure_agg.masking import ClientRequirements
 
 FILE = "node.toml"
 
@@ -35,10 +34,14 @@ class Policy(BaseModel):
     Attributes:
         min_nodes: smallest number of nodes whose masked inputs are added.
         min_threshold: smallest number of nodes that rebuild a mask together; up to one less may work for the server.
-        min_users: smallest number of users that a run announces per round.
+        min_users: smallest number of users in a sum, counted by the node itself: those of the organisations that are in
+            it, by the federation file, whom the sampling rule chooses.
+        min_own_users: smallest number of the node's own users in a sum that it sends.
+        max_runs: runs that it takes part in at the same time.
         max_rounds: rounds, over all runs, in which anything leaves.
         max_epsilon: privacy loss of one of its users, added up over all runs; null sets no bound, and then plans that
-            guarantee nothing are a matter of `protections`.
+            guarantee nothing are a matter of `mechanisms`.
+        max_epsilon_per_run: likewise of a single run.
         max_delta: deltas at which runs report epsilon, added up over all runs.
         max_clip_norm: largest clip norm; a plan without a clip is refused where this is set.
         min_noise_multiplier: least noise over the clip norm; a plan without noise is refused where this is set.
@@ -55,9 +58,12 @@ class Policy(BaseModel):
 
     min_nodes: int = Field(3, ge=3, description="smallest number of nodes in a masked sum")
     min_threshold: int = Field(2, ge=2, description="smallest number of nodes that together rebuild a mask")
-    min_users: int = Field(0, ge=0, description="smallest number of users that are expected in a round")
+    min_users: int = Field(0, ge=0, description="smallest number of users in a sum")
+    min_own_users: int = Field(5, ge=1, description="smallest number of the node's own users in a sum")
+    max_runs: int = Field(8, ge=1, le=1000, description="runs at the same time")
     max_rounds: int = Field(1000, ge=1, description="rounds of all runs together")
     max_epsilon: float | None = Field(None, gt=0, description="of one of its users, over all runs together")
+    max_epsilon_per_run: float | None = Field(None, gt=0, description="of one of its users, in a single run")
     max_delta: float = Field(1e-5, gt=0, lt=1, description="sum of the deltas of all runs")
     max_clip_norm: float | None = Field(None, gt=0, description="largest clip norm of an upload")
     min_noise_multiplier: float | None = Field(None, gt=0, description="least noise over the clip norm")
@@ -66,7 +72,7 @@ class Policy(BaseModel):
         ("secure_sum", "distributed_gaussian"), description="kinds of mechanisms it sends anything under"
     )
     own_noise_suffices: bool = Field(
-        default=False, description="ask that the noise shares of the node's own users be enough by themselves"
+        default=True, description="ask that the noise shares of the node's own users be enough by themselves"
     )
     allow_simulation: bool = Field(default=False, description="let keys follow from the server's seed: for trials")
     evaluate: bool = Field(default=False, description="let exact sums of metrics over its users leave")
@@ -102,11 +108,6 @@ class Policy(BaseModel):
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise StateError(f"{path} is no TOML ({error}); mend the file") from error
         return configure(cls, table.get("policy", {}))
-
-    @property
-    def floor(self) -> ClientRequirements:
-        """What it insists on in a masked sum."""
-        return ClientRequirements(min_clients=self.min_nodes, min_threshold=self.min_threshold)
 
     def accept_plan(self, method: str, plan: PrivacyPlan, rounds: int, population: int, *, seeded: bool) -> None:
         """Return quietly where the announced run is allowed.
@@ -148,6 +149,29 @@ class Policy(BaseModel):
         if self.max_clip_norm is not None and announced > self.max_clip_norm:
             raise PolicyRefused(
                 f"the server announces a clip norm of {announced:g}; this node's policy allows {self.max_clip_norm:g}"
+            )
+
+    def accept_own(self, taking: int) -> None:
+        """Return quietly where a sum over so many own users may be sent.
+
+        Raises:
+            PolicyRefused: it would show too much of each.
+        """
+        if 0 < taking < self.min_own_users:
+            raise PolicyRefused(
+                f"{taking} of this node's users take part; its policy asks for {self.min_own_users} in every sum "
+                "(min_own_users)"
+            )
+
+    def accept_cohort(self, users: float) -> None:
+        """Return quietly where a sum over so many users of all organisations in it may be opened.
+
+        Raises:
+            PolicyRefused: it would show too much of each.
+        """
+        if users < self.min_users:
+            raise PolicyRefused(
+                f"the organisations in this sum have {users:g} users in it; this node's policy asks for {self.min_users}"
             )
 
     def accept_share(self, plan: PrivacyPlan, taking: int) -> None:

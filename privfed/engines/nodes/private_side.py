@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from jaxtyping import Int64
 
+from privfed.engines.cohorts import members
 from privfed.engines.nodes import codec
 from privfed.engines.nodes.announcement import Announcement
 from privfed.engines.nodes.codec import Packet
@@ -35,7 +36,7 @@ class PrivateSide:
 
     def assembled(self, announced: Announcement, salt: str) -> Assembly:
         """The announced experiment over the node's own users."""
-        assembly = announced.assemble(self._data, self._state.root(), salt)
+        assembly = announced.assemble(self._data, self._state.root(), salt, self._state.entropy)
         if self._clients is not None:
             assembly.clients = self._clients
         return assembly
@@ -89,7 +90,14 @@ class PrivateSide:
             raise NodeRefused("the server names no members, or some that this node does not host")
         if sampling.kind == "all" and len(query.members) != len(hosted):
             raise NodeRefused("everybody takes part in every round of this plan, and the server leaves users out")
+        if not np.array_equal(query.members, np.intersect1d(self.cohort(query.round), hosted, assume_unique=True)):
+            raise NodeRefused("the server names other members than the sampling rule of the run chooses in this round")
         return query.members
+
+    def cohort(self, round: int) -> Int64[np.ndarray, " cohort"]:
+        """Everybody whom the sampling rule chooses in a round; only for rules that leave nothing to the users."""
+        run = self._state.run
+        return members(run.config.privacy.sampling, run.cohort_streams(), run.population, round).numpy()
 
     def calls(self, query: Query, members: Int64[np.ndarray, " members"]) -> Iterator[tuple[Call, Message]]:
         """The call of every chunk of users, and the message as they receive it; the clients hear of the query first."""
@@ -115,7 +123,7 @@ class PrivateSide:
         record.current = save_tensors(self._state.path, name, clients.state(), self._state.memory.start)
         record.query = query.query_id + 1
         if self._state.run.queries > 1:
-            bound = query.address(self._state.run.run, record.node, record.serial, "train.input")
+            bound = query.address(self._state.run.run, -1, record.counter, "train.input")
             kept = codec.request(bound, query.fields(), query.arrays())
             record.calls = [*record.calls, save_call(self._state.path, name, kept)]
 
@@ -133,7 +141,7 @@ class PrivateSide:
     def _repeat(self, file: str) -> None:
         """Repeat an earlier query of the cohort, for what clients keep in memory between queries."""
         packet = Packet.decode(read_file(self._state.path / file))
-        query = Query.read(packet, codec.address_of(packet), self._max_upload_bytes)
+        query = Query.read(packet, codec.address_of(packet), self._max_upload_bytes, self._state.run.population)
         clients = self.assembly.clients
         for call, received in self.calls(query, self.members(query)):
             perform(clients, call, received)

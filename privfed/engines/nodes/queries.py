@@ -63,6 +63,7 @@ class Query:
         message: addressed to these users, or to all of the node's where they decide.
         schema: blocks that may be sent.
         clip_norm: where the plan adapts it.
+        model: SHA-256 of what every organisation is sent alike; empty where it was not computed yet.
     """
 
     step: str
@@ -73,10 +74,23 @@ class Query:
     message: Message
     schema: Schema
     clip_norm: float | None = None
+    model: str = ""
 
-    def address(self, run: str, node: int, serial: int, stage: str) -> Address:
+    def address(self, run: str, seat: int, counter: int, stage: str, nonce: str = "") -> Address:
         """What a request that serves this query is bound to."""
-        return Address(run, node, serial, stage, self.round, self.cohort_id, self.query_id, schema_digest(self.schema))
+        return Address(
+            run, seat, counter, stage, self.round, self.cohort_id, self.query_id, schema_digest(self.schema),
+            self.model or self.common_digest(), nonce,
+        )  # fmt: skip
+
+    def common_digest(self) -> str:
+        """SHA-256 of everything that is sent to all organisations alike; masks of a sum are bound to it."""
+        fields = {name: value for name, value in self.fields().items() if name != "members"}
+        shared = {name: array for name, array in self.arrays().items() if name.startswith(_SHARED)}
+        return hashlib.sha256(Packet(fields | self._place(), shared).encode()).hexdigest()
+
+    def _place(self) -> dict[str, JsonValue]:
+        return {"round": self.round, "cohort_id": self.cohort_id, "query_id": self.query_id}
 
     def fields(self) -> dict[str, JsonValue]:
         """The small values."""
@@ -100,16 +114,17 @@ class Query:
         }
 
     @classmethod
-    def read(cls, packet: Packet, address: Address, max_bytes: int) -> "Query":
+    def read(cls, packet: Packet, address: Address, max_bytes: int, population: int) -> "Query":
         """The query in a request.
 
         Args:
             packet: the request.
             address: its address.
             max_bytes: of the largest upload of one user.
+            population: users of the federation.
 
         Raises:
-            MessageError: something is missing or malformed, or the blocks are not those of the address.
+            MessageError: something is missing or malformed, or the blocks or the model are not those of the address.
         """
         try:
             given = _QueryFields.model_validate({name: packet[name] for name in _FIELDS})
@@ -128,17 +143,17 @@ class Query:
             {name.removeprefix(_PERSONAL): t for name, t in tensors.items() if name.startswith(_PERSONAL)},
             given.config,
         )
-        return cls(
-            given.step, address.round, address.cohort_id, address.query_id, _members(given.members), message, schema,
-            given.clip_norm,
+        query = cls(
+            given.step, address.round, address.cohort_id, address.query_id, _members(given.members, population), message,
+            schema, given.clip_norm, address.model,
         )  # fmt: skip
+        if query.common_digest() != address.model:
+            raise MessageError("the model in the query is not the one that the request is bound to; drop the message")
+        return query
 
     def digest(self) -> str:
         """SHA-256 of everything that decides what the node's users send."""
-        address: dict[str, JsonValue] = {
-            "round": self.round, "cohort_id": self.cohort_id, "query_id": self.query_id
-        }  # fmt: skip
-        return hashlib.sha256(Packet(self.fields() | address, self.arrays()).encode()).hexdigest()
+        return hashlib.sha256(Packet(self.fields() | self._place(), self.arrays()).encode()).hexdigest()
 
 
 def addressed(
@@ -235,13 +250,10 @@ def _first(error: ValidationError) -> str:
     return f"{'.'.join(str(part) for part in first['loc'][:2])}: {first['type']}"
 
 
-def _members(text: str | None) -> Int64[np.ndarray, " members"] | None:
+def _members(text: str | None, population: int) -> Int64[np.ndarray, " members"] | None:
     if text is None:
         return None
     try:
-        spans = [span.partition("-") for span in text.split(",")] if text else []
-        if sum(int(end or first) - int(first) + 1 for first, _, end in spans) > 2**28:
-            raise MessageError("more members are listed than anybody hosts; drop the message")
-        return from_ranges(text)
-    except (LedgerError, ValueError) as error:
+        return from_ranges(text, limit=population)
+    except LedgerError as error:
         raise MessageError("members are not ranges of user numbers; drop the message") from error

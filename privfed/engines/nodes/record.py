@@ -1,10 +1,17 @@
-"""What a node remembers between two messages: one small record, replaced as a whole, and the tensors that it names.
+"""What a node remembers between two messages: of every run one small record, replaced as a whole, and the tensors that
+it names; and over all runs a book of what they cost.
 
-The record holds the session of the masked sum with its secrets, so it is readable by its owner alone. A file that it
-does not name is left over from a message that was never finished, and is removed.
+    state/book.json            runs that it takes part in, runs that have ended, the receipt of everything recorded
+    state/<run>/record.json    one run
+
+A record holds the session of the masked sum with its secrets, so it is readable by its owner alone. A file that it does
+not name is left over from a message that was never finished, and is removed. The book is written after the record: it
+may lag behind by the message in which a process died, and never runs ahead.
 """
 
+import hashlib
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -13,9 +20,9 @@ from torch import Tensor
 from privfed.engines.nodes.announcement import Announcement
 from privfed.engines.nodes.codec import Array, Packet
 from privfed.engines.nodes.errors import MessageError, StateError
-from privfed.engines.nodes.files import read_file, write_file
+from privfed.engines.nodes.files import make_folder, read_file, write_file
 
-FILE = "record.json"
+FILE, BOOK = "record.json", "book.json"
 _TENSORS, _QUERIES = "private-", "query-"
 
 QueryAddress = tuple[int, int]
@@ -43,19 +50,85 @@ class RunCost(BaseModel):
     rounds: int = Field(ge=0)
 
 
-class NodeRecord(BaseModel):
-    """The state of a node.
+class ActiveRun(BaseModel):
+    """A run that a node takes part in, as the book has it.
+
+    Attributes:
+        entries: number of entries of the run's ledger.
+        head: of that ledger's hash chain; empty before the first entry.
+        cost: of these entries.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    entries: int = 0
+    head: str = ""
+    cost: RunCost
+
+
+class Book(BaseModel):
+    """What a node knows of all its runs.
 
     Attributes:
         version: counts up with every change.
-        serial: of the last request that was accepted.
-        run: the announced run it takes part in.
-        node: its number there.
-        seat: its id in masked sums there.
+        federation: highest version of the federation file that was pinned here.
+        sequence: number of entries of all ledgers together.
+        head: of the hash chain over all of them.
+        active: runs that it takes part in.
+        ended: costs of the others.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    version: int = 0
+    federation: int = 0
+    sequence: int = 0
+    head: str = ""
+    active: dict[str, ActiveRun] = Field(default_factory=dict)
+    ended: list[RunCost] = Field(default_factory=list)
+
+    @classmethod
+    def load(cls, folder: Path) -> "Book":
+        """The book in a node's folder; a fresh one where there is none yet.
+
+        Raises:
+            StateError: it is there and cannot be read.
+        """
+        return _load(cls, folder / BOOK) or cls()
+
+    def save(self, folder: Path) -> None:
+        """Write it.
+
+        Raises:
+            StateError: it cannot be written; what was there stays.
+        """
+        self.version += 1
+        write_file(folder / BOOK, self.model_dump_json().encode(), secret=True)
+
+    def add(self, run: str, entries: int, head: str, cost: RunCost) -> None:
+        """Note the latest entry of a run's ledger."""
+        self.sequence += 1
+        self.head = hashlib.sha256(f"{self.head} {run} {head}".encode()).hexdigest()
+        self.active[run] = ActiveRun(entries=entries, head=head, cost=cost)
+
+    def costs_beside(self, run: str) -> list[RunCost]:
+        """Costs of all runs but one."""
+        return [*self.ended, *(active.cost for name, active in self.active.items() if name != run)]
+
+
+class NodeRecord(BaseModel):
+    """The state of a node in one run.
+
+    Attributes:
+        version: counts up with every change.
+        counter: of the last request that was accepted.
+        nonce: that requests of the run have to carry, drawn when it was last announced.
+        run: the announcement; None before it.
         session: the last masked sum that it advertised keys for; -1 before the first.
         invited: SHA-256 of the invitation to it.
         advertised: the public keys that answered it.
         masking: the masked sum's state, secrets in it; empty where there is none.
+        round: of the latest cohort; -1 before the first.
         cohort_id: of the latest query; -1 before the first.
         query: number of queries of that cohort that it has answered.
         calls: files of these queries, where a cohort gets several, to be repeated by a process that starts in between.
@@ -66,21 +139,21 @@ class NodeRecord(BaseModel):
         charges: number of entries of the run's own ledger.
         head: of that ledger's hash chain; empty before the first entry.
         salt: 64 hexadecimal digits that this node drew for the run: its users' keys follow from its root and from them.
+        epoch: of the process that drew the noise of the latest query.
         calls_digest: of the queries of the latest cohort that something left for, by number.
-        earlier: costs of earlier runs.
     """
 
     model_config = ConfigDict(extra="forbid")
 
     version: int = 0
-    serial: int = -1
+    counter: int = -1
+    nonce: str = ""
     run: Announcement | None = None
-    node: int = -1
-    seat: int = -1
     session: int = -1
     invited: str = ""
     advertised: str = ""
     masking: str = ""
+    round: int = -1
     cohort_id: int = -1
     query: int = 0
     calls: list[str] = Field(default_factory=list)
@@ -91,25 +164,17 @@ class NodeRecord(BaseModel):
     charges: int = 0
     head: str = ""
     salt: str = ""
+    epoch: str = ""
     calls_digest: dict[int, str] = Field(default_factory=dict)
-    earlier: list[RunCost] = Field(default_factory=list)
 
     @classmethod
     def load(cls, folder: Path) -> "NodeRecord":
-        """The record in a node's folder; a fresh one where there is none yet.
+        """The record in a run's folder; a fresh one where there is none yet.
 
         Raises:
             StateError: it is there and cannot be read.
         """
-        if not (folder / FILE).exists():
-            return cls()
-        try:
-            return cls.model_validate_json(read_file(folder / FILE))
-        except ValidationError as error:
-            raise StateError(
-                f"{folder / FILE} is damaged ({error.error_count()} values); restore it, or take a new folder and a "
-                "new node number"
-            ) from error
+        return _load(cls, folder / FILE) or cls()
 
     def save(self, folder: Path) -> None:
         """Write it, then remove what it no longer names.
@@ -118,12 +183,28 @@ class NodeRecord(BaseModel):
             StateError: it cannot be written; what was there stays.
         """
         self.version += 1
+        make_folder(folder)
         write_file(folder / FILE, self.model_dump_json().encode(), secret=True)
         named = {self.base, self.current, self.before, *self.calls}
         for kind in (_TENSORS, _QUERIES):
             for path in folder.glob(f"{kind}*"):
                 if path.name not in named:
                     path.unlink(missing_ok=True)
+
+
+Saved = TypeVar("Saved", bound=BaseModel)
+
+
+def _load(kind: type[Saved], path: Path) -> Saved | None:
+    if not path.exists():
+        return None
+    try:
+        return kind.model_validate_json(read_file(path))
+    except ValidationError as error:
+        raise StateError(
+            f"{path} is damaged ({error.error_count()} values): what this node has spent is not known, so it answers "
+            "nothing; take a new folder and have the operator add a new key"
+        ) from error
 
 
 def save_tensors(folder: Path, name: str, tensors: dict[str, Tensor], start: dict[str, Tensor]) -> str | None:

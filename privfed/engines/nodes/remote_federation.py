@@ -1,12 +1,14 @@
 """`RemoteFederation`: the federation of a method's server over nodes that share no memory with it.
 
-A query under a plan with masked sums takes three exchanges (share, input, reveal). Who does not answer in time has
-dropped out, at any stage; with too few left the round is aborted, and nothing is opened, recorded in the server's
-ledger or queried again. Users in a sum are recorded when the survivors are known, before any node helps to open it.
+A query under a plan with masked sums takes five exchanges (share, check, input, confirm, reveal). Who does not answer in
+time has dropped out, at any stage; with too few left the round is aborted, and nothing is opened, recorded in the
+server's ledger or queried again. Users in a sum are recorded when the survivors are known, before any node helps to open
+it.
 """
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -17,27 +19,27 @@ from privfed.contracts import Schema, schema_digest
 from privfed.engines.aggregation import QueryContext
 from privfed.engines.cohorts import members
 from privfed.engines.nodes.announcement import Announcement
-from privfed.engines.nodes.channel import Channel, Incident, MessageTraffic, NodeRequest
+from privfed.engines.nodes.channel import Channel, ChannelState, Incident, MessageTraffic, NodeRequest
 from privfed.engines.nodes.gathering import Gathered, Gathering
 from privfed.engines.nodes.journal import Journal, Release
 from privfed.engines.nodes.masked_rounds import MaskedRounds
 from privfed.engines.nodes.measuring import Part, measure_schema, results
 from privfed.engines.nodes.membership import Membership
+from privfed.engines.nodes.party import Party
 from privfed.engines.nodes.policy import masked
 from privfed.engines.nodes.queries import MEASURE, Query
-from privfed.engines.nodes.record import QueryAddress
 from privfed.engines.nodes.roster import NodeRoster, Users
-from privfed.engines.nodes.transport import NodeId, Transport
+from privfed.engines.nodes.transport import Transport
 from privfed.engines.simulation import TooFewClientsError
 from privfed.evaluation import EvaluationResult
-from privfed.federation import Cohort, FederationError, Individual, Message, Server, Streams, Total
+from privfed.federation import Cohort, FederationError, Individual, Message, Server, Total
 from privfed.guards import ServerGuard
 from privfed.privacy import LedgerError
 
 _log = logging.getLogger("privfed.nodes")
 
 MIN_NODES = 3
-_MEASURED_BITS = 64
+_MEASURED_BITS, _SESSION_BITS = 64, 32
 
 
 class FederationProgress(BaseModel):
@@ -45,15 +47,15 @@ class FederationProgress(BaseModel):
 
     Attributes:
         cohorts: number of cohorts so far.
-        counted: by node, the last query whose release its users are in.
-        seats: ids of nodes in masked sums.
+        channel: by seat, what each organisation has to be told.
+        excluded: by seat that was proven to lie, what it did.
         clip_norms: of every step, where the plan adapts them.
         aborted_rounds: rounds that were too small to open.
     """
 
     cohorts: int
-    counted: dict[NodeId, QueryAddress]
-    seats: dict[NodeId, int]
+    channel: ChannelState
+    excluded: dict[int, str]
     clip_norms: dict[str, float]
     aborted_rounds: int
 
@@ -64,12 +66,12 @@ class RemoteFederation:
     Args:
         transport: to the nodes.
         announced: the run.
+        party: the server.
         guard: the server's side of the privacy layer, with the ledger.
-        streams: of the server, for the choice of cohorts.
         journal: of releases since the last checkpoint.
         timeout: seconds in which nodes answer; a stage in which they train has as many.
-        min_nodes: smallest number of nodes whose sum is opened.
-        corrupt, dropout: shares of the nodes that are allowed for when a threshold is chosen.
+        min_nodes: smallest number of nodes whose sum is opened, beyond what the federation file asks for.
+        starts: how often a server of this run was started before.
 
     Attributes:
         cohorts: number of cohorts so far.
@@ -80,27 +82,26 @@ class RemoteFederation:
         self,
         transport: Transport,
         announced: Announcement,
+        party: Party,
         guard: ServerGuard,
-        streams: Streams,
         *,
         journal: Journal | None = None,
         timeout: float = 600.0,
         min_nodes: int = MIN_NODES,
-        corrupt: float = 0.1,
-        dropout: float = 0.1,
+        starts: int = 0,
     ) -> None:
-        self.announced, self.guard, self._streams = announced, guard, streams
+        self.announced, self.guard = announced, guard
         self.journal = journal or Journal(None)
-        self.roster = NodeRoster(announced.population)
-        self._channel = Channel(transport, self.roster, announced.run, timeout)
+        self.roster = NodeRoster(party.federation, starts << _SESSION_BITS)
+        self._channel = Channel(transport, self.roster, party, announced.run, timeout, starts)
         self._membership = Membership(self._channel, self.roster, announced)
         run, at_least = bytes.fromhex(announced.run), max(min_nodes, MIN_NODES)
-        self.masked_rounds = MaskedRounds(self._channel, self._membership, run, at_least, (corrupt, dropout))
+        self.masked_rounds = MaskedRounds(self._channel, self._membership, party, run, at_least)
         self._gathering = Gathering(self._channel, self._membership, guard)
         self.cohorts = 0
         self._cohort: Cohort | None = None
         self._queries = 0
-        self._survivors: tuple[NodeId, ...] | None = None
+        self._survivors: tuple[int, ...] | None = None
 
     @property
     def incidents(self) -> list[Incident]:
@@ -114,16 +115,16 @@ class RemoteFederation:
 
     def restore(self, saved: FederationProgress) -> None:
         """Continue from `progress()`."""
-        self.cohorts, self._channel.counted = saved.cohorts, saved.counted
-        self.roster.seats, self.guard.clip_norms = saved.seats, saved.clip_norms
+        self.cohorts, self._channel.state = saved.cohorts, saved.channel
+        self.roster.excluded, self.guard.clip_norms = saved.excluded, saved.clip_norms
         self.traffic.aborted_rounds = saved.aborted_rounds
 
     def progress(self) -> FederationProgress:
         """What a checkpoint keeps."""
         return FederationProgress(
             cohorts=self.cohorts,
-            counted=self._channel.counted,
-            seats=self.roster.seats,
+            channel=self._channel.state,
+            excluded=self.roster.excluded,
             clip_norms=self.guard.clip_norms,
             aborted_rounds=self.traffic.aborted_rounds,
         )
@@ -191,9 +192,9 @@ class RemoteFederation:
         schema = measure_schema(protocol, parts)
         addressed = Message(message.shared, message.personal, dict.fromkeys(parts, 1))
 
-        def query(node: NodeId) -> Query:
-            received = _addressed(addressed, self.roster.users[node])
-            return Query(MEASURE, t, self.cohorts, 0, None, received, schema)
+        def query(seat: int) -> Query:
+            received = _addressed(addressed, self.roster.users[seat])
+            return _bound(Query(MEASURE, t, self.cohorts, 0, None, received, schema))
 
         nodes = self._membership.available()
         try:
@@ -210,8 +211,9 @@ class RemoteFederation:
         return results(sums, protocol, parts)
 
     def finish(self) -> None:
-        """Tell nodes how the last query ended."""
-        self._channel.exchange("train.settle", {node: NodeRequest() for node in self._membership.available()})
+        """Tell nodes how the last query ended, and that the run has."""
+        request = NodeRequest(values={"final": True})
+        self._channel.exchange("train.settle", {seat: request for seat in self._membership.available()})
 
     # One query -------------------------------------------------------------------------------------------------------
 
@@ -229,7 +231,7 @@ class RemoteFederation:
             self._require_recorded(query)
             self.guard.clip_norms = dict(release.clip_norms)
         self._survivors = release.nodes
-        self._channel.counted |= dict.fromkeys(release.nodes, (cohort.id, query.query_id))
+        self._channel.state.counted |= dict.fromkeys(release.nodes, (cohort.id, query.query_id))
         return release
 
     def _new_release(self, context: QueryContext, message: Message, *, each: bool) -> Release:
@@ -237,13 +239,16 @@ class RemoteFederation:
         code = None if each else self.guard.code(schema)
         nodes = self._membership.available() if self._survivors is None else self._survivors
         chosen, clip_norm = self._chosen(context.cohort.round), self.guard.clip_norm(context.step)
+        model = Query(
+            context.step, context.cohort.round, context.cohort.id, context.query_id, None, message, schema, clip_norm
+        ).common_digest()
 
-        def query(node: NodeId) -> Query:
-            hosted = self.roster.users[node]
+        def query(seat: int) -> Query:
+            hosted = self.roster.users[seat]
             taking_part = None if chosen is None else np.intersect1d(hosted, chosen, assume_unique=True)
             return Query(
                 context.step, context.cohort.round, context.cohort.id, context.query_id, taking_part,
-                _addressed(message, hosted if taking_part is None else taking_part), schema, clip_norm,
+                _addressed(message, hosted if taking_part is None else taking_part), schema, clip_norm, model,
             )  # fmt: skip
 
         if code is not None and schema:
@@ -254,8 +259,7 @@ class RemoteFederation:
             blocks = code.decode(elements)
         else:
             if chosen is not None:
-                hosted = np.concatenate([np.empty(0, np.int64), *(self.roster.users[node] for node in nodes)])
-                self._record(context, np.intersect1d(hosted, chosen, assume_unique=True))
+                self._record(context, np.intersect1d(self.roster.hosted(nodes), chosen, assume_unique=True))
             gathered = self._gathering.gather(nodes, query, schema, each=each)
             if chosen is None:
                 self._record(context, gathered.members)
@@ -274,7 +278,7 @@ class RemoteFederation:
         return gathered.blocks
 
     def _accept(self, query: QueryContext, users: Users) -> None:
-        """NodeRecord a masked sum of these users, unless they are too few to open it.
+        """Record a masked sum of these users, unless they are too few to open it.
 
         Raises:
             TooFewClientsError: they are.
@@ -284,7 +288,7 @@ class RemoteFederation:
         self._record(query, users)
 
     def _record(self, query: QueryContext, users: Users) -> None:
-        """NodeRecord a query; one that was recorded before a restart with other users is not opened again."""
+        """Record a query; one that was recorded before a restart with other users is not opened again."""
         try:
             self.guard.record(query.cohort, query.step, query.query_id, query.schema, torch.from_numpy(users))
         except LedgerError as refused:
@@ -309,7 +313,7 @@ class RemoteFederation:
         plan = self.guard.plan
         if plan.sampling.kind == "poisson":
             return None
-        return members(plan.sampling, self._streams, self.announced.population, round).numpy()
+        return members(plan.sampling, self.announced.cohort_streams(), self.announced.population, round).numpy()
 
 
 def _addressed(message: Message, users: Users) -> Message:
@@ -317,3 +321,8 @@ def _addressed(message: Message, users: Users) -> Message:
     rows = torch.from_numpy(users)
     personal = {name: values.index_select(0, rows) for name, values in message.personal.items()}
     return Message(message.shared, personal, message.config)
+
+
+def _bound(query: Query) -> Query:
+    """A query with the digest of what all organisations are sent alike."""
+    return replace(query, model=query.common_digest())

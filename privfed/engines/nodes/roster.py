@@ -1,11 +1,13 @@
-"""What a server knows of its nodes: seats, users, and who answers."""
+"""What a server knows of the organisations of a federation: how they are reached, who answers, who has lied."""
 
 from collections import Counter
+from collections.abc import Collection, Iterable
 
 import numpy as np
 from jaxtyping import Int64
 
-from privfed.engines.nodes.errors import MessageError, RefusalCode
+from privfed.engines.nodes.errors import RefusalCode
+from privfed.engines.nodes.federation_file import FederationFile
 from privfed.engines.nodes.transport import NodeId
 
 ANNOUNCE = "train.announce"
@@ -15,73 +17,75 @@ Users = Int64[np.ndarray, " _"]
 
 
 class NodeRoster:
-    """The nodes of a run.
+    """The organisations of a federation in a run.
 
     Args:
-        population: users of the federation.
+        federation: who they are, and whom they host.
 
     Attributes:
-        seats: ids of nodes in masked sums; they stay for a run.
-        users: by node that takes part, the users that it hosts.
-        refused: nodes that do not take part.
-        misses: by node, number of requests in a row that it did not answer.
-        rests: by node, number of cohorts that it is still left out of.
-        session: number of the latest masked sum that a node was in.
+        users: by seat, the users that the organisation hosts.
+        routes: by seat, the connection of the transport.
+        nonces: by seat that takes part, the nonce of its requests.
+        refused: connections of organisations that refuse the run, with their seats.
+        strangers: connections behind which no organisation signed.
+        excluded: by seat that was proven to lie, what it did.
+        misses: by seat, number of requests in a row that it did not answer.
+        rests: by seat, number of queries that it is still left out of.
+        session: number of the latest masked sum.
     """
 
-    def __init__(self, population: int) -> None:
-        self._population = population
-        self.seats: dict[NodeId, int] = {}
-        self.users: dict[NodeId, Users] = {}
-        self.refused: set[NodeId] = set()
-        self.misses: Counter[NodeId] = Counter()
-        self.rests: Counter[NodeId] = Counter()
-        self.session = 0
+    def __init__(self, federation: FederationFile, session: int = 0) -> None:
+        self._federation = federation
+        self.seats = len(federation.organisations)
+        self.users = [federation.users(seat) for seat in range(self.seats)]
+        self.routes: dict[int, NodeId] = {}
+        self.nonces: dict[int, str] = {}
+        self.refused: dict[NodeId, int] = {}
+        self.strangers: set[NodeId] = set()
+        self.excluded: dict[int, str] = {}
+        self.misses: Counter[int] = Counter()
+        self.rests: Counter[int] = Counter()
+        self.session = session
 
-    def seat_all(self, nodes: list[NodeId]) -> None:
-        """Give every node that has none the next free seat."""
-        free = max(self.seats.values(), default=-1) + 1
-        for node in nodes:
-            if node not in self.seats:
-                self.seats[node], free = free, free + 1
+    def unknown(self, connected: Iterable[NodeId]) -> list[NodeId]:
+        """Connections that the run has to be announced to."""
+        known = {self.routes[seat] for seat in self.nonces} | self.refused.keys() | self.strangers
+        return sorted(set(connected) - known)
 
-    def accept(self, node: NodeId, users: Users, session: int) -> None:
-        """Let a node take part.
+    def present(self, connected: Collection[NodeId]) -> list[int]:
+        """Seats that take part and are connected."""
+        return [seat for seat in sorted(self.nonces) if self.routes[seat] in connected and seat not in self.excluded]
 
-        Raises:
-            MessageError: it hosts users that nobody or another node hosts.
-        """
-        if len(users) and users[-1] >= self._population:
-            raise MessageError("the node hosts users beyond the population; it does not take part")
-        if any(np.isin(users, others).any() for others in self.users.values()):
-            raise MessageError("the node hosts users that another node hosts; it does not take part")
-        self.session = max(self.session, session)
-        self.users[node] = users
+    def accept(self, seat: int, nonce: str) -> None:
+        """Let an organisation take part."""
+        self.nonces[seat] = nonce
 
-    def silent(self, node: NodeId) -> None:
-        """A node did not answer; one that is silent again and again rests for some cohorts."""
-        self.misses[node] += 1
-        if self.misses[node] > 1:
-            self.rests[node] = min(2 ** (self.misses[node] - 1) - 1, _MAX_RESTED)
+    def exclude(self, seats: Iterable[int], reason: str) -> None:
+        """Leave organisations out of the rest of the run."""
+        self.excluded |= dict.fromkeys(seats, reason)
 
-    def answered(self, node: NodeId) -> None:
+    def hosted(self, seats: Iterable[int]) -> Users:
+        """Users of some organisations, ascending."""
+        return np.sort(np.concatenate([np.empty(0, np.int64), *(self.users[seat] for seat in seats)]))
+
+    def silent(self, seat: int) -> None:
+        """A node did not answer; one that is silent again and again rests for some queries."""
+        self.misses[seat] += 1
+        if self.misses[seat] > 1:
+            self.rests[seat] = min(2 ** (self.misses[seat] - 1) - 1, _MAX_RESTED)
+
+    def answered(self, seat: int) -> None:
         """A node answered."""
-        self.misses[node] = 0
+        self.misses[seat] = 0
 
-    def refuses(self, node: NodeId, stage: str, code: RefusalCode) -> None:
-        """A node refused: a run for good, or a request of a run that it does not know and that is announced again."""
-        if stage == ANNOUNCE:
-            self.refused.add(node)
-        elif code is RefusalCode.UNKNOWN_RUN:
-            self.users.pop(node, None)
+    def refuses(self, seat: int, stage: str, code: RefusalCode) -> None:
+        """A node refused a request of a run that it does not know: it is announced again."""
+        if stage != ANNOUNCE and code is RefusalCode.UNKNOWN_RUN:
+            self.nonces.pop(seat, None)
 
-    def rests_now(self, node: NodeId) -> bool:
+    def rests_now(self, seat: int) -> bool:
         """Whether a node is left out of the next query; counts the rest down."""
-        if not self.rests[node]:
+        if not self.rests[seat]:
             return False
-        self.rests[node] -= 1
+        self.rests[seat] -= 1
         return True
-
-    def in_seats(self, nodes: "list[NodeId] | tuple[NodeId, ...]") -> dict[int, NodeId]:
-        """Nodes by seat."""
-        return {self.seats[node]: node for node in nodes}

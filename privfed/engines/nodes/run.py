@@ -2,6 +2,7 @@
 
 run.json         the announcement: run, settings, public key
 secret.key       the server's own secret
+starts           how often a server was started on this folder
 ledger.jsonl     every query, before its sum is opened
 releases/        releases since the last checkpoint
 checkpoint/      public tensors, and what the federation remembers of nodes
@@ -18,10 +19,12 @@ from privfed.engines.checkpoint import Checkpoint, SavedEvaluation
 from privfed.engines.nodes.announcement import ROOT_BYTES, Announcement
 from privfed.engines.nodes.channel import Incident, MessageTraffic
 from privfed.engines.nodes.errors import NodesError, StateError
+from privfed.engines.nodes.federation_file import FederationFile
 from privfed.engines.nodes.files import make_folder, read_file, write_file
 from privfed.engines.nodes.journal import Journal
 from privfed.engines.nodes.measuring import Part
 from privfed.engines.nodes.node_data import NodeData
+from privfed.engines.nodes.party import Party
 from privfed.engines.nodes.remote_federation import FederationProgress, RemoteFederation
 from privfed.engines.nodes.transport import Transport
 from privfed.evaluation import UNCOUNTED, RoundEvaluation
@@ -36,6 +39,7 @@ _NODES_SEE = (
 )
 _MEASURED = f"Sums of metrics over the nodes' users were opened to measure quality. {UNCOUNTED}"
 _RUN, _ROOT, _LEDGER, _CHECKPOINT, _RELEASES = "run.json", "secret.key", "ledger.jsonl", "checkpoint", "releases"
+_STARTS = "starts"
 
 Progress = Callable[[int, RoundEvaluation | None], None]
 
@@ -68,14 +72,13 @@ class NodesResult:
 def train(
     config: ExperimentConfig,
     data: NodeData,
+    party: Party,
     transport: Transport,
     folder: Path,
     *,
     seeded: bool = False,
     timeout: float = 600.0,
     min_nodes: int = 3,
-    corrupt: float = 0.1,
-    dropout: float = 0.1,
     parts: Sequence[Part] = (),
     progress: Progress | None = None,
 ) -> NodesResult:
@@ -84,13 +87,12 @@ def train(
     Args:
         config: of the experiment. Its seed decides keys only where `seeded`.
         data: what the server knows (`NodeData.for_server`).
+        party: the server, with the federation file.
         transport: to the nodes.
         folder: of the run.
         seeded: whether all keys follow from the seed: a simulation over processes, which protects nobody.
         timeout: seconds in which nodes answer a stage.
-        min_nodes: smallest number of nodes whose sum is opened.
-        corrupt: share of nodes that may work for the server, for the threshold of masked sums.
-        dropout: share of nodes that may fall silent in a round, likewise.
+        min_nodes: smallest number of nodes whose sum is opened, beyond what the federation file asks for.
         parts: held-out parts to measure in evaluated rounds; nodes decide whether they answer.
         progress: called after every round with its number and, where it was measured, its quality.
 
@@ -105,13 +107,13 @@ def train(
             "anything: set protocol.state = 'received', or measure no parts"
         )
     make_folder(folder)
-    announced = _announced(config, data, folder, seeded=seeded)
-    assembly = announced.assemble(data, _root(folder))
+    announced, starts = _announced(config, data, party.federation, folder, seeded=seeded), _started(folder)
+    assembly = announced.assemble(data, _root(folder), entropy=secrets.token_bytes(ROOT_BYTES))
     ledger = _ledger(announced, folder)
     journal = Journal(folder / _RELEASES)
     federation = RemoteFederation(
-        transport, announced, ServerGuard(config.privacy, ledger, assembly.streams), assembly.streams,
-        journal=journal, timeout=timeout, min_nodes=min_nodes, corrupt=corrupt, dropout=dropout,
+        transport, announced, party, ServerGuard(config.privacy, ledger, assembly.streams),
+        journal=journal, timeout=timeout, min_nodes=min_nodes, starts=starts,
     )  # fmt: skip
     history: list[RoundEvaluation] = []
     first = _restored(folder, federation, assembly.server, ledger, history)
@@ -139,11 +141,13 @@ def train(
     )
 
 
-def _announced(config: ExperimentConfig, data: NodeData, folder: Path, *, seeded: bool) -> Announcement:
+def _announced(
+    config: ExperimentConfig, data: NodeData, federation: FederationFile, folder: Path, *, seeded: bool
+) -> Announcement:
     """The run in the folder, or a new one that is written there."""
     path = folder / _RUN
     if not path.exists():
-        announced = Announcement.from_config(config, data, seeded=seeded)
+        announced = Announcement.from_config(config, data, federation, seeded=seeded)
         write_file(path, announced.model_dump_json().encode())
         return announced
     try:
@@ -154,7 +158,21 @@ def _announced(config: ExperimentConfig, data: NodeData, folder: Path, *, seeded
         raise NodesError(
             f"{folder} holds a run with other settings; choose another folder, or the settings of that run"
         )
+    if announced.federation != federation.digest:
+        raise NodesError(
+            f"{folder} holds a run of another version of the federation file; begin a new run in another folder"
+        )
     return announced
+
+
+def _started(folder: Path) -> int:
+    """How often a server was started on this folder before; counted before it says anything."""
+    path = folder / _STARTS
+    text = read_file(path).decode(errors="replace").strip() if path.exists() else "0"
+    if not text.isdecimal():
+        raise StateError(f"{path} is no number of starts; begin the run again in another folder")
+    write_file(path, f"{int(text) + 1}\n".encode())
+    return int(text)
 
 
 def _root(folder: Path) -> bytes:

@@ -1,0 +1,188 @@
+"""The federation file: which organisations take part, by key, and whose users each hosts, signed by the operator.
+
+    federation.toml   the file
+    federation.sig    Ed25519 of its digest by the operator, hexadecimal
+    operator.pub      the operator's public key, hexadecimal; got from the operator in person
+
+Every party pins all three in its folder. Nobody else's word decides who a key belongs to, who hosts a user, or how many
+organisations a sum must have: a server cannot invite organisations of its own making, and no organisation can claim
+another's users. A changed file has a higher version; parties never go back to a lower one.
+"""
+
+import hashlib
+import json
+import tomllib
+from pathlib import Path
+from typing import Annotated, Self
+
+import numpy as np
+from jaxtyping import Int64
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from privfed.engines.nodes.errors import StateError
+from privfed.engines.nodes.files import read_file, write_file
+from privfed.privacy import PlanError, configure
+from privfed.privacy.ledger import from_ranges
+from secure_agg.errors import SignatureRefused
+from secure_agg.primitives.keys import Identity, length_prefixed, verify
+
+FILE, SIGNATURE, OPERATOR = "federation.toml", "federation.sig", "operator.pub"
+PROTOCOLS = (2,)
+"""Versions of the message protocol that this software speaks, rising."""
+
+SERVER_SEAT = -1
+
+_Key = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+_LABEL = b"privfed federation file"
+
+
+class Organisation(BaseModel):
+    """One organisation of a federation; its place in the file is its seat.
+
+    Attributes:
+        name: for people.
+        key: Ed25519, by which its node signs.
+        users: numbers of the users that it hosts, as ranges.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")
+    key: _Key
+    users: str
+
+
+class FederationFile(BaseModel):
+    """Who takes part in a federation, and what holds for every run of it.
+
+    Attributes:
+        name: of the federation.
+        version: rises with every change.
+        protocol: version of the messages.
+        server: Ed25519 key of the server.
+        population: users of all organisations.
+        items: size of the catalogue.
+        min_organisations: smallest number of organisations in a sum that is opened.
+        corrupt: number of organisations that may collude with the server without learning more than the sum.
+        mechanisms: kinds that runs may use; None leaves the choice to the nodes' policies.
+        build: digest of the aggregator's build, for audits; empty where none is pinned.
+        organisations: who takes part, in the order of their seats.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]{0,99}$")
+    version: int = Field(ge=1, lt=2**31)
+    protocol: int = PROTOCOLS[-1]
+    server: _Key
+    population: int = Field(ge=1, lt=2**40)
+    items: int = Field(ge=1, lt=2**40)
+    min_organisations: int = Field(3, ge=3)
+    corrupt: int = Field(1, ge=0)
+    mechanisms: tuple[str, ...] | None = None
+    build: str = Field("", pattern=r"^([0-9a-f]{64})?$")
+    organisations: tuple[Organisation, ...] = Field(min_length=3, max_length=65_535)
+
+    @model_validator(mode="after")
+    def _parties_differ(self) -> Self:
+        if self.protocol not in PROTOCOLS:
+            raise ValueError(f"protocol = {self.protocol} is not spoken here; this software speaks {PROTOCOLS}")
+        for what, values in (
+            ("name", [one.name for one in self.organisations]),
+            ("key", [self.server, *(one.key for one in self.organisations)]),
+        ):
+            if len(set(values)) < len(values):
+                raise ValueError(f"two parties have the same {what}; every party needs a {what} of its own")
+        if self.min_organisations > len(self.organisations):
+            raise ValueError(
+                f"min_organisations = {self.min_organisations} of {len(self.organisations)} organisations; no sum "
+                "would ever be opened"
+            )
+        everybody = np.sort(np.concatenate([self.users(seat) for seat in range(len(self.organisations))]))
+        if (np.diff(everybody) == 0).any():
+            raise ValueError(f"two organisations host user {everybody[:-1][np.diff(everybody) == 0][0]}")
+        return self
+
+    def users(self, seat: int) -> Int64[np.ndarray, " users"]:
+        """The users that the organisation at a seat hosts, ascending."""
+        return from_ranges(self.organisations[seat].users, limit=self.population)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the content, whatever its spacing and comments; runs and signatures are bound to it."""
+        return hashlib.sha256(self.model_dump_json(exclude_defaults=True).encode()).hexdigest()
+
+    def key(self, seat: int) -> bytes:
+        """Public key of a party."""
+        return bytes.fromhex(self.server if seat == SERVER_SEAT else self.organisations[seat].key)
+
+    def seat_of(self, key: bytes) -> int | None:
+        """The party that a public key belongs to; None where it is nobody's."""
+        keys = {self.key(seat): seat for seat in range(SERVER_SEAT, len(self.organisations))}
+        return keys.get(key)
+
+    def name_of(self, seat: int) -> str:
+        """The party at a seat, for people."""
+        return "server" if seat == SERVER_SEAT else self.organisations[seat].name
+
+    def signature(self, operator: Identity) -> str:
+        """The operator's signature, hexadecimal."""
+        return operator.sign(_signed(self)).hex()
+
+    def to_toml(self) -> str:
+        """The file's text."""
+        head = self.model_dump(mode="json", exclude={"organisations"}, exclude_defaults=True)
+        lines = [f"{key} = {json.dumps(value)}" for key, value in head.items()]
+        for one in self.organisations:
+            lines += ["", "[[organisations]]", *(f"{k} = {json.dumps(v)}" for k, v in one.model_dump().items())]
+        return "\n".join(lines) + "\n"
+
+    @classmethod
+    def from_toml(cls, text: str, path: Path) -> "FederationFile":
+        """The federation in a text.
+
+        Raises:
+            StateError: the text is no federation, in one sentence.
+        """
+        try:
+            return configure(cls, tomllib.loads(text))
+        except (tomllib.TOMLDecodeError, PlanError) as error:
+            raise StateError(f"{path} is no federation file: {error}") from error
+
+
+def write_federation(folder: Path, federation: FederationFile, signature: str, operator: bytes) -> None:
+    """Put the file, its signature and the operator's public key into a party's folder.
+
+    Raises:
+        StateError: they cannot be written.
+    """
+    for name, content in (
+        (FILE, federation.to_toml().encode()),
+        (SIGNATURE, signature.encode() + b"\n"),
+        (OPERATOR, operator.hex().encode() + b"\n"),
+    ):
+        write_file(folder / name, content)
+
+
+def read_federation(folder: Path) -> FederationFile:
+    """The federation that a folder pins, once its signature is verified.
+
+    Raises:
+        StateError: a file is missing or damaged, or the operator did not sign this content.
+    """
+    federation = FederationFile.from_toml(read_file(folder / FILE).decode(errors="replace"), folder / FILE)
+    try:
+        signature, operator = (bytes.fromhex(read_file(folder / name).decode().strip()) for name in (SIGNATURE, OPERATOR))
+        verify(operator, signature, _signed(federation))
+    except (SignatureRefused, ValueError) as error:
+        raise StateError(
+            f"{folder / FILE} is not signed by the operator whose key is in {folder / OPERATOR}; get the file and its "
+            "signature from the operator again"
+        ) from error
+    return federation
+
+
+def _signed(federation: FederationFile) -> bytes:
+    return length_prefixed(_LABEL, bytes.fromhex(federation.digest))
+
+
