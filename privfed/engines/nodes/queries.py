@@ -242,6 +242,6 @@ def _members(text: str | None) -> Int64[np.ndarray, " members"] | None:
         spans = [span.partition("-") for span in text.split(",")] if text else []
         if sum(int(end or first) - int(first) + 1 for first, _, end in spans) > 2**28:
             raise MessageError("more members are listed than anybody hosts; drop the message")
-        return from_ranges(text)
+        return from_ranges(text, limit=2**28)
     except (LedgerError, ValueError) as error:
         raise MessageError("members are not ranges of user numbers; drop the message") from error

@@ -90,7 +90,7 @@ class RemoteFederation:
         dropout: float = 0.1,
     ) -> None:
         self.announced, self.guard, self._streams = announced, guard, streams
-        self.journal = journal or Journal(None)
+        self.journal = journal or Journal(None, announced.population)
         self.roster = NodeRoster(announced.population)
         self._channel = Channel(transport, self.roster, announced.run, timeout)
         self._membership = Membership(self._channel, self.roster, announced)

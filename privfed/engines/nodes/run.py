@@ -108,7 +108,7 @@ def train(
     announced = _announced(config, data, folder, seeded=seeded)
     assembly = announced.assemble(data, _root(folder))
     ledger = _ledger(announced, folder)
-    journal = Journal(folder / _RELEASES)
+    journal = Journal(folder / _RELEASES, announced.population)
     federation = RemoteFederation(
         transport, announced, ServerGuard(config.privacy, ledger, assembly.streams), assembly.streams,
         journal=journal, timeout=timeout, min_nodes=min_nodes, corrupt=corrupt, dropout=dropout,
