@@ -47,7 +47,8 @@ NEWLINE = b"\n"
 
 Address = tuple[int, str, int]
 
-_RANGES = re.compile(r"\d{1,18}(-\d{1,18})?(,\d{1,18}(-\d{1,18})?)*")
+_USER = "(?:0|[1-9][0-9]{0,17})"
+_RANGES = re.compile(f"{_USER}(?:-{_USER})?(?:,{_USER}(?:-{_USER})?)*")
 
 
 class Entry(BaseModel):
@@ -78,8 +79,11 @@ class Entry(BaseModel):
         return self.cohort_id, self.step, self.index
 
     def members(self) -> Int64[np.ndarray, " members"] | None:
-        """User numbers that took part, ascending; None where hidden."""
-        return None if self.participants is None else from_ranges(self.participants)
+        """User numbers that took part, ascending; None where hidden.
+
+        An entry that a ledger holds names users of its population, which it has compared before.
+        """
+        return None if self.participants is None else _expanded(_ends(self.participants))
 
 
 class Ledger:
@@ -412,10 +416,8 @@ class Ledger:
             )
 
     def _known(self, entry: Entry) -> Int64[np.ndarray, " members"] | None:
-        members = entry.members()
-        if members is not None and len(members) and members[-1] >= self.population:
-            raise LedgerError(f"cohort {entry.cohort_id} names user {members[-1]} of {self.population} users")
-        return members
+        """Who took part, bounded by the population before a number of them is made."""
+        return None if entry.participants is None else from_ranges(entry.participants, limit=self.population)
 
     def _append(self, text: str) -> None:
         """Write one line and wait until the disk has it; a failed write leaves the file as it was."""
@@ -448,24 +450,41 @@ def to_ranges(members: Int64[np.ndarray, " members"]) -> str:
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True))
 
 
-def from_ranges(text: str) -> Int64[np.ndarray, " members"]:
-    """The numbers of `to_ranges`.
+def from_ranges(text: str, *, limit: int) -> Int64[np.ndarray, " members"]:
+    """The numbers of `to_ranges`; nothing is made of a text before it is known to name fewer than `limit` numbers.
+
+    Args:
+        text: ascending disjoint ranges of numbers without signs, spaces and leading zeros.
+        limit: number that every number is below: the population.
 
     Raises:
-        LedgerError: not ascending ranges of non-negative numbers.
+        LedgerError: anything else.
     """
+    if len(text) > limit * (len(str(limit)) + 1):
+        raise LedgerError(f"ranges of {len(text)} characters are longer than any of {limit} users can be; drop it")
+    ranges = _ends(text)
+    if ranges.size and ranges[-1, 1] >= limit:
+        raise LedgerError(f"a list of ranges names user {ranges[-1, 1]} of {limit} users, numbered from 0; drop it")
+    return _expanded(ranges)
+
+
+def _ends(text: str) -> Int64[np.ndarray, "ranges 2"]:
+    """First and last number of every range."""
     if not text:
-        return np.empty(0, dtype=np.int64)
+        return np.empty((0, 2), dtype=np.int64)
     if _RANGES.fullmatch(text) is None:
         raise LedgerError(f"participants {text[:40]!r} are not ranges such as '0-2,7'")
     pairs = [part.partition("-") for part in text.split(",")]
-    starts = np.array([int(start) for start, _, _ in pairs], dtype=np.int64)
-    ends = np.array([int(end or start) for start, _, end in pairs], dtype=np.int64)
-    if (ends < starts).any() or (starts[1:] <= ends[:-1]).any():
+    ranges = np.array([(int(first), int(last or first)) for first, _, last in pairs], dtype=np.int64)
+    if (ranges[:, 1] < ranges[:, 0]).any() or (ranges[1:, 0] <= ranges[:-1, 1]).any():
         raise LedgerError(f"participants {text[:40]!r} are not ascending ranges")
-    lengths = ends - starts + 1
-    firsts = np.cumsum(lengths) - lengths
-    return np.repeat(starts - firsts, lengths) + np.arange(int(lengths.sum()), dtype=np.int64)
+    return ranges
+
+
+def _expanded(ranges: Int64[np.ndarray, "ranges 2"]) -> Int64[np.ndarray, " members"]:
+    lengths = ranges[:, 1] - ranges[:, 0] + 1
+    before = np.cumsum(lengths) - lengths  # numbers of all earlier ranges
+    return np.repeat(ranges[:, 0] - before, lengths) + np.arange(int(lengths.sum()), dtype=np.int64)
 
 
 def _header_of(line: str) -> Any:

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -326,10 +327,73 @@ def test_a_ledger_that_lost_charges_is_refused(tmp_path):
 @given(st.sets(st.integers(0, 60)))
 def test_ranges_round_trip(members):
     ordered = np.array(sorted(members), dtype=np.int64)
-    assert from_ranges(to_ranges(ordered)).tolist() == ordered.tolist()
+    assert from_ranges(to_ranges(ordered), limit=61).tolist() == ordered.tolist()
 
 
-@pytest.mark.parametrize("text", ["a", "3-1", "1,1", "2,1", "-1", "1-", "1--2", "0x1", "1-2-3", " 1"])
+BAD_RANGES = ["a", "3-1", "1,1", "2,1", "-1", "1-", "1--2", "0x1", "1-2-3", " 1"]
+BAD_RANGES += [
+    "+1",
+    "01",
+    "1-02",
+    "1_0",
+    "1,",
+    ",1",
+    "1\n",
+    "1, 2",
+    "1e1",
+    "\u0661",
+    "\uff11",
+    "0-1,1-2",
+    "1-2,2",
+    "\0",
+    "1.0",
+]
+
+
+@pytest.mark.parametrize("text", BAD_RANGES)
 def test_bad_ranges_are_refused(text):
     with pytest.raises(LedgerError):
-        from_ranges(text)
+        from_ranges(text, limit=1000)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0-999999999999999",
+        "0-300000000",
+        "0-60,999999999999999999",
+        "61",
+        "0-61",
+        "1" * 10**6,
+        "0-" + "9" * 18,
+        "0," * 10**5 + "0",
+        ",".join(map(str, range(10**5))),
+    ],
+)
+def test_ranges_are_bounded_before_anything_is_made_of_them(text):
+    tracemalloc.start()
+    with pytest.raises(LedgerError, match=r"drop it|not ranges"):
+        from_ranges(text, limit=61)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**16
+
+
+def test_the_longest_ranges_of_a_population_are_read():
+    for limit in (1, 9, 10, 11, 100, 1000):
+        every_other = np.arange(0, limit, 2)
+        assert from_ranges(to_ranges(every_other), limit=limit).tolist() == every_other.tolist()
+        assert from_ranges(to_ranges(np.arange(limit)), limit=limit).tolist() == list(range(limit))
+
+
+def test_an_edited_ledger_file_names_nobody_beyond_the_population(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    charge(Ledger(PLAN, USERS, path), 0, members=[0])
+    header, line = path.read_text().splitlines()
+    fields = json.loads(line)
+    del fields["previous"], fields["digest"]
+    fields["participants"] = "0-999999999999999"
+    forged, _ = link(json.loads(header)["digest"], fields)
+    path.write_text(f"{header}\n{forged}\n")
+    with pytest.raises(LedgerError, match=r"longer than any of 6 users"):
+        Ledger.resume(PLAN, USERS, path)

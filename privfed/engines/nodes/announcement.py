@@ -56,7 +56,13 @@ class Announcement(BaseModel):
 
     @classmethod
     def from_config(
-        cls, config: ExperimentConfig, data: NodeData, federation: FederationFile, *, seeded: bool, run: str | None = None
+        cls,
+        config: ExperimentConfig,
+        data: NodeData,
+        federation: FederationFile,
+        *,
+        seeded: bool,
+        run: str | None = None,
     ) -> "Announcement":
         """The announcement of a new run."""
         registered = config.registered()
@@ -71,7 +77,9 @@ class Announcement(BaseModel):
 
     def cohort_streams(self) -> Streams:
         """Random numbers that everybody can draw, by which members of a cohort are chosen."""
-        return Streams.from_seed(self.config.seed) if self.seeded else Streams(bytes.fromhex(self.public), simulated=True)
+        return (
+            Streams.from_seed(self.config.seed) if self.seeded else Streams(bytes.fromhex(self.public), simulated=True)
+        )
 
     def assemble(self, data: NodeData, root: bytes, salt: str = "", entropy: bytes = b"") -> Assembly:
         """The experiment over what one party knows; the other party's side of it has nobody's data.

@@ -176,9 +176,7 @@ class Channel:
             self._ahead[seat] = counter
         address = Address(self._run, seat, counter, stage, nonce=self._roster.nonces.get(seat, ""))
         state = self.state
-        return self._party.framed(
-            "request", request.encode(address, state.counted.get(seat), state.receipts.get(seat))
-        )
+        return self._party.framed("request", request.encode(address, state.counted.get(seat), state.receipts.get(seat)))
 
     def _exchange(self, stage: str, sent: Mapping[NodeId, bytes]) -> Mapping[NodeId, bytes]:
         started = time.perf_counter()

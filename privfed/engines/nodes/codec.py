@@ -207,9 +207,7 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def reply(
-    to: bytes, seat: int, values: Mapping[str, JsonValue] | None = None, arrays: Arrays | None = None
-) -> bytes:
+def reply(to: bytes, seat: int, values: Mapping[str, JsonValue] | None = None, arrays: Arrays | None = None) -> bytes:
     """A reply of the organisation at `seat` to the request `to` as bytes."""
     return Packet({"of": digest(to), "refused": None, "seat": seat, **(values or {})}, arrays or {}).encode()
 
@@ -224,9 +222,7 @@ def refusal(to: bytes, reason: str, code: RefusalCode, seat: int, counter: int) 
         seat: of the organisation that refuses.
         counter: of the last request of the run that was accepted.
     """
-    return Packet(
-        {"of": digest(to), "refused": reason, "code": code.value, "seat": seat, "counter": counter}
-    ).encode()
+    return Packet({"of": digest(to), "refused": reason, "code": code.value, "seat": seat, "counter": counter}).encode()
 
 
 def answer(data: bytes | memoryview, to: bytes, max_bytes: int = MAX_BYTES) -> Packet:

@@ -172,7 +172,9 @@ def read_federation(folder: Path) -> FederationFile:
     """
     federation = FederationFile.from_toml(read_file(folder / FILE).decode(errors="replace"), folder / FILE)
     try:
-        signature, operator = (bytes.fromhex(read_file(folder / name).decode().strip()) for name in (SIGNATURE, OPERATOR))
+        signature, operator = (
+            bytes.fromhex(read_file(folder / name).decode().strip()) for name in (SIGNATURE, OPERATOR)
+        )
         verify(operator, signature, _signed(federation))
     except (SignatureRefused, ValueError) as error:
         raise StateError(
@@ -184,5 +186,3 @@ def read_federation(folder: Path) -> FederationFile:
 
 def _signed(federation: FederationFile) -> bytes:
     return length_prefixed(_LABEL, bytes.fromhex(federation.digest))
-
-

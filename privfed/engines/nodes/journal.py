@@ -18,6 +18,7 @@ from privfed.contracts import Schema, schema_digest
 from privfed.engines.nodes.codec import Packet
 from privfed.engines.nodes.errors import MessageError, StateError
 from privfed.engines.nodes.files import make_folder, read_file, write_file
+from privfed.privacy import LedgerError
 from privfed.privacy.ledger import from_ranges, to_ranges
 
 _ABORTED = "aborted"
@@ -61,10 +62,11 @@ class Journal:
 
     Args:
         folder: its own; None keeps nothing, for runs that are not resumed.
+        population: users of the federation.
     """
 
-    def __init__(self, folder: Path | None) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path | None, population: int) -> None:
+        self._folder, self._population = folder, population
         if folder is not None:
             make_folder(folder)
 
@@ -102,13 +104,14 @@ class Journal:
         try:
             packet = Packet.decode(read_file(path), 2**40)
             saved = _SavedRelease.model_validate(packet.fields)
-        except (MessageError, ValidationError) as error:
+            members = from_ranges(saved.members, limit=self._population)
+        except (MessageError, ValidationError, LedgerError) as error:
             raise StateError(f"{path} is damaged ({error}); begin the run again in another folder") from error
         release = Release(
             saved.step,
             saved.schema_digest,
             saved.nodes,
-            from_ranges(saved.members),
+            members,
             {name: torch.tensor(values) for name, values in packet.arrays.items()},
             saved.clip_norms,
         )

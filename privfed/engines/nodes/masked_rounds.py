@@ -106,8 +106,8 @@ class MaskedRounds:
     def _collect(self, server: MaskingServer, go_ahead: Mapping[int, bytes], query: QueryOf) -> Users:
         """Have the nodes train and send masked inputs; returns whose users are in them."""
         queries, users = {seat: query(seat) for seat in go_ahead}, dict[int, Users]()
-        for asked in queries.values():
-            server.bind(bytes.fromhex(asked.model))
+        for query_of_one in [*queries.values()][:1]:
+            server.bind(bytes.fromhex(query_of_one.model))
 
         def note_members(seat: int, packet: Packet) -> None:
             users[seat] = self._membership.took_part(seat, packet, queries[seat])

@@ -18,7 +18,6 @@ from jaxtyping import Int64
 
 from privfed.engines.nodes.errors import SignatureError, StateError
 from privfed.engines.nodes.federation_file import (
-    SERVER_SEAT,
     FederationFile,
     Organisation,
     read_federation,
@@ -122,7 +121,9 @@ def read_identity(path: Path) -> Identity:
     try:
         return Identity.from_private(read_file(path))
     except SecureAggregationError as error:
-        raise StateError(f"{path} is no signing key of {KEY_BYTES} bytes; restore it, or have a new key signed") from error
+        raise StateError(
+            f"{path} is no signing key of {KEY_BYTES} bytes; restore it, or have a new key signed"
+        ) from error
 
 
 def found_federation(
@@ -149,7 +150,9 @@ def found_federation(
     Returns:
         The server, the organisations in the order of their seats, and the operator's key.
     """
-    drawn = [Identity.from_private(key) for key in keys or [secrets.token_bytes(KEY_BYTES) for _ in range(len(shards) + 1)]]
+    drawn = [
+        Identity.from_private(key) for key in keys or [secrets.token_bytes(KEY_BYTES) for _ in range(len(shards) + 1)]
+    ]
     organisations = tuple(
         Organisation(name=name, key=identity.public.hex(), users=to_ranges(users))
         for name, identity, users in zip(

@@ -1,9 +1,9 @@
 """`RemoteFederation`: the federation of a method's server over nodes that share no memory with it.
 
-A query under a plan with masked sums takes five exchanges (share, check, input, confirm, reveal). Who does not answer in
-time has dropped out, at any stage; with too few left the round is aborted, and nothing is opened, recorded in the
-server's ledger or queried again. Users in a sum are recorded when the survivors are known, before any node helps to open
-it.
+A query under a plan with masked sums takes five exchanges (share, check, input, confirm, reveal). Who does not answer
+in time has dropped out, at any stage; with too few left the round is aborted, and nothing is opened, recorded in the
+server's ledger or queried again. Users in a sum are recorded when the survivors are known, before any node helps to
+open it.
 """
 
 import logging

@@ -110,7 +110,7 @@ def train(
     announced, starts = _announced(config, data, party.federation, folder, seeded=seeded), _started(folder)
     assembly = announced.assemble(data, _root(folder), entropy=secrets.token_bytes(ROOT_BYTES))
     ledger = _ledger(announced, folder)
-    journal = Journal(folder / _RELEASES)
+    journal = Journal(folder / _RELEASES, announced.population)
     federation = RemoteFederation(
         transport, announced, party, ServerGuard(config.privacy, ledger, assembly.streams),
         journal=journal, timeout=timeout, min_nodes=min_nodes, starts=starts,

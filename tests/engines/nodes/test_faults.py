@@ -63,7 +63,7 @@ def replayed(f: Any, lines: list[str]) -> Experiment:
         experiment.clients, f.config.privacy, 45, experiment.streams, Ledger(f.config.privacy, 45), chunk=16
     )
     simulation.taking_part = {
-        entry["round"]: from_ranges(entry["participants"]) for entry in map(json.loads, lines[1:])
+        entry["round"]: from_ranges(entry["participants"], limit=45) for entry in map(json.loads, lines[1:])
     }
     for t in range(f.config.rounds):
         simulation.run(experiment.server, t)
