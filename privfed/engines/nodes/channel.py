@@ -233,7 +233,7 @@ class Channel:
         return packet
 
     def _refused(self, seat: int, stage: str, packet: Packet) -> None:
-        """Note a refusal, and go on above the counter that this node has seen of the run: only the liar pays for a lie."""
+        """Note a refusal, and go on with this node above the counter that it has seen; only a liar pays for a lie."""
         try:
             counter, reason = packet.whole("counter", -1, _MAX_COUNTER), packet.text("refused")
         except MessageError as malformed:

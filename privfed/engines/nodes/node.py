@@ -4,7 +4,7 @@
     invite     terms of a masked sum -> public keys; where all goes well these travelled with the previous reveal
     share      roster -> sealed shares
     check      the others' sealed shares -> a signature that they are shares, or evidence against their sender
-    input      the query itself, and everybody's signature -> trains its users; the sum of their ring elements under masks
+    input      the query, and everybody's signature -> trains its users; the sum of their ring elements under masks
     confirm    survivors -> a signature over them and the model that this node was sent
     reveal     everybody's signature over the same -> shares that open the sum, once; and keys for the next sum
     clear      the query under a plan without masked sums -> partial sums, or single protected uploads

@@ -171,7 +171,7 @@ class Policy(BaseModel):
         """
         if users < self.min_users:
             raise PolicyRefused(
-                f"the organisations in this sum have {users:g} users in it; this node's policy asks for {self.min_users}"
+                f"{users:g} users of all organisations are in this sum; this node's policy asks for {self.min_users}"
             )
 
     def accept_share(self, plan: PrivacyPlan, taking: int) -> None:

@@ -144,8 +144,8 @@ class Query:
             given.config,
         )
         query = cls(
-            given.step, address.round, address.cohort_id, address.query_id, _members(given.members, population), message,
-            schema, given.clip_norm, address.model,
+            given.step, address.round, address.cohort_id, address.query_id, _members(given.members, population),
+            message, schema, given.clip_norm, address.model,
         )  # fmt: skip
         if query.common_digest() != address.model:
             raise MessageError("the model in the query is not the one that the request is bound to; drop the message")

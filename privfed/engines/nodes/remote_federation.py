@@ -91,7 +91,7 @@ class RemoteFederation:
         starts: int = 0,
     ) -> None:
         self.announced, self.guard = announced, guard
-        self.journal = journal or Journal(None)
+        self.journal = journal or Journal(None, announced.population)
         self.roster = NodeRoster(party.federation, starts << _SESSION_BITS)
         self._channel = Channel(transport, self.roster, party, announced.run, timeout, starts)
         self._membership = Membership(self._channel, self.roster, announced)
@@ -213,7 +213,7 @@ class RemoteFederation:
     def finish(self) -> None:
         """Tell nodes how the last query ended, and that the run has."""
         request = NodeRequest(values={"final": True})
-        self._channel.exchange("train.settle", {seat: request for seat in self._membership.available()})
+        self._channel.exchange("train.settle", dict.fromkeys(self._membership.available(), request))
 
     # One query -------------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
-from jaxtyping import Float64, Int64
+from jaxtyping import Float64
 from torch import Tensor
 
 from privfed.audit.epsilon.probes.uploads import STEP, PrescribedClients, PrescribedUploads, in_slots
@@ -26,6 +26,7 @@ from privfed.engines.nodes.codec import Address, Packet
 from privfed.engines.nodes.loopback import InProcess
 from privfed.engines.nodes.node import Answer, Node
 from privfed.engines.nodes.node_data import NodeData
+from privfed.engines.nodes.party import Party, found_federation
 from privfed.engines.nodes.policy import Policy
 from privfed.engines.nodes.remote_federation import RemoteFederation
 from privfed.engines.simulation import Simulation
@@ -157,18 +158,24 @@ def _release_over_nodes(probe: Probe, uploads: PrescribedUploads) -> Released:
         data="prescribed uploads", method={"name": _METHOD, "dim": 1}, privacy=probe.plan, rounds=max(probe.rounds) + 1
     )
     public = _secret(probe.seed, "public")
+    shards = np.array_split(np.arange(population), NODES)
+    keys = [_secret(probe.seed, f"identity {number}") for number in range(NODES + 1)]
+    server_party, parties, _ = found_federation(shards, population, _ITEMS, keys=keys)
     announced = Announcement(
-        run=_secret(probe.seed, "run")[:RUN_BYTES].hex(), config=config, seeded=False, public=public.hex(),
-        population=population, items=_ITEMS, queries=len(uploads.schemas),
+        run=_secret(probe.seed, "run")[:RUN_BYTES].hex(), federation=server_party.federation.digest, config=config,
+        seeded=False, public=public.hex(), population=population, items=_ITEMS, queries=len(uploads.schemas),
     )  # fmt: skip
-    policy = Policy(mechanisms=(probe.plan.mechanism.kind,), max_rounds=config.rounds, max_delta=probe.plan.delta)
+    policy = Policy(
+        mechanisms=(probe.plan.mechanism.kind,), max_rounds=config.rounds, max_delta=probe.plan.delta,
+        min_own_users=1, own_noise_suffices=False,
+    )  # fmt: skip
     with TemporaryDirectory(prefix="privfed-audit-", dir=_in_memory()) as folder:
         nodes = {
-            number: _node(Path(folder) / str(number), policy, users, population, probe.seed, uploads)
-            for number, users in enumerate(np.array_split(np.arange(population), NODES))
+            party.seat: _node(Path(folder) / str(party.seat), policy, party, population, probe.seed, uploads)
+            for party in parties
         }
         guard = ServerGuard(probe.plan, Ledger(probe.plan, population), Streams.from_seed(probe.seed))
-        engine = RemoteFederation(InProcess(nodes), announced, guard, Streams.from_seed(probe.seed))
+        engine = RemoteFederation(InProcess(nodes), announced, server_party, guard)
         server = _Queries(probe, uploads, guard.clip_norm)
         for t in probe.rounds:
             engine.run(server, t)
@@ -184,13 +191,17 @@ over_nodes = Engine("over_nodes", _release_over_nodes)
 class _SeededNode(Node):
     """A node of the audit, whose users' noise follows from the audit's seed."""
 
-    def __init__(self, folder: Path, policy: Policy, data: NodeData, clients: PrescribedClients, salt: str) -> None:
-        super().__init__(folder, policy, data, clients)
-        self._salt = salt
+    def __init__(
+        self, folder: Path, policy: Policy, data: NodeData, clients: PrescribedClients, party: Party, salt: bytes
+    ) -> None:
+        super().__init__(folder, policy, data, clients, party)
+        self._salt = salt.hex()
+        # A process mixes entropy of its own into keys of noise: its noise would differ from audit to audit.
+        self.state.entropy = salt
 
     def _announce(self, packet: Packet, address: Address) -> Answer:
         answer = super()._announce(packet, address)
-        # A node salts its users' keys with what nobody can predict: its noise would differ from audit to audit.
+        # A node salts its users' keys with what nobody can predict, too.
         self.state.record.salt = self._salt
         self.state.memory.assembly = self.private_side.assembled(self.state.run, self._salt)
         return answer
@@ -199,7 +210,7 @@ class _SeededNode(Node):
 def _node(
     folder: Path,
     policy: Policy,
-    users: Int64[np.ndarray, " users"],
+    party: Party,
     population: int,
     seed: int,
     uploads: PrescribedUploads,
@@ -207,8 +218,9 @@ def _node(
     """A node of the audit, whose key and salt follow from the seed."""
     folder.mkdir(parents=True)
     (folder / _ROOT_FILE).write_bytes(_secret(seed, f"node {folder.name}"))
-    salt = _secret(seed, f"salt of node {folder.name}").hex()
-    return _SeededNode(folder, policy, NodeData(users, _nobody(population)), PrescribedClients(uploads), salt)
+    salt = _secret(seed, f"salt of node {folder.name}")
+    data = NodeData(party.federation.users(party.seat), _nobody(population))
+    return _SeededNode(folder, policy, data, PrescribedClients(uploads), party, salt)
 
 
 def _nobody(population: int) -> Split:
