@@ -1,6 +1,6 @@
 """The bytes of one round per kind of terms, frozen per protocol version.
 
-With every random number fixed, the messages below are what version 1 sends. Clients and servers of different releases
+With every random number fixed, the messages below are what version 2 sends. Clients and servers of different releases
 meet on a network: when a change of the code changes these bytes on purpose, bump `PROTOCOL_VERSION` in
 `secure_agg/masking/terms.py` and freeze anew (the failing assertion prints the new digests).
 """
@@ -14,6 +14,7 @@ import pytest
 from secure_agg import shamir
 from secure_agg.masking import PROTOCOL_VERSION, ClientRequirements, MaskingClient, MaskingServer, Stage, Suite, Terms
 from secure_agg.masking import client as client_module
+from secure_agg.masking.messages import Envelope
 from secure_agg.primitives.keys import Identity, KeyPair
 from secure_agg.primitives.prg import keystream
 
@@ -52,7 +53,7 @@ def play_frozen(monkeypatch, *, signed, suite):
     identities = {one: Identity.from_private(hashlib.sha256(b"identity %d" % one).digest()) for one in ids}
     directory = {one: identity.public for one, identity in identities.items()}
     server = MaskingServer(terms, directory=directory)
-    requirements = ClientRequirements(min_clients=3, min_threshold=2)
+    requirements = ClientRequirements(min_clients=3, min_threshold=2, require_signatures=False)
     clients = {
         one: MaskingClient(one, requirements, run=RUN, identity=identities[one], directory=directory) for one in ids
     }
@@ -66,7 +67,7 @@ def play_frozen(monkeypatch, *, signed, suite):
                 continue
             replies[one] = answer(clients[one], stage, request, vectors[one])
             server.receive(one, replies[one])
-        digests[str(Stage(stage - 1))] = digest(requests)
+        digests[str(Envelope.decode(next(iter(requests.values()))).stage)] = digest(requests)
         digests[str(stage)] = digest(replies)
         requests = server.advance()
     return digests, server.total.tolist()
@@ -78,6 +79,8 @@ def answer(client, stage, request, vector):
             return client.advertise(request)
         case Stage.SHARES:
             return client.share(request)
+        case Stage.CHECK:
+            return client.check(request)
         case Stage.MASKED_INPUT:
             return client.mask(request, vector)
         case Stage.CONFIRMATION:
@@ -136,7 +139,7 @@ FROZEN = {
     ("signed, ChaCha20", True, Suite.CHACHA20),
 ])  # fmt: skip
 def test_the_wire_is_what_it_was(monkeypatch, name, signed, suite):
-    assert PROTOCOL_VERSION == 1, "freeze the messages of the new version beside the old"
+    assert PROTOCOL_VERSION == 2, "freeze the messages of the new version beside the old"
     digests, total = play_frozen(monkeypatch, signed=signed, suite=suite)
     assert digests == FROZEN[name], "the wire has changed: bump PROTOCOL_VERSION and freeze the new messages"
     survivors = [one for one in (*IDS, *((21, 34) if signed else ())) if one != SILENT]
