@@ -5,7 +5,6 @@ There are three families, because a caller reacts to them in three ways: correct
 (`RoundAborted`: the state machine has deleted its secrets and answers nothing more).
 """
 
-
 from collections.abc import Iterable
 
 

@@ -431,9 +431,7 @@ def masked_device(n: int, words: int) -> Row:
     ids = np.arange(n, dtype=np.uint32)
     placing = cpu(lambda: HararyGraph(terms, ids), 3)
     neighbours = HararyGraph(terms, ids).neighbours(0)
-    own = MaskingClient(
-        0, ClientRequirements(min_clients=3, min_threshold=2, require_signatures=False), run=run
-    )
+    own = MaskingClient(0, ClientRequirements(min_clients=3, min_threshold=2, require_signatures=False), run=run)
     mine = own.advertise(encode_header(Stage.INVITATION, terms, SERVER, 0) + terms.encode())
     pairs = [(KeyPair.generate(), KeyPair.generate()) for _ in neighbours]
     listed = tuple(Advertisement(mask.public, channel.public, b"") for mask, channel in pairs)

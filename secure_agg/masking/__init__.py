@@ -11,7 +11,7 @@ from secure_agg.masking.parameters import MaskingParameters, ServerAdversary, as
 from secure_agg.masking.requirements import ClientRequirements
 from secure_agg.masking.server import MaskingServer
 from secure_agg.masking.simulation import AggregationResult, aggregate, modular_sum
-from secure_agg.masking.terms import PROTOCOL_VERSION, Suite, Terms
+from secure_agg.masking.terms import PROTOCOL_VERSION, Suite, Terms, signed_threshold
 from secure_agg.primitives.keys import Identity
 
 __all__ = [
@@ -31,4 +31,5 @@ __all__ = [
     "assess_parameters",
     "choose_parameters",
     "modular_sum",
+    "signed_threshold",
 ]

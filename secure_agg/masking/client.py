@@ -311,6 +311,18 @@ class MaskingClient:
             then = Stage.SURVIVORS if terms.signed else Stage.REQUEST
             return self._reply(Stage.MASKED_INPUT, terms.ring.pack(masked).data, then=then)
 
+    def partners(self, go_ahead: bytes) -> frozenset[int]:
+        """The clients that a go-ahead lets this one mask with, itself among them, once all signatures are verified.
+
+        Nothing changes: whoever has to do something dear or final before it masks asks this first.
+
+        Raises:
+            As `mask` does.
+        """
+        envelope = self._open(go_ahead, Stage.GO_AHEAD)
+        envelope.expect_round(self.terms.round)
+        return frozenset([self.client, *self._verified(GoAhead.decode(envelope.body, len(self._state.neighbours)))])
+
     def confirm(self, survivors: bytes) -> bytes:
         """Sign the list of survivors, so that no client reveals shares under another list.
 
@@ -436,7 +448,11 @@ class MaskingClient:
         return encode_header(Stage.CHECK, terms, self.client, SERVER) + complaint.encode()
 
     def _take_go_ahead(self, go_ahead: GoAhead) -> None:
-        """Verify the checks, and keep the shares of those that checked only."""
+        """Keep the shares of those that checked only."""
+        self._state.keep_shares_of(self._verified(go_ahead))
+
+    def _verified(self, go_ahead: GoAhead) -> list[int]:
+        """The neighbours that checked the same delivered set as this client."""
         state = self._state
         checked = [state.neighbours[index] for index in np.flatnonzero(go_ahead.checked).tolist()]
         self._check_partners(len(checked), "checked")
@@ -446,7 +462,7 @@ class MaskingClient:
         signed = key_derivation.check_message(state.context, self._holders())
         for neighbour, signature in zip(checked, go_ahead.signatures, strict=True):
             verify(self._identity_of(neighbour), signature, signed)
-        state.keep_shares_of(checked)
+        return checked
 
     def _mask_keys(self) -> tuple[list[bytes], list[bytes]]:
         """Keystream keys of the masks to add and to subtract."""

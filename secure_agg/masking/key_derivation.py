@@ -26,9 +26,7 @@ def check_message(context: bytes, delivered: Bits) -> bytes:
 
 def complaint_message(context: bytes, client: int, accused: Bits, channel_private: bytes) -> bytes:
     """The message that a client signs when it accuses others of sealing something else than a pair of shares."""
-    return length_prefixed(
-        b"secure_agg complaint", context, _id_bytes(client), accused.tobytes(), channel_private
-    )
+    return length_prefixed(b"secure_agg complaint", context, _id_bytes(client), accused.tobytes(), channel_private)
 
 
 def survivors_message(context: bytes, bound: bytes, masked_with: Bits, alive: Bits) -> bytes:

@@ -21,8 +21,7 @@ the hypergeometric distribution, summed over all clients (2, 4) or all pairs of 
 that can try many graphs before it chooses one.
 
 In the complete graph (k = n - 1) all conditions are deterministic: t > (n - 1)/2, t > C or, against an active server,
-2t > n - 1 + C, and t <= n - 1 - D. Against an active server t is more than 2n/3 as well, as signed terms of
-`secure_agg.masking` require.
+2t >= n + C (`Terms.max_corrupt`), and t <= n - 1 - D.
 
 Sharp edges:
 
@@ -253,10 +252,8 @@ class _Round:
     def min_complete_threshold(self) -> int:
         """The smallest t for the complete graph."""
         others = self.clients - 1
-        if self.server is ServerAdversary.CURIOUS:
-            majority, beyond_corrupt = others // 2 + 1, self.corrupt + 1
-        else:
-            majority, beyond_corrupt = 2 * self.clients // 3 + 1, (others + self.corrupt) // 2 + 1
+        curious, majority = self.server is ServerAdversary.CURIOUS, others // 2 + 1
+        beyond_corrupt = self.corrupt + 1 if curious else (others + self.corrupt) // 2 + 1
         minimum, staying = max(majority, beyond_corrupt), others - self.dropouts
         if minimum > staying:
             remedies = [f"plan for at most {others - minimum} dropouts"] if minimum <= others else []

@@ -25,6 +25,8 @@ class ClientRequirements:
         require_signatures: whether terms must be signed, so that a server that lies opens nothing. `False` assumes a
             server that follows the protocol: without signatures one that lies opens any client's vector, on a sparse
             graph without a single colluding client. It is for simulations, and for a server that is trusted that far.
+        max_corrupt: number of clients that may collude with a server that lies, under signed terms; a server chooses who
+            is on the roster, so this is a number and no share of it.
         suites: accepted cipher suites.
     """
 
@@ -33,6 +35,7 @@ class ClientRequirements:
     min_neighbours: int = 2
     min_bits: int = MIN_BITS
     require_signatures: bool = True
+    max_corrupt: int = 0
     suites: frozenset[Suite] = frozenset(Suite)
 
     def __post_init__(self) -> None:
@@ -73,6 +76,11 @@ class ClientRequirements:
         if terms.degree(clients) < self.min_neighbours:
             raise RosterRefused(
                 f"the roster gives {terms.degree(clients)} neighbours; this client requires {self.min_neighbours}"
+            )
+        if terms.signed and terms.max_corrupt(clients) < self.max_corrupt:
+            raise RosterRefused(
+                f"a threshold of {terms.threshold} in a roster of {clients} allows {terms.max_corrupt(clients)} clients to "
+                f"collude with the server; this client requires {self.max_corrupt}"
             )
         if not terms.allows_roster_of(clients):
             raise RosterRefused(

@@ -145,6 +145,11 @@ class MaskingServer:
             raise UnexpectedStage("the survivors are not known: the round has not finished")
         return tuple(sorted(self._survivors))
 
+    @property
+    def suspects(self) -> Mapping[int, str]:
+        """Clients that revealed wrong shares, and why each is suspected."""
+        return {}
+
     def invite(self, clients: Collection[int]) -> Requests:
         """Begin the round: the invitation for each client.
 
@@ -175,7 +180,11 @@ class MaskingServer:
         """
         if len(digest) != BOUND_BYTES:
             raise ConfigurationError(f"the digest has {len(digest)} bytes; give {BOUND_BYTES}")
-        if self._ended or (self._awaits or 0) > Stage.MASKED_INPUT or (self._awaits is Stage.MASKED_INPUT and self._replied):
+        if (
+            self._ended
+            or (self._awaits or 0) > Stage.MASKED_INPUT
+            or (self._awaits is Stage.MASKED_INPUT and self._replied)
+        ):
             raise UnexpectedStage("a masked input has arrived, or the round is over; bind a digest before")
         self._bound = bytes(digest)
 

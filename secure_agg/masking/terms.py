@@ -49,6 +49,21 @@ class Suite(IntEnum):
         return Aead.CHACHA20_POLY1305 if self is Suite.CHACHA20 else Aead.AES256_GCM
 
 
+def signed_threshold(clients: int, corrupt: int) -> int:
+    """The smallest threshold of signed terms under which `corrupt` of the clients may collude with the server.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    threshold = max(2, (clients + corrupt + 1) // 2)
+    if threshold >= clients:
+        raise ConfigurationError(
+            f"{clients} clients of whom {corrupt} may collude with the server need a threshold of {threshold}, which is "
+            f"not below {clients}: bring {corrupt + 2 - clients} more clients, or allow for fewer corrupt ones"
+        )
+    return threshold
+
+
 @dataclass(frozen=True, slots=True)
 class Terms:
     """The public terms of one round.
@@ -58,8 +73,8 @@ class Terms:
         round: number of the round, rising within the run.
         bits: width of a ring element, 2 to 64; the number of bits transmitted of each.
         length: number of elements in every vector.
-        threshold: number of shares that rebuild a secret; more than half of a client's neighbours, and more than two
-            thirds of the roster where the terms are signed.
+        threshold: number of shares that rebuild a secret; more than half of a client's neighbours, and at least half of
+            the roster and of those who may be corrupt where the terms are signed (`signed_threshold`).
         neighbours: even number of clients that each client shares masks with; 0 for all others.
         suite: cipher suite.
         signed: whether advertisements and the list of survivors carry signatures of known identities, which protects
@@ -138,11 +153,17 @@ class Terms:
     def allows_roster_of(self, clients: int) -> bool:
         """Whether both secrets of a client stay out of the server's reach in a roster of this size."""
         degree = self.degree(clients)
-        # Above two thirds of the roster, two lists of survivors that a threshold of clients confirmed each have an
-        # honest confirmer in common, as long as fewer than a third of the clients are corrupt.
-        if self.signed and 3 * self.threshold <= 2 * clients:
-            return False
         return degree / 2 < self.threshold <= degree <= MAX_SHARES
+
+    def max_corrupt(self, clients: int) -> int:
+        """How many of a roster of `clients` under signed terms may collude with a server that lies.
+
+        A client reveals once it and a threshold of others confirmed the same: t + 1 of n. Two such groups that confirm
+        different things have only corrupt clients f in common, so 2(t + 1) <= n + f. And a server that provokes
+        complaints about shares holds those of at most n - t - 1 who complained and of f: it needs t. Both are ruled out
+        by 2t >= n + f.
+        """
+        return 2 * self.threshold - clients
 
     def encode(self) -> bytes:
         """Encode as bytes of fixed length."""

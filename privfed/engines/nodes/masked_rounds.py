@@ -81,6 +81,8 @@ class MaskedRounds:
             accept(members)
             self._open(server, survivors)
         except RoundAborted as aborted:
+            if isinstance(aborted, PartiesAccused):
+                self._exclude(aborted, "train.confirm")
             raise TooFewClientsError(str(aborted)) from aborted
         for seat, reason in server.suspects.items():
             self._channel.note(seat, "train.reveal", reason)
@@ -99,9 +101,13 @@ class MaskedRounds:
             try:
                 return server, server.advance()
             except PartiesAccused as accused:
-                self._roster.exclude(accused.clients, str(accused))
-                for seat in accused.clients:
-                    self._channel.note(seat, "train.check", f"it is left out of the run: {accused}")
+                self._exclude(accused, "train.check")
+
+    def _exclude(self, accused: PartiesAccused, stage: str) -> None:
+        """Leave liars out of the rest of the run."""
+        self._roster.exclude(accused.clients, str(accused))
+        for seat in sorted(accused.clients):
+            self._channel.note(seat, stage, f"it is left out of the run: {accused}")
 
     def _collect(self, server: MaskingServer, go_ahead: Mapping[int, bytes], query: QueryOf) -> Users:
         """Have the nodes train and send masked inputs; returns whose users are in them."""
@@ -151,6 +157,8 @@ class MaskedRounds:
         return None if len(seats) < self._min_nodes else self._new_session(seats, layout, size)
 
     def _new_session(self, seats: Sequence[int], layout: str, size: Size) -> _Session:
+        if len(seats) < self._min_nodes:
+            raise TooFewClientsError(f"{len(seats)} nodes are at hand, fewer than {self._min_nodes}")
         self._roster.session += 1
         try:
             threshold = signed_threshold(len(seats), self._federation.corrupt)

@@ -127,7 +127,7 @@ def read_identity(path: Path) -> Identity:
 
 
 def found_federation(
-    shards: Sequence[Int64[np.ndarray, " users"]],
+    shards: Sequence[Int64[np.ndarray, " _"]],
     population: int,
     items: int,
     *,

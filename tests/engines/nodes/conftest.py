@@ -15,6 +15,7 @@ from privfed.engines.nodes.journal import Journal
 from privfed.engines.nodes.loopback import InProcess
 from privfed.engines.nodes.node import Node
 from privfed.engines.nodes.node_data import NodeData
+from privfed.engines.nodes.party import Party, found_federation
 from privfed.engines.nodes.policy import Policy
 from privfed.engines.nodes.remote_federation import RemoteFederation
 from privfed.engines.nodes.run import train
@@ -26,7 +27,9 @@ from privfed.privacy import Ledger, PrivacyPlan
 from privfed.setup.config import ExperimentConfig
 
 KINDS = ("unprotected", "clip_only", "local_laplace", "central_gaussian", "secure_sum", "distributed_gaussian")
-OPEN = Policy(allow_simulation=True, mechanisms=KINDS, evaluate=True)
+OPEN = Policy(
+    allow_simulation=True, mechanisms=KINDS, evaluate=True, min_own_users=1, own_noise_suffices=False, max_runs=100
+)
 
 
 class CountServer:
@@ -60,14 +63,34 @@ class Federation:
     shards: list[np.ndarray]
     policy: Policy = OPEN
     seeded: bool = True
+    corrupt: int = 0
     nodes: dict[int, Any] = field(default_factory=dict)
     data: dict[int, NodeData] = field(default_factory=dict)
+    parties: dict[int, Party] = field(default_factory=dict)
+    server: Party = field(init=False)
 
     def __post_init__(self) -> None:
+        train = self.parts.train
+        self.server, parties, self.operator = found_federation(
+            self.shards, train.n_users, train.n_items, names=[f"node{100 + n}" for n in range(len(self.shards))],
+            corrupt=self.corrupt,
+        )  # fmt: skip
         for place, users in enumerate(self.shards):
             number = 100 + place
             self.data[number] = NodeData.from_split(self.parts, users, public=self.public)
-            self.nodes[number] = Node(self.folder / f"node{number}", self.policy, self.data[number])
+            self.parties[number] = parties[place]
+            self.nodes[number] = self.node(number)
+
+    def node(self, number: int, **changes: Any) -> Node:
+        """The process of a node, anew."""
+        given = {"policy": self.policy, "data": self.data[number], "party": self.parties[number]} | changes
+        return Node(self.folder / f"node{number}", **given)
+
+    def announced(self, **changes: Any) -> Announcement:
+        """A new run."""
+        return Announcement.from_config(
+            self.config, self.server_data, self.server.federation, **{"seeded": self.seeded} | changes
+        )
 
     @property
     def public(self) -> bool:
@@ -79,7 +102,7 @@ class Federation:
 
     def fresh(self) -> dict[int, Callable[[], Node]]:
         """A new process for every message, as far as memory goes."""
-        return {n: lambda n=n: Node(self.folder / f"node{n}", self.policy, self.data[n]) for n in self.nodes}
+        return {n: lambda n=n: self.node(n) for n in self.nodes}
 
     def simulated(self) -> tuple[Experiment, list[str]]:
         """The same experiment in one process, and the lines of its ledger."""
@@ -91,19 +114,20 @@ class Federation:
 
     def train(self, transport: Any = None, name: str = "server", **changes: Any) -> Any:
         transport = transport or InProcess(self.nodes)
-        return train(self.config, self.server_data, transport, self.folder / name, seeded=self.seeded, **changes)
+        given = {"party": self.server, "transport": transport, "folder": self.folder / name, "seeded": self.seeded}
+        return train(self.config, self.server_data, **given | changes)
 
     def ledger_lines(self, name: str = "server") -> list[str]:
         return (self.folder / name / "ledger.jsonl").read_text().splitlines()
 
     def remote(self, transport: Any = None, *, journal: Journal | None = None) -> RemoteFederation:
         """The federation alone, for asks that no method makes."""
-        announced = Announcement.from_config(self.config, self.server_data, seeded=self.seeded)
+        announced = self.announced()
         assembly = announced.assemble(self.server_data, bytes(32))
         ledger = Ledger(self.config.privacy, self.parts.train.n_users)
         guard = ServerGuard(self.config.privacy, ledger, assembly.streams)
         return RemoteFederation(
-            transport or InProcess(self.nodes), announced, guard, assembly.streams, journal=journal, timeout=60
+            transport or InProcess(self.nodes), announced, self.server, guard, journal=journal, timeout=60
         )
 
     def counts(self, users: np.ndarray) -> torch.Tensor:
@@ -125,7 +149,7 @@ def federation(small_split: Any, tmp_path: Path) -> Callable[..., Federation]:
 
     def build(
         method: str = "feddae", plan: str = "secure-sum:clip_norm=10.0", *, settings: Any = None, nodes: int = 4,
-        policy: Policy = OPEN, seeded: bool = True, mixed: bool = False, **changes: Any,
+        policy: Policy = OPEN, seeded: bool = True, mixed: bool = False, corrupt: int = 0, **changes: Any,
     ) -> Federation:  # fmt: skip
         fields = {"rounds": 2, "chunk": 16, "seed": 3} | changes
         config = ExperimentConfig(
@@ -138,7 +162,7 @@ def federation(small_split: Any, tmp_path: Path) -> Callable[..., Federation]:
             shards = [everybody[:16], everybody[16:32], everybody[32:]]
         else:
             shards = [np.sort(some) for some in np.array_split(everybody, nodes)]
-        return Federation(tmp_path, small_split, config, shards, policy, seeded)
+        return Federation(tmp_path, small_split, config, shards, policy, seeded, corrupt)
 
     return build
 

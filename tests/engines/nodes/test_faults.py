@@ -12,14 +12,19 @@ from privfed.engines import Simulation, TooFewClientsError
 from privfed.engines.nodes.announcement import Announcement
 from privfed.engines.nodes.errors import NodesError
 from privfed.engines.nodes.loopback import Fault, InProcess, Loopback
+from privfed.engines.nodes.node import Node
+from privfed.engines.nodes.party import Party
 from privfed.engines.nodes.policy import Policy
 from privfed.engines.nodes.run import train
 from privfed.experiment import Experiment
 from privfed.privacy import Ledger
 from privfed.privacy.ledger import from_ranges
+from secure_agg.masking import Identity
 
 SECURE = "secure-sum:clip_norm=1.0"
-STAGES = ("train.invite", "train.share", "train.input", "train.reveal")
+LAST = ("train.confirm", "train.reveal")
+"""Stages after the masked input: who falls silent there is in the sum."""
+STAGES = ("train.invite", "train.share", "train.check", "train.input", "train.confirm", "train.reveal")
 
 
 class Died(BaseException):
@@ -85,7 +90,7 @@ def silent_sometimes(seed: int, nodes: int, most: int, *, late: bool = True) -> 
             state["gone"] = {}
             if rng.random() < 1 / 3:
                 chosen = rng.choice(nodes, rng.integers(1, most + 1), replace=False)
-                state["gone"] = {100 + int(n): STAGES[rng.integers(1, 4)] for n in chosen}
+                state["gone"] = {100 + int(n): STAGES[rng.integers(1, 6)] for n in chosen}
         state["stage"] = stage
         begins = state["gone"].get(node)
         if begins is None or stage not in STAGES or STAGES.index(stage) < STAGES.index(begins):
@@ -104,13 +109,13 @@ def test_one_of_four_falls_silent_at_any_stage(
     remote = f.remote(InProcess(f.nodes, faults=lambda node, at: fault if (node, at) == (101, stage) else None))
     for t in range(3):
         remote.run(server, t)
-    assert remote.traffic.aborted_rounds == 0 or stage == "train.reveal"
+    assert remote.traffic.aborted_rounds == 0 or stage in LAST
     entries = remote.guard.ledger.entries
     assert len(server.sums) == 3 == len(entries)
     for (_, total), entry in zip(server.sums, entries, strict=True):
         assert torch.equal(total, f.counts(entry.members()))
         present = np.isin(f.shards[1], entry.members())
-        assert present.all() if stage == "train.reveal" else not present.any() or stage == "train.invite"
+        assert present.all() if stage in LAST else not present.any() or stage == "train.invite"
 
 
 def test_too_few_nodes_lose_the_round_and_nothing_else(federation: Callable[..., Any], count_server: Any) -> None:
@@ -163,7 +168,7 @@ def test_a_server_may_die_at_any_moment(federation: Callable[..., Any]) -> None:
     simulated, charges = f.simulated()
     whole = Deadly(InProcess(f.nodes), -1, before=True)
     f.train(whole, name="whole")
-    assert whole.done == 9
+    assert whole.done == 13
     for at in range(1, whole.done + 1):
         name, before = f"server-{at}", at % 2 == 0
         with pytest.raises(Died):
@@ -231,25 +236,29 @@ def test_a_folder_keeps_to_its_run(federation: Callable[..., Any]) -> None:
     f = federation("feddae", SECURE, nodes=3)
     f.train()
     with pytest.raises(NodesError, match="other settings"):
-        train(f.config.model_copy(update={"rounds": 9}), f.server_data, InProcess(f.nodes), f.folder / "server")
+        longer = f.config.model_copy(update={"rounds": 9})
+        train(longer, f.server_data, f.server, InProcess(f.nodes), f.folder / "server")
 
 
 def test_a_lost_round_stays_lost(federation: Callable[..., Any]) -> None:
     f = federation("pfedrec", SECURE, nodes=3, rounds=3, checkpoint_every=3)
     losing = InProcess(f.nodes, faults=lambda n, s: "drop" if s == "train.input" and n == 100 else None)
     with pytest.raises(Died):
-        f.train(Deadly(losing, 4, before=False))
+        f.train(Deadly(losing, 5, before=False))
     again = f.train()
     assert again.traffic.aborted_rounds in (0, 1)
     assert equal(again.server, replayed(f, f.ledger_lines()).server)
 
 
-def test_two_nodes_cannot_claim_one_user(federation: Callable[..., Any], count_server: Any) -> None:
+def test_nobody_takes_the_seat_of_another_organisation(federation: Callable[..., Any], count_server: Any) -> None:
+    """A thief with the data of an organisation and no key of it is a stranger, wherever it connects."""
     f = federation()
-    f.nodes[104] = type(f.nodes[100])(f.folder / "thief", f.policy, f.data[100])
+    stolen = Party(f.server.federation, Identity.generate(), 0)
+    f.nodes[4] = Node(f.folder / "thief", f.policy, f.data[100], party=stolen)
     remote, server = f.remote(), count_server()
     assert remote.run(server, 0)
-    assert [i.node for i in remote.incidents] == [104]
+    assert [i.node for i in remote.incidents] == ["4"]
+    assert remote.roster.strangers == {4}
     assert torch.equal(server.sums[0][1], f.counts(np.arange(45)))
 
 
@@ -259,8 +268,11 @@ def test_processes_share_nothing_and_may_be_killed(federation: Callable[..., Any
         folder = f.folder / f"node{number}"
         folder.mkdir(exist_ok=True)
         data.save(folder)
+        f.parties[number].save(folder, f.server.federation.signature(f.operator), f.operator.public)
         kinds = ", ".join(f'"{kind}"' for kind in f.policy.mechanisms)
-        (folder / "node.toml").write_text(f"[policy]\nallow_simulation = true\nmechanisms = [{kinds}]\n")
+        (folder / "node.toml").write_text(
+            f"[policy]\nallow_simulation = true\nmin_own_users = 1\nmechanisms = [{kinds}]\n"
+        )
     killed: list[str] = []
 
     def fault(node: int, stage: str) -> Fault | None:
@@ -288,7 +300,7 @@ def test_policy_and_announcement_are_read_from_files(tmp_path: Path, federation:
         assert np.array_equal(one.indptr, other.indptr)
     (tmp_path / "node.toml").write_text("[policy]\nmin_nodes = 5\nmax_epsilon = 2.0\n")
     assert Policy.read(tmp_path / "node.toml").min_nodes == 5
-    announced = Announcement.from_config(f.config, f.server_data, seeded=True)
+    announced = f.announced()
     assert Announcement.model_validate_json(announced.model_dump_json()) == announced
     remote = f.remote(InProcess({100: f.nodes[100]}))
     cohort = remote.sample_cohort(0)

@@ -3,9 +3,14 @@
 import json
 import logging
 import os
+import shutil
 import struct
+import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,6 +26,8 @@ from privfed.engines.nodes.codec import Address, Packet
 from privfed.engines.nodes.errors import MessageError, NodesError, StateError
 from privfed.engines.nodes.loopback import InProcess
 from privfed.engines.nodes.node import Node
+from privfed.engines.nodes.node_data import NodeData
+from privfed.engines.nodes.party import found_federation
 from privfed.engines.nodes.policy import Policy
 from privfed.engines.nodes.queries import Query
 from privfed.engines.nodes.record import NodeRecord
@@ -28,9 +35,11 @@ from privfed.federation import Message, Purpose
 from privfed.methods.shared.vae_server import COUNTS
 from privfed.privacy import PlanError
 from secure_agg.masking import MaskingServer, Terms
+from secure_agg.primitives.keys import SIGNATURE_BYTES
 
 SHARES = "distributed-gaussian:noise_multiplier=1.0,clip_norm=1.0,n_min_honest=20"
 LIAR = 103
+NAME = "node103"
 
 
 # The codec ------------------------------------------------------------------------------------------------------------
@@ -95,7 +104,7 @@ def test_deep_or_repeated_names_are_no_header() -> None:
 
 
 def lies(reply: bytes, stage: str, earlier: list[bytes], rng: np.random.Generator) -> Iterator[tuple[str, bytes]]:
-    """Replies that do not belong in the place of an honest one."""
+    """Messages that do not belong in the place of an honest reply; the liar signs them."""
     packet = Packet.decode(reply)
     fields, arrays = dict(packet.fields), dict(packet.arrays)
     yield "nothing", b""
@@ -108,8 +117,10 @@ def lies(reply: bytes, stage: str, earlier: list[bytes], rng: np.random.Generato
     yield "of nothing", Packet({**fields, "of": None}, arrays).encode()
     yield "of another", Packet({**fields, "of": codec.digest(b"another")}, arrays).encode()
     yield "refusal of a kind", Packet({**fields, "refused": 7}, arrays).encode()
-    yield "refusal", Packet({**fields, "refused": "no" * 2000, "serial": 1}).encode()
-    yield "refusal, huge serial", Packet({**fields, "refused": "no", "serial": 2**63}).encode()
+    yield "refusal", Packet({**fields, "refused": "no" * 2000, "counter": 1}).encode()
+    yield "refusal, huge counter", Packet({**fields, "refused": "no", "counter": 2**63}).encode()
+    yield "of another seat", Packet({**fields, "seat": 0}, arrays).encode()
+    yield "of no seat", Packet({**fields, "seat": -1}, arrays).encode()
     yield "no arrays", Packet(fields).encode()
     for name, array in arrays.items():
         others = {n: a for n, a in arrays.items() if n != name}
@@ -159,23 +170,25 @@ def test_a_lying_node_changes_no_sum(
     def tamper(node: int, stage: str, reply: bytes) -> bytes:
         if node != LIAR or stage != plan["stage"]:
             return reply
-        found = list(lies(reply, stage, earlier.setdefault(stage, []), rng))
-        earlier[stage].append(reply)
+        honest = reply[:-SIGNATURE_BYTES]
+        found = list(lies(honest, stage, earlier.setdefault(stage, []), rng))
+        earlier[stage].append(honest)
         plan["exhausted"] = plan["pick"] >= len(found)
         if plan["exhausted"]:
             return reply
         plan["what"], lie = found[plan["pick"]]
-        return lie
+        return f.parties[LIAR].framed("reply", lie)
 
     remote = f.remote(InProcess(f.nodes, tamper=tamper))
     # All of it takes a minute, so a part is drawn here; `benchmarks/speed/nodes.py` sends the whole.
     every = 1 if os.environ.get("PRIVFED_WHOLE_CORPUS") else 8
     told, t = 0, 0
-    for stage in ("train.invite", "train.share", "train.input", "train.reveal"):
+    for stage in ("train.invite", "train.share", "train.check", "train.input", "train.confirm", "train.reveal"):
         plan |= {"stage": stage, "pick": int(rng.integers(every)), "exhausted": False}
         while True:
             remote.roster.misses.clear()
             remote.roster.rests.clear()
+            remote.roster.excluded.clear()
             if stage == "train.invite":
                 remote.masked_rounds.forget_next()
             before = len(remote.incidents)
@@ -187,13 +200,13 @@ def test_a_lying_node_changes_no_sum(
             t += 1
             if plan["exhausted"]:
                 break
-            mine = [i for i in remote.incidents[before:] if (i.node, i.stage) == (LIAR, stage)]
+            mine = [i for i in remote.incidents[before:] if i.node == NAME]
             assert mine, (stage, plan["what"])
-            assert np.isin(f.shards[3], members).any() == (stage == "train.reveal")
+            assert np.isin(f.shards[3], members).any() == (stage in ("train.confirm", "train.reveal"))
             told += 1
             plan["pick"] += every
     assert told >= (200 if every == 1 else 24)
-    assert {i.node for i in remote.incidents} == {LIAR}
+    assert {i.node for i in remote.incidents} == {NAME}
     assert max(len(i.reason) for i in remote.incidents) < 600
     assert not any("no" * 300 in record.getMessage() for record in caplog.records)
 
@@ -207,8 +220,7 @@ def test_lies_in_the_clear(federation: Callable[..., Any], plan: str) -> None:
     def tamper(node: int, stage: str, reply: bytes) -> bytes:
         if node != LIAR or stage != "train.clear":
             return reply
-        packet = Packet.decode(reply)
-        return lie["made"](packet)
+        return f.parties[LIAR].framed("reply", lie["made"](Packet.decode(reply[:-SIGNATURE_BYTES])))
 
     remote = f.remote(InProcess(f.nodes, tamper=tamper))
     name, schema = f"block/{COUNTS}", {COUNTS: Block((f.parts.train.n_items,))}
@@ -242,7 +254,7 @@ def test_lies_in_the_clear(federation: Callable[..., Any], plan: str) -> None:
         else:
             total = remote.aggregate("count", cohort, Message({}), schema)
             assert torch.equal(total.sums[COUNTS], f.counts(np.concatenate(f.shards[:3])))
-        assert remote.incidents[-1].node == LIAR
+        assert remote.incidents[-1].node == NAME
     assert len(remote.incidents) == len(corpus)
 
 
@@ -250,32 +262,49 @@ def test_lies_in_the_clear(federation: Callable[..., Any], plan: str) -> None:
 
 
 class Server:
-    """Speaks to one node as any server could."""
+    """Speaks to one node as the server whose key the federation file names could, or as anybody else."""
 
     def __init__(self, f: Any, node: Node, announced: Announcement | None = None) -> None:
         self.f, self.node = f, node
-        self.announced = announced or Announcement.from_config(f.config, f.server_data, seeded=f.seeded)
-        self.serial = 0
+        self.announced = announced or f.announced()
+        self.counter, self.nonce = 0, ""
 
     def say(
         self, stage: str, values: Any = None, arrays: Any = None, asked: Query | None = None, **bound: Any
     ) -> Packet:
-        self.serial += 1
-        by = bound.pop("by", stage)
-        address = {"run": self.announced.run, "node": 100, "serial": self.serial, "stage": stage} | bound
+        self.counter += 1
+        by, signer = bound.pop("by", stage), bound.pop("signer", self.f.server)
+        address = {
+            "run": self.announced.run, "seat": self.node.party.seat, "counter": self.counter, "stage": stage,
+            "nonce": self.nonce,
+        } | bound  # fmt: skip
         if asked is not None:
             address = {**address, **_place(asked)}
         request = codec.request(Address(**address), {"counted": None, **(values or {})}, arrays or {})
-        return codec.answer(self.node.handle(by, request), request)
+        return self.answer(by, signer.framed("request", request))
+
+    def answer(self, stage: str, frame: bytes) -> Packet:
+        reply = self.node.handle(stage, frame)
+        return codec.answer(self.f.server.opened("reply", reply, self.node.party.seat), frame)
 
     def announce(self, **changes: Any) -> Packet:
         said = self.announced.model_dump(mode="json") | changes
-        return self.say("train.announce", {"announcement": said, "seat": 0}, run=said["run"])
+        reply = self.say("train.announce", {"announcement": said}, run=said["run"])
+        if reply["refused"] is None:
+            self.nonce = reply.text("nonce")
+        return reply
+
+    def clear(self, asked: Query, *, each: bool, **changes: Any) -> Packet:
+        return self.say("train.clear", {**asked.fields(), "each": each} | changes, asked.arrays(), asked)
+
+    @property
+    def ledger(self) -> Any:
+        return self.node.ledger_of(self.announced.run)
 
 
 def _place(asked: Query) -> dict[str, Any]:
     bound = asked.address("", 0, 0, "")
-    return {name: getattr(bound, name) for name in ("round", "cohort_id", "query_id", "schema")}
+    return {name: getattr(bound, name) for name in ("round", "cohort_id", "query_id", "schema", "model")}
 
 
 def counts(f: Any, cohort_id: int = 0, *, round: int | None = None, query_id: int = 0, **changes: Any) -> Query:
@@ -303,7 +332,8 @@ def counts(f: Any, cohort_id: int = 0, *, round: int | None = None, query_id: in
 def test_policies_that_a_server_cannot_weaken(
     federation: Callable[..., Any], changed: dict[str, Any], said: str
 ) -> None:
-    policy = Policy(**{"allow_simulation": True, "mechanisms": ("distributed_gaussian",)} | changed)
+    given = {"allow_simulation": True, "mechanisms": ("distributed_gaussian",), "own_noise_suffices": False}
+    policy = Policy(**given | changed)
     f = federation("feddae", SHARES, policy=policy)
     assert said in Server(f, f.nodes[100]).announce()["refused"]
     assert f.nodes[100].ledger is None
@@ -322,15 +352,14 @@ def test_a_policy_that_contradicts_itself_is_no_policy(tmp_path: Path) -> None:
 def test_a_node_stops_at_its_own_epsilon_whatever_the_run_is_called(federation: Callable[..., Any]) -> None:
     plan = "local-laplace:epsilon0=1,clip_norm=1"
     policy = Policy(allow_simulation=True, mechanisms=("local_laplace",), max_epsilon=5.5)
-    f = federation("feddae", plan, policy=policy)
+    f = federation("feddae", plan, policy=policy, rounds=20)
     done = 0
     for run in ("1" * 32, "2" * 32, "3" * 32):
-        server = Server(f, f.nodes[100], Announcement.from_config(f.config, f.server_data, seeded=True, run=run))
-        server.serial = 1000 * int(run[0])
+        server = Server(f, f.nodes[100], f.announced(seeded=True, run=run))
         assert server.announce()["refused"] is None
         for draw in range(3):
             asked = counts(f, draw)
-            reply = server.say("train.clear", {**asked.fields(), "each": True}, asked.arrays(), asked)
+            reply = server.clear(asked, each=True)
             if reply["refused"] is not None:
                 assert "5.5" in reply["refused"]
                 break
@@ -339,51 +368,40 @@ def test_a_node_stops_at_its_own_epsilon_whatever_the_run_is_called(federation: 
 
 
 def test_rounds_count_over_runs(federation: Callable[..., Any]) -> None:
-    f = federation("feddae", "none", policy=Policy(allow_simulation=True, mechanisms=("unprotected",), max_rounds=3))
+    policy = Policy(allow_simulation=True, mechanisms=("unprotected",), max_rounds=3)
+    f = federation("feddae", "none", policy=policy, rounds=3)
     done = 0
     for run in ("1" * 32, "2" * 32):
-        server = Server(f, f.nodes[100], Announcement.from_config(f.config, f.server_data, seeded=True, run=run))
-        server.serial = 1000 * int(run[0])
+        server = Server(f, f.nodes[100], f.announced(seeded=True, run=run))
         assert server.announce()["refused"] is None
         for draw in range(2):
             asked = counts(f, draw)
-            done += server.say("train.clear", {**asked.fields(), "each": False}, {}, asked)["refused"] is None
+            done += server.clear(asked, each=False)["refused"] is None
     assert done == 3
-    assert "does not come back" in _again(f, "1" * 32)
-
-
-def _again(f: Any, run: str) -> str:
-    server = Server(f, f.nodes[100], Announcement.from_config(f.config, f.server_data, seeded=True, run=run))
-    server.serial = 9000
-    said: str = server.announce()["refused"]
-    return said
+    server.say("train.settle", {"final": True})
+    assert "does not come back" in Server(f, f.nodes[100], f.announced(seeded=True, run="2" * 32)).announce()["refused"]
 
 
 def test_what_a_hostile_server_asks(federation: Callable[..., Any]) -> None:
-    f = federation(
-        "feddae", "clip:clip_norm=1.0,order=2", policy=Policy(allow_simulation=True, mechanisms=("clip_only",))
-    )
-    node = f.nodes[100]
-    server = Server(f, node)
+    policy = Policy(allow_simulation=True, mechanisms=("clip_only",))
+    f = federation("feddae", "clip:clip_norm=1.0,order=2", policy=policy, rounds=20)
+    server = Server(f, f.nodes[100])
     asked = counts(f)
 
-    def clear(one: Query, **changes: Any) -> str | None:
-        said: str | None = server.say("train.clear", {**one.fields(), "each": False} | changes, one.arrays(), one)[
-            "refused"
-        ]
-        return said
+    def clear(one: Query, **changes: Any) -> Any:
+        return server.clear(one, each=changes.pop("each", False), **changes)["refused"]
 
     assert "not announced" in (clear(asked) or "")
     assert server.announce()["refused"] is None
     assert "other settings" in server.announce(queries=9)["refused"]
-    assert "another node" in server.say("train.settle", node=101)["refused"]
+    assert "another node" in server.say("train.settle", seat=1)["refused"]
     assert "not announced" in server.say("train.settle", run="f" * 32)["refused"]
     for step in ("commit", "discard", "state", "load", "score"):
         assert "no step" in (clear(counts(f, step=step)) or "")
     for step in ("__init__", "_x", "a.b", "", "private state"):
         assert "step" in (clear(counts(f, step=step)) or "")
     assert "no step" in (clear(counts(f, step="steal")) or "")
-    assert not node.ledger.entries, "a step that clients do not declare is refused before it is recorded"
+    assert not server.ledger.entries, "a step that clients do not declare is refused before it is recorded"
     for members in (np.array([0, 44]), np.array([44]), np.empty(0, np.int64), f.shards[0][:-1]):
         assert clear(counts(f, members=members)) is not None
     for changes in (
@@ -394,20 +412,20 @@ def test_what_a_hostile_server_asks(federation: Callable[..., Any]) -> None:
     ):  # fmt: skip
         assert clear(asked, **changes) is not None, changes
     assert clear(counts(f, schema={"other": Block((70,))})) is not None
-    said = server.say("train.input", asked.fields(), {"delivery": np.zeros(3, np.uint8)}, asked)["refused"]
+    said = server.say("train.input", asked.fields(), {"go_ahead": np.zeros(3, np.uint8)}, asked)["refused"]
     assert "in no masked sum" in said
-    charged = len(node.ledger.entries)
+    charged = len(server.ledger.entries)
     assert clear(counts(f, 7)) is None
-    assert len(node.ledger.entries) == charged + 1
+    assert len(server.ledger.entries) == charged + 1
     assert "older" in (clear(counts(f, 5)) or "")
     assert "another message" in (clear(counts(f, 7, message=Message({"x": torch.ones(3)}))) or "")
     assert "new cohort" in (clear(counts(f, 7, message=Message({"x": torch.ones(3)}))) or "")
     assert "one cohort per round" in (clear(counts(f, 8, round=7)) or "")
     assert "sits out" in (clear(counts(f, 9, query_id=1)) or "")
     assert clear(counts(f, 7)) is None
-    assert len(node.ledger.entries) == charged + 1
-    old = codec.request(Address(server.announced.run, 100, 1, "train.settle"), {"counted": None})
-    assert "replay" in codec.answer(node.handle("train.settle", old), old)["refused"]
+    assert len(server.ledger.entries) == charged + 1
+    assert "replay" in server.say("train.settle", counter=1)["refused"]
+    assert "announced" in server.say("train.settle", nonce="of another announcement")["refused"]
     assert "another stage" in server.say("train.settle", by="train.clear")["refused"]
     assert "another stage" in server.say("train.steal")["refused"]
 
@@ -415,25 +433,27 @@ def test_what_a_hostile_server_asks(federation: Callable[..., Any]) -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_any_bytes_get_an_answer(data: st.DataObject) -> None:
-    import tempfile
-
-    from privfed.data import SplitSpec, SyntheticSpec, generate, split
-    from privfed.engines.nodes.node_data import NodeData
-
-    global _NODE  # noqa: PLW0603 (one node for all examples)
-    if _NODE is None:
-        spec = SyntheticSpec(name="synthetic-tiny", n_users=9, n_items=30, mean_per_user=6, min_per_user=5, rank=2)
-        _NODE = Node(
-            tempfile.mkdtemp(), Policy(), NodeData.from_split(split(generate(spec), SplitSpec()), np.arange(4))
-        )
+    """Also where the server's own key signs them."""
+    f = _tiny()
     stage = data.draw(st.sampled_from(["train.announce", "train.share", "train.input", "", "x" * 99]))
-    whole = bytearray(codec.request(Address("0" * 32, 1, 1, stage), {"announcement": {}, "seat": 0, "counted": None}))
+    whole = bytearray(codec.request(Address("0" * 32, 0, 1, stage), {"announcement": {}, "counted": None}))
     for _ in range(data.draw(st.integers(0, 3))):
         whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
-    assert codec.answer(_NODE.handle(stage, bytes(whole)), bytes(whole))["refused"]
+    frame = f.server.framed("request", bytes(whole)) if data.draw(st.booleans()) else bytes(whole)
+    server, node = f.server, f.nodes[0]
+    assert codec.answer(server.opened("reply", node.handle(stage, frame), 0), frame)["refused"]
 
 
-_NODE: Node | None = None
+@cache
+def _tiny() -> Any:
+    """One node of three, for all examples."""
+    from privfed.data import SplitSpec, SyntheticSpec, generate, split
+
+    spec = SyntheticSpec(name="synthetic-tiny", n_users=9, n_items=30, mean_per_user=6, min_per_user=5, rank=2)
+    parts, users = split(generate(spec), SplitSpec()), np.array_split(np.arange(9), 3)
+    server, parties, _ = found_federation(users, 9, 30)
+    node = Node(tempfile.mkdtemp(), Policy(), NodeData.from_split(parts, users[0]), party=parties[0])
+    return SimpleNamespace(server=server, nodes=[node])
 
 
 def masked_sum(f: Any, servers: list[Server], session: int = 0, *, threshold: int = 2, bits: int = 32) -> MaskingServer:
@@ -442,78 +462,78 @@ def masked_sum(f: Any, servers: list[Server], session: int = 0, *, threshold: in
 
     layout = bytes.fromhex(schema_digest({COUNTS: Block((70,))}))
     run = bytes.fromhex(servers[0].announced.run)
-    return MaskingServer(Terms(run, session, bits, 70, threshold, layout=layout))
+    keys = {seat: f.server.federation.key(seat) for seat in range(4)}
+    return MaskingServer(Terms(run, session, bits, 70, threshold, layout=layout, signed=True), directory=keys)
 
 
 def test_no_second_unmask_and_no_weaker_terms(federation: Callable[..., Any]) -> None:
     policy = Policy(allow_simulation=True, min_nodes=4, min_threshold=2)
     f = federation("feddae", "secure-sum:clip_norm=10.0", policy=policy, seeded=True)
-    announced = Announcement.from_config(f.config, f.server_data, seeded=True)
-    servers = []
-    for seat in range(4):
-        server = Server(f, f.nodes[100 + seat], announced)
-        said = announced.model_dump(mode="json")
-        server.seat = seat
-        reply = server.say("train.announce", {"announcement": said, "seat": seat}, node=100 + seat)
-        assert reply["refused"] is None
-        servers.append(server)
+    announced = f.announced()
+    servers = [Server(f, f.nodes[100 + seat], announced) for seat in range(4)]
+    for server in servers:
+        assert server.announce()["refused"] is None
 
     def to(seat: int, stage: str, arrays: Any, asked: Query | None = None) -> Packet:
         values = {} if asked is None else asked.fields()
-        return servers[seat].say(stage, values, {n: np.frombuffer(a, np.uint8) for n, a in arrays.items()}, asked,
-                                 node=100 + seat)  # fmt: skip
+        return servers[seat].say(stage, values, {n: np.frombuffer(a, np.uint8) for n, a in arrays.items()}, asked)
+
+    def shared(masked: MaskingServer, seats: Any) -> dict[int, bytes]:
+        for seat, invitation in masked.invite(seats).items():
+            masked.receive(seat, to(seat, "train.invite", {"invitation": invitation}).arrays["advertisement"].tobytes())
+        return masked.advance()
 
     # Three nodes where four are asked for: the roster is refused and the session is over.
-    small = masked_sum(f, servers, 1)
-    for seat, invitation in small.invite(range(3)).items():
-        small.receive(seat, to(seat, "train.invite", {"invitation": invitation}).arrays["advertisement"].tobytes())
-    for seat, roster in small.advance().items():
+    for seat, roster in shared(masked_sum(f, servers, 1), range(3)).items():
         assert "this client requires 4" in to(seat, "train.share", {"roster": roster})["refused"]
         assert to(seat, "train.share", {"roster": roster})["refused"] is not None
+    # Unsigned terms are refused whatever else they say.
+    unsigned = masked_sum(f, servers, 2)
+    unsigned.terms = replace(unsigned.terms, signed=False)
+    assert "signatures" in to(0, "train.invite", {"invitation": unsigned.invite(range(4))[0]})["refused"]
 
-    whole = masked_sum(f, servers, 2)
-    for seat, invitation in whole.invite(range(4)).items():
-        whole.receive(seat, to(seat, "train.invite", {"invitation": invitation}).arrays["advertisement"].tobytes())
-    for seat, roster in whole.advance().items():
+    whole = masked_sum(f, servers, 3)
+    for seat, roster in shared(whole, range(4)).items():
         whole.receive(seat, to(seat, "train.share", {"roster": roster}).arrays["shares"].tobytes())
-    deliveries = whole.advance()
-    for seat, delivery in deliveries.items():
+    for seat, delivery in whole.advance().items():
+        whole.receive(seat, to(seat, "train.check", {"delivery": delivery}).arrays["check"].tobytes())
+    whole.bind(bytes.fromhex(counts(f).common_digest()))
+    for seat, go_ahead in whole.advance().items():
         asked = counts(f, members=f.shards[seat])
         wrong = counts(f, members=f.shards[seat], schema={COUNTS: Block((69,))})
-        assert "agreed for" in to(seat, "train.input", {"delivery": delivery}, wrong)["refused"]
-        whole.receive(seat, to(seat, "train.input", {"delivery": delivery}, asked).arrays["masked"].tobytes())
-        assert to(seat, "train.input", {"delivery": delivery}, asked)["refused"] is not None
-    requests = whole.advance()
-    for seat, request in requests.items():
+        assert "agreed for" in to(seat, "train.input", {"go_ahead": go_ahead}, wrong)["refused"]
+        assert not servers[seat].ledger.entries
+        whole.receive(seat, to(seat, "train.input", {"go_ahead": go_ahead}, asked).arrays["masked"].tobytes())
+        assert to(seat, "train.input", {"go_ahead": go_ahead}, asked)["refused"] is not None
+    for seat, survivors in whole.advance().items():
+        said = to(seat, "train.confirm", {"survivors": survivors})
+        whole.receive(seat, said.arrays["confirmation"].tobytes())
+    for seat, request in whole.advance().items():
         whole.receive(seat, to(seat, "train.reveal", {"request": request}).arrays["reveal"].tobytes())
         again = to(seat, "train.reveal", {"request": request})
         assert "answers no more" in again["refused"]
         assert not again.arrays
-        assert "answers no more" in Server.say(
-            _restarted(f, servers[seat], seat), "train.reveal", {}, {"request": np.frombuffer(request, np.uint8)},
-            node=100 + seat,
-        )["refused"]  # fmt: skip
+        servers[seat].node = f.node(100 + seat)
+        assert "answers no more" in to(seat, "train.reveal", {"request": request})["refused"]
     whole.advance()
     from privfed.guards.ring_code import RingCode
 
     code = RingCode(f.config.privacy.mechanism, {COUNTS: Block((70,))}, 45)
     assert torch.equal(code.decode(whole.total)[COUNTS].float(), f.counts(np.arange(45)))
     # A session cannot go back.
-    stale = masked_sum(f, servers, 2)
-    assert "after 2" in to(0, "train.invite", {"invitation": stale.invite(range(4))[0]})["refused"]
-
-
-def _restarted(f: Any, server: Server, seat: int) -> Server:
-    again = Server(f, Node(f.folder / f"node{100 + seat}", f.policy, f.data[100 + seat]), server.announced)
-    again.serial = server.serial + 10
-    server.serial += 20
-    return again
+    stale = masked_sum(f, servers, 3)
+    assert "after 3" in to(0, "train.invite", {"invitation": stale.invite(range(4))[0]})["refused"]
 
 
 def test_a_request_for_both_secrets_ends_the_round_for_good(federation: Callable[..., Any], count_server: Any) -> None:
     f, server = federation(), count_server()
-    caught: dict[str, bytes] = {}
+    caught: dict[str, Any] = {}
     inner = InProcess(f.nodes)
+
+    def sent(message: Packet) -> Any:
+        frame = f.server.framed("request", message.encode())
+        reply = inner.exchange("train.reveal", {100: frame}, 60.0)[100]
+        return codec.answer(f.server.opened("reply", reply, 0), frame)["refused"]
 
     class Greedy:
         nodes = staticmethod(inner.nodes)
@@ -521,14 +541,13 @@ def test_a_request_for_both_secrets_ends_the_round_for_good(federation: Callable
         @staticmethod
         def exchange(stage: str, requests: Any, timeout: float) -> Any:
             if stage == "train.reveal":
-                packet = Packet.decode(requests[100])
-                wanted = packet.arrays["request"].copy()
-                wanted[-1] |= wanted[-2]
-                greedy = Packet(packet.fields, {"request": wanted}).encode()
-                caught["greedy"] = codec.answer(inner.exchange(stage, {100: greedy}, timeout)[100], greedy)["refused"]
-                later = Address(**{**packet.fields["address"], "serial": packet.fields["address"]["serial"] + 1})
-                honest = codec.request(later, {"counted": None}, {"request": packet.arrays["request"]})
-                caught["honest"] = codec.answer(inner.exchange(stage, {100: honest}, timeout)[100], honest)["refused"]
+                packet = Packet.decode(requests[100][:-SIGNATURE_BYTES])
+                wanted, address = packet.arrays["request"].copy(), dict(packet.fields["address"])
+                flags = wanted[-3 * 64 - 3 :]
+                flags[1] |= flags[0]
+                caught["greedy"] = sent(Packet(packet.fields, {"request": wanted}))
+                later = {**packet.fields, "address": address | {"counter": address["counter"] + 1}}
+                caught["honest"] = sent(Packet(later, {"request": packet.arrays["request"]}))
                 requests = {node: request for node, request in requests.items() if node != 100}
             return inner.exchange(stage, requests, timeout)
 
@@ -536,7 +555,8 @@ def test_a_request_for_both_secrets_ends_the_round_for_good(federation: Callable
     assert remote.run(server, 0)
     assert "both secrets" in caught["greedy"]
     assert "left this round" in caught["honest"]
-    assert '"held": []' in NodeRecord.load(f.folder / "node100" / "state").masking
+    record = NodeRecord.load(f.folder / "node100" / "state" / remote.announced.run)
+    assert '"held": []' in record.masking
 
 
 # Disks ----------------------------------------------------------------------------------------------------------------
@@ -567,7 +587,7 @@ def test_a_full_disk_keeps_a_node_out_and_loses_nothing(
         patch.setattr(os, "open", noting)
         patch.setattr(os, "fdopen", full)
         assert remote.run(server, 1)
-    assert [i.node for i in remote.incidents] == [101]
+    assert [i.node for i in remote.incidents] == ["node101"]
     assert "No space left on device" in remote.incidents[0].reason
     remote.roster.rests.clear()
     assert remote.run(server, 2)
@@ -612,9 +632,9 @@ def test_a_damaged_record_is_said_in_one_sentence(federation: Callable[..., Any]
     f, server = federation(), count_server()
     remote = f.remote()
     remote.run(server, 0)
-    (f.folder / "node102" / "state" / "record.json").write_text("{")
+    (f.folder / "node102" / "state" / remote.announced.run / "record.json").write_text("{")
     assert remote.run(server, 1)
-    assert remote.incidents[-1].node == 102
+    assert remote.incidents[-1].node == "node102"
     assert "damaged" in remote.incidents[-1].reason
     assert len(remote.guard.ledger.entries[-1].members()) == 45 - len(f.shards[2])
 
@@ -636,59 +656,74 @@ def test_a_node_keeps_both_sums_over_runs(federation: Any) -> None:
     f = federation("feddae", "local-gaussian:noise_multiplier=20,clip_norm=1,delta=1e-6", policy=policy)
     said = []
     for run in ("1" * 32, "2" * 32, "3" * 32):
-        server = Server(f, f.nodes[100], Announcement.from_config(f.config, f.server_data, seeded=True, run=run))
-        server.serial = 1000 * int(run[0])
+        server = Server(f, f.nodes[100], f.announced(seeded=True, run=run))
         said.append(server.announce()["refused"])
         asked = counts(f)
         if said[-1] is None:
-            assert server.say("train.clear", {**asked.fields(), "each": True}, asked.arrays(), asked)["refused"] is None
+            assert server.clear(asked, each=True)["refused"] is None
     assert said[:2] == [None, None]
     assert "max_epsilon = 50 and max_delta = 2.5e-06" in said[2]
 
 
-def noise_words(node: Node) -> list[int]:
+def noise_words(node: Node, run: str) -> list[int]:
     """Noise words of the first of a node's users at one address."""
-    assert node.ledger is not None
+    assert node.ledger_of(run) is not None
     words = node.private_side.assembly.streams.words(Purpose.NOISE, 3, 1, [int(node.data.users[0])], 8)
     return [int(word) for word in words[0]]
 
 
-def joined(f: Any, run: str, serial: int) -> Server:
-    server = Server(f, f.nodes[100], Announcement.from_config(f.config, f.server_data, seeded=False, run=run))
-    server.serial = serial
+def joined(f: Any, run: str, **changes: Any) -> Server:
+    server = Server(f, f.nodes[100], f.announced(run=run, **changes))
     assert server.announce()["refused"] is None
     return server
 
 
-def test_noise_is_the_same_within_a_run_and_another_in_every_other(federation: Any) -> None:
+def test_no_two_runs_and_no_two_processes_share_noise(federation: Any) -> None:
+    """A process that starts again may have been started on a copy of the folder, whose noise is out already."""
     f = federation("feddae", "local-laplace:epsilon0=1,clip_norm=1", seeded=False)
-    joined(f, "1" * 32, 0)
-    first = noise_words(f.nodes[100])
-    assert noise_words(f.fresh()[100]()) == first, "a process that starts again repeats the noise of its run"
-    joined(f, "2" * 32, 1000)
-    assert not set(noise_words(f.nodes[100])) & set(first)
+    joined(f, "1" * 32)
+    drawn = noise_words(f.nodes[100], "1" * 32)
+    assert noise_words(f.nodes[100], "1" * 32) == drawn
+    joined(f, "2" * 32)
+    for node, run in ((f.nodes[100], "2" * 32), (f.node(100), "1" * 32), (f.node(100), "1" * 32)):
+        more = noise_words(node, run)
+        assert not set(more) & set(drawn)
+        drawn += more
+
+
+def test_a_process_does_not_repeat_a_query_of_another(federation: Any) -> None:
+    f = federation("feddae", "local-laplace:epsilon0=1,clip_norm=1", seeded=False)
+    server = joined(f, "1" * 32)
+    uploads = server.clear(counts(f), each=True)
+    assert uploads["refused"] is None
+    again = server.clear(counts(f), each=True)
+    for name, values in uploads.arrays.items():
+        assert np.array_equal(again.arrays[name], values)
+    server.node = f.node(100)
+    assert "process that has ended" in server.clear(counts(f), each=True)["refused"]
+    assert len(server.ledger.entries) == 1
 
 
 def test_a_server_that_names_a_run_again_gets_other_noise_even_where_a_node_lost_its_state(federation: Any) -> None:
     f = federation("feddae", "local-laplace:epsilon0=1,clip_norm=1", seeded=False)
-    joined(f, "1" * 32, 0)
+    joined(f, "1" * 32)
     node = f.nodes[100]
-    first, root = noise_words(node), (node.folder / "secret.key").read_bytes()
-    (node.folder / "state" / "record.json").unlink()
-    f.nodes[100] = f.fresh()[100]()
-    joined(f, "1" * 32, 0)
+    first, root = noise_words(node, "1" * 32), (node.folder / "secret.key").read_bytes()
+    shutil.rmtree(node.folder / "state")
+    f.nodes[100] = f.node(100)
+    joined(f, "1" * 32)
     assert (node.folder / "secret.key").read_bytes() == root
-    assert not set(noise_words(f.nodes[100])) & set(first)
+    assert not set(noise_words(f.nodes[100], "1" * 32)) & set(first)
 
 
 @pytest.mark.parametrize("damage", ["rolled back", "removed", "edited"])
 def test_a_node_notices_what_happened_to_its_ledger(federation: Any, damage: str) -> None:
-    f = federation("feddae", "local-laplace:epsilon0=1,clip_norm=1")
-    server = joined_seeded(f)
+    f = federation("feddae", "local-laplace:epsilon0=1,clip_norm=1", rounds=3)
+    server = joined(f, "1" * 32)
     for draw in range(2):
         asked = counts(f, draw)
-        assert server.say("train.clear", {**asked.fields(), "each": True}, asked.arrays(), asked)["refused"] is None
-    record = NodeRecord.load(f.nodes[100].folder / "state")
+        assert server.clear(asked, each=True)["refused"] is None
+    record = NodeRecord.load(f.nodes[100].folder / "state" / ("1" * 32))
     (path,) = f.nodes[100].folder.glob("ledger-*.jsonl")
     lines = path.read_text().splitlines(keepends=True)
     assert (record.charges, record.head) == (2, json.loads(lines[-1])["digest"])
@@ -698,13 +733,7 @@ def test_a_node_notices_what_happened_to_its_ledger(federation: Any, damage: str
         path.write_text("".join(lines[:-1]) + (lines[-1].replace("3", "4") if damage == "edited" else ""))
     f.nodes[100] = f.fresh()[100]()
     server.node, asked = f.nodes[100], counts(f, 2)
-    said = server.say("train.clear", {**asked.fields(), "each": True}, asked.arrays(), asked)["refused"]
+    said = server.clear(asked, each=True)["refused"]
     assert {"rolled back": "where this node's record has seen 2", "removed": "cannot be read"}.get(
         damage, "line 3 was edited"
     ) in said
-
-
-def joined_seeded(f: Any) -> Server:
-    server = Server(f, f.nodes[100])
-    assert server.announce()["refused"] is None
-    return server

@@ -87,7 +87,7 @@ def test_plans_and_cohorts(federation: Callable[..., Any], plan: str) -> None:
     assert f.ledger_lines() == charges
 
 
-def test_a_steady_round_takes_three_exchanges(federation: Callable[..., Any]) -> None:
+def test_a_steady_round_takes_five_exchanges(federation: Callable[..., Any]) -> None:
     stages: list[str] = []
     f = federation("pfedrec", SECURE, rounds=3)
     inner = InProcess(f.nodes)
@@ -101,7 +101,7 @@ def test_a_steady_round_takes_three_exchanges(federation: Callable[..., Any]) ->
             return inner.exchange(stage, requests, timeout)
 
     f.train(Watched())
-    steady = ["train.share", "train.input", "train.reveal"]
+    steady = ["train.share", "train.check", "train.input", "train.confirm", "train.reveal"]
     assert stages == ["train.announce", "train.invite", *steady * 3, "train.settle"]
 
 

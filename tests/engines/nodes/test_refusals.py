@@ -17,8 +17,9 @@ from privfed.engines.nodes.policy import Policy
 from privfed.engines.nodes.queries import Query
 from privfed.federation import Message
 from privfed.methods.shared.vae_server import COUNTS
+from secure_agg.primitives.keys import SIGNATURE_BYTES
 
-FORGETFUL = 103
+FORGETFUL, NAME = 103, "node103"
 
 
 def rounds_after_a_node_lost_its_state(
@@ -28,10 +29,11 @@ def rounds_after_a_node_lost_its_state(
     f, server = federation(), count_server()
 
     def tamper(node: int, stage: str, reply: bytes) -> bytes:
-        packet = Packet.decode(reply)
+        packet = Packet.decode(reply[:-SIGNATURE_BYTES])
         if packet.fields["refused"] is None:
             return reply
-        return Packet({**packet.fields, **change(dict(packet.fields))}, packet.arrays).encode()
+        changed = Packet({**packet.fields, **change(dict(packet.fields))}, packet.arrays).encode()
+        return f.parties[node].framed("reply", changed)
 
     remote = f.remote(InProcess(f.nodes, tamper=tamper))
     assert remote.run(server, 0)
@@ -57,15 +59,15 @@ def test_a_node_that_forgot_its_run_is_told_of_it_again_whatever_it_says(
 ) -> None:
     remote, back = rounds_after_a_node_lost_its_state(federation, count_server, lambda fields: {"refused": sentence})
     assert back.all()
-    assert [incident.node for incident in remote.incidents] == [FORGETFUL]
+    assert [incident.node for incident in remote.incidents] == [NAME]
 
 
 @pytest.mark.parametrize("code", ["of another version", 7, None, ["unknown_run"], "refused"])
 def test_a_code_that_is_not_known_is_a_plain_refusal(federation: Any, count_server: Any, code: Any) -> None:
     remote, back = rounds_after_a_node_lost_its_state(federation, count_server, lambda fields: {"code": code})
     assert not back.any()
-    assert {incident.node for incident in remote.incidents} == {FORGETFUL}
-    assert FORGETFUL in remote.roster.users, "a plain refusal does not announce anew"
+    assert {incident.node for incident in remote.incidents} == {NAME}
+    assert 3 in remote.roster.nonces, "a plain refusal does not announce anew"
 
 
 def test_a_sentence_about_announcements_is_no_code(federation: Any, count_server: Any) -> None:
@@ -77,26 +79,39 @@ def test_a_sentence_about_announcements_is_no_code(federation: Any, count_server
 def test_every_kind_of_refusal_has_its_code(federation: Any) -> None:
     policy = Policy(allow_simulation=True, mechanisms=("clip_only",), methods=("feddae",))
     f = federation("feddae", "clip:clip_norm=1.0,order=2", policy=policy)
-    node, announced = f.nodes[100], Announcement.from_config(f.config, f.server_data, seeded=True)
-    other = Announcement.from_config(
-        f.config.model_copy(update={"method": {"name": "fedmf"}}), f.server_data, seeded=True
-    )
-    serial = 0
+    node, announced, counter = f.nodes[100], f.announced(), 0
+    fedmf = f.config.model_copy(update={"method": {"name": "fedmf"}})
+    other = Announcement.from_config(fedmf, f.server_data, f.server.federation, seeded=True)
+    nonce = ""
 
-    def reply(stage: str, values: dict[str, Any], run: str = announced.run) -> Packet:
-        nonlocal serial
-        serial += 1
-        request = codec.request(Address(run, 100, serial, stage), {"counted": None, **values})
-        return codec.answer(node.handle(stage, request), request)
+    def reply(stage: str, values: dict[str, Any], run: str = announced.run, signer: Any = f.server) -> Packet:
+        nonlocal counter, nonce
+        counter += 1
+        address = Address(run, 0, counter, stage, nonce=nonce)
+        frame = signer.framed("request", codec.request(address, {"counted": None, **values}))
+        packet = codec.answer(f.server.opened("reply", node.handle(stage, frame), 0), frame)
+        nonce = str(packet.fields.get("nonce", nonce))
+        return packet
 
-    def code(stage: str, values: dict[str, Any], run: str = announced.run) -> Any:
-        return reply(stage, values, run).fields.get("code")
+    def code(stage: str, values: dict[str, Any], run: str = announced.run, signer: Any = f.server) -> Any:
+        return reply(stage, values, run, signer).fields.get("code")
 
+    told = announced.model_dump(mode="json")
     assert code("train.settle", {}) == RefusalCode.UNKNOWN_RUN
-    assert code("train.announce", {"announcement": other.model_dump(mode="json"), "seat": 0}, other.run) == "policy"
-    assert code("train.announce", {"announcement": announced.model_dump(mode="json"), "seat": 0}) is None
+    assert code("train.announce", {"announcement": other.model_dump(mode="json")}, other.run) == "policy"
+    assert code("train.announce", {"announcement": told | {"federation": "0" * 64}}) == "other_federation"
+    assert code("train.announce", {"announcement": told}, signer=f.parties[101]) == "bad_signature"
+    assert code("train.announce", {"announcement": told}) is None
     assert code("train.invite", {"counted": 3}) == RefusalCode.BAD_MESSAGE
-    assert code("train.announce", {"announcement": {}, "seat": 0}) == RefusalCode.REFUSED
+    assert code("train.announce", {"announcement": {}}) == RefusalCode.REFUSED
+    assert code("train.settle", {"receipt": receipt(f, 9)}) == "rolled_back"
+    assert code("train.settle", {}) is None
+
+
+def receipt(f: Any, sequence: int) -> list[Any]:
+    """A receipt that a node signed once."""
+    text = f"0 {sequence} {'0' * 64}"
+    return [sequence, "0" * 64, f.parties[100].sign("receipt", text.encode()).hex()]
 
 
 def test_codes_of_errors() -> None:
@@ -127,15 +142,16 @@ def test_a_name_that_is_no_step_at_all_is_refused_before_anything_is_recorded(fe
 
 def refused_step(federation: Any, step: str) -> tuple[str, int]:
     """Why a node refuses a step, and how many entries its ledger has afterwards."""
-    f = federation(
-        "feddae", "clip:clip_norm=1.0,order=2", policy=Policy(allow_simulation=True, mechanisms=("clip_only",))
-    )
-    node, announced = f.nodes[100], Announcement.from_config(f.config, f.server_data, seeded=True)
-    values = {"announcement": announced.model_dump(mode="json"), "seat": 0, "counted": None}
-    request = codec.request(Address(announced.run, 100, 1, "train.announce"), values)
-    assert codec.answer(node.handle("train.announce", request), request)["refused"] is None
+    policy = Policy(allow_simulation=True, mechanisms=("clip_only",))
+    f = federation("feddae", "clip:clip_norm=1.0,order=2", policy=policy)
+    node, announced = f.nodes[100], f.announced()
+
+    def sent(address: Address, values: Any, arrays: Any = None) -> Packet:
+        frame = f.server.framed("request", codec.request(address, {"counted": None, **values}, arrays or {}))
+        return codec.answer(f.server.opened("reply", node.handle(address.stage, frame), 0), frame)
+
+    joined = sent(Address(announced.run, 0, 1, "train.announce"), {"announcement": announced.model_dump(mode="json")})
     query = Query(step, 0, 0, 0, f.shards[0], Message({}), {COUNTS: Block((70,))})
-    bound = query.address(announced.run, 100, 2, "train.clear")
-    request = codec.request(bound, {**query.fields(), "each": False, "counted": None}, query.arrays())
-    said = codec.answer(node.handle("train.clear", request), request)["refused"]
-    return str(said), len(node.ledger.entries)
+    bound = query.address(announced.run, 0, 2, "train.clear", joined.text("nonce"))
+    said = sent(bound, {**query.fields(), "each": False}, query.arrays())["refused"]
+    return str(said), len(node.ledger_of(announced.run).entries)

@@ -155,7 +155,13 @@ def test_the_result_does_not_depend_on_threads():
     agreed = terms(threshold=2, length=300_001)
     given = vectors(range(4), agreed)
     for threads in (1, 2, 3):
-        outcome = aggregate(given, terms(threshold=3, length=300_001), threads=threads, dropouts={Stage.REVEAL: []}, requirements=UNSIGNED)
+        outcome = aggregate(
+            given,
+            terms(threshold=3, length=300_001),
+            threads=threads,
+            dropouts={Stage.REVEAL: []},
+            requirements=UNSIGNED,
+        )
         np.testing.assert_array_equal(outcome.total, modular_sum(given, range(4), agreed))
 
 

@@ -413,7 +413,9 @@ def test_signed_rounds_from_end_to_end(dropped):
 def test_a_round_that_every_client_refuses():
     vectors = {one: np.zeros(4, np.uint32) for one in range(5)}
     with pytest.raises(TooFewClients, match="0 of 5 clients advertised"):
-        aggregate(vectors, terms(), requirements=ClientRequirements(min_clients=3, min_threshold=4, require_signatures=False))
+        aggregate(
+            vectors, terms(), requirements=ClientRequirements(min_clients=3, min_threshold=4, require_signatures=False)
+        )
 
 
 def test_threads_do_not_change_the_total(play):
