@@ -135,10 +135,10 @@ class Admission:
     def _record_new(self, query: Query, members: Int64[np.ndarray, " members"]) -> None:
         record, ledger, plan = self._state.record, self._state.ledger(), self._state.plan
         summary, everybody = SchemaSummary.from_schema(query.schema), plan.sampling.kind == "all"
-        others, budget = self._state.book.costs_beside(self._state.run.run), self._state.memory.budget
+        others, budget = self._state.costs_beside(), self._state.memory.budget
         if budget is None or budget.earlier != others:
             budget = self._state.memory.budget = Budget(self._policy, others)
-        cost = budget.accept(
+        budget.accept(
             ledger, cohort_id=query.cohort_id, round=query.round, step=query.step, index=query.query_id,
             schema=summary, participants=self._data.users if everybody else members,
         )  # fmt: skip
@@ -147,4 +147,4 @@ class Admission:
             participants=None if plan.amplifies else members,
         )  # fmt: skip
         record.charges, record.head = len(ledger.entries), ledger.head
-        self._state.book.add(self._state.run.run, record.charges, record.head, cost)
+        self._state.book.add(self._state.run.run, record.charges, record.head)

@@ -36,7 +36,6 @@ class Budget:
     def __init__(self, policy: Policy, earlier: list[RunCost]) -> None:
         self._policy, self.earlier = policy, earlier
         self._cleared: tuple[str, int] = ("", 0)
-        self._ahead: PrivacyCost | None = None
 
     def accept_run(self, plan: PrivacyPlan) -> None:
         """Return quietly where a run of this plan may begin.
@@ -64,8 +63,8 @@ class Budget:
     def accept(
         self, ledger: Ledger, *, cohort_id: int, round: int, step: str, index: int, schema: SchemaSummary,
         participants: Int64[np.ndarray, " members"],
-    ) -> RunCost:  # fmt: skip
-        """What the run is booked at once this query is recorded too: at least what it costs.
+    ) -> None:  # fmt: skip
+        """Return quietly where this query may be recorded too.
 
         Args:
             ledger: of the run, without it.
@@ -87,34 +86,21 @@ class Budget:
                 "part in no more"
             )
         self.accept_run(ledger.plan)
-        booked = RunCost(
-            run=ledger.run, epsilon=None, delta=ledger.plan.delta, counted=counted_as(ledger.plan), rounds=len(rounds)
-        )
-        if self._policy.max_epsilon is None:
-            return booked
+        if self._policy.max_epsilon is None and self._policy.max_epsilon_per_run is None:
+            return
         like, left = repr(schema), self._cleared[1]
-        if self._cleared[0] != like or left <= 0 or self._ahead is None:
-            left, self._ahead = self._clear(ledger, cohort_id, round, step, index, schema, participants)
-        self._cleared = (like, left - 1)
-        return booked.model_copy(
-            update={"epsilon": self._ahead.epsilon, "delta": self._ahead.delta, "pure": self._ahead.pure}
-        )
-
-    def _clear(
-        self, ledger: Ledger, cohort_id: int, round: int, step: str, index: int, schema: SchemaSummary,
-        participants: Int64[np.ndarray, " members"],
-    ) -> "tuple[int, PrivacyCost]":  # fmt: skip
-        """As many queries like this one as fit, at most `_AHEAD`, and what the run then costs."""
+        if self._cleared[0] == like and left > 0:
+            self._cleared = (like, left - 1)
+            return
         ahead = _AHEAD if ledger.plan.sampling.kind == "all" else 1
         while ahead > 1:
             with suppress(PolicyRefused):
-                cost = self._after(ledger, ahead, cohort_id, round, step, index, schema, participants)
-                self._accept_sums(cost)
-                return ahead, cost
+                self._accept_sums(self._after(ledger, ahead, cohort_id, round, step, index, schema, participants))
+                break
             ahead //= 2
-        cost = self._after(ledger, 1, cohort_id, round, step, index, schema, participants)
-        self._accept_sums(cost)
-        return 1, cost
+        else:
+            self._accept_sums(self._after(ledger, 1, cohort_id, round, step, index, schema, participants))
+        self._cleared = (like, ahead - 1)
 
     def _after(
         self, ledger: Ledger, times: int, cohort_id: int, round: int, step: str, index: int, schema: SchemaSummary,
@@ -135,7 +121,12 @@ class Budget:
         Raises:
             PolicyRefused: epsilons or deltas add up to more than the policy's.
         """
-        allowed, delta = self._policy.max_epsilon, self._policy.max_delta
+        allowed, delta, single = self._policy.max_epsilon, self._policy.max_delta, self._policy.max_epsilon_per_run
+        if single is not None and cost.epsilon > single:
+            raise PolicyRefused(
+                f"the run would cost epsilon {cost.epsilon:.3g} and this node's policy has max_epsilon_per_run = "
+                f"{single:g}; it takes part in no more"
+            )
         bounds = f"max_delta = {delta:g}" if allowed is None else f"max_epsilon = {allowed:g} and max_delta = {delta:g}"
         of_all = f"its policy has {bounds} over all runs together; it takes part in no more"
         if allowed is not None and any(run.epsilon is None for run in self.earlier):

@@ -50,9 +50,7 @@ class Joining:
 
     def leave(self) -> None:
         """Leave the run; what it cost stays counted."""
-        ledger = self._state.ledger()
-        self._state.book.active[self._state.run.run].cost = run_cost(self._state.run.run, ledger)
-        self._state.end()
+        self._state.end(run_cost(self._state.run.run, self._state.ledger()))
 
     def _require_federation(self, announced: Announcement) -> None:
         federation = self._party.federation
@@ -80,7 +78,7 @@ class Joining:
                 f"this node takes part in {len(book.active)} runs and its policy allows max_runs = "
                 f"{self._policy.max_runs}; end one first"
             )
-        Budget(self._policy, book.costs_beside(announced.run)).accept_run(config.privacy)
+        Budget(self._policy, self._state.costs_beside()).accept_run(config.privacy)
         salt = secrets.token_hex(ROOT_BYTES)
         assembly = self._private_side.assembled(announced, salt)
         self._state.begin(NodeRecord(salt=salt), RunMemory(assembly, assembly.clients.state()))

@@ -2,7 +2,7 @@
 
 Keys for the next sum travel with the reveal of this one; only nodes that have none are invited separately, before. Who
 does not answer in time has dropped out, at any stage; with too few left the round is aborted, and nothing is opened.
-Who is proven to have sealed rubbish is left out of the run, and the sum begins again without it: nobody has trained yet.
+Who is proven to have sealed rubbish is left out of the run, and the sum begins again: nobody has trained by then.
 """
 
 from collections.abc import Callable, Mapping, Sequence

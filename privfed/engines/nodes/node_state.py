@@ -13,7 +13,7 @@ from pathlib import Path
 from torch import Tensor
 
 from privfed.engines.nodes.announcement import ROOT_BYTES, Announcement
-from privfed.engines.nodes.budget import Budget
+from privfed.engines.nodes.budget import Budget, run_cost
 from privfed.engines.nodes.errors import StateError, UnknownRunError
 from privfed.engines.nodes.files import make_folder, read_file, write_file
 from privfed.engines.nodes.record import FILE as RECORD
@@ -137,10 +137,21 @@ class NodeState:
         self.record, self._memories[self._name] = record, memory
         self.book.active[self._name] = ActiveRun(cost=RunCost(run=self._name, epsilon=0.0, delta=0.0, rounds=0))
 
-    def end(self) -> None:
+    def costs_beside(self) -> list[RunCost]:
+        """Costs of all runs but this one."""
+        for name, active in self.book.active.items():
+            if name != self._name and active.costed < active.entries:
+                record = NodeRecord.load(self.states / name)
+                if record.run is None:
+                    raise StateError(f"the record of run {name} is gone, so what this node has spent is not known")
+                active.cost = run_cost(name, self._opened_ledger(record.run, record))
+                active.costed = active.entries
+        return [*self.book.ended, *(active.cost for name, active in self.book.active.items() if name != self._name)]
+
+    def end(self, cost: RunCost) -> None:
         """Leave the run: what it cost stays counted, and its tensors and secrets are removed with the record."""
-        ended = self.book.active.pop(self._name)
-        self.book.ended.append(ended.cost)
+        del self.book.active[self._name]
+        self.book.ended.append(cost)
         self.book.save(self.states)
         self._booked, self.record = self.book.model_dump_json(), NodeRecord()
         self._memories.pop(self._name, None)
@@ -175,11 +186,11 @@ class NodeState:
     def ledger(self) -> Ledger:
         """The node's own ledger of the announced run."""
         if self.memory.ledger is None:
-            self.memory.ledger = self._opened_ledger(self.run)
+            self.memory.ledger = self._opened_ledger(self.run, self.record)
         return self.memory.ledger
 
-    def _opened_ledger(self, run: Announcement) -> Ledger:
-        record, path, plan = self.record, self.folder / f"ledger-{run.run}.jsonl", run.config.privacy
+    def _opened_ledger(self, run: Announcement, record: NodeRecord) -> Ledger:
+        path, plan = self.folder / f"ledger-{run.run}.jsonl", run.config.privacy
         booked = self.book.active.get(run.run)
         seen = [("this node's record", record.charges, record.head)]
         seen += [] if booked is None else [("this node's book", booked.entries, booked.head)]

@@ -201,9 +201,10 @@ class Policy(BaseModel):
         mechanism, least = plan.mechanism, self.min_noise_multiplier
         if plan.mechanism.unbounded_reason is None and plan.delta > self.max_delta:
             raise PolicyRefused(f"the plan has delta {plan.delta:g}; this node's policy allows {self.max_delta:g}")
-        if self.max_epsilon is not None and mechanism.unbounded_reason is not None:
+        bound = self.max_epsilon if self.max_epsilon_per_run is None else self.max_epsilon_per_run
+        if bound is not None and mechanism.unbounded_reason is not None:
             raise PolicyRefused(
-                f"the plan guarantees nothing and this node's policy bounds epsilon by {self.max_epsilon:g}: "
+                f"the plan guarantees nothing and this node's policy bounds epsilon by {bound:g}: "
                 f"{mechanism.unbounded_reason}"
             )
         if least is None:

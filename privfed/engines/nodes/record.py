@@ -1,5 +1,4 @@
-"""What a node remembers between two messages: of every run one small record, replaced as a whole, and the tensors that
-it names; and over all runs a book of what they cost.
+"""What a node remembers between two messages: a small record of every run, and a book of what all runs cost.
 
     state/book.json            runs that it takes part in, runs that have ended, the receipt of everything recorded
     state/<run>/record.json    one run
@@ -56,7 +55,8 @@ class ActiveRun(BaseModel):
     Attributes:
         entries: number of entries of the run's ledger.
         head: of that ledger's hash chain; empty before the first entry.
-        cost: of these entries.
+        cost: of the first `costed` entries.
+        costed: how many of them.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -64,6 +64,7 @@ class ActiveRun(BaseModel):
     entries: int = 0
     head: str = ""
     cost: RunCost
+    costed: int = 0
 
 
 class Book(BaseModel):
@@ -105,15 +106,11 @@ class Book(BaseModel):
         self.version += 1
         write_file(folder / BOOK, self.model_dump_json().encode(), secret=True)
 
-    def add(self, run: str, entries: int, head: str, cost: RunCost) -> None:
+    def add(self, run: str, entries: int, head: str) -> None:
         """Note the latest entry of a run's ledger."""
         self.sequence += 1
         self.head = hashlib.sha256(f"{self.head} {run} {head}".encode()).hexdigest()
-        self.active[run] = ActiveRun(entries=entries, head=head, cost=cost)
-
-    def costs_beside(self, run: str) -> list[RunCost]:
-        """Costs of all runs but one."""
-        return [*self.ended, *(active.cost for name, active in self.active.items() if name != run)]
+        self.active[run].entries, self.active[run].head = entries, head
 
 
 class NodeRecord(BaseModel):

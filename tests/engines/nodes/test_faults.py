@@ -105,7 +105,7 @@ def silent_sometimes(seed: int, nodes: int, most: int, *, late: bool = True) -> 
 def test_one_of_four_falls_silent_at_any_stage(
     federation: Callable[..., Any], count_server: Any, stage: str, fault: Fault
 ) -> None:
-    f, server = federation(), count_server()
+    f, server = federation(rounds=3), count_server()
     remote = f.remote(InProcess(f.nodes, faults=lambda node, at: fault if (node, at) == (101, stage) else None))
     for t in range(3):
         remote.run(server, t)
@@ -119,7 +119,7 @@ def test_one_of_four_falls_silent_at_any_stage(
 
 
 def test_too_few_nodes_lose_the_round_and_nothing_else(federation: Callable[..., Any], count_server: Any) -> None:
-    f, server = federation(), count_server()
+    f, server = federation(rounds=3), count_server()
     gone = {"now": False}
     remote = f.remote(
         InProcess(f.nodes, faults=lambda n, s: "drop" if gone["now"] and n > 101 and s == "train.input" else None)
@@ -137,7 +137,7 @@ def test_too_few_nodes_lose_the_round_and_nothing_else(federation: Callable[...,
 
 
 def test_twenty_rounds_of_ten_nodes_with_losses_add_up(federation: Callable[..., Any], count_server: Any) -> None:
-    f, server = federation(nodes=10), count_server()
+    f, server = federation(nodes=10, rounds=20), count_server()
     remote = f.remote(InProcess(f.nodes, faults=silent_sometimes(5, 10, 3)))
     revealed = [remote.run(server, t) for t in range(20)]
     entries = remote.guard.ledger.entries
@@ -235,8 +235,8 @@ def test_nodes_that_missed_an_ask_sit_out_the_draw(federation: Callable[..., Any
 def test_a_folder_keeps_to_its_run(federation: Callable[..., Any]) -> None:
     f = federation("feddae", SECURE, nodes=3)
     f.train()
+    longer = f.config.model_copy(update={"rounds": 9})
     with pytest.raises(NodesError, match="other settings"):
-        longer = f.config.model_copy(update={"rounds": 9})
         train(longer, f.server_data, f.server, InProcess(f.nodes), f.folder / "server")
 
 

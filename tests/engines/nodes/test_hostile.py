@@ -163,7 +163,7 @@ def test_a_lying_node_changes_no_sum(
     federation: Callable[..., Any], count_server: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
-    f, server, rng = federation(), count_server(), np.random.default_rng(0)
+    f, server, rng = federation(rounds=1000), count_server(), np.random.default_rng(0)
     earlier: dict[str, list[bytes]] = {}
     plan: dict[str, Any] = {"stage": "", "pick": 0, "what": None, "exhausted": False}
 
@@ -213,7 +213,7 @@ def test_a_lying_node_changes_no_sum(
 
 @pytest.mark.parametrize("plan", ["none", "local-laplace:epsilon0=5,clip_norm=1"])
 def test_lies_in_the_clear(federation: Callable[..., Any], plan: str) -> None:
-    f = federation("feddae", plan)
+    f = federation("feddae", plan, rounds=100)
     each = plan != "none"
     lie: dict[str, Any] = {"made": lambda p: p}
 
@@ -565,7 +565,7 @@ def test_a_request_for_both_secrets_ends_the_round_for_good(federation: Callable
 def test_a_full_disk_keeps_a_node_out_and_loses_nothing(
     federation: Callable[..., Any], count_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    f, server = federation(), count_server()
+    f, server = federation(rounds=3), count_server()
     remote = f.remote()
     assert remote.run(server, 0)
     real, node = os.fdopen, str(f.folder / "node101")

@@ -1,6 +1,5 @@
 """Refusals carry a code that the server acts on, whatever the sentence beside it says."""
 
-import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -22,11 +21,9 @@ from secure_agg.primitives.keys import SIGNATURE_BYTES
 FORGETFUL, NAME = 103, "node103"
 
 
-def rounds_after_a_node_lost_its_state(
-    federation: Any, count_server: Any, change: Callable[[dict[str, Any]], Any]
-) -> Any:
-    """Three rounds; a node forgets its run after the first, and what it refuses with is changed on the way."""
-    f, server = federation(), count_server()
+def rounds_after_a_node_forgot_them(federation: Any, count_server: Any, change: Callable[[dict[str, Any]], Any]) -> Any:
+    """Three rounds; a node does not know requests after the first, and what it refuses with is changed on the way."""
+    f, server = federation(rounds=3), count_server()
 
     def tamper(node: int, stage: str, reply: bytes) -> bytes:
         packet = Packet.decode(reply[:-SIGNATURE_BYTES])
@@ -37,18 +34,15 @@ def rounds_after_a_node_lost_its_state(
 
     remote = f.remote(InProcess(f.nodes, tamper=tamper))
     assert remote.run(server, 0)
-    shutil.rmtree(f.folder / f"node{FORGETFUL}" / "state")
-    f.nodes[FORGETFUL] = f.fresh()[FORGETFUL]()
-    remote = remote_over(remote, f)
+    # Another process of the server announced the run since: requests of this one have the nonce of before.
+    state = f.nodes[FORGETFUL].state
+    with state.locked():
+        state.open(remote.announced.run)
+        state.record.nonce = "of another announcement"
+        state.save()
     for t in (1, 2):
         assert remote.run(server, t)
     return remote, np.isin(f.shards[3], remote.guard.ledger.entries[-1].members())
-
-
-def remote_over(remote: Any, f: Any) -> Any:
-    """The same federation, whose transport reaches the node's new process."""
-    remote._channel.transport.handlers[FORGETFUL] = f.nodes[FORGETFUL]
-    return remote
 
 
 @pytest.mark.parametrize(
@@ -57,14 +51,14 @@ def remote_over(remote: Any, f: Any) -> Any:
 def test_a_node_that_forgot_its_run_is_told_of_it_again_whatever_it_says(
     federation: Any, count_server: Any, sentence: str
 ) -> None:
-    remote, back = rounds_after_a_node_lost_its_state(federation, count_server, lambda fields: {"refused": sentence})
+    remote, back = rounds_after_a_node_forgot_them(federation, count_server, lambda fields: {"refused": sentence})
     assert back.all()
     assert [incident.node for incident in remote.incidents] == [NAME]
 
 
 @pytest.mark.parametrize("code", ["of another version", 7, None, ["unknown_run"], "refused"])
 def test_a_code_that_is_not_known_is_a_plain_refusal(federation: Any, count_server: Any, code: Any) -> None:
-    remote, back = rounds_after_a_node_lost_its_state(federation, count_server, lambda fields: {"code": code})
+    remote, back = rounds_after_a_node_forgot_them(federation, count_server, lambda fields: {"code": code})
     assert not back.any()
     assert {incident.node for incident in remote.incidents} == {NAME}
     assert 3 in remote.roster.nonces, "a plain refusal does not announce anew"
@@ -72,7 +66,7 @@ def test_a_code_that_is_not_known_is_a_plain_refusal(federation: Any, count_serv
 
 def test_a_sentence_about_announcements_is_no_code(federation: Any, count_server: Any) -> None:
     words = {"code": "refused", "refused": "the request is of a run that was not announced to this node"}
-    _, back = rounds_after_a_node_lost_its_state(federation, count_server, lambda fields: words)
+    _, back = rounds_after_a_node_forgot_them(federation, count_server, lambda fields: words)
     assert not back.any()
 
 
