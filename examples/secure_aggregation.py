@@ -40,7 +40,9 @@ def masked_sum(vectors, silent, dropout):
     code = FixedPoint.for_sum(Ring(32), bound=CLIP, clients=clients)
     terms = Terms.from_parameters(parameters, bits=32, length=DIMENSION, run=secrets.token_bytes(16))
     words = {client: code.encode(vector) for client, vector in enumerate(vectors)}
-    floor = ClientRequirements(min_clients=clients - len(silent), min_threshold=parameters.threshold)
+    floor = ClientRequirements(
+        min_clients=clients - len(silent), min_threshold=parameters.threshold, require_signatures=False
+    )
     outcome = aggregate(words, terms, requirements=floor, dropouts={Stage.MASKED_INPUT: silent})
     error = np.abs(code.decode(outcome.total) - vectors[list(outcome.survivors)].sum(0)).max()
     print(parameters.summary)
@@ -62,7 +64,9 @@ def private_sum(vectors, silent, dropout):
     outcome = aggregate(
         {client: ring.from_integers(row) for client, row in enumerate(steps)},
         terms,
-        requirements=ClientRequirements(min_clients=least, min_threshold=parameters.threshold),
+        requirements=ClientRequirements(
+            min_clients=least, min_threshold=parameters.threshold, require_signatures=False
+        ),
         dropouts={Stage.MASKED_INPUT: silent},
     )
     noisy = mechanism.decode(ring.centred(outcome.total))

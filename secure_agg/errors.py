@@ -5,6 +5,8 @@ There are three families, because a caller reacts to them in three ways: correct
 (`RoundAborted`: the state machine has deleted its secrets and answers nothing more).
 """
 
+from collections.abc import Iterable
+
 
 class SecureAggregationError(Exception):
     """Base class of every error that secure_agg raises on purpose."""
@@ -72,6 +74,18 @@ class SignatureRefused(RoundAborted):
 
 class SharesRefused(RoundAborted):
     """A relayed share did not decrypt as sent by this neighbour in this round, or shares rebuild another secret."""
+
+
+class PartiesAccused(RoundAborted):
+    """Clients lied and evidence shows it; run the round anew without them.
+
+    Attributes:
+        clients: who lied.
+    """
+
+    def __init__(self, message: str, clients: Iterable[int]) -> None:
+        super().__init__(message)
+        self.clients = frozenset(clients)
 
 
 class UnmaskRefused(RoundAborted):

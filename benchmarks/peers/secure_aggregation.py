@@ -46,7 +46,7 @@ Step = Callable[[], object]
 
 Row = dict[str, Any]
 
-FLOOR = ClientRequirements(min_clients=3, min_threshold=2)
+FLOOR = ClientRequirements(min_clients=3, min_threshold=2, require_signatures=False)
 RUN = bytes(range(16))
 GRAPHS = ((20, 11), (100, 60))
 """Neighbours and threshold."""
@@ -490,7 +490,7 @@ def fidelity() -> list[Row]:
     ):
         terms = Terms(RUN, 1, 32, length, threshold, neighbours, signed=signed)
         vector = random_uints(length, np.uint32)
-        traffic = aggregate(dict.fromkeys(range(clients), vector), terms).traffic
+        traffic = aggregate(dict.fromkeys(range(clients), vector), terms, requirements=FLOOR).traffic
         degree = terms.degree(clients)
         least_up, least_down = vector.nbytes + (66 + 33) * degree, 66 * degree
         each = {stage: size / clients for stage, size in traffic.items()}

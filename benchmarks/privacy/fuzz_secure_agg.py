@@ -27,11 +27,12 @@ from secure_agg.additive import AdditiveShare, add, reconstruct, split
 from secure_agg.encoding import Ring
 from secure_agg.errors import MessageRefused, RoundAborted, SecureAggregationError
 from secure_agg.masking import ClientRequirements, MaskingClient, MaskingServer, Stage, Terms
+from secure_agg.masking.messages import Envelope
 from secure_agg.primitives.keys import Identity
 
 RUN = bytes(range(16))
 LENGTH = 4
-FLOOR = ClientRequirements(min_clients=3, min_threshold=2)
+FLOOR = ClientRequirements(min_clients=3, min_threshold=2, require_signatures=False)
 ROUNDS = (
     {"clients": 5, "threshold": 3},
     {"clients": 9, "threshold": 4, "neighbours": 6},
@@ -80,8 +81,9 @@ def _of_a_round(kind: dict[str, int], corpus: list[bytes]) -> Iterator[Target]:
         stage = server.awaits
         kept = clients[0].snapshot()
         trial = _to_client(clients[0], stage, requests[0])
-        yield Target(f"client, {label}, {Stage(stage - 1)}", requests[0], trial, f"snapshot {kept.decode()}")
-        yield Target(f"snapshot, {label}, {Stage(stage - 1)}", kept, _restore)
+        sent = Envelope.decode(requests[0]).stage
+        yield Target(f"client, {label}, {sent}", requests[0], trial, f"snapshot {kept.decode()}")
+        yield Target(f"snapshot, {label}, {sent}", kept, _restore)
         replies = {one: _answer(clients[one], stage, request) for one, request in requests.items()}
         corpus += [*requests.values(), *replies.values()]
         dropped = max(replies) if stage is Stage.MASKED_INPUT else -1
@@ -101,6 +103,8 @@ def _answer(client: MaskingClient, stage: Stage, request: bytes) -> bytes:
             return client.advertise(request)
         case Stage.SHARES:
             return client.share(request)
+        case Stage.CHECK:
+            return client.check(request)
         case Stage.MASKED_INPUT:
             return client.mask(request, np.zeros(LENGTH, "<u4"))
         case Stage.CONFIRMATION:

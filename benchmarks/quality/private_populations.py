@@ -232,7 +232,9 @@ class SilentSum(MaskedSum):
         self._simulation = simulation
 
     def _opened(self, elements: dict[int, RingElements], schema: Schema, number: int = 0) -> RingElements:
-        needed = ClientRequirements(min_clients=self._simulation.plan.mechanism.min_clients, min_threshold=2)
+        needed = ClientRequirements(
+            min_clients=self._simulation.plan.mechanism.min_clients, min_threshold=2, require_signatures=False
+        )
         dropouts = self._simulation.silent(np.fromiter(elements, np.int64))
         terms = self.terms(schema, len(elements), number)
         outcome = aggregate(elements, terms, requirements=needed, dropouts=dropouts)
@@ -429,7 +431,7 @@ def masked_device(n: int, words: int) -> Row:
     ids = np.arange(n, dtype=np.uint32)
     placing = cpu(lambda: HararyGraph(terms, ids), 3)
     neighbours = HararyGraph(terms, ids).neighbours(0)
-    own = MaskingClient(0, ClientRequirements(min_clients=3, min_threshold=2), run=run)
+    own = MaskingClient(0, ClientRequirements(min_clients=3, min_threshold=2, require_signatures=False), run=run)
     mine = own.advertise(encode_header(Stage.INVITATION, terms, SERVER, 0) + terms.encode())
     pairs = [(KeyPair.generate(), KeyPair.generate()) for _ in neighbours]
     listed = tuple(Advertisement(mask.public, channel.public, b"") for mask, channel in pairs)

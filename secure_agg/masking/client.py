@@ -4,9 +4,12 @@ One object lives for one round:
 
     advertise(invitation) -> advertisement     two fresh key pairs
     share(roster)         -> shares            both secrets, secret-shared among the neighbours
-    mask(delivery, x)     -> masked input      x + self mask + sum over neighbours of +- pair masks
+    check(delivery)       -> check             signed terms only: a signature that all shares are right, or a complaint
+    mask(go-ahead, x)     -> masked input      x + self mask + sum over neighbours of +- pair masks
     confirm(survivors)    -> confirmation      signed terms only
     unmask(request)       -> reveal            one share per neighbour, only once
+
+Unsigned terms have no check: `mask` takes the delivery itself.
 
 A message that is not the expected one is refused and changes nothing. A message whose answer would unmask a client
 aborts the round: the secrets are deleted first and the error is raised then. Python cannot guarantee that no copy of a
@@ -17,7 +20,7 @@ Bell et al. 2020 for the sparse graph.
 """
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Literal
 
@@ -28,7 +31,6 @@ from secure_agg.errors import (
     AlreadyAnswered,
     ConfigurationError,
     KeyRefused,
-    MalformedMessage,
     RosterRefused,
     SharesRefused,
     SignatureRefused,
@@ -43,20 +45,25 @@ from secure_agg.masking.graph import HararyGraph
 from secure_agg.masking.messages import (
     SERVER,
     Advertisement,
+    Bits,
+    Complaint,
     Delivery,
     EncryptedShares,
     Envelope,
+    GoAhead,
     RevealedShares,
     Roster,
     Stage,
     Survivors,
     UnmaskRequest,
     encode_header,
+    membership_bits,
 )
 from secure_agg.masking.requirements import ClientRequirements
+from secure_agg.masking.sealed_pairs import open_pair
 from secure_agg.masking.state import ClientState
-from secure_agg.masking.terms import MAX_ROUND, RUN_BYTES, Terms
-from secure_agg.primitives.keys import KEY_BYTES, Identity, KeyPair, is_canonical_public_key, seal, unseal, verify
+from secure_agg.masking.terms import BOUND_BYTES, MAX_ROUND, RUN_BYTES, Terms
+from secure_agg.primitives.keys import KEY_BYTES, Identity, KeyPair, is_canonical_public_key, seal, verify
 from secure_agg.primitives.prg import RingElements, add_keystreams, check_threads
 
 Store = Callable[[bytes], None]
@@ -229,23 +236,63 @@ class MaskingClient:
             commitment = key_derivation.self_mask_commitment(graph.context, bytes(self_seed), self.client)
             return self._reply(Stage.SHARES, EncryptedShares(commitment, tuple(sealed)).encode(), then=Stage.DELIVERY)
 
-    def mask(self, delivery: bytes, vector: RingElements) -> bytes:
-        """Decrypt and keep the neighbours' shares, and return the masked vector.
+    def check(self, delivery: bytes) -> bytes:
+        """Decrypt the neighbours' shares, and sign that they all are pairs of shares or accuse those who sent others.
 
-        Args:
-            delivery: the server's message.
-            vector: `terms.length` ring elements; bits above the ring's are not transmitted.
+        A complaint carries this client's channel private key of the round, so that the server opens the accused pairs
+        itself. This client has left the round then, its secrets deleted. The key gives the server what a colluding
+        client would: a share of both secrets of everybody. A server that provokes complaints, and goes on without those
+        who complained, gains no more than `threshold` allows for: the others mask only in a group larger than the
+        threshold that checked and therefore did not complain, so fewer than n - threshold of n clients can have.
 
         Raises:
-            ConfigurationError: the vector has another dtype or length than the terms say; nothing changed.
-            MessageRefused: the message is malformed, stale, misdirected or out of turn.
-            TooFewClients: fewer neighbours shared than the threshold.
-            SharesRefused: a pair of shares does not decrypt as sent by this neighbour to this client in this round.
+            MessageRefused: it is malformed, stale, misdirected or out of turn, or the terms are unsigned.
+            TooFewClients: fewer neighbours shared than the threshold or this client's requirements ask for.
         """
         envelope, terms = self._open(delivery, Stage.DELIVERY), self.terms
         envelope.expect_round(terms.round)
+        if not terms.signed:
+            raise UnexpectedStage("the terms are unsigned and have no check; mask the delivery at once")
+        delivered = Delivery.decode(envelope.body, len(self._state.neighbours))
+        with self._abort_on_error():
+            identity = self._signing_identity()
+            accused = self._take_delivery(delivered)
+            if accused:
+                return self._complain(identity, accused)
+            signed = key_derivation.check_message(self._state.context, self._holders())
+            return self._reply(Stage.CHECK, identity.sign(signed), then=Stage.GO_AHEAD)
+
+    def mask(self, message: bytes, vector: RingElements, *, bound: bytes = bytes(BOUND_BYTES)) -> bytes:
+        """The masked vector: under signed terms in answer to the go-ahead, otherwise to the delivery.
+
+        The go-ahead names the neighbours that checked what they were delivered: this client masks with those and
+        reveals shares of no other. It verifies that each signed the same delivered set as this client did. A server
+        that names different sets to different clients opens nothing: everybody whom a client masks with must be counted
+        as a survivor or dropout by clients that confirmed the same set, and two groups larger than the threshold have
+        an honest client in common.
+
+        Args:
+            message: the server's message.
+            vector: `terms.length` ring elements; bits above the ring's are not transmitted.
+            bound: digest of what the server sent with the round. Masks cancel only between clients with the same one.
+
+        Raises:
+            ConfigurationError: the vector has another dtype or length than the terms say, or `bound` has another length
+                than 32; nothing changed.
+            MessageRefused: the message is malformed, stale, misdirected or out of turn.
+            TooFewClients: fewer neighbours shared, or checked, than the threshold or the requirements ask for.
+            SharesRefused: a pair of shares does not decrypt as sent by this neighbour to this client in this round; the
+                go-ahead names a neighbour that this client has no shares of.
+            SignatureRefused: a neighbour's check is not over the set that this client was delivered.
+        """
         state = self._state
-        delivered = Delivery.decode(envelope.body, len(state.neighbours))
+        signed = state.terms.signed if state.terms else self._requirements.require_signatures
+        envelope = self._open(message, Stage.GO_AHEAD if signed else Stage.DELIVERY)
+        terms = self.terms
+        envelope.expect_round(terms.round)
+        go_ahead = (GoAhead if signed else Delivery).decode(envelope.body, len(state.neighbours))
+        if len(bound) != BOUND_BYTES:
+            raise ConfigurationError(f"bound has {len(bound)} bytes; give a digest of {BOUND_BYTES}")
         shape, dtype = getattr(vector, "shape", None), getattr(vector, "dtype", None)
         if type(vector) is not np.ndarray or dtype != terms.ring.dtype or shape != (terms.length,):
             raise ConfigurationError(
@@ -253,33 +300,13 @@ class MaskingClient:
                 f"({terms.length},) and {terms.ring.dtype}"
             )
         with self._abort_on_error():
-            senders = np.flatnonzero(delivered.shared).tolist()
-            if len(senders) < terms.threshold:
-                raise TooFewClients(
-                    f"{len(senders)} of {len(state.neighbours)} neighbours shared; the threshold is {terms.threshold}"
-                )
-            mask_pair, _ = self._keys
-            plus: list[bytes] = [
-                key_derivation.self_mask_key(terms, state.context, bytes(state.self_seed), self.client)
-            ]
-            minus: list[bytes] = []
-            for index, sealed in zip(senders, delivered.sealed, strict=True):
-                neighbour = state.neighbours[index]
-                their_key = state.mask_keys[index]
-                associated = key_derivation.shares_associated_data(
-                    state.context, sender=(neighbour, their_key), receiver=(self.client, mask_pair.public)
-                )
-                pair = unseal(terms.suite.aead, state.inbound_keys[neighbour], sealed, associated)
-                self._check_pair(neighbour, pair)
-                state.held_shares[neighbour] = bytearray(pair)
-                mask = key_derivation.pairwise_mask_key(
-                    terms, state.context, mask_pair,
-                    ours=self.client, theirs=neighbour, their_key=their_key,
-                )  # fmt: skip
-                # Opposite signs on the two sides: the pairwise masks cancel in the sum.
-                (plus if self.client < neighbour else minus).append(mask)
+            if isinstance(go_ahead, GoAhead):
+                self._take_go_ahead(go_ahead)
+            elif refused := self._take_delivery(go_ahead):
+                raise next(iter(refused.values()))
+            state.bound = bound
             masked = vector.copy()
-            add_keystreams(masked, plus, minus, terms.suite.stream, self._threads)
+            add_keystreams(masked, *self._mask_keys(), terms.suite.stream, self._threads)
             state.delete_mask_secrets()
             then = Stage.SURVIVORS if terms.signed else Stage.REQUEST
             return self._reply(Stage.MASKED_INPUT, terms.ring.pack(masked).data, then=then)
@@ -297,17 +324,18 @@ class MaskingClient:
         state = self._state
         alive = Survivors.decode(envelope.body, len(state.roster)).alive
         with self._abort_on_error():
-            if self._identity is None:
-                raise SignatureRefused("the terms are signed and this client was given no identity to sign with")
+            identity = self._signing_identity()
             confirmed = frozenset(state.roster[alive].tolist())
             if self.client not in confirmed:
                 raise UnmaskRefused(f"client {self.client} sent its masked input and is not among the survivors")
             unknown = confirmed - {self.client} - set(state.held_shares)
             if unknown:
-                raise UnmaskRefused(f"client {min(unknown)} is listed as a survivor and never shared with this client")
+                raise UnmaskRefused(
+                    f"client {min(unknown)} is listed as a survivor and shares no mask with this client"
+                )
             self._check_survivors(len(confirmed) - 1)
             state.confirmed = confirmed
-            signature = self._identity.sign(key_derivation.survivors_message(state.context, alive))
+            signature = identity.sign(self._survivors_message(alive))
             return self._reply(Stage.CONFIRMATION, signature, then=Stage.REQUEST)
 
     def unmask(self, request: bytes) -> bytes:
@@ -365,15 +393,86 @@ class MaskingClient:
             )
         return self._directory[neighbour]
 
-    @staticmethod
-    def _check_pair(neighbour: int, pair: bytes) -> None:
-        try:
-            shamir.check_share(pair[: shamir.SHARE_BYTES])
-            shamir.check_share(pair[shamir.SHARE_BYTES :])
-        except MalformedMessage as refused:
-            raise SharesRefused(
-                f"client {neighbour} encrypted something other than a pair of shares; leave this round"
-            ) from refused
+    def _signing_identity(self) -> Identity:
+        if self._identity is None:
+            raise SignatureRefused("the terms are signed and this client was given no identity to sign with")
+        return self._identity
+
+    def _holders(self) -> Bits:
+        """Which participants this client holds shares of, itself among them: those it masks with, after the check."""
+        return membership_bits(self._state.roster, self._state.held_shares.keys() | {self.client})
+
+    def _survivors_message(self, alive: Bits) -> bytes:
+        return key_derivation.survivors_message(self._state.context, self._state.bound, self._holders(), alive)
+
+    def _take_delivery(self, delivered: Delivery) -> dict[int, SharesRefused]:
+        """Decrypt and keep the pairs of shares; returns, by position among the neighbours, why one is refused."""
+        state, (mask_pair, _) = self._state, self._keys
+        senders = np.flatnonzero(delivered.shared).tolist()
+        self._check_partners(len(senders), "shared")
+        refused = {}
+        for index, sealed in zip(senders, delivered.sealed, strict=True):
+            neighbour = state.neighbours[index]
+            try:
+                state.held_shares[neighbour] = bytearray(
+                    open_pair(
+                        self.terms.suite.aead, state.inbound_keys[neighbour], state.context, sealed,
+                        sender=(neighbour, state.mask_keys[index]), receiver=(self.client, mask_pair.public),
+                    )
+                )  # fmt: skip
+            except SharesRefused as reason:
+                refused[index] = reason
+        return refused
+
+    def _complain(self, identity: Identity, accused: Collection[int]) -> bytes:
+        """Leave the round, and return the evidence; the secrets are deleted before."""
+        state, terms, (_, channel_pair) = self._state, self.terms, self._keys
+        flags = membership_bits(range(len(state.neighbours)), frozenset(accused))
+        private = channel_pair.private_bytes()
+        signed = key_derivation.complaint_message(state.context, self.client, flags, private)
+        complaint = Complaint(flags, private, identity.sign(signed))
+        state.end("aborted")
+        self._save()
+        return encode_header(Stage.CHECK, terms, self.client, SERVER) + complaint.encode()
+
+    def _take_go_ahead(self, go_ahead: GoAhead) -> None:
+        """Verify the checks, and keep the shares of those that checked only."""
+        state = self._state
+        checked = [state.neighbours[index] for index in np.flatnonzero(go_ahead.checked).tolist()]
+        self._check_partners(len(checked), "checked")
+        unknown = set(checked) - state.held_shares.keys()
+        if unknown:
+            raise SharesRefused(f"the go-ahead names client {min(unknown)}, which never shared with this client")
+        signed = key_derivation.check_message(state.context, self._holders())
+        for neighbour, signature in zip(checked, go_ahead.signatures, strict=True):
+            verify(self._identity_of(neighbour), signature, signed)
+        state.keep_shares_of(checked)
+
+    def _mask_keys(self) -> tuple[list[bytes], list[bytes]]:
+        """Keystream keys of the masks to add and to subtract."""
+        state, terms, (mask_pair, _) = self._state, self.terms, self._keys
+        seed = bytes(state.self_seed)
+        plus = [key_derivation.self_mask_key(terms, state.context, seed, self.client, state.bound)]
+        minus: list[bytes] = []
+        for neighbour, their_key in zip(state.neighbours, state.mask_keys, strict=True):
+            if neighbour in state.held_shares:
+                mask = key_derivation.pairwise_mask_key(
+                    terms, state.context, mask_pair,
+                    ours=self.client, theirs=neighbour, their_key=their_key, bound=state.bound,
+                )  # fmt: skip
+                # Opposite signs on the two sides: the pairwise masks cancel in the sum.
+                (plus if self.client < neighbour else minus).append(mask)
+        return plus, minus
+
+    def _check_partners(self, others: int, did: str) -> None:
+        """Refuse too few neighbours to mask with and, in the complete graph, too few clients."""
+        state, terms = self._state, self.terms
+        if others < terms.threshold:
+            raise TooFewClients(
+                f"{others} of {len(state.neighbours)} neighbours {did}; the threshold is {terms.threshold}"
+            )
+        if len(state.neighbours) == len(state.roster) - 1 and others + 1 < self._requirements.min_clients:
+            raise TooFewClients(f"{others + 1} clients {did}; this client requires {self._requirements.min_clients}")
 
     def _check_survivors(self, others: int) -> None:
         """Refuse too few surviving neighbours and, in the complete graph, too few clients in the sum."""
@@ -407,7 +506,7 @@ class MaskingClient:
                     f"{terms.threshold}"
                 )
             alive = np.fromiter((int(member) in state.confirmed for member in state.roster), bool)
-            signed = key_derivation.survivors_message(state.context, alive)
+            signed = self._survivors_message(alive)
             for index, signature in zip(
                 np.flatnonzero(requested.confirmed).tolist(), requested.confirmations, strict=True
             ):

@@ -2,6 +2,8 @@
 
 All derivations are in this one module, because client and server must agree on them to the bit, and because what a key
 is valid for can then be read on one page. `context` stands for protocol version, run, round, terms and participants.
+`bound` is a digest of what the server sent with the round: clients that were sent different things have masks that do
+not cancel and signatures that do not verify.
 """
 
 from secure_agg.masking.messages import Bits
@@ -17,9 +19,19 @@ def advertisement_message(terms: Terms, client: int, mask_key: bytes, channel_ke
     return length_prefixed(b"secure_agg advertisement", terms.context, _id_bytes(client), mask_key, channel_key)
 
 
-def survivors_message(context: bytes, alive: Bits) -> bytes:
-    """The message that a client signs when it confirms the list of survivors."""
-    return length_prefixed(b"secure_agg survivors", context, alive.tobytes())
+def check_message(context: bytes, delivered: Bits) -> bytes:
+    """The message that a client signs when it holds a pair of shares of everybody who shared."""
+    return length_prefixed(b"secure_agg check", context, delivered.tobytes())
+
+
+def complaint_message(context: bytes, client: int, accused: Bits, channel_private: bytes) -> bytes:
+    """The message that a client signs when it accuses others of sealing something else than a pair of shares."""
+    return length_prefixed(b"secure_agg complaint", context, _id_bytes(client), accused.tobytes(), channel_private)
+
+
+def survivors_message(context: bytes, bound: bytes, masked_with: Bits, alive: Bits) -> bytes:
+    """The message that a client signs when it confirms the list of survivors, and whom it masked its input with."""
+    return length_prefixed(b"secure_agg survivors", context, bound, masked_with.tobytes(), alive.tobytes())
 
 
 def channel_keys(context: bytes, agreed: bytes, *, ours: Party, theirs: Party) -> tuple[bytes, bytes]:
@@ -43,9 +55,10 @@ def shares_associated_data(context: bytes, *, sender: Party, receiver: Party) ->
     )
 
 
-def self_mask_key(terms: Terms, context: bytes, seed: bytes, client: int) -> bytes:
+def self_mask_key(terms: Terms, context: bytes, seed: bytes, client: int, bound: bytes) -> bytes:
     """Keystream key of a client's self mask."""
-    return derive(seed, terms.suite.stream.key_bytes, label="self mask", context=context, parts=[_id_bytes(client)])
+    parts = [_id_bytes(client), bound]
+    return derive(seed, terms.suite.stream.key_bytes, label="self mask", context=context, parts=parts)
 
 
 def self_mask_commitment(context: bytes, seed: bytes, client: int) -> bytes:
@@ -54,7 +67,7 @@ def self_mask_commitment(context: bytes, seed: bytes, client: int) -> bytes:
 
 
 def pairwise_mask_key(
-    terms: Terms, context: bytes, pair: KeyPair, *, ours: int, theirs: int, their_key: bytes
+    terms: Terms, context: bytes, pair: KeyPair, *, ours: int, theirs: int, their_key: bytes, bound: bytes
 ) -> bytes:
     """Keystream key of the mask of two clients; the one with the lower id adds the mask, the other subtracts it.
 
@@ -64,7 +77,7 @@ def pairwise_mask_key(
     low, high = sorted([(ours, pair.public), (theirs, their_key)])
     return derive(
         pair.agree(their_key), terms.suite.stream.key_bytes,
-        label="pair mask", context=context, parts=[_id_bytes(low[0]), _id_bytes(high[0]), low[1], high[1]],
+        label="pair mask", context=context, parts=[_id_bytes(low[0]), _id_bytes(high[0]), low[1], high[1], bound],
     )  # fmt: skip
 
 

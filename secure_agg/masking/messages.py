@@ -9,6 +9,9 @@ length field has to be trusted. Numbers are big-endian, ring elements little-end
     roster        participants (4), their ids in rising order (4 each), advertisements of the receiver's neighbours
     shares        commitment to the self mask (32), one encrypted pair of shares per neighbour (82 each)
     delivery      which neighbours sent shares (1 bit each), their encrypted pairs
+    check         signed terms only: a signature over who shared; or a complaint: the neighbours accused (1 bit each),
+                  the channel private key (32), a signature (64)
+    go-ahead      which neighbours checked (1 bit each), with their signatures; signed terms only
     masked input  the elements, packed: as many bits of each as the ring has, lowest bit first
     survivors     which participants' inputs arrived (1 bit each); signed terms only
     confirmation  a signature over the survivors; signed terms only
@@ -51,11 +54,13 @@ class Stage(IntEnum):
     ROSTER = 3
     SHARES = 4
     DELIVERY = 5
-    MASKED_INPUT = 6
-    SURVIVORS = 7
-    CONFIRMATION = 8
-    REQUEST = 9
-    REVEAL = 10
+    CHECK = 6
+    GO_AHEAD = 7
+    MASKED_INPUT = 8
+    SURVIVORS = 9
+    CONFIRMATION = 10
+    REQUEST = 11
+    REVEAL = 12
 
     def __str__(self) -> str:
         return self.name.lower().replace("_", " ")
@@ -216,6 +221,54 @@ class Delivery:
         return cls(shared, _split_evenly(rest, SEALED_BYTES))
 
 
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """Neighbours whose sealed pairs hold no pair of shares, and the channel private key that lets the server look."""
+
+    accused: Bits
+    channel_private: bytes
+    signature: bytes
+
+    def encode(self) -> bytes:
+        """Encode as bytes."""
+        return _pack_bits(self.accused) + self.channel_private + self.signature
+
+    @classmethod
+    def decode(cls, body: memoryview, neighbours: int) -> "Complaint":
+        """Decode the complaint of a client with `neighbours` neighbours; it accuses somebody."""
+        accused, rest = _unpack_bits(body, neighbours, Stage.CHECK)
+        _check_size(rest, KEY_BYTES + SIGNATURE_BYTES, Stage.CHECK)
+        if not accused.any():
+            raise MalformedMessage("the check is a complaint about nobody; its sender is broken")
+        return cls(accused, bytes(rest[:KEY_BYTES]), bytes(rest[KEY_BYTES:]))
+
+
+def decode_check(body: memoryview, neighbours: int) -> bytes | Complaint:
+    """Decode a check: a signature, or a complaint, which is longer."""
+    if len(body) <= SIGNATURE_BYTES:
+        return decode_signature(body, Stage.CHECK)
+    return Complaint.decode(body, neighbours)
+
+
+@dataclass(frozen=True, slots=True)
+class GoAhead:
+    """The neighbours that checked what they were delivered, and their signatures, in the order of their ids."""
+
+    checked: Bits
+    signatures: tuple[bytes, ...]
+
+    def encode(self) -> bytes:
+        """Encode as bytes."""
+        return _pack_bits(self.checked) + b"".join(self.signatures)
+
+    @classmethod
+    def decode(cls, body: memoryview, neighbours: int) -> "GoAhead":
+        """Decode the go-ahead to a client with `neighbours` neighbours."""
+        checked, rest = _unpack_bits(body, neighbours, Stage.GO_AHEAD)
+        _check_size(rest, SIGNATURE_BYTES * int(checked.sum()), Stage.GO_AHEAD)
+        return cls(checked, _split_evenly(rest, SIGNATURE_BYTES))
+
+
 def decode_masked_input(body: memoryview, terms: Terms) -> RingElements:
     """Decode the elements of a masked input, without a copy where they fill machine words."""
     _check_size(body, terms.ring.packed_bytes(terms.length), Stage.MASKED_INPUT)
@@ -282,9 +335,9 @@ class RevealedShares:
         return cls(_split_evenly(body, shamir.SHARE_BYTES))
 
 
-def decode_signature(body: memoryview) -> bytes:
-    """Decode a confirmation, which is a signature."""
-    _check_size(body, SIGNATURE_BYTES, Stage.CONFIRMATION)
+def decode_signature(body: memoryview, stage: Stage) -> bytes:
+    """Decode a message that is a signature."""
+    _check_size(body, SIGNATURE_BYTES, stage)
     return bytes(body)
 
 

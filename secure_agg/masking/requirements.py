@@ -22,7 +22,9 @@ class ClientRequirements:
             with the server.
         min_neighbours: minimum number of clients that it shares masks with.
         min_bits: minimum width of a ring element.
-        require_signatures: whether keys and survivors must be signed by known identities.
+        require_signatures: whether terms must be signed, so that a server that lies opens nothing. `False` assumes a
+            server that follows the protocol: without signatures one that lies opens any client's vector, on a sparse
+            graph without a single colluding client. It is for simulations, and for a server that is trusted that far.
         suites: accepted cipher suites.
     """
 
@@ -30,7 +32,7 @@ class ClientRequirements:
     min_threshold: int
     min_neighbours: int = 2
     min_bits: int = MIN_BITS
-    require_signatures: bool = False
+    require_signatures: bool = True
     suites: frozenset[Suite] = frozenset(Suite)
 
     def __post_init__(self) -> None:

@@ -23,6 +23,8 @@ from secure_agg.errors import (
     ConfigurationError,
     DuplicateMessage,
     KeyRefused,
+    MalformedMessage,
+    PartiesAccused,
     SharesRefused,
     SignatureRefused,
     TooFewClients,
@@ -35,20 +37,24 @@ from secure_agg.masking.messages import (
     SERVER,
     Advertisement,
     Bits,
+    Complaint,
     Delivery,
     EncryptedShares,
     Envelope,
+    GoAhead,
     RevealedShares,
     Roster,
     Stage,
     Survivors,
     UnmaskRequest,
+    decode_check,
     decode_masked_input,
     decode_signature,
     encode_header,
     membership_bits,
 )
-from secure_agg.masking.terms import Terms
+from secure_agg.masking.sealed_pairs import open_pair
+from secure_agg.masking.terms import BOUND_BYTES, Terms
 from secure_agg.primitives.keys import KeyPair, is_canonical_public_key, verify
 from secure_agg.primitives.prg import RingElements, add_keystreams, check_threads
 
@@ -64,6 +70,8 @@ class _Participant:
     neighbours: tuple[int, ...] = ()
     commitment: bytes = b""
     sealed: dict[int, bytes] = field(default_factory=dict)
+    check: bytes = b""
+    complaint: Complaint | None = None
     confirmation: bytes = b""
     requested: tuple[int, ...] = ()
     revealed: dict[int, bytes] = field(default_factory=dict)
@@ -94,6 +102,9 @@ class MaskingServer:
         self._graph: HararyGraph | None = None
         self._sharers: frozenset[int] = frozenset()
         self._survivors: frozenset[int] = frozenset()
+        self._contradicting: set[int] = set()
+        self._suspects: dict[int, str] = {}
+        self._bound = bytes(BOUND_BYTES)
         self._sum: RingElements = terms.ring.zeros(0)
         self._total: RingElements | None = None
         self._ended = False
@@ -135,6 +146,11 @@ class MaskingServer:
             raise UnexpectedStage("the survivors are not known: the round has not finished")
         return tuple(sorted(self._survivors))
 
+    @property
+    def suspects(self) -> Mapping[int, str]:
+        """Clients that sent wrong shares, or may have, and why; they outlive the round."""
+        return self._suspects
+
     def invite(self, clients: Collection[int]) -> Requests:
         """Begin the round: the invitation for each client.
 
@@ -153,6 +169,25 @@ class MaskingServer:
                 f"has a threshold of {self.terms.threshold}; invite more, or call secure_agg.choose_parameters"
             )
         return self._expect(Stage.ADVERTISEMENT, Stage.INVITATION, dict.fromkeys(sorted(invited), self.terms.encode()))
+
+    def bind(self, digest: bytes) -> None:
+        """Set the digest of what is sent with the round, 32 bytes, which clients give to `MaskingClient.mask`.
+
+        It enters all masks and the confirmations. Without a call it is 32 zero bytes.
+
+        Raises:
+            ConfigurationError: another length.
+            UnexpectedStage: a masked input has arrived, or the round is over.
+        """
+        if len(digest) != BOUND_BYTES:
+            raise ConfigurationError(f"the digest has {len(digest)} bytes; give {BOUND_BYTES}")
+        if (
+            self._ended
+            or (self._awaits or 0) > Stage.MASKED_INPUT
+            or (self._awaits is Stage.MASKED_INPUT and self._replied)
+        ):
+            raise UnexpectedStage("a masked input has arrived, or the round is over; bind a digest before")
+        self._bound = bytes(digest)
 
     def receive(self, sender: int, message: bytes) -> None:
         """Take one client's reply of this stage.
@@ -188,6 +223,7 @@ class MaskingServer:
             UnexpectedStage: no stage is open.
             TooFewClients: too few answered for the threshold or the minimum; the round is over and nothing was
                 unmasked.
+            PartiesAccused: clients lied about shares, see the check; likewise.
             SharesRefused: revealed shares do not rebuild what their owner committed to; likewise.
         """
         if self._awaits is None:
@@ -199,6 +235,8 @@ class MaskingServer:
                     return self._send_roster()
                 case Stage.SHARES:
                     return self._deliver(replied)
+                case Stage.CHECK:
+                    return self._go_ahead(replied)
                 case Stage.MASKED_INPUT:
                     return self._settle_survivors(replied)
                 case Stage.CONFIRMATION:
@@ -233,12 +271,12 @@ class MaskingServer:
                 shares = EncryptedShares.decode(body, len(member.neighbours))
                 member.commitment = shares.commitment
                 member.sealed = dict(zip(member.neighbours, shares.sealed, strict=True))
+            case Stage.CHECK:
+                self._take_check(sender, decode_check(body, len(self._members[sender].neighbours)))
             case Stage.MASKED_INPUT:
                 np.add(self._sum, decode_masked_input(body, terms), out=self._sum)
             case Stage.CONFIRMATION:
-                signature = decode_signature(body)
-                self._verify(sender, signature, key_derivation.survivors_message(self._context, self._alive()))
-                self._members[sender].confirmation = signature
+                self._take_confirmation(sender, decode_signature(body, Stage.CONFIRMATION))
             case _:
                 member = self._members[sender]
                 revealed = RevealedShares.decode(body, len(member.requested)).shares
@@ -263,7 +301,6 @@ class MaskingServer:
         self._sharers = self._with_enough_neighbours(replied)
         if len(self._sharers) < self._min_clients:
             raise self._too_few(len(self._sharers), len(self._members), "shared their secrets with enough neighbours")
-        self._sum = self.terms.ring.zeros(self.terms.length)
         bodies = {}
         for client in self._sharers:
             neighbours = self._members[client].neighbours
@@ -271,7 +308,72 @@ class MaskingServer:
                 self._members[neighbour].sealed[client] for neighbour in neighbours if neighbour in self._sharers
             )
             bodies[client] = Delivery(membership_bits(neighbours, self._sharers), sealed).encode()
-        return self._expect(Stage.MASKED_INPUT, Stage.DELIVERY, bodies)
+        if self.terms.signed:
+            return self._expect(Stage.CHECK, Stage.DELIVERY, bodies)
+        return self._expect_inputs(Stage.DELIVERY, bodies)
+
+    def _take_check(self, sender: int, check: bytes | Complaint) -> None:
+        member = self._members[sender]
+        if isinstance(check, bytes):
+            self._verify(sender, check, key_derivation.check_message(self._context, self._members_in(self._sharers)))
+            member.check = check
+            return
+        if (check.accused & ~membership_bits(member.neighbours, self._sharers)).any():
+            raise MalformedMessage(f"client {sender} complains about one whose shares it was not sent")
+        signed = key_derivation.complaint_message(self._context, sender, check.accused, check.channel_private)
+        self._verify(sender, check.signature, signed)
+        member.complaint = check
+
+    def _go_ahead(self, replied: frozenset[int]) -> Requests:
+        """Name the liars, or tell those who checked to mask with one another; who did not answer has dropped out."""
+        complaints = {client: complaint for client in replied if (complaint := self._members[client].complaint)}
+        if complaints:
+            liars = frozenset[int]().union(*(self._liars(*complaint) for complaint in sorted(complaints.items())))
+            named = ", ".join(map(str, sorted(liars)))
+            raise PartiesAccused(
+                f"of {len(complaints)} complaints about shares the evidence is against clients {named}; "
+                "nobody masked an input, so begin anew without them",
+                liars,
+            )
+        self._sharers = replied
+        if len(replied) < self._min_clients:
+            raise self._too_few(len(replied), len(self._members), "checked the shares they were sent")
+        bodies = {}
+        for client in replied:
+            neighbours = self._members[client].neighbours
+            signatures = tuple(self._members[other].check for other in neighbours if other in replied)
+            bodies[client] = GoAhead(membership_bits(neighbours, replied), signatures).encode()
+        return self._expect_inputs(Stage.GO_AHEAD, bodies)
+
+    def _liars(self, complainer: int, complaint: Complaint) -> set[int]:
+        """Those the complainer accuses, or the complainer if one of them sealed a pair of shares."""
+        member = self._members[complainer]
+        pair = KeyPair.from_private(complaint.channel_private)
+        if pair.public != member.advertisement.channel_key:
+            return {complainer}
+        accused = [member.neighbours[index] for index in np.flatnonzero(complaint.accused).tolist()]
+        return {complainer} if any(self._sealed_well(other, complainer, pair) for other in accused) else set(accused)
+
+    def _sealed_well(self, sender: int, receiver: int, channel_pair: KeyPair) -> bool:
+        """Whether the receiver, whose channel pair this is, could open the sender's pair of shares."""
+        ours, theirs = self._members[receiver].advertisement, self._members[sender].advertisement
+        _, inbound = key_derivation.channel_keys(
+            self._context, channel_pair.agree(theirs.channel_key),
+            ours=(receiver, channel_pair.public), theirs=(sender, theirs.channel_key),
+        )  # fmt: skip
+        sealed = self._members[sender].sealed[receiver]
+        try:
+            open_pair(
+                self.terms.suite.aead, inbound, self._context, sealed,
+                sender=(sender, theirs.mask_key), receiver=(receiver, ours.mask_key),
+            )  # fmt: skip
+        except SharesRefused:
+            return False
+        return True
+
+    def _expect_inputs(self, sent: Stage, bodies: Mapping[int, bytes]) -> Requests:
+        self._sum = self.terms.ring.zeros(self.terms.length)
+        return self._expect(Stage.MASKED_INPUT, sent, bodies)
 
     def _settle_survivors(self, replied: frozenset[int]) -> Requests:
         self._survivors = replied
@@ -280,10 +382,24 @@ class MaskingServer:
         if not self.terms.signed:
             return self._request(replied)
         self._check_rebuildable(replied)
-        body = Survivors(self._alive()).encode()
+        body = Survivors(self._members_in(self._survivors)).encode()
         return self._expect(Stage.CONFIRMATION, Stage.SURVIVORS, dict.fromkeys(sorted(replied), body))
 
+    def _take_confirmation(self, sender: int, signature: bytes) -> None:
+        # Its input is in the sum. If it was masked under another digest or with other clients, masks do not cancel.
+        self._contradicting.add(sender)
+        self._verify(sender, signature, self._survivors_message())
+        self._contradicting.remove(sender)
+        self._members[sender].confirmation = signature
+
     def _request(self, replied: frozenset[int]) -> Requests:
+        if self._contradicting:
+            named = ", ".join(map(str, sorted(self._contradicting)))
+            raise PartiesAccused(
+                f"clients {named} confirmed other survivors, or another digest, than this server sent; the round is over "
+                "and nothing was unmasked, so begin anew without them",
+                self._contradicting,
+            )
         self._check_rebuildable(replied)
         dropped = self._sharers - self._survivors
         bodies = {}
@@ -317,9 +433,10 @@ class MaskingServer:
                 raise SharesRefused(f"the revealed shares of client {client} rebuild another key than it advertised")
             for neighbour in self._members[client].neighbours:
                 if neighbour in self._survivors:
+                    their_key = self._members[neighbour].advertisement.mask_key
                     mask = key_derivation.pairwise_mask_key(
                         terms, self._context, pair,
-                        ours=client, theirs=neighbour, their_key=self._members[neighbour].advertisement.mask_key,
+                        ours=client, theirs=neighbour, their_key=their_key, bound=self._bound,
                     )  # fmt: skip
                     (minus if neighbour < client else plus).append(mask)
         add_keystreams(self._sum, plus, minus, terms.suite.stream, self._threads)
@@ -339,7 +456,7 @@ class MaskingServer:
     def _self_mask(self, client: int, seed: bytes) -> bytes:
         if key_derivation.self_mask_commitment(self._context, seed, client) != self._members[client].commitment:
             raise SharesRefused(f"the revealed shares of client {client} do not rebuild the self mask it committed to")
-        return key_derivation.self_mask_key(self.terms, self._context, seed, client)
+        return key_derivation.self_mask_key(self.terms, self._context, seed, client, self._bound)
 
     def _without_repeated_keys(self) -> dict[int, _Participant]:
         """Participants whose keys nobody else advertised; the others are indistinguishable, or copied one another."""
@@ -400,8 +517,13 @@ class MaskingServer:
             raise UnexpectedStage("the roster is not settled yet")
         return self._graph
 
-    def _alive(self) -> Bits:
-        return membership_bits(self._settled_graph.ids, self._survivors)
+    def _members_in(self, chosen: frozenset[int]) -> Bits:
+        """One flag per participant: whether it is among the chosen."""
+        return membership_bits(self._settled_graph.ids, chosen)
+
+    def _survivors_message(self) -> bytes:
+        masked_with, alive = self._members_in(self._sharers), self._members_in(self._survivors)
+        return key_derivation.survivors_message(self._context, self._bound, masked_with, alive)
 
     def _expect(self, awaits: Stage, sent: Stage, bodies: Mapping[int, bytes]) -> Requests:
         """Begin the next stage and address its messages."""

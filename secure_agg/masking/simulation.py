@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from secure_agg.errors import ConfigurationError, RoundAborted
 from secure_agg.masking.client import MaskingClient
-from secure_agg.masking.messages import Stage
+from secure_agg.masking.messages import Envelope, Stage
 from secure_agg.masking.requirements import ClientRequirements
 from secure_agg.masking.server import MaskingServer, Requests
 from secure_agg.masking.terms import Terms
@@ -20,7 +20,9 @@ from secure_agg.primitives.prg import RingElements
 Dropouts = Mapping[Stage, Collection[int]]
 """By stage, the clients that send neither its message nor any later one."""
 
-_CLIENT_STAGES = (Stage.ADVERTISEMENT, Stage.SHARES, Stage.MASKED_INPUT, Stage.CONFIRMATION, Stage.REVEAL)
+_CLIENT_STAGES = (
+    Stage.ADVERTISEMENT, Stage.SHARES, Stage.CHECK, Stage.MASKED_INPUT, Stage.CONFIRMATION, Stage.REVEAL,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,7 +55,8 @@ def aggregate(
     Args:
         vectors: ring elements of shape (terms.length,), by client id.
         terms: terms of the round. Where they are signed, identities are generated for this round.
-        requirements: clients' requirements; by default those that the terms meet anyway.
+        requirements: clients' requirements; by default 3 clients, a threshold of 2, and signatures, so that a sum under
+            unsigned terms is asked for by name: `ClientRequirements(..., require_signatures=False)`.
         dropouts: clients that drop out, by stage.
         threads: threads for generating masks.
 
@@ -86,7 +89,7 @@ def aggregate(
         stage = server.awaits
         dropped |= set(silent.get(stage, ()))
         for client, request in requests.items():
-            _count(traffic, Stage(stage - 1), request)
+            _count(traffic, Envelope.decode(request).stage, request)
             if client in dropped:
                 continue
             try:
@@ -118,6 +121,8 @@ def _answer(client: MaskingClient, stage: Stage, request: bytes, vector: RingEle
             return client.advertise(request)
         case Stage.SHARES:
             return client.share(request)
+        case Stage.CHECK:
+            return client.check(request)
         case Stage.MASKED_INPUT:
             return client.mask(request, vector)
         case Stage.CONFIRMATION:

@@ -4,6 +4,7 @@ It contains the round's secrets in plaintext: store it like a private key.
 """
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -12,10 +13,10 @@ import numpy as np
 from secure_agg.errors import ConfigurationError, SecureAggregationError
 from secure_agg.masking.graph import Ids
 from secure_agg.masking.messages import Stage
-from secure_agg.masking.terms import MAX_CLIENTS, MAX_ROUND, Terms
+from secure_agg.masking.terms import BOUND_BYTES, MAX_CLIENTS, MAX_ROUND, Terms
 from secure_agg.primitives.keys import KeyPair
 
-SNAPSHOT_VERSION = 1
+SNAPSHOT_VERSION = 2
 
 Ended = Literal["answered", "aborted"]
 
@@ -41,6 +42,7 @@ class ClientState:
         inbound_keys: by neighbour, the key that decrypts its shares for this client.
         self_seed: seed of the self mask.
         held_shares: by neighbour, a share of its mask key followed by a share of its self-mask seed.
+        bound: digest of what the server sent with the round, bound into this client's masks and confirmation.
         confirmed: the survivors that this client signed.
     """
 
@@ -58,7 +60,13 @@ class ClientState:
     inbound_keys: dict[int, bytes] = field(default_factory=dict)
     self_seed: bytearray = field(default_factory=bytearray)
     held_shares: dict[int, bytearray] = field(default_factory=dict)
+    bound: bytes = bytes(BOUND_BYTES)
     confirmed: frozenset[int] = frozenset()
+
+    def keep_shares_of(self, neighbours: Collection[int]) -> None:
+        """Overwrite the shares of all other neighbours."""
+        for neighbour in self.held_shares.keys() - set(neighbours):
+            _wipe(self.held_shares.pop(neighbour))
 
     def delete_mask_secrets(self) -> None:
         """Overwrite or release the secrets of this client's own masks."""
@@ -68,9 +76,7 @@ class ClientState:
     def end(self, how: Ended) -> None:
         """Delete every secret; only the fact that the round is over remains."""
         self.delete_mask_secrets()
-        for pair in self.held_shares.values():
-            _wipe(pair)
-        self.held_shares.clear()
+        self.keep_shares_of(())
         self.terms, self.awaits, self.ended = None, None, how
 
     def encode(self) -> bytes:
@@ -92,6 +98,7 @@ class ClientState:
                 "inbound": [[neighbour, key.hex()] for neighbour, key in self.inbound_keys.items()],
                 "self_seed": self.self_seed.hex(),
                 "held": [[neighbour, pair.hex()] for neighbour, pair in self.held_shares.items()],
+                "bound": self.bound.hex(),
                 "confirmed": sorted(self.confirmed),
             }
         ).encode()
@@ -122,6 +129,7 @@ class ClientState:
                 inbound_keys={n: bytes.fromhex(key) for n, key in known["inbound"]},
                 self_seed=bytearray.fromhex(known["self_seed"]),
                 held_shares={n: bytearray.fromhex(pair) for n, pair in known["held"]},
+                bound=_check_bound(bytes.fromhex(known["bound"])),
                 confirmed=frozenset(known["confirmed"]),
             )
         except (ValueError, KeyError, TypeError, OverflowError, SecureAggregationError) as refused:
@@ -135,6 +143,12 @@ def _check_range(value: object, minimum: int, limit: int) -> int:
     if type(value) is not int or not minimum <= value < limit:
         raise ConfigurationError(f"{value!r} is no whole number from {minimum} to {limit - 1}")
     return value
+
+
+def _check_bound(bound: bytes) -> bytes:
+    if len(bound) != BOUND_BYTES:
+        raise ConfigurationError(f"bound has {len(bound)} bytes, not {BOUND_BYTES}")
+    return bound
 
 
 def _key_pairs(mask: bytes, channel: bytes) -> tuple[KeyPair, KeyPair]:

@@ -12,9 +12,12 @@ from secure_agg.primitives.keys import Aead
 from secure_agg.primitives.prg import StreamCipher
 from secure_agg.shamir import MAX_SHARES
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 RUN_BYTES = 16
 LAYOUT_BYTES = 32
+BOUND_BYTES = 32
+"""Length of a digest of what the server sends with a round."""
+
 MAX_CLIENTS = 2**32 - 1
 """Client ids run from 0 below this."""
 

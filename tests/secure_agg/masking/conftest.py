@@ -17,11 +17,20 @@ from secure_agg.primitives.prg import random_uints
 
 RUN = bytes(range(16))
 FOLLOWS = {
-    Stage.ADVERTISEMENT: Stage.INVITATION,
-    Stage.SHARES: Stage.ROSTER,
-    Stage.MASKED_INPUT: Stage.DELIVERY,
-    Stage.CONFIRMATION: Stage.SURVIVORS,
-    Stage.REVEAL: Stage.REQUEST,
+    False: {
+        Stage.ADVERTISEMENT: Stage.INVITATION,
+        Stage.SHARES: Stage.ROSTER,
+        Stage.MASKED_INPUT: Stage.DELIVERY,
+        Stage.REVEAL: Stage.REQUEST,
+    },
+    True: {
+        Stage.ADVERTISEMENT: Stage.INVITATION,
+        Stage.SHARES: Stage.ROSTER,
+        Stage.CHECK: Stage.DELIVERY,
+        Stage.MASKED_INPUT: Stage.GO_AHEAD,
+        Stage.CONFIRMATION: Stage.SURVIVORS,
+        Stage.REVEAL: Stage.REQUEST,
+    },
 }
 
 
@@ -33,7 +42,9 @@ class Play:
     ):
         self.ids = list(range(clients)) if isinstance(clients, int) else list(clients)
         self.terms = Terms(run, number, terms.pop("bits", 32), terms.pop("length", 4), threshold, **terms)
-        self.requirements = requirements or ClientRequirements(min_clients=3, min_threshold=2)
+        self.requirements = requirements or ClientRequirements(
+            min_clients=3, min_threshold=2, require_signatures=self.terms.signed
+        )
         self.vectors = {one: random_uints(self.terms.length, self.terms.ring.dtype) for one in self.ids}
         self.identities = {one: Identity.generate() for one in self.ids} if self.terms.signed else {}
         self.directory = {one: identity.public for one, identity in self.identities.items()}
@@ -47,6 +58,11 @@ class Play:
         self.refusals, self.secrets = {}, {}
         self.keep(self.server.invite(self.ids))
 
+    @property
+    def follows(self):
+        """By message awaited of clients, the server's message before it."""
+        return FOLLOWS[self.terms.signed]
+
     def belongings(self, one, *, stores=False):
         store = {"store": self.kept[one].append} if stores else {}
         return {"identity": self.identities.get(one), "directory": self.directory, **store}
@@ -54,7 +70,7 @@ class Play:
     def keep(self, requests):
         self.requests = requests
         if self.server.awaits is not None:
-            self.sent[FOLLOWS[self.server.awaits]].update(requests)
+            self.sent[self.follows[self.server.awaits]].update(requests)
 
     def restored(self, one, snapshot=None):
         """The client in another process."""
@@ -77,6 +93,8 @@ class Play:
                 return client.advertise(request)
             case Stage.SHARES:
                 return client.share(request)
+            case Stage.CHECK:
+                return client.check(request)
             case Stage.MASKED_INPUT:
                 return client.mask(request, self.vectors[client.client] if vector is None else vector)
             case Stage.CONFIRMATION:
@@ -140,8 +158,8 @@ class Play:
         assert not known["inbound"]
         assert not known["held"]
         assert set(known["self_seed"]) <= {"0"}
-        for awaited in FOLLOWS:
-            for message in self.sent[FOLLOWS[awaited]].values():
+        for awaited, follows in self.follows.items():
+            for message in self.sent[follows].values():
                 with pytest.raises(MessageRefused):
                     self.call(client, awaited, message)
             with pytest.raises(MessageRefused):
@@ -154,9 +172,9 @@ class Play:
         return self.secrets[one]
 
     def server_state(self):
-        """All that the server knows, to be compared."""
-        server = self.server
-        others = {name: value for name, value in vars(server).items() if name not in {"_sum", "_total", "_graph"}}
+        """All that the server knows, to be compared; who signed something else than asked is noted besides."""
+        server, apart = self.server, {"_sum", "_total", "_graph", "_contradicting"}
+        others = {name: value for name, value in vars(server).items() if name not in apart}
         return repr(others), server._sum.tobytes()
 
     def expected(self, survivors=None):
@@ -191,9 +209,3 @@ def reachable(root):
 def play():
     """The class `Play`."""
     return Play
-
-
-@pytest.fixture(scope="session")
-def follows():
-    """By message awaited of clients, the server's message before it."""
-    return FOLLOWS

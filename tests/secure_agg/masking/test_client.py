@@ -24,11 +24,11 @@ from secure_agg.errors import (
 from secure_agg.masking import SERVER, ClientRequirements, MaskingClient, MaskingServer, Stage, Terms, messages
 
 RUN = bytes(range(16))
-REQUIREMENTS = ClientRequirements(min_clients=3, min_threshold=2)
+REQUIREMENTS = ClientRequirements(min_clients=3, min_threshold=2, require_signatures=False)
 SIZES = {False: {"clients": 5, "threshold": 3}, True: {"clients": 7, "threshold": 5, "signed": True}}
 STAGES = {
     False: (Stage.ADVERTISEMENT, Stage.SHARES, Stage.MASKED_INPUT, Stage.REVEAL),
-    True: (Stage.ADVERTISEMENT, Stage.SHARES, Stage.MASKED_INPUT, Stage.CONFIRMATION, Stage.REVEAL),
+    True: (Stage.ADVERTISEMENT, Stage.SHARES, Stage.CHECK, Stage.MASKED_INPUT, Stage.CONFIRMATION, Stage.REVEAL),
 }
 EVERY_STAGE = [(signed, stage) for signed, stages in STAGES.items() for stage in stages]
 
@@ -62,23 +62,23 @@ def test_a_number_of_threads_that_cannot_be():
 
 
 @pytest.mark.parametrize(("signed", "stage"), EVERY_STAGE)
-def test_it_awaits_one_message_at_a_time(play, signed, stage, follows):
+def test_it_awaits_one_message_at_a_time(play, signed, stage):
     """At each stage the four or five other messages are out of turn, and so is every method but one."""
     game = play(**SIZES[signed])
     game.until(stage)
     everything = play(**SIZES[signed])
     everything.finish()
     client, request = game.clients[1], game.requests[1]
-    assert client.awaits is follows[stage]
+    assert client.awaits is game.follows[stage]
     before = client.snapshot()
     for other in STAGES[signed]:
         if other is not stage:
-            with pytest.raises(UnexpectedStage, match=f"{follows[other]} message"):
+            with pytest.raises(UnexpectedStage, match=f"{game.follows[other]} message"):
                 game.call(client, other, request)
             with pytest.raises(UnexpectedStage, match="awaits"):
-                game.call(client, other, everything.sent[follows[other]][1])
+                game.call(client, other, everything.sent[game.follows[other]][1])
             with pytest.raises(UnexpectedStage, match="is due"):
-                game.call(client, stage, everything.sent[follows[other]][1])
+                game.call(client, stage, everything.sent[game.follows[other]][1])
     assert client.snapshot() == before
     game.finish()
     np.testing.assert_array_equal(game.server.total, game.expected())
@@ -244,8 +244,11 @@ def test_secrets_are_gone_as_soon_as_they_are_not_needed(play, signed, stage):
             assert len(knows) == 2
         case Stage.SHARES:
             assert client_knew < knows
+        case Stage.CHECK:
+            assert client_knew < knows
+            assert len(knows) == len(client_knew) + 2 * (len(game.ids) - 1)
         case Stage.MASKED_INPUT:
-            assert not client_knew & knows
+            assert knows < client_knew if signed else not client_knew & knows
             assert len(knows) == 2 * (len(game.ids) - 1)
             with pytest.raises(ConfigurationError, match="keys of the round are gone"):
                 _ = client._keys
@@ -257,7 +260,7 @@ def test_secrets_are_gone_as_soon_as_they_are_not_needed(play, signed, stage):
 
 
 @pytest.mark.parametrize("signed", [False, True])
-def test_it_answers_once(play, signed, follows):
+def test_it_answers_once(play, signed):
     game = play(**SIZES[signed], stores=True).until(Stage.REVEAL)
     client, kept = game.clients[1], game.kept[1]
     first = game.answer(1)

@@ -17,6 +17,7 @@ from secure_agg.errors import (
     KeyRefused,
     MalformedMessage,
     MessageRefused,
+    PartiesAccused,
     RosterRefused,
     RoundAborted,
     SharesRefused,
@@ -36,7 +37,7 @@ HEADER = messages.HEADER_BYTES
 SIZES = {False: {"clients": 5, "threshold": 3}, True: {"clients": 7, "threshold": 5, "signed": True}}
 STAGES = {
     False: (Stage.ADVERTISEMENT, Stage.SHARES, Stage.MASKED_INPUT, Stage.REVEAL),
-    True: (Stage.ADVERTISEMENT, Stage.SHARES, Stage.MASKED_INPUT, Stage.CONFIRMATION, Stage.REVEAL),
+    True: (Stage.ADVERTISEMENT, Stage.SHARES, Stage.CHECK, Stage.MASKED_INPUT, Stage.CONFIRMATION, Stage.REVEAL),
 }
 EVERY_STAGE = [(signed, stage) for signed, stages in STAGES.items() for stage in stages]
 
@@ -72,10 +73,14 @@ def with_body(message, body):
     return message[:HEADER] + body
 
 
-def is_sound(game):
+def is_sound(game, accused=None):
     """Play on: the round ends by name, or its total is the sum of the vectors of those it names."""
     try:
         game.finish()
+    except PartiesAccused as refused:
+        if accused is not None:
+            accused |= refused.clients
+        return True
     except RoundAborted:
         return True
     return np.array_equal(game.server.total, game.expected())
@@ -109,13 +114,16 @@ def test_a_bit_is_flipped_on_the_way_to_the_server(play, signed, stage):
     accepted = refused_and_accepted(game, sender, reply)
     assert all(position >= HEADER for position in accepted)
     assert bool(accepted) == (stage in {Stage.SHARES, Stage.REVEAL} or not signed)
-    outcomes = set()
+    outcomes, accused = set(), set()
     for position in accepted[:: 9 if stage is Stage.SHARES else 1]:
         other = game.fork()
         other.receive(sender, flipped(reply, position))
-        assert is_sound(other)
+        assert is_sound(other, accused)
         outcomes.add(other.server.finished)
-    if stage in {Stage.SHARES, Stage.REVEAL}:
+    if stage is Stage.SHARES:
+        assert outcomes == ({False} if signed else {True, False})
+        assert accused == ({sender} if signed else set())
+    if stage is Stage.REVEAL:
         assert outcomes == {True, False}
     game.receive(sender, reply)
     game.finish()
@@ -160,18 +168,23 @@ def test_a_bit_is_flipped_on_the_way_to_a_client(play, signed, stage):
         other.clients[one] = client
         with contextlib.suppress(MessageRefused, SignatureRefused):
             other.receive(one, reply)
-        assert is_sound(other)
+        accused = set()
+        assert is_sound(other, accused)
+        if accused:
+            assert accused == {one}
+            seen.add(PartiesAccused)
     assert {MalformedMessage, StaleMessage, WrongParty} <= seen
     ends = {
         Stage.ADVERTISEMENT: set(),
         Stage.SHARES: {SignatureRefused, RosterRefused, KeyRefused},
-        Stage.MASKED_INPUT: {SharesRefused},
-        Stage.CONFIRMATION: {UnmaskRefused},
+        Stage.CHECK: {PartiesAccused},
+        Stage.MASKED_INPUT: {SignatureRefused} if signed else {SharesRefused},
+        Stage.CONFIRMATION: {UnmaskRefused, PartiesAccused},
         Stage.REVEAL: {UnmaskRefused, SignatureRefused},
     }
     assert seen <= {MalformedMessage, StaleMessage, WrongParty, UnexpectedStage} | ends[stage]
     if stage is Stage.CONFIRMATION or (signed and stage is not Stage.ADVERTISEMENT):
-        assert seen & {UnmaskRefused, SharesRefused, SignatureRefused}
+        assert seen & {UnmaskRefused, SharesRefused, SignatureRefused, PartiesAccused}
 
 
 @pytest.mark.parametrize(("signed", "stage"), EVERY_STAGE)
@@ -204,7 +217,7 @@ def test_messages_cut_or_padded_on_the_way_to_the_server(play, signed, stage):
 
 
 @pytest.mark.parametrize(("signed", "stage"), EVERY_STAGE)
-def test_messages_of_elsewhere_reach_a_client(play, signed, stage, follows):
+def test_messages_of_elsewhere_reach_a_client(play, signed, stage):
     """Replays of earlier stages, and the message due, but of another round, another run, another client's."""
     size = SIZES[signed]
     game = play(**size).until(stage)
@@ -212,7 +225,7 @@ def test_messages_of_elsewhere_reach_a_client(play, signed, stage, follows):
     one, client = 2, game.clients[2]
     before = client.snapshot()
     for earlier, sent in game.sent.items():
-        if earlier is not follows[stage]:
+        if earlier is not game.follows[stage]:
             with pytest.raises(UnexpectedStage):
                 game.answer(one, sent[one])
     with pytest.raises(StaleMessage, match="run"):
@@ -361,6 +374,16 @@ def delivery_of(game, one):
     return messages.Delivery.decode(body, len(game.ids) - 1)
 
 
+def cut_for(game, one, listed):
+    """The delivery, or under signed terms the go-ahead, with only `listed` left in it."""
+    others = [other for other in game.ids if other != one]
+    flags = [other in listed for other in others]
+    kind = messages.GoAhead if game.terms.signed else messages.Delivery
+    whole = kind.decode(memoryview(game.requests[one])[HEADER:], len(others))
+    pieces = whole.signatures if game.terms.signed else whole.sealed
+    return with_body(game.requests[one], kind(np.array(flags), tuple(itertools.compress(pieces, flags))).encode())
+
+
 def deliver(game, one, shared, sealed):
     return with_body(game.requests[one], messages.Delivery(np.array(shared, bool), tuple(sealed)).encode())
 
@@ -441,6 +464,11 @@ def test_a_request_for_less_is_answered_with_less(play):
     assert len(reply) == HEADER + 3 * shamir.SHARE_BYTES
 
 
+def survivors_message(game, alive):
+    """What is signed to confirm these survivors among all, of whom everybody checked."""
+    return key_derivation.survivors_message(game.server._context, bytes(32), np.ones(len(game.ids), bool), alive)
+
+
 def confirmations(game, but=()):
     """Everybody's signature over the survivors, as the server would hold it."""
     return {one: game.replies[Stage.CONFIRMATION][one][HEADER:] for one in game.ids if one not in but}
@@ -474,21 +502,18 @@ def test_confirmations_that_do_not_hold(play, tampering, error, match):
             signed[0], signed[1] = signed[1], signed[0]
         case "over another list":
             fewer = messages.membership_bits(game.ids, frozenset(game.ids[:-1]))
-            signed[0] = game.identities[0].sign(key_derivation.survivors_message(game.clients[0]._state.context, fewer))
+            signed[0] = game.identities[0].sign(survivors_message(game, fewer))
         case "of another round":
             later = play(**SIZES[True], number=4).until(Stage.CONFIRMATION)
             everybody = messages.membership_bits(game.ids, frozenset(game.ids))
-            signed[0] = game.identities[0].sign(
-                key_derivation.survivors_message(later.clients[0]._state.context, everybody)
-            )
+            signed[0] = game.identities[0].sign(survivors_message(later, everybody))
         case "own, as another's":
             signed[0] = confirmations(game)[one]
         case "zeros":
             signed[0] = bytes(64)
         case _:
             everybody = messages.membership_bits(game.ids, frozenset(alive | {one}))
-            context = game.clients[0]._state.context
-            signed[6] = game.identities[6].sign(key_derivation.survivors_message(context, everybody))
+            signed[6] = game.identities[6].sign(survivors_message(game, everybody))
     game.note_secrets(one)
     with pytest.raises(error, match=match):
         game.answer(one, request_for(game, one, alive, silent, signed, signed.values()))
@@ -527,9 +552,7 @@ def test_a_list_of_survivors_without_oneself_or_with_too_few(play):
 
 def test_a_list_of_survivors_with_one_that_never_shared(play):
     game = play(**SIZES[True]).until(Stage.MASKED_INPUT)
-    delivery = delivery_of(game, 2)
-    cut = deliver(game, 2, [False, *[True] * 5], delivery.sealed[1:])
-    game.receive(2, game.answer(2, cut))
+    game.receive(2, game.answer(2, cut_for(game, 2, {1, 3, 4, 5, 6})))
     game.answer_all()
     game.advance()
     game.note_secrets(2)
@@ -550,9 +573,7 @@ class Deviating:
         game.until(Stage.MASKED_INPUT)
         self.context = game.server._context
         everybody = [other for other in game.ids if other != victim]
-        sealed = dict(zip(everybody, delivery_of(game, victim).sealed, strict=True))
-        cut = deliver(game, victim, [other in listed for other in everybody], [sealed[other] for other in self.listed])
-        game.requests[victim] = cut
+        game.requests[victim] = cut_for(game, victim, listed)
         self.upload = np.frombuffer(game.answer(victim)[HEADER:], game.terms.ring.dtype).copy()
         for other in everybody:
             game.answer(other)
@@ -584,7 +605,7 @@ class Deviating:
         for one in sorted(alive):
             header = messages.encode_header(Stage.SURVIVORS, self.game.terms, SERVER, one)
             if one in self.corrupt:
-                got[one] = self.game.identities[one].sign(key_derivation.survivors_message(self.context, flags))
+                got[one] = self.game.identities[one].sign(survivors_message(self.game, flags))
                 continue
             try:
                 got[one] = self.game.clients[one].confirm(header + messages.Survivors(flags).encode())[HEADER:]
@@ -597,7 +618,7 @@ class Deviating:
         game, terms, me = self.game, self.game.terms, self.victim
         key_of = {one: game.replies[Stage.ADVERTISEMENT][one][HEADER : HEADER + 32] for one in game.ids}
         seed = shamir.reconstruct(self.pool["seed", me], terms.threshold)
-        plus, minus = [], [key_derivation.self_mask_key(terms, self.context, seed, me)]
+        plus, minus = [], [key_derivation.self_mask_key(terms, self.context, seed, me, bytes(32))]
         for other in self.listed:
             if other in self.corrupt:
                 mask = self.friends_mask(other, key_of[me])
@@ -605,7 +626,7 @@ class Deviating:
                 pair = KeyPair.from_private(shamir.reconstruct(self.pool["key", other], terms.threshold))
                 assert pair.public == key_of[other]
                 mask = key_derivation.pairwise_mask_key(
-                    terms, self.context, pair, ours=other, theirs=me, their_key=key_of[me]
+                    terms, self.context, pair, ours=other, theirs=me, their_key=key_of[me], bound=bytes(32)
                 )
             (minus if me < other else plus).append(mask)
         add_keystreams(self.upload, plus, minus, terms.suite.stream)
@@ -614,8 +635,9 @@ class Deviating:
     def friends_mask(self, other, victims_key):
         pair = self.friends[other]
         return key_derivation.pairwise_mask_key(
-            self.game.terms, self.context, pair, ours=other, theirs=self.victim, their_key=victims_key
-        )
+            self.game.terms, self.context, pair,
+            ours=other, theirs=self.victim, their_key=victims_key, bound=bytes(32),
+        )  # fmt: skip
 
     @classmethod
     def begin(cls, game, victim, listed, corrupt=()):
@@ -632,7 +654,7 @@ def test_unsigned_terms_trust_the_server_to_follow_the_protocol(play):
     The victim is told that only six neighbours shared. Every other client is told that four of these six dropped out, a
     different four each time, and that the victim survived. No client sees anything wrong.
     """
-    game = play(11, 6, requirements=ClientRequirements(min_clients=7, min_threshold=6))
+    game = play(11, 6, requirements=ClientRequirements(min_clients=7, min_threshold=6, require_signatures=False))
     server = Deviating.begin(game, victim=0, listed=range(1, 7))
     wanted = dict.fromkeys(range(1, 7), 6)
     for one in [7, 8, 9, 10, 1, 2, 3, 4, 5, 6]:

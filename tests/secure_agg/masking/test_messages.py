@@ -190,9 +190,9 @@ def test_envelopes_refused():
         (b"", "0 bytes arrived; a message has at least 40"),
         (data[:39], "39 bytes"),
         (b"sAgg" + data[4:], "do not begin like"),
-        (data[:4] + b"\0\2" + data[6:], "protocol version 2; this is version 1"),
+        (data[:4] + b"\0\1" + data[6:], "protocol version 1; this is version 2"),
         (data[:6] + b"\0\0" + data[8:], "stage 0 does not exist"),
-        (data[:6] + b"\0\x0b" + data[8:], "stage 11 does not exist"),
+        (data[:6] + b"\0\x0d" + data[8:], "stage 13 does not exist"),
     ):
         with pytest.raises(MalformedMessage, match=match):
             messages.Envelope.decode(other)
@@ -346,10 +346,10 @@ def test_elements_of_the_right_length_only():
 
 
 def test_signatures_of_the_right_length_only():
-    assert messages.decode_signature(memoryview(bytes(64))) == bytes(64)
+    assert messages.decode_signature(memoryview(bytes(64)), Stage.CONFIRMATION) == bytes(64)
     for size in (0, 63, 65):
         with pytest.raises(MalformedMessage, match="confirmation"):
-            messages.decode_signature(memoryview(bytes(size)))
+            messages.decode_signature(memoryview(bytes(size)), Stage.CONFIRMATION)
 
 
 def test_stages_read_as_elements():

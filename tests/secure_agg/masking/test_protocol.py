@@ -15,7 +15,10 @@ from secure_agg.masking.simulation import aggregate, modular_sum
 from secure_agg.primitives.prg import random_uints
 
 SENDING = (Stage.ADVERTISEMENT, Stage.SHARES, Stage.MASKED_INPUT, Stage.REVEAL)
-SIGNED_SENDING = (*SENDING[:3], Stage.CONFIRMATION, Stage.REVEAL)
+SIGNED_SENDING = (
+    Stage.ADVERTISEMENT, Stage.SHARES, Stage.CHECK, Stage.MASKED_INPUT, Stage.CONFIRMATION, Stage.REVEAL,
+)  # fmt: skip
+UNSIGNED = ClientRequirements(min_clients=3, min_threshold=2, require_signatures=False)
 
 
 def terms(threshold, neighbours=0, bits=32, length=7, **changes):
@@ -46,7 +49,7 @@ def reaches(pattern, stage, order):
     return {client for client, gone in pattern.items() if gone is None or order.index(gone) > order.index(stage)}
 
 
-def check(given, agreed, pattern, order=SENDING, requirements=None):
+def check(given, agreed, pattern, order=SENDING, requirements=UNSIGNED):
     """Run; the survivors and the total, or an abort, follow from who answers at each stage (complete graph)."""
     alive = reaches(pattern, Stage.MASKED_INPUT, order)
     revealing = reaches(pattern, Stage.REVEAL, order)
@@ -104,7 +107,7 @@ def test_sparse_graph(data):
     given = vectors(range(n), agreed)
     pattern = {client: data.draw(st.sampled_from([None] * 30 + list(SENDING))) for client in range(n)}
     try:
-        outcome = aggregate(given, agreed, dropouts=by_stage(pattern))
+        outcome = aggregate(given, agreed, dropouts=by_stage(pattern), requirements=UNSIGNED)
     except TooFewClients:
         return
     assert set(outcome.survivors) <= reaches(pattern, Stage.MASKED_INPUT, SENDING)
@@ -118,7 +121,7 @@ def test_packed_sums_are_the_unpacked_ones_and_as_long_as_counted(bits):
     narrow = terms(threshold=7, bits=bits, length=length)
     wide = terms(threshold=7, bits=8 * narrow.ring.dtype.itemsize, length=length)
     given = vectors(range(clients), wide)
-    packed, whole = (aggregate(given, agreed, dropouts=dropouts) for agreed in (narrow, wide))
+    packed, whole = (aggregate(given, agreed, dropouts=dropouts, requirements=UNSIGNED) for agreed in (narrow, wide))
     assert packed.survivors == whole.survivors == (0, 2, 3, 5, 6, 8, 9, 10, 11)
     np.testing.assert_array_equal(packed.total, narrow.ring.reduce_(whole.total.copy()))
     sent = packed.traffic[Stage.MASKED_INPUT] - len(packed.survivors) * HEADER_BYTES
@@ -132,7 +135,7 @@ def test_packed_sums_are_the_unpacked_ones_and_as_long_as_counted(bits):
 def test_sparse_graph_without_dropouts_opens_everybody():
     agreed = terms(threshold=4, neighbours=6)
     given = vectors(range(50), agreed)
-    outcome = aggregate(given, agreed)
+    outcome = aggregate(given, agreed, requirements=UNSIGNED)
     assert outcome.survivors == tuple(range(50))
     assert outcome.total.tolist() == integer_sum(given, range(50), 32)
 
@@ -142,9 +145,9 @@ def test_a_client_cut_off_from_its_neighbours_is_left_out_before_it_masks():
     given = vectors(range(12), agreed)
     silent = 5
     with pytest.raises(TooFewClients):
-        aggregate(given, agreed, dropouts={Stage.SHARES: [silent]})
+        aggregate(given, agreed, dropouts={Stage.SHARES: [silent]}, requirements=UNSIGNED)
     roomy = terms(threshold=3, neighbours=4)
-    outcome = aggregate(given, roomy, dropouts={Stage.SHARES: [silent]})
+    outcome = aggregate(given, roomy, dropouts={Stage.SHARES: [silent]}, requirements=UNSIGNED)
     assert outcome.survivors == tuple(client for client in range(12) if client != silent)
 
 
@@ -152,7 +155,13 @@ def test_the_result_does_not_depend_on_threads():
     agreed = terms(threshold=2, length=300_001)
     given = vectors(range(4), agreed)
     for threads in (1, 2, 3):
-        outcome = aggregate(given, terms(threshold=3, length=300_001), threads=threads, dropouts={Stage.REVEAL: []})
+        outcome = aggregate(
+            given,
+            terms(threshold=3, length=300_001),
+            threads=threads,
+            dropouts={Stage.REVEAL: []},
+            requirements=UNSIGNED,
+        )
         np.testing.assert_array_equal(outcome.total, modular_sum(given, range(4), agreed))
 
 
@@ -163,7 +172,7 @@ def test_a_requirements_on_clients_is_a_requirements_on_survivors_where_all_are_
         aggregate(
             given,
             agreed,
-            requirements=ClientRequirements(min_clients=5, min_threshold=3),
+            requirements=ClientRequirements(min_clients=5, min_threshold=3, require_signatures=False),
             dropouts={Stage.MASKED_INPUT: [0]},
         )
 

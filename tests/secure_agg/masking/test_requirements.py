@@ -28,22 +28,22 @@ def terms(threshold=6, neighbours=8, bits=32, **changes):
     ],
 )  # fmt: skip
 def test_terms_below_the_requirements(changes, meets, below, match):
-    requirements = ClientRequirements(**({"min_clients": 3, "min_threshold": 2} | changes))
+    requirements = ClientRequirements(**({"min_clients": 3, "min_threshold": 2, "require_signatures": False} | changes))
     requirements.check_terms(meets)
     with pytest.raises(TermsRefused, match=match):
         requirements.check_terms(below)
 
 
 def test_rosters_below_the_requirements():
-    requirements = ClientRequirements(min_clients=10, min_threshold=2, min_neighbours=8)
+    requirements = ClientRequirements(min_clients=10, min_threshold=2, min_neighbours=8, require_signatures=False)
     requirements.check_roster(terms(), 10)
     with pytest.raises(RosterRefused, match="9 clients are on the roster; this client requires 10"):
         requirements.check_roster(terms(), 9)
-    loose = ClientRequirements(min_clients=3, min_threshold=2, min_neighbours=8)
+    loose = ClientRequirements(min_clients=3, min_threshold=2, min_neighbours=8, require_signatures=False)
     loose.check_roster(terms(), 9)
     with pytest.raises(RosterRefused, match="gives 7 neighbours; this client requires 8"):
         loose.check_roster(terms(), 8)
-    minimal = ClientRequirements(min_clients=3, min_threshold=2)
+    minimal = ClientRequirements(min_clients=3, min_threshold=2, require_signatures=False)
     with pytest.raises(RosterRefused, match=r"threshold of 6 does not keep .* in a roster of 6 with 5 neighbours"):
         minimal.check_roster(terms(), 6)
     with pytest.raises(RosterRefused, match="threshold of 6 does not keep"):
@@ -69,7 +69,13 @@ def test_requirements_that_hide_nobody(given):
     ],
 )
 def test_a_server_below_the_requirements_gets_nothing(play, changes):
-    game = play(5, 3, requirements=ClientRequirements(**({"min_clients": 3, "min_threshold": 2} | changes)))
+    game = play(
+        5,
+        3,
+        requirements=ClientRequirements(
+            **({"min_clients": 3, "min_threshold": 2, "require_signatures": False} | changes)
+        ),
+    )
     if "min_neighbours" in changes:
         game.until(Stage.SHARES)
     with pytest.raises((TermsRefused, RosterRefused)):
@@ -80,7 +86,12 @@ def test_a_server_below_the_requirements_gets_nothing(play, changes):
 @pytest.mark.parametrize("signed", [False, True])
 def test_a_requirements_on_clients_holds_for_the_survivors_of_a_complete_graph(play, signed):
     size, threshold = (7, 5) if signed else (5, 3)
-    game = play(size, threshold, requirements=ClientRequirements(min_clients=size, min_threshold=2), signed=signed)
+    game = play(
+        size,
+        threshold,
+        requirements=ClientRequirements(min_clients=size, min_threshold=2, require_signatures=signed),
+        signed=signed,
+    )
     game.until(Stage.MASKED_INPUT).answer_all(but=[0])
     game.advance()
     with pytest.raises(TooFewClients, match=f"{size - 1} clients survive; this client requires {size}"):
@@ -89,7 +100,9 @@ def test_a_requirements_on_clients_holds_for_the_survivors_of_a_complete_graph(p
 
 
 def test_in_a_sparse_graph_the_requirements_on_clients_is_held_against_the_roster_only(play):
-    game = play(12, 4, neighbours=6, requirements=ClientRequirements(min_clients=12, min_threshold=2))
+    game = play(
+        12, 4, neighbours=6, requirements=ClientRequirements(min_clients=12, min_threshold=2, require_signatures=False)
+    )
     game.until(Stage.MASKED_INPUT).answer_all(but=[0])
     game.advance()
     game.finish()

@@ -50,12 +50,12 @@ class Seen:
         self.survivors = sorted(self.uploads)
 
     def self_mask(self, one):
-        return key_derivation.self_mask_key(self.game.terms, self.context, self.seeds[one], one)
+        return key_derivation.self_mask_key(self.game.terms, self.context, self.seeds[one], one, bytes(32))
 
     def pair_mask(self, one, other):
         pair, their_key = self.pairs[one], self.pairs[other].public
         return key_derivation.pairwise_mask_key(
-            self.game.terms, self.context, pair, ours=one, theirs=other, their_key=their_key
+            self.game.terms, self.context, pair, ours=one, theirs=other, their_key=their_key, bound=bytes(32)
         )
 
     def unmasked(self, one, *, own=True, but=()):

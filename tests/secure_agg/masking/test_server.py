@@ -29,7 +29,7 @@ HEADER = messages.HEADER_BYTES
 SIZES = {False: {"clients": 5, "threshold": 3}, True: {"clients": 7, "threshold": 5, "signed": True}}
 STAGES = {
     False: (Stage.ADVERTISEMENT, Stage.SHARES, Stage.MASKED_INPUT, Stage.REVEAL),
-    True: (Stage.ADVERTISEMENT, Stage.SHARES, Stage.MASKED_INPUT, Stage.CONFIRMATION, Stage.REVEAL),
+    True: (Stage.ADVERTISEMENT, Stage.SHARES, Stage.CHECK, Stage.MASKED_INPUT, Stage.CONFIRMATION, Stage.REVEAL),
 }
 EVERY_STAGE = [(signed, stage) for signed, stages in STAGES.items() for stage in stages]
 
@@ -413,7 +413,9 @@ def test_signed_rounds_from_end_to_end(dropped):
 def test_a_round_that_every_client_refuses():
     vectors = {one: np.zeros(4, np.uint32) for one in range(5)}
     with pytest.raises(TooFewClients, match="0 of 5 clients advertised"):
-        aggregate(vectors, terms(), requirements=ClientRequirements(min_clients=3, min_threshold=4))
+        aggregate(
+            vectors, terms(), requirements=ClientRequirements(min_clients=3, min_threshold=4, require_signatures=False)
+        )
 
 
 def test_threads_do_not_change_the_total(play):
