@@ -42,6 +42,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import count
 
 import numpy as np
 
@@ -194,6 +195,32 @@ def assess_parameters(
     return round_.parameters(neighbours, threshold)
 
 
+def smallest_safe_roster(corrupt: int, *, honest: int = 2) -> int:
+    """The `min_clients` that a client asks for where the server chooses the roster and knows `corrupt` clients.
+
+    Such a server invites all that collude with it and as few others as it may, so what counts is their number and not
+    their share of all clients. Under signed terms no roster of this size or larger, at the lowest threshold that signed
+    terms allow, lets it rebuild both secrets of a client, and every sum holds at least `honest` others' vectors.
+
+    Raises:
+        ConfigurationError: a negative number of corrupt clients, or fewer than two honest ones.
+    """
+    if corrupt < 0 or honest < 2:
+        raise ConfigurationError(f"{corrupt} corrupt and {honest} honest clients were given; give at least 0 and 2")
+    # 2 t - n rises by 1 with every 3 clients, with a dip in between, so that three rosters in a row decide.
+    first = next(
+        clients
+        for clients in count(_MIN_CLIENTS)
+        if all(corrupt <= 2 * _min_signed_threshold(n) - n for n in range(clients, clients + 3))
+    )
+    return max(first, corrupt + honest)
+
+
+def _min_signed_threshold(clients: int) -> int:
+    """The lowest threshold above two thirds of the clients."""
+    return 2 * clients // 3 + 1
+
+
 @dataclass(frozen=True, slots=True)
 class _Round:
     """n, C and D, and the probabilities that follow from them.
@@ -256,7 +283,7 @@ class _Round:
         if self.server is ServerAdversary.CURIOUS:
             majority, beyond_corrupt = others // 2 + 1, self.corrupt + 1
         else:
-            majority, beyond_corrupt = 2 * self.clients // 3 + 1, (others + self.corrupt) // 2 + 1
+            majority, beyond_corrupt = _min_signed_threshold(self.clients), (others + self.corrupt) // 2 + 1
         minimum, staying = max(majority, beyond_corrupt), others - self.dropouts
         if minimum > staying:
             remedies = [f"plan for at most {others - minimum} dropouts"] if minimum <= others else []

@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +16,13 @@ from scipy.stats import hypergeom
 
 from secure_agg.errors import ConfigurationError
 from secure_agg.masking import parameters
-from secure_agg.masking.parameters import MaskingParameters, ServerAdversary, assess_parameters, choose_parameters
+from secure_agg.masking.parameters import (
+    MaskingParameters,
+    ServerAdversary,
+    assess_parameters,
+    choose_parameters,
+    smallest_safe_roster,
+)
 
 CURIOUS, ACTIVE = ServerAdversary.CURIOUS, ServerAdversary.ACTIVE
 SHARES = ((0.05, 0.1), (0.1, 0.1), (0.2, 0.3))
@@ -385,3 +392,40 @@ def test_a_million_clients_find_parameters(server):
     got = choose_parameters(10**6, server=server, complete_graph_max_clients=0)
     choose_parameters(10**6, corrupt=0.2, dropout=0.3, server=server, complete_graph_max_clients=0)
     assert (got.neighbours, got.threshold) == {CURIOUS: (64, 35), ACTIVE: (218, 160)}[server]
+
+
+@pytest.mark.parametrize("corrupt", [*range(40), 100, 333])
+def test_the_smallest_safe_roster_is_safe_with_all_larger_ones_and_none_smaller(corrupt):
+    """Against the guarantees of the complete graph at the lowest threshold that signed terms allow."""
+    least = smallest_safe_roster(corrupt)
+
+    def is_safe(clients):
+        threshold = next(t for t in range(2, clients + 1) if 3 * t > 2 * clients)
+        if threshold > clients - 1:
+            return True  # No such roster is allowed.
+        share = corrupt / clients
+        return assess_parameters(clients, 0, threshold, share, 0.0, ServerAdversary.ACTIVE).log2_exposed == -math.inf
+
+    assert all(is_safe(clients) for clients in range(max(least, corrupt + 1), least + 30))
+    assert least == max(3, corrupt + 2) or not all(is_safe(n) for n in range(max(least - 1, corrupt + 1), least))
+    assert smallest_safe_roster(corrupt, honest=50) == max(least, corrupt + 50)
+
+
+def test_the_page_states_the_smallest_safe_rosters():
+    page = (Path(__file__).parents[3] / "docs" / "secure_aggregation.md").read_text(encoding="utf-8")
+    corrupt = (1, 3, 9, 10, 33, 100)
+    assert f"| corrupt | {' | '.join(map(str, corrupt))} |" in page
+    assert f"| `min_clients` | {' | '.join(str(smallest_safe_roster(some)) for some in corrupt)} |" in page
+
+
+def test_nine_of_ten_open_the_tenth():
+    """Nine of 100 are few, and all that a roster of ten needs."""
+    nine = assess_parameters(10, 0, 7, 0.9, 0.0, ServerAdversary.ACTIVE)
+    assert (nine.corrupt, nine.log2_exposed) == (9, 0.0)
+    assert smallest_safe_roster(9) > 10
+
+
+@pytest.mark.parametrize("given", [{"corrupt": -1}, {"corrupt": 3, "honest": 1}])
+def test_rosters_that_cannot_be_safe(given):
+    with pytest.raises(ConfigurationError, match="give at least 0 and 2"):
+        smallest_safe_roster(**given)
