@@ -270,7 +270,7 @@ def _poly(coefficients: Sequence[int]) -> _Polynomial:
 
 def _trimmed(coefficients: _Polynomial) -> _Polynomial:
     """Reduced modulo the prime, without leading zeros."""
-    reduced = coefficients % PRIME
+    reduced: _Polynomial = coefficients % PRIME
     kept = np.flatnonzero(reduced)
     return reduced[: kept[-1] + 1] if len(kept) else reduced[:0]
 
