@@ -112,6 +112,7 @@ def decode(
 
     Up to (n - threshold) / 2 wrong ones of n are corrected. With a public check of the secret more are, up to
     n - threshold, where all subsets of `threshold` shares are few enough to try them. It takes time quadratic in n.
+    Beyond half, parties that collude can arrange that the secret is right and honest parties' shares look wrong.
 
     Args:
         shares: share of each party x.

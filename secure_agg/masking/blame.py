@@ -3,6 +3,10 @@
 One wrong share does not tell. Many do: an honest client's wrong shares all are the fault of those at the other end, and
 no more than so many clients lie. Each pair of a dealer and a holder between whom a share was wrong holds at least one
 liar, so whoever is in such pairs with more clients than can lie is a liar itself.
+
+These are suspicions and no proof. Which shares count as wrong follows from the explanation with the fewest wrong ones,
+and clients that collude can arrange another: of n holders, n - t - w + 2 together can make w honest ones look wrong
+although the secret comes out right, for a threshold t. Only a complaint under signed terms comes with evidence.
 """
 
 from collections import defaultdict

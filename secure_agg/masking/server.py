@@ -483,9 +483,7 @@ class MaskingServer:
             secret = b""
         if self._is_secret_of(client, secret):
             others = shares.keys() - used.keys()
-            wrong = frozenset(
-                party for party in others if shares[party] != shamir.share_of(party, used, threshold)
-            )
+            wrong = frozenset(party for party in others if shares[party] != shamir.share_of(party, used, threshold))
         else:
             secret, wrong = shamir.decode(shares, threshold, lambda found: self._is_secret_of(client, found))
         return secret, {holders[party - 1] for party in wrong}
