@@ -5,7 +5,7 @@ There are three families, because a caller reacts to them in three ways: correct
 (`RoundAborted`: the state machine has deleted its secrets and answers nothing more).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 
 class SecureAggregationError(Exception):
@@ -73,7 +73,15 @@ class SignatureRefused(RoundAborted):
 
 
 class SharesRefused(RoundAborted):
-    """A relayed share did not decrypt as sent by this neighbour in this round, or shares rebuild another secret."""
+    """A relayed share did not decrypt as sent by this neighbour in this round, or shares rebuild another secret.
+
+    Attributes:
+        suspects: clients that may have sent wrong shares, and why.
+    """
+
+    def __init__(self, message: str, suspects: Mapping[int, str] | None = None) -> None:
+        super().__init__(message)
+        self.suspects = dict(suspects or {})
 
 
 class PartiesAccused(RoundAborted):

@@ -191,13 +191,9 @@ def lost_charges(place: Path, nodes: int, opened: list[int]) -> int:
     lost = len(opened) - len(charged) + sum(e["round"] != t for e, t in zip(charged, opened, strict=False))
     for number in range(nodes):
         [path] = (place / f"node{number}").glob("ledger-*.jsonl")
-        own = {entry["cohort_id"] for entry in entries_in(path)}
+        own = {entry["draw"] for entry in entries_in(path)}
         mine = np.arange(USERS)[number::nodes]
-        lost += sum(
-            e["cohort_id"] not in own
-            for e in charged
-            if np.isin(mine, from_ranges(e["participants"], limit=USERS)).any()
-        )
+        lost += sum(e["draw"] not in own for e in charged if np.isin(mine, from_ranges(e["participants"])).any())
     return lost
 
 

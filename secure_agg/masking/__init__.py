@@ -7,7 +7,12 @@ for a cohort, and `assess_parameters` states what given ones guarantee. `aggrega
 
 from secure_agg.masking.client import MaskingClient
 from secure_agg.masking.messages import SERVER, Stage
-from secure_agg.masking.parameters import MaskingParameters, ServerAdversary, assess_parameters, choose_parameters
+from secure_agg.masking.parameters import (
+    MaskingParameters,
+    ServerAdversary,
+    assess_parameters,
+    choose_parameters,
+)
 from secure_agg.masking.requirements import ClientRequirements
 from secure_agg.masking.server import MaskingServer
 from secure_agg.masking.simulation import AggregationResult, aggregate, modular_sum

@@ -1,9 +1,9 @@
 """Derivation of all keys, commitments and signed messages of the protocol, and what each is bound to.
 
 All derivations are in this one module, because client and server must agree on them to the bit, and because what a key
-is valid for can then be read on one page. `context` stands for protocol version, run, round, terms and participants. `bound` is a
-digest of what the server sent with the round: clients that were sent different things have masks that do not cancel and
-signatures that do not verify.
+is valid for can then be read on one page. `context` stands for protocol version, run, round, terms and participants.
+`bound` is a digest of what the server sent with the round: clients that were sent different things have masks that do
+not cancel and signatures that do not verify.
 """
 
 from secure_agg.masking.messages import Bits

@@ -9,7 +9,7 @@ length field has to be trusted. Numbers are big-endian, ring elements little-end
     roster        participants (4), their ids in rising order (4 each), advertisements of the receiver's neighbours
     shares        commitment to the self mask (32), one encrypted pair of shares per neighbour (82 each)
     delivery      which neighbours sent shares (1 bit each), their encrypted pairs
-    check         signed terms only: a signature over who shared; or a complaint: the neighbours accused (1 bit each),
+    check         signed terms only: a signature over who shared; or "complaint", the neighbours accused (1 bit each),
                   the channel private key (32), a signature (64)
     go-ahead      which neighbours checked (1 bit each), with their signatures; signed terms only
     masked input  the elements, packed: as many bits of each as the ring has, lowest bit first
@@ -39,6 +39,7 @@ SERVER = MAX_CLIENTS
 
 SEALED_BYTES = 2 * shamir.SHARE_BYTES + TAG_BYTES
 MAGIC = b"SAgg"
+_COMPLAINT = b"complaint"
 
 Bits = NDArray[np.bool_]
 
@@ -231,12 +232,14 @@ class Complaint:
 
     def encode(self) -> bytes:
         """Encode as bytes."""
-        return _pack_bits(self.accused) + self.channel_private + self.signature
+        return _COMPLAINT + _pack_bits(self.accused) + self.channel_private + self.signature
 
     @classmethod
     def decode(cls, body: memoryview, neighbours: int) -> "Complaint":
         """Decode the complaint of a client with `neighbours` neighbours; it accuses somebody."""
-        accused, rest = _unpack_bits(body, neighbours, Stage.CHECK)
+        if bytes(body[: len(_COMPLAINT)]) != _COMPLAINT:
+            raise MalformedMessage("the check is neither a signature nor a complaint; it was padded or altered")
+        accused, rest = _unpack_bits(body[len(_COMPLAINT) :], neighbours, Stage.CHECK)
         _check_size(rest, KEY_BYTES + SIGNATURE_BYTES, Stage.CHECK)
         if not accused.any():
             raise MalformedMessage("the check is a complaint about nobody; its sender is broken")

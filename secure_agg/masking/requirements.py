@@ -25,8 +25,8 @@ class ClientRequirements:
         require_signatures: whether terms must be signed, so that a server that lies opens nothing. `False` assumes a
             server that follows the protocol: without signatures one that lies opens any client's vector, on a sparse
             graph without a single colluding client. It is for simulations, and for a server that is trusted that far.
-        max_corrupt: number of clients that may collude with a server that lies, under signed terms; a server chooses who
-            is on the roster, so this is a number and no share of it.
+        max_corrupt: number of clients that may collude with a server that lies, under signed terms. The server chooses
+            the roster, and can invite all of them and few others: so this is their number and no share of all clients.
         suites: accepted cipher suites.
     """
 
@@ -79,7 +79,7 @@ class ClientRequirements:
             )
         if terms.signed and terms.max_corrupt(clients) < self.max_corrupt:
             raise RosterRefused(
-                f"a threshold of {terms.threshold} in a roster of {clients} allows {terms.max_corrupt(clients)} clients to "
+                f"a threshold of {terms.threshold} in a roster of {clients} lets {terms.max_corrupt(clients)} clients "
                 f"collude with the server; this client requires {self.max_corrupt}"
             )
         if not terms.allows_roster_of(clients):

@@ -31,7 +31,7 @@ from secure_agg.errors import (
     UnexpectedStage,
     WrongParty,
 )
-from secure_agg.masking import key_derivation
+from secure_agg.masking import blame, key_derivation
 from secure_agg.masking.graph import HararyGraph
 from secure_agg.masking.messages import (
     SERVER,
@@ -103,6 +103,7 @@ class MaskingServer:
         self._sharers: frozenset[int] = frozenset()
         self._survivors: frozenset[int] = frozenset()
         self._contradicting: set[int] = set()
+        self._suspects: dict[int, str] = {}
         self._bound = bytes(BOUND_BYTES)
         self._sum: RingElements = terms.ring.zeros(0)
         self._total: RingElements | None = None
@@ -147,8 +148,8 @@ class MaskingServer:
 
     @property
     def suspects(self) -> Mapping[int, str]:
-        """Clients that revealed wrong shares, and why each is suspected."""
-        return {}
+        """Clients that sent wrong shares, or may have, and why; they outlive the round."""
+        return self._suspects
 
     def invite(self, clients: Collection[int]) -> Requests:
         """Begin the round: the invitation for each client.
@@ -395,8 +396,8 @@ class MaskingServer:
         if self._contradicting:
             named = ", ".join(map(str, sorted(self._contradicting)))
             raise PartiesAccused(
-                f"clients {named} confirmed something else than the survivors, whom they masked with and the digest that "
-                "this server sent; the round is over and nothing was unmasked, so begin anew without them",
+                f"clients {named} confirmed other survivors, or another digest, than this server sent; the round is "
+                "over and nothing was unmasked, so begin anew without them",
                 self._contradicting,
             )
         self._check_rebuildable(replied)
@@ -417,19 +418,16 @@ class MaskingServer:
     def _unmask_total(self, replied: frozenset[int]) -> Requests:
         """Rebuild the self mask of each survivor and the mask key of each dropped client, and remove the masks."""
         self._check_rebuildable(replied)
-        terms = self.terms
+        terms, rebuilt = self.terms, self._rebuild_all()
         # The sum holds every survivor's self mask, to be subtracted. Pairwise masks of two survivors have cancelled; of
         # those with a dropped client the survivor's half remains: added by the lower id, subtracted by the higher.
         plus: list[bytes] = []
         minus: list[bytes] = []
-        for client in sorted(self._sharers):
-            secret = self._rebuild(client)
+        for client, secret in rebuilt.items():
             if client in self._survivors:
-                minus.append(self._self_mask(client, secret))
+                minus.append(key_derivation.self_mask_key(terms, self._context, secret, client, self._bound))
                 continue
             pair = KeyPair.from_private(secret)
-            if pair.public != self._members[client].advertisement.mask_key:
-                raise SharesRefused(f"the revealed shares of client {client} rebuild another key than it advertised")
             for neighbour in self._members[client].neighbours:
                 if neighbour in self._survivors:
                     their_key = self._members[neighbour].advertisement.mask_key
@@ -443,19 +441,83 @@ class MaskingServer:
         self._end()
         return {}
 
-    def _rebuild(self, client: int) -> bytes:
-        """Rebuild a client's secret from the shares that its neighbours revealed."""
+    def _rebuild_all(self) -> dict[int, bytes]:
+        """The secret of each sharer that was asked for; wrong shares are corrected, and suspects are noted.
+
+        Raises:
+            SharesRefused: too many of a client's shares are wrong, with the suspects.
+        """
+        rebuilt: dict[int, bytes] = {}
+        lost: dict[int, str] = {}
+        wrong: set[tuple[int, int]] = set()
+        for client in sorted(self._sharers):
+            try:
+                rebuilt[client], holders = self._rebuild(client, {holder for _, holder in wrong})
+            except SharesRefused:
+                lost[client] = self._loss(client)
+            else:
+                wrong.update((client, holder) for holder in holders)
+        self._suspects = blame.suspects(wrong, self._most_liars) | lost
+        if lost:
+            first = min(lost)
+            what = (
+                "do not rebuild the self mask it committed to"
+                if first in self._survivors
+                else "rebuild another key than it advertised"
+            )
+            raise SharesRefused(f"the revealed shares of client {first} {what}; {lost[first]}", self._suspects)
+        return rebuilt
+
+    def _rebuild(self, client: int, distrusted: Collection[int]) -> tuple[bytes, set[int]]:
+        """A client's secret from the shares that its neighbours revealed, and the holders of wrong ones.
+
+        Without those of distrusted holders, where enough are left, nearly always suffices and is fast.
+        """
+        threshold, shares = self.terms.threshold, self._revealed(client)
+        holders = self._members[client].neighbours
+        trusted = {party: share for party, share in shares.items() if holders[party - 1] not in distrusted}
+        used = trusted if len(trusted) >= threshold else shares
+        try:
+            secret = shamir.reconstruct(used, threshold)
+        except SharesRefused:
+            secret = b""
+        if self._is_secret_of(client, secret):
+            others = shares.keys() - used.keys()
+            wrong = frozenset(party for party in others if shares[party] != shamir.share_of(party, used, threshold))
+        else:
+            secret, wrong = shamir.decode(shares, threshold, lambda found: self._is_secret_of(client, found))
+        return secret, {holders[party - 1] for party in wrong}
+
+    def _revealed(self, client: int) -> dict[int, bytes]:
+        """By position among a client's neighbours, the share of its secret that was revealed."""
         shares = {}
         for party, neighbour in enumerate(self._members[client].neighbours, start=1):
             share = self._members[neighbour].revealed.get(client)
             if share is not None:
                 shares[party] = share
-        return shamir.reconstruct(shares, self.terms.threshold)
+        return shares
 
-    def _self_mask(self, client: int, seed: bytes) -> bytes:
-        if key_derivation.self_mask_commitment(self._context, seed, client) != self._members[client].commitment:
-            raise SharesRefused(f"the revealed shares of client {client} do not rebuild the self mask it committed to")
-        return key_derivation.self_mask_key(self.terms, self._context, seed, client, self._bound)
+    def _is_secret_of(self, client: int, secret: bytes) -> bool:
+        """Whether this is the seed that a survivor committed to, or the mask key that a dropped client advertised."""
+        if not secret:
+            return False
+        member = self._members[client]
+        if client in self._survivors:
+            return key_derivation.self_mask_commitment(self._context, secret, client) == member.commitment
+        return KeyPair.from_private(secret).public == member.advertisement.mask_key
+
+    def _loss(self, client: int) -> str:
+        """Why a client is under suspicion whose secret cannot be rebuilt."""
+        shares = len(self._revealed(client))
+        spare = (shares - self.terms.threshold) // 2
+        return f"either it dealt wrong shares, or more than {spare} of the {shares} clients that revealed them lied"
+
+    @property
+    def _most_liars(self) -> int:
+        """How many clients around any one may lie: those that signed terms allow for, else fewer than the threshold."""
+        if self.terms.signed:
+            return self.terms.max_corrupt(len(self._settled_graph.ids))
+        return self.terms.threshold - 1
 
     def _without_repeated_keys(self) -> dict[int, _Participant]:
         """Participants whose keys nobody else advertised; the others are indistinguishable, or copied one another."""

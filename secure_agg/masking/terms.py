@@ -50,7 +50,7 @@ class Suite(IntEnum):
 
 
 def signed_threshold(clients: int, corrupt: int) -> int:
-    """The smallest threshold of signed terms under which `corrupt` of the clients may collude with the server.
+    """The smallest threshold of signed terms under which `corrupt` clients may collude with the server.
 
     Raises:
         ConfigurationError: there is none.
@@ -58,8 +58,8 @@ def signed_threshold(clients: int, corrupt: int) -> int:
     threshold = max(2, (clients + corrupt + 1) // 2)
     if threshold >= clients:
         raise ConfigurationError(
-            f"{clients} clients of whom {corrupt} may collude with the server need a threshold of {threshold}, which is "
-            f"not below {clients}: bring {corrupt + 2 - clients} more clients, or allow for fewer corrupt ones"
+            f"{clients} clients of whom {corrupt} may collude with the server need a threshold of {threshold}, and it "
+            f"must be below {clients}: have {corrupt + 2 - clients} more clients take part, or allow for fewer corrupt"
         )
     return threshold
 
@@ -73,8 +73,8 @@ class Terms:
         round: number of the round, rising within the run.
         bits: width of a ring element, 2 to 64; the number of bits transmitted of each.
         length: number of elements in every vector.
-        threshold: number of shares that rebuild a secret; more than half of a client's neighbours, and at least half of
-            the roster and of those who may be corrupt where the terms are signed (`signed_threshold`).
+        threshold: number of shares that rebuild a secret; more than half of a client's neighbours. Under signed terms it
+            decides how many clients may collude with the server (`max_corrupt`).
         neighbours: even number of clients that each client shares masks with; 0 for all others.
         suite: cipher suite.
         signed: whether advertisements and the list of survivors carry signatures of known identities, which protects
@@ -156,12 +156,12 @@ class Terms:
         return degree / 2 < self.threshold <= degree <= MAX_SHARES
 
     def max_corrupt(self, clients: int) -> int:
-        """How many of a roster of `clients` under signed terms may collude with a server that lies.
+        """How many of a roster of `clients` may collude with a server that lies, under signed terms.
 
-        A client reveals once it and a threshold of others confirmed the same: t + 1 of n. Two such groups that confirm
-        different things have only corrupt clients f in common, so 2(t + 1) <= n + f. And a server that provokes
-        complaints about shares holds those of at most n - t - 1 who complained and of f: it needs t. Both are ruled out
-        by 2t >= n + f.
+        A client reveals once it and a threshold of others confirmed the same: t + 1 of n. Two such groups that
+        confirmed different things have only corrupt clients f in common, so 2(t + 1) <= n + f. And a server that
+        provokes complaints about shares holds those of at most n - t - 1 who complained and of f, and needs t. Both are
+        ruled out by 2t >= n + f.
         """
         return 2 * self.threshold - clients
 

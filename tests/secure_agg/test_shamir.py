@@ -234,3 +234,79 @@ def test_the_kept_weights_are_bounded_and_hold_no_secret():
     shamir.reconstruct(dict(enumerate(shamir.split(bytes(32), 2, 3), start=1)), 2)
     assert shamir._lagrange_weights.cache_info().hits > before
     assert shamir._lagrange_weights((1, 2), 1613) == (2, 1612)
+
+
+def spoilt(shares, parties, rng):
+    """The shares by party, those of some parties replaced by other numbers."""
+    given = dict(enumerate(shares, start=1))
+    for party in parties:
+        number = (int.from_bytes(given[party], "big") + rng.randrange(1, shamir.PRIME)) % shamir.PRIME
+        given[party] = number.to_bytes(shamir.SHARE_BYTES, "big")
+    return given
+
+
+@pytest.mark.parametrize(("count", "threshold"), [(1, 1), (2, 1), (5, 1), (5, 3), (9, 5), (9, 7), (30, 20), (99, 67)])
+def test_wrong_shares_up_to_half_of_the_spare_ones_are_corrected_and_named(count, threshold):
+    rng = random.Random(count * threshold)
+    for wrong in {0, 1, (count - threshold) // 2} - set(range((count - threshold) // 2 + 1, count + 2)):
+        secret = rng.randbytes(32)
+        liars = frozenset(rng.sample(range(1, count + 1), wrong))
+        given = spoilt(shamir.split(secret, threshold, count), liars, rng)
+        assert shamir.decode(given, threshold) == (secret, liars)
+
+
+def test_every_choice_of_two_wrong_shares_of_seven():
+    secret, rng = bytes(range(32)), random.Random(4)
+    shares = shamir.split(secret, 3, 7)
+    for liars in itertools.combinations(range(1, 8), 2):
+        assert shamir.decode(spoilt(shares, liars, rng), 3) == (secret, frozenset(liars))
+
+
+def test_shares_of_a_few_parties_with_gaps_are_decoded():
+    secret, rng = bytes(range(32)), random.Random(5)
+    given = spoilt(shamir.split(secret, 3, 400), [399], rng)
+    some = {party: given[party] for party in (2, 7, 150, 399, 400)}
+    assert shamir.decode(some, 3) == (secret, {399})
+
+
+@pytest.mark.parametrize(("count", "threshold"), [(6, 5), (9, 7), (12, 9)])
+def test_with_a_public_check_all_spare_shares_may_be_wrong(count, threshold):
+    secret, rng = bytes(range(32)), random.Random(6)
+    liars = frozenset(rng.sample(range(1, count + 1), count - threshold))
+    given = spoilt(shamir.split(secret, threshold, count), liars, rng)
+    assert shamir.decode(given, threshold, secret.__eq__) == (secret, liars)
+    with pytest.raises(SharesRefused, match="too many are wrong"):
+        shamir.decode(given, threshold)
+
+
+def test_too_many_wrong_shares_are_refused():
+    secret, rng = bytes(range(32)), random.Random(7)
+    shares = shamir.split(secret, 5, 9)
+    with pytest.raises(SharesRefused, match="the 9 shares, of which 5 would do"):
+        shamir.decode(spoilt(shares, range(1, 6), rng), 5, secret.__eq__)
+    with pytest.raises(SharesRefused):
+        shamir.decode(dict(enumerate(shares, start=1)), 5, lambda _: False)
+
+
+def test_a_number_of_257_bits_is_no_decoded_secret():
+    shares = [(shamir.PRIME - 1).to_bytes(33, "big")] * 3
+    with pytest.raises(SharesRefused):
+        shamir.decode(dict(enumerate(shares, start=1)), 1)
+
+
+def test_what_cannot_be_shares_is_refused_by_decoding_too():
+    shares = dict(enumerate(shamir.split(bytes(32), 3, 4), start=1))
+    for wrong, error in (
+        ({}, ShareError),
+        (shares | {0: shares[1]}, ShareError),
+        (shares | {2: b""}, MalformedMessage),
+    ):
+        with pytest.raises(error):
+            shamir.decode(wrong, 3)
+
+
+def test_the_share_that_a_party_must_hold():
+    shares = dict(enumerate(shamir.split(bytes(range(32)), 4, 9), start=1))
+    for party, share in shares.items():
+        assert shamir.share_of(party, shares, 4) == share
+        assert shamir.share_of(party, shares | {party: bytes(33)}, 4) == share

@@ -172,9 +172,9 @@ class Play:
         return self.secrets[one]
 
     def server_state(self):
-        """All that the server knows, to be compared."""
-        server = self.server
-        others = {name: value for name, value in vars(server).items() if name not in {"_sum", "_total", "_graph"}}
+        """All that the server knows, to be compared; who signed something else than asked is noted besides."""
+        server, apart = self.server, {"_sum", "_total", "_graph", "_contradicting"}
+        others = {name: value for name, value in vars(server).items() if name not in apart}
         return repr(others), server._sum.tobytes()
 
     def expected(self, survivors=None):

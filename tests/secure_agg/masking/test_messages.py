@@ -192,7 +192,7 @@ def test_envelopes_refused():
         (b"sAgg" + data[4:], "do not begin like"),
         (data[:4] + b"\0\1" + data[6:], "protocol version 1; this is version 2"),
         (data[:6] + b"\0\0" + data[8:], "stage 0 does not exist"),
-        (data[:6] + b"\0\x0b" + data[8:], "stage 11 does not exist"),
+        (data[:6] + b"\0\x0d" + data[8:], "stage 13 does not exist"),
     ):
         with pytest.raises(MalformedMessage, match=match):
             messages.Envelope.decode(other)

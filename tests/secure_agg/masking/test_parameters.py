@@ -13,9 +13,14 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, maximum_flow
 from scipy.stats import hypergeom
 
-from secure_agg.errors import ConfigurationError
-from secure_agg.masking import parameters
-from secure_agg.masking.parameters import MaskingParameters, ServerAdversary, assess_parameters, choose_parameters
+from secure_agg.errors import ConfigurationError, RosterRefused
+from secure_agg.masking import ClientRequirements, Terms, parameters, signed_threshold
+from secure_agg.masking.parameters import (
+    MaskingParameters,
+    ServerAdversary,
+    assess_parameters,
+    choose_parameters,
+)
 
 CURIOUS, ACTIVE = ServerAdversary.CURIOUS, ServerAdversary.ACTIVE
 SHARES = ((0.05, 0.1), (0.1, 0.1), (0.2, 0.3))
@@ -385,3 +390,38 @@ def test_a_million_clients_find_parameters(server):
     got = choose_parameters(10**6, server=server, complete_graph_max_clients=0)
     choose_parameters(10**6, corrupt=0.2, dropout=0.3, server=server, complete_graph_max_clients=0)
     assert (got.neighbours, got.threshold) == {CURIOUS: (64, 35), ACTIVE: (218, 160)}[server]
+
+
+@pytest.mark.parametrize("clients", [*range(3, 40), 100, 333])
+def test_signed_terms_let_as_many_collude_as_the_complete_graph_hides_from(clients):
+    """Against the guarantees of the complete graph, which are derived apart from this."""
+    for threshold in range(clients // 2 + 1, clients):
+        allowed = Terms(bytes(16), 0, 32, 1, threshold, signed=True).max_corrupt(clients)
+        for corrupt in range(clients - 1):
+            share = (corrupt + 0.5) / clients
+            found = assess_parameters(clients, 0, threshold, share, 0.0, ServerAdversary.ACTIVE)
+            assert found.corrupt == corrupt
+            assert (found.log2_exposed == -math.inf) == (corrupt <= allowed)
+        if clients > 40:
+            break
+
+
+@pytest.mark.parametrize("corrupt", [0, 1, 5, 9])
+def test_the_signed_threshold_is_the_smallest(corrupt):
+    for clients in range(corrupt + 3, 60):
+        threshold = signed_threshold(clients, corrupt)
+        assert Terms(bytes(16), 0, 32, 1, threshold, signed=True).max_corrupt(clients) >= corrupt
+        below = max(threshold - 1, 2)
+        assert threshold == 2 or Terms(bytes(16), 0, 32, 1, below, signed=True).max_corrupt(clients) < corrupt
+    with pytest.raises(ConfigurationError, match="more clients take part"):
+        signed_threshold(corrupt + 1, corrupt)
+
+
+def test_nine_of_ten_open_the_tenth():
+    """Nine of 100 are few, and all that a roster of ten needs, unless the client counts them."""
+    nine = assess_parameters(10, 0, 7, 0.9, 0.0, ServerAdversary.ACTIVE)
+    assert (nine.corrupt, nine.log2_exposed) == (9, 0.0)
+    terms = Terms(bytes(16), 0, 32, 1, 7, signed=True)
+    ClientRequirements(min_clients=10, min_threshold=7).check_roster(terms, 10)
+    with pytest.raises(RosterRefused, match="this client requires 9"):
+        ClientRequirements(min_clients=10, min_threshold=7, max_corrupt=9).check_roster(terms, 10)

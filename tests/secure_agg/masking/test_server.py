@@ -220,23 +220,30 @@ def test_nothing_of_the_total_is_there_before_the_end(play, data):
 @pytest.mark.parametrize("of", ["a survivor", "one that dropped out"])
 @pytest.mark.parametrize("how", ["another number", "no secret at all"])
 def test_wrong_shares_in_a_reveal(play, signed, of, how):
-    """They rebuild another secret: the server says so, opens nothing and keeps nothing."""
+    """With none to spare they rebuild another secret: the server says so, opens nothing and keeps nothing."""
     gone = 6 if signed else 4
     game = play(**SIZES[signed]).until(Stage.MASKED_INPUT)
     game.answer_all(but=[gone])
     game.advance()
     game.until(Stage.REVEAL, silent=[gone])
-    reply = bytearray(game.answer(0))
-    start = HEADER if of == "a survivor" else len(reply) - shamir.SHARE_BYTES
-    honest = int.from_bytes(reply[start : start + shamir.SHARE_BYTES], "big")
-    wrong = (honest + 1) % shamir.PRIME
-    if how == "no secret at all":
-        wrong = nonsense(game, start, honest)
-    reply[start : start + shamir.SHARE_BYTES] = wrong.to_bytes(shamir.SHARE_BYTES, "big")
-    game.receive(0, bytes(reply))
+    # A client that dropped out has one holder more than a survivor: a second wrong share uses up the spare one.
+    for liar in (0,) if of == "a survivor" else (0, 3):
+        reply = bytearray(game.answer(liar))
+        start = HEADER if of == "a survivor" else len(reply) - shamir.SHARE_BYTES
+        honest = int.from_bytes(reply[start : start + shamir.SHARE_BYTES], "big")
+        # Equal errors of parties 1 and 4 would cancel in the secret, which would then be right after all.
+        wrong = (honest + 1 + liar) % shamir.PRIME
+        if how == "no secret at all" and liar == 0:
+            wrong = nonsense(game, start, honest)
+        reply[start : start + shamir.SHARE_BYTES] = wrong.to_bytes(shamir.SHARE_BYTES, "big")
+        game.receive(liar, bytes(reply))
     game.answer_all()
-    with pytest.raises(SharesRefused, match="rebuild"):
+    owner = 1 if of == "a survivor" else gone
+    with pytest.raises(SharesRefused, match="rebuild") as refused:
         game.server.advance()
+    assert refused.value.suspects == game.server.suspects
+    assert set(game.server.suspects) == {owner}
+    assert "either it dealt wrong shares, or more than 0 of the" in game.server.suspects[owner]
     must_be_over(game)
 
 

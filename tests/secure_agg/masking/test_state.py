@@ -117,3 +117,31 @@ def test_a_client_put_away_before_the_invitation_still_knows_its_last_round():
         client.advertise(invitation)
     with pytest.raises(StaleMessage):
         MaskingClient.restore(client.snapshot(), REQUIREMENTS).advertise(invitation)
+
+
+def test_a_store_that_is_rolled_back_gives_both_shares_of_a_neighbour(play):
+    """What no snapshot can prevent, so that nobody claims it: a backup that is restored answers the round again."""
+    game = play(6, 4).until(Stage.REVEAL)
+    backup = game.clients[0].snapshot()
+    pair = next(pair for one, pair in json.loads(backup)["held"] if one == 5)
+    head = game.requests[0][:40]
+    survived = game.restored(0, backup).unmask(head + bytes([0b11111, 0]))
+    dropped = game.restored(0, backup).unmask(head + bytes([0b01111, 0b10000]))
+    assert (dropped[-33:] + survived[-33:]).hex() == pair
+
+
+def test_a_store_that_is_rolled_back_complains_after_it_checked(play):
+    game = play(**SIZES[True], signed=True).until(Stage.CHECK)
+    backup = game.clients[0].snapshot()
+    assert len(game.answer(0)) == 40 + 64
+    spoilt = game.requests[0][:-1] + bytes([game.requests[0][-1] ^ 1])
+    private = json.loads(backup)["keys"][1]
+    assert private in game.restored(0, backup).check(spoilt).hex()
+
+
+def test_last_round_keeps_a_restored_client_from_a_round_that_it_answered(play):
+    game = play()
+    game.finish()
+    anew = MaskingClient(0, REQUIREMENTS, run=game.terms.run, last_round=game.terms.round)
+    with pytest.raises(StaleMessage, match="takes part in rounds after 3"):
+        anew.advertise(game.sent[Stage.INVITATION][0])
