@@ -85,7 +85,9 @@ class Planted:
                     flat[at] += torch.from_numpy(drawn.astype(np.float32))
         return uploads
 
-    def total(self, guard: ServerGuard, sums: Any, cohort: Any, step: str, query_id: int, schema: Any, **_: Any) -> None:
+    def total(
+        self, guard: ServerGuard, sums: Any, cohort: Any, step: str, query_id: int, schema: Any, **_: Any
+    ) -> None:
         del step
         mechanism = guard.plan.mechanism
         for name, block in schema.items():
