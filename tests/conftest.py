@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -56,6 +57,17 @@ settings.register_profile("explore", _timeless, derandomize=False, print_blob=Tr
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "gate"))
 jaxtyping.install_import_hook("privfed", f"{_checker.__name__}.checked")
 torch.set_num_threads(1)
+
+_SLOW = Path(__file__).with_name("slow.txt")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of `tests/slow.txt`, before markers decide which tests run."""
+    listed = frozenset(_SLOW.read_text().splitlines())
+    for item in items:
+        if item.nodeid in listed:
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture

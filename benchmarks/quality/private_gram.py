@@ -67,7 +67,7 @@ _SCORED_AT_ONCE = 256
 
 def rows(epsilons: list[float], described: bool) -> Iterator[tuple[str, dict[str, Any], float | None]]:
     """Label, method and epsilon (None: no protection) of every row."""
-    fixed = {"metadata": False, "select": False, "least_items": 0}
+    fixed = {"metadata": False, "select": False, "min_items": 0}
     variants: dict[str, dict[str, Any]] = {
         "without metadata": {"metadata": False},
         "nothing chosen, long": {**fixed, "histories": "long"},

@@ -74,7 +74,7 @@ EPSILONS = (1.0, 8.0)
 SEEDS = 3
 GRAM: dict[str, Any] = {"name": "private-gram"}
 VARIANTS: dict[str, dict[str, Any]] = {"with metadata": {}, "no metadata": {"metadata": False}}
-FIXED: dict[str, Any] = {"select": False, "least_items": 0}
+FIXED: dict[str, Any] = {"select": False, "min_items": 0}
 
 Row = dict[str, Any]
 Rows = Iterator[tuple[str, Callable[[], Row]]]

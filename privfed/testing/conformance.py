@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from privfed.contracts import NoisySums, schema_digest
-from privfed.federation import Call, Clients, FederationError, Message, Server, Streams, perform
+from privfed.federation import Call, Clients, FederationError, Message, Server, Streams, begin_query, perform
 from privfed.methods import Method, MethodConfig, PublicInfo
 from privfed.methods.attack_surface import BlockError
 from privfed.testing.federation import PlainFederation
@@ -375,6 +375,7 @@ def _answer(
     """One more answer of the first users, outside of any round."""
     users = torch.arange(count)
     call = Call(1, 1, step, 0, users, parties.federation.streams, schema)
+    begin_query(parties.clients, step, message)
     return perform(parties.clients, call, message.addressed_to(users))
 
 

@@ -16,6 +16,7 @@ from privfed.federation import (
     Message,
     Streams,
     Total,
+    begin_query,
     perform,
 )
 
@@ -83,6 +84,7 @@ class PlainFederation:
     ) -> dict[str, Tensor]:
         """Run the step chunk by chunk and commit; refuses what is not finite, as every guard does."""
         stacked: list[dict[str, Tensor]] = []
+        begin_query(self.clients, step, message)
         for users in torch.split(torch.arange(self.n_users), self.chunk):
             call = Call(cohort.round, cohort.id, step, self._in_round, users, self.streams, schema)
             updates = perform(self.clients, call, message.addressed_to(users))

@@ -43,7 +43,7 @@ def experiment(split, plan="none", name="fedmf", rounds=4, protocol=None, seed=0
 @settings(max_examples=50, deadline=None)
 def test_a_share_of_everybodys_training_items_is_tossed(small_split, share, seed):
     users = np.arange(3, 45, 2)
-    inclusion = InclusionBits.toss(small_split, users, share, seed)
+    inclusion = InclusionBits.sample(small_split, users, share, seed)
     train = small_split.train.mask(users)
     assert not (inclusion.kept & inclusion.dropped).any()
     assert (inclusion.decided <= train).all()
@@ -53,15 +53,15 @@ def test_a_share_of_everybodys_training_items_is_tossed(small_split, share, seed
     assert (left.counts > 0).all()
     others = np.setdiff1d(np.arange(45), users)
     assert (left.mask(others) == small_split.train.mask(others)).all()
-    again = inclusion.again(seed)
+    again = inclusion.resample(seed)
     assert (again.decided == inclusion.decided).all()
     assert len(inclusion) == 0 or again.kept.any() or again.dropped.any()
 
 
 def test_the_coin_is_fair_and_everybodys_own(small_split):
     users = np.arange(45)
-    kept = np.stack([InclusionBits.toss(small_split, users, 0.5, seed).kept.sum() for seed in range(200)])
-    decided = len(InclusionBits.toss(small_split, users, 0.5, 0))
+    kept = np.stack([InclusionBits.sample(small_split, users, 0.5, seed).kept.sum() for seed in range(200)])
+    decided = len(InclusionBits.sample(small_split, users, 0.5, 0))
     assert abs(kept.mean() / decided - 0.5) < 4 * 0.5 / np.sqrt(200 * decided)
     assert 0.7 < kept.std() / (0.5 * np.sqrt(decided)) < 1.3
 
@@ -74,7 +74,7 @@ def test_ratings_and_order_stay_with_their_items(small_split):
             *(np.arange(len(p), dtype=np.float32) for p in (train, small_split.valid, small_split.test))
         ),
     )
-    left = InclusionBits.toss(rated, np.arange(45), 0.5, 1).applied_to(rated)
+    left = InclusionBits.sample(rated, np.arange(45), 0.5, 1).applied_to(rated)
     assert len(left.ratings.train) == len(left.train) < len(train)
     for user in range(45):
         mine = left.ratings.train[left.train.indptr[user] : left.train.indptr[user + 1]].astype(int)
@@ -87,7 +87,7 @@ def test_an_item_that_is_held_out_too_is_left_alone(small_split):
     owners = np.concatenate([small_split.train.owners, test.owners])
     items = np.concatenate([small_split.train.items, test.items])
     leaky = replace(small_split, train=Histories.from_pairs(owners, items, 45, 70), ratings=None)
-    inclusion = InclusionBits.toss(leaky, np.arange(45), 0.9, 0)
+    inclusion = InclusionBits.sample(leaky, np.arange(45), 0.9, 0)
     assert not (inclusion.decided & test.mask(np.arange(45))).any()
 
 
@@ -220,10 +220,10 @@ def test_a_beaten_ceiling_is_noticed(bare):
 
 def test_placebo_scores_give_no_epsilon(small_split):
     """Scores that follow from nothing of the run: at most one in twenty bounds is above 0."""
-    inclusion = InclusionBits.toss(small_split, np.arange(45), 0.5, 0)
+    inclusion = InclusionBits.sample(small_split, np.arange(45), 0.5, 0)
     above = 0
     for seed in range(100):
-        thrown = inclusion.again(seed)
+        thrown = inclusion.resample(seed)
         scores = np.random.default_rng(seed).random(thrown.kept.shape)
         said = AttackObservation((AttackScores(RankOneSign(), scores, np.ones(45, dtype=bool), 1, 0.0),), None)
         bound = InclusionGame(thrown, None).measured(said, "rank-1 sign", AttackRow.model_construct(tap="wire"))

@@ -38,7 +38,7 @@ STEPS = ("popularity", "gram")
 
 
 def experiment(split, words, **settings):
-    settings = {"histories": "long", "least_items": 0, "select": False} | settings
+    settings = {"histories": "long", "min_items": 0, "select": False} | settings
     config = ExperimentConfig(
         data="synthetic-tests", method={"name": "private-gram", "head": SIDE, **settings},
         privacy=PrivacyPlan.parse(words), protocol=Protocol(k=(5,), state="received"), rounds=1, seed=4,
@@ -187,7 +187,7 @@ def test_shares_of_noise_hide_a_canary_as_well(small_split):
         for world, uploads in enumerate((dense, without)):
             for draw in range(draws):
                 call = Call(draw, draw, step, 2 * index + world, users, streams, schema)
-                words = queries.guard.words(code, uploads, call, torch.arange(3))
+                words = queries.guard.ring_elements(code, uploads, call, torch.arange(3))
                 revealed = code.decode(code.ring.sum(words))[step].flatten()
                 found[world, draw] += float(queries.vector[index] @ ((revealed - others) * block.weight))
     measured, error = separation(*found)
@@ -273,7 +273,7 @@ def test_rows_of_canaries_stand_beside_the_claim_of_both_asks(small_split):
 
 def test_canaries_are_not_read_from_asks_that_the_run_decided_otherwise(small_split):
     """Its second ask is decided by the first: without its diagonal, or popularity once more."""
-    for settings, words in (({"histories": "auto"}, "had planned"), ({"least_items": 70}, "never queried")):
+    for settings, words in (({"histories": "auto"}, "had planned"), ({"min_items": 70}, "never queried")):
         with pytest.raises(CanaryError, match=words):
             run_canaries(experiment(small_split, CENTRAL, **settings).config, small_split, 20)
 

@@ -24,7 +24,7 @@ def experiment(split, name="fedmf", shadows=2, rounds=8, seed=0, **taps):
 def test_a_shadow_has_other_coins_and_other_keys(small_split):
     done = experiment(small_split)
     inclusion = done.inclusion
-    worlds = [shadow_of(done, inclusion.again(seed), seed) for seed in (1, 2)]
+    worlds = [shadow_of(done, inclusion.resample(seed), seed) for seed in (1, 2)]
     users = inclusion.users
     trained = [world.trained.train.mask(users) for world in worlds]
     own = done.trained.train.mask(users)

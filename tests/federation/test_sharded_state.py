@@ -65,7 +65,7 @@ def test_the_same_history_as_in_memory(both):
             else:
                 state.discard()
         seen += what == 3
-        same(both[0].items_of(who), both[1].items_of(who))
+        same(both[0].rows(who), both[1].rows(who))
         same(both[0].staged(who), both[1].staged(who))
     same(both[0].state(), both[1].state())
     assert seen
@@ -76,7 +76,7 @@ def test_nobody_is_an_answer_too(both):
     for state in both:
         state.stage(users(), start(users()))
         state.commit()
-    same(both[0].items_of(users()), both[1].items_of(users()))
+    same(both[0].rows(users()), both[1].rows(users()))
 
 
 def test_a_lost_round_leaves_no_trace(both):

@@ -683,7 +683,7 @@ def test_a_federation_is_all_a_server_is_given():
 
             return Total({name: torch.ones(block.shape) for name, block in schema.items()}, 4.0)
 
-    server = build().server(Settings(), PublicInfo(3, 12), Streams.from_seed(0))
+    server = build().training.server(Settings(), PublicInfo(3, 12), Streams.from_seed(0))
     before = server.parameters["items.weight"].clone()
     server.round(Spy(), 7)
     assert asked == [("train", 7, {"items.weight"}, {"items.weight"})]

@@ -308,4 +308,4 @@ def test_padding_of_ones_own_is_sent_claimed_and_audited(few_users: Split) -> No
     assert checks["padding of row names"].passed
     assert checks["padding is the same in every round"].passed
     [row] = audit_mechanism(PrivacyPlan.parse(ROWS), SCHEMA, 18, draws=200)
-    assert row.audited == "one item under the cover of rows"
+    assert row.audited == "one item under the padding of rows"

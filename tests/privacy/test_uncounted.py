@@ -29,7 +29,7 @@ def test_a_guarantee_says_it_where_a_metric_was_computed(small_split, parts):
 @pytest.mark.parametrize(
     "place",
     [
-        "privfed/experiment/driver.py",
+        "privfed/experiment/training.py",
         "privfed/engines/nodes/run.py",
         "privfed/engines/flower/server.py",
         "privfed/audit/report/statements.py",

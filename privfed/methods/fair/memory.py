@@ -66,7 +66,7 @@ def device_memory(
     net = network(config, kept, factored=factored)
     scratch = scratch_for(net, slots, total if only_touched else 0, numbers, signed=signed, dtype=dtype)._asdict()
     optimiser = sum(scratch.pop(name).nbytes for name in _OPTIMISER)
-    place = scratch.pop("place").nbytes
+    place = scratch.pop("slot_position").nbytes
     each = index.itemsize + (dtype.itemsize if config.task == "rating" else 0)
     return DeviceMemory(
         received=dtype.itemsize * (total + shared),

@@ -522,7 +522,7 @@ def test_memory_is_that_of_the_arrays_in_use(world, monkeypatch):
 
     def look(net, at, known, stored, trained, scratch):
         moving = scratch._asdict()
-        place = moving.pop("place").nbytes
+        place = moving.pop("slot_position").nbytes
         taken["optimiser"] = sum(moving.pop(name).nbytes for name in list(moving)[:6])
         taken["working"] = sum(array.nbytes for array in moving.values())
         listed = trained.slots.nbytes if place else 0

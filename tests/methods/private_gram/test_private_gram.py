@@ -243,7 +243,7 @@ def test_the_ledger_charges_two_multipliers_of_one_draw_and_reads_them_back(smal
     share = e.server.constants.share
     assert queries == [(0, "popularity", share), (0, "gram", 1 - share)]
     assert header["plan"]["mechanism"]["noise_multiplier"] == 2
-    multipliers = [entry["mechanism"]["noise_multiplier"] for entry in entries]
+    multipliers = [entry["event"]["noise_multiplier"] for entry in entries]
     assert multipliers == pytest.approx([2 / math.sqrt(share), 2 / math.sqrt(1 - share)])
     assert sum(m**-2 for m in multipliers) == pytest.approx(2.0**-2)
 
@@ -376,7 +376,7 @@ def test_large_catalogues_give_popularity_more(shape, ends):
 def test_settings_overrule_the_rule_and_shares_add_up_to_one():
     chosen = constants(ML_1M, 1, content=True, head=77, damping=0.5, smoothing=0.1, popularity_share=0.25)
     assert (chosen.head, chosen.damping, chosen.smoothing, chosen.share) == (77, 0.5, 0.1, 0.25)
-    server = method("private-gram").server(PrivateGramConfig(), public_info(6040, 3706), Streams.from_seed(0))
+    server = method("private-gram").training.server(PrivateGramConfig(), public_info(6040, 3706), Streams.from_seed(0))
     assert sum(block.share for schema in server.schemas for block in schema.values()) == 1
 
 
@@ -385,7 +385,7 @@ def public_info(users, items, sums=None):
 
 
 def test_without_noise_the_head_is_limited_by_size_alone():
-    server = method("private-gram").server(PrivateGramConfig(), public_info(6040, 3706), Streams.from_seed(0))
+    server = method("private-gram").training.server(PrivateGramConfig(), public_info(6040, 3706), Streams.from_seed(0))
     assert server.constants.head == 2048
     assert server.schema["gram"].shape == (packed_size(2048),)
 

@@ -290,7 +290,7 @@ def test_every_list_leaves_in_round_0_and_nothing_later(world, name):
 @ALL
 @pytest.mark.parametrize("plan", ["none:release=total", "central-gaussian:clip_norm=1,noise_multiplier=1"])
 def test_plans_that_hide_uploads_refuse_it(small_split, name, plan):
-    with pytest.raises(PlanError, match="whole interaction list, and behind this mechanism it sees only their sum"):
+    with pytest.raises(PlanError, match="whole interaction list, and would see only a sum"):
         experiment(small_split, name, plan)
 
 

@@ -124,7 +124,7 @@ def test_the_ledger_charges_every_ask_of_one_draw_by_its_share(small_split, tmp_
     _, *entries = [json.loads(line) for line in (tmp_path / "ledger.jsonl").read_text().splitlines()]
     assert [(entry["cohort_id"], entry["step"]) for entry in entries] == [(0, "popularity"), *[(0, STEP[name])] * ASKS]
     assert [entry["share"] for entry in entries] == pytest.approx([0.1, *[0.9 / ASKS] * ASKS])
-    assert sum(entry["mechanism"]["noise_multiplier"] ** -2 for entry in entries) == pytest.approx(2.0**-2)
+    assert sum(entry["event"]["noise_multiplier"] ** -2 for entry in entries) == pytest.approx(2.0**-2)
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -283,7 +283,7 @@ def test_chunks_change_rounding_and_nothing_else(small_split, name, chunk):
 def test_the_head_by_rule_grows_with_users_and_shrinks_with_noise(name):
     def side(users, deviation):
         public_info = PublicInfo(users, 3706, sums=NoisySums(users, 1.0, deviation))
-        return method(name).server(method(name).config(), public_info, Streams.from_seed(0)).constants.head
+        return method(name).training.server(method(name).config(), public_info, Streams.from_seed(0)).constants.head
 
     assert side(6040, 3.28) < side(6040, 0.55) < side(60400, 0.55)
     assert side(6040, 0.0) == 2048
@@ -306,7 +306,7 @@ def test_a_head_is_the_most_popular_items_with_a_floor_under_their_popularity():
 def test_own_items_on_the_head_are_named_by_their_places(small_split):
     head = torch.tensor([40, 3, 17, 8, 60, 22])
     users = torch.tensor([4, 0, 31])
-    mine = on_head(UserRows(small_split.train).items_of(users), head)
+    mine = on_head(UserRows(small_split.train).rows(users), head)
     for j, user in enumerate(users.tolist()):
         own = set(small_split.train.items_of(user).tolist())
         assert mine.items[mine.owner == j].tolist() == [k for k, item in enumerate(head.tolist()) if item in own]
