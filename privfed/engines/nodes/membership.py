@@ -65,7 +65,8 @@ class Membership:
         }
         for node, packet in sorted(self._channel.exchange(ANNOUNCE, requests).items()):
             try:
-                self.roster.accept(node, from_ranges(packet.text("users")), packet.whole("session", -1))
+                users = from_ranges(packet.text("users"), limit=self._announced.population)
+                self.roster.accept(node, users, packet.whole("session", -1))
             except (MessageError, LedgerError) as refused:
                 self.roster.refused.add(node)
                 self._channel.note(node, ANNOUNCE, str(refused))
