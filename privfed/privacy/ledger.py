@@ -425,7 +425,7 @@ class Ledger:
             return
         line = text.encode() + NEWLINE
         try:
-            with self.path.open("ab") as file:
+            with open(self.path, "ab", opener=_private) as file:
                 size = file.tell()
                 try:
                     file.write(line)
@@ -515,10 +515,15 @@ def _read_notices(path: Path) -> tuple[str, ...]:
 
 
 def _add_notice(path: Path, notice: str) -> None:
-    with path.open("a") as file:
+    with open(path, "a", opener=_private) as file:
         file.write(f"{notice}\n")
         file.flush()
         os.fsync(file.fileno())
+
+
+def _private(path: str, flags: int) -> int:
+    """Open a file that names users so that a new one is its owner's alone."""
+    return os.open(path, flags, 0o600)
 
 
 def _entry(data: Any, where: str) -> Entry:

@@ -2,6 +2,7 @@
 
 import fcntl
 import logging
+import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,7 +14,7 @@ from torch import Tensor
 from privfed.engines.nodes.announcement import ROOT_BYTES, Announcement
 from privfed.engines.nodes.budget import Budget
 from privfed.engines.nodes.errors import StateError, UnknownRunError
-from privfed.engines.nodes.files import make_folder, read_file, write_file
+from privfed.engines.nodes.files import make_folder, private, read_file, write_file
 from privfed.engines.nodes.record import NodeRecord
 from privfed.privacy import Ledger, LedgerError, PrivacyPlan
 from privfed.setup.assembly import Assembly
@@ -63,7 +64,7 @@ class NodeState:
         """One message at a time, whichever process serves it."""
         make_folder(self.path)
         try:
-            file = (self.path / _LOCK).open("ab")
+            file = os.fdopen(private(self.path / _LOCK, os.O_RDWR | os.O_CREAT), "ab")
         except OSError as error:
             raise StateError(
                 f"{self.path} cannot be written ({error.strerror}); mend the folder, then go on"
@@ -117,7 +118,7 @@ class NodeState:
         """The node's own secret, from which its users' keys follow; drawn once."""
         path = self.folder / _ROOT
         if not path.exists():
-            write_file(path, secrets.token_bytes(ROOT_BYTES), secret=True)
+            write_file(path, secrets.token_bytes(ROOT_BYTES))
         root = read_file(path)
         if len(root) != ROOT_BYTES:
             raise StateError(f"{path} is no key of {ROOT_BYTES} bytes; restore it from a copy")
