@@ -47,7 +47,9 @@ from privfed.engines.nodes.node_data import NodeData
 from privfed.engines.nodes.node_state import NodeState
 from privfed.engines.nodes.policy import FILE as POLICY
 from privfed.engines.nodes.policy import Policy, masked
+from privfed.engines.nodes.printable import printable
 from privfed.engines.nodes.private_side import PrivateSide
+from privfed.engines.nodes.public_sentence import public_sentence
 from privfed.engines.nodes.queries import Query
 from privfed.engines.nodes.record import QueryAddress
 from privfed.federation import Clients, FederationError
@@ -126,14 +128,13 @@ class Node:
             ValidationError, PrivacyError, SecureAggregationError, FederationError, UpdateError, NodesError,
         ) as refused:  # fmt: skip
             self.state.forget()
-            reason = explain(refused, Announcement) if isinstance(refused, ValidationError) else str(refused)
+            told = explain(refused, Announcement) if isinstance(refused, ValidationError) else public_sentence(refused)
             code = refused.code if isinstance(refused, NodesError) else RefusalCode.REFUSED
-            return self._refuse(stage, request, reason, code)
+            return self._refuse(stage, request, told, code, refused)
         except Exception as failed:
             self.state.forget()
-            _log.exception("a request of stage %s failed", stage[:40])
-            reason = f"the node failed with {type(failed).__name__}; its own log says more"
-            return self._refuse(stage, request, reason, RefusalCode.NODE_FAILED)
+            _log.exception("a request of stage %s failed", printable(stage, 40))
+            return self._refuse(stage, request, public_sentence(failed), RefusalCode.NODE_FAILED)
 
     @property
     def ledger(self) -> Ledger | None:
@@ -141,10 +142,14 @@ class Node:
         self.state.refresh()
         return self.state.ledger() if self.state.record.run is not None else None
 
-    def _refuse(self, stage: str, request: bytes, reason: str, code: RefusalCode) -> bytes:
+    def _refuse(
+        self, stage: str, request: bytes, told: str, code: RefusalCode, because: Exception | None = None
+    ) -> bytes:
+        """Refuse a request: the log has the whole sentence, the server what names nothing of this machine."""
         record = self.state.record
-        _log.warning("node %d refuses %s: %s", record.node, stage[:40], reason)
-        return codec.refusal(request, reason, code, record.serial)
+        whole = told if because is None or isinstance(because, ValidationError) else str(because)
+        _log.warning("node %d refuses %s: %s", record.node, printable(stage, 40), printable(whole, 1000))
+        return codec.refusal(request, told, code, record.serial)
 
     def _keep_end(self) -> str:
         """Keep the end of an aborted masked sum, its secrets gone; returns what to add where that fails."""
@@ -156,7 +161,7 @@ class Node:
                 self.state.save()
         except StateError as failed:
             self.state.forget()
-            return f"; besides, {failed}"
+            return f"; besides, {failed.public}"
         return ""
 
     def _accept(self, stage: str, address: Address) -> Address:
