@@ -425,7 +425,8 @@ class Ledger:
             return
         line = text.encode() + NEWLINE
         try:
-            with open(self.path, "ab", opener=_private) as file:
+            self.path.touch(0o600)  # it names users
+            with self.path.open("ab") as file:
                 size = file.tell()
                 try:
                     file.write(line)
@@ -515,15 +516,11 @@ def _read_notices(path: Path) -> tuple[str, ...]:
 
 
 def _add_notice(path: Path, notice: str) -> None:
-    with open(path, "a", opener=_private) as file:
+    path.touch(0o600)
+    with path.open("a") as file:
         file.write(f"{notice}\n")
         file.flush()
         os.fsync(file.fileno())
-
-
-def _private(path: str, flags: int) -> int:
-    """Open a file that names users so that a new one is its owner's alone."""
-    return os.open(path, flags, 0o600)
 
 
 def _entry(data: Any, where: str) -> Entry:

@@ -543,7 +543,10 @@ def test_a_request_for_both_secrets_ends_the_round_for_good(federation: Callable
 
 
 def test_a_full_disk_keeps_a_node_out_and_loses_nothing(
-    federation: Callable[..., Any], count_server: Any, monkeypatch: pytest.MonkeyPatch
+    federation: Callable[..., Any],
+    count_server: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     f, server = federation(), count_server()
     remote = f.remote()
@@ -568,7 +571,8 @@ def test_a_full_disk_keeps_a_node_out_and_loses_nothing(
         patch.setattr(os, "fdopen", full)
         assert remote.run(server, 1)
     assert [i.node for i in remote.incidents] == [101]
-    assert "No space left on device" in remote.incidents[0].reason
+    assert StateError.general in remote.incidents[0].reason
+    assert "No space left on device" in caplog.text
     remote.roster.rests.clear()
     assert remote.run(server, 2)
     sizes = [len(entry.members()) for entry in remote.guard.ledger.entries]
@@ -608,14 +612,17 @@ def test_a_server_that_cannot_write_opens_nothing(
     assert f.ledger_lines() == charges
 
 
-def test_a_damaged_record_is_said_in_one_sentence(federation: Callable[..., Any], count_server: Any) -> None:
+def test_a_damaged_record_is_said_in_one_sentence(
+    federation: Callable[..., Any], count_server: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     f, server = federation(), count_server()
     remote = f.remote()
     remote.run(server, 0)
     (f.folder / "node102" / "state" / "record.json").write_text("{")
     assert remote.run(server, 1)
     assert remote.incidents[-1].node == 102
-    assert "damaged" in remote.incidents[-1].reason
+    assert StateError.general in remote.incidents[-1].reason
+    assert "damaged" in caplog.text
     assert len(remote.guard.ledger.entries[-1].members()) == 45 - len(f.shards[2])
 
 
@@ -682,7 +689,9 @@ def test_a_server_that_names_a_run_again_gets_other_noise_even_where_a_node_lost
 
 
 @pytest.mark.parametrize("damage", ["rolled back", "removed", "edited"])
-def test_a_node_notices_what_happened_to_its_ledger(federation: Any, damage: str) -> None:
+def test_a_node_notices_what_happened_to_its_ledger(
+    federation: Any, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
     f = federation("feddae", "local-laplace:epsilon0=1,clip_norm=1")
     server = joined_seeded(f)
     for draw in range(2):
@@ -699,9 +708,10 @@ def test_a_node_notices_what_happened_to_its_ledger(federation: Any, damage: str
     f.nodes[100] = f.fresh()[100]()
     server.node, asked = f.nodes[100], counts(f, 2)
     said = server.say("train.clear", {**asked.fields(), "each": True}, asked.arrays(), asked)["refused"]
+    assert "LedgerError; its own log says more" in said
     assert {"rolled back": "where this node's record has seen 2", "removed": "cannot be read"}.get(
         damage, "line 3 was edited"
-    ) in said
+    ) in caplog.text
 
 
 def joined_seeded(f: Any) -> Server:
