@@ -207,7 +207,7 @@ class Node:
     def _input(self, packet: Packet, address: Address) -> Answer:
         """Train, add up the users' ring elements, and return them under masks."""
         self._session.require_shared()
-        query = Query.read(packet, address, self._max_upload_bytes)
+        query = Query.read(packet, address, self._max_upload_bytes, self.data.population)
         self.private_side.settle(_counted(packet))
         self._admission.refuse_second_input(query)
         self._session.require(query, self._answering.size(query))
@@ -227,7 +227,7 @@ class Node:
 
     def _clear(self, packet: Packet, address: Address) -> Answer:
         """Train, and return partial sums or every user's protected upload."""
-        query, each = Query.read(packet, address, self._max_upload_bytes), packet["each"]
+        query, each = Query.read(packet, address, self._max_upload_bytes, self.data.population), packet["each"]
         self.private_side.settle(_counted(packet))
         if masked(self.state.plan) and query.schema:
             raise NodeRefused("the run's plan opens nothing but masked sums; nothing leaves in the clear")

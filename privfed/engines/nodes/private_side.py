@@ -133,7 +133,7 @@ class PrivateSide:
     def _repeat(self, file: str) -> None:
         """Repeat an earlier query of the cohort, for what clients keep in memory between queries."""
         packet = Packet.decode(read_file(self._state.path / file))
-        query = Query.read(packet, codec.address_of(packet), self._max_upload_bytes)
+        query = Query.read(packet, codec.address_of(packet), self._max_upload_bytes, self._data.population)
         clients = self.assembly.clients
         for call, received in self.calls(query, self.members(query)):
             perform(clients, call, received)
