@@ -44,7 +44,21 @@ class Mutations:
     """
 
     LARGE = (-1, 0, 1, 2**31, 2**40, 2**62, 2**63 - 1, 2**63, 2**64, 10**30)
-    ODD = (None, True, "", "x" * 5000, "0-999999999999999", "\x1b[2J\n", [], [[]], {}, {"a": 1}, 0.5, 1e300, *LARGE)
+    ODD: tuple[Any, ...] = (
+        None,
+        True,
+        "",
+        "x" * 5000,
+        "0-999999999999999",
+        "\x1b[2J\n",
+        [],
+        [[]],
+        {},
+        {"a": 1},
+        0.5,
+        1e300,
+        *LARGE,
+    )
 
     def __init__(self, rng: np.random.Generator, corpus: Sequence[Recorded], resign: Resign = unsigned) -> None:
         self._rng, self._corpus, self._resign = rng, corpus, resign

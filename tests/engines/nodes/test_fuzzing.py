@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from privfed.engines.nodes.codec import Packet
+from privfed.engines.nodes.errors import MessageError
 from privfed.engines.nodes.loopback import InProcess
 from privfed.engines.nodes.node import Node
 
@@ -36,7 +37,7 @@ fuzzing = load_fuzzing()
 
 def turns() -> Iterator[int]:
     """So many in the gate; as many as the time allows where a time is given."""
-    minutes, turn = float(os.environ.get("PRIVFED_FUZZ_MINUTES", 0)), 0
+    minutes, turn = float(os.environ.get("PRIVFED_FUZZ_MINUTES", "0")), 0
     end = time.monotonic() + 60 * minutes / (2 * len(PLANS))
     while turn < GATE or time.monotonic() < end:
         yield turn
@@ -44,7 +45,25 @@ def turns() -> Iterator[int]:
 
 
 def seed() -> int:
-    return int(os.environ.get("PRIVFED_FUZZ_SEED", 0))
+    return int(os.environ.get("PRIVFED_FUZZ_SEED", "0"))
+
+
+def renewed() -> Callable[[int, bytes], bytes]:
+    """What a server that holds the key makes of a damaged request: one that is newer than all before."""
+    serial = time.time_ns()
+
+    def resign(node: int, data: bytes) -> bytes:
+        nonlocal serial
+        try:
+            packet = Packet.decode(data)
+            address = packet.fields["address"]
+        except (MessageError, KeyError):
+            return data
+        serial += 1000
+        address = address | {"serial": serial} if isinstance(address, dict) else address
+        return Packet({**packet.fields, "address": address}, packet.arrays).encode()
+
+    return resign
 
 
 class Recording(InProcess):
@@ -80,7 +99,9 @@ def test_damaged_requests(federation: Callable[..., Any], count_server: Any, pla
     transport = Recording(f.nodes)
     remote, server = f.remote(transport), count_server()
     assert remote.run(server, 0)
-    mutations = fuzzing.Mutations(rng, transport.requests)
+    mutations = fuzzing.Mutations(
+        rng, transport.requests, renewed() if "PRIVFED_FUZZ_RESIGN" in os.environ else fuzzing.unsigned
+    )
     tracemalloc.start()
     for _ in turns():
         message = mutations.pick()
