@@ -45,14 +45,14 @@ mechanisms = ["secure_sum"]
 """
 NODE = """import sys
 from pathlib import Path
-from privfed.engines.flower.service import NodeService
+from privfed.engines.flower.service import LARGEST, Limits, NodeService
 from privfed.engines.nodes.node import Node
 
 class Echoing(Node):
     def handle(self, stage, request):
         return request if stage == "train.echo" else super().handle(stage, request)
 
-with NodeService(Echoing(Path(sys.argv[1])), Path(sys.argv[2])) as service:
+with NodeService(Echoing(Path(sys.argv[1])), Path(sys.argv[2]), Limits(LARGEST)) as service:
     service.serve()
 """
 PYPROJECT = """[project]

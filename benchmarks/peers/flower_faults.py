@@ -42,7 +42,7 @@ from benchmarks.speed.nodes import (
     world,
 )
 from privfed.engines.flower.server import FederationConfig
-from privfed.engines.flower.service import NodeService
+from privfed.engines.flower.service import LARGEST, Limits, NodeService
 from privfed.engines.flower.transport import FlowerTransport
 from privfed.engines.flower.trial import Trial, TrialError
 from privfed.engines.nodes.node import Node
@@ -306,7 +306,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--folder", type=Path, help="of a node; for the others new or empty, and kept")
     given = harness.parse(parser, arguments)
     if given.part == "node":
-        with NodeService(Dying(given.folder), given.socket) as service:
+        with NodeService(Dying(given.folder), given.socket, Limits(LARGEST)) as service:
             tell(given.folder, "serves")
             service.serve()
         return

@@ -77,7 +77,8 @@ class Checkpoint:
         new, old = folder.with_name(folder.name + ".new"), _old(folder)
         if processes.first:
             shutil.rmtree(new, ignore_errors=True)
-            new.mkdir(parents=True)
+            new.parent.mkdir(parents=True, exist_ok=True)
+            new.mkdir(mode=0o700)  # private tensors of users
         processes.wait()
         _stream(self.clients, new / _clients(processes.rank, processes.size))
         processes.wait()
@@ -89,6 +90,8 @@ class Checkpoint:
     def _swap_in(self, new: Path, old: Path, folder: Path) -> None:
         state = {"next_round": self.next_round, "progress": dict(self.progress)}
         (new / "progress.json").write_text(json.dumps(state))
+        for path in new.iterdir():
+            path.chmod(0o600)
         if folder.exists():
             shutil.rmtree(old, ignore_errors=True)
             folder.rename(old)

@@ -27,6 +27,10 @@ class LedgerError(PrivacyError):
     """An entry or a ledger file is not consistent with what was recorded before."""
 
 
+class EntryRefused(LedgerError):
+    """A query cannot be recorded for what it is; the sentence is about the query, and names no file."""
+
+
 class AccountingError(PrivacyError):
     """No accountant covers an event, or two accountants disagree about it."""
 

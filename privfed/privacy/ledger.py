@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from privfed.privacy.composition import Composition, ParticipationCounts
-from privfed.privacy.errors import LedgerError, explain
+from privfed.privacy.errors import EntryRefused, LedgerError, explain
 from privfed.privacy.events import Bounded, Event, SchemaSummary, Shares
 from privfed.privacy.guarantee import Guarantee, guarantee_for
 from privfed.privacy.hash_chain import link, unlink
@@ -349,12 +349,12 @@ class Ledger:
         sampling = self.plan.sampling
         if members is None:
             if (trust := self.plan.mechanism.trust) != "central":
-                raise LedgerError(
+                raise EntryRefused(
                     f"participants are missing: under trust '{trust}' the server sees who answers, so they are counted"
                 )
             return None
         if members.ndim != 1 or not np.issubdtype(members.dtype, np.integer):
-            raise LedgerError(
+            raise EntryRefused(
                 f"participants have shape {members.shape} and type {members.dtype}: expected a list of user numbers"
             )
         if self._latest is not None and np.array_equal(self._latest[0], members):
@@ -362,9 +362,9 @@ class Ledger:
         ordered = np.sort(members)
         outside = ((ordered < 0) | (ordered >= self.population)).any()
         if outside or (np.diff(ordered) == 0).any():
-            raise LedgerError(f"participants must be distinct user numbers from 0 to {self.population - 1}")
+            raise EntryRefused(f"participants must be distinct user numbers from 0 to {self.population - 1}")
         if len(ordered) > sampling.max_cohort(self.population):
-            raise LedgerError(
+            raise EntryRefused(
                 f"{len(ordered)} users take part where sampling '{sampling.label}' allows "
                 f"{sampling.max_cohort(self.population)}"
             )
@@ -375,20 +375,20 @@ class Ledger:
         """A query recorded before: allowed once after a resume, when it is the very same query."""
         address = f"step '{again.step}', index {again.index} of cohort {again.cohort_id}"
         if again != earlier:
-            raise LedgerError(f"{address} was recorded as a different query: a resumed run must repeat itself exactly")
+            raise EntryRefused(f"{address} was recorded as a different query: a resumed run must repeat itself exactly")
         if again.address not in self._repeatable:
-            raise LedgerError(f"{address} was recorded before: number the queries of a round with a fresh index")
+            raise EntryRefused(f"{address} was recorded before: number the queries of a round with a fresh index")
         self._repeatable.discard(again.address)
 
     def _check_cohort(self, entry: Entry) -> None:
         cohort_id, round_ = self._cohort_of.get(entry.round), self._round_of.get(entry.cohort_id)
         if cohort_id is not None and cohort_id != entry.cohort_id:
-            raise LedgerError(
+            raise EntryRefused(
                 f"round {entry.round} has cohort {cohort_id} and a query of cohort {entry.cohort_id}: one cohort per "
                 "round, so that queries of one round compose inside one sampling event"
             )
         if round_ is not None and round_ != entry.round:
-            raise LedgerError(
+            raise EntryRefused(
                 f"cohort {entry.cohort_id} belongs to round {round_}, not {entry.round}: number cohorts afresh"
             )
 
@@ -425,6 +425,7 @@ class Ledger:
             return
         line = text.encode() + NEWLINE
         try:
+            self.path.touch(0o600)  # it names users
             with self.path.open("ab") as file:
                 size = file.tell()
                 try:
@@ -515,6 +516,7 @@ def _read_notices(path: Path) -> tuple[str, ...]:
 
 
 def _add_notice(path: Path, notice: str) -> None:
+    path.touch(0o600)
     with path.open("a") as file:
         file.write(f"{notice}\n")
         file.flush()

@@ -53,11 +53,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _serve(folder: Path, path: Path, *, group: bool) -> None:
     """Serve until SIGTERM or SIGINT."""
-    from privfed.engines.flower.service import NodeService  # noqa: PLC0415
+    from privfed.engines.flower.service import Limits, NodeService  # noqa: PLC0415
     from privfed.engines.nodes.node import Node  # noqa: PLC0415 - loads torch, which making keys need not wait for
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    with NodeService(Node(folder), path, group_may_query=group) as service:
+    node = Node(folder)
+    limits = Limits(node.policy.max_message_mib * 2**20)
+    with NodeService(node, path, limits, group_may_query=group) as service:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: service.close())
         logging.getLogger(__name__).info("serving the node in %s at %s", folder, path)

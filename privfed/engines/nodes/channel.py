@@ -11,14 +11,16 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import BaseModel, Field, JsonValue, TypeAdapter, ValidationError
 
 from privfed.engines.nodes import codec
 from privfed.engines.nodes.codec import Address, Array, Packet
 from privfed.engines.nodes.errors import MessageError, RefusalCode
 from privfed.engines.nodes.federation_file import SERVER_SEAT
 from privfed.engines.nodes.party import Party
+from privfed.engines.nodes.printable import printable
 from privfed.engines.nodes.queries import Query
 from privfed.engines.nodes.record import QueryAddress
 from privfed.engines.nodes.roster import ANNOUNCE, NodeRoster
@@ -81,7 +83,7 @@ class NodeRequest:
     query: Query | None = None
     values: Mapping[str, JsonValue] = field(default_factory=dict)
 
-    def encode(self, address: Address, counted: QueryAddress | None, receipt: list[JsonValue] | None) -> bytes:
+    def encode(self, address: Address, counted: QueryAddress | None, receipt: "Receipt | None") -> bytes:
         """As bytes, bound to its address.
 
         Args:
@@ -94,8 +96,18 @@ class NodeRequest:
             address = self.query.address(address.run, address.seat, address.counter, address.stage, address.nonce)
             values, arrays = {**self.query.fields(), **values}, {**self.query.arrays(), **arrays}
         values["counted"] = None if counted is None else [*counted]
-        values["receipt"] = receipt
+        values["receipt"] = None if receipt is None else [*receipt]
         return codec.request(address, values, arrays)
+
+
+Receipt = tuple[
+    Annotated[int, Field(strict=True, ge=0, lt=2**63)],
+    Annotated[str, Field(strict=True, pattern=r"^([0-9a-f]{64})?$")],
+    Annotated[str, Field(strict=True, pattern=r"^[0-9a-f]{128}$")],
+]
+"""Number of recorded queries, head of their chain, and the node's signature over both."""
+
+_RECEIPT = TypeAdapter[Receipt](Receipt)
 
 
 class ChannelState(BaseModel):
@@ -107,7 +119,7 @@ class ChannelState(BaseModel):
     """
 
     counted: dict[int, QueryAddress] = Field(default_factory=dict)
-    receipts: dict[int, list[JsonValue]] = Field(default_factory=dict)
+    receipts: dict[int, Receipt] = Field(default_factory=dict)
 
 
 class Channel:
@@ -165,8 +177,10 @@ class Channel:
         self._note(self._party.federation.name_of(seat), stage, reason, code)
 
     def _note(self, node: str, stage: str, reason: str, code: RefusalCode | None = None) -> None:
+        reason = printable(reason, _MAX_REASON)
         self.incidents.append(Incident(node, stage, reason, code))
-        _log.warning("%s, %s: %s", node, stage, reason)
+        about = {"event": "incident", "run": self._run, "organisation": node, "stage": stage, "code": code}
+        _log.warning("%s, %s: %s", node, stage, reason, extra=about)
 
     def _framed(self, request: NodeRequest, stage: str, seat: int) -> bytes:
         """A request with the next counter, signed."""
@@ -228,8 +242,8 @@ class Channel:
         if packet.whole("seat", 0) != seat:
             raise MessageError("the reply names another organisation than the one that signed it; it is dropped")
         receipt = packet.fields.get("receipt")
-        if isinstance(receipt, list) and len(receipt) == 3:
-            self.state.receipts[seat] = receipt
+        if receipt is not None:
+            self.state.receipts[seat] = _receipt(receipt)
         return packet
 
     def _refused(self, seat: int, stage: str, packet: Packet) -> None:
@@ -242,5 +256,12 @@ class Channel:
         if counter >= self._counter:
             self._ahead[seat] = counter
         code = RefusalCode.from_wire(packet.fields.get("code"))
-        self.note(seat, stage, f"it refuses: {reason[:_MAX_REASON]}", code)
+        self.note(seat, stage, f"it refuses: {reason}", code)
         self._roster.refuses(seat, stage, code)
+
+
+def _receipt(given: JsonValue) -> Receipt:
+    try:
+        return _RECEIPT.validate_python(tuple(given) if isinstance(given, list) else given)
+    except ValidationError:
+        raise MessageError("the reply holds a receipt that is none; it is dropped") from None

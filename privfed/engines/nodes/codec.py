@@ -18,6 +18,7 @@ array is a read-only view.
 import hashlib
 import json
 import math
+import re
 import struct
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -39,6 +40,9 @@ _DTYPES = {
     for name in ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float32", "float64")
 }
 _MOST_ARRAYS, _MOST_AXES, _LONGEST_NAME = 4096, 8, 200
+_MOST_VALUES, _DEEPEST, _LONGEST_NUMBER = 100_000, 32, 40
+_LARGEST_SHAPE = 2**40
+_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 
 Array = NDArray[np.generic]
 Arrays = Mapping[str, Array]
@@ -242,8 +246,14 @@ def answer(data: bytes | memoryview, to: bytes, max_bytes: int = MAX_BYTES) -> P
 
 def _header(data: bytes) -> tuple[dict[str, JsonValue], list[JsonValue]]:
     """Fields, and the arrays as they are listed."""
+    _require_small(data)
     try:
-        header: JsonValue = json.loads(data.decode("utf-8"), parse_constant=_no_constant, object_pairs_hook=_once)
+        header: JsonValue = json.loads(
+            data.decode("utf-8"), parse_int=_short_int, parse_float=_short_float, parse_constant=_no_constant,
+            object_pairs_hook=_once,
+        )  # fmt: skip
+        if b"\\u" in data:  # half of a surrogate pair is no character, and fails wherever it is written next
+            json.dumps(header, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise MessageError(
             f"the header is no JSON of this protocol ({type(error).__name__}); drop the message"
@@ -254,6 +264,36 @@ def _header(data: bytes) -> tuple[dict[str, JsonValue], list[JsonValue]]:
     if not isinstance(values, dict) or not isinstance(listed, list):
         raise MessageError("the header does not list fields and arrays as such; its sender speaks another version")
     return values, listed
+
+
+def _require_small(data: bytes) -> None:
+    """Return quietly where a header is neither deep nor of many values, before anything is made of it.
+
+    Raises:
+        MessageError: it is.
+    """
+    outside = _TEXT.sub(b"", data)
+    values = sum(outside.count(mark) for mark in (b",", b"[", b"{"))
+    if values > _MOST_VALUES:
+        raise MessageError(f"the header holds {values} values and {_MOST_VALUES} are accepted; send less at once")
+    marks = np.frombuffer(outside, np.uint8)
+    steps = np.isin(marks, list(b"[{")).astype(np.int8) - np.isin(marks, list(b"]}")).astype(np.int8)
+    if steps[steps != 0].cumsum(dtype=np.int32).max(initial=0) > _DEEPEST:
+        raise MessageError(f"the header is nested deeper than {_DEEPEST} levels; drop the message")
+
+
+def _short_int(digits: str) -> int:
+    value = int(digits) if len(digits) <= _LONGEST_NUMBER else 2**64
+    if not -(2**63) <= value < 2**63:
+        raise ValueError("a whole number beyond 64 bits")
+    return value
+
+
+def _short_float(digits: str) -> float:
+    value = float(digits) if len(digits) <= _LONGEST_NUMBER else math.inf
+    if not math.isfinite(value):
+        raise ValueError("a number that is not finite, or too long")
+    return value
 
 
 def _no_constant(name: str) -> float:
@@ -289,15 +329,21 @@ def _read(listed: list[JsonValue], body: memoryview) -> Arrays:
     return arrays
 
 
+def is_name(text: str) -> bool:
+    """Whether a text may name an array, a block or a setting: short, and safe in a sentence."""
+    return 0 < len(text) <= _LONGEST_NAME and text.isascii() and text.isprintable()
+
+
 def _listed(entry: JsonValue) -> tuple[str, np.dtype[np.generic], tuple[int, ...]]:
     if not (isinstance(entry, list) and len(entry) == 3):
         raise MessageError("an array is not listed by name, dtype and shape; drop the message")
     name, dtype, shape = entry
-    if not isinstance(name, str) or len(name) > _LONGEST_NAME or not isinstance(dtype, str) or dtype not in _DTYPES:
+    if not isinstance(name, str) or not is_name(name) or not isinstance(dtype, str) or dtype not in _DTYPES:
         raise MessageError("an array has a name or a dtype that this protocol does not know; drop the message")
     if not isinstance(shape, list) or len(shape) > _MOST_AXES:
         raise MessageError(f"array {name!r} has no shape of at most {_MOST_AXES} sides; drop the message")
-    sides = tuple(side for side in shape if type(side) is int and 0 <= side <= 2**40)
-    if len(sides) != len(shape):
+    sides = tuple(side for side in shape if type(side) is int and side >= 0)
+    # A side of 0 makes an array empty, and whoever stacks or multiplies it still meets the other sides.
+    if len(sides) != len(shape) or math.prod(max(side, 1) for side in sides) > _LARGEST_SHAPE:
         raise MessageError(f"array {name!r} has no shape of at most {_MOST_AXES} sides; drop the message")
     return name, _DTYPES[dtype], sides

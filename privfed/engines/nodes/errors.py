@@ -28,15 +28,24 @@ class NodesError(ValueError):
 
     Attributes:
         code: with which a node refuses because of it.
+        general: what a peer is told instead of the sentence, which may name files of this machine; empty where the
+            sentence is made for peers and names nothing but what they sent, what was announced, and the policy.
     """
 
     code: ClassVar[RefusalCode] = RefusalCode.REFUSED
+    general: ClassVar[str] = "this party cannot do what was requested; its own log says why"
+
+    @property
+    def public(self) -> str:
+        """What a peer is told."""
+        return self.general or str(self)
 
 
 class MessageError(NodesError):
     """Bytes that are no message, or a message that does not belong here; whoever got them is where it was."""
 
     code = RefusalCode.BAD_MESSAGE
+    general = ""
 
 
 class UnknownRunError(MessageError):
@@ -63,6 +72,8 @@ class OtherFederationError(MessageError):
 class NodeRefused(NodesError):
     """A node does not answer a request, and says why; it keeps the state it had."""
 
+    general = ""
+
 
 class PolicyRefused(NodeRefused):
     """The node's own policy forbids what the server requests."""
@@ -78,3 +89,5 @@ class RolledBackError(NodeRefused):
 
 class StateError(NodesError):
     """A node's or a server's folder cannot be read or written."""
+
+    general = "this party cannot read or write its own folder; its own log says more"

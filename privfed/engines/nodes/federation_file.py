@@ -161,7 +161,7 @@ def write_federation(folder: Path, federation: FederationFile, signature: str, o
         (SIGNATURE, signature.encode() + b"\n"),
         (OPERATOR, operator.hex().encode() + b"\n"),
     ):
-        write_file(folder / name, content)
+        write_file(folder / name, content, public=True)
 
 
 def read_federation(folder: Path) -> FederationFile:

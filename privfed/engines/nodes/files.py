@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, whatever moment a process dies in."""
+"""Files that are there whole or not at all, whatever moment a process dies in, and that their owner alone may read."""
 
 import os
 import secrets
@@ -7,20 +7,20 @@ from pathlib import Path
 from privfed.engines.nodes.errors import StateError
 
 
-def write_file(path: Path, data: bytes, *, secret: bool = False) -> None:
+def write_file(path: Path, data: bytes, *, public: bool = False) -> None:
     """Replace `path` by `data`; returns once the disk has both the bytes and the name.
 
     Args:
         path: whose folder exists.
         data: all of it.
-        secret: whether only the owner may read it.
+        public: whether other accounts may read it, as far as the process's umask allows.
 
     Raises:
         StateError: the disk is full, or the folder cannot be written.
     """
     new = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
     try:
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if secret else 0o644)
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644 if public else 0o600)
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(data)
@@ -50,15 +50,22 @@ def read_file(path: Path) -> bytes:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder for its owner alone, unless it is there.
+    """Make a folder, and those above it that are missing, for their owner alone; one that is there stays as it is.
 
     Raises:
         StateError: it cannot be made.
     """
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for missing in reversed([above for above in path.parents if not above.exists()]):
+            missing.mkdir(mode=0o700, exist_ok=True)
+        path.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise StateError(f"{path} cannot be made ({error.strerror}); mend the folder, then go on") from error
+
+
+def private(path: Path, flags: int) -> int:
+    """A descriptor of a file that is its owner's alone where it is new."""
+    return os.open(path, flags, 0o600)
 
 
 def sync_folder(folder: Path) -> None:

@@ -89,7 +89,6 @@ class Journal:
         write_file(
             self._folder / f"{cohort_id}-{query_id}.pfn",
             Packet(saved.model_dump(mode="json"), arrays).encode(),
-            secret=True,
         )
 
     def find(self, cohort_id: int, query_id: int, step: str, schema: Schema) -> Release | None:

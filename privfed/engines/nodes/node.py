@@ -58,7 +58,9 @@ from privfed.engines.nodes.node_state import NodeState
 from privfed.engines.nodes.party import Party
 from privfed.engines.nodes.policy import FILE as POLICY
 from privfed.engines.nodes.policy import Policy, masked
+from privfed.engines.nodes.printable import printable
 from privfed.engines.nodes.private_side import PrivateSide
+from privfed.engines.nodes.public_sentence import public_sentence
 from privfed.engines.nodes.queries import Query
 from privfed.engines.nodes.record import Book, QueryAddress
 from privfed.federation import Clients, FederationError
@@ -151,14 +153,13 @@ class Node:
             ValidationError, PrivacyError, SecureAggregationError, FederationError, UpdateError, NodesError,
         ) as refused:  # fmt: skip
             self.state.forget()
-            reason = explain(refused, Announcement) if isinstance(refused, ValidationError) else str(refused)
+            told = explain(refused, Announcement) if isinstance(refused, ValidationError) else public_sentence(refused)
             code = refused.code if isinstance(refused, NodesError) else RefusalCode.REFUSED
-            return self._refuse(stage, request, reason, code, counter)
+            return self._refuse(stage, request, told, code, counter, refused)
         except Exception as failed:
             self.state.forget()
-            _log.exception("a request of stage %s failed", stage[:40])
-            reason = f"the node failed with {type(failed).__name__}; its own log says more"
-            return self._refuse(stage, request, reason, RefusalCode.NODE_FAILED, counter)
+            _log.exception("a request of stage %s failed", printable(stage, 40))
+            return self._refuse(stage, request, public_sentence(failed), RefusalCode.NODE_FAILED, counter)
 
     def ledger_of(self, run: str) -> Ledger | None:
         """What a run costs this node's users; None where it takes no part in it."""
@@ -242,9 +243,20 @@ class Node:
                 "take a new folder and have the operator add a new key"
             )
 
-    def _refuse(self, stage: str, request: bytes, reason: str, code: RefusalCode, counter: int) -> bytes:
-        _log.warning("%s refuses %s: %s", self.party.federation.name_of(self.party.seat), stage[:40], reason)
-        return codec.refusal(request, reason, code, self.party.seat, counter)
+    def _refuse(
+        self,
+        stage: str,
+        request: bytes,
+        told: str,
+        code: RefusalCode,
+        counter: int,
+        because: Exception | None = None,
+    ) -> bytes:
+        """Refuse a request: the log has the whole sentence, the server what names nothing of this machine."""
+        whole = told if because is None or isinstance(because, ValidationError) else str(because)
+        name = self.party.federation.name_of(self.party.seat)
+        _log.warning("%s refuses %s: %s", name, printable(stage, 40), printable(whole, 1000))
+        return codec.refusal(request, told, code, self.party.seat, counter)
 
     def _keep_end(self) -> str:
         """Keep the end of an aborted masked sum, its secrets gone; returns what to add where that fails."""
@@ -256,7 +268,7 @@ class Node:
                 self.state.save()
         except StateError as failed:
             self.state.forget()
-            return f"; besides, {failed}"
+            return f"; besides, {failed.public}"
         return ""
 
     def _accept(self, stage: str, address: Address, packet: Packet) -> None:

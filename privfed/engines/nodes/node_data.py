@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field
 from privfed.data import Histories, PartRatings, Split, SplitSpec
 from privfed.engines.nodes.codec import Array, Packet
 from privfed.engines.nodes.errors import MessageError, NodesError, StateError
-from privfed.engines.nodes.files import read_file, write_file
+from privfed.engines.nodes.files import make_folder, read_file, write_file
 
 FILE = "users.pfn"
 _PARTS = ("train", "valid", "test")
@@ -117,11 +117,12 @@ class NodeData:
         return self.parts.train.n_items
 
     def save(self, folder: Path) -> None:
-        """Write the file into `folder`.
+        """Write the file into `folder`, which is made where it is missing; both for their owner alone.
 
         Raises:
             StateError: it cannot be written.
         """
+        make_folder(folder)
         parts, arrays = self.parts, dict[str, Array]()
         for name, histories in self._histories().items():
             arrays |= {f"{name}.counts": histories.counts, f"{name}.items": histories.items}

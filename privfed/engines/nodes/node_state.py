@@ -3,6 +3,7 @@
 import fcntl
 import hashlib
 import logging
+import os
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from torch import Tensor
 from privfed.engines.nodes.announcement import ROOT_BYTES, Announcement
 from privfed.engines.nodes.budget import Budget, run_cost
 from privfed.engines.nodes.errors import StateError, UnknownRunError
-from privfed.engines.nodes.files import make_folder, read_file, write_file
+from privfed.engines.nodes.files import make_folder, private, read_file, write_file
 from privfed.engines.nodes.record import FILE as RECORD
 from privfed.engines.nodes.record import ActiveRun, Book, NodeRecord, RunCost
 from privfed.privacy import Ledger, LedgerError, PrivacyPlan
@@ -86,7 +87,7 @@ class NodeState:
         """One message at a time, whichever process serves it."""
         make_folder(self.states)
         try:
-            file = (self.states / _LOCK).open("ab")
+            file = os.fdopen(private(self.states / _LOCK, os.O_RDWR | os.O_CREAT), "ab")
         except OSError as error:
             raise StateError(
                 f"{self.states} cannot be written ({error.strerror}); mend the folder, then go on"
@@ -177,7 +178,7 @@ class NodeState:
         """The node's own secret, from which its users' keys follow; drawn once."""
         path = self.folder / _ROOT
         if not path.exists():
-            write_file(path, secrets.token_bytes(ROOT_BYTES), secret=True)
+            write_file(path, secrets.token_bytes(ROOT_BYTES))
         root = read_file(path)
         if len(root) != ROOT_BYTES:
             raise StateError(f"{path} is no key of {ROOT_BYTES} bytes; restore it from a copy")

@@ -73,7 +73,7 @@ class Party:
 
     def save(self, folder: Path, signature: str, operator: bytes) -> None:
         """Write the key, the federation file and its signature into a folder."""
-        write_file(folder / KEY_FILE, self.identity.private_bytes(), secret=True)
+        write_file(folder / KEY_FILE, self.identity.private_bytes())
         write_federation(folder, self.federation, signature, operator)
 
     def sign(self, kind: Kind, message: bytes) -> bytes:

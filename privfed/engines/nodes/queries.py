@@ -8,12 +8,13 @@ from typing import Annotated, Literal
 import numpy as np
 import torch
 from jaxtyping import Int64
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from torch import Tensor
 
 from privfed.contracts import Block, Schema, UpdateError, schema_digest, upload_bytes
-from privfed.engines.nodes.codec import Address, Array, Packet
+from privfed.engines.nodes.codec import Address, Array, Packet, is_name
 from privfed.engines.nodes.errors import MessageError
+from privfed.engines.nodes.printable import printable
 from privfed.federation import Message
 from privfed.guards.quantising import UploadCode
 from privfed.privacy import LedgerError
@@ -24,18 +25,25 @@ MEASURE = "measure"
 """The step that trains nothing and answers with sums of metrics."""
 
 _SHARED, _PERSONAL = "shared/", "personal/"
-_MOST_BLOCKS = 65_536
+_MOST_BLOCKS, _MOST_SETTINGS, _LARGEST_SIDE = 4096, 1000, 2**40
 _FIELDS = ("step", "members", "schema", "config", "clip_norm")
 
 
+def _named(text: str) -> str:
+    if not is_name(text):
+        raise ValueError("no name")
+    return text
+
+
 _Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-_Number = Annotated[int, Field(strict=True)] | _Finite
-_Side = Annotated[int, Field(strict=True)]
+_Number = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)] | _Finite
+_Side = Annotated[int, Field(strict=True, ge=0, le=_LARGEST_SIDE)]
+_Name = Annotated[str, Field(strict=True, max_length=200), AfterValidator(_named)]
 _Bound = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
 _Flag = Annotated[bool, Field(strict=True)]
 _WireBlock = tuple[
-    str, Annotated[list[_Side], Field(max_length=8)], Literal["real", "integer"], _Number, _Bound | None, _Flag, _Flag,
-    _Number,
+    _Name, Annotated[list[_Side], Field(max_length=8)], Literal["real", "integer"], _Number, _Bound | None, _Flag,
+    _Flag, _Number,
 ]  # fmt: skip
 """Name, shape, kind, weight, bound, divides, counts, share of a block."""
 
@@ -48,7 +56,7 @@ class _QueryFields(BaseModel):
     step: Annotated[str, Field(strict=True, max_length=200)]
     members: Annotated[str, Field(strict=True)] | None
     schema_: list[_WireBlock] = Field(alias="schema", max_length=_MOST_BLOCKS)
-    config: dict[str, _Number]
+    config: dict[_Name, _Number] = Field(max_length=_MOST_SETTINGS)
     clip_norm: Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)] | None
 
 
@@ -130,8 +138,9 @@ class Query:
             given = _QueryFields.model_validate({name: packet[name] for name in _FIELDS})
         except ValidationError as error:
             raise MessageError(f"a field of the query is malformed ({_first(error)}); drop the message") from None
-        if not given.step.isidentifier() or given.step.startswith("_"):
+        if not given.step.isascii() or not given.step.isidentifier() or given.step.startswith("_"):
             raise MessageError("the step is no name of a client's step; drop the message")
+        members = _members(given.members, population)
         schema = _schema(given.schema_, max_bytes)
         if schema_digest(schema) != address.schema:
             raise MessageError("the blocks queried are not those that the request is bound to; drop the message")
@@ -144,7 +153,7 @@ class Query:
             given.config,
         )
         query = cls(
-            given.step, address.round, address.cohort_id, address.query_id, _members(given.members, population),
+            given.step, address.round, address.cohort_id, address.query_id, members,
             message, schema, given.clip_norm, address.model,
         )  # fmt: skip
         if query.common_digest() != address.model:
@@ -247,7 +256,7 @@ def _schema(listed: "list[_WireBlock]", max_bytes: int) -> Schema:
 def _first(error: ValidationError) -> str:
     """Where the first mistake is, without what was given there."""
     first = error.errors()[0]
-    return f"{'.'.join(str(part) for part in first['loc'][:2])}: {first['type']}"
+    return f"{printable('.'.join(str(part) for part in first['loc'][:2]), 100)}: {first['type']}"
 
 
 def _members(text: str | None, population: int) -> Int64[np.ndarray, " members"] | None:

@@ -104,7 +104,7 @@ class Book(BaseModel):
             StateError: it cannot be written; what was there stays.
         """
         self.version += 1
-        write_file(folder / BOOK, self.model_dump_json().encode(), secret=True)
+        write_file(folder / BOOK, self.model_dump_json().encode())
 
     def add(self, run: str, entries: int, head: str) -> None:
         """Note the latest entry of a run's ledger."""
@@ -181,7 +181,7 @@ class NodeRecord(BaseModel):
         """
         self.version += 1
         make_folder(folder)
-        write_file(folder / FILE, self.model_dump_json().encode(), secret=True)
+        write_file(folder / FILE, self.model_dump_json().encode())
         named = {self.base, self.current, self.before, *self.calls}
         for kind in (_TENSORS, _QUERIES):
             for path in folder.glob(f"{kind}*"):
@@ -220,7 +220,7 @@ def save_tensors(folder: Path, name: str, tensors: dict[str, Tensor], start: dic
         ids = moved.nonzero().squeeze(1) if values.dim() else torch.empty(0, dtype=torch.int64)
         arrays |= {f"ids/{key}": ids.numpy(), f"rows/{key}": (values[ids] if values.dim() else values).numpy()}
     file = f"{_TENSORS}{name}.pfn"
-    write_file(folder / file, Packet({}, arrays).encode(), secret=True)
+    write_file(folder / file, Packet({}, arrays).encode())
     return file
 
 
@@ -253,5 +253,5 @@ def save_call(folder: Path, name: str, request: bytes) -> str:
         StateError: it cannot be written.
     """
     file = f"{_QUERIES}{name}.pfn"
-    write_file(folder / file, request, secret=True)
+    write_file(folder / file, request)
     return file

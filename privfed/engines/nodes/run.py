@@ -178,7 +178,7 @@ def _started(folder: Path) -> int:
 def _root(folder: Path) -> bytes:
     path = folder / _ROOT
     if not path.exists():
-        write_file(path, secrets.token_bytes(ROOT_BYTES), secret=True)
+        write_file(path, secrets.token_bytes(ROOT_BYTES))
     return read_file(path)
 
 

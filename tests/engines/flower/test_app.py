@@ -19,7 +19,7 @@ from privfed.engines.flower.server import (
     server_app,
     train_over,
 )
-from privfed.engines.flower.service import NodeService, ServiceError
+from privfed.engines.flower.service import LARGEST, Limits, NodeService, ServiceError
 from privfed.engines.flower.trial import share_out
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
@@ -51,7 +51,7 @@ def request(kind="train.share", payload=b"request", ttl=60.0):
 
 @pytest.fixture
 def socket_(tmp_path):
-    with NodeService(Echo(), tmp_path / "node.sock") as service:
+    with NodeService(Echo(), tmp_path / "node.sock", Limits(LARGEST)) as service:
         thread = threading.Thread(target=service.serve)
         thread.start()
         yield str(tmp_path / "node.sock")

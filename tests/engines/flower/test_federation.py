@@ -45,7 +45,7 @@ evaluate = true
 DYING = """
 import os, signal, sys
 from pathlib import Path
-from privfed.engines.flower.service import NodeService
+from privfed.engines.flower.service import LARGEST, Limits, NodeService
 from privfed.engines.nodes.node import Node
 
 class Dying(Node):
@@ -54,7 +54,7 @@ class Dying(Node):
             os.kill(os.getpid(), signal.SIGKILL)
         return super().handle(stage, request)
 
-with NodeService(Dying(Path(sys.argv[1])), Path(sys.argv[2])) as service:
+with NodeService(Dying(Path(sys.argv[1])), Path(sys.argv[2]), Limits(LARGEST)) as service:
     service.serve()
 """
 

@@ -79,7 +79,8 @@ def test_no_bytes_do_more_than_be_refused(data: st.DataObject) -> None:
     [
         ({"fields": {}, "arrays": [["x", "float32", [1]]]}, np.array([np.nan], "f4").tobytes(), "NaN"),
         ({"fields": {}, "arrays": [["x", "object", [1]]]}, b"12345678", "dtype"),
-        ({"fields": {}, "arrays": [["x", "float32", [2**39, 2**39]]]}, b"", "longer"),
+        ({"fields": {}, "arrays": [["x", "float32", [2**39, 2**39]]]}, b"", "shape"),
+        ({"fields": {}, "arrays": [["x", "float32", [2**39]]]}, b"", "longer"),
         ({"fields": {}, "arrays": [["x", "float32", [-1]]]}, b"", "shape"),
         ({"fields": {}, "arrays": [["x", "float32", [1]], ["x", "float32", [1]]]}, bytes(8), "twice"),
         ({"fields": {}, "arrays": []}, b"more", "after its last"),
@@ -563,7 +564,10 @@ def test_a_request_for_both_secrets_ends_the_round_for_good(federation: Callable
 
 
 def test_a_full_disk_keeps_a_node_out_and_loses_nothing(
-    federation: Callable[..., Any], count_server: Any, monkeypatch: pytest.MonkeyPatch
+    federation: Callable[..., Any],
+    count_server: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     f, server = federation(rounds=3), count_server()
     remote = f.remote()
@@ -588,7 +592,8 @@ def test_a_full_disk_keeps_a_node_out_and_loses_nothing(
         patch.setattr(os, "fdopen", full)
         assert remote.run(server, 1)
     assert [i.node for i in remote.incidents] == ["node101"]
-    assert "No space left on device" in remote.incidents[0].reason
+    assert StateError.general in remote.incidents[0].reason
+    assert "No space left on device" in caplog.text
     remote.roster.rests.clear()
     assert remote.run(server, 2)
     sizes = [len(entry.members()) for entry in remote.guard.ledger.entries]
@@ -628,14 +633,17 @@ def test_a_server_that_cannot_write_opens_nothing(
     assert f.ledger_lines() == charges
 
 
-def test_a_damaged_record_is_said_in_one_sentence(federation: Callable[..., Any], count_server: Any) -> None:
+def test_a_damaged_record_is_said_in_one_sentence(
+    federation: Callable[..., Any], count_server: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     f, server = federation(), count_server()
     remote = f.remote()
     remote.run(server, 0)
     (f.folder / "node102" / "state" / remote.announced.run / "record.json").write_text("{")
     assert remote.run(server, 1)
     assert remote.incidents[-1].node == "node102"
-    assert "damaged" in remote.incidents[-1].reason
+    assert StateError.general in remote.incidents[-1].reason
+    assert "damaged" in caplog.text
     assert len(remote.guard.ledger.entries[-1].members()) == 45 - len(f.shards[2])
 
 
@@ -717,7 +725,9 @@ def test_a_server_that_names_a_run_again_gets_other_noise_even_where_a_node_lost
 
 
 @pytest.mark.parametrize("damage", ["rolled back", "removed", "edited"])
-def test_a_node_notices_what_happened_to_its_ledger(federation: Any, damage: str) -> None:
+def test_a_node_notices_what_happened_to_its_ledger(
+    federation: Any, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
     f = federation("feddae", "local-laplace:epsilon0=1,clip_norm=1", rounds=3)
     server = joined(f, "1" * 32)
     for draw in range(2):
@@ -734,6 +744,7 @@ def test_a_node_notices_what_happened_to_its_ledger(federation: Any, damage: str
     f.nodes[100] = f.fresh()[100]()
     server.node, asked = f.nodes[100], counts(f, 2)
     said = server.clear(asked, each=True)["refused"]
+    assert "LedgerError; its own log says more" in said
     assert {"rolled back": "where this node's record has seen 2", "removed": "cannot be read"}.get(
         damage, "line 3 was edited"
-    ) in said
+    ) in caplog.text
