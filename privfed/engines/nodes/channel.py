@@ -166,7 +166,8 @@ class Channel:
 
     def _note(self, node: str, stage: str, reason: str, code: RefusalCode | None = None) -> None:
         self.incidents.append(Incident(node, stage, reason, code))
-        _log.warning("%s, %s: %s", node, stage, reason)
+        about = {"event": "incident", "run": self._run, "organisation": node, "stage": stage, "code": code}
+        _log.warning("%s, %s: %s", node, stage, reason, extra=about)
 
     def _framed(self, request: NodeRequest, stage: str, seat: int) -> bytes:
         """A request with the next counter, signed."""
