@@ -5,7 +5,10 @@
     [federation]                                # federation.toml
     folder = "/srv/run"                         # ledger, checkpoints, result; a run that was cut off goes on from here
     data = "/srv/catalogue"                     # what the server knows (NodeData.for_server)
+    party = "/srv/server"                       # identity.key, federation.toml, federation.sig, operator.pub
     nodes = 3                                   # waits for so many before it begins
+    monitor = "127.0.0.1:9401"                  # health and metrics, where anybody wants them
+    log = "json"                                # or "text"
     [federation.experiment]
     method = { name = "private-gram" }
     privacy = { ... }
@@ -28,6 +31,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from privfed.engines.flower.transport import FlowerTransport
 from privfed.engines.nodes.node_data import NodeData
 from privfed.engines.nodes.operations import RoundReport, ServerMonitor, escape, logging_to, round_line, serve_monitor
+from privfed.engines.nodes.party import Party
 from privfed.engines.nodes.run import NodesResult, train
 from privfed.evaluation import UNCOUNTED
 from privfed.privacy import configure
@@ -53,11 +57,11 @@ class FederationConfig(BaseModel):
         experiment: method, plan, rounds, protocol.
         data: folder of what the server knows of the population.
         folder: of the run.
+        party: folder of the server's key and the signed federation file.
         nodes: how many it waits for before it begins.
         wait: seconds it waits for them.
         timeout: seconds in which nodes answer a stage.
-        min_nodes: smallest number of nodes whose sum is opened.
-        corrupt, dropout: shares of nodes that the threshold of masked sums allows for.
+        min_nodes: smallest number of nodes whose sum is opened, beyond what the federation file asks for.
         seeded: keys of all users follow from the experiment's seed: a simulation over processes, which protects nobody.
         parts: held-out parts to measure, as far as nodes let sums of metrics leave.
         monitor: address at which health and metrics are served; None serves nothing.
@@ -69,12 +73,11 @@ class FederationConfig(BaseModel):
     experiment: ExperimentConfig
     data: Path
     folder: Path
+    party: Path
     nodes: int = Field(3, ge=3, description="how many nodes to wait for")
     wait: float = Field(600.0, gt=0, description="seconds to wait for them")
     timeout: float = Field(600.0, gt=0, description="seconds in which nodes answer a stage")
     min_nodes: int = Field(3, ge=3, description="smallest number of nodes whose sum is opened")
-    corrupt: float = Field(0.1, ge=0, lt=1, description="share of nodes that may work for the server")
-    dropout: float = Field(0.1, ge=0, lt=1, description="share of nodes that may drop out")
     seeded: bool = Field(default=False, description="all keys follow from the seed: for trials")
     parts: tuple[Literal["valid", "test"], ...] = Field((), description="held-out parts to measure")
     monitor: str | None = Field(None, description="address of health and metrics, such as 127.0.0.1:9401")
@@ -93,7 +96,9 @@ class FederationConfig(BaseModel):
             table: dict[str, Any] = read(path.read_text())["federation"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise FederationConfigError(f"{path} says nothing of a federation ({error!r}): mend it") from error
-        paths = {key: path.parent / table[key] for key in ("data", "folder") if isinstance(table.get(key), str)}
+        paths = {
+            key: path.parent / table[key] for key in ("data", "folder", "party") if isinstance(table.get(key), str)
+        }
         return configure(cls, table | paths)
 
 
@@ -145,19 +150,18 @@ def _train(grid: Grid, federation: FederationConfig, monitor: ServerMonitor) -> 
     trained = train(
         federation.experiment,
         NodeData.load(federation.data),
+        Party.load(federation.party),
         transport,
         federation.folder,
         seeded=federation.seeded,
         timeout=federation.timeout,
         min_nodes=federation.min_nodes,
-        corrupt=federation.corrupt,
-        dropout=federation.dropout,
         parts=federation.parts,
         progress=progress,
     )
     (federation.folder / RESULT).write_text(json.dumps(_result(trained, connected), indent=1))
     if trained.traffic.aborted_rounds == federation.experiment.rounds:
-        reasons = "; ".join(sorted({f"node {i.node}: {i.reason}" for i in trained.incidents}))
+        reasons = "; ".join(sorted({f"{i.node}: {i.reason}" for i in trained.incidents}))
         raise TooFewNodesError(
             f"every round was aborted, so nothing was trained: {escape(reasons or 'no node gave a reason')}"
         )

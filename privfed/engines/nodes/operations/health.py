@@ -14,6 +14,7 @@ class HealthCode(StrEnum):
     FOLDER_NOT_WRITABLE = "folder_not_writable"
     LEDGER_REFUSED = "ledger_refused"
     STATE_REFUSED = "state_refused"
+    ROLLED_BACK = "rolled_back"
     NO_ROUND_OPENED = "no_round_opened"
 
 

@@ -6,9 +6,10 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from privfed import __version__
-from privfed.engines.nodes.errors import RefusalCode
+from privfed.engines.nodes.errors import RefusalCode, StateError
 from privfed.engines.nodes.node import Node
 from privfed.engines.nodes.operations import node_probe
 from privfed.engines.nodes.operations.health import Health, HealthCode, writable
@@ -19,6 +20,8 @@ _log = logging.getLogger("privfed.nodes")
 
 MAX_RUNS = 32
 """Runs with series of their own: those that are active, then the latest."""
+
+_INTERNAL = frozenset({RefusalCode.REFUSED, RefusalCode.NODE_FAILED})
 
 STAGE = Label("stage", STAGES)
 CODE = Label("code", frozenset({ANSWERED, *(code.value for code in RefusalCode)}))
@@ -36,7 +39,7 @@ RUNS = Metric("privfed_node_active_runs", "gauge", "Runs that the node takes par
 ROUNDS = Metric("privfed_node_rounds", "gauge", "Rounds in which anything left the node", (RUN,))
 ENTRIES = Metric("privfed_node_ledger_entries", "gauge", "Queries in the ledger of an active run", (RUN,))
 EPSILON = Metric("privfed_node_epsilon", "gauge", "Privacy loss of the worst-off user so far; +Inf: no bound", (RUN,))
-ALLOWED = Metric("privfed_node_max_epsilon", "gauge", "What the node allows a run, where it bounds it", (RUN,))
+ALLOWED = Metric("privfed_node_max_epsilon", "gauge", "What the policy allows a single run, where it bounds it")
 EPSILON_SUM = Metric("privfed_node_epsilon_sum", "gauge", "Sum of the epsilons of all runs")
 ALLOWED_SUM = Metric("privfed_node_max_epsilon_sum", "gauge", "What the policy allows all runs, where it bounds them")
 
@@ -59,10 +62,8 @@ class NodeMonitor:
         self._registry = Registry(NODE_METRICS)
         self._started = clock()
         self._last: float | None = None
-        self._accounts: tuple[RunAccount, ...] = ()
-        self._failure: HealthCode | None = None
+        self._failure = node_probe.failure(node)
         self._scraping = threading.Lock()
-        self._read_accounts()
 
     def handle(self, stage: str, request: bytes) -> bytes:
         """The node's own answer."""
@@ -80,41 +81,43 @@ class NodeMonitor:
             "%s: %s", known, code,
             extra={"event": "request", "stage": known, "code": code, "seconds": round(self._last - began, 3)},
         )  # fmt: skip
-        if node_probe.may_change(known, code):
-            self._read_accounts()
+        self._look(code)
         return reply
 
     def health(self) -> Health:
         """Whether the node can do its work: its folder takes files, and it believes its own records."""
         reason = self._failure if writable(self._node.folder) else HealthCode.FOLDER_NOT_WRITABLE
-        return Health("node", reason, {"active_runs": sum(one.active for one in self._accounts)})
+        return Health("node", reason, {"active_runs": node_probe.active_runs(self._node)})
 
     def metrics(self) -> str:
-        """All metrics; epsilons are computed here, so that no request of the server waits for them."""
+        """All metrics."""
         with self._scraping:
             now, registry = self._clock(), self._registry
             registry.set(INFO, 1, __version__)
             registry.set(UPTIME, now - self._started)
             if self._last is not None:
                 registry.set(LAST, now - self._last)
-            self._report(self._accounts)
+            with suppress(StateError):
+                self._report(node_probe.accounts(self._node))
             return registry.text()
 
-    def _read_accounts(self) -> None:
-        try:
-            self._accounts, self._failure = node_probe.accounts(self._node), None
-        except node_probe.FAILURES as refused:
-            self._failure = node_probe.failure(refused)
+    def _look(self, code: str) -> None:
+        """Whether the node still believes its records; refusals of what others did make nobody read a ledger."""
+        if code == RefusalCode.ROLLED_BACK:
+            self._failure = HealthCode.ROLLED_BACK
+        elif self._failure is not HealthCode.ROLLED_BACK and (
+            code in _INTERNAL or (self._failure is not None and code == ANSWERED)
+        ):
+            self._failure = node_probe.failure(self._node)
 
-    def _report(self, accounts: tuple[RunAccount, ...]) -> None:
-        registry, epsilons = self._registry, [one.epsilon() for one in accounts]
-        shown = sorted(zip(accounts, epsilons, strict=True), key=lambda pair: pair[0].active)[-MAX_RUNS:]
-        registry.set(RUNS, sum(one.active for one in accounts))
-        registry.replace(ROUNDS, {(one.run,): one.rounds for one, _ in shown})
-        registry.replace(ENTRIES, {(one.run,): one.entries for one, _ in shown if one.active})
-        registry.replace(EPSILON, {(one.run,): epsilon for one, epsilon in shown})
-        registry.replace(ALLOWED, {(one.run,): one.max_epsilon for one, _ in shown if one.max_epsilon is not None})
-        registry.set(EPSILON_SUM, math.fsum(epsilons))
-        allowed = node_probe.max_epsilon(self._node)
-        if allowed is not None:
-            registry.set(ALLOWED_SUM, allowed)
+    def _report(self, accounts: list[RunAccount]) -> None:
+        registry, (per_run, in_all) = self._registry, node_probe.limits(self._node)
+        active, shown = [one for one in accounts if one.entries is not None], accounts[-MAX_RUNS:]
+        registry.set(RUNS, len(active))
+        registry.replace(ROUNDS, {(one.run,): one.rounds for one in shown})
+        registry.replace(ENTRIES, {(one.run,): one.entries for one in shown if one.entries is not None})
+        registry.replace(EPSILON, {(one.run,): one.epsilon for one in shown})
+        registry.set(EPSILON_SUM, math.fsum(one.epsilon for one in accounts))
+        for metric, bound in ((ALLOWED, per_run), (ALLOWED_SUM, in_all)):
+            if bound is not None:
+                registry.set(metric, bound)

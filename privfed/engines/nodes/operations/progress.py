@@ -21,6 +21,9 @@ from privfed.evaluation import RoundEvaluation
 if TYPE_CHECKING:
     from privfed.engines.nodes.remote_federation import RemoteFederation
 
+UNUSED = "unused_reply"
+"""Code of incidents that are no refusals."""
+
 
 @dataclass(frozen=True, slots=True)
 class RoundReport:
@@ -37,9 +40,8 @@ class RoundReport:
         delta: at which epsilon holds.
         traffic: of the run so far.
         incidents: of the run so far, by code.
-        joined: nodes that take part.
-        resting: nodes of these that are left out for a while, because they were silent again and again.
-        refused: nodes that do not take part.
+        standing: number of organisations that joined, of these that rest because they were silent again and again, that
+            refused, and that are excluded because they were proven to lie.
         evaluated: quality, where it was measured.
     """
 
@@ -53,9 +55,7 @@ class RoundReport:
     delta: float
     traffic: MessageTraffic = field(default_factory=MessageTraffic)
     incidents: Mapping[str, int] = field(default_factory=dict)
-    joined: int = 0
-    resting: int = 0
-    refused: int = 0
+    standing: Mapping[str, int] = field(default_factory=dict)
     evaluated: RoundEvaluation | None = None
 
 
@@ -75,10 +75,13 @@ def round_report(
         epsilon=loss_so_far(ledger),
         delta=ledger.plan.delta,
         traffic=replace(federation.traffic, seconds=dict(federation.traffic.seconds)),
-        incidents=Counter(incident.code.value for incident in federation.incidents),
-        joined=len(roster.users),
-        resting=sum(roster.rests[node] > 0 for node in roster.users),
-        refused=len(roster.refused),
+        incidents=Counter(incident.code or UNUSED for incident in federation.incidents),
+        standing={
+            "joined": len(roster.nonces),
+            "resting": sum(roster.rests[seat] > 0 for seat in roster.nonces),
+            "refused": len(roster.refused),
+            "excluded": len(roster.excluded),
+        },
         evaluated=evaluated,
     )
 

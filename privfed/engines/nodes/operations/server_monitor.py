@@ -10,12 +10,12 @@ from privfed.engines.nodes.errors import RefusalCode
 from privfed.engines.nodes.operations.health import Health, HealthCode, writable
 from privfed.engines.nodes.operations.metrics import Label, Metric, Registry
 from privfed.engines.nodes.operations.node_monitor import INFO, UPTIME
-from privfed.engines.nodes.operations.progress import RoundReport
+from privfed.engines.nodes.operations.progress import UNUSED, RoundReport
 
 STEPS = Label("stage", re.compile(r"train\.[a-z_]{1,32}"))
 OUTCOME = Label("outcome", frozenset({"opened", "aborted"}))
-INCIDENT = Label("code", frozenset(code.value for code in RefusalCode))
-STANDING = Label("state", frozenset({"joined", "resting", "refused"}))
+INCIDENT = Label("code", frozenset({UNUSED, *(code.value for code in RefusalCode)}))
+STANDING = Label("state", frozenset({"joined", "resting", "refused", "excluded"}))
 
 ROUND = Metric("privfed_server_round", "gauge", "Number of the last round that ended")
 PLANNED = Metric("privfed_server_planned_rounds", "gauge", "Rounds of the run")
@@ -23,7 +23,7 @@ ENDED = Metric("privfed_server_rounds_total", "counter", "Rounds that ended, by 
 AGE = Metric("privfed_server_last_round_seconds", "gauge", "Time since the last round ended")
 LASTED = Metric("privfed_server_round_duration_seconds", "gauge", "Time that the last round took")
 USERS = Metric("privfed_server_round_users", "gauge", "Users in the last round's sum; 0 where it was aborted")
-NODES = Metric("privfed_server_nodes", "gauge", "Nodes; those that rest are among those that joined", (STANDING,))
+NODES = Metric("privfed_server_nodes", "gauge", "Organisations; those that rest have joined, too", (STANDING,))
 INCIDENTS = Metric("privfed_server_incidents_total", "counter", "Replies that were not used, and refusals", (INCIDENT,))
 MISSING = Metric("privfed_server_missing_replies_total", "counter", "Replies that did not come")
 UP = Metric("privfed_server_received_bytes_total", "counter", "Bytes of replies")
@@ -63,9 +63,7 @@ class ServerMonitor:
             registry.set(metric, value)
         registry.set(ENDED, report.round - traffic.aborted_rounds, "opened")
         registry.set(ENDED, traffic.aborted_rounds, "aborted")
-        registry.replace(NODES, {
-            ("joined",): report.joined, ("resting",): report.resting, ("refused",): report.refused
-        })  # fmt: skip
+        registry.replace(NODES, {(state,): count for state, count in report.standing.items()})
         registry.replace(INCIDENTS, {(code,): count for code, count in report.incidents.items()})
         registry.replace(STAGE_SECONDS, {(stage,): seconds for stage, seconds in traffic.seconds.items()})
 

@@ -18,7 +18,7 @@ from tests.engines.nodes.operations.test_metrics import parsed
 OPENED = RoundReport(
     round=3, rounds=10, reason=None, nodes=3, users=45, seconds=1.24, epsilon=lambda: 0.8132, delta=1e-5,
     traffic=MessageTraffic(exchanges=9, up_bytes=700, down_bytes=900, seconds={"train.input": 2.5}, missing=1),
-    incidents={"policy": 2}, joined=4, resting=1, refused=1,
+    incidents={"policy": 2}, standing={"joined": 4, "resting": 1, "refused": 1, "excluded": 0},
 )  # fmt: skip
 ABORTED = replace(
     OPENED, round=4, reason="1 of 3 nodes answered", nodes=0, users=0, traffic=MessageTraffic(aborted_rounds=1)
@@ -77,7 +77,7 @@ def test_reports_are_those_of_the_run(federation: Callable[..., Any]) -> None:
     assert [report.traffic.aborted_rounds for report in reports] == [0, 1, 1]
     assert reports[-1].traffic.up_bytes <= result.traffic.up_bytes
     assert reports[0].traffic.up_bytes < reports[-1].traffic.up_bytes
-    assert all(report.joined == 4 for report in reports)
+    assert all(report.standing["joined"] == 4 for report in reports)
     assert reports[-1].epsilon() == math.inf
     assert [line[:20] for line in map(round_line, reports)] == [
         "round 1 of 3: opened", "round 2 of 3: ABORTE", "round 3 of 3: opened",
@@ -90,7 +90,7 @@ def test_incidents_are_counted_by_code(federation: Callable[..., Any]) -> None:
     f.nodes[103]._joining._policy = f.nodes[103].policy
     f.train(progress=reports.append)
     assert dict(reports[0].incidents) == {"policy": 1}
-    assert (reports[0].joined, reports[0].refused) == (3, 1)
+    assert dict(reports[0].standing) == {"joined": 3, "resting": 0, "refused": 1, "excluded": 0}
 
 
 def server_samples(monitor: ServerMonitor) -> dict[tuple[str, str], float]:
