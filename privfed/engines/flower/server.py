@@ -5,7 +5,10 @@
     [federation]                                # federation.toml
     folder = "/srv/run"                         # ledger, checkpoints, result; a run that was cut off goes on from here
     data = "/srv/catalogue"                     # what the server knows (NodeData.for_server)
+    party = "/srv/server"                       # identity.key, federation.toml, federation.sig, operator.pub
     nodes = 3                                   # waits for so many before it begins
+    monitor = "127.0.0.1:9401"                  # health and metrics, where anybody wants them
+    log = "json"                                # or "text"
     [federation.experiment]
     method = { name = "private-gram" }
     privacy = { ... }
@@ -15,6 +18,8 @@ in `checkpoint/server.safetensors`.
 """
 
 import json
+import logging
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any, Literal
@@ -25,12 +30,16 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from privfed.engines.flower.transport import FlowerTransport
 from privfed.engines.nodes.node_data import NodeData
+from privfed.engines.nodes.operations import RoundReport, ServerMonitor, escape, logging_to, round_line, serve_monitor
+from privfed.engines.nodes.party import Party
 from privfed.engines.nodes.run import NodesResult, train
-from privfed.evaluation import UNCOUNTED, RoundEvaluation
+from privfed.evaluation import UNCOUNTED
 from privfed.privacy import configure
 from privfed.setup.config import ExperimentConfig
 
 RESULT = "result.json"
+
+_log = logging.getLogger("privfed.server")
 
 
 class FederationConfigError(ValueError):
@@ -48,13 +57,15 @@ class FederationConfig(BaseModel):
         experiment: method, plan, rounds, protocol.
         data: folder of what the server knows of the population.
         folder: of the run.
+        party: folder of the server's key and the signed federation file.
         nodes: how many it waits for before it begins.
         wait: seconds it waits for them.
         timeout: seconds in which nodes answer a stage.
-        min_nodes: smallest number of nodes whose sum is opened.
-        corrupt, dropout: shares of nodes that the threshold of masked sums allows for.
+        min_nodes: smallest number of nodes whose sum is opened, beyond what the federation file asks for.
         seeded: keys of all users follow from the experiment's seed: a simulation over processes, which protects nobody.
         parts: held-out parts to measure, as far as nodes let sums of metrics leave.
+        monitor: address at which health and metrics are served; None serves nothing.
+        log: kind of the lines that follow the run.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -62,14 +73,15 @@ class FederationConfig(BaseModel):
     experiment: ExperimentConfig
     data: Path
     folder: Path
+    party: Path
     nodes: int = Field(3, ge=3, description="how many nodes to wait for")
     wait: float = Field(600.0, gt=0, description="seconds to wait for them")
     timeout: float = Field(600.0, gt=0, description="seconds in which nodes answer a stage")
     min_nodes: int = Field(3, ge=3, description="smallest number of nodes whose sum is opened")
-    corrupt: float = Field(0.1, ge=0, lt=1, description="share of nodes that may work for the server")
-    dropout: float = Field(0.1, ge=0, lt=1, description="share of nodes that may drop out")
     seeded: bool = Field(default=False, description="all keys follow from the seed: for trials")
     parts: tuple[Literal["valid", "test"], ...] = Field((), description="held-out parts to measure")
+    monitor: str | None = Field(None, description="address of health and metrics, such as 127.0.0.1:9401")
+    log: Literal["text", "json"] = Field("text", description="kind of log lines")
 
     @classmethod
     def read(cls, path: Path) -> "FederationConfig":
@@ -84,7 +96,9 @@ class FederationConfig(BaseModel):
             table: dict[str, Any] = read(path.read_text())["federation"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise FederationConfigError(f"{path} says nothing of a federation ({error!r}): mend it") from error
-        paths = {key: path.parent / table[key] for key in ("data", "folder") if isinstance(table.get(key), str)}
+        paths = {
+            key: path.parent / table[key] for key in ("data", "folder", "party") if isinstance(table.get(key), str)
+        }
         return configure(cls, table | paths)
 
 
@@ -110,6 +124,12 @@ def train_over(grid: Grid, federation: FederationConfig) -> NodesResult:
         TooFewNodesError: fewer nodes connected than the federation waits for, or too few took part in every round.
         NodesError, LedgerError: as `privfed.engines.nodes.run.train` says.
     """
+    monitor = ServerMonitor(federation.folder, federation.experiment.rounds)
+    with logging_to(sys.stdout, federation.log, "privfed"), serve_monitor(monitor, federation.monitor):
+        return _train(grid, federation, monitor)
+
+
+def _train(grid: Grid, federation: FederationConfig, monitor: ServerMonitor) -> NodesResult:
     transport = FlowerTransport(grid)
     connected = transport.wait_for(federation.nodes, federation.wait)
     if len(connected) < federation.nodes:
@@ -118,33 +138,36 @@ def train_over(grid: Grid, federation: FederationConfig) -> NodesResult:
             f"register their keys, or wait for fewer"
         )
 
-    def tell(t: int, evaluated: RoundEvaluation | None) -> None:
-        quality = f": {_quality(evaluated)}" if evaluated is not None and evaluated.results else ""
-        _say(f"round {t + 1} of {federation.experiment.rounds}{quality}")
+    def progress(report: RoundReport) -> None:
+        monitor.update(report)
+        _log.info(
+            "%s", round_line(report),
+            extra={"event": "round", "round": report.round, "code": "aborted" if report.reason else "opened",
+                   "seconds": round(report.seconds, 3)},
+        )  # fmt: skip
 
-    _say(f"{len(connected)} nodes are connected; {federation.experiment.method_name} begins")
+    _log.info("%d nodes are connected; %s begins", len(connected), federation.experiment.method_name)
     trained = train(
         federation.experiment,
         NodeData.load(federation.data),
+        Party.load(federation.party),
         transport,
         federation.folder,
         seeded=federation.seeded,
         timeout=federation.timeout,
         min_nodes=federation.min_nodes,
-        corrupt=federation.corrupt,
-        dropout=federation.dropout,
         parts=federation.parts,
-        progress=tell,
+        progress=progress,
     )
     (federation.folder / RESULT).write_text(json.dumps(_result(trained, connected), indent=1))
     if trained.traffic.aborted_rounds == federation.experiment.rounds:
-        reasons = (
-            "; ".join(sorted({f"node {i.node}: {i.reason}" for i in trained.incidents})) or "no node gave a reason"
+        reasons = "; ".join(sorted({f"{i.node}: {i.reason}" for i in trained.incidents}))
+        raise TooFewNodesError(
+            f"every round was aborted, so nothing was trained: {escape(reasons or 'no node gave a reason')}"
         )
-        raise TooFewNodesError(f"every round was aborted, so nothing was trained: {reasons}")
     for note in [*trained.notices, *([UNCOUNTED] if trained.history else [])]:
-        _say(f"note: {note}")
-    _say(f"done: epsilon {trained.guarantee.epsilon:.3f} at delta {trained.guarantee.delta:g}")
+        _log.info("note: %s", note)
+    _log.info("done: epsilon %.3f at delta %g", trained.guarantee.epsilon, trained.guarantee.delta)
     return trained
 
 
@@ -155,18 +178,6 @@ def _named(context: Context) -> FederationConfig:
             "the run names no federation: add --run-config 'federation=\"/path/federation.toml\"' to flwr run"
         )
     return FederationConfig.read(Path(path))
-
-
-def _say(line: str) -> None:
-    """To whoever follows the run with `flwr log`."""
-    print(line, flush=True)
-
-
-def _quality(evaluated: RoundEvaluation) -> str:
-    return "; ".join(
-        f"{part} " + ", ".join(f"{m.name}@{m.k} {m.value:.4f}" for m in result.metrics)
-        for part, result in evaluated.results.items()
-    )
 
 
 def _result(trained: NodesResult, connected: Any) -> dict[str, Any]:

@@ -76,6 +76,8 @@ class RemoteFederation:
     Attributes:
         cohorts: number of cohorts so far.
         roster: of the nodes.
+        abort_reason: why the latest round was aborted; None where it was not.
+        released: the latest release of the latest round; None before its first.
     """
 
     def __init__(
@@ -99,6 +101,8 @@ class RemoteFederation:
         self.masked_rounds = MaskedRounds(self._channel, self._membership, party, run, at_least)
         self._gathering = Gathering(self._channel, self._membership, guard)
         self.cohorts = 0
+        self.abort_reason: str | None = None
+        self.released: Release | None = None
         self._cohort: Cohort | None = None
         self._queries = 0
         self._survivors: tuple[int, ...] | None = None
@@ -133,11 +137,13 @@ class RemoteFederation:
 
     def run(self, server: Server, t: int) -> bool:
         """One round of `server`; returns whether it was opened. An aborted one leaves the server as it was."""
+        self.abort_reason = self.released = None
         before = {name: value.clone() for name, value in server.state().items()} if self.announced.queries > 1 else None
         try:
             server.round(self, t)
         except TooFewClientsError as aborted:
             _log.warning("round %d is aborted: %s", t + 1, aborted)
+            self.abort_reason = str(aborted)
             self.journal.abort(self.cohorts - 1)
             self.traffic.aborted_rounds += 1
             if before is not None:
@@ -230,7 +236,7 @@ class RemoteFederation:
         else:
             self._require_recorded(query)
             self.guard.clip_norms = dict(release.clip_norms)
-        self._survivors = release.nodes
+        self._survivors, self.released = release.nodes, release
         self._channel.state.counted |= dict.fromkeys(release.nodes, (cohort.id, query.query_id))
         return release
 

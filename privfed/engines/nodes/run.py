@@ -9,6 +9,7 @@ checkpoint/      public tensors, and what the federation remembers of nodes
 """
 
 import secrets
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from privfed.engines.nodes.files import make_folder, read_file, write_file
 from privfed.engines.nodes.journal import Journal
 from privfed.engines.nodes.measuring import Part
 from privfed.engines.nodes.node_data import NodeData
+from privfed.engines.nodes.operations.progress import RoundReport, round_report
 from privfed.engines.nodes.party import Party
 from privfed.engines.nodes.remote_federation import FederationProgress, RemoteFederation
 from privfed.engines.nodes.transport import Transport
@@ -41,7 +43,7 @@ _MEASURED = f"Sums of metrics over the nodes' users were opened to measure quali
 _RUN, _ROOT, _LEDGER, _CHECKPOINT, _RELEASES = "run.json", "secret.key", "ledger.jsonl", "checkpoint", "releases"
 _STARTS = "starts"
 
-Progress = Callable[[int, RoundEvaluation | None], None]
+Progress = Callable[[RoundReport], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,7 +96,7 @@ def train(
         timeout: seconds in which nodes answer a stage.
         min_nodes: smallest number of nodes whose sum is opened, beyond what the federation file asks for.
         parts: held-out parts to measure in evaluated rounds; nodes decide whether they answer.
-        progress: called after every round with its number and, where it was measured, its quality.
+        progress: called after every round with its report.
 
     Raises:
         NodesError: the experiment cannot be run over nodes, or the folder holds another run.
@@ -118,8 +120,8 @@ def train(
     history: list[RoundEvaluation] = []
     first = _restored(folder, federation, assembly.server, ledger, history)
     for t in range(first, config.rounds):
+        started, evaluated = time.perf_counter(), None
         federation.run(assembly.server, t)
-        evaluated = None
         if parts and config.evaluated(t):
             evaluated = RoundEvaluation(t, dict(federation.measure(assembly.server.public(), t, parts)))
             history.append(evaluated)
@@ -127,7 +129,7 @@ def train(
             _save(folder, t + 1, federation, assembly.server, ledger, history)
             journal.clear()
         if progress is not None:
-            progress(t, evaluated)
+            progress(round_report(federation, t, time.perf_counter() - started, evaluated))
     federation.finish()
     guarantee = ledger.guarantee(seeded=seeded)
     disclosed = [
