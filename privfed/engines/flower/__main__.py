@@ -3,12 +3,14 @@
     python -m privfed.engines.flower keys FOLDER --nodes alpha beta gamma [--hosts 127.0.0.1 localhost]
     python -m privfed.engines.flower node-key FOLDER
     python -m privfed.engines.flower node FOLDER [--socket PATH] [--group]
-    python -m privfed.engines.flower gateway ADDRESS --superlink ADDRESS --nodes PATH ... --certificate FILE --key FILE --authority FILE
+    python -m privfed.engines.flower gateway ADDRESS --superlink ADDRESS --nodes PATH ...
+        --certificate FILE --key FILE --authority FILE
     python -m privfed.engines.flower strangers ADDRESS --authority FILE
 
 `keys` makes an authority, a server certificate and the nodes' key pairs for a trial; `node-key` one node's pair, at the
-organisation that keeps it; `node` serves the node that lives in a folder, with its data and its policy; `gateway` passes
-the calls of registered nodes to a SuperLink on loopback; `strangers` tries at the gateway what a stranger must not do.
+organisation that keeps it; `node` serves the node that lives in a folder, with its data and its policy; `gateway`
+passes the calls of registered nodes to a SuperLink on loopback; `strangers` tries at the gateway what a stranger must
+not do.
 """
 
 import argparse
@@ -78,7 +80,7 @@ def _add_network_commands(commands: "argparse._SubParsersAction[argparse.Argumen
     gateway = commands.add_parser("gateway", help="pass the calls of registered nodes to a SuperLink on loopback")
     gateway.add_argument("listen", type=_address, metavar="ADDRESS", help="host:port that the nodes reach")
     gateway.add_argument("--superlink", required=True, metavar="ADDRESS", help="host:port of the SuperLink")
-    gateway.add_argument("--nodes", type=Path, nargs="+", required=True, help="public keys, or folders with *.pub files")
+    gateway.add_argument("--nodes", type=Path, nargs="+", required=True, help="public keys, or folders of *.pub")
     gateway.add_argument("--certificate", type=Path, required=True, help="that nodes see")
     gateway.add_argument("--key", type=Path, required=True, help="the certificate's private key")
     gateway.add_argument("--authority", type=Path, required=True, help="that the SuperLink is verified with")
@@ -105,7 +107,8 @@ def _gateway(given: argparse.Namespace) -> None:
 def _strangers(given: argparse.Namespace) -> None:
     from privfed.engines.flower.strangers import check_strangers  # noqa: PLC0415
 
-    print(f"{given.address} refuses a stranger who tries to {', '.join(check_strangers(given.address, given.authority))}")
+    refused = check_strangers(given.address, given.authority)
+    print(f"{given.address} refuses a stranger who tries to {', '.join(refused)}")
 
 
 if __name__ == "__main__":

@@ -1,17 +1,17 @@
 """What faces the network: a gateway that passes the Fleet calls of registered SuperNodes to a SuperLink on loopback.
 
-A SuperLink serves everything at one address: the Fleet API, which SuperNodes call and sign, and beside it the Control and
-Runtime APIs, which ask nobody who they are. `--enable-supernode-auth` changes the first only. So the SuperLink listens on
-loopback, and organisations reach this process, which
+A SuperLink serves everything at one address: the Fleet API, which SuperNodes call and sign, and beside it the Control
+and Runtime APIs, which ask nobody who they are. `--enable-supernode-auth` changes the first only. So the SuperLink
+listens on loopback, and organisations reach this process, which
 
     knows ten paths (`FLEET`), forwards each under its own constant address, and answers 403 to all others
     reads no body before the caller has proved a registered key (401), and none without a length or above `LARGEST`
-    refuses a message that a node sends in another's name, or as the server: Flower compares keys with the node of a call,
-        not with the sender of the messages in it
+    refuses a message that a node sends in another's name, or as the server: Flower compares a node's key with the node
+        of the call, not with the sender of the messages in it
     gives a node `CALLS` calls at a time and every call `SECONDS`, so that a slow node slows itself
 
-It ends TLS with the server's certificate and opens a connection of its own to the SuperLink, whose certificate it checks.
-That a signature is fresh, and that the node of a call is the one of the key, the SuperLink checks.
+It ends TLS with the server's certificate and opens a connection of its own to the SuperLink, whose certificate it
+checks. That a signature is fresh, and that the node of a call is the one of the key, the SuperLink checks.
 """
 
 import asyncio

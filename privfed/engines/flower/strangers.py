@@ -1,8 +1,8 @@
 """What a stranger can do at the address that a federation shows: nothing, or this says what.
 
 A stranger has the address and the authority's public certificate. Every probe is an empty call, so that it does nothing
-where it comes through: any other answer than 401 or 403 means that it reached the SuperLink. That a Fleet call without a
-node's signature is answered 401 shows that the address is the federation's at all.
+where it comes through: any other answer than 401 or 403 means that it reached the SuperLink. That a Fleet call without
+a node's signature is answered 401 shows that the address is the federation's at all.
 """
 
 import ssl

@@ -1,4 +1,4 @@
-"""Flower without its processes: messages can be made, and a Grid is answered by functions. And a stranger, with them."""
+"""Flower without its processes: messages can be made, and a Grid is answered by functions. And a stranger."""
 
 import os
 import subprocess

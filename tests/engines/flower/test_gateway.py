@@ -114,7 +114,8 @@ def headers_of(private, timestamp):
 
 
 def push(sender=7, reply_to="request", node=7, more=()):
-    messages = [Message(metadata=Metadata(src_node_id=s, reply_to_message_id=r)) for s, r in [(sender, reply_to), *more]]
+    about = [Metadata(src_node_id=s, reply_to_message_id=r) for s, r in [(sender, reply_to), *more]]
+    messages = [Message(metadata=metadata) for metadata in about]
     return PushMessagesRequest(node=Node(node_id=node), messages_list=messages).SerializeToString()
 
 
@@ -177,7 +178,7 @@ def test_a_key_that_is_not_registered_is_refused_and_another_nodes_key_is_of_no_
     assert not calls.seen
 
 
-@pytest.mark.parametrize("length, status", [
+@pytest.mark.parametrize(("length", "status"), [
     (str(LARGEST + 1), 413), ("9" * 5000, 413), ("-1", 411), ("", 411), ("1e3", 411), ("\N{SUPERSCRIPT TWO}", 411),
     ("5", 400), ("7", 400),
 ])  # fmt: skip
@@ -198,7 +199,7 @@ def test_the_largest_call_passes(calls, keys):
     assert calls(PULL, signed(keys, "alpha"), bytes(LARGEST)).status_code == 200
 
 
-@pytest.mark.parametrize("body, status", [
+@pytest.mark.parametrize(("body", "status"), [
     (push(), 200), (push(more=[(7, "another")]), 200),
     (push(sender=8), 403), (push(sender=1, reply_to=""), 403), (push(reply_to=""), 403), (push(node=8), 403),
     (push(more=[(8, "another")]), 403), (push(more=[(1, "")]), 403), (b"\xff", 400),

@@ -18,8 +18,8 @@ CHILD = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
 GRANDCHILD = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {CHILD!r}], start_new_session=True)"
 STARTING = f"""
 import subprocess, sys, time
-from privfed.engines.flower.supervisor import Minder
-minder = Minder()
+from privfed.engines.flower.supervisor import Supervisor
+minder = Supervisor()
 for _ in range(2):
     child = subprocess.Popen([sys.executable, "-c", {GRANDCHILD!r}], stdout=subprocess.PIPE, start_new_session=True)
     minder.watch(child.pid)
