@@ -76,7 +76,7 @@ app = ClientApp()
 def echo(message, context):
     return Message(message.content, reply_to=message)
 """
-RELAYING_CLIENT = """from privfed.engines.flower import client_app
+RELAYING_CLIENT = """from privfed.engines.flower.client import client_app
 app = client_app()
 """
 SERVER = """import json, time
@@ -107,7 +107,7 @@ POLLED = f"""{EMPTY}; waiting, replies = set(grid.push_messages(messages)), []
             waiting -= {{reply.metadata.reply_to_message_id for reply in found}}
             time.sleep(0.1)"""
 RELAYED = 'replies = transport.exchange("train.echo", dict.fromkeys(transport.nodes(), b""), 600.0)'
-TRANSPORT = "from privfed.engines.flower import FlowerTransport"
+TRANSPORT = "from privfed.engines.flower.transport import FlowerTransport"
 ECHOES = {
     "flower": (PLAIN_CLIENT, {"imports": "", "before": "", "exchange": SEND}),
     "floor": (PLAIN_CLIENT, {"imports": "", "before": "", "exchange": POLLED}),
