@@ -64,7 +64,7 @@ flwr-version-target = "1.41.0"
 components = { serverapp = "counting.server_app:app", clientapp = "counting.client_app:app" }
 config = { federation = "" }
 """
-CLIENT = """from privfed.engines.flower import client_app
+CLIENT = """from privfed.engines.flower.client import client_app
 app = client_app()
 """
 SERVER = """import sys
