@@ -2,7 +2,8 @@
 
     python -m benchmarks.peers.flower --nodes 2 3 5 --exchanges 6
 
-One machine, one SuperLink, TLS and node authentication. An exchange is one message to every node and one back.
+One machine, one SuperLink behind its gateway, TLS and node authentication. An exchange is one message to every node and
+one back.
 Variants, one after another on the same SuperLink and SuperNodes, as often as `--repeats` says:
 
     flower      an app that returns empty messages, with Flower's own `send_and_receive`
@@ -75,7 +76,7 @@ app = ClientApp()
 def echo(message, context):
     return Message(message.content, reply_to=message)
 """
-RELAYING_CLIENT = """from privfed.engines.flower import client_app
+RELAYING_CLIENT = """from privfed.engines.flower.client import client_app
 app = client_app()
 """
 SERVER = """import json, time
@@ -106,7 +107,7 @@ POLLED = f"""{EMPTY}; waiting, replies = set(grid.push_messages(messages)), []
             waiting -= {{reply.metadata.reply_to_message_id for reply in found}}
             time.sleep(0.1)"""
 RELAYED = 'replies = transport.exchange("train.echo", dict.fromkeys(transport.nodes(), b""), 600.0)'
-TRANSPORT = "from privfed.engines.flower import FlowerTransport"
+TRANSPORT = "from privfed.engines.flower.transport import FlowerTransport"
 ECHOES = {
     "flower": (PLAIN_CLIENT, {"imports": "", "before": "", "exchange": SEND}),
     "floor": (PLAIN_CLIENT, {"imports": "", "before": "", "exchange": POLLED}),
@@ -124,6 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--exchanges", type=int, default=6, help="of every variant and pass, after one that is not counted"
     )
+    parser.add_argument("--direct", action="store_true", help="past the gateway, to see what it costs")
     options = harness.parse(parser, arguments)
     record = harness.Record("flower", options, {})
     for nodes in options.nodes:
@@ -136,12 +138,14 @@ def measure(nodes: int, options: argparse.Namespace, record: harness.Record, fol
     exchanges, name_of = options.exchanges, f"{nodes} nodes"
     config = prepare(nodes, options.rounds, folder)
     with Trial(folder / "trial", [f"node-{n}" for n in range(nodes)]) as trial:
-        assert trial.port is not None
-        relay = CountingRelay(trial.port)
+        port = trial.port if options.direct else trial.gateway_port
+        assert port is not None
+        relay = CountingRelay(port)
         for name in trial.names:
             command = [sys.executable, str(folder / "node.py"), str(folder / "nodes" / name)]
             trial.start_node(name, folder / "nodes" / name, command)
         trial.start_superlink()
+        trial.start_gateway()
         trial.start_supernodes(f"127.0.0.1:{relay.port}")
         trial.wait_for_nodes()
         time.sleep(10)

@@ -64,7 +64,7 @@ flwr-version-target = "1.41.0"
 components = { serverapp = "counting.server_app:app", clientapp = "counting.client_app:app" }
 config = { federation = "" }
 """
-CLIENT = """from privfed.engines.flower import client_app
+CLIENT = """from privfed.engines.flower.client import client_app
 app = client_app()
 """
 SERVER = """import sys
@@ -170,6 +170,7 @@ def losses(options: argparse.Namespace, record: harness.Record, place: Path) -> 
         for name in names:
             start(trial, name)
         trial.start_superlink()
+        trial.start_gateway()
         trial.start_supernodes(patience=patience)
         trial.wait_for_nodes()
         started, restarts = time.monotonic(), 0
@@ -243,6 +244,7 @@ def server(options: argparse.Namespace, record: harness.Record, place: Path) -> 
         for name in names:
             trial.start_node(name, place / name)
         trial.start_superlink()
+        trial.start_gateway()
         trial.start_supernodes()
         trial.wait_for_nodes()
         started = time.monotonic()

@@ -70,6 +70,7 @@ def compare(methods: list[str], rounds: int, folder: Path, record: harness.Recor
         for name in NAMES:
             trial.start_node(name, folder / "nodes" / name)
         trial.start_superlink()
+        trial.start_gateway()
         trial.start_supernodes()
         trial.wait_for_nodes()
         for name in methods:

@@ -1,4 +1,4 @@
-"""Three organisations on this machine: a SuperLink, three nodes, TLS, node authentication, and one private recommender.
+"""Three organisations on this machine: a SuperLink behind its gateway, three nodes, TLS, and one private recommender.
 
     python examples/flower/federation.py                               # synthetic data, about two minutes
     python examples/flower/federation.py --data ml-100k --epsilon 4 --folder my-federation
@@ -48,9 +48,11 @@ def main() -> None:
             for name in NAMES:
                 trial.start_node(name, folder.resolve() / "nodes" / name)
             trial.start_superlink()
+            refused = trial.start_gateway()
+            print(f"gateway: a stranger with its address and certificate cannot {', '.join(refused)}", flush=True)
             trial.start_supernodes()
             trial.wait_for_nodes()
-            print(f"SuperLink and {len(NAMES)} nodes run after {time.monotonic() - started:.0f} s", flush=True)
+            print(f"SuperLink, gateway and {len(NAMES)} nodes run after {time.monotonic() - started:.0f} s", flush=True)
             said = json.dumps(str(folder.resolve() / "federation.json"))
             run = ("run", str(HERE), "trial", "--run-config", f"federation={said}", "--stream")
             trial.flwr(*run, timeout=3600, show=True)

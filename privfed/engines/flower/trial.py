@@ -1,4 +1,4 @@
-"""A federation on this one machine, for trials and tests: a SuperLink and nodes, over TLS, with node authentication.
+"""A federation on this one machine, for trials and tests: a SuperLink behind its gateway, and nodes, over TLS.
 
 Every process is started here, as a child of this one, and is stopped with all that it started itself; nothing else is
 touched. Should this process be killed, a minder ends them (`privfed.engines.flower.supervisor`).
@@ -26,6 +26,7 @@ import numpy as np
 from privfed.data import Split
 from privfed.engines.flower.keys import TrialKeys, make_keys
 from privfed.engines.flower.service import PATIENCE
+from privfed.engines.flower.strangers import check_strangers
 from privfed.engines.flower.supervisor import Family, Supervisor, alive, family, kill
 from privfed.engines.nodes.node_data import NodeData
 
@@ -41,12 +42,13 @@ class TrialError(RuntimeError):
 
 @dataclass(slots=True)
 class Trial:
-    """A SuperLink and nodes on this machine.
+    """A SuperLink, its gateway and nodes on this machine.
 
     Args:
         folder: of keys, logs and Flower's own files; new or empty.
         names: of the nodes.
-        port: of the SuperLink; None takes a free one.
+        port: of the SuperLink, for the operator; None takes a free one.
+        gateway_port: of the gateway, for the nodes; None takes a free one.
         environment: variables for all processes, over those of this one.
 
     Attributes:
@@ -57,6 +59,7 @@ class Trial:
     folder: Path
     names: Sequence[str]
     port: int | None = None
+    gateway_port: int | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     keys: TrialKeys = field(init=False)
     processes: dict[str, subprocess.Popen[bytes]] = field(init=False, default_factory=dict)
@@ -68,13 +71,19 @@ class Trial:
         self.folder = self.folder.resolve()
         self.keys = make_keys(self.folder / "keys", self.names)
         self.port = self.port or free_port()
+        self.gateway_port = self.gateway_port or free_port()
         self._sockets = tempfile.TemporaryDirectory(prefix="privfed-")
         self._minder = Supervisor()
 
     @property
     def address(self) -> str:
-        """Of the SuperLink."""
+        """Of the SuperLink, for the operator."""
         return f"127.0.0.1:{self.port}"
+
+    @property
+    def gateway(self) -> str:
+        """Address of the gateway, for the nodes and everybody else."""
+        return f"127.0.0.1:{self.gateway_port}"
 
     def socket(self, name: str) -> Path:
         """Where a node serves: in a folder with a short name, because a socket's path may have about 100 bytes."""
@@ -103,18 +112,33 @@ class Trial:
         for name in self.names if first else ():
             self.flwr("supernode", "register", str(self.keys.public(name)), CONNECTION, "--name", name)
 
+    def start_gateway(self) -> list[str]:
+        """Start the gateway to the SuperLink and check that strangers are refused there.
+
+        Returns:
+            What a stranger tried in vain.
+
+        Raises:
+            StrangersError: they are not.
+        """
+        command = [sys.executable, "-m", "privfed.engines.flower", "gateway", self.gateway, "--superlink", self.address]
+        command += ["--nodes", str(self.keys.folder / "nodes"), "--certificate", str(self.keys.certificate)]
+        self.start("gateway", [*command, "--key", str(self.keys.key), "--authority", str(self.keys.authority)])
+        self._wait_for_port("gateway", self.gateway_port)
+        return check_strangers(self.gateway, self.keys.authority)
+
     def start_supernode(self, name: str, node_config: str, superlink: str | None = None) -> None:
         """Start a node's SuperNode.
 
         Args:
             name: of the node.
             node_config: Flower's `--node-config`, such as `socket="/path/node.sock"`.
-            superlink: address at which it finds the SuperLink, where that is not the SuperLink's own.
+            superlink: address at which it finds the SuperLink, where that is not the gateway's.
         """
         command = [
             "flower-supernode",
             "--superlink",
-            superlink or self.address,
+            superlink or self.gateway,
             "--root-certificates",
             str(self.keys.authority),
         ]
@@ -226,8 +250,8 @@ class Trial:
         return _ended(self.processes[process])
 
     def close(self) -> None:
-        """Stop everything that was started here: the SuperLink last, so that nodes can take their leave of it."""
-        self._end([process for process in self.processes if process != "superlink"], signal.SIGTERM)
+        """Stop everything that was started here: what nodes take their leave of last."""
+        self._end([process for process in self.processes if process not in ("superlink", "gateway")], signal.SIGTERM)
         self._end(list(self.processes), signal.SIGTERM)
         self._minder.close()
         for log in self._logs:

@@ -1,8 +1,9 @@
 """A SuperLink and three organisations over TLS, node keys checked; one is killed with a masked sum's ask in its hands.
 
 Started again, it goes on from its folder, and the sum is whole: public tensors, ledgers and guarantee are, to the bit,
-those of the same experiment over nodes in this process that nothing happened to. Six exchanges, which Flower answers
-with eighteen processes; nothing here waits for a time-out unless the test is about to fail.
+those of the same experiment over nodes in this process that nothing happened to. Meanwhile a stranger tries to join, to
+list, to read, to stop and to run an app of his own, and fails. Six exchanges, which Flower answers with eighteen
+processes; nothing here waits for a time-out unless the test is about to fail.
 """
 
 import json
@@ -71,18 +72,22 @@ def trial(tmp_path):
             dying = [sys.executable, str(tmp_path / "dying.py"), str(tmp_path / "flower" / name)]
             trial.start_node(name, tmp_path / "flower" / name, dying if name == "gamma" else ())
         trial.start_superlink()
+        trial.start_gateway()
         trial.start_supernodes(patience=PATIENCE)
         trial.wait_for_nodes()
         yield trial
 
 
-def test_an_organisation_that_is_killed_and_started_again_is_in_the_sum(trial, tmp_path):
+def test_an_organisation_that_is_killed_and_started_again_is_in_the_sum(trial, stranger, tmp_path):
     federation = FederationConfig(
         experiment=experiment(), data=tmp_path / "flower" / "server", folder=tmp_path / "run", seeded=True,
         wait=LONG, timeout=LONG,
     )  # fmt: skip
     (tmp_path / "federation.json").write_text(json.dumps({"federation": federation.model_dump(mode="json")}))
     trial.start_run("run", APP, tmp_path / "federation.json")
+    for command, (code, output) in stranger.tries(trial.gateway, trial.keys.authority).items():
+        assert code != 0, command
+        assert "403 Forbidden" in output, (command, output)
     while not trial.ended("node-gamma") and not trial.ended("run"):
         time.sleep(0.2)
     assert trial.ended("node-gamma"), trial.log("run").read_text()
@@ -90,6 +95,7 @@ def test_an_organisation_that_is_killed_and_started_again_is_in_the_sum(trial, t
     trial.start_node("gamma", tmp_path / "flower" / "gamma")
     assert trial.wait("run", LONG) == 0, trial.log("run").read_text()
     assert killed == -9
+    assert not stranger.ran.exists()
 
     here = {place: Node(tmp_path / "here" / name) for place, name in enumerate(NAMES)}
     reference = train(
