@@ -73,8 +73,8 @@ class Terms:
         round: number of the round, rising within the run.
         bits: width of a ring element, 2 to 64; the number of bits transmitted of each.
         length: number of elements in every vector.
-        threshold: number of shares that rebuild a secret; more than half of a client's neighbours. Under signed terms it
-            decides how many clients may collude with the server (`max_corrupt`).
+        threshold: number of shares that rebuild a secret; more than half of a client's neighbours. Under signed terms
+            it decides how many clients may collude with the server (`max_corrupt`).
         neighbours: even number of clients that each client shares masks with; 0 for all others.
         suite: cipher suite.
         signed: whether advertisements and the list of survivors carry signatures of known identities, which protects

@@ -5,7 +5,7 @@
     [federation]                                # federation.toml
     folder = "/srv/run"                         # ledger, checkpoints, result; a run that was cut off goes on from here
     data = "/srv/catalogue"                     # what the server knows (NodeData.for_server)
-    party = "/srv/server"                       # identity.key, federation.toml, federation.sig, operator.pub
+    party = "/srv/server"                       # the server's key and the signed federation file, if not with the data
     nodes = 3                                   # waits for so many before it begins
     monitor = "127.0.0.1:9401"                  # health and metrics, where anybody wants them
     log = "json"                                # or "text"
@@ -57,7 +57,7 @@ class FederationConfig(BaseModel):
         experiment: method, plan, rounds, protocol.
         data: folder of what the server knows of the population.
         folder: of the run.
-        party: folder of the server's key and the signed federation file.
+        party: folder of the server's key and the signed federation file; None where they lie with the data.
         nodes: how many it waits for before it begins.
         wait: seconds it waits for them.
         timeout: seconds in which nodes answer a stage.
@@ -73,7 +73,7 @@ class FederationConfig(BaseModel):
     experiment: ExperimentConfig
     data: Path
     folder: Path
-    party: Path
+    party: Path | None = None
     nodes: int = Field(3, ge=3, description="how many nodes to wait for")
     wait: float = Field(600.0, gt=0, description="seconds to wait for them")
     timeout: float = Field(600.0, gt=0, description="seconds in which nodes answer a stage")
@@ -150,7 +150,7 @@ def _train(grid: Grid, federation: FederationConfig, monitor: ServerMonitor) -> 
     trained = train(
         federation.experiment,
         NodeData.load(federation.data),
-        Party.load(federation.party),
+        Party.load(federation.party or federation.data),
         transport,
         federation.folder,
         seeded=federation.seeded,

@@ -28,7 +28,9 @@ from privfed.engines.flower.keys import TrialKeys, make_keys
 from privfed.engines.flower.service import PATIENCE
 from privfed.engines.flower.strangers import check_strangers
 from privfed.engines.flower.supervisor import Family, Supervisor, alive, family, kill
+from privfed.engines.nodes.files import make_folder
 from privfed.engines.nodes.node_data import NodeData
+from privfed.engines.nodes.party import found_federation
 
 CONNECTION = "trial"
 """Name of the SuperLink in the trial's Flower configuration."""
@@ -338,19 +340,22 @@ def share_out(parts: Split, policy: str, folder: Path, names: Sequence[str], *, 
         public: whether everybody's training items are public (`Method.public_target`).
 
     Returns:
-        The nodes' folders, in the order of `names`. Beside them lies `server`, with what the server knows.
+        The nodes' folders, in the order of `names`. Beside them lies `server`, with what the server knows. Each has its
+        key and the federation file, signed by an operator whose own key is not kept.
     """
-    folders = []
-    for place, name in enumerate(names):
-        own = folder / name
-        own.mkdir(parents=True)
+    users = parts.train.n_users
+    shards = [np.arange(place, users, len(names)) for place in range(len(names))]
+    party, organisations, operator = found_federation(shards, users, parts.train.n_items, names=names)
+    signature = party.federation.signature(operator)
+    folders = [folder / name for name in (*names, "server")]
+    for own, member in zip(folders, (*organisations, party), strict=True):
+        make_folder(own)
+        member.save(own, signature, operator.public)
+    for own, hosted in zip(folders, shards, strict=False):
         (own / "node.toml").write_text(policy)
-        NodeData.from_split(parts, np.arange(place, parts.train.n_users, len(names)), public=public).save(own)
-        folders.append(own)
-    server = folder / "server"
-    server.mkdir()
-    NodeData.for_server(parts, public=public).save(server)
-    return folders
+        NodeData.from_split(parts, hosted, public=public).save(own)
+    NodeData.for_server(parts, public=public).save(folders[-1])
+    return folders[:-1]
 
 
 def free_port() -> int:

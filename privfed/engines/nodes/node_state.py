@@ -149,6 +149,14 @@ class NodeState:
                 active.costed = active.entries
         return [*self.book.ended, *(active.cost for name, active in self.book.active.items() if name != self._name)]
 
+    def audited(self) -> Book:
+        """The book with the costs of all its runs, for whoever serves no request of a run."""
+        with self.locked():
+            self.open("")
+            self.costs_beside()
+            self.save()
+            return self.book
+
     def end(self, cost: RunCost) -> None:
         """Leave the run: what it cost stays counted, and its tensors and secrets are removed with the record."""
         del self.book.active[self._name]

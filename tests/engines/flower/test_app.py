@@ -1,6 +1,7 @@
 """Both halves of the shipped app, with Flower's Grid played by functions: what is installed answers, and only that."""
 
 import json
+import shutil
 import threading
 
 import pytest
@@ -122,9 +123,11 @@ def test_a_run_over_the_grid_comes_to_the_bits_of_the_simulation(superlink, node
 
 
 def test_a_policy_that_forbids_the_run_ends_it_with_the_nodes_sentence(superlink, nodes, tmp_path):
-    folder, parts = nodes
+    folder, _ = nodes
     strict = tmp_path / "strict"
-    share_out(parts, POLICY + 'methods = ["private-gram"]\n', strict, NAMES)
+    shutil.copytree(folder, strict)
+    for name in NAMES:
+        (strict / name / "node.toml").write_text(POLICY + 'methods = ["private-gram"]\n')
     app = client_app()
     grid = superlink({name: lambda m, name=name: app(m, context(folder=str(strict / name))) for name in NAMES})
     federation = FederationConfig(

@@ -23,6 +23,7 @@ from privfed.engines.flower.trial import Trial, share_out
 from privfed.engines.nodes.loopback import InProcess
 from privfed.engines.nodes.node import Node
 from privfed.engines.nodes.node_data import NodeData
+from privfed.engines.nodes.party import Party
 from privfed.engines.nodes.run import train
 from privfed.evaluation import Protocol
 from privfed.privacy import PrivacyPlan
@@ -40,6 +41,7 @@ min_threshold = 2
 max_epsilon = 100.0
 methods = ["popularity"]
 mechanisms = ["distributed_gaussian"]
+own_noise_suffices = false
 allow_simulation = true
 evaluate = true
 """
@@ -99,8 +101,9 @@ def test_an_organisation_that_is_killed_and_started_again_is_in_the_sum(trial, s
 
     here = {place: Node(tmp_path / "here" / name) for place, name in enumerate(NAMES)}
     reference = train(
-        experiment(), NodeData.load(tmp_path / "here" / "server"), InProcess(here), tmp_path / "reference", seeded=True
-    )
+        experiment(), NodeData.load(tmp_path / "here" / "server"), Party.load(tmp_path / "here" / "server"),
+        InProcess(here), tmp_path / "reference", seeded=True,
+    )  # fmt: skip
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert (result["aborted_rounds"], result["missing"], result["incidents"]) == (0, 0, [])
     assert result["guarantee"] == json.loads(reference.guarantee.model_dump_json())

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from privfed.engines.nodes.codec import Packet
 from privfed.engines.nodes.errors import MessageError, RefusalCode, StateError
 from privfed.engines.nodes.node import Node
+from privfed.engines.nodes.node_state import NodeState
 from privfed.engines.nodes.operations.health import HealthCode
 from privfed.engines.nodes.record import Book, RunCost
 from privfed.privacy import LedgerError
@@ -58,12 +59,12 @@ def outcome(reply: bytes) -> str:
 
 
 def accounts(node: Node) -> list[RunAccount]:
-    """All runs of a node, those that have ended first; its book is replaced as a whole, so any thread may look.
+    """All runs of a node, those that have ended first; waits for a request that is being answered.
 
     Raises:
-        StateError: the book cannot be read.
+        StateError, LedgerError: what the runs cost cannot be read.
     """
-    book = Book.load(node.state.states)
+    book = NodeState(node.folder).audited()
     active = [RunAccount.from_cost(one.cost, one.entries) for one in book.active.values()]
     return [*map(RunAccount.from_cost, book.ended), *active]
 
