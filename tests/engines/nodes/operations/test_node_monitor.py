@@ -11,6 +11,7 @@ import pytest
 from privfed.engines.nodes.codec import Packet
 from privfed.engines.nodes.errors import RefusalCode
 from privfed.engines.nodes.loopback import InProcess
+from privfed.engines.nodes.node import Node
 from privfed.engines.nodes.operations import NodeMonitor, node_probe
 from privfed.engines.nodes.operations.health import HealthCode
 from privfed.engines.nodes.operations.metrics import OTHER
@@ -38,14 +39,12 @@ class Recorder:
         return self.replies[-1]
 
 
-class Refusing:
+class Refusing(Node):
     """A node that answers every request with one code."""
 
-    def __init__(self, node: Any, code: str | None) -> None:
-        self.node, self.code = node, code
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.node, name)
+    def __init__(self, node: Node, code: str | None) -> None:
+        self.__dict__ |= vars(node)
+        self.code = code
 
     def handle(self, stage: str, request: bytes) -> bytes:
         return Packet({"refused": "no", "code": self.code} if self.code else {"refused": None}).encode() + SIGNATURE
