@@ -225,12 +225,11 @@ class Channel:
             self._roster.silent(seat)
             return None
         try:
+            self._roster.answered(seat)
             packet = self._verified(seat, request, reply)
         except MessageError as malformed:
-            self._roster.silent(seat)
             self.note(seat, stage, str(malformed))
             return None
-        self._roster.answered(seat)
         if packet["refused"] is None:
             return packet
         self._refused(seat, stage, packet)

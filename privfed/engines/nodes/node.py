@@ -294,9 +294,8 @@ class Node:
     # Stages ----------------------------------------------------------------------------------------------------------
 
     def _announce(self, packet: Packet, address: Address) -> Answer:
-        announced, counted = Announcement.model_validate(packet["announcement"]), _counted(packet)
-        nonce = self._joining.join(announced, address)
-        self.private_side.settle(counted)
+        # How the last query ended is settled by the next request: here the server may not know yet whom it asks.
+        nonce = self._joining.join(Announcement.model_validate(packet["announcement"]), address)
         return {"nonce": nonce, "speaks": list(PROTOCOLS)}, {}
 
     def _invite(self, packet: Packet, address: Address) -> Answer:

@@ -149,6 +149,17 @@ class NodeState:
                 active.costed = active.entries
         return [*self.book.ended, *(active.cost for name, active in self.book.active.items() if name != self._name)]
 
+    def require_ledgers(self) -> None:
+        """Refuse a folder in which the ledger of a run is damaged or older than its record.
+
+        Raises:
+            LedgerError, StateError: naming it.
+        """
+        with self.locked():
+            for run in Book.load(self.states).active:
+                self.open(run)
+                self.ledger()
+
     def audited(self) -> Book:
         """The book with the costs of all its runs, for whoever serves no request of a run."""
         with self.locked():

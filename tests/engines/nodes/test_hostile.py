@@ -97,7 +97,7 @@ def test_what_decoding_refuses(header: Any, body: bytes, said: str) -> None:
 
 def test_deep_or_repeated_names_are_no_header() -> None:
     for text in (b'{"fields":{"a":1,"a":2},"arrays":[]}', b"[" * 100_000, b'{"fields":{"a":NaN},"arrays":[]}'):
-        with pytest.raises(MessageError, match="no JSON"):
+        with pytest.raises(MessageError, match=r"no JSON|nested deeper"):
             Packet.decode(struct.pack("<4sI", b"PFN1", len(text)) + text)
 
 
@@ -618,7 +618,7 @@ def test_a_server_that_cannot_write_opens_nothing(
         real = Path.open
 
         def full(path: Path, *rest: Any, **more: Any) -> Any:
-            if path.name == "ledger.jsonl" and path.exists():
+            if path.name == "ledger.jsonl" and path.stat().st_size:
                 raise OSError(28, "No space left on device")
             return real(path, *rest, **more)
 

@@ -75,8 +75,7 @@ def failure(node: Node) -> HealthCode | None:
     Called where its requests are answered, never at the same time.
     """
     try:
-        for run in Book.load(node.state.states).active:
-            node.ledger_of(run)
+        NodeState(node.folder).require_ledgers()
     except LedgerError:
         return HealthCode.LEDGER_REFUSED
     except StateError:
