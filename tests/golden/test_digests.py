@@ -21,14 +21,16 @@ RUN = (
 @pytest.fixture(scope="module")
 def golden() -> Iterator[ModuleType]:
     """The script as a module; it puts its own folder on the path."""
-    with mock.patch.object(sys, "path", [*sys.path]):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [*sys.path])
         spec = importlib.util.spec_from_file_location("golden_digests", FOLDER / "digests.py")
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
-        with mock.patch.dict(sys.modules, {"golden_digests": module}):
-            spec.loader.exec_module(module)
-            yield module
+        # Only this name goes again: whatever else is imported meanwhile has to stay the one module of its name.
+        patch.setitem(sys.modules, "golden_digests", module)
+        spec.loader.exec_module(module)
+        yield module
 
 
 def digests(golden: ModuleType, **records: Any) -> dict[str, Any]:
