@@ -62,12 +62,38 @@ _SLOW = Path(__file__).with_name("slow.txt")
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of `tests/slow.txt`, before markers decide which tests run."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests of `tests/slow.txt`, before markers decide which tests run; refuse one that does not exist."""
     listed = frozenset(_SLOW.read_text().splitlines())
     for item in items:
         if item.nodeid in listed:
             item.add_marker(pytest.mark.slow)
+    if not any("::" in argument for argument in config.args):
+        files = {item.nodeid.partition("::")[0] for item in items}
+        gone = {test for test in listed if test.partition("::")[0] in files} - {item.nodeid for item in items}
+        if gone:
+            raise pytest.UsageError(f"no such test as {min(gone)}, listed in {_SLOW.name}; run tests/slow.py again")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    """Note what the set-up of a test takes."""
+    yield from _metered(item, "setup_cpu_s")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Note what a test takes: processor time, which says the same on a busy machine."""
+    yield from _metered(item, "cpu_s")
+
+
+def _metered(item: pytest.Item, name: str) -> Iterator[None]:
+    """Run a phase of a test and keep its processor seconds, those of ended children included, in the report."""
+    before = os.times()
+    try:
+        return (yield)
+    finally:
+        item.user_properties.append((name, round(sum(os.times()[:4]) - sum(before[:4]), 2)))
 
 
 @pytest.fixture

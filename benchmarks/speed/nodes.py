@@ -134,7 +134,7 @@ def counting(nodes: int, losses: Losses | None = None) -> Iterator[tuple[Any, Re
     """A federation that is asked for counts of items."""
     parts, config = world(), experiment("feddae", 1000)
     with tempfile.TemporaryDirectory() as made:
-        place, data = Path(made), NodeData.of_server(parts)
+        place, data = Path(made), NodeData.for_server(parts)
         faults: dict[str, Any] = {} if losses is None else {"faults": losses}
         with Loopback(folders(place, parts, nodes), method="forkserver", **faults) as transport:
             yield parts, federation_over(transport, config, data, place / "ledger.jsonl"), transport, place
@@ -235,7 +235,7 @@ def serve(options: argparse.Namespace, record: harness.Record) -> None:
     config = experiment("hetefedrec", options.rounds, checkpoint_every=3)
     with Loopback(folders(place, parts, 3), method="forkserver") as transport:
         print("begun", flush=True)
-        trained = train(config, NodeData.of_server(parts), transport, place / "server", seeded=True, timeout=300)
+        trained = train(config, NodeData.for_server(parts), transport, place / "server", seeded=True, timeout=300)
     torch.save(trained.server.state(), place / "model.pt")
 
 
@@ -379,7 +379,7 @@ def devices(options: argparse.Namespace, record: harness.Record) -> None:
                 time.sleep(1)
                 meter = Metered(transport, found)
                 idle = meter.memory("VmRSS")
-                data = NodeData.of_server(parts, public=public)
+                data = NodeData.for_server(parts, public=public)
                 trained = train(config, data, meter, place / "server", seeded=True, progress=meter.round)
                 peak = meter.memory("VmHWM")
         steady = found[1:] or found

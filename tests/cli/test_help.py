@@ -1,6 +1,5 @@
 """`--help` is quick and teaches; the version is there; `privfed` alone shows the help."""
 
-import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -42,17 +41,17 @@ def test_only_commands_that_can_train_on_an_accelerator_take_a_device(cli: Calla
         assert "[default: (cpu)]" in text
 
 
-def test_help_is_quick_and_leaves_the_heavy_libraries_alone() -> None:
+def test_help_loads_few_modules_and_none_of_the_heavy_libraries() -> None:
+    """What starting costs, counted: seconds belong to whoever else is busy."""
     code = (
         "import sys; from privfed.cli import main\n"
         "try: main()\n"
-        "finally: sys.stderr.write(str({'torch', 'pandas', 'pydantic'} & set(sys.modules)))"
+        "finally: print(len(sys.modules), {'torch', 'pandas', 'pydantic'} & set(sys.modules), file=sys.stderr)"
     )
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run([sys.executable, "-c", code, "run", "--help"], capture_output=True, text=True, check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert "set()" in done.stderr
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.5
+    modules, heavy = done.stderr.strip().split(" ", 1)
+    assert heavy == "set()"
+    assert int(modules) < 400
 
 
 def test_version(cli: Callable) -> None:

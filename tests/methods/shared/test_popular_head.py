@@ -306,7 +306,7 @@ def test_a_head_is_the_most_popular_items_with_a_floor_under_their_popularity():
 def test_own_items_on_the_head_are_named_by_their_places(small_split):
     head = torch.tensor([40, 3, 17, 8, 60, 22])
     users = torch.tensor([4, 0, 31])
-    mine = on_head(UserRows(small_split.train).rows(users), head)
+    mine = on_head(UserRows(small_split.train).select(users), head)
     for j, user in enumerate(users.tolist()):
         own = set(small_split.train.items_of(user).tolist())
         assert mine.items[mine.owner == j].tolist() == [k for k, item in enumerate(head.tolist()) if item in own]
