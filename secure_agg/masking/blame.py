@@ -13,20 +13,20 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 
-def suspects(wrong: Iterable[tuple[int, int]], most: int) -> dict[int, str]:
+def suspects(wrong: Iterable[tuple[int, int]], max_liars: int) -> dict[int, str]:
     """Clients that sent wrong shares, or may have, and why.
 
     Args:
         wrong: dealer and holder of every wrong share.
-        most: number of clients around any one that may lie.
+        max_liars: number of clients around any one that may lie.
     """
     partners: dict[int, set[int]] = defaultdict(set)
     for dealer, holder in wrong:
         partners[dealer].add(holder)
         partners[holder].add(dealer)
-    liars = {client for client, others in partners.items() if len(others) > most}
+    liars = {client for client, others in partners.items() if len(others) > max_liars}
     named = {
-        client: f"shares between it and {len(partners[client])} clients were wrong, and at most {most} of those lie"
+        client: f"shares between it and {len(partners[client])} clients were wrong, and at most {max_liars} lie"
         for client in sorted(liars)
     }
     for client in sorted(partners.keys() - liars):

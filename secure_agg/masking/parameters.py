@@ -262,7 +262,7 @@ class _Round:
             raise ConfigurationError(
                 f"with {self.corrupt} corrupt clients of {self.clients} even the complete graph needs a threshold of "
                 f"{minimum}, and {self.dropouts} dropouts leave a client {staying} neighbours; "
-                f"{' or '.join(remedies) or 'invite more clients'}"
+                f"{' or '.join(remedies)}"
             )
         return minimum
 

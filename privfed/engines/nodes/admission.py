@@ -135,7 +135,7 @@ class Admission:
     def _record_new(self, query: Query, members: Int64[np.ndarray, " members"]) -> None:
         record, ledger, plan = self._state.record, self._state.ledger(), self._state.plan
         summary, everybody = SchemaSummary.from_schema(query.schema), plan.sampling.kind == "all"
-        others, budget = self._state.costs_beside(), self._state.memory.budget
+        others, budget = self._state.costs_of_other_runs(), self._state.memory.budget
         if budget is None or budget.earlier != others:
             budget = self._state.memory.budget = Budget(self._policy, others)
         budget.accept(

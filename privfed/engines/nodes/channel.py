@@ -190,7 +190,7 @@ class Channel:
             self._ahead[seat] = counter
         address = Address(self._run, seat, counter, stage, nonce=self._roster.nonces.get(seat, ""))
         state = self.state
-        return self._party.framed("request", request.encode(address, state.counted.get(seat), state.receipts.get(seat)))
+        return self._party.frame("request", request.encode(address, state.counted.get(seat), state.receipts.get(seat)))
 
     def _exchange(self, stage: str, sent: Mapping[NodeId, bytes]) -> Mapping[NodeId, bytes]:
         started = time.perf_counter()
@@ -237,7 +237,7 @@ class Channel:
 
     def _verified(self, seat: int, request: bytes, reply: bytes) -> Packet:
         """A reply that the organisation signed, to this request."""
-        packet = codec.answer(self._party.opened("reply", reply, seat), request)
+        packet = codec.answer(self._party.unframe("reply", reply, seat), request)
         if packet.whole("seat", 0) != seat:
             raise MessageError("the reply names another organisation than the one that signed it; it is dropped")
         receipt = packet.fields.get("receipt")

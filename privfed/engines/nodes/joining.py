@@ -78,7 +78,7 @@ class Joining:
                 f"this node takes part in {len(book.active)} runs and its policy allows max_runs = "
                 f"{self._policy.max_runs}; end one first"
             )
-        Budget(self._policy, self._state.costs_beside()).accept_run(config.privacy)
+        Budget(self._policy, self._state.costs_of_other_runs()).accept_run(config.privacy)
         salt = secrets.token_hex(ROOT_BYTES)
         assembly = self._private_side.assembled(announced, salt)
         self._state.begin(NodeRecord(salt=salt), RunMemory(assembly, assembly.clients.state()))

@@ -128,12 +128,12 @@ class Node:
             stage: as the transport names it.
             request: bytes of the server.
         """
-        return self.party.framed("reply", self._answered(stage, request))
+        return self.party.frame("reply", self._answered(stage, request))
 
     def _answered(self, stage: str, request: bytes) -> bytes:
         counter = -1
         try:
-            message = self.party.opened("request", self._bounded(request), SERVER_SEAT)
+            message = self.party.unframe("request", self._bounded(request), SERVER_SEAT)
             packet = Packet.decode(message, self._max_bytes)
             address = codec.address_of(packet)
             with self.state.locked():

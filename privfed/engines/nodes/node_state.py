@@ -138,7 +138,7 @@ class NodeState:
         self.record, self._memories[self._name] = record, memory
         self.book.active[self._name] = ActiveRun(cost=RunCost(run=self._name, epsilon=0.0, delta=0.0, rounds=0))
 
-    def costs_beside(self) -> list[RunCost]:
+    def costs_of_other_runs(self) -> list[RunCost]:
         """Costs of all runs but this one."""
         for name, active in self.book.active.items():
             if name != self._name and active.costed < active.entries:
@@ -164,7 +164,7 @@ class NodeState:
         """The book with the costs of all its runs, for whoever serves no request of a run."""
         with self.locked():
             self.open("")
-            self.costs_beside()
+            self.costs_of_other_runs()
             self.save()
             return self.book
 

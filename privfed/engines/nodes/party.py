@@ -48,7 +48,7 @@ class Party:
     seat: int
 
     @classmethod
-    def of(cls, federation: FederationFile, identity: Identity) -> "Party":
+    def from_identity(cls, federation: FederationFile, identity: Identity) -> "Party":
         """The party whose key this is.
 
         Raises:
@@ -69,7 +69,7 @@ class Party:
         Raises:
             StateError: its key or the federation file is missing, damaged or not signed.
         """
-        return cls.of(read_federation(folder), read_identity(folder / KEY_FILE))
+        return cls.from_identity(read_federation(folder), read_identity(folder / KEY_FILE))
 
     def save(self, folder: Path, signature: str, operator: bytes) -> None:
         """Write the key, the federation file and its signature into a folder."""
@@ -80,11 +80,11 @@ class Party:
         """The signature of a message."""
         return self.identity.sign(self._covered(kind, message))
 
-    def framed(self, kind: Kind, message: bytes) -> bytes:
+    def frame(self, kind: Kind, message: bytes) -> bytes:
         """A message with its signature."""
         return message + self.sign(kind, message)
 
-    def opened(self, kind: Kind, frame: bytes, sender: int) -> memoryview:
+    def unframe(self, kind: Kind, frame: bytes, sender: int) -> memoryview:
         """The message in a frame of the party at a seat.
 
         Raises:
@@ -163,5 +163,5 @@ def found_federation(
         name="trial", version=1, server=drawn[0].public.hex(), population=population, items=items,
         min_organisations=min_organisations, corrupt=corrupt, organisations=organisations,
     )  # fmt: skip
-    parties = [Party.of(federation, identity) for identity in drawn]
+    parties = [Party.from_identity(federation, identity) for identity in drawn]
     return parties[0], parties[1:], Identity.generate()

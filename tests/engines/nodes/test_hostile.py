@@ -178,7 +178,7 @@ def test_a_lying_node_changes_no_sum(
         if plan["exhausted"]:
             return reply
         plan["what"], lie = found[plan["pick"]]
-        return f.parties[LIAR].framed("reply", lie)
+        return f.parties[LIAR].frame("reply", lie)
 
     remote = f.remote(InProcess(f.nodes, tamper=tamper))
     # All of it takes a minute, so a part is drawn here; `benchmarks/speed/nodes.py` sends the whole.
@@ -221,7 +221,7 @@ def test_lies_in_the_clear(federation: Callable[..., Any], plan: str) -> None:
     def tamper(node: int, stage: str, reply: bytes) -> bytes:
         if node != LIAR or stage != "train.clear":
             return reply
-        return f.parties[LIAR].framed("reply", lie["made"](Packet.decode(reply[:-SIGNATURE_BYTES])))
+        return f.parties[LIAR].frame("reply", lie["made"](Packet.decode(reply[:-SIGNATURE_BYTES])))
 
     remote = f.remote(InProcess(f.nodes, tamper=tamper))
     name, schema = f"block/{COUNTS}", {COUNTS: Block((f.parts.train.n_items,))}
@@ -282,11 +282,11 @@ class Server:
         if asked is not None:
             address = {**address, **_place(asked)}
         request = codec.request(Address(**address), {"counted": None, **(values or {})}, arrays or {})
-        return self.answer(by, signer.framed("request", request))
+        return self.answer(by, signer.frame("request", request))
 
     def answer(self, stage: str, frame: bytes) -> Packet:
         reply = self.node.handle(stage, frame)
-        return codec.answer(self.f.server.opened("reply", reply, self.node.party.seat), frame)
+        return codec.answer(self.f.server.unframe("reply", reply, self.node.party.seat), frame)
 
     def announce(self, **changes: Any) -> Packet:
         said = self.announced.model_dump(mode="json") | changes
@@ -440,9 +440,9 @@ def test_any_bytes_get_an_answer(data: st.DataObject) -> None:
     whole = bytearray(codec.request(Address("0" * 32, 0, 1, stage), {"announcement": {}, "counted": None}))
     for _ in range(data.draw(st.integers(0, 3))):
         whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
-    frame = f.server.framed("request", bytes(whole)) if data.draw(st.booleans()) else bytes(whole)
+    frame = f.server.frame("request", bytes(whole)) if data.draw(st.booleans()) else bytes(whole)
     server, node = f.server, f.nodes[0]
-    assert codec.answer(server.opened("reply", node.handle(stage, frame), 0), frame)["refused"]
+    assert codec.answer(server.unframe("reply", node.handle(stage, frame), 0), frame)["refused"]
 
 
 @cache
@@ -532,9 +532,9 @@ def test_a_request_for_both_secrets_ends_the_round_for_good(federation: Callable
     inner = InProcess(f.nodes)
 
     def sent(message: Packet) -> Any:
-        frame = f.server.framed("request", message.encode())
+        frame = f.server.frame("request", message.encode())
         reply = inner.exchange("train.reveal", {100: frame}, 60.0)[100]
-        return codec.answer(f.server.opened("reply", reply, 0), frame)["refused"]
+        return codec.answer(f.server.unframe("reply", reply, 0), frame)["refused"]
 
     class Greedy:
         nodes = staticmethod(inner.nodes)

@@ -30,7 +30,7 @@ def rounds_after_a_node_forgot_them(federation: Any, count_server: Any, change: 
         if packet.fields["refused"] is None:
             return reply
         changed = Packet({**packet.fields, **change(dict(packet.fields))}, packet.arrays).encode()
-        return f.parties[node].framed("reply", changed)
+        return f.parties[node].frame("reply", changed)
 
     remote = f.remote(InProcess(f.nodes, tamper=tamper))
     assert remote.run(server, 0)
@@ -82,8 +82,8 @@ def test_every_kind_of_refusal_has_its_code(federation: Any) -> None:
         nonlocal counter, nonce
         counter += 1
         address = Address(run, 0, counter, stage, nonce=nonce)
-        frame = signer.framed("request", codec.request(address, {"counted": None, **values}))
-        packet = codec.answer(f.server.opened("reply", node.handle(stage, frame), 0), frame)
+        frame = signer.frame("request", codec.request(address, {"counted": None, **values}))
+        packet = codec.answer(f.server.unframe("reply", node.handle(stage, frame), 0), frame)
         nonce = str(packet.fields.get("nonce", nonce))
         return packet
 
@@ -141,8 +141,8 @@ def refused_step(federation: Any, step: str) -> tuple[str, int]:
     node, announced = f.nodes[100], f.announced()
 
     def sent(address: Address, values: Any, arrays: Any = None) -> Packet:
-        frame = f.server.framed("request", codec.request(address, {"counted": None, **values}, arrays or {}))
-        return codec.answer(f.server.opened("reply", node.handle(address.stage, frame), 0), frame)
+        frame = f.server.frame("request", codec.request(address, {"counted": None, **values}, arrays or {}))
+        return codec.answer(f.server.unframe("reply", node.handle(address.stage, frame), 0), frame)
 
     joined = sent(Address(announced.run, 0, 1, "train.announce"), {"announcement": announced.model_dump(mode="json")})
     query = Query(step, 0, 0, 0, f.shards[0], Message({}), {COUNTS: Block((70,))})

@@ -119,13 +119,13 @@ def test_one_liar_costs_one_decoding(play, monkeypatch):
 
 
 def test_who_is_in_more_wrong_pairs_than_there_can_be_liars():
-    holder = blame.suspects([(dealer, 9) for dealer in range(4)], most=3)
+    holder = blame.suspects([(dealer, 9) for dealer in range(4)], max_liars=3)
     assert set(holder) == {9}
-    dealer = blame.suspects([(9, other) for other in range(4)], most=3)
+    dealer = blame.suspects([(9, other) for other in range(4)], max_liars=3)
     assert dealer == holder
-    either = blame.suspects([(dealer, 9) for dealer in range(3)], most=3)
+    either = blame.suspects([(dealer, 9) for dealer in range(3)], max_liars=3)
     assert set(either) == {0, 1, 2, 9}
-    mixed = blame.suspects([*((dealer, 9) for dealer in range(4)), (0, 5), (1, 9)], most=3)
+    mixed = blame.suspects([*((dealer, 9) for dealer in range(4)), (0, 5), (1, 9)], max_liars=3)
     assert mixed.keys() == {0, 5, 9}
     assert mixed[5] == "either it or client 0 sent a wrong share"
-    assert blame.suspects([], most=1) == {}
+    assert blame.suspects([], max_liars=1) == {}

@@ -141,7 +141,8 @@ def test_every_field_of_the_terms_is_bound_into_the_context():
 def test_what_suffices():
     complete, signed, sparse = plain(), plain(signed=True), plain(neighbours=4)
     assert [complete.allows_roster_of(n) for n in range(8)] == [False] * 4 + [True] * 3 + [False]
-    assert [signed.allows_roster_of(n) for n in range(7)] == [False] * 4 + [True, False, False]
+    assert [signed.allows_roster_of(n) for n in range(8)] == [complete.allows_roster_of(n) for n in range(8)]
+    assert [signed.max_corrupt(n) for n in range(4, 7)] == [2, 1, 0]
     assert [sparse.allows_roster_of(n) for n in range(8)] == [False] * 5 + [True] * 3
     assert [sparse.degree(n) for n in (3, 5, 6, 50)] == [2, 4, 4, 4]
     wide = Terms(RUN, 0, 32, 1, 40_000)

@@ -49,7 +49,11 @@ def test_rosters_below_the_requirements():
     with pytest.raises(RosterRefused, match="threshold of 6 does not keep"):
         minimal.check_roster(terms(neighbours=0), 13)
     with pytest.raises(RosterRefused, match="threshold of 6 does not keep"):
-        minimal.check_roster(terms(neighbours=0, signed=True), 9)
+        minimal.check_roster(terms(neighbours=0, signed=True), 13)
+    wary = ClientRequirements(min_clients=3, min_threshold=2, max_corrupt=4)
+    wary.check_roster(terms(neighbours=0, signed=True), 8)
+    with pytest.raises(RosterRefused, match="lets 3 clients collude with the server; this client requires 4"):
+        wary.check_roster(terms(neighbours=0, signed=True), 9)
 
 
 @pytest.mark.parametrize("given", [{"min_clients": 2}, {"min_threshold": 1}, {"min_neighbours": 1}])

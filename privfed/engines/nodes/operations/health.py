@@ -15,7 +15,7 @@ class HealthCode(StrEnum):
     LEDGER_REFUSED = "ledger_refused"
     STATE_REFUSED = "state_refused"
     ROLLED_BACK = "rolled_back"
-    NO_ROUND_OPENED = "no_round_opened"
+    NO_ROUND_COMPLETED = "no_round_completed"
 
 
 @dataclass(frozen=True, slots=True)

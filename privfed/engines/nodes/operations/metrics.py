@@ -45,8 +45,8 @@ class Label:
 
 
 @dataclass(frozen=True, slots=True)
-class Metric:
-    """One counter or gauge.
+class MetricFamily:
+    """One counter or gauge, with a series for each combination of labels.
 
     Attributes:
         name: with its unit, as Prometheus has it.
@@ -73,23 +73,23 @@ class Registry:
         metrics: all that there are, in the order of the text.
     """
 
-    def __init__(self, metrics: Sequence[Metric]) -> None:
-        self._series: dict[Metric, dict[Labels, float]] = {metric: {} for metric in metrics}
+    def __init__(self, metrics: Sequence[MetricFamily]) -> None:
+        self._series: dict[MetricFamily, dict[Labels, float]] = {metric: {} for metric in metrics}
         self._lock = threading.Lock()
 
-    def add(self, metric: Metric, amount: float, *labels: str) -> None:
+    def add(self, metric: MetricFamily, amount: float, *labels: str) -> None:
         """Let a metric rise."""
         with self._lock:
             series, key = self._located(metric, labels)
             series[key] = series.get(key, 0.0) + amount
 
-    def set(self, metric: Metric, value: float, *labels: str) -> None:
+    def set(self, metric: MetricFamily, value: float, *labels: str) -> None:
         """Give a metric a value."""
         with self._lock:
             series, key = self._located(metric, labels)
             series[key] = value
 
-    def replace(self, metric: Metric, values: Mapping[Labels, float]) -> None:
+    def replace(self, metric: MetricFamily, values: Mapping[Labels, float]) -> None:
         """Give all series of a metric their values; those that are not named end."""
         with self._lock:
             self._series[metric].clear()
@@ -97,7 +97,7 @@ class Registry:
                 series, key = self._located(metric, labels)
                 series[key] = value
 
-    def value(self, metric: Metric, *labels: str) -> float | None:
+    def value(self, metric: MetricFamily, *labels: str) -> float | None:
         """One series; None where it has no value yet."""
         with self._lock:
             return self._series[metric].get(labels)
@@ -108,7 +108,7 @@ class Registry:
             kept = {metric: dict(series) for metric, series in self._series.items() if series}
         return "".join(f"{line}\n" for metric, series in kept.items() for line in _lines(metric, series))
 
-    def _located(self, metric: Metric, labels: Labels) -> tuple[dict[Labels, float], Labels]:
+    def _located(self, metric: MetricFamily, labels: Labels) -> tuple[dict[Labels, float], Labels]:
         series = self._series[metric]
         key = tuple(label.bounded(value) for label, value in zip(metric.labels, labels, strict=True))
         if key in series or len(series) < MAX_SERIES:
@@ -116,7 +116,7 @@ class Registry:
         return series, (OTHER,) * len(key)
 
 
-def _lines(metric: Metric, series: Mapping[Labels, float]) -> Iterator[str]:
+def _lines(metric: MetricFamily, series: Mapping[Labels, float]) -> Iterator[str]:
     yield f"# HELP {metric.name} {_escaped_help(metric.help)}"
     yield f"# TYPE {metric.name} {metric.kind}"
     for key, value in sorted(series.items()):
@@ -134,7 +134,7 @@ def _number(value: float) -> str:
     return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
 
 
-def metrics_table(metrics: Sequence[Metric]) -> str:
+def metrics_table(metrics: Sequence[MetricFamily]) -> str:
     """The metrics as rows of a Markdown table, for `docs/operating.md`."""
     rows = [
         f"| `{metric.name}` | {metric.kind} | {', '.join(label.name for label in metric.labels)} | {metric.help} |"

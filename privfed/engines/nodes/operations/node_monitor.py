@@ -13,7 +13,7 @@ from privfed.engines.nodes.errors import RefusalCode, StateError
 from privfed.engines.nodes.node import Node
 from privfed.engines.nodes.operations import node_probe
 from privfed.engines.nodes.operations.health import Health, HealthCode, writable
-from privfed.engines.nodes.operations.metrics import Label, Metric, Registry
+from privfed.engines.nodes.operations.metrics import Label, MetricFamily, Registry
 from privfed.engines.nodes.operations.node_probe import ANSWERED, STAGES, RunAccount
 
 _log = logging.getLogger("privfed.nodes")
@@ -27,21 +27,27 @@ STAGE = Label("stage", STAGES)
 CODE = Label("code", frozenset({ANSWERED, *(code.value for code in RefusalCode)}))
 RUN = Label("run", re.compile(r"[0-9a-f]{8,64}"))
 
-INFO = Metric("privfed_build_info", "gauge", "1, with the version that runs", (Label("version", re.compile(r".+")),))
-UPTIME = Metric("privfed_uptime_seconds", "gauge", "Time since the process began to serve")
-REQUESTS = Metric("privfed_node_requests_total", "counter", "Requests, by how they were answered", (STAGE, CODE))
-REFUSALS = Metric("privfed_node_refusals_total", "counter", "Requests that were refused", (CODE,))
-RECEIVED = Metric("privfed_node_received_bytes_total", "counter", "Bytes of requests")
-SENT = Metric("privfed_node_sent_bytes_total", "counter", "Bytes of replies")
-SECONDS = Metric("privfed_node_seconds_total", "counter", "Time in which requests were answered", (STAGE,))
-LAST = Metric("privfed_node_last_request_seconds", "gauge", "Time since the last request of the server")
-RUNS = Metric("privfed_node_active_runs", "gauge", "Runs that the node takes part in")
-ROUNDS = Metric("privfed_node_rounds", "gauge", "Rounds in which anything left the node", (RUN,))
-ENTRIES = Metric("privfed_node_ledger_entries", "gauge", "Queries in the ledger of an active run", (RUN,))
-EPSILON = Metric("privfed_node_epsilon", "gauge", "Privacy loss of the worst-off user so far; +Inf: no bound", (RUN,))
-ALLOWED = Metric("privfed_node_max_epsilon", "gauge", "What the policy allows a single run, where it bounds it")
-EPSILON_SUM = Metric("privfed_node_epsilon_sum", "gauge", "Sum of the epsilons of all runs")
-ALLOWED_SUM = Metric("privfed_node_max_epsilon_sum", "gauge", "What the policy allows all runs, where it bounds them")
+INFO = MetricFamily(
+    "privfed_build_info", "gauge", "1, with the version that runs", (Label("version", re.compile(r".+")),)
+)
+UPTIME = MetricFamily("privfed_uptime_seconds", "gauge", "Time since the process began to serve")
+REQUESTS = MetricFamily("privfed_node_requests_total", "counter", "Requests, by how they were answered", (STAGE, CODE))
+REFUSALS = MetricFamily("privfed_node_refusals_total", "counter", "Requests that were refused", (CODE,))
+RECEIVED = MetricFamily("privfed_node_received_bytes_total", "counter", "Bytes of requests")
+SENT = MetricFamily("privfed_node_sent_bytes_total", "counter", "Bytes of replies")
+SECONDS = MetricFamily("privfed_node_seconds_total", "counter", "Time in which requests were answered", (STAGE,))
+LAST = MetricFamily("privfed_node_last_request_seconds", "gauge", "Time since the last request of the server")
+RUNS = MetricFamily("privfed_node_active_runs", "gauge", "Runs that the node takes part in")
+ROUNDS = MetricFamily("privfed_node_rounds", "gauge", "Rounds in which anything left the node", (RUN,))
+ENTRIES = MetricFamily("privfed_node_ledger_entries", "gauge", "Queries in the ledger of an active run", (RUN,))
+EPSILON = MetricFamily(
+    "privfed_node_epsilon", "gauge", "Privacy loss of the worst-off user so far; +Inf: no bound", (RUN,)
+)
+ALLOWED = MetricFamily("privfed_node_max_epsilon", "gauge", "What the policy allows a single run, where it bounds it")
+EPSILON_SUM = MetricFamily("privfed_node_epsilon_sum", "gauge", "Sum of the epsilons of all runs")
+ALLOWED_SUM = MetricFamily(
+    "privfed_node_max_epsilon_sum", "gauge", "What the policy allows all runs, where it bounds them"
+)
 
 NODE_METRICS = (
     INFO, UPTIME, REQUESTS, REFUSALS, RECEIVED, SENT, SECONDS, LAST, RUNS, ROUNDS, ENTRIES, EPSILON, ALLOWED,

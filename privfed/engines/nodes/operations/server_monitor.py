@@ -8,7 +8,7 @@ from pathlib import Path
 from privfed import __version__
 from privfed.engines.nodes.errors import RefusalCode
 from privfed.engines.nodes.operations.health import Health, HealthCode, writable
-from privfed.engines.nodes.operations.metrics import Label, Metric, Registry
+from privfed.engines.nodes.operations.metrics import Label, MetricFamily, Registry
 from privfed.engines.nodes.operations.node_monitor import INFO, UPTIME
 from privfed.engines.nodes.operations.progress import UNUSED, RoundReport
 
@@ -17,19 +17,23 @@ OUTCOME = Label("outcome", frozenset({"opened", "aborted"}))
 INCIDENT = Label("code", frozenset({UNUSED, *(code.value for code in RefusalCode)}))
 STANDING = Label("state", frozenset({"joined", "resting", "refused", "excluded"}))
 
-ROUND = Metric("privfed_server_round", "gauge", "Number of the last round that ended")
-PLANNED = Metric("privfed_server_planned_rounds", "gauge", "Rounds of the run")
-ENDED = Metric("privfed_server_rounds_total", "counter", "Rounds that ended, by whether a sum was opened", (OUTCOME,))
-AGE = Metric("privfed_server_last_round_seconds", "gauge", "Time since the last round ended")
-LASTED = Metric("privfed_server_round_duration_seconds", "gauge", "Time that the last round took")
-USERS = Metric("privfed_server_round_users", "gauge", "Users in the last round's sum; 0 where it was aborted")
-NODES = Metric("privfed_server_nodes", "gauge", "Organisations; those that rest have joined, too", (STANDING,))
-INCIDENTS = Metric("privfed_server_incidents_total", "counter", "Replies that were not used, and refusals", (INCIDENT,))
-MISSING = Metric("privfed_server_missing_replies_total", "counter", "Replies that did not come")
-UP = Metric("privfed_server_received_bytes_total", "counter", "Bytes of replies")
-DOWN = Metric("privfed_server_sent_bytes_total", "counter", "Bytes of requests")
-STAGE_SECONDS = Metric("privfed_server_seconds_total", "counter", "Time that exchanges took", (STEPS,))
-LOSS = Metric("privfed_server_epsilon", "gauge", "Privacy loss of the worst-off user so far; +Inf: no bound")
+ROUND = MetricFamily("privfed_server_round", "gauge", "Number of the last round that ended")
+PLANNED = MetricFamily("privfed_server_planned_rounds", "gauge", "Rounds of the run")
+ENDED = MetricFamily(
+    "privfed_server_rounds_total", "counter", "Rounds that ended, by whether a sum was opened", (OUTCOME,)
+)
+AGE = MetricFamily("privfed_server_last_round_seconds", "gauge", "Time since the last round ended")
+LASTED = MetricFamily("privfed_server_round_duration_seconds", "gauge", "Time that the last round took")
+USERS = MetricFamily("privfed_server_round_users", "gauge", "Users in the last round's sum; 0 where it was aborted")
+NODES = MetricFamily("privfed_server_nodes", "gauge", "Organisations; those that rest have joined, too", (STANDING,))
+INCIDENTS = MetricFamily(
+    "privfed_server_incidents_total", "counter", "Replies that were not used, and refusals", (INCIDENT,)
+)
+MISSING = MetricFamily("privfed_server_missing_replies_total", "counter", "Replies that did not come")
+UP = MetricFamily("privfed_server_received_bytes_total", "counter", "Bytes of replies")
+DOWN = MetricFamily("privfed_server_sent_bytes_total", "counter", "Bytes of requests")
+STAGE_SECONDS = MetricFamily("privfed_server_seconds_total", "counter", "Time that exchanges took", (STEPS,))
+LOSS = MetricFamily("privfed_server_epsilon", "gauge", "Privacy loss of the worst-off user so far; +Inf: no bound")
 
 SERVER_METRICS = (
     INFO, UPTIME, ROUND, PLANNED, ENDED, AGE, LASTED, USERS, NODES, INCIDENTS, MISSING, UP, DOWN, STAGE_SECONDS, LOSS,
@@ -71,7 +75,7 @@ class ServerMonitor:
         """Whether the run gets anywhere: its folder takes files, and not every round so far was aborted."""
         report = self._report
         ended, aborted = (0, 0) if report is None else (report.round, report.traffic.aborted_rounds)
-        reason = None if not ended or aborted < ended else HealthCode.NO_ROUND_OPENED
+        reason = None if not ended or aborted < ended else HealthCode.NO_ROUND_COMPLETED
         if self._folder.exists() and not writable(self._folder):
             reason = HealthCode.FOLDER_NOT_WRITABLE
         return Health("server", reason, {"round": ended, "aborted_rounds": aborted})

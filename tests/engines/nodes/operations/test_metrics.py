@@ -5,14 +5,14 @@ import re
 
 import pytest
 
-from privfed.engines.nodes.operations.metrics import MAX_SERIES, OTHER, Label, Metric, Registry, metrics_table
+from privfed.engines.nodes.operations.metrics import MAX_SERIES, OTHER, Label, MetricFamily, Registry, metrics_table
 from privfed.engines.nodes.operations.node_monitor import NODE_METRICS
 from privfed.engines.nodes.operations.server_monitor import SERVER_METRICS
 
-COUNT = Metric("privfed_test_total", "counter", "What is counted", (Label("stage", frozenset({"a", "b"})),))
-GAUGE = Metric("privfed_test", "gauge", "What is measured")
-ANY = Metric("privfed_test_names", "gauge", "By name", (Label("name", re.compile(r"(?s).*")),))
-HEX = Metric("privfed_test_runs", "gauge", "By run", (Label("run", re.compile(r"[0-9a-f]+")),))
+COUNT = MetricFamily("privfed_test_total", "counter", "What is counted", (Label("stage", frozenset({"a", "b"})),))
+GAUGE = MetricFamily("privfed_test", "gauge", "What is measured")
+ANY = MetricFamily("privfed_test_names", "gauge", "By name", (Label("name", re.compile(r"(?s).*")),))
+HEX = MetricFamily("privfed_test_runs", "gauge", "By run", (Label("run", re.compile(r"[0-9a-f]+")),))
 HOSTILE = ('a"b\\c\nd', "\x1b[2J", "\u202e", '"} 1\nprivfed_test 7', "")
 
 
@@ -97,13 +97,13 @@ def test_a_metric_without_a_value_is_not_written() -> None:
 @pytest.mark.parametrize("name", ["", "Privfed", "a-b", "a b", "1a", 'a"'])
 def test_names_are_words(name: str) -> None:
     with pytest.raises(ValueError, match="cannot name a metric"):
-        Metric(name, "gauge", "")
+        MetricFamily(name, "gauge", "")
     with pytest.raises(ValueError, match="cannot name a metric"):
-        Metric("a", "gauge", "", (Label(name, frozenset()),))
+        MetricFamily("a", "gauge", "", (Label(name, frozenset()),))
 
 
 @pytest.mark.parametrize("metrics", [NODE_METRICS, SERVER_METRICS], ids=["node", "server"])
-def test_names_follow_the_conventions(metrics: tuple[Metric, ...]) -> None:
+def test_names_follow_the_conventions(metrics: tuple[MetricFamily, ...]) -> None:
     assert len({metric.name for metric in metrics}) == len(metrics)
     for metric in metrics:
         assert metric.name.startswith("privfed_")

@@ -122,7 +122,7 @@ def test_a_server_that_opened_nothing_is_not_healthy(tmp_path: Path) -> None:
     monitor = ServerMonitor(tmp_path / "not yet", 10)
     assert monitor.health().healthy
     monitor.update(replace(ABORTED, round=1))
-    assert monitor.health().reason is HealthCode.NO_ROUND_OPENED
+    assert monitor.health().reason is HealthCode.NO_ROUND_COMPLETED
     monitor.update(replace(OPENED, round=2, traffic=MessageTraffic(aborted_rounds=1)))
     assert monitor.health().healthy
 
