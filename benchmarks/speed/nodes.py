@@ -1,14 +1,15 @@
 """Federations over processes: losses at volume, servers that are killed, nodes that lie, and what a round costs.
 
     python -m benchmarks.speed.nodes losses   10 nodes, 500 rounds; in a third, 1 to 3 are lost at random stages
+    python -m benchmarks.speed.nodes liars    10 nodes, 500 rounds; three lie under their own keys, two are killed
     python -m benchmarks.speed.nodes kills    a server that is killed with SIGKILL at 10 random moments of one run
     python -m benchmarks.speed.nodes corpus   every lie of the hostile corpus, by the test that draws from it
-    python -m benchmarks.speed.nodes costs    exchanges, bytes and seconds of a round with 3, 5 and 10 nodes
+    python -m benchmarks.speed.nodes costs    exchanges, bytes and CPU of a round with 3, 10, 100 nodes in one process
     python -m benchmarks.speed.nodes devices  bytes, CPU-seconds and memory of one user of MovieLens-100K
 
-Every node is a process of its own with a folder of its own. Sums are checked against counts made by hand from the users
-whom the ledger says are in them, and models against a run that nothing happened to. Data are synthetic, where no other
-set is named.
+Every node is a process of its own (in `costs`, an object) with a folder of its own. Sums are checked against counts
+made by hand from the users whom the ledger says are in them, and models against a run that nothing happened to. Data
+are synthetic, where no other set is named.
 """
 
 import argparse
@@ -20,20 +21,25 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
 
 from benchmarks import harness
-from privfed.contracts import Block
+from privfed.contracts import Block, Schema
 from privfed.data import SplitSpec, SyntheticSpec, generate, load, split
 from privfed.engines.nodes.announcement import Announcement
-from privfed.engines.nodes.loopback import Fault, Loopback
+from privfed.engines.nodes.codec import Packet
+from privfed.engines.nodes.loopback import Fault, InProcess, Loopback
+from privfed.engines.nodes.node import Node
 from privfed.engines.nodes.node_data import NodeData
+from privfed.engines.nodes.operations.progress import RoundReport
+from privfed.engines.nodes.party import KEY_FILE, Party, found_federation
 from privfed.engines.nodes.remote_federation import RemoteFederation
 from privfed.engines.nodes.run import train
 from privfed.engines.nodes.transport import Transport
@@ -44,13 +50,21 @@ from privfed.methods.shared.vae_server import COUNTS
 from privfed.privacy import Ledger, PrivacyPlan
 from privfed.privacy.ledger import from_ranges
 from privfed.setup.config import ExperimentConfig
+from secure_agg.primitives.keys import SIGNATURE_BYTES
 
-POLICY = '[policy]\nallow_simulation = true\nmechanisms = ["secure_sum"]\n'
-STAGES = ("train.share", "train.input", "train.reveal")
+POLICY = """[policy]
+allow_simulation = true
+mechanisms = ["secure_sum"]
+min_own_users = 1
+own_noise_suffices = false
+"""
+STAGES = ("train.share", "train.check", "train.input", "train.confirm", "train.reveal")
 USERS, ITEMS = 120, 200
 SECURE, SHARES = "secure-sum:clip_norm=1.0", "distributed-gaussian:noise_multiplier=1.0,clip_norm=1.0,n_min_honest=3"
 DEVICE_POLICY = """[policy]
 allow_simulation = true
+min_own_users = 1
+own_noise_suffices = false
 mechanisms = ["secure_sum", "distributed_gaussian", "local_laplace"]
 """
 DEVICES: dict[str, tuple[str, dict[str, Any], int]] = {
@@ -82,16 +96,34 @@ def experiment(method: str, rounds: int, **changes: Any) -> ExperimentConfig:
     return ExperimentConfig(method={"name": method}, privacy=plan, rounds=rounds, chunk=16, seed=3, **changes)
 
 
-def folders(place: Path, parts: Any, nodes: int) -> dict[int, Path]:
-    """A folder for every node, with its policy and its users."""
-    found = {}
-    for number in range(nodes):
-        found[number] = place / f"node{number}"
-        found[number].mkdir(exist_ok=True)
-        (found[number] / "node.toml").write_text(POLICY)
-        if not (found[number] / "users.pfn").exists():
-            NodeData.from_split(parts, np.arange(USERS)[number::nodes]).save(found[number])
-    return found
+def folders(
+    place: Path, parts: Any, shards: Sequence[np.ndarray], *, policy: str = POLICY, public: bool = False
+) -> Party:
+    """Make a folder `node0`, `node1`, ... with key, policy and users for every node, once; returns the server."""
+    own = place / "party"
+    if (own / KEY_FILE).exists():
+        return Party.load(own)
+    server, organisations, operator = found_federation(shards, parts.train.n_users, parts.train.n_items)
+    signature = server.federation.signature(operator)
+    for number, (party, users) in enumerate(zip(organisations, shards, strict=True)):
+        folder = place / f"node{number}"
+        folder.mkdir()
+        party.save(folder, signature, operator.public)
+        (folder / "node.toml").write_text(policy)
+        NodeData.from_split(parts, users, public=public).save(folder)
+    own.mkdir()
+    server.save(own, signature, operator.public)
+    return server
+
+
+def dealt(nodes: int, users: int = USERS) -> list[np.ndarray]:
+    """Users of every node: each n-th."""
+    return [np.arange(users)[number::nodes] for number in range(nodes)]
+
+
+def processes(place: Path, nodes: int, **options: Any) -> Loopback:
+    """A process for every node's folder."""
+    return Loopback({number: place / f"node{number}" for number in range(nodes)}, method="forkserver", **options)
 
 
 class Losses:
@@ -106,13 +138,18 @@ class Losses:
         self.counts: dict[str, int] = {}
 
     def next_round(self) -> None:
-        """Toss for the round."""
+        """Choose for the round."""
         self.gone = {}
         if self.rng.random() < 1 / 3:
-            self.rounds_hit += 1
             faults: tuple[Fault, ...] = ("drop", "kill_before", "kill_after", "late")
-            for node in self.rng.choice(self.nodes, self.rng.integers(1, self.most + 1), replace=False):
-                self.gone[int(node)] = (STAGES[self.rng.integers(3)], faults[self.rng.integers(4)])
+            self.lose(int(self.rng.integers(1, self.most + 1)), faults)
+
+    def lose(self, nodes: int, faults: Sequence[Fault]) -> None:
+        """Lose so many nodes in this round."""
+        self.rounds_hit += 1
+        for node in self.rng.choice(self.nodes, nodes, replace=False):
+            stage, fault = STAGES[int(self.rng.integers(len(STAGES)))], faults[int(self.rng.integers(len(faults)))]
+            self.gone[int(node)] = (stage, fault)
 
     def __call__(self, node: int, stage: str) -> Fault | None:
         """What goes wrong with this request."""
@@ -129,36 +166,88 @@ class Losses:
         return "drop"
 
 
+class Liars:
+    """A transport in which some nodes' replies are replaced, every other one, by lies that they sign themselves.
+
+    What a node adds to a sum is its own affair, and nobody can tell a false number from a true one; so the ring
+    elements that it uploads stay as they are, and everything else may change.
+    """
+
+    def __init__(self, inner: Transport, parties: Mapping[int, Party], seed: int) -> None:
+        self.inner, self.parties, self.rng = inner, parties, np.random.default_rng(seed)
+        self.earlier: list[bytes] = []
+        self.told: dict[str, int] = {}
+
+    def nodes(self) -> Sequence[int]:
+        """As they are."""
+        return self.inner.nodes()
+
+    def exchange(self, stage: str, requests: Mapping[int, bytes], timeout: float) -> Mapping[int, bytes]:
+        """Pass on, and lie where a liar answers."""
+        replies = dict(self.inner.exchange(stage, requests, timeout))
+        for node in sorted(replies.keys() & self.parties.keys()):
+            if stage in STAGES and self.rng.random() < 1 / 2:
+                honest = replies[node][:-SIGNATURE_BYTES]
+                replies[node] = self.parties[node].frame("reply", self.lie(stage, honest))
+                self.earlier = [*self.earlier[-20:], honest]
+        return replies
+
+    def lie(self, stage: str, honest: bytes) -> bytes:
+        """Something else than the honest reply."""
+        packet = Packet.decode(honest)
+        fields, arrays = dict(packet.fields), {name: array.copy() for name, array in packet.arrays.items()}
+        free = sorted(name for name, array in arrays.items() if name != "masked" and array.size)
+        kind = str(self.rng.choice(["cut", "replayed", "refusal", "field", *(["array"] if free else [])]))
+        self.told[f"{kind} at {stage}"] = self.told.get(f"{kind} at {stage}", 0) + 1
+        if kind == "cut":
+            return honest[: int(self.rng.integers(len(honest)))]
+        if kind == "replayed" and self.earlier:
+            return self.earlier[int(self.rng.integers(len(self.earlier)))]
+        if kind == "refusal":
+            return Packet({**fields, "refused": "no", "code": "stale", "counter": 2**62}).encode()
+        if kind == "array":
+            bent = arrays[free[int(self.rng.integers(len(free)))]].reshape(-1).view(np.uint8)
+            bent[int(self.rng.integers(len(bent)))] ^= np.uint8(1 << int(self.rng.integers(8)))
+            return Packet(fields, arrays).encode()
+        odd: tuple[Any, ...] = (None, -1, 2**62, "0-999999999999", "\x1b[2J", [], {})
+        changed = sorted(fields)[int(self.rng.integers(len(fields)))]
+        return Packet({**fields, changed: odd[int(self.rng.integers(len(odd)))]}, arrays).encode()
+
+
 @contextmanager
-def counting(nodes: int, losses: Losses | None = None) -> Iterator[tuple[Any, RemoteFederation, Loopback, Path]]:
-    """A federation that is asked for counts of items."""
+def counting(
+    nodes: int, losses: Losses | None = None, liars: Sequence[int] = ()
+) -> Iterator[tuple[Any, RemoteFederation, Loopback, Path]]:
+    """A federation that is queried for counts of items."""
     parts, config = world(), experiment("feddae", 1000)
     with tempfile.TemporaryDirectory() as made:
         place, data = Path(made), NodeData.for_server(parts)
+        server = folders(place, parts, dealt(nodes))
         faults: dict[str, Any] = {} if losses is None else {"faults": losses}
-        with Loopback(folders(place, parts, nodes), method="forkserver", **faults) as transport:
-            yield parts, federation_over(transport, config, data, place / "ledger.jsonl"), transport, place
+        with processes(place, nodes, **faults) as inner:
+            transport = Liars(inner, {node: Party.load(place / f"node{node}") for node in liars}, 5)
+            yield parts, federation_over(transport, server, config, data, place / "ledger.jsonl"), inner, place
 
 
 def federation_over(
-    transport: Transport, config: ExperimentConfig, data: NodeData, ledger: Path, **options: Any
+    transport: Transport, server: Party, config: ExperimentConfig, data: NodeData, ledger: Path, **options: Any
 ) -> RemoteFederation:
     """A federation without a method, for queries of its own."""
-    announced = Announcement.from_config(config, data, seeded=True)
-    half = announced.half(data, bytes(32))
-    guard = ServerGuard(config.privacy, Ledger(config.privacy, USERS, ledger), half.streams)
-    return RemoteFederation(transport, announced, guard, half.streams, **{"timeout": 120, **options})
+    announced = Announcement.from_config(config, data, server.federation, seeded=True)
+    streams = announced.assemble(data, bytes(32)).streams
+    guard = ServerGuard(config.privacy, Ledger(config.privacy, USERS, ledger), streams)
+    return RemoteFederation(transport, announced, server, guard, **{"timeout": 120, **options})
 
 
 class Counting:
-    """A server that asks who has which item."""
+    """A server that queries who has which item."""
 
     def __init__(self) -> None:
-        self.schema = {COUNTS: Block((ITEMS,))}
+        self.schema: Schema = {COUNTS: Block((ITEMS,))}
         self.latest = torch.zeros(ITEMS)
 
     def round(self, federation: Any, t: int) -> None:
-        """One ask."""
+        """One query."""
         self.latest = federation.aggregate("count", federation.sample_cohort(t), Message({}), self.schema).sums[COUNTS]
 
     def public(self) -> Message:
@@ -186,45 +275,78 @@ def entries_in(path: Path) -> list[dict[str, Any]]:
 
 
 def lost_charges(place: Path, nodes: int, opened: list[int]) -> int:
-    """How often a round that was opened is missing in the server's ledger or that of a node whose users are in it."""
-    charged = entries_in(place / "ledger.jsonl")
-    lost = len(opened) - len(charged) + sum(e["round"] != t for e, t in zip(charged, opened, strict=False))
-    for number in range(nodes):
-        [path] = (place / f"node{number}").glob("ledger-*.jsonl")
-        own = {entry["draw"] for entry in entries_in(path)}
-        mine = np.arange(USERS)[number::nodes]
-        lost += sum(e["draw"] not in own for e in charged if np.isin(mine, from_ranges(e["participants"])).any())
+    """How often a round that was opened is missing in the server's ledger or that of a node whose users are in it.
+
+    A round that was recorded and then could not be opened stays charged: shares of its secrets were revealed.
+    """
+    charged = {entry["round"]: entry for entry in entries_in(place / "ledger.jsonl")}
+    lost = sum(t not in charged for t in opened)
+    for number, hosted in enumerate(dealt(nodes)):
+        own = {
+            entry["cohort_id"]
+            for path in (place / f"node{number}").glob("ledger-*.jsonl")
+            for entry in entries_in(path)
+        }
+        for entry in charged.values():
+            inside = np.isin(hosted, from_ranges(entry["participants"], limit=USERS)).any()
+            lost += bool(inside) and entry["cohort_id"] not in own
     return lost
 
 
-def losses(options: argparse.Namespace, record: harness.Record, nodes: int = 10) -> None:
+def losses(options: argparse.Namespace, record: harness.Record) -> None:
     """Rounds with losses: wrong sums, lost charges, recovery."""
-    toss, wrong, opened, rounds = Losses(7, nodes, 3), 0, [], options.rounds or 500
+    many_rounds(options, record, "losses", Losses(7, 10, 3))
+
+
+class Kills(Losses):
+    """Every round a fifth of the nodes is killed, at a random stage each."""
+
+    def next_round(self) -> None:
+        """Choose for the round."""
+        self.gone = {}
+        self.lose(self.nodes // 5, ("kill_before", "kill_after"))
+
+
+def liars(options: argparse.Namespace, record: harness.Record) -> None:
+    """The same with three nodes that lie whenever they are sent anything, and two of all that are killed."""
+    many_rounds(options, record, "liars", Kills(7, 10, 2), (2, 5, 8))
+
+
+def many_rounds(
+    options: argparse.Namespace, record: harness.Record, name: str, toss: Losses, lying: Sequence[int] = ()
+) -> None:
+    """Rounds over ten processes, each against the counts by hand."""
+    nodes, wrong, opened, rounds = toss.nodes, 0, list[int](), options.rounds or 500
     started = time.monotonic()
-    with counting(nodes, toss) as (parts, federation, transport, place):
+    with counting(nodes, toss, lying) as (parts, federation, transport, place):
         server = Counting()
         for t in range(rounds):
             toss.next_round()
             if federation.run(server, t):
                 opened.append(t)
                 users = federation.guard.ledger.entries[-1].members()
+                assert users is not None
                 wrong += not torch.equal(server.latest, counted(parts, users))
             if (t + 1) % 50 == 0:
-                print(f"round {t + 1}: {wrong} wrong, {federation.traffic.aborted_rounds} lost", flush=True)
-        lost = lost_charges(place, nodes, opened)
+                print(f"round {t + 1}: {wrong} wrong, {federation.traffic.aborted_rounds} aborted", flush=True)
+        lost, charged = lost_charges(place, nodes, opened), len(federation.guard.ledger.entries)
         spent = sorted(toss.recovered)
         record.put(
             {
                 "nodes": nodes, "rounds": rounds, "rounds_hit": toss.rounds_hit, "opened": len(opened),
                 "aborted_rounds": federation.traffic.aborted_rounds, "wrong_sums": wrong, "lost_charges": lost,
+                "charged_and_aborted": charged - len(opened),
                 "faults": dict(sorted(toss.counts.items())), "restarts": transport.restarts,
+                "liars": len(lying), "excluded": len(federation.roster.excluded),
+                "honest_excluded": len(federation.roster.excluded.keys() - set(lying)),
+                "incidents": len(federation.incidents),
                 "recovery_seconds": {
                     "median": round(float(np.median(spent)), 2), "p95": round(float(np.quantile(spent, 0.95)), 2),
                     "most": round(spent[-1], 2), "times": len(spent),
                 },
                 "seconds": round(time.monotonic() - started, 1), "load": os.getloadavg()[1],
             },
-            "losses",
+            name,
         )  # fmt: skip
 
 
@@ -233,9 +355,12 @@ def serve(options: argparse.Namespace, record: harness.Record) -> None:
     del record
     place, parts = options.folder, world()
     config = experiment("hetefedrec", options.rounds, checkpoint_every=3)
-    with Loopback(folders(place, parts, 3), method="forkserver") as transport:
+    party = folders(place, parts, dealt(3))
+    with processes(place, 3) as transport:
         print("begun", flush=True)
-        trained = train(config, NodeData.for_server(parts), transport, place / "server", seeded=True, timeout=300)
+        trained = train(
+            config, NodeData.for_server(parts), party, transport, place / "server", seeded=True, timeout=300
+        )
     torch.save(trained.server.state(), place / "model.pt")
 
 
@@ -245,7 +370,7 @@ def kills(options: argparse.Namespace, record: harness.Record) -> None:
     config = experiment("hetefedrec", rounds, checkpoint_every=3)
     reference = Experiment(config, parts)
     reference.run(parts=())
-    moments, resumed, finished = [], 0, False
+    moments, resumed, finished = list[float](), 0, False
     with tempfile.TemporaryDirectory() as made:
         place = Path(made)
         while not finished:
@@ -261,8 +386,8 @@ def kills(options: argparse.Namespace, record: harness.Record) -> None:
                     except subprocess.TimeoutExpired:
                         os.kill(process.pid, signal.SIGKILL)
                         moments.append(round(moment, 2))
-                        charges = place / "server" / "ledger.jsonl"
-                        done = len(entries_in(charges)) if charges.exists() else 0
+                        ledger = place / "server" / "ledger.jsonl"
+                        done = len(entries_in(ledger)) if ledger.exists() else 0
                         print(f"killed {len(moments)} times, {done} charges", flush=True)
                 finished = process.wait() == 0
             resumed += 1
@@ -285,25 +410,50 @@ def corpus(*_: object) -> None:
     subprocess.run(command, check=True, env={**os.environ, "PRIVFED_WHOLE_CORPUS": "1"})
 
 
+class Unsigned(Party):
+    """A party that neither signs nor verifies messages, to see what that costs; terms of masked sums stay signed."""
+
+    def sign(self, kind: Any, message: bytes) -> bytes:
+        """Nothing, at full length."""
+        del kind, message
+        return bytes(SIGNATURE_BYTES)
+
+    def verify(self, kind: Any, message: bytes | memoryview, signature: bytes, sender: int) -> None:
+        """Believe it."""
+
+
 def costs(options: argparse.Namespace, record: harness.Record) -> None:
-    """Exchanges, bytes and seconds of a steady round."""
-    found, rounds = {}, options.rounds or 20
-    for nodes in (3, 5, 10):
-        with counting(nodes) as (_, federation, _, _):
-            server = Counting()
-            federation.run(server, 0)
-            before, started = federation.traffic.exchanges, time.monotonic()
-            up, down = federation.traffic.up_bytes, federation.traffic.down_bytes
-            for t in range(1, rounds + 1):
-                federation.run(server, t)
-            taken = federation.traffic
-            found[str(nodes)] = {
-                "exchanges": (taken.exchanges - before) / rounds,
-                "up_bytes": round((taken.up_bytes - up) / rounds),
-                "down_bytes": round((taken.down_bytes - down) / rounds),
-                "seconds": round((time.monotonic() - started) / rounds, 3),
-            }
-    record.put({"words": ITEMS, "per_round": found, "load": os.getloadavg()[0]}, "costs")
+    """Exchanges, bytes and processor time of a steady round of the server and all nodes in one process."""
+    parts, config, rounds = world(), experiment("feddae", 1000), options.rounds or 10
+    for nodes in (3, 10, 100):
+        for kind in (Party, Unsigned):
+            with tempfile.TemporaryDirectory() as made, mock.patch("os.fsync"):
+                place, data = Path(made), NodeData.for_server(parts)
+                found = folders(place, parts, dealt(nodes))
+                server = kind(found.federation, found.identity, found.seat)
+                members = {}
+                for number in range(nodes):
+                    own = Party.load(place / f"node{number}")
+                    party = kind(own.federation, own.identity, own.seat)
+                    members[number] = Node(place / f"node{number}", party=party)
+                federation = federation_over(InProcess(members), server, config, data, place / "ledger.jsonl")
+                row = steady(federation, rounds) | {"load": round(os.getloadavg()[0], 1)}
+            name = "signed messages" if kind is Party else "unsigned messages"
+            record.put(row, "costs", f"{nodes} nodes, {name}")
+
+
+def steady(federation: RemoteFederation, rounds: int) -> dict[str, float]:
+    """What a round takes after the first."""
+    server = Counting()
+    assert federation.run(server, 0)
+    taken, began = federation.traffic, time.process_time()
+    before = taken.exchanges, taken.up_bytes, taken.down_bytes
+    for t in range(1, rounds + 1):
+        assert federation.run(server, t)
+    after = taken.exchanges, taken.up_bytes, taken.down_bytes
+    exchanges, up, down = ((now - then) / rounds for now, then in zip(after, before, strict=True))
+    spent = (time.process_time() - began) / rounds
+    return {"exchanges": exchanges, "up_bytes": round(up), "down_bytes": round(down), "cpu_s": round(spent, 4)}
 
 
 class Metered:
@@ -342,9 +492,9 @@ class Metered:
         found = [Path(f"/proc/{pid}/status").read_text().split(f"{name}:")[1].split()[0] for pid in self.pids]
         return max(map(int, found)) / 1e3
 
-    def round(self, t: int, evaluated: object) -> None:
+    def round(self, report: RoundReport) -> None:
         """A round is over."""
-        del t, evaluated
+        del report
         now = self.now()
         self.rounds.append({key: now[key] - self.before[key] for key in now})
         self.before = now
@@ -370,17 +520,14 @@ def devices(options: argparse.Namespace, record: harness.Record) -> None:
         )
         with tempfile.TemporaryDirectory() as made:
             place = Path(made)
-            for number, user in enumerate(usual):
-                (place / f"node{number}").mkdir()
-                (place / f"node{number}" / "node.toml").write_text(DEVICE_POLICY)
-                NodeData.from_split(parts, np.array([user]), public=public).save(place / f"node{number}")
+            party = folders(place, parts, [np.array([user]) for user in usual], policy=DEVICE_POLICY, public=public)
             found: list[dict[str, float]] = []
-            with Loopback({n: place / f"node{n}" for n in range(3)}, method="forkserver") as transport:
+            with processes(place, 3) as transport:
                 time.sleep(1)
                 meter = Metered(transport, found)
                 idle = meter.memory("VmRSS")
                 data = NodeData.for_server(parts, public=public)
-                trained = train(config, data, meter, place / "server", seeded=True, progress=meter.round)
+                trained = train(config, data, party, meter, place / "server", seeded=True, progress=meter.round)
                 peak = meter.memory("VmHWM")
         steady = found[1:] or found
         cost = {key: float(np.mean([one[key] for one in steady])) for key in steady[0]}
@@ -395,7 +542,10 @@ def devices(options: argparse.Namespace, record: harness.Record) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one of them."""
-    parts = {"losses": losses, "kills": kills, "corpus": corpus, "costs": costs, "devices": devices, "serve": serve}
+    parts: dict[str, Callable[..., None]] = {
+        "losses": losses, "liars": liars, "kills": kills, "corpus": corpus, "costs": costs, "devices": devices,
+        "serve": serve,
+    }  # fmt: skip
     parser = harness.parser(__file__, __doc__, parts=parts, rounds=None)
     parser.add_argument("--methods", nargs="+", default=list(DEVICES), choices=list(DEVICES), help="of devices")
     parser.add_argument("--kills", type=int, default=10, help="of the server (default: %(default)s)")

@@ -31,6 +31,15 @@ def named(*names: str) -> Any:
     raise LookupError(f"privfed defines none of {', '.join(names)}: add the new name to tests/golden/nodes_adapter.py")
 
 
+def parties(shards: list[np.ndarray], items: int) -> list[dict[str, Any]]:
+    """Arguments by which the server and the nodes are given their keys; none where a checkout signs no messages."""
+    try:
+        server, organisations, _ = named("found_federation")(shards, sum(map(len, shards)), items, corrupt=0)
+    except LookupError:
+        return [{} for _ in range(1 + len(shards))]
+    return [{"party": party} for party in (server, *organisations)]
+
+
 def train_over_nodes(case: dict[str, Any], data: Path, folder: Path) -> dict[str, Any]:
     """Train over three nodes whose users lie mixed; the server's folder is left, and what it came to is given back."""
     from safetensors.torch import save_file
@@ -51,14 +60,19 @@ def train_over_nodes(case: dict[str, Any], data: Path, folder: Path) -> dict[str
         open_to_all = policy(allow_simulation=True, mechanisms=["unprotected", *kinds], evaluate=True)
     else:
         open_to_all = policy(allow_simulation=True, protections=["nothing", *kinds], evaluate=True)
-    everybody, nodes = np.arange(parts.train.n_users), {}
+    if "min_own_users" in policy.model_fields:
+        open_to_all = open_to_all.model_copy(update={"min_own_users": 1, "own_noise_suffices": False})
+    users, nodes = np.arange(parts.train.n_users), {}
+    shards = [users[place::3] for place in range(3)]
     share_of = getattr(node_data, "from_split", None) or node_data.of
     for_server = getattr(node_data, "for_server", None) or node_data.of_server
-    for place in range(3):
-        own = share_of(parts, everybody[place::3], public=public)
-        nodes[100 + place] = node(folder.parent / f"settings/node{place}", open_to_all, own)
-    server_data = for_server(parts, public=public)
-    trained = train(config, server_data, in_process(nodes), folder, seeded=True)
+    server, *organisations = parties(shards, parts.train.n_items)
+    for place, own in enumerate(shards):
+        shard = share_of(parts, own, public=public)
+        nodes[100 + place] = node(folder.parent / f"settings/node{place}", open_to_all, shard, **organisations[place])
+    trained = train(
+        config, for_server(parts, public=public), transport=in_process(nodes), folder=folder, seeded=True, **server
+    )
     state = {name: value.contiguous() for name, value in trained.server.state().items()}
     save_file(state, folder / "server.safetensors")
     return {"guarantee": trained.guarantee.model_dump(mode="json")}
