@@ -1,13 +1,15 @@
 """Answering an admitted query: training, and protected sums or uploads of the node's users."""
 
+import logging
 from collections.abc import Mapping
 from typing import TypeVar
 
 import numpy as np
+import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from privfed.contracts import Schema
+from privfed.contracts import Schema, UpdateError
 from privfed.engines.aggregation import Aggregation, BlockSums, IndividualRelease, PlainSum, ReleaseBuffer, RingSum
 from privfed.engines.nodes.admission import Admission
 from privfed.engines.nodes.codec import Array
@@ -18,9 +20,12 @@ from privfed.engines.nodes.node_state import NodeState
 from privfed.engines.nodes.policy import Policy
 from privfed.engines.nodes.private_side import PrivateSide
 from privfed.engines.nodes.queries import MEASURE, Query, coded_arrays
-from privfed.federation import perform
+from privfed.federation import Call, FederationError, Message, perform
 from privfed.guards import ClientGuard, RingCode
+from privfed.updates import ClientUpdates
 from secure_agg.encoding import Ring, RingElements
+
+_log = logging.getLogger("privfed.nodes")
 
 _MEASURED_BITS = 64
 
@@ -90,13 +95,39 @@ class Answering:
         return aggregation.close()
 
     def _add(self, query: Query, members: _Members, aggregation: Aggregation[object]) -> None:
-        """Train the members chunk by chunk, as a simulation does, and stage their private state."""
-        clients, guard = self._private_side.assembly.clients, self.guard()
+        """Train the members chunk by chunk, as a simulation does, and stage their private state.
+
+        Whether an answer leaves does not depend on data. A server can send a model on which training fails for exactly
+        those users who have an item, and no noise hides a refusal; so whoever's training fails sends zeros.
+        """
+        failed = 0
         for call, received in self._private_side.calls(query, members):
-            updates = perform(clients, call, received)
-            guard.refuse_broken(updates, call)
-            aggregation.add(call, updates)
+            updates = self._finite(call, received)
+            if updates is not None:
+                aggregation.add(call, updates)
+                continue
+            for user in torch.split(call.clients, 1):
+                own, message = self._private_side.call(query, members, user)
+                updates = self._finite(own, message)
+                failed += updates is None
+                aggregation.add(own, updates or ClientUpdates(user, query.schema, ()))
+        if failed:
+            _log.error(
+                "round %d, step %r: training failed for %d users, who send zeros; check the model that the server sent",
+                query.round + 1, query.step, failed,
+            )  # fmt: skip
         self._private_side.stage(query)
+
+    def _finite(self, call: Call, received: Message) -> ClientUpdates | None:
+        """What users compute; None where the numbers of one of them break down."""
+        try:
+            updates = perform(self._private_side.assembly.clients, call, received)
+        except (FederationError, UpdateError):
+            raise
+        except (ArithmeticError, RuntimeError, ValueError):
+            _log.debug("training failed", exc_info=True)
+            return None
+        return updates if updates.norms(2).isfinite().all() else None
 
     def _code(self, schema: Schema) -> RingCode:
         mechanism = self._state.plan.mechanism

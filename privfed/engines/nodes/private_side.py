@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 from jaxtyping import Int64
+from torch import Tensor
 
 from privfed.engines.cohorts import members
 from privfed.engines.nodes import codec
@@ -102,17 +103,23 @@ class PrivateSide:
     def calls(self, query: Query, members: Int64[np.ndarray, " members"]) -> Iterator[tuple[Call, Message]]:
         """The call of every chunk of users, and the message as they receive it; the clients hear of the query first."""
         assembly = self.assembly
-        addressees = members if query.members is not None else self._data.users
-        noisy_steps = assembly.config.privacy.mechanism.noisy_steps
         begin_query(assembly.clients, query.step, query.message)
         at_once = clients_at_once(assembly.config.chunk or assembly.registered.training.chunk, query.schema)
         for users in torch.split(torch.from_numpy(members), at_once):
             if len(users):
-                call = Call(
-                    query.round, query.cohort_id, query.step, query.query_id, users, assembly.streams, query.schema,
-                    query.clip_norm, noisy_steps,
-                )  # fmt: skip
-                yield call, addressed(query.message, addressees, users.numpy())
+                yield self.call(query, members, users)
+
+    def call(
+        self, query: Query, members: Int64[np.ndarray, " members"], users: Int64[Tensor, " users"]
+    ) -> tuple[Call, Message]:
+        """The call of some of a query's members, and the message as they receive it."""
+        assembly = self.assembly
+        addressees = members if query.members is not None else self._data.users
+        call = Call(
+            query.round, query.cohort_id, query.step, query.query_id, users, assembly.streams, query.schema,
+            query.clip_norm, assembly.config.privacy.mechanism.noisy_steps,
+        )  # fmt: skip
+        return call, addressed(query.message, addressees, users.numpy())
 
     def stage(self, query: Query) -> None:
         """Keep the users' new private state beside the old, until the release is confirmed."""
