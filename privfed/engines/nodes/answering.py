@@ -90,7 +90,7 @@ class Answering:
         return aggregation.close()
 
     def _add(self, query: Query, members: _Members, aggregation: Aggregation[object]) -> None:
-        """Train the members chunk by chunk, as a simulation does; then record the cost and stage their private state."""
+        """Train the members chunk by chunk, as a simulation does; then record the cost, and stage private state."""
         clients, guard = self._private_side.assembly.clients, self.guard()
         for call, received in self._private_side.calls(query, members):
             updates = perform(clients, call, received)
