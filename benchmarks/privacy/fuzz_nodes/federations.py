@@ -41,6 +41,7 @@ class Setting:
         settings: of the method.
         seeded: whether sums and models must be those of the simulation.
         exact: whether models are to the bit.
+        policy: what its nodes insist on besides.
     """
 
     method: str
@@ -48,6 +49,7 @@ class Setting:
     settings: Mapping[str, Any] = field(default_factory=dict)
     seeded: bool = True
     exact: bool = False
+    policy: Mapping[str, Any] = field(default_factory=dict)
 
 
 SECURE = "secure-sum:clip_norm=10.0"
@@ -55,7 +57,18 @@ SETTINGS: Mapping[str, Setting] = {
     "masked": Setting("feddae", SECURE, {"popularity_prior": True}, exact=True),
     "masked, cohorts": Setting("feddae", SECURE + ",sampling.kind=fixed,sampling.size=20"),
     "masked, own bits": Setting(
-        "private-gram", "distributed-gaussian:noise_multiplier=1.0,clip_norm=1.0,n_min_honest=5", seeded=False
+        "private-gram",
+        "distributed-gaussian:noise_multiplier=1.0,clip_norm=1.0,n_min_honest=5",
+        seeded=False,
+        policy={
+            "max_epsilon": 1e6,
+            "max_epsilon_per_run": 1e5,
+            "max_clip_norm": 20.0,
+            "min_noise_multiplier": 0.1,
+            "min_users": 10,
+            "own_noise_suffices": True,
+            "methods": ("private-gram",),
+        },
     ),
     "partial sums": Setting("feddae", "none"),
     "partial sums, own bits": Setting(
@@ -103,7 +116,8 @@ class SmallFederation:
 
     def _node(self, seat: int) -> Node:
         data = NodeData.from_split(self.parts, self.shards[seat], public=self.public)
-        return Node(self.folder / f"node{seat}", POLICY, data, party=self.parties[seat])
+        policy = POLICY.model_copy(update=dict(self.setting.policy))
+        return Node(self.folder / f"node{seat}", policy, data, party=self.parties[seat])
 
     def remote(self, transport: Transport) -> tuple[RemoteFederation, Server]:
         """A new run, and the server side of its method."""
