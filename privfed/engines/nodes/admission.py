@@ -1,4 +1,4 @@
-"""Admitting a query: it is checked against plan, policy and ledger, and recorded before anything of it leaves."""
+"""Admitting a query: it is checked against plan, policy and budgets, and recorded before anything of it leaves."""
 
 from collections.abc import Collection
 
@@ -35,22 +35,37 @@ class Admission:
         self._party, self._private_side = party, private_side
 
     def admit(self, query: Query) -> Int64[np.ndarray, " members"]:
-        """Check a query and record its cost; returns who trains, with their private state loaded.
+        """Check a query and whether its cost fits; returns who trains, with their private state loaded.
+
+        Nothing is recorded: clients may still fail on what they were sent, and then nothing leaves.
 
         Raises:
             NodeRefused: the node does not answer it.
         """
-        digest = query.digest()
         if query.step not in self._private_side.assembly.clients.steps:
             raise NodeRefused(f"{query.step!r} is no step that clients of this run answer; query one of their steps")
         refuse_unprotected_blocks(self._state.plan, query.schema)
         self._policy.accept_clip_norm(self._state.plan, query.clip_norm)
+        digest = query.digest()
         self._refuse_out_of_order(query, digest)
         self._private_side.load(query)
         members = self._private_side.members(query)
         self._accept_own(members)
-        self._record(query, members, digest)
+        if self._is_new(query):
+            self._accept_cost(query, members)
+        else:
+            self._refuse_other_noise(query, digest)
         return members
+
+    def record(self, query: Query, members: Int64[np.ndarray, " members"]) -> None:
+        """Write down what an admitted query costs, before anything of it leaves; what repeats to the bit is free."""
+        record = self._state.record
+        if self._is_new(query):
+            self._record_new(query, members)
+        if query.cohort_id != record.cohort_id:
+            record.cohort_id, record.query, record.calls, record.base = query.cohort_id, 0, [], record.current
+            record.calls_digest, record.round = {}, query.round
+        record.calls_digest[query.query_id], record.epoch = query.digest(), self._state.epoch
 
     def accept_organisations(self, query: Query, seats: Collection[int]) -> None:
         """Refuse a masked sum over the users of these organisations if they are too few for the policy.
@@ -114,37 +129,38 @@ class Admission:
                 "the query was made before with another message, and its noise is out; go on with a new cohort"
             )
 
-    def _record(self, query: Query, members: Int64[np.ndarray, " members"], digest: str) -> None:
-        """Write down what the query costs; what repeats to the bit costs nothing more."""
-        record, ledger = self._state.record, self._state.ledger()
-        recent = {entry.address for entry in ledger.entries[-self._state.run.queries :]}
-        if (query.cohort_id, query.step, query.query_id) not in recent:
-            self._record_new(query, members)
-        elif record.calls_digest.get(query.query_id) != digest or query.cohort_id != record.cohort_id:
+    def _is_new(self, query: Query) -> bool:
+        recent = {entry.address for entry in self._state.ledger().entries[-self._state.run.queries :]}
+        return (query.cohort_id, query.step, query.query_id) not in recent
+
+    def _refuse_other_noise(self, query: Query, digest: str) -> None:
+        """Refuse to repeat a recorded query where its noise would not be the same."""
+        record = self._state.record
+        if record.calls_digest.get(query.query_id) != digest or query.cohort_id != record.cohort_id:
             raise NodeRefused("the query was recorded before and its noise may be out; go on with a new cohort")
-        elif record.epoch != self._state.epoch and not self._state.run.seeded:
+        if record.epoch != self._state.epoch and not self._state.run.seeded:
             raise NodeRefused(
                 "the query was recorded by a process that has ended, so this one cannot repeat its noise; go on with a "
                 "new cohort"
             )
-        if query.cohort_id != record.cohort_id:
-            record.cohort_id, record.query, record.calls, record.base = query.cohort_id, 0, [], record.current
-            record.calls_digest, record.round = {}, query.round
-        record.calls_digest[query.query_id], record.epoch = digest, self._state.epoch
 
-    def _record_new(self, query: Query, members: Int64[np.ndarray, " members"]) -> None:
-        record, ledger, plan = self._state.record, self._state.ledger(), self._state.plan
-        summary, everybody = SchemaSummary.from_schema(query.schema), plan.sampling.kind == "all"
-        others, budget = self._state.costs_of_other_runs(), self._state.memory.budget
+    def _accept_cost(self, query: Query, members: Int64[np.ndarray, " members"]) -> None:
+        """Refuse a new query that the node's budgets have no room for."""
+        everybody, others = self._state.plan.sampling.kind == "all", self._state.costs_of_other_runs()
+        budget = self._state.memory.budget
         if budget is None or budget.earlier != others:
             budget = self._state.memory.budget = Budget(self._policy, others)
         budget.accept(
-            ledger, cohort_id=query.cohort_id, round=query.round, step=query.step, index=query.query_id,
-            schema=summary, participants=self._data.users if everybody else members,
+            self._state.ledger(), cohort_id=query.cohort_id, round=query.round, step=query.step, index=query.query_id,
+            schema=SchemaSummary.from_schema(query.schema), participants=self._data.users if everybody else members,
         )  # fmt: skip
+
+    def _record_new(self, query: Query, members: Int64[np.ndarray, " members"]) -> None:
+        record, ledger = self._state.record, self._state.ledger()
         ledger.record(
-            cohort_id=query.cohort_id, round=query.round, step=query.step, index=query.query_id, schema=summary,
-            participants=None if plan.amplifies else members,
+            cohort_id=query.cohort_id, round=query.round, step=query.step, index=query.query_id,
+            schema=SchemaSummary.from_schema(query.schema),
+            participants=None if self._state.plan.amplifies else members,
         )  # fmt: skip
         record.charges, record.head = len(ledger.entries), ledger.head
         self._state.book.add(self._state.run.run, record.charges, record.head)

@@ -95,7 +95,7 @@ class Answering:
         return aggregation.close()
 
     def _add(self, query: Query, members: _Members, aggregation: Aggregation[object]) -> None:
-        """Train the members chunk by chunk, as a simulation does, and stage their private state.
+        """Train the members chunk by chunk, as a simulation does; then record the cost, and stage private state.
 
         Whether an answer leaves does not depend on data. A server can send a model on which training fails for exactly
         those users who have an item, and no noise hides a refusal; so whoever's training fails sends zeros.
@@ -116,6 +116,7 @@ class Answering:
                 "round %d, step %r: training failed for %d users, who send zeros; check the model that the server sent",
                 query.round + 1, query.step, failed,
             )  # fmt: skip
+        self._admission.record(query, members)
         self._private_side.stage(query)
 
     def _finite(self, call: Call, received: Message) -> ClientUpdates | None:

@@ -168,7 +168,16 @@ class Query:
 def addressed(
     message: Message, everybody: Int64[np.ndarray, " everybody"], some: Int64[np.ndarray, " some"]
 ) -> Message:
-    """A message to a node's `everybody` as `some` of them receive it."""
+    """A message to a node's `everybody` as `some` of them receive it.
+
+    Raises:
+        MessageError: a personal tensor has not one row for each of `everybody`.
+    """
+    for name, values in message.personal.items():
+        if values.shape[:1] != (len(everybody),):
+            raise MessageError(
+                f"personal tensor {name!r} has shape {tuple(values.shape)} for {len(everybody)} users; drop the message"
+            )
     if not message.personal:
         return message
     at = torch.from_numpy(np.searchsorted(everybody, some))
