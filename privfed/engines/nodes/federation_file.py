@@ -21,14 +21,13 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from privfed.engines.nodes.errors import StateError
 from privfed.engines.nodes.files import read_file, write_file
+from privfed.engines.nodes.protocol import OLDEST, PROTOCOL
 from privfed.privacy import PlanError, configure
 from privfed.privacy.ledger import from_ranges
 from secure_agg.errors import SignatureRefused
 from secure_agg.primitives.keys import KEY_BYTES, SIGNATURE_BYTES, Identity, length_prefixed, verify
 
 FILE, SIGNATURE, OPERATOR = "federation.toml", "federation.sig", "operator.pub"
-PROTOCOLS = (2,)
-"""Versions of the message protocol that this software speaks, rising."""
 
 SERVER, SERVER_SEAT = "server", -1
 
@@ -58,7 +57,7 @@ class FederationFile(BaseModel):
     Attributes:
         name: of the federation.
         version: rises with every change.
-        protocol: version of the messages.
+        min_protocol: oldest version of the messages that parties may fall back to.
         server: Ed25519 key of the server.
         population: users of all organisations.
         items: size of the catalogue.
@@ -73,7 +72,7 @@ class FederationFile(BaseModel):
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]{0,99}$")
     version: int = Field(ge=1, lt=2**31)
-    protocol: int = PROTOCOLS[-1]
+    min_protocol: int = Field(OLDEST, ge=OLDEST, lt=2**31)
     server: _Key
     population: int = Field(ge=1, lt=2**40)
     items: int = Field(ge=1, lt=2**40)
@@ -85,8 +84,8 @@ class FederationFile(BaseModel):
 
     @model_validator(mode="after")
     def _parties_differ(self) -> Self:
-        if self.protocol not in PROTOCOLS:
-            raise ValueError(f"protocol = {self.protocol} is not spoken here; this software speaks {PROTOCOLS}")
+        if self.min_protocol > PROTOCOL:
+            raise ValueError(f"min_protocol = {self.min_protocol} and this software speaks {PROTOCOL}; update it")
         for what, values in (
             ("name", [SERVER, *(one.name for one in self.organisations)]),
             ("key", [self.server, *(one.key for one in self.organisations)]),
