@@ -34,29 +34,29 @@ def spoken(packet: Packet) -> tuple[int, ...]:
     return versions
 
 
-def newest_common(own: Collection[int], others: Collection[int], at_least: int) -> int:
+def newest_common(ours: Collection[int], others: Collection[int], at_least: int) -> int:
     """The newest version that both parties speak.
 
     Raises:
         OtherProtocolError: there is none that the federation allows.
     """
-    common = [version for version in {*own} & {*others} if version >= at_least]
+    common = [version for version in {*ours} & {*others} if version >= at_least]
     if not common:
         raise OtherProtocolError(
-            f"this party speaks versions {_listed(own)} of the protocol and the other one {_listed(others)}, and no "
+            f"this party speaks versions {_listed(ours)} of the protocol and the other one {_listed(others)}, and no "
             f"version from {at_least} on is common; update whichever is older"
         )
     return max(common)
 
 
-def require_newest(packet: Packet, own: Collection[int], at_least: int) -> int:
+def require_newest(packet: Packet, ours: Collection[int], at_least: int) -> int:
     """The version that a node chose in its reply to an announcement.
 
     Raises:
         OtherProtocolError: there was none to choose, or it did not choose the newest.
         MessageError: the reply does not say it.
     """
-    newest, chosen = newest_common(own, spoken(packet), at_least), packet.fields.get("protocol", OLDEST)
+    newest, chosen = newest_common(ours, spoken(packet), at_least), packet.fields.get("protocol", OLDEST)
     if chosen != newest:
         raise OtherProtocolError(
             f"the node did not choose version {newest} of the protocol, the newest that both speak"

@@ -11,7 +11,7 @@ from privfed.engines.nodes.operations.node_monitor import NODE_METRICS
 from privfed.engines.nodes.operations.server_monitor import SERVER_METRICS
 
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "operating.md"
-BEGIN, END = "<!-- metrics: begin -->\n", "<!-- metrics: end -->\n"
+BEGIN, END = "<!-- metrics -->\n", "<!-- end of metrics -->\n"
 METRICS = list(dict.fromkeys((*NODE_METRICS, *SERVER_METRICS)))
 
 
