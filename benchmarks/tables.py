@@ -47,8 +47,8 @@ TABLES = (
     Table("performance.md", "rounds with evaluation", doc_tables.rounds_evaluated),
     Table("performance.md", "graphs of GPFedRec", doc_tables.gpfedrec_graphs),
     Table("performance.md", "one and two processes", doc_tables.scale_out),
-    Table("deploying.md", "parity over Flower", doc_tables.flower_parity),
-    Table("deploying.md", "cost of a device", doc_tables.devices),
+    Table("performance/flower.md", "parity over Flower", doc_tables.flower_parity),
+    Table("performance/flower.md", "cost of a device", doc_tables.devices),
 )
 
 

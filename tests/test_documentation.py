@@ -43,6 +43,30 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
     assert sorted(name for name in named if not (ROOT / name).exists()) == []
 
 
+def named_tests(page: Path) -> set[tuple[str, str]]:
+    """Files and functions of the tests that a page names."""
+    return set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page.read_text(encoding="utf-8")))
+
+
+def functions(file: Path) -> set[str]:
+    return {node.name for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if named_tests(page)], ids=lambda page: page.name)
+def test_tests_that_a_page_names_exist(page: Path) -> None:
+    absent = [f"{file}::{test}" for file, test in named_tests(page) if test not in functions(ROOT / file)]
+    assert sorted(absent) == []
+
+
+def test_every_line_of_the_threat_model_names_its_test() -> None:
+    _, _, after = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8").partition("<!-- threats -->\n")
+    table, end, _ = after.partition("<!-- threats end -->")
+    lines = table.splitlines()[2:]
+    assert end
+    assert len(lines) > 20
+    assert [line for line in lines if not re.search(r"\| `tests/\S+\.py::\w+` \|$", line)] == []
+
+
 def test_the_first_program_runs(capsys: pytest.CaptureFixture[str]) -> None:
     (program,) = programs(ROOT / "README.md")
     smaller = program.replace('data="synthetic"', 'data="synthetic-small"').replace("rounds=10", "rounds=2")

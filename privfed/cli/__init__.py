@@ -11,7 +11,20 @@ import typer
 from typer.core import TyperGroup
 
 from privfed import __version__
-from privfed.cli import attack, audit, budget, compare, data, export, failures, methods, recommend, report, run
+from privfed.cli import (
+    attack,
+    audit,
+    budget,
+    compare,
+    data,
+    export,
+    failures,
+    federation,
+    methods,
+    recommend,
+    report,
+    run,
+)
 
 
 class _Commands(TyperGroup):
@@ -49,6 +62,7 @@ app.command("export", epilog=export.EXAMPLE)(export.export)
 app.command("methods", epilog=methods.EXAMPLE)(methods.methods)
 app.add_typer(budget.app, name="budget")
 app.add_typer(data.app, name="data")
+app.add_typer(federation.app, name="federation")
 
 
 def _print_version(wanted: bool) -> bool:

@@ -99,6 +99,10 @@ ClientState = Annotated[
         "same to the bit.",
     ),
 ]
+PublicKey = Annotated[
+    str | None,
+    typer.Option("--operator", metavar="KEY", help="The operator's public key, or the file of it.", show_default=False),
+]
 RunDirectory = Annotated[
     Path, typer.Argument(metavar="RUN_DIR", help="The --out folder of 'privfed run'.", show_default=False)
 ]

@@ -124,7 +124,10 @@ class MaskingClient:
         store: Store | None = None,
         threads: int = 1,
     ) -> "MaskingClient":
-        """Restore a client from a snapshot, in another process.
+        """Restore a client from its latest snapshot, in another process.
+
+        Never from an older one, as a backup is: a client that was rolled back answers again, and gives the server what
+        a colluding client would. Nothing in a snapshot shows its age.
 
         Raises:
             ConfigurationError: the bytes are not a snapshot of this version.

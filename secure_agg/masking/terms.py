@@ -68,6 +68,12 @@ def signed_threshold(clients: int, corrupt: int) -> int:
 class Terms:
     """The public terms of one round.
 
+    The server writes them and chooses the roster, under signed terms too: it may invite every client that colludes with
+    it and one other, whose vector is then the sum less what it knows (9 corrupt of 100 suffice where clients accept a
+    sum of 10). `ClientRequirements.max_corrupt` is what stops that, and no share of all clients. Unsigned terms hold
+    against a server that follows the protocol only: one that lies opens any client, on a sparse graph without a single
+    colluding one.
+
     Attributes:
         run: 16 bytes that identify the run.
         round: number of the round, rising within the run.

@@ -22,6 +22,7 @@ COMMANDS = (
     ("data", "list"),
     ("data", "fetch"),
     ("data", "show"),
+    *(("federation", word) for word in ("keys", "sign", "verify", "rotate", "revoke", "install")),
 )
 
 

@@ -10,7 +10,7 @@ none.
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 from pydantic import BaseModel, Field, JsonValue, TypeAdapter, ValidationError
@@ -21,6 +21,7 @@ from privfed.engines.nodes.errors import MessageError, RefusalCode
 from privfed.engines.nodes.federation_file import SERVER_SEAT
 from privfed.engines.nodes.party import Party
 from privfed.engines.nodes.printable import printable
+from privfed.engines.nodes.protocol import OLDEST, require_newest
 from privfed.engines.nodes.queries import Query
 from privfed.engines.nodes.record import QueryAddress
 from privfed.engines.nodes.roster import ANNOUNCE, NodeRoster
@@ -93,7 +94,8 @@ class NodeRequest:
         """
         values, arrays = dict(self.values), dict(self.arrays)
         if self.query is not None:
-            address = self.query.address(address.run, address.seat, address.counter, address.stage, address.nonce)
+            served = self.query.address(address.run, address.seat, address.counter, address.stage, address.nonce)
+            address = replace(served, protocol=address.protocol)
             values, arrays = {**self.query.fields(), **values}, {**self.query.arrays(), **arrays}
         values["counted"] = None if counted is None else [*counted]
         values["receipt"] = None if receipt is None else [*receipt]
@@ -151,7 +153,8 @@ class Channel:
 
     def announce(self, nodes: Sequence[NodeId], values: Mapping[str, JsonValue]) -> dict[int, Packet]:
         """Announce the run to connections whose organisations are not known yet; returns replies by seat."""
-        sent = {node: self._framed(NodeRequest(values=values), ANNOUNCE, SERVER_SEAT) for node in nodes}
+        announcement = NodeRequest(values={"speaks": [*self._party.speaks], **values})
+        sent = {node: self._framed(announcement, ANNOUNCE, SERVER_SEAT) for node in nodes}
         replies, answers = self._exchange(ANNOUNCE, sent), dict[int, Packet]()
         for node, request in sent.items():
             seat, packet = self._announced(node, request, replies.get(node))
@@ -188,7 +191,10 @@ class Channel:
         counter = max(self._counter, self._ahead.get(seat, -1) + 1)
         if seat in self._ahead:
             self._ahead[seat] = counter
-        address = Address(self._run, seat, counter, stage, nonce=self._roster.nonces.get(seat, ""))
+        address = Address(
+            self._run, seat, counter, stage, nonce=self._roster.nonces.get(seat, ""),
+            protocol=self._roster.protocols.get(seat, OLDEST),
+        )  # fmt: skip
         state = self.state
         return self._party.frame("request", request.encode(address, state.counted.get(seat), state.receipts.get(seat)))
 
@@ -215,6 +221,13 @@ class Channel:
             return None, None
         if packet["refused"] is not None:
             self._refused(seat, ANNOUNCE, packet)
+            self._roster.refused[node] = seat
+            return seat, None
+        try:
+            federation = self._party.federation
+            self._roster.protocols[seat] = require_newest(packet, self._party.speaks, federation.min_protocol)
+        except MessageError as refused:
+            self.note(seat, ANNOUNCE, str(refused), refused.code)
             self._roster.refused[node] = seat
             return seat, None
         return seat, packet

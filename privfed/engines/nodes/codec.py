@@ -5,7 +5,8 @@
     header         JSON, {"fields": {name: value}, "arrays": [[name, dtype, shape], ...]}
     arrays         one after another, little-endian, C order
 
-A request carries an `Address` (run, seat, counter, nonce, stage, round, cohort, query, blocks, model) and a reply the
+A request carries an `Address` (run, seat, counter, nonce, protocol, stage, round, cohort, query, blocks,
+model) and a reply the
 SHA-256 of the request that it answers, so every number is bound to all of these: a reply to another request, of another
 run, seat or stage, does not match, and a request whose counter does not rise is an old one. Both travel with their
 sender's signature (`privfed.engines.nodes.party`).
@@ -168,6 +169,7 @@ class Address:
         schema: SHA-256 of the declared blocks; empty where nothing is declared.
         model: SHA-256 of what every organisation is sent alike with the query; empty where it serves none.
         nonce: that the node drew when the run was last announced to it; empty in an announcement.
+        protocol: version of the messages that was chosen then.
     """
 
     run: _Run
@@ -180,6 +182,7 @@ class Address:
     schema: _ShortText = ""
     model: _ShortText = ""
     nonce: _ShortText = ""
+    protocol: _Number = 1
 
 
 _ADDRESS = TypeAdapter(Address)

@@ -12,6 +12,7 @@ class RefusalCode(StrEnum):
     BAD_MESSAGE = "bad_message"
     BAD_SIGNATURE = "bad_signature"
     OTHER_FEDERATION = "other_federation"
+    OTHER_PROTOCOL = "other_protocol"
     ROLLED_BACK = "rolled_back"
     POLICY = "policy"
     ABORTED_ROUND = "aborted_round"
@@ -67,6 +68,12 @@ class OtherFederationError(MessageError):
     """A run of another version of the federation file than this party pins."""
 
     code = RefusalCode.OTHER_FEDERATION
+
+
+class OtherProtocolError(MessageError):
+    """A version of the messages that the two parties do not both speak, or did not choose."""
+
+    code = RefusalCode.OTHER_PROTOCOL
 
 
 class NodeRefused(NodesError):

@@ -21,16 +21,15 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from privfed.engines.nodes.errors import StateError
 from privfed.engines.nodes.files import read_file, write_file
+from privfed.engines.nodes.protocol import OLDEST, PROTOCOL
 from privfed.privacy import PlanError, configure
 from privfed.privacy.ledger import from_ranges
 from secure_agg.errors import SignatureRefused
-from secure_agg.primitives.keys import Identity, length_prefixed, verify
+from secure_agg.primitives.keys import KEY_BYTES, SIGNATURE_BYTES, Identity, length_prefixed, verify
 
 FILE, SIGNATURE, OPERATOR = "federation.toml", "federation.sig", "operator.pub"
-PROTOCOLS = (2,)
-"""Versions of the message protocol that this software speaks, rising."""
 
-SERVER_SEAT = -1
+SERVER, SERVER_SEAT = "server", -1
 
 _Key = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 _LABEL = b"privfed federation file"
@@ -58,7 +57,7 @@ class FederationFile(BaseModel):
     Attributes:
         name: of the federation.
         version: rises with every change.
-        protocol: version of the messages.
+        min_protocol: oldest version of the messages that parties may fall back to.
         server: Ed25519 key of the server.
         population: users of all organisations.
         items: size of the catalogue.
@@ -73,7 +72,7 @@ class FederationFile(BaseModel):
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]{0,99}$")
     version: int = Field(ge=1, lt=2**31)
-    protocol: int = PROTOCOLS[-1]
+    min_protocol: int = Field(OLDEST, ge=OLDEST, lt=2**31)
     server: _Key
     population: int = Field(ge=1, lt=2**40)
     items: int = Field(ge=1, lt=2**40)
@@ -85,10 +84,10 @@ class FederationFile(BaseModel):
 
     @model_validator(mode="after")
     def _parties_differ(self) -> Self:
-        if self.protocol not in PROTOCOLS:
-            raise ValueError(f"protocol = {self.protocol} is not spoken here; this software speaks {PROTOCOLS}")
+        if self.min_protocol > PROTOCOL:
+            raise ValueError(f"min_protocol = {self.min_protocol} and this software speaks {PROTOCOL}; update it")
         for what, values in (
-            ("name", [one.name for one in self.organisations]),
+            ("name", [SERVER, *(one.name for one in self.organisations)]),
             ("key", [self.server, *(one.key for one in self.organisations)]),
         ):
             if len(set(values)) < len(values):
@@ -123,7 +122,7 @@ class FederationFile(BaseModel):
 
     def name_of(self, seat: int) -> str:
         """The party at a seat, for people."""
-        return "server" if seat == SERVER_SEAT else self.organisations[seat].name
+        return SERVER if seat == SERVER_SEAT else self.organisations[seat].name
 
     def signature(self, operator: Identity) -> str:
         """The operator's signature, hexadecimal."""
@@ -164,24 +163,56 @@ def write_federation(folder: Path, federation: FederationFile, signature: str, o
         write_file(folder / name, content, public=True)
 
 
-def read_federation(folder: Path) -> FederationFile:
-    """The federation that a folder pins, once its signature is verified.
+def read_federation(folder: Path, operator: bytes | None = None) -> FederationFile:
+    """The federation in a folder, once its signature is verified.
+
+    Args:
+        folder: of a party, or as it came from the operator.
+        operator: public key that it has to be signed with; None takes the one that the folder pins.
 
     Raises:
         StateError: a file is missing or damaged, or the operator did not sign this content.
     """
-    federation = FederationFile.from_toml(read_file(folder / FILE).decode(errors="replace"), folder / FILE)
+    federation, signature = read_unsigned(folder / FILE), _hexadecimal(folder / SIGNATURE, SIGNATURE_BYTES)
     try:
-        signature, operator = (
-            bytes.fromhex(read_file(folder / name).decode().strip()) for name in (SIGNATURE, OPERATOR)
-        )
-        verify(operator, signature, _signed(federation))
-    except (SignatureRefused, ValueError) as error:
+        verify(operator or read_operator(folder), signature, _signed(federation))
+    except SignatureRefused as error:
+        key = f"whose key is in {folder / OPERATOR}" if operator is None else f"with the key {operator.hex()}"
         raise StateError(
-            f"{folder / FILE} is not signed by the operator whose key is in {folder / OPERATOR}; get the file and its "
-            "signature from the operator again"
+            f"{folder / FILE} is not signed by the operator {key}; get the file and its signature from the operator "
+            "again"
         ) from error
     return federation
+
+
+def read_unsigned(path: Path) -> FederationFile:
+    """The federation in a file, whoever wrote it.
+
+    Raises:
+        StateError: it cannot be read, or is no federation.
+    """
+    return FederationFile.from_toml(read_file(path).decode(errors="replace"), path)
+
+
+def read_operator(folder: Path) -> bytes:
+    """The operator's public key in a folder.
+
+    Raises:
+        StateError: there is none.
+    """
+    return _hexadecimal(folder / OPERATOR, KEY_BYTES)
+
+
+def _hexadecimal(path: Path, size: int) -> bytes:
+    try:
+        value = bytes.fromhex(read_file(path).decode().strip())
+    except StateError:
+        raise
+    except ValueError:
+        value = b""
+    if len(value) != size:
+        raise StateError(f"{path} is not {size} bytes in hexadecimal digits; get it from the operator again")
+    return value
 
 
 def _signed(federation: FederationFile) -> bytes:

@@ -43,13 +43,14 @@ from privfed.engines.nodes.errors import (
     MessageError,
     NodeRefused,
     NodesError,
+    OtherProtocolError,
     RefusalCode,
     RolledBackError,
     SignatureError,
     StateError,
     UnknownRunError,
 )
-from privfed.engines.nodes.federation_file import PROTOCOLS, SERVER_SEAT
+from privfed.engines.nodes.federation_file import SERVER_SEAT
 from privfed.engines.nodes.files import make_folder
 from privfed.engines.nodes.joining import Joining
 from privfed.engines.nodes.masking import MaskedSession, as_array
@@ -60,6 +61,7 @@ from privfed.engines.nodes.policy import FILE as POLICY
 from privfed.engines.nodes.policy import Policy, masked
 from privfed.engines.nodes.printable import printable
 from privfed.engines.nodes.private_side import PrivateSide
+from privfed.engines.nodes.protocol import newest_common, spoken
 from privfed.engines.nodes.public_sentence import public_sentence
 from privfed.engines.nodes.queries import Query
 from privfed.engines.nodes.record import Book, QueryAddress
@@ -289,14 +291,21 @@ class Node:
             raise MessageError("the request is for another node; drop it")
         if address.nonce != record.nonce:
             raise UnknownRunError
+        if address.protocol != record.protocol:
+            raise OtherProtocolError(
+                f"the request is in version {address.protocol} of the protocol and version {record.protocol} was "
+                "chosen; announce the run again"
+            )
         record.counter = address.counter
 
     # Stages ----------------------------------------------------------------------------------------------------------
 
     def _announce(self, packet: Packet, address: Address) -> Answer:
         # How the last query ended is settled by the next request: here the server may not know yet whom it asks.
+        chosen = newest_common(self.party.speaks, spoken(packet), self.party.federation.min_protocol)
         nonce = self._joining.join(Announcement.model_validate(packet["announcement"]), address)
-        return {"nonce": nonce, "speaks": list(PROTOCOLS)}, {}
+        self.state.record.protocol = chosen
+        return {"nonce": nonce, "speaks": list(self.party.speaks), "protocol": chosen}, {}
 
     def _invite(self, packet: Packet, address: Address) -> Answer:
         del address

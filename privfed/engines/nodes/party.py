@@ -24,6 +24,7 @@ from privfed.engines.nodes.federation_file import (
     write_federation,
 )
 from privfed.engines.nodes.files import read_file, write_file
+from privfed.engines.nodes.protocol import PROTOCOLS
 from privfed.privacy.ledger import to_ranges
 from secure_agg.errors import SecureAggregationError, SignatureRefused
 from secure_agg.primitives.keys import KEY_BYTES, SIGNATURE_BYTES, Identity, length_prefixed, verify
@@ -41,11 +42,13 @@ class Party:
         federation: that it takes part in.
         identity: its signing key.
         seat: its place in the file; `SERVER_SEAT` for the server.
+        speaks: versions of the messages.
     """
 
     federation: FederationFile
     identity: Identity
     seat: int
+    speaks: tuple[int, ...] = PROTOCOLS
 
     @classmethod
     def from_identity(cls, federation: FederationFile, identity: Identity) -> "Party":

@@ -20,6 +20,7 @@ from privfed.engines.nodes.announcement import Announcement
 from privfed.engines.nodes.codec import Array, Packet
 from privfed.engines.nodes.errors import MessageError, StateError
 from privfed.engines.nodes.files import make_folder, read_file, write_file
+from privfed.engines.nodes.protocol import OLDEST
 
 FILE, BOOK = "record.json", "book.json"
 _TENSORS, _QUERIES = "private-", "query-"
@@ -120,6 +121,7 @@ class NodeRecord(BaseModel):
         version: counts up with every change.
         counter: of the last request that was accepted.
         nonce: that requests of the run have to carry, drawn when it was last announced.
+        protocol: version of the messages that was chosen then.
         run: the announcement; None before it.
         session: the last masked sum that it advertised keys for; -1 before the first.
         invited: SHA-256 of the invitation to it.
@@ -145,6 +147,7 @@ class NodeRecord(BaseModel):
     version: int = 0
     counter: int = -1
     nonce: str = ""
+    protocol: int = OLDEST
     run: Announcement | None = None
     session: int = -1
     invited: str = ""

@@ -26,6 +26,7 @@ class NodeRoster:
         users: by seat, the users that the organisation hosts.
         routes: by seat, the connection of the transport.
         nonces: by seat that takes part, the nonce of its requests.
+        protocols: by seat, the version of the messages that it chose.
         refused: connections of organisations that refuse the run, with their seats.
         strangers: connections behind which no organisation signed.
         excluded: by seat that was proven to lie, what it did.
@@ -40,6 +41,7 @@ class NodeRoster:
         self.users = [federation.users(seat) for seat in range(self.seats)]
         self.routes: dict[int, NodeId] = {}
         self.nonces: dict[int, str] = {}
+        self.protocols: dict[int, int] = {}
         self.refused: dict[NodeId, int] = {}
         self.strangers: set[NodeId] = set()
         self.excluded: dict[int, str] = {}

@@ -114,6 +114,20 @@ def test_the_nodes_unit_starts_our_command(monkeypatch: pytest.MonkeyPatch) -> N
     assert str(socket) in unit(FOLDER / "privfed-supernode.service")["Service"]["ExecStart"][0]
 
 
+def test_the_gateways_unit_starts_our_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    service, found = unit(FOLDER / "privfed-gateway.service")["Service"], list[Any]()
+    program, *arguments = shlex.split(service["ExecStart"][0])
+    assert [Path(program).name, *arguments[:2]] == OURS
+    monkeypatch.setattr(command, "_gateway", found.append)
+    assert command.main(arguments[2:]) == 0
+    [given] = found
+    superlink = shlex.split(unit(FOLDER / "privfed-superlink.service")["Service"]["ExecStart"][0])
+    assert given.superlink == f"127.0.0.1:{superlink[superlink.index('--port') + 1]}"
+    assert [path.name for path in given.nodes] == service["StateDirectory"]
+    supernode = shlex.split(unit(FOLDER / "privfed-supernode.service")["Service"]["ExecStart"][0])
+    assert int(supernode[supernode.index("--superlink") + 1].rpartition(":")[2]) == given.listen[1]
+
+
 @pytest.mark.process
 @pytest.mark.parametrize("name", ["privfed-supernode", "privfed-superlink"])
 def test_flowers_commands_have_the_options_of_the_units(name: str) -> None:

@@ -1,9 +1,12 @@
 """`docs/operating.md` says what there is: metrics, reasons, commands, files."""
 
+import re
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from privfed.cli import app
 from privfed.engines.nodes.operations.health import HealthCode
 from privfed.engines.nodes.operations.logs import FIELDS
 from privfed.engines.nodes.operations.metrics import metrics_table
@@ -11,7 +14,7 @@ from privfed.engines.nodes.operations.node_monitor import NODE_METRICS
 from privfed.engines.nodes.operations.server_monitor import SERVER_METRICS
 
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "operating.md"
-BEGIN, END = "<!-- metrics: begin -->\n", "<!-- metrics: end -->\n"
+BEGIN, END = "<!-- metrics -->\n", "<!-- end of metrics -->\n"
 METRICS = list(dict.fromkeys((*NODE_METRICS, *SERVER_METRICS)))
 
 
@@ -38,3 +41,11 @@ def test_it_is_short() -> None:
     prose = before + after.partition(END)[2]
     words = [word for word in prose.split() if any(letter.isalnum() for letter in word)]
     assert len(words) <= 900
+
+
+def test_the_commands_for_keys_and_members_have_these_options() -> None:
+    lines = re.findall(r"`privfed (federation [^`]+)`", PAGE.read_text())
+    assert {line.split()[1] for line in lines} == {"keys", "rotate", "revoke", "install", "sign", "verify"}
+    for line in lines:
+        shown = CliRunner().invoke(app, [*line.split()[:2], "--help"], env={"COLUMNS": "200"}).output
+        assert [word for word in line.split() if word.startswith("--") and word not in shown] == []
