@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,20 +29,22 @@ import numpy as np
 import torch
 
 from benchmarks import harness
-from privfed.contracts import Block
-from privfed.data import SplitSpec, SyntheticSpec, generate, load, split
+from privfed.contracts import Block, Schema
+from privfed.data import Split, SplitSpec, SyntheticSpec, generate, load, split
 from privfed.engines.nodes.announcement import Announcement
 from privfed.engines.nodes.loopback import Fault, Loopback
 from privfed.engines.nodes.node_data import NodeData
 from privfed.engines.nodes.remote_federation import RemoteFederation
 from privfed.engines.nodes.run import train
-from privfed.engines.nodes.transport import Transport
+from privfed.engines.nodes.transport import NodeId, Transport
+from privfed.evaluation import RoundEvaluation
 from privfed.experiment import Experiment
-from privfed.federation import Message
+from privfed.federation import Federation, Message, Server
 from privfed.guards.server_guard import ServerGuard
 from privfed.methods.shared.vae_server import COUNTS
 from privfed.privacy import Ledger, PrivacyPlan
-from privfed.privacy.ledger import from_ranges
+from privfed.privacy.hash_chain import DIGEST, PREVIOUS
+from privfed.privacy.ledger import Entry
 from privfed.setup.config import ExperimentConfig
 
 POLICY = '[policy]\nallow_simulation = true\nmechanisms = ["secure_sum"]\n'
@@ -65,10 +67,10 @@ DEVICES: dict[str, tuple[str, dict[str, Any], int]] = {
     "fair": (SECURE, {}, 4),
     "dfmr": ("secure-sum:clip_norm=1.0,bits=64", {}, 2),
 }
-"""Plan, settings and the most rounds that are measured."""
+"""Plan, settings and the largest number of rounds that is measured."""
 
 
-def world() -> Any:
+def made_up_users() -> Split:
     """Synthetic data of 120 users."""
     spec = SyntheticSpec(
         name="synthetic-nodes", n_users=USERS, n_items=ITEMS, mean_per_user=20, min_per_user=6, rank=4, seed=1
@@ -77,12 +79,12 @@ def world() -> Any:
 
 
 def experiment(method: str, rounds: int, **changes: Any) -> ExperimentConfig:
-    """Of a masked sum whose clip bites nobody."""
+    """An experiment under a masked sum whose clip changes no upload."""
     plan = PrivacyPlan.parse("secure-sum:clip_norm=20.0")
     return ExperimentConfig(method={"name": method}, privacy=plan, rounds=rounds, chunk=16, seed=3, **changes)
 
 
-def folders(place: Path, parts: Any, nodes: int) -> dict[int, Path]:
+def folders(place: Path, parts: Split, nodes: int) -> dict[int, Path]:
     """A folder for every node, with its policy and its users."""
     found = {}
     for number in range(nodes):
@@ -95,10 +97,10 @@ def folders(place: Path, parts: Any, nodes: int) -> dict[int, Path]:
 
 
 class Losses:
-    """Which node is lost when: every third round on average, 1 to `most` of them, from a random stage on."""
+    """Which node is lost when: every third round on average, 1 to `max_nodes` of them, from a random stage on."""
 
-    def __init__(self, seed: int, nodes: int, most: int) -> None:
-        self.rng, self.nodes, self.most = np.random.default_rng(seed), nodes, most
+    def __init__(self, seed: int, nodes: int, max_nodes: int) -> None:
+        self.rng, self.nodes, self.max_nodes = np.random.default_rng(seed), nodes, max_nodes
         self.gone: dict[int, tuple[str, Fault]] = {}
         self.down: dict[int, float] = {}
         self.recovered: list[float] = []
@@ -106,12 +108,12 @@ class Losses:
         self.counts: dict[str, int] = {}
 
     def next_round(self) -> None:
-        """Toss for the round."""
+        """Sample what goes wrong in the round."""
         self.gone = {}
         if self.rng.random() < 1 / 3:
             self.rounds_hit += 1
             faults: tuple[Fault, ...] = ("drop", "kill_before", "kill_after", "late")
-            for node in self.rng.choice(self.nodes, self.rng.integers(1, self.most + 1), replace=False):
+            for node in self.rng.choice(self.nodes, self.rng.integers(1, self.max_nodes + 1), replace=False):
                 self.gone[int(node)] = (STAGES[self.rng.integers(3)], faults[self.rng.integers(4)])
 
     def __call__(self, node: int, stage: str) -> Fault | None:
@@ -130,9 +132,9 @@ class Losses:
 
 
 @contextmanager
-def counting(nodes: int, losses: Losses | None = None) -> Iterator[tuple[Any, RemoteFederation, Loopback, Path]]:
-    """A federation that is asked for counts of items."""
-    parts, config = world(), experiment("feddae", 1000)
+def counting(nodes: int, losses: Losses | None = None) -> Iterator[tuple[Split, RemoteFederation, Loopback, Path]]:
+    """A federation that is queried for counts of items."""
+    parts, config = made_up_users(), experiment("feddae", 1000)
     with tempfile.TemporaryDirectory() as made:
         place, data = Path(made), NodeData.for_server(parts)
         faults: dict[str, Any] = {} if losses is None else {"faults": losses}
@@ -141,86 +143,99 @@ def counting(nodes: int, losses: Losses | None = None) -> Iterator[tuple[Any, Re
 
 
 def federation_over(
-    transport: Transport, config: ExperimentConfig, data: NodeData, ledger: Path, **options: Any
+    transport: Transport,
+    config: ExperimentConfig,
+    data: NodeData,
+    ledger: Path,
+    *,
+    timeout: float = 120,
+    dropout: float = 0.1,
 ) -> RemoteFederation:
     """A federation without a method, for queries of its own."""
     announced = Announcement.from_config(config, data, seeded=True)
-    half = announced.half(data, bytes(32))
-    guard = ServerGuard(config.privacy, Ledger(config.privacy, USERS, ledger), half.streams)
-    return RemoteFederation(transport, announced, guard, half.streams, **{"timeout": 120, **options})
+    streams = announced.assemble(data, bytes(32)).streams
+    guard = ServerGuard(config.privacy, Ledger(config.privacy, USERS, ledger), streams)
+    return RemoteFederation(transport, announced, guard, streams, timeout=timeout, dropout=dropout)
 
 
-class Counting:
-    """A server that asks who has which item."""
+class Counting(Server):
+    """A server that queries who has which item."""
 
     def __init__(self) -> None:
-        self.schema = {COUNTS: Block((ITEMS,))}
+        self.schema: Schema = {COUNTS: Block((ITEMS,))}
         self.latest = torch.zeros(ITEMS)
 
-    def round(self, federation: Any, t: int) -> None:
-        """One ask."""
+    def round(self, federation: Federation, t: int) -> None:
+        """One query."""
         self.latest = federation.aggregate("count", federation.sample_cohort(t), Message({}), self.schema).sums[COUNTS]
 
     def public(self) -> Message:
         """Nothing to download."""
         return Message({})
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, torch.Tensor]:
         """Nothing to keep."""
         return {}
 
-    def load(self, state: Any) -> None:
+    def load(self, state: Mapping[str, torch.Tensor]) -> None:
         """Nothing to continue from."""
 
 
-def counted(parts: Any, users: np.ndarray) -> torch.Tensor:
+def counted(parts: Split, users: np.ndarray) -> torch.Tensor:
     """Counts by hand."""
     held = np.zeros(ITEMS)
     np.add.at(held, parts.train.subset(users).items, 1)
     return torch.from_numpy(held).float()
 
 
-def entries_in(path: Path) -> list[dict[str, Any]]:
-    """Charges in a ledger's file."""
-    return [json.loads(line) for line in path.read_text().splitlines()[1:]]
+def members_of(entry: Entry) -> np.ndarray:
+    """Users who took part, which the plans of these runs do not hide."""
+    members = entry.members()
+    assert members is not None
+    return members
 
 
-def lost_charges(place: Path, nodes: int, opened: list[int]) -> int:
-    """How often a round that was opened is missing in the server's ledger or that of a node whose users are in it."""
-    charged = entries_in(place / "ledger.jsonl")
-    lost = len(opened) - len(charged) + sum(e["round"] != t for e, t in zip(charged, opened, strict=False))
+def entries_in(path: Path) -> list[Entry]:
+    """Entries of a ledger's file; the digests that link its lines are not checked."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()[1:]]
+    return [Entry.model_validate({k: v for k, v in line.items() if k not in (PREVIOUS, DIGEST)}) for line in lines]
+
+
+def missing_entries(place: Path, nodes: int, opened: list[int]) -> int:
+    """Number of opened rounds missing in the server's ledger or in that of a node whose users are in them."""
+    recorded = entries_in(place / "ledger.jsonl")
+    missing = len(opened) - len(recorded) + sum(e.round != t for e, t in zip(recorded, opened, strict=False))
     for number in range(nodes):
         [path] = (place / f"node{number}").glob("ledger-*.jsonl")
-        own = {entry["draw"] for entry in entries_in(path)}
-        mine = np.arange(USERS)[number::nodes]
-        lost += sum(e["draw"] not in own for e in charged if np.isin(mine, from_ranges(e["participants"])).any())
-    return lost
+        cohorts, users = {entry.cohort_id for entry in entries_in(path)}, np.arange(USERS)[number::nodes]
+        missing += sum(e.cohort_id not in cohorts for e in recorded if np.isin(users, members_of(e)).any())
+    return missing
 
 
 def losses(options: argparse.Namespace, record: harness.Record, nodes: int = 10) -> None:
-    """Rounds with losses: wrong sums, lost charges, recovery."""
-    toss, wrong, opened, rounds = Losses(7, nodes, 3), 0, [], options.rounds or 500
+    """Rounds with losses: wrong sums, missing entries of ledgers, recovery."""
+    faults, wrong, opened, rounds = Losses(7, nodes, 3), 0, [], options.rounds or 500
     started = time.monotonic()
-    with counting(nodes, toss) as (parts, federation, transport, place):
+    with counting(nodes, faults) as (parts, federation, transport, place):
         server = Counting()
         for t in range(rounds):
-            toss.next_round()
+            faults.next_round()
             if federation.run(server, t):
                 opened.append(t)
-                users = federation.guard.ledger.entries[-1].members()
+                users = members_of(federation.guard.ledger.entries[-1])
                 wrong += not torch.equal(server.latest, counted(parts, users))
             if (t + 1) % 50 == 0:
-                print(f"round {t + 1}: {wrong} wrong, {federation.traffic.aborted_rounds} lost", flush=True)
-        lost = lost_charges(place, nodes, opened)
-        spent = sorted(toss.recovered)
+                print(f"round {t + 1}: {wrong} wrong, {federation.traffic.aborted_rounds} aborted", flush=True)
+        missing = missing_entries(place, nodes, opened)
+        recovery = sorted(faults.recovered)
         record.put(
             {
-                "nodes": nodes, "rounds": rounds, "rounds_hit": toss.rounds_hit, "opened": len(opened),
-                "aborted_rounds": federation.traffic.aborted_rounds, "wrong_sums": wrong, "lost_charges": lost,
-                "faults": dict(sorted(toss.counts.items())), "restarts": transport.restarts,
+                "nodes": nodes, "rounds": rounds, "rounds_hit": faults.rounds_hit, "opened": len(opened),
+                "aborted_rounds": federation.traffic.aborted_rounds, "wrong_sums": wrong, "missing_entries": missing,
+                "faults": dict(sorted(faults.counts.items())), "restarts": transport.restarts,
                 "recovery_seconds": {
-                    "median": round(float(np.median(spent)), 2), "p95": round(float(np.quantile(spent, 0.95)), 2),
-                    "most": round(spent[-1], 2), "times": len(spent),
+                    "median": round(float(np.median(recovery)), 2), "p95": round(float(np.quantile(recovery, 0.95)), 2),
+                    "max": round(recovery[-1], 2), "times": len(recovery),
                 },
                 "seconds": round(time.monotonic() - started, 1), "load": os.getloadavg()[1],
             },
@@ -231,7 +246,7 @@ def losses(options: argparse.Namespace, record: harness.Record, nodes: int = 10)
 def serve(options: argparse.Namespace, record: harness.Record) -> None:
     """A server that may be killed: continues where the folder's run stopped."""
     del record
-    place, parts = options.folder, world()
+    place, parts = options.folder, made_up_users()
     config = experiment("hetefedrec", options.rounds, checkpoint_every=3)
     with Loopback(folders(place, parts, 3), method="forkserver") as transport:
         print("begun", flush=True)
@@ -241,11 +256,11 @@ def serve(options: argparse.Namespace, record: harness.Record) -> None:
 
 def kills(options: argparse.Namespace, record: harness.Record) -> None:
     """One run, killed again and again, against the simulation in one process."""
-    rng, parts, rounds, times = np.random.default_rng(11), world(), options.rounds or 24, options.kills
+    rng, parts, rounds, times = np.random.default_rng(11), made_up_users(), options.rounds or 24, options.kills
     config = experiment("hetefedrec", rounds, checkpoint_every=3)
     reference = Experiment(config, parts)
     reference.run(parts=())
-    moments, resumed, finished = [], 0, False
+    moments, finished = list[float](), False
     with tempfile.TemporaryDirectory() as made:
         place = Path(made)
         while not finished:
@@ -261,18 +276,17 @@ def kills(options: argparse.Namespace, record: harness.Record) -> None:
                     except subprocess.TimeoutExpired:
                         os.kill(process.pid, signal.SIGKILL)
                         moments.append(round(moment, 2))
-                        charges = place / "server" / "ledger.jsonl"
-                        done = len(entries_in(charges)) if charges.exists() else 0
-                        print(f"killed {len(moments)} times, {done} charges", flush=True)
+                        ledger = place / "server" / "ledger.jsonl"
+                        done = len(entries_in(ledger)) if ledger.exists() else 0
+                        print(f"killed {len(moments)} times, {done} entries", flush=True)
                 finished = process.wait() == 0
-            resumed += 1
         model = torch.load(place / "model.pt", weights_only=True)
         same = all(torch.equal(model[name], value) for name, value in reference.server.state().items())
-        charges = entries_in(place / "server" / "ledger.jsonl")
+        entries = entries_in(place / "server" / "ledger.jsonl")
         record.put(
             {
                 "kills": len(moments), "moments": moments, "rounds": rounds, "same_model": same,
-                "charges": len(charges), "charges_in_order": [e["round"] for e in charges] == list(range(rounds)),
+                "entries": len(entries), "entries_in_order": [e.round for e in entries] == list(range(rounds)),
             },
             "kills",
         )  # fmt: skip
@@ -303,10 +317,10 @@ def costs(options: argparse.Namespace, record: harness.Record) -> None:
                 "down_bytes": round((taken.down_bytes - down) / rounds),
                 "seconds": round((time.monotonic() - started) / rounds, 3),
             }
-    record.put({"words": ITEMS, "per_round": found, "load": os.getloadavg()[0]}, "costs")
+    record.put({"ring_elements": ITEMS, "per_round": found, "load": os.getloadavg()[0]}, "costs")
 
 
-class Metered:
+class Metered(Transport):
     """A transport that counts, round by round, what its nodes' processes take."""
 
     def __init__(self, inner: Loopback, rounds: list[dict[str, float]]) -> None:
@@ -314,11 +328,11 @@ class Metered:
         self.exchanges = self.up = self.down = 0
         self.before = self.now()
 
-    def nodes(self) -> Any:
+    def nodes(self) -> Sequence[NodeId]:
         """All of them."""
         return self.inner.nodes()
 
-    def exchange(self, stage: str, requests: Any, timeout: float) -> Any:
+    def exchange(self, stage: str, requests: Mapping[NodeId, bytes], timeout: float) -> Mapping[NodeId, bytes]:
         """Pass on and count."""
         replies = self.inner.exchange(stage, requests, timeout)
         self.exchanges += 1
@@ -342,7 +356,7 @@ class Metered:
         found = [Path(f"/proc/{pid}/status").read_text().split(f"{name}:")[1].split()[0] for pid in self.pids]
         return max(map(int, found)) / 1e3
 
-    def round(self, t: int, evaluated: object) -> None:
+    def round(self, t: int, evaluated: RoundEvaluation | None) -> None:
         """A round is over."""
         del t, evaluated
         now = self.now()
@@ -360,12 +374,12 @@ def devices(options: argparse.Namespace, record: harness.Record) -> None:
     parts = split(load("ml-100k"), SplitSpec())
     usual = np.sort(np.argsort(parts.train.counts, kind="stable")[len(parts.train.counts) // 2 :][:3])
     for method in options.methods:
-        plan, settings, asked = DEVICES[method]
+        plan, settings, max_rounds = DEVICES[method]
         public = method == "dfmr"
         config = ExperimentConfig(
             method={"name": method, **settings},
             privacy=PrivacyPlan.parse(plan),
-            rounds=min(options.rounds or 4, asked),
+            rounds=min(options.rounds or 4, max_rounds),
             seed=3,
         )
         with tempfile.TemporaryDirectory() as made:
@@ -395,7 +409,14 @@ def devices(options: argparse.Namespace, record: harness.Record) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one of them."""
-    parts = {"losses": losses, "kills": kills, "corpus": corpus, "costs": costs, "devices": devices, "serve": serve}
+    parts: dict[str, Callable[[argparse.Namespace, harness.Record], None]] = {
+        "losses": losses,
+        "kills": kills,
+        "corpus": corpus,
+        "costs": costs,
+        "devices": devices,
+        "serve": serve,
+    }
     parser = harness.parser(__file__, __doc__, parts=parts, rounds=None)
     parser.add_argument("--methods", nargs="+", default=list(DEVICES), choices=list(DEVICES), help="of devices")
     parser.add_argument("--kills", type=int, default=10, help="of the server (default: %(default)s)")
