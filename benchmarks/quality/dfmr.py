@@ -92,7 +92,7 @@ LEAKAGE = {
     "every row": "shared-sum",
     "own rows": "shared-sum:padding.kind=no_padding",
     **{
-        f"{drawn} fakes, rho {rho}": f"shared-sum:padding.kind=fake_items,padding.rho={rho},padding.drawn={drawn}"
+        f"{drawn} fake items, rho {rho}": f"shared-sum:padding.kind=fake_items,padding.rho={rho},padding.drawn={drawn}"
         for drawn in ("uniform", "popularity")
         for rho in (1, 3, 5)
     },

@@ -212,6 +212,12 @@ def missing_entries(place: Path, nodes: int, opened: list[int]) -> int:
     return missing
 
 
+def spread(seconds: Sequence[float]) -> dict[str, float]:
+    """Median, 95th percentile and largest of some durations, and their number."""
+    ends = zip(("median", "p95", "max"), np.quantile(seconds, (0.5, 0.95, 1)) if seconds else (), strict=False)
+    return {name: round(float(value), 2) for name, value in ends} | {"times": len(seconds)}
+
+
 def losses(options: argparse.Namespace, record: harness.Record, nodes: int = 10) -> None:
     """Rounds with losses: wrong sums, missing entries of ledgers, recovery."""
     faults, wrong, opened, rounds = Losses(7, nodes, 3), 0, [], options.rounds or 500
@@ -227,16 +233,12 @@ def losses(options: argparse.Namespace, record: harness.Record, nodes: int = 10)
             if (t + 1) % 50 == 0:
                 print(f"round {t + 1}: {wrong} wrong, {federation.traffic.aborted_rounds} aborted", flush=True)
         missing = missing_entries(place, nodes, opened)
-        recovery = sorted(faults.recovered)
         record.put(
             {
                 "nodes": nodes, "rounds": rounds, "rounds_hit": faults.rounds_hit, "opened": len(opened),
                 "aborted_rounds": federation.traffic.aborted_rounds, "wrong_sums": wrong, "missing_entries": missing,
                 "faults": dict(sorted(faults.counts.items())), "restarts": transport.restarts,
-                "recovery_seconds": {
-                    "median": round(float(np.median(recovery)), 2), "p95": round(float(np.quantile(recovery, 0.95)), 2),
-                    "max": round(recovery[-1], 2), "times": len(recovery),
-                },
+                "recovery_seconds": spread(faults.recovered),
                 "seconds": round(time.monotonic() - started, 1), "load": os.getloadavg()[1],
             },
             "losses",
