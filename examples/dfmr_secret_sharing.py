@@ -181,7 +181,7 @@ def without_sharing(experiment: Experiment) -> Experiment:
 
 def refuse_difference(one: Experiment, other: Experiment) -> None:
     """Stop unless item codes and user codes are the same in every bit."""
-    same_items = one.server.state()["items"].equal(other.server.state()["items"])
+    same_items = one.server.state()["codes"].equal(other.server.state()["codes"])
     if not (same_items and one.clients.state()["codes"].equal(other.clients.state()["codes"])):
         raise SystemExit(f"codes behind {one.config.privacy.name} differ from those of a run without sharing")
 
