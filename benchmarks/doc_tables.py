@@ -224,3 +224,12 @@ def devices() -> list[str]:
         for method, row in results("nodes")["devices"].items()
     ]
     return table(["method", "plan", "exchanges", "MB up", "MB down", "CPU-ms", "MB of memory"], rows, "llrrrrr")
+
+
+def empirical_epsilon(name: str) -> list[str]:
+    """What estimators make of mechanisms whose epsilon is known."""
+    kept = results("empirical_epsilon")[name]
+    numbers = re.compile(r"[\d.,%]*")
+    columns = zip(*kept["rows"], strict=True)
+    align = "".join("r" if all(numbers.fullmatch(cell) for cell in column) else "l" for column in columns)
+    return table(kept["head"], kept["rows"], align)

@@ -233,7 +233,7 @@ def child(
     python: str | Path = sys.executable,
     launcher: Sequence[str] = (),
     checkout: Path = ROOT,
-    **environment: str,
+    environment: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """The last line of JSON that a module prints in a process of its own, or `failed` and why.
 
@@ -248,7 +248,7 @@ def child(
         environment: further variables.
     """
     command = [str(python), *launcher, "-m", module, *map(str, words)]
-    env = os.environ | dict.fromkeys(THREADS, str(threads)) | {"PYTHONPATH": str(checkout)} | environment
+    env = os.environ | dict.fromkeys(THREADS, str(threads)) | {"PYTHONPATH": str(checkout)} | dict(environment or {})
     run = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,

@@ -8,9 +8,10 @@ on the page stays. A test compares every page with the files.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from benchmarks import doc_tables, harness
+from benchmarks import doc_tables, harness, private_tables, reproduction_tables
 from benchmarks.markdown import replaced
 from benchmarks.speed.suite.page import CHARTS, Page
 
@@ -49,6 +50,43 @@ TABLES = (
     Table("performance.md", "one and two processes", doc_tables.scale_out),
     Table("performance/flower.md", "parity over Flower", doc_tables.flower_parity),
     Table("performance/flower.md", "cost of a device", doc_tables.devices),
+    Table("reproduction.md", "personalisation", reproduction_tables.personalisation),
+    Table("reproduction.md", "depth of the autoencoder", reproduction_tables.depth),
+    Table("reproduction.md", "user-level privacy", reproduction_tables.user_level),
+    Table("reproduction.md", "DFMR on JD", reproduction_tables.dfmr_quality),
+    Table("reproduction.md", "DFMR differences", reproduction_tables.dfmr_differences),
+    Table("reproduction.md", "DFMR on films", reproduction_tables.dfmr_films),
+    Table("reproduction.md", "DFMR on shops", reproduction_tables.dfmr_shops),
+    Table("reproduction.md", "padding", reproduction_tables.leakage),
+    Table("reproduction.md", "HeteFedRec on NCF", reproduction_tables.hetefedrec_ncf),
+    Table("reproduction.md", "HeteFedRec differences", reproduction_tables.hetefedrec_differences),
+    Table("reproduction.md", "HeteFedRec on LightGCN", reproduction_tables.hetefedrec_lightgcn),
+    Table("reproduction.md", "HeteFedRec default", reproduction_tables.hetefedrec_good),
+    Table("reproduction.md", "HeteFedRec behind noise", reproduction_tables.hetefedrec_private),
+    Table("reproduction.md", "FAIR", reproduction_tables.fair_quality),
+    Table("reproduction.md", "FAIR differences", reproduction_tables.fair_differences),
+    Table("reproduction.md", "FAIR without small devices", reproduction_tables.fair_loss),
+    Table("reproduction.md", "FAIR by memory", reproduction_tables.fair_ladder),
+    Table("reproduction.md", "FAIR ratings", reproduction_tables.fair_ratings),
+    Table("reproduction.md", "unequal uploads", reproduction_tables.unequal_uploads),
+    Table("reproduction.md", "IMIA", reproduction_tables.imia),
+    Table("reproduction.md", "canaries", reproduction_tables.canaries),
+    Table("private_recommender.md", "budgets", private_tables.budgets),
+    Table("private_recommender.md", "populations", private_tables.populations),
+    Table("private_recommender.md", "larger populations", private_tables.larger_populations),
+    Table("private_recommender.md", "refreshes", private_tables.refreshes),
+    Table("private_recommender.md", "refreshed quality", private_tables.refreshed_quality),
+    Table("private_recommender.md", "cohorts", private_tables.cohorts),
+    Table("private_recommender.md", "masked sums", private_tables.masked_sums),
+    Table("private_recommender.md", "dropouts", private_tables.dropouts),
+    Table("private_recommender.md", "catalogues", private_tables.catalogues),
+    Table("bridge.md", "bridge", private_tables.bridge),
+    Table("bridge.md", "bridge differences", private_tables.bridge_differences),
+    Table("empirical_epsilon.md", "two inputs", partial(doc_tables.empirical_epsilon, "two inputs")),
+    Table("empirical_epsilon.md", "one run", partial(doc_tables.empirical_epsilon, "one run")),
+    Table("empirical_epsilon.md", "one-shot canaries", partial(doc_tables.empirical_epsilon, "one-shot canaries")),
+    Table("empirical_epsilon.md", "scatter", partial(doc_tables.empirical_epsilon, "scatter")),
+    Table("empirical_epsilon.md", "coverage", partial(doc_tables.empirical_epsilon, "coverage")),
 )
 
 

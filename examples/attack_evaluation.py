@@ -3,8 +3,8 @@
     python examples/attack_evaluation.py                                       # generated data, some minutes
     python examples/attack_evaluation.py --data ml-100k --rounds 40 --seeds 3 --out audits/five
 
-Every method runs four times per seed: without protection; with what its paper (or, where the paper has nothing, the
-paper that attacks it) puts on; and with the noise of its best sound protection sized for a total epsilon of 8 and of 1.
+Every method runs four times per seed: unprotected; with what its paper (or, where the paper has nothing, the
+paper that attacks it) puts on; and with the noise of its best sound mechanism sized for a total epsilon of 8 and of 1.
 Sums are noised by the clients inside a secure sum wherever the method needs no more than sums. GPFedRec needs single
 uploads, so each client adds all of the noise. DFMR uploads whole numbers that no noise covers: randomised response
 bounds what its rows say, and the epsilon of the run stays infinite.
@@ -15,13 +15,14 @@ killed audit goes on where it stopped when the same command is given again. The 
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
 
 from privfed.audit.grid import AuditConfig, Variant, run_audit
 from privfed.cli.show import audit_table, statement_lines
-from privfed.data import SplitSpec, behaviours_from_ratings, load
+from privfed.data import Interactions, SplitSpec, behaviours_from_ratings, load
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
 from privfed.privacy import PrivacyPlan, plan_for_target
@@ -29,7 +30,7 @@ from privfed.setup.config import AuditTapConfig, ExperimentConfig
 
 TARGET = SplitSpec(target="buy")
 BUDGETS = (8.0, 1.0)
-PRIVATE = {
+PRIVATE: dict[str, tuple[dict[str, Any], dict[str, float]]] = {
     "hetefedrec": ({"server_optimiser": "sgd"}, {"clip": 0.1, "step_noise": 0.0047, "largest_lr": 20.0}),
     "feddae": (
         {"latent": 16, "local_lr": 1e-3, "popularity_prior": True, "anneal_rounds": 30, "server_optimiser": "sgd"},
@@ -78,14 +79,14 @@ def main() -> None:
     console.print(f"The page: {options.out / 'index.html'}")
 
 
-def variants(interactions, rounds):
-    """Every method without protection, as published, and behind sound budgets."""
+def variants(interactions: Interactions, rounds: int) -> tuple[Variant, ...]:
+    """Every method unprotected, as published, and behind sound budgets."""
     users = interactions.n_users
-    lasting = {"delta": users**-1.1}
+    lasting: dict[str, Any] = {"delta": users**-1.1}
     distributed = {**lasting, "noise_multiplier": 1.0, "n_min_honest": users // 2}
     none, sums = PrivacyPlan.named("none"), PrivacyPlan.named("secure-sum", clip_norm=10.0)
-    tiers = {"name": "fair", "scheme": "1x-4x"}
-    grid = [
+    tiers: dict[str, Any] = {"name": "fair", "scheme": "1x-4x"}
+    grid: list[tuple[dict[str, Any], PrivacyPlan]] = [
         ({"name": "hetefedrec"}, none),
         ({"name": "hetefedrec"}, PrivacyPlan.named("published-noise", law="gaussian", scale=1e-3**0.5)),
         (tiers, none),
@@ -104,7 +105,7 @@ def variants(interactions, rounds):
         for name, (settings, rule) in PRIVATE.items():
             plan = PrivacyPlan.named("distributed-gaussian", clip_norm=rule["clip"], **distributed)
             sized = for_budget({"name": name, **settings}, plan, epsilon, interactions, rounds)
-            noise = sized.mechanism.noise_multiplier * rule["clip"] * 2**0.5 / users
+            noise = sized.mechanism.sum_deviation(users) / users
             rate = min(rule["largest_lr"], rule["step_noise"] / noise)
             grid.append(({"name": name, **settings, "server_lr": rate}, sized))
         plan = PrivacyPlan.named("distributed-gaussian", clip_norm=0.1, **distributed)
@@ -116,7 +117,9 @@ def variants(interactions, rounds):
     return tuple(Variant(method=method, privacy=plan) for method, plan in grid)
 
 
-def for_budget(method, plan, epsilon, interactions, rounds):
+def for_budget(
+    method: dict[str, Any], plan: PrivacyPlan, epsilon: float, interactions: Interactions, rounds: int
+) -> PrivacyPlan:
     """The plan with noise for `epsilon` over the whole run, in an upload of the method's size."""
     config = ExperimentConfig(method=method, split=TARGET, rounds=rounds)
     experiment = Experiment.on(config, interactions)

@@ -4,19 +4,20 @@
     python examples/dfmr_secret_sharing.py --data path/to/jd-dfmr --split published
 
 Purchases are public, examinations (views) are not. Aggregators see sums and, unless everybody sends every row, which
-items' rows each client sends. Fake rows make that harder to read and prove nothing: a row that is not sent was not
+items' rows each client sends. Fake items make that harder to read and prove nothing: a row that is not sent was not
 examined. Randomised response proves an epsilon per item, and examinations that it withholds do not train.
 
 The columns, for every kind of padding: utility; "posterior", the share of examinations among the rows that a user sends
 without having bought, mean over users; "|E|", for how many users the number of examinations is read off exactly; upload
 of one client in one round; epsilon of the rows for one examination more or less, and of everything, which is infinite
-because sums are opened exactly; and rows that too few clients send, which stay closed. Every run that closes no row is
-repeated without secret sharing on the same examinations, and its codes must come out the same, bit for bit.
+because sums are opened exactly; and rows that too few clients send, which are suppressed. Every run that suppresses no
+row is repeated without secret sharing on the same examinations, and its codes must come out the same, bit for bit.
 """
 
 import argparse
 
 import numpy as np
+from jaxtyping import Bool
 from rich import box
 from rich.console import Console
 from rich.progress import Progress
@@ -27,10 +28,11 @@ from attacks.metrics import user_mean
 from attacks.supports import count_recovery, debiased_count, realised_posterior, recover_examined_count
 from privfed.data import SplitSpec, load, split
 from privfed.evaluation import UNCOUNTED, Protocol
-from privfed.experiment import Experiment
+from privfed.experiment import Experiment, RunResult
 from privfed.methods import ClientData
 from privfed.privacy import PrivacyPlan
 from privfed.privacy.mechanisms.shared_sum import SharedSum
+from privfed.privacy.padding.base import Padding
 from privfed.privacy.padding.fake_items import FakeItems
 from privfed.privacy.padding.full_support import FullSupport
 from privfed.privacy.padding.no_padding import NoPadding
@@ -39,7 +41,7 @@ from privfed.setup.config import ExperimentConfig, TapConfig
 from privfed.setup.padding import padded_data
 
 MIN_CLIENTS = 3
-"""Clients without which a row is not opened."""
+"""Number of clients below which a row is suppressed."""
 
 
 def main() -> None:
@@ -51,7 +53,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--bits", type=int, default=32, help="of a code")
     parser.add_argument(
-        "--rho", type=float, nargs="+", default=[0, 1, 3, 5], help="fake rows for each row of one's own"
+        "--rho", type=float, nargs="+", default=[0, 1, 3, 5], help="fake items for each item of one's own"
     )
     parser.add_argument(
         "--epsilon", type=float, nargs="+", default=[1, 2, 4, 6], help="of randomised response, per item"
@@ -62,7 +64,7 @@ def main() -> None:
 
     interactions, console = load(options.data), Console()
     parts = split(interactions, SplitSpec(kind=options.split, target=options.target))
-    columns = ("rows sent", "NDCG@10", "posterior", "|E|", "upload", "eps rows", "eps all", "closed")
+    columns = ("rows sent", "NDCG@10", "posterior", "|E|", "upload", "eps rows", "eps all", "suppressed")
     title = f"dfmr on {interactions.name}, {options.rounds} rounds"
     table = Table(
         *(Column(name, no_wrap=True) for name in columns),
@@ -84,35 +86,35 @@ def main() -> None:
             experiment = Experiment(configured(options, plan), parts)
             result = experiment.run(parts=("test",))
             seen = rows_seen(experiment)
-            withheld = int((seen.sum(0) < MIN_CLIENTS).sum())
-            if withheld == 0:
+            suppressed = int((seen.sum(0) < MIN_CLIENTS).sum())
+            if suppressed == 0:
                 refuse_difference(experiment, without_sharing(experiment))
                 equal += 1
             table.add_row(
                 named(padding), ndcg(result), *leakage(experiment, seen, padding), upload(result),
-                f"{padding.claim.epsilon:.3g}", f"{result.guarantee.epsilon:g}", str(withheld),
+                f"{padding.claim.epsilon:.3g}", f"{result.guarantee.epsilon:g}", str(suppressed),
             )  # fmt: skip
     console.print(table)
     kind = "synthetic data" if interactions.card.synthetic else interactions.card.name
     console.print(f"[dim]{kind}; seed {options.seed}; {result.config.protocol.sentence()}")
     console.print(f"[dim]{UNCOUNTED}")
     console.print(
-        f"Codes of all {equal} runs that closed no row equal those of a run without sharing, bit for bit. A row is "
+        f"Codes of all {equal} runs that suppressed no row equal those of a run without sharing, bit for bit. A row is "
         f"suppressed if fewer than {MIN_CLIENTS} clients send it; upload is to {options.aggregators} aggregators "
         "together."
     )
 
 
-def paddings(options):
-    """Every row, and each kind of padding at each strength; none at all is the same for both kinds of fakes."""
-    fakes = [
+def paddings(options: argparse.Namespace) -> list[Padding]:
+    """Every row, and each kind of padding at each strength; without padding, both kinds of fake items are the same."""
+    fake_items = [
         FakeItems(rho=rho, drawn=drawn) for drawn in ("uniform", "popularity") for rho in options.rho if rho
     ]  # fmt: skip
     answers = [RandomisedResponse(epsilon=epsilon) for epsilon in options.epsilon]
-    return [FullSupport(), *([NoPadding()] if 0 in options.rho else []), *fakes, *answers]
+    return [FullSupport(), *([NoPadding()] if 0 in options.rho else []), *fake_items, *answers]
 
 
-def named(padding):
+def named(padding: Padding) -> str:
     """A short name."""
     if isinstance(padding, FakeItems):
         return f"{padding.drawn}, rho {padding.rho:g}"
@@ -121,7 +123,7 @@ def named(padding):
     return padding.label
 
 
-def configured(options, plan, name="dfmr"):
+def configured(options: argparse.Namespace, plan: PrivacyPlan, name: str = "dfmr") -> ExperimentConfig:
     """One run."""
     return ExperimentConfig(
         data=options.data,
@@ -136,7 +138,7 @@ def configured(options, plan, name="dfmr"):
     )
 
 
-def rows_seen(experiment):
+def rows_seen(experiment: Experiment) -> Bool[np.ndarray, "users items"]:
     """Which rows each client sends, as the aggregators see it, [users, items]."""
     everybody = np.arange(experiment.n_users)
     if experiment.support is None:
@@ -144,7 +146,7 @@ def rows_seen(experiment):
     return experiment.support.mask(everybody)
 
 
-def leakage(experiment, seen, padding):
+def leakage(experiment: Experiment, seen: Bool[np.ndarray, "users items"], padding: Padding) -> tuple[str, str]:
     """What the rows alone say of examinations: their share of the rows sent, and whose number of them is known."""
     parts, everybody = experiment.parts, np.arange(experiment.n_users)
     bought = parts.train.mask(everybody)
@@ -166,7 +168,7 @@ def leakage(experiment, seen, padding):
     return share, f"{count_recovery(guess, examined.sum(1)).exact.value:.0%}"
 
 
-def without_sharing(experiment):
+def without_sharing(experiment: Experiment) -> Experiment:
     """The same clients, with the same examinations left to train on, adding up in the open."""
     config = experiment.config.model_copy(update={"privacy": PrivacyPlan.named("none")})
     twin = Experiment(config, experiment.parts)
@@ -177,19 +179,19 @@ def without_sharing(experiment):
     return twin
 
 
-def refuse_difference(one, other):
+def refuse_difference(one: Experiment, other: Experiment) -> None:
     """Stop unless item codes and user codes are the same in every bit."""
-    same_items = np.array_equal(one.server.items, other.server.items)
+    same_items = one.server.state()["codes"].equal(other.server.state()["codes"])
     if not (same_items and one.clients.state()["codes"].equal(other.clients.state()["codes"])):
         raise SystemExit(f"codes behind {one.config.privacy.name} differ from those of a run without sharing")
 
 
-def ndcg(result):
+def ndcg(result: RunResult) -> str:
     """NDCG at 10, as text."""
     return f"{result.test.metric('ndcg', 10).value:.4f}"
 
 
-def upload(result):
+def upload(result: RunResult) -> str:
     """Bytes of a client in a round, as text."""
     return f"{result.costs.up_bytes / max(result.costs.client_rounds, 1) / 1000:.0f} kB"
 

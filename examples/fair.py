@@ -4,29 +4,32 @@
     python examples/fair.py --data ml-100k --rounds 60
     python examples/fair.py --budgets 40000 160000 --epsilons 8
 
-Rows without protection: devices that hold everything, devices of a scheme, and devices within budgets of memory, whose
+Unprotected rows: devices that hold everything, devices of a scheme, and devices within budgets of memory, whose
 bytes are those that training really keeps. Then the same devices behind secure sums: in the server's basis everybody is
 in one sum; tier by tier uploads are as small as the device's table, every sum is one tier's, and a tier with fewer than
 three members is joined to another before anybody trains. Below them noise is sized backwards from the budget: one
 joint clip in the orthonormal basis, public denominators, one sum of everybody.
 
 Attack: the best AUC of training items against items never seen, over all items, on what is seen in the last round (one
-upload, or the sum with the user in it); popularity guesses without looking. A smaller table is no protection.
+upload, or the sum with the user in it); popularity guesses without looking. A smaller table protects nobody.
 """
 
 import argparse
+from collections.abc import Mapping
+from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
 from privfed.audit.attack_runs.attack_run import attack_trained
-from privfed.data import load
+from privfed.data import Interactions, load
 from privfed.evaluation import UNCOUNTED, Protocol
-from privfed.experiment import Experiment
+from privfed.experiment import Experiment, RunResult
 from privfed.privacy import PrivacyPlan, plan_for_target
 from privfed.setup.config import ExperimentConfig, TapConfig
 
+Setting = tuple[Mapping[str, Any], PrivacyPlan]
 CLIP_NORM = 1.0
 
 
@@ -38,14 +41,14 @@ def main() -> None:
     parser.add_argument("--budgets", type=int, nargs="+", default=[40_000, 400_000], help="bytes of memory of devices")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--cohort", type=int, default=100, help="clients of a round where nothing is noised")
-    parser.add_argument("--epsilons", type=float, nargs="+", default=[1, 8], help="budgets beside infinity")
+    parser.add_argument("--epsilons", type=float, nargs="+", default=[1, 8], help="budgets besides infinity")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
 
     interactions, console = load(options.data), Console()
-    columns = ("devices and protection", "epsilon", "NDCG@20", "kB up", "kB down", "best attack")
+    columns = ("devices and mechanism", "epsilon", "NDCG@20", "kB up", "kB down", "best attack")
     table = Table(*columns, title=f"fair on {options.data}, {options.rounds} rounds")
-    variants = {"popularity, no training": ({"name": "popularity"}, PrivacyPlan.named("none"))}
+    variants: dict[str, Setting] = {"popularity, no training": ({"name": "popularity"}, PrivacyPlan.named("none"))}
     variants |= settings(options, interactions)
     with Progress(console=console, transient=True) as bar:
         task = bar.add_task("", total=len(variants) * options.rounds)
@@ -69,14 +72,14 @@ def main() -> None:
     console.print("[dim]Epsilon is infinite where exact sums are opened: a sum without noise bounds nothing.")
 
 
-def settings(options, interactions):
+def settings(options: argparse.Namespace, interactions: Interactions) -> dict[str, Setting]:
     """Label -> method and plan."""
     some = {"sampling": {"kind": "fixed", "size": min(options.cohort, interactions.n_users)}}
     tiers = {"name": "fair", "scheme": options.scheme}
     by_budget = {"name": "fair", "budgets": options.budgets, "interactions": interactions.n_items // 2}
     in_tiers = {**tiers, "placement": "tier"}
     held = PrivacyPlan.named("secure-sum", clip_norm=10.0, blocks="held", **some)
-    variants = {
+    variants: dict[str, Setting] = {
         "everybody 1x": ({"name": "fair", "variant": "fedavg"}, PrivacyPlan.named("none", **some)),
         options.scheme: (tiers, PrivacyPlan.named("none", **some)),
         f"{options.scheme}, tier by tier": (in_tiers, PrivacyPlan.named("none", **some)),
@@ -94,12 +97,12 @@ def settings(options, interactions):
     return variants
 
 
-def configured(options, method, plan):
+def configured(options: argparse.Namespace, method: Mapping[str, Any], plan: PrivacyPlan) -> ExperimentConfig:
     """One run, tapped in its last round where uploads or sums are seen."""
     rounds = 1 if method["name"] == "popularity" else options.rounds
     return ExperimentConfig(
         data=options.data,
-        method=method,
+        method=dict(method),
         privacy=plan,
         protocol=Protocol(state="received"),
         rounds=rounds,
@@ -110,7 +113,7 @@ def configured(options, method, plan):
     )
 
 
-def strongest(experiment, result, rounds):
+def strongest(experiment: Experiment, result: RunResult, rounds: int) -> str:
     """The best attack on what was seen of uploads or sums."""
     rows = [
         row

@@ -6,7 +6,7 @@
 
 Noise is sized backwards from the budget: epsilon is the total over the whole run for any one user. Under central trust
 the server adds it, under distributed trust every client adds a share inside a secure sum, under local trust every
-client adds all of it. The published noise stands beside them: without a clip it guarantees nothing, and one upload
+client adds all of it. The published noise is shown next to them: without a clip it guarantees nothing, and one upload
 shows it.
 
 Settings are fixed beforehand and the same for every budget. Only the server's learning rate follows the noise, so that
@@ -14,21 +14,24 @@ one step puts the same noise on a parameter whatever the budget.
 """
 
 import argparse
+from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
 from privfed.audit.attack_runs.attack_run import attack
-from privfed.data import load
+from privfed.data import Interactions, load
+from privfed.engines.transcript import Observation
 from privfed.evaluation import UNCOUNTED, Protocol
 from privfed.experiment import Experiment
 from privfed.privacy import PrivacyPlan, plan_for_target
 from privfed.setup.config import ExperimentConfig, TapConfig
 
 CLIP_NORM, STEP_NOISE, LARGEST_LR, LOCAL_LR = 0.01, 0.027, 1000.0, 1e-3
-PRIVATE = {"latent": 16, "popularity_prior": True, "anneal_rounds": 30, "server_optimiser": "sgd", "local_lr": LOCAL_LR}
-OPEN = {"latent": 16, "local_lr": LOCAL_LR}
+Variant = tuple[str, PrivacyPlan, dict[str, Any]]
+OPEN: dict[str, Any] = {"latent": 16, "local_lr": LOCAL_LR}
+PRIVATE = OPEN | {"popularity_prior": True, "anneal_rounds": 30, "server_optimiser": "sgd"}
 
 
 def main() -> None:
@@ -37,15 +40,16 @@ def main() -> None:
     parser.add_argument("--data", default="synthetic", help="name of a data set, or a path")
     parser.add_argument("--method", default="feddae", choices=("feddae", "fedvae"))
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--epsilons", type=float, nargs="+", default=[1, 2, 4, 8, 16], help="budgets beside infinity")
+    parser.add_argument("--epsilons", type=float, nargs="+", default=[1, 2, 4, 8, 16], help="budgets besides infinity")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
 
     interactions, console = load(options.data), Console()
     title = f"{options.method} on {options.data}, {options.rounds} rounds"
     table = Table("mechanism", "trust", "epsilon", "HR@20", "NDCG@20", "best attack on one upload", title=title)
-    variants = {"popularity, no training": ("popularity", PrivacyPlan.named("none"), {})}
-    variants |= {label: (options.method, *arm) for label, arm in mechanisms(options, interactions).items()}
+    variants: dict[str, Variant] = {"popularity, no training": ("popularity", PrivacyPlan.named("none"), {})}
+    for label, (plan, settings) in mechanisms(options, interactions).items():
+        variants[label] = options.method, plan, settings
     with Progress(console=console, transient=True) as bar:
         task = bar.add_task("", total=sum(rounds(options, name) for name, _, _ in variants.values()))
         for label, (name, plan, settings) in variants.items():
@@ -75,12 +79,14 @@ def main() -> None:
         "'-': no single upload is seen, or by a trusted server only."
     )
     console.print(
-        "[dim]Clipped arms start from a popularity count and average with SGD; arms without a clip do not. Compare "
-        "them with 'clip, no noise' and with popularity."
+        "[dim]Clipped variants start from a popularity count and average with SGD; the others do not. Compare them "
+        "with 'clip, no noise' and with popularity."
     )
 
 
-def mechanisms(options, interactions):
+def mechanisms(
+    options: argparse.Namespace, interactions: Interactions
+) -> dict[str, tuple[PrivacyPlan, dict[str, Any]]]:
     """Label -> plan and settings of the method."""
     users, delta = interactions.n_users, interactions.n_users**-1.1
     fields = {"clip_norm": CLIP_NORM, "noise_multiplier": 1.0, "delta": delta}
@@ -89,9 +95,8 @@ def mechanisms(options, interactions):
         "distributed": PrivacyPlan.named("distributed-gaussian", **fields, n_min_honest=users // 2),
         "local": PrivacyPlan.named("local-gaussian", **fields),
     }
-    on_sum = {"central": 1, "distributed": 2**0.5, "local": users**0.5}
     variants = {
-        "no protection": (PrivacyPlan.named("none"), OPEN),
+        "unprotected": (PrivacyPlan.named("none"), OPEN),
         "clip, no noise": (PrivacyPlan.named("secure-sum", clip_norm=CLIP_NORM), {**PRIVATE, "server_lr": LARGEST_LR}),
         "published noise (variance 1), no clip": (
             PrivacyPlan.named("published-noise", law="gaussian", scale=LOCAL_LR),
@@ -103,28 +108,28 @@ def mechanisms(options, interactions):
             sized = plan_for_target(
                 plan, epsilon, options.rounds, users, extra_queries=1, coordinates=upload_size(interactions.n_items)
             )
-            noise = sized.mechanism.noise_multiplier * CLIP_NORM * on_sum[trust] / users
+            noise = sized.mechanism.sum_deviation(users) / users
             settings = {**PRIVATE, "server_lr": min(LARGEST_LR, STEP_NOISE / noise)}
             variants[f"{trust} Gaussian, epsilon {epsilon:g}"] = sized, settings
     return variants
 
 
-def upload_size(items):
+def upload_size(items: int) -> int:
     """Numbers in one upload of the one-layer autoencoder: two weights and their biases."""
     latent = PRIVATE["latent"]
-    return items * 2 * latent + 2 * latent + latent * items + items
+    return int(items * 2 * latent + 2 * latent + latent * items + items)
 
 
-def rounds(options, name):
-    """Popularity counts once; the popularity prior of private runs is one ask more, which their noise is sized for."""
+def rounds(options: argparse.Namespace, name: str) -> int:
+    """Popularity counts once; the prior of private runs is one query more, for which their noise is sized."""
     return 1 if name == "popularity" else options.rounds
 
 
-def strongest(experiment, wire):
+def strongest(experiment: Experiment, wire: list[Observation]) -> str:
     """The strongest attack on what one client sent in the last round."""
-    if not wire:
-        return "-"
     blocks = experiment.item_blocks
+    if not wire or blocks is None:
+        return "-"
     rows = attack(wire, "wire", experiment.parts, experiment.audited().numpy(), blocks)
     best = max((row for row in rows if row.game == "trained vs never seen"), key=lambda row: row.auc.value)
     return f"{best.auc.value:.2f} {best.attack}"

@@ -8,19 +8,20 @@ over the run for a user who takes part in every round.
 """
 
 import argparse
+from collections.abc import Iterator
 
 from rich.console import Console
 from rich.table import Table
 
 from privfed.audit.attack_runs.attack_run import attack
 from privfed.data import load
-from privfed.evaluation import UNCOUNTED
+from privfed.evaluation import UNCOUNTED, EvaluationResult
 from privfed.experiment import Experiment
 from privfed.privacy import PrivacyPlan
 from privfed.setup.config import ExperimentConfig
 
 BUDGETS = {
-    "no protection": PrivacyPlan.named("none"),
+    "unprotected": PrivacyPlan.named("none"),
     "published noise (0.3, unclipped)": PrivacyPlan.named("published-noise", scale=0.3),
     "epsilon 8 per upload": PrivacyPlan.named("local-laplace", epsilon0=8, clip_norm=1),
     "epsilon 1 per upload": PrivacyPlan.named("local-laplace", epsilon0=1, clip_norm=1),
@@ -37,7 +38,7 @@ def main() -> None:
 
     interactions, console = load(options.data), Console()
     table = Table("mechanism", "epsilon (run)", "HR@10", "NDCG@10", "sign attack AUC", title=options.data)
-    popularity = Experiment.on(config(options, "popularity", BUDGETS["no protection"], 1), interactions).run()
+    popularity = Experiment.on(config(options, "popularity", BUDGETS["unprotected"], 1), interactions).run()
     table.add_row("popularity, no training", "inf", *quality(popularity.test), "")
     for name, plan in BUDGETS.items():
         with console.status(f"{name}: {options.rounds} rounds"):
@@ -54,12 +55,12 @@ def main() -> None:
     console.print(f"[dim]{UNCOUNTED}")
 
 
-def config(options, method, plan, rounds):
+def config(options: argparse.Namespace, method: str, plan: PrivacyPlan, rounds: int) -> ExperimentConfig:
     """One cell of the table."""
     return ExperimentConfig(data=options.data, method={"name": method}, privacy=plan, rounds=rounds, seed=options.seed)
 
 
-def quality(test):
+def quality(test: EvaluationResult) -> Iterator[str]:
     """HR and NDCG at 10, as text."""
     return (f"{test.metric(name, 10).value:.3f}" for name in ("hr", "ndcg"))
 

@@ -4,7 +4,7 @@
     python examples/hetefedrec.py --data ml-100k --rounds 40
     python examples/hetefedrec.py --epsilons 1 8 --base ncf
 
-The first rows train without protection: as published, and as this package's default does it. Under a secure sum only
+The first rows train unprotected: as published, and as this package's default does it. Under a secure sum only
 totals are seen; with "held" blocks a client sends no more than its model holds, and the server sees its size. Below
 them, noise is sized backwards from the budget: epsilon is the total over the run for any one user, whichever model it
 has. One joint clip covers all blocks of a client, means divide by public numbers only. The server's learning rate
@@ -15,36 +15,39 @@ upload, or the sum with the user in it); popularity guesses without looking.
 """
 
 import argparse
+from collections.abc import Mapping
+from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
 from privfed.audit.attack_runs.attack_run import attack_trained
-from privfed.data import load
+from privfed.data import Interactions, load
 from privfed.evaluation import UNCOUNTED, Protocol
-from privfed.experiment import Experiment
+from privfed.experiment import Experiment, RunResult
 from privfed.methods.hetefedrec import HeteFedRecConfig
 from privfed.privacy import PrivacyPlan, plan_for_target
 from privfed.setup.config import ExperimentConfig, TapConfig
 
+Variant = tuple[Mapping[str, Any], PrivacyPlan]
 CLIP_NORM, STEP_NOISE, LARGEST_LR = 0.1, 0.0047, 20.0
 
 
 def main() -> None:
-    """Train once per protection and print the table."""
+    """Train once per mechanism and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="synthetic", help="name of a data set, or a path")
     parser.add_argument("--base", default="lightgcn", choices=("ncf", "lightgcn"))
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--epsilons", type=float, nargs="+", default=[1, 8], help="budgets beside infinity")
+    parser.add_argument("--epsilons", type=float, nargs="+", default=[1, 8], help="budgets besides infinity")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
 
     interactions, console = load(options.data), Console()
     columns = ("mechanism", "trust", "epsilon", "NDCG@20", "kB up", "best attack")
     table = Table(*columns, title=f"hetefedrec on {options.data}, {options.rounds} rounds")
-    variants = {"popularity, no training": ({"name": "popularity"}, PrivacyPlan.named("none"))}
+    variants: dict[str, Variant] = {"popularity, no training": ({"name": "popularity"}, PrivacyPlan.named("none"))}
     variants |= mechanisms(options, interactions)
     with Progress(console=console, transient=True) as bar:
         task = bar.add_task("", total=len(variants) * options.rounds)
@@ -67,36 +70,35 @@ def main() -> None:
     console.print("[dim]Epsilon is infinite where exact sums are opened: a sum without noise bounds nothing.")
 
 
-def mechanisms(options, interactions):
+def mechanisms(options: argparse.Namespace, interactions: Interactions) -> dict[str, Variant]:
     """Label -> method and plan."""
     published = HeteFedRecConfig.published(options.base).model_dump(mode="json")
     default = {"name": "hetefedrec", "base": options.base}
     secure = {"clip_norm": 10.0}
-    variants = {
+    variants: dict[str, Variant] = {
         "as published": ({"name": "hetefedrec", **published}, PrivacyPlan.named("none")),
         "default": (default, PrivacyPlan.named("none")),
         "secure sum": (default, PrivacyPlan.named("secure-sum", **secure)),
         "secure sum, held blocks": (default, PrivacyPlan.named("secure-sum", **secure, blocks="held")),
     }
     users = interactions.n_users
-    fields = {"clip_norm": CLIP_NORM, "noise_multiplier": 1.0, "delta": users**-1.1}
+    fields: dict[str, Any] = {"clip_norm": CLIP_NORM, "noise_multiplier": 1.0, "delta": users**-1.1}
     trusts = {
         "central": PrivacyPlan.named("central-gaussian", **fields),
         "distributed": PrivacyPlan.named("distributed-gaussian", **fields, n_min_honest=users // 2),
     }
-    on_sum = {"central": 1, "distributed": 2**0.5}
     for trust, plan in trusts.items():
         for epsilon in options.epsilons:
             sized = plan_for_target(
                 plan, epsilon, options.rounds, users, coordinates=upload_size(options, interactions)
             )
-            noise = sized.mechanism.noise_multiplier * CLIP_NORM * on_sum[trust] / users
+            noise = sized.mechanism.sum_deviation(users) / users
             private = {"server_optimiser": "sgd", "server_lr": min(LARGEST_LR, STEP_NOISE / noise)}
             variants[f"{trust} Gaussian, epsilon {epsilon:g}"] = {**default, **private}, sized
     return variants
 
 
-def upload_size(options, interactions):
+def upload_size(options: argparse.Namespace, interactions: Interactions) -> int:
     """Numbers in one upload of the largest model, all blocks together."""
     experiment = Experiment.on(
         configured(options, {"name": "hetefedrec", "base": options.base}, PrivacyPlan.named("none")), interactions
@@ -104,12 +106,12 @@ def upload_size(options, interactions):
     return sum(block.size for block in experiment.server.schema.values())
 
 
-def configured(options, method, plan):
+def configured(options: argparse.Namespace, method: Mapping[str, Any], plan: PrivacyPlan) -> ExperimentConfig:
     """One run, tapped in its last round where uploads or sums are seen."""
     rounds = 1 if method["name"] == "popularity" else options.rounds
     return ExperimentConfig(
         data=options.data,
-        method=method,
+        method=dict(method),
         privacy=plan,
         protocol=Protocol(state="received"),
         rounds=rounds,
@@ -120,7 +122,7 @@ def configured(options, method, plan):
     )
 
 
-def strongest(experiment, result, rounds):
+def strongest(experiment: Experiment, result: RunResult, rounds: int) -> str:
     """The best attack on what was seen of uploads or sums."""
     rows = [
         row

@@ -4,12 +4,12 @@
     python examples/private_recommender.py --data ml-100k
     python examples/private_recommender.py --data ml-1m --epsilons 1 2 4 8   # published split if data have one
 
-Every user is asked twice and trains nothing: how popular items are, and which of the popular ones go together beyond
-that. Both sums carry Gaussian noise, sized from the budget for a whole user; everything else is computed from them
-(`private-gram`). Recommendations are made on the device, from its own whole history, which never leaves it.
+Every user answers two queries and trains nothing: how popular items are, and which of the popular ones go together
+beyond that. Both sums carry Gaussian noise, sized from the budget for a whole user; everything else is computed from
+them (`private-gram`). Recommendations are made on the device, from its own whole history, which never leaves it.
 
-Beside each budget stand popularity under the same budget, public metadata scaled by a few private numbers, and what the
-lists would be worth to a server that simply had them all (EASE). Read the columns on the right before believing the
+Each budget is compared with popularity under the same budget, public metadata scaled by a few private numbers, and what
+the lists would be worth to a server that simply had them all (EASE). Read the columns on the right before believing the
 ones in the middle: items outside the head are hardly ever recommended ("tested on it": how many tested items are on the
 head), and a device with fewer than two items there ("users off it") gets little but popularity. The choices that the
 method made by what had been released to it are printed below; they cost nothing more.
@@ -18,20 +18,25 @@ The last rows send the same sums through integer noise in shares, as a deploymen
 """
 
 import argparse
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from privfed.data import SplitSpec, load
+from privfed.contracts import Fidelity, Schema
+from privfed.data import Interactions, SplitSpec, load
 from privfed.evaluation import UNCOUNTED, Protocol
 from privfed.experiment import Experiment
 from privfed.privacy import PrivacyPlan, plan_for_target
 from privfed.setup.config import ExperimentConfig, TapConfig
 
 K = 20
-GRAM = {"name": "private-gram"}
+Method = Mapping[str, Any]
+Setting = tuple[Method, PrivacyPlan, Fidelity]
+GRAM: Method = {"name": "private-gram"}
 
 
 def main() -> None:
@@ -53,9 +58,9 @@ def main() -> None:
     variants = settings(options, interactions)
     with Progress(console=console, transient=True) as bar:
         task = bar.add_task("", total=len(variants))
-        for label, (method, plan, wire) in variants.items():
+        for label, (method, plan, fidelity) in variants.items():
             bar.update(task, description=label)
-            experiment = Experiment.on(configured(options, interactions, method, plan, wire), interactions)
+            experiment = Experiment.on(configured(options, interactions, method, plan, fidelity), interactions)
             result = experiment.run(parts=("test",))
             found = {name: result.test.metric(name, K).value for name in ("ndcg", "recall")}
             table.add_row(
@@ -69,8 +74,8 @@ def main() -> None:
                 decided[label] = ", ".join(f"{name} {value:.3g}" for name, value in result.decisions.items())
             bar.advance(task)
     console.print(table)
-    for label, said in decided.items():
-        console.print(f"[dim]{label}: {said}")
+    for label, decisions in decided.items():
+        console.print(f"[dim]{label}: {decisions}")
     kind = "synthetic data" if interactions.card.synthetic else interactions.card.name
     console.print(f"[dim]{kind}; seed {options.seed}; {result.config.protocol.sentence()}")
     console.print(f"[dim]{UNCOUNTED}")
@@ -79,8 +84,8 @@ def main() -> None:
     )
 
 
-def settings(options, interactions):
-    """Label -> method, plan and wire."""
+def settings(options: argparse.Namespace, interactions: Interactions) -> dict[str, Setting]:
+    """Label -> method, plan and fidelity."""
     users = interactions.n_users
     delta = users**-1.1
     central = PrivacyPlan.named("central-gaussian", clip_norm=1.0, noise_multiplier=1.0, delta=delta)
@@ -92,7 +97,7 @@ def settings(options, interactions):
         n_min_honest=int(options.honest * users),
     )
     in_the_open = PrivacyPlan.named("none")
-    variants = {
+    variants: dict[str, Setting] = {
         "popularity, no privacy": ({"name": "popularity"}, in_the_open, "analytic"),
         "EASE, no privacy": ({"name": "ease"}, in_the_open, "analytic"),
     }
@@ -104,35 +109,37 @@ def settings(options, interactions):
             f"private Gram, epsilon {epsilon:g}": (GRAM, plan, "analytic"),
         }
     for epsilon in options.epsilons:
-        program = asks(options, interactions, plan_for_target(central, epsilon, 1, users))
+        program = queries(options, interactions, plan_for_target(central, epsilon, 1, users))
         plan = plan_for_target(shares, epsilon, 1, users, program=program)
         variants[f"noise in shares, epsilon {epsilon:g}"] = (GRAM, plan, "exact")
     return variants
 
 
-def asks(options, interactions, plan):
-    """What a run under `plan` asks; noise in shares is sized for it, since rounding depends on how many numbers."""
+def queries(options: argparse.Namespace, interactions: Interactions, plan: PrivacyPlan) -> list[Schema]:
+    """The queries of a run under `plan`; noise in shares is sized for them, as rounding depends on their size."""
     experiment = Experiment.on(configured(options, interactions, GRAM, plan, "analytic"), interactions)
-    return [ask.schema for ask in experiment.registered.training.program(experiment.server)]
+    return [query.schema for query in experiment.registered.training.program(experiment.server)]
 
 
-def configured(options, interactions, method, plan, wire):
+def configured(
+    options: argparse.Namespace, interactions: Interactions, method: Method, plan: PrivacyPlan, fidelity: Fidelity
+) -> ExperimentConfig:
     """One run of one round."""
     published = interactions.split is not None
     return ExperimentConfig(
         data=options.data,
         split=SplitSpec(kind="published" if published else "leave_one_out"),
-        method=method,
+        method=dict(method),
         privacy=plan,
         protocol=Protocol(k=(K,), state="received"),
         rounds=1,
         seed=options.seed,
-        wire=wire,
+        fidelity=fidelity,
         taps=TapConfig(places=()),
     )
 
 
-def reach(experiment):
+def reach(experiment: Experiment) -> tuple[str, str, str]:
     """Size of the head, tested items that are on it, and users with fewer than two training items on it."""
     head = experiment.server.state().get("head")
     if head is None or not len(head):

@@ -33,30 +33,30 @@ def main() -> None:
     shared_sum(vectors)
 
 
-def masked_sum(vectors, silent, dropout):
+def masked_sum(vectors: np.ndarray, silent: list[int], dropout: float) -> None:
     """Fixed point, pairwise masks, and dropouts just before the upload."""
     clients = len(vectors)
     parameters = choose_parameters(clients, corrupt=0.1, dropout=dropout)
     code = FixedPoint.for_sum(Ring(32), bound=CLIP, clients=clients)
     terms = Terms.from_parameters(parameters, bits=32, length=DIMENSION, run=secrets.token_bytes(16))
-    words = {client: code.encode(vector) for client, vector in enumerate(vectors)}
-    floor = ClientRequirements(
+    elements = {client: code.encode(vector) for client, vector in enumerate(vectors)}
+    requirements = ClientRequirements(
         min_clients=clients - len(silent), min_threshold=parameters.threshold, require_signatures=False
     )
-    outcome = aggregate(words, terms, requirements=floor, dropouts={Stage.MASKED_INPUT: silent})
+    outcome = aggregate(elements, terms, requirements=requirements, dropouts={Stage.MASKED_INPUT: silent})
     error = np.abs(code.decode(outcome.total) - vectors[list(outcome.survivors)].sum(0)).max()
     print(parameters.summary)
     print(f"masked sum of {len(outcome.survivors)} of {clients} clients: largest error {error:.1e}")
     print("bytes by stage:", {str(stage): count for stage, count in outcome.traffic.items()}, "\n")
 
 
-def private_sum(vectors, silent, dropout):
-    """Every client adds a share of Skellam noise, sized for the fewest honest clients that may survive."""
+def private_sum(vectors: np.ndarray, silent: list[int], dropout: float) -> None:
+    """Every client adds a share of Skellam noise, sized for the smallest number of honest clients that may survive."""
     clients = len(vectors)
     parameters = choose_parameters(clients, corrupt=0.1, dropout=dropout)
-    least = clients - len(silent)
+    survivors = clients - len(silent)
     mechanism = DistributedMechanism.from_noise_multiplier(
-        1.0, min_honest=least - parameters.corrupt, dimension=DIMENSION, clip=CLIP, grid=CLIP / 2**10
+        1.0, min_honest=survivors - parameters.corrupt, dimension=DIMENSION, clip=CLIP, grid=CLIP / 2**10
     )
     ring = Ring(32)
     steps = mechanism.encode(vectors)
@@ -65,18 +65,18 @@ def private_sum(vectors, silent, dropout):
         {client: ring.from_integers(row) for client, row in enumerate(steps)},
         terms,
         requirements=ClientRequirements(
-            min_clients=least, min_threshold=parameters.threshold, require_signatures=False
+            min_clients=survivors, min_threshold=parameters.threshold, require_signatures=False
         ),
         dropouts={Stage.MASKED_INPUT: silent},
     )
     noisy = mechanism.decode(ring.centred(outcome.total))
     noise = noisy - vectors[list(outcome.survivors)].sum(0)
     epsilon = mechanism.event().epsilon(delta=1e-5)
-    print(f"with noise for {least - parameters.corrupt} honest survivors: noise of {noise.std():.2f} a coordinate,")
+    print(f"with noise for {survivors - parameters.corrupt} honest survivors: noise of {noise.std():.2f} a coordinate,")
     print(f"epsilon {epsilon:.2f} at delta 1e-5 for one round, one client's vector present or zero\n")
 
 
-def shared_sum(vectors):
+def shared_sum(vectors: np.ndarray) -> None:
     """Three aggregators, each with a share that says nothing by itself."""
     code = FixedPoint.for_sum(Ring(32), bound=CLIP, clients=len(vectors))
     sent = [additive.split(code.encode(vector), parties=3) for vector in vectors]

@@ -92,7 +92,9 @@ class Targets:
             included: Interactions that stayed in training.
             excluded: Interactions that were removed before training.
         """
-        return cls(members=included, candidates=included | excluded, game="coin decided", membership="randomised")
+        return cls(
+            members=included, candidates=included | excluded, game="randomised inclusion", membership="randomised"
+        )
 
     @classmethod
     def examined_vs_rest(
@@ -122,7 +124,7 @@ class Targets:
             sent: Rows each user sends.
             public: Items each user bought (in training).
         """
-        return cls(members=examined & sent, candidates=sent & ~public, game="examined vs cover", scope=TOUCHED_ITEMS)
+        return cls(members=examined & sent, candidates=sent & ~public, game="examined vs padding", scope=TOUCHED_ITEMS)
 
     def among_touched(self, support: UploadSupport) -> "Targets":
         """The same game among the items whose row the upload touched.

@@ -28,7 +28,7 @@ ROUNDS = 10
 """Enough for the results to be compared; the first and the last are not timed."""
 SEEDS = {"privfed": 5, "pfl": 5, "flower": 2}
 """Starts of each; from the same seed pfl and Flower have the same start and the same samples."""
-ENVIRONMENT = {
+ENVIRONMENT: dict[str, str] = {
     "PEER_DATA": str(Path(tempfile.gettempdir()) / f"privfed-peers-{os.getuid()}.npz"),
     "PEER_MARK": str(os.getpid()),
     "FLWR_TELEMETRY_ENABLED": "0",

@@ -15,6 +15,7 @@ Results go to `benchmarks/results/flower_faults.json`.
 import argparse
 import json
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -34,12 +35,14 @@ from benchmarks.speed.nodes import (
     STAGES,
     Counting,
     counted,
+    dealt,
     entries_in,
     experiment,
     federation_over,
     folders,
-    lost_charges,
-    world,
+    made_up_users,
+    members_of,
+    missing_entries,
 )
 from privfed.engines.flower.server import FederationConfig
 from privfed.engines.flower.service import LARGEST, Limits, NodeService
@@ -47,6 +50,7 @@ from privfed.engines.flower.transport import FlowerTransport
 from privfed.engines.flower.trial import Trial, TrialError
 from privfed.engines.nodes.node import Node
 from privfed.engines.nodes.node_data import NodeData
+from privfed.engines.nodes.party import Party
 from privfed.experiment import Experiment
 
 APP = harness.ROOT / "examples" / "flower"
@@ -84,13 +88,13 @@ class Dying(Node):
     def handle(self, stage: str, request: bytes) -> bytes:
         """Answer, or die before or after the work."""
         order = self.folder / "order.json"
-        said = json.loads(order.read_text()) if order.exists() else {"stage": ""}
-        if said["stage"] != stage:
+        death = json.loads(order.read_text()) if order.exists() else {"stage": ""}
+        if death["stage"] != stage:
             reply = super().handle(stage, request)
             tell(self.folder, "works" if stage == "train.input" else stage)
             return reply
         order.unlink()
-        if said["after"]:
+        if death["after"]:
             super().handle(stage, request)
         tell(self.folder, "dies")
         os.kill(os.getpid(), signal.SIGKILL)
@@ -103,26 +107,27 @@ def tell(folder: Path, event: str) -> None:
         file.write(json.dumps({"event": event, "time": time.time()}) + "\n")
 
 
-def count(grid: Any, said: str) -> None:
-    """The server: asks every round who has which item, and orders deaths."""
-    asked = json.loads(Path(said).read_text())
-    place, rounds, nodes = Path(asked["place"]), asked["rounds"], asked["nodes"]
-    parts, rng, transport = world(), np.random.default_rng(asked["seed"]), FlowerTransport(grid)
+def count(grid: Any, file: str) -> None:
+    """The server: queries every round who has which item, and orders deaths."""
+    job = json.loads(Path(file).read_text())
+    place, rounds, nodes = Path(job["place"]), job["rounds"], job["nodes"]
+    parts, rng, transport = made_up_users(), np.random.default_rng(job["seed"]), FlowerTransport(grid)
     if len(transport.wait_for(nodes, 600)) < nodes:
         raise TrialError("not all nodes connected")
     config, data = experiment("feddae", rounds), NodeData.for_server(parts)
-    federation = federation_over(transport, config, data, place / "ledger.jsonl", timeout=900, dropout=0.2)
+    party = Party.load(place / "party")
+    federation = federation_over(transport, party, config, data, place / "ledger.jsonl", timeout=900)
     server, found = Counting(), list[dict[str, Any]]()
     for t in range(rounds):
-        if time.time() > asked["until"]:
+        if time.time() > job["until"]:
             break
         ordered = [(stage, after) for _, stage, after in orders(rng, place, nodes)]
         started = time.monotonic()
         opened, wrong = federation.run(server, t), False
         if opened:
-            wrong = not torch.equal(server.latest, counted(parts, federation.guard.ledger.entries[-1].members()))
-        spent = round(time.monotonic() - started, 1)
-        found.append({"round": t, "deaths": ordered, "opened": opened, "wrong": wrong, "seconds": spent})
+            wrong = not torch.equal(server.latest, counted(parts, members_of(federation.guard.ledger.entries[-1])))
+        seconds = round(time.monotonic() - started, 1)
+        found.append({"round": t, "deaths": ordered, "opened": opened, "wrong": wrong, "seconds": seconds})
         print(found[-1], flush=True)
         (place / "rounds.json").write_text(json.dumps(found))
     federation.finish()
@@ -132,7 +137,7 @@ def count(grid: Any, said: str) -> None:
 
 
 def orders(rng: np.random.Generator, place: Path, nodes: int) -> list[tuple[int, str, bool]]:
-    """Toss for a round: who dies, at which stage, and whether after the work."""
+    """Sample for a round: who dies, at which stage, and whether after the work."""
     for number in range(nodes):
         (place / f"node{number}" / "order.json").unlink(missing_ok=True)
     if rng.random() >= 1 / 3:
@@ -149,7 +154,7 @@ def losses(options: argparse.Namespace, record: harness.Record, place: Path) -> 
     """Rounds with losses; none begins after so many minutes."""
     rounds, nodes, seed, patience = options.rounds or 20, options.nodes, options.seed, options.patience
     names = [f"node{number}" for number in range(nodes)]
-    folders(place, world(), nodes)
+    folders(place, made_up_users(), dealt(nodes))
     app = place / "counting"
     (app / "counting").mkdir(parents=True)
     (app / "LICENSE").write_text((APP / "LICENSE").read_text())
@@ -158,8 +163,8 @@ def losses(options: argparse.Namespace, record: harness.Record, place: Path) -> 
     (app / "counting" / "client_app.py").write_text(CLIENT)
     (app / "counting" / "server_app.py").write_text(SERVER.format(root=str(harness.ROOT)))
     until = time.time() + 60 * options.minutes
-    asked = {"place": str(place), "rounds": rounds, "nodes": nodes, "seed": seed, "until": until}
-    (place / "asked.json").write_text(json.dumps(asked))
+    job = {"place": str(place), "rounds": rounds, "nodes": nodes, "seed": seed, "until": until}
+    (place / "job.json").write_text(json.dumps(job))
 
     def start(trial: Trial, name: str) -> None:
         trial.start_node(
@@ -174,7 +179,7 @@ def losses(options: argparse.Namespace, record: harness.Record, place: Path) -> 
         trial.start_supernodes(patience=patience)
         trial.wait_for_nodes()
         started, restarts = time.monotonic(), 0
-        trial.start_run("run", app, place / "asked.json")
+        trial.start_run("run", app, place / "job.json")
         while not trial.ended("run"):
             for name in names:
                 if trial.ended(f"node-{name}"):
@@ -193,7 +198,7 @@ def losses(options: argparse.Namespace, record: harness.Record, place: Path) -> 
             "nodes": nodes, "rounds": rounds, "seed": seed, "rounds_hit": sum(bool(one["deaths"]) for one in found),
             "deaths": dict(Counter(f"{'after' if a else 'before'} {s}" for one in found for s, a in one["deaths"])),
             "restarts": restarts, "opened": len(opened), "aborted_rounds": rounds - len(opened),
-            "wrong_sums": sum(one["wrong"] for one in found), "lost_charges": lost_charges(place, nodes, opened),
+            "wrong_sums": sum(one["wrong"] for one in found), "missing_entries": missing_entries(place, nodes, opened),
             **json.loads((place / "traffic.json").read_text()),
             "seconds_to_serve_again": back["serves"], "seconds_to_the_next_masked_input": back["works"],
             "seconds_a_round": spread([one["seconds"] for one in found]),
@@ -219,21 +224,21 @@ def recovery(place: Path, names: Sequence[str], event: str) -> list[float]:
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
-    """Least, median and most."""
+    """Smallest, median and largest."""
     if not values:
         return {"times": 0}
     low, middle, high = (round(float(np.quantile(values, q)), 1) for q in (0, 0.5, 1))
-    return {"times": len(values), "least": low, "median": middle, "most": high}
+    return {"times": len(values), "min": low, "median": middle, "max": high}
 
 
 def server(options: argparse.Namespace, record: harness.Record, place: Path) -> None:
     """One run of HeteFedRec whose ServerApp is killed in its first third and whose SuperLink in its second."""
-    parts, names, rounds = world(), ["node0", "node1", "node2"], options.rounds or 6
+    parts, names, rounds = made_up_users(), ["node0", "node1", "node2"], options.rounds or 6
     config = experiment("hetefedrec", rounds, checkpoint_every=2)
     reference = Experiment(config, parts)
     reference.run(parts=())
-    folders(place, parts, len(names))
-    (place / "server").mkdir()
+    folders(place, parts, dealt(len(names)))
+    shutil.copytree(place / "party", place / "server")
     NodeData.for_server(parts).save(place / "server")
     federation = FederationConfig(
         experiment=config, data=place / "server", folder=place / "run", seeded=True, timeout=300
@@ -250,7 +255,7 @@ def server(options: argparse.Namespace, record: harness.Record, place: Path) -> 
         started = time.monotonic()
         trial.start_run("run", APP, place / "federation.json")
         for what, at in (("ServerApp", rounds // 3), ("SuperLink", 2 * rounds // 3)):
-            before = charges(place, trial, at)
+            before = recorded(place, trial, at)
             if what == "ServerApp":
                 os.kill(server_app_of(trial), signal.SIGKILL)
             else:
@@ -260,8 +265,8 @@ def server(options: argparse.Namespace, record: harness.Record, place: Path) -> 
                 trial.start_superlink()
             trial.stop("run")
             trial.start_run("run", APP, place / "federation.json")
-            charges(place, trial, before + 1)
-            kills.append({"killed": what, "charges": before, "next_charge_after": round(time.monotonic() - killed, 1)})
+            recorded(place, trial, before + 1)
+            kills.append({"killed": what, "entries": before, "next_entry_after": round(time.monotonic() - killed, 1)})
             print(kills[-1], flush=True)
         if trial.wait("run", LONG):
             raise TrialError(trial.log("run").read_text())
@@ -273,17 +278,17 @@ def server(options: argparse.Namespace, record: harness.Record, place: Path) -> 
         {
             "method": "hetefedrec", "rounds": rounds, "checkpoint_every": 2, "kills": kills,
             "same_model": all(trained[name].equal(value) for name, value in reference.server.state().items()),
-            "charges": len(found), "charges_in_order": [one["round"] for one in found] == list(range(rounds)),
+            "entries": len(found), "entries_in_order": [one.round for one in found] == list(range(rounds)),
             "aborted_rounds": result["aborted_rounds"], "seconds": seconds, "load": round(os.getloadavg()[1], 1),
         },
         "server",
     )  # fmt: skip
 
 
-def charges(place: Path, trial: Trial, least: int) -> int:
-    """Wait until the server's ledger has so many charges; returns how many it has."""
+def recorded(place: Path, trial: Trial, at_least: int) -> int:
+    """Wait until the server's ledger has so many entries; returns how many it has."""
     path, end = place / "run" / "ledger.jsonl", time.monotonic() + LONG
-    while not path.exists() or (have := len(entries_in(path))) < least:
+    while not path.exists() or (have := len(entries_in(path))) < at_least:
         if trial.ended("run") or time.monotonic() > end:
             raise TrialError(trial.log("run").read_text())
         time.sleep(0.1)

@@ -15,6 +15,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch
 from opacus.grad_sample import GradSampleModule
@@ -34,7 +35,7 @@ from privfed.setup.config import ExperimentConfig, TapConfig
 
 CLIENTS, LATENT, CLIP, BETA_ROUND = 256, 32, 1.0, 50
 PUBLISHED = {"hidden": [768, 512], "latent": 256, "local_steps": 10, "local_lr": 1e-4, "server_lr": 1e-3}
-ROUNDS = [
+ROUNDS: list[tuple[str, str, dict[str, Any]]] = [
     ("fedvae", "ml-100k", {}),
     ("feddae", "ml-100k", {}),
     ("feddae", "ml-100k", {"local_encoder": "sparse_first_layer", "personal_optimiser": "sgd", "personal_lr": 1e-4}),
@@ -106,7 +107,7 @@ def clipping(data: str, repeats: int) -> list[dict[str, object]]:
 
     model = OneLayer(rows.n_items, weights)
     sampled = GradSampleModule(OneLayer(rows.n_items, weights), loss_reduction="sum")
-    parameters = dict(model.named_parameters())
+    parameters: dict[str, Tensor] = dict(model.named_parameters())
 
     def opacus() -> Tensor:
         sampled.zero_grad()
@@ -114,7 +115,7 @@ def clipping(data: str, repeats: int) -> list[dict[str, object]]:
         return clipped_sum([p.grad_sample for p in sampled.parameters()])
 
     def one_loss(p: dict[str, Tensor], x: Tensor, noise: Tensor, row: Tensor) -> Tensor:
-        out = functional_call(model, p, (x.unsqueeze(0), noise.unsqueeze(0)))
+        out: tuple[Tensor, Tensor] = functional_call(model, p, (x.unsqueeze(0), noise.unsqueeze(0)))
         return losses(out, row.unsqueeze(0), beta)[0]
 
     per_client = vmap(grad(one_loss), in_dims=(None, 0, 0, 0))

@@ -1,4 +1,4 @@
-"""Gender and age from what a federation sees: some 1,200 people of MovieLens-1M, under every kind of protection.
+"""Gender and age from what a federation sees: some 1,200 people of MovieLens-1M, under every kind of mechanism.
 
     python -m benchmarks.privacy.attributes
 
@@ -6,9 +6,9 @@ Each variant trains three rounds, every client in one with probability 0.2, and 
 same clients in all variants. The adversary knows the attribute of three in four of them and guesses the others' from
 one kind of evidence: their item rows as sent, the items that the membership attack recovers from these, or the blocks
 without item rows. True interactions, their number alone and what a device keeps are baselines. Under central noise it
-is the update before protection (`raw`) that is read, because the trusted server has it. A secure sum leaves nothing to
-ask about one person; what a device keeps is all there is. Results go to `benchmarks/results/attributes.json`. One
-process, one thread, under 4 GiB.
+is the unprotected update (`raw`) that is read, because the trusted server has it. A secure sum shows nothing of a
+single person; what a device keeps is all there is. Results go to `benchmarks/results/attributes.json`. One process, one
+thread, under 4 GiB.
 """
 
 import time
@@ -44,7 +44,7 @@ AUDITED = 1200
 """Users of whom there is no upload to look at, only what their devices keep."""
 
 
-def shown(row: AttributeRow) -> dict[str, Any]:
+def rounded(row: AttributeRow) -> dict[str, Any]:
     """A row as it is kept."""
     numbers = {
         name: [round(float(end), 4) for end in (interval.value, interval.lo, interval.hi)]
@@ -84,14 +84,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(experiment: Experiment, *, baselines: bool) -> dict[str, Any]:
-    """One variant: rows, what could not be asked, and what it took."""
+    """One variant: rows, what could not be guessed and why, and the cost."""
     result = experiment.run(parts=("test",))
     seen = {tap: result.transcript.joined(tap) for tap in ("raw", "wire", "sum")}
     result.transcript.observations.clear()
     started = time.process_time()
-    found = attack_attributes(experiment, seen.__getitem__, yardsticks=baselines)
+    found = attack_attributes(experiment, seen.__getitem__, baselines=baselines)
     return {
-        "rows": [shown(row) for row in found.rows],
+        "rows": [rounded(row) for row in found.rows],
         "not_run": [f"{left.what}: {left.why}" for left in found.not_run],
         "train_cpu_s": round(result.cpu_seconds, 1),
         "attack_cpu_s": round(time.process_time() - started, 1),

@@ -2,7 +2,7 @@
 
     python -m benchmarks.privacy.canaries [--quick]
 
-Mechanism: one upload of FedNCF (or one sum with it, or one covered item) under every kind of plan; the bound should lie
+Mechanism: one upload of FedNCF (or one sum with it, or one padded item) under every kind of plan; the bound should lie
 a few per cent below what is accounted, never above it. Canaries: FedMF and FedVAE, 10 rounds, a trusted server's noise
 sized for epsilon 8 and 1, with everybody in every round or each person with probability 0.2; 200 and 1,000 canaries.
 `placebo` are as many directions that were never inserted: their bound should be 0. CPU-seconds of one thread; `--quick`
@@ -11,7 +11,9 @@ leaves out 1,000 canaries.
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
 from attacks.empirical import one_shot_epsilon, one_shot_lower_bound
 from benchmarks import harness
@@ -25,7 +27,7 @@ from privfed.privacy import PrivacyPlan, plan_for_target
 from privfed.setup.config import ExperimentConfig
 
 ROUNDS = 10
-METHODS = [{"name": "fedmf"}, {"name": "fedvae", "latent": 16}]
+METHODS: list[dict[str, Any]] = [{"name": "fedmf"}, {"name": "fedvae", "latent": 16}]
 SAMPLINGS = ["", ",sampling.kind=poisson,sampling.rate=0.2"]
 EPSILONS = [8.0, 1.0]
 UNBOUNDED = ["none:release=total", "secure-sum:clip_norm=1"]
@@ -69,7 +71,7 @@ def mechanisms(data: Interactions) -> list[dict[str, object]]:
                 "bound": round(row.value, 3),
                 "accounted": round(row.accounted, 3) if row.accounted < float("inf") else "inf",
                 "consistent": row.consistent,
-                "draws": row.trials,
+                "trials": row.trials,
             }
             for row in rows
         ]
@@ -79,16 +81,17 @@ def mechanisms(data: Interactions) -> list[dict[str, object]]:
     return found
 
 
-def canaries(parts: Split, method: dict[str, object], plan: PrivacyPlan, k: int) -> dict[str, object]:
+def canaries(parts: Split, method: Mapping[str, Any], plan: PrivacyPlan, k: int) -> dict[str, object]:
     """One run with canaries, every observable next to its placebo."""
-    config = ExperimentConfig(method=method, privacy=plan, rounds=ROUNDS)
+    config = ExperimentConfig(method=dict(method), privacy=plan, rounds=ROUNDS)
     started = time.process_time()
     run = run_canaries(config, parts, k)
     claimed, delta = run_claim(GuaranteeRow.model_validate(run.guarantee.model_dump()), "user")
     reads = []
+    estimated = partial(one_shot_epsilon, dimensions=run.dimensions, delta=delta)
+    bounded = partial(one_shot_lower_bound, dimensions=run.dimensions, delta=delta)
     for read in run.reads:
-        how = {"dimensions": run.dimensions, "delta": delta}
-        estimate = one_shot_epsilon(read.inserted, noise_multiplier=run.noise, **how)
+        estimate = estimated(read.inserted, noise_multiplier=run.noise)
         reads.append(
             {
                 "audited": read.audited,
@@ -96,9 +99,9 @@ def canaries(parts: Split, method: dict[str, object], plan: PrivacyPlan, k: int)
                 "estimate": round(estimate.epsilon, 2),
                 "interval": [round(estimate.lo, 2), round(estimate.hi, 2)],
                 "placebo_floor": round(estimate.placebo, 2),
-                "lower_bound": round(one_shot_lower_bound(read.inserted, **how).epsilon, 2),
-                "placebo_estimate": round(one_shot_epsilon(read.placebo, **how).epsilon, 2),
-                "placebo_lower_bound": round(one_shot_lower_bound(read.placebo, **how).epsilon, 2),
+                "lower_bound": round(bounded(read.inserted).epsilon, 2),
+                "placebo_estimate": round(estimated(read.placebo).epsilon, 2),
+                "placebo_lower_bound": round(bounded(read.placebo).epsilon, 2),
                 "note": estimate.note,
             }
         )

@@ -2,7 +2,7 @@
 
     python -m benchmarks.privacy.float_noise all --seeds 3 --library before
 
-| experiment | what is released | what is asked |
+| experiment | what is released | what is guessed |
 |---|---|---|
 | local-laplace | uploads of PFedRec, MovieLens-100K, four rounds, epsilon0 = .1 | inclusion bits of training items |
 | local-gaussian | the same, noise multiplier 30 | the same |
@@ -11,9 +11,9 @@
 | private-gram | popularity on MovieLens-100K, noise multiplier 4.6 | whether an item that one person has has anybody |
 
 Two adversaries: one knows how floating-point noise was drawn, the other compares bits and knows nothing. What each
-finds is a lower bound on epsilon with 95 % confidence, with the claim next to it; `denied` says that it lies above. The
-script runs on any commit of the library (set PYTHONPATH to it): the attacks are those of its own checkout. One process,
-one thread.
+finds is a lower bound on epsilon with 95 % confidence, with the claim next to it; `denied` says that it lies above.
+`--library` names the file of results: `before` was measured when noise was a floating-point number, by the same
+attacks. One process, one thread.
 """
 
 import json
@@ -24,24 +24,22 @@ from typing import Any
 import numpy as np
 import torch
 
-import attacks
 from attacks.empirical import clopper_pearson_epsilon, count_guesses, one_run_epsilon
+from attacks.implementation import FloatNoise, UntouchedBits
 from attacks.metrics import user_auc
 from benchmarks import harness
-from privfed.contracts import Block
+from benchmarks.running import ForwardingFederation
+from privfed.contracts import Block, Schema
 from privfed.data import Split, SplitSpec, load, split
 from privfed.engines import Simulation
 from privfed.experiment import Experiment
-from privfed.federation import Message, PrivateState, StatefulClients, Streams
+from privfed.federation import Call, Cohort, Federation, Message, PrivateState, StatefulClients, Streams, Total
 from privfed.privacy import Ledger, PrivacyPlan
 from privfed.setup.config import ExperimentConfig, TapConfig
 from privfed.updates import ClientUpdates, Rows
 
-attacks.__path__.append(str(harness.ROOT / "attacks"))
-from attacks.implementation import FloatNoise, UntouchedBits  # noqa: E402 (an older library has none of its own)
-
 ROUNDS, GUESSED = 4, 0.1
-DRAWS, WIDTH, OTHERS = 1_000, 256, 10
+TRIALS, WIDTH, OTHERS = 1_000, 256, 10
 OFF = 1.0
 """Numbers that floating-point noise alone could not have come to, from which somebody is said to be there."""
 LOCAL = {
@@ -64,7 +62,9 @@ def local(words: str, parts: Split, seed: int) -> dict[str, Any]:
     )
     experiment = Experiment(config, parts)
     result = experiment.run(parts=())
-    coins, noise = experiment.inclusion, plan.mechanism.noise
+    bits, noise = experiment.inclusion, plan.mechanism.noise
+    assert bits is not None, "the taps ask for inclusion bits"
+    assert noise is not None, f"{words} adds noise on the device"
     uploads = [seen.tensors["items"].numpy() for seen in result.transcript.joined("wire")]
     adversaries = {
         "knows the sampler": [UntouchedBits(FloatNoise(noise.law, noise.scale)).score_rows(rows) for rows in uploads],
@@ -73,12 +73,12 @@ def local(words: str, parts: Split, seed: int) -> dict[str, Any]:
     guarantee = result.guarantee
     found = {}
     for name, scores in adversaries.items():
-        total, decided = np.sum(scores, axis=0), coins.decided
+        total, decided = np.sum(scores, axis=0), bits.decided
         each = int(GUESSED * decided.sum())
-        guesses = count_guesses(total[decided], coins.kept[decided], guess_in=each, guess_out=each)
+        guesses = count_guesses(total[decided], bits.kept[decided], guess_in=each, guess_out=each)
         bound = one_run_epsilon(guesses, delta=guarantee.delta)
         found[name] = {
-            "auc": round(float(np.nanmean(user_auc(total, coins.kept, decided))), 4),
+            "auc": round(float(np.nanmean(user_auc(total, bits.kept, decided))), 4),
             "right": guesses.correct,
             "guesses": guesses.guesses,
         } | bounded(bound.epsilon, guarantee.epsilon)
@@ -97,16 +97,16 @@ class Senders(StatefulClients):
 
     def __init__(self, others: np.ndarray) -> None:
         self.others = torch.from_numpy(others)
-        self.private = PrivateState({"nothing": torch.zeros(DRAWS + len(others))})
+        self.private = PrivateState({"nothing": torch.zeros(TRIALS + len(others))})
 
-    def send(self, call: Any, message: Message) -> ClientUpdates:
+    def send(self, call: Call, message: Message) -> ClientUpdates:
         """A row of equal numbers as long as the clip norm lets it be, or a known one."""
         del message
         self.private.stage(call.clients, {"nothing": torch.zeros(len(call.clients))})
         values = torch.full((len(call.clients), WIDTH), 1.0)
-        other = call.clients >= DRAWS
-        values[other] = self.others[call.clients[other] - DRAWS]
-        row = torch.where(other, (call.clients - DRAWS) % (2 * DRAWS), 2 * call.clients)
+        other = call.clients >= TRIALS
+        values[other] = self.others[call.clients[other] - TRIALS]
+        row = torch.where(other, (call.clients - TRIALS) % (2 * TRIALS), 2 * call.clients)
         return ClientUpdates(call.clients, call.schema, [Rows("values", torch.arange(len(row)), row, values)])
 
     def score(self, *_: Any) -> Any:
@@ -117,44 +117,41 @@ class Senders(StatefulClients):
 def central(others: int, seed: int) -> dict[str, Any]:
     """A thousand rows of a sum with one user, and a thousand without."""
     plan, rng = PrivacyPlan.parse(CENTRAL), np.random.default_rng(seed)
-    known = rng.normal(size=(others * 2 * DRAWS, WIDTH)).astype(np.float32)
+    known = rng.normal(size=(others * 2 * TRIALS, WIDTH)).astype(np.float32)
     known *= np.float32(0.5) / np.sqrt((known**2).sum(axis=1, keepdims=True)).clip(1e-9)
     senders = Senders(known)
-    population = DRAWS + len(known)
+    population = TRIALS + len(known)
     ledger = Ledger(plan, population)
     simulation = Simulation(senders, plan, population, Streams.from_seed(seed), ledger)
-    schema = {"values": Block((2 * DRAWS, WIDTH))}
+    schema = {"values": Block((2 * TRIALS, WIDTH))}
     released = simulation.aggregate("send", simulation.sample_cohort(0), Message({}), schema).sums["values"].numpy()
-    candidate = np.zeros((2 * DRAWS, WIDTH))
-    for first in range(0, len(known), 2 * DRAWS):
-        candidate += known[first : first + 2 * DRAWS]
-    noise = FloatNoise("gaussian", plan.mechanism.server_noise_multiplier * plan.mechanism.clip_norm, sums=True)
+    candidate = np.zeros((2 * TRIALS, WIDTH))
+    for first in range(0, len(known), 2 * TRIALS):
+        candidate += known[first : first + 2 * TRIALS]
+    noise = FloatNoise("gaussian", plan.mechanism.sum_deviation(population), sums=True)
     off = (~noise.could_be(released, candidate)).sum(axis=1).astype(np.float64)
     claimed = ledger.guarantee().epsilon
     flags = {"flagged_with": float((off[::2] >= OFF).mean()), "flagged_without": float((off[1::2] >= OFF).mean())}
     bound = clopper_pearson_epsilon(off[::2], off[1::2], delta=plan.delta, threshold=OFF)
     found = {"knows the sampler": flags | bounded(bound.epsilon, claimed)}
     if not others:
-        apart = rng.random(2 * DRAWS)
+        apart = rng.random(2 * TRIALS)
         score = UntouchedBits().score_rows(released, released) + 1e-6 * apart
         bound = clopper_pearson_epsilon(score[::2], score[1::2], delta=plan.delta)
         found["knows nothing"] = bounded(bound.epsilon, claimed)
     return {"plan": CENTRAL, "claimed": round(claimed, 4), "delta": plan.delta, "others": others, "adversaries": found}
 
 
-class Overheard:
-    """A federation that keeps what it released."""
+class RecordingFederation(ForwardingFederation):
+    """A federation that keeps the sums that it released."""
 
-    def __init__(self, simulation: Simulation) -> None:
-        self.simulation, self.sums = simulation, list[tuple[Any, Any]]()
+    def __init__(self, inner: Federation) -> None:
+        super().__init__(inner)
+        self.sums: list[tuple[Schema, dict[str, torch.Tensor]]] = []
 
-    def draw(self, round: int) -> Any:
-        """As the federation does."""
-        return self.simulation.sample_cohort(round)
-
-    def ask(self, step: str, cohort: Any, message: Message, schema: Any) -> Any:
-        """As the federation does."""
-        total = self.simulation.aggregate(step, cohort, message, schema)
+    def aggregate(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Total:
+        """Release a sum and keep a copy."""
+        total = super().aggregate(step, cohort, message, schema)
         self.sums.append((schema, {name: values.clone() for name, values in total.sums.items()}))
         return total
 
@@ -168,13 +165,11 @@ def private_gram(parts: Split, seed: int) -> dict[str, Any]:
     experiment = Experiment(config, parts)
     ledger = Ledger(plan, experiment.n_users)
     simulation = Simulation(experiment.clients, plan, experiment.n_users, experiment.streams, ledger)
-    heard = Overheard(simulation)
-    experiment.server.round(heard, 0)
-    schema, sums = heard.sums[0]
+    federation = RecordingFederation(simulation)
+    experiment.server.round(federation, 0)
+    schema, sums = federation.sums[0]
     ((name, block),) = schema.items()
-    noise = FloatNoise(
-        "gaussian", plan.mechanism.server_noise_multiplier * plan.mechanism.clip_norm / block.weight, sums=True
-    )
+    noise = FloatNoise("gaussian", plan.mechanism.sum_deviation(experiment.n_users) / block.weight, sums=True)
     off = (~noise.could_be(sums[name].numpy()[:, 0])).astype(np.float64)
     popularity, claimed = experiment.trained.train.popularity(), ledger.guarantee().epsilon
     one, nobody = off[popularity == 1], off[popularity == 0]
@@ -205,7 +200,7 @@ def experiments(parts: Split) -> dict[str, Callable[[int], dict[str, Any]]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the experiments that were asked for and write one JSON file."""
+    """Run the named experiments and write one JSON file."""
     names = [*LOCAL, "central", "central-known", "private-gram"]
     parser = harness.parser(__file__, __doc__, seeds=3)
     parser.add_argument("experiment", nargs="+", choices=["all", *names])

@@ -18,6 +18,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -67,7 +68,7 @@ def targets(corpus: list[bytes]) -> list[Target]:
     return [*found, *_of_additive_shares(corpus), _of_secrets(corpus)]
 
 
-def _of_a_round(kind: dict[str, int], corpus: list[bytes]) -> Iterator[Target]:
+def _of_a_round(kind: dict[str, Any], corpus: list[bytes]) -> Iterator[Target]:
     """Each stage of an honest round, from both sides."""
     ids = range(kind.pop("clients"))
     terms = Terms(RUN, 3, 32, LENGTH, **kind)

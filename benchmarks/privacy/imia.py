@@ -2,7 +2,7 @@
 
     python -m benchmarks.privacy.imia
 
-MovieLens-100K, leave-one-out, no protection; neural collaborative filtering on a private user vector, four negatives
+MovieLens-100K, leave-one-out, unprotected; neural collaborative filtering on a private user vector, four negatives
 for each positive, local Adam. Two settings:
 
     small     vectors of 16 from N(0, 0.1), head (8, 8), 20 steps of 2e-3, the last of eight rounds of 256 clients
@@ -26,7 +26,7 @@ from jaxtyping import Bool, Float64
 
 from attacks import ServerView
 from attacks.membership import DeltaScore, Imia, PopularityGuesser, PublicScore, RankOneSign, TwoWorld
-from attacks.membership.attack import UploadAttackInfo
+from attacks.membership.attack import UploadAttack
 from attacks.metrics import user_mean
 from attacks.views import Scores, upload_support
 from benchmarks import harness
@@ -39,7 +39,7 @@ from privfed.privacy import PrivacyPlan
 from privfed.setup.config import ExperimentConfig, TapConfig
 
 DATA, AUDITED = "ml-100k", 200
-ATTACKS: tuple[UploadAttackInfo, ...] = (
+ATTACKS: tuple[UploadAttack, ...] = (
     PopularityGuesser(),
     Imia(0.9),
     Imia(0.5),
@@ -118,19 +118,19 @@ def measured(setting: Setting, seed: int) -> dict[str, Any]:
     )
     experiment = Experiment(config, split(load(DATA), SplitSpec()))
     result = experiment.run(parts=("test",))
-    asked, transcript = MembershipGames.from_experiment(experiment), result.transcript
+    games, transcript = MembershipGames.from_experiment(experiment), result.transcript
     uploads = transcript.joined("wire")
-    recipe = build_training_oracle(experiment, "wire", uploads, transcript.joined("message"))
-    if experiment.item_blocks is None or recipe is None:
-        raise ValueError(f"{config.method_name} cannot be replayed; choose a method that trains in one step")
-    (view,) = views(uploads, asked.users, experiment.item_blocks)
-    knowledge = replace(asked.knowledge, oracle=recipe)
+    oracle = build_training_oracle(experiment, "wire", uploads, transcript.joined("message"))
+    if experiment.item_blocks is None or oracle is None:
+        raise ValueError(f"{config.method_name} has no training oracle; choose a method that trains in one step")
+    (view,) = views(uploads, games.users, experiment.item_blocks)
+    knowledge = replace(games.knowledge, oracle=oracle)
     here, rows = view.present(), {}
     for attack in ATTACKS:
-        began = time.process_time()
+        started = time.process_time()
         scores = attack.score(view, knowledge)
-        spent = time.process_time() - began
-        rows[attack.name] = _summary(scores, asked.games[0].members, view, here) | {"cpu_s": round(spent, 2)}
+        seconds = time.process_time() - started
+        rows[attack.name] = _summary(scores, games.games[0].members, view, here) | {"cpu_s": round(seconds, 2)}
     recall = {metric.slug: round(metric.value, 4) for metric in result.test.metrics if metric.name == "recall"}
     return {"users": int(here.sum()), "round": setting.rounds, "utility": recall, "f1": rows}
 

@@ -14,7 +14,7 @@ MovieLens. Results go to `benchmarks/results/dfmr_<part>_<data>.json`. One proce
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +25,7 @@ from benchmarks import harness
 from benchmarks.quality.ranking import paired_interval
 from benchmarks.running import simulation_of
 from privfed.audit.attack_runs.supports import attack_supports
+from privfed.contracts import Fidelity
 from privfed.data import Histories, Split, SplitSpec, load, split
 from privfed.engines import Simulation
 from privfed.evaluation.ranking import positions, user_metrics
@@ -91,7 +92,7 @@ LEAKAGE = {
     "every row": "shared-sum",
     "own rows": "shared-sum:padding.kind=no_padding",
     **{
-        f"{drawn} fakes, rho {rho}": f"shared-sum:padding.kind=fake_items,padding.rho={rho},padding.drawn={drawn}"
+        f"{drawn} fake items, rho {rho}": f"shared-sum:padding.kind=fake_items,padding.rho={rho},padding.drawn={drawn}"
         for drawn in ("uniform", "popularity")
         for rho in (1, 3, 5)
     },
@@ -101,7 +102,7 @@ LEAKAGE = {
         for epsilon, keep in ((1, 0.5), (2, 0.5), (4, 0.9), (6, 0.9))
     },
 }
-COSTS = {
+COSTS: dict[str, tuple[str, Fidelity]] = {
     "plain": ("none:release=total", "exact"),
     "two aggregators, real shares": ("shared-sum:padding.kind=no_padding", "protocol"),
     "three aggregators, real shares": ("shared-sum:aggregators=3,padding.kind=no_padding", "protocol"),
@@ -119,8 +120,8 @@ ROUNDS_TIMED, BITS, CATALOGUES = 6, (8, 16, 32, 64), (3_366, 6_733, 13_465, 26_9
 
 
 def variants(data: str) -> dict[str, tuple[dict[str, Any], int]]:
-    """Arm -> method with its settings, and rounds."""
-    chosen, extra = SETTINGS[data], {"min_buyers": 0}
+    """Variant -> method with its settings, and rounds."""
+    chosen, extra = SETTINGS[data], dict[str, Any](min_buyers=0)
     views = {"examinations": EXAMINATIONS[data]} if data in EXAMINATIONS else {}
     extra |= views
     dcf, rounds = chosen["dcf"]
@@ -165,7 +166,7 @@ def experiment_of(
 
 def trained(experiment: Experiment) -> Simulation:
     """Train for the configured rounds."""
-    simulation = simulation_of(experiment)
+    simulation = simulation_of(experiment, Simulation)
     for t in range(experiment.config.rounds):
         simulation.run(experiment.server, t)
     return simulation
@@ -178,8 +179,8 @@ def by_user(experiment: Experiment, part: str, convention: str, viewed: str = ""
     found: dict[str, list[np.ndarray]] = {"ndcg": [], "recall": []}
     message, everything = experiment.server.public(), np.arange(parts.train.n_items)
     for users in np.array_split(np.flatnonzero(held.counts), -(-held.n_users // USERS_AT_ONCE)):
-        asked = torch.from_numpy(users)
-        scores = experiment.clients.score(asked, message.addressed_to(asked), None, None).numpy().copy()
+        clients = torch.from_numpy(users)
+        scores = experiment.clients.score(clients, message.addressed_to(clients), None, None).numpy().copy()
         hidden = parts.train.mask(users)
         if part == "test" and convention != "N":
             hidden |= parts.valid.mask(users)
@@ -221,8 +222,8 @@ def quality(parts: Split, options: argparse.Namespace, file: str) -> None:
                 flush=True,
             )
             record.save()
-    known = {row["of"] + row["less"] + row["convention"]: row for row in done.get("paired", [])}
-    fresh = [
+    known = {paired_key(row): row for row in done.get("paired", [])}
+    fresh: list[dict[str, Any]] = [
         {
             "of": one,
             "less": other,
@@ -233,10 +234,15 @@ def quality(parts: Split, options: argparse.Namespace, file: str) -> None:
         if (one, "A") in users and (other, "A") in users
         for convention in ("A", "B")
     ]
-    done["paired"] = list((known | {row["of"] + row["less"] + row["convention"]: row for row in fresh}).values())
+    done["paired"] = list((known | {paired_key(row): row for row in fresh}).values())
     record.save()
     for row in fresh:
         print(row)
+
+
+def paired_key(row: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Which difference a row shows."""
+    return row["of"], row["less"], row["convention"]
 
 
 def draw_settings(variant: str, rng: np.random.Generator) -> dict[str, Any]:
@@ -264,7 +270,7 @@ def draw_settings(variant: str, rng: np.random.Generator) -> dict[str, Any]:
 def validated(data: str, parts: Split, method: dict[str, Any], seed: int) -> dict[int, float]:
     """Validation NDCG@10 after 2, 3, 4, 6 and 8 rounds of one start."""
     experiment = experiment_of(data, parts, method, 8, seed, IN_THE_OPEN)
-    simulation, found = simulation_of(experiment), {}
+    simulation, found = simulation_of(experiment, Simulation), dict[int, float]()
     for t in range(experiment.config.rounds):
         simulation.run(experiment.server, t)
         if t + 1 in (2, 3, 4, 6, 8):
@@ -285,7 +291,7 @@ def search(parts: Split, options: argparse.Namespace, file: str) -> None:
             found = validated(data, parts, method, 0)
             tried.append((max(found.values()), number, method))
             print(variant, number, round(tried[-1][0], 4), flush=True)
-        finalists = []
+        finalists: list[dict[str, Any]] = []
         for _, _, method in sorted(tried, reverse=True)[: max(1, draws // 5)]:
             each = [validated(data, parts, method, seed) for seed in (1, 2, 3)]
             means = {rounds: float(np.mean([found[rounds] for found in each])) for rounds in each[0]}
@@ -296,7 +302,7 @@ def search(parts: Split, options: argparse.Namespace, file: str) -> None:
 
 
 def leakage(parts: Split, options: argparse.Namespace, file: str) -> None:
-    """Every cover: what aggregators still read off the rows, what user codes give away, and what it costs."""
+    """Every kind of padding: what aggregators still read off the rows, what user codes give away, and what it costs."""
     data = options.data
     (method, rounds), record = variants(data)["DFMR"], harness.Record(file, options, [], anew=True)
     for label, words in LEAKAGE.items():
@@ -305,7 +311,7 @@ def leakage(parts: Split, options: argparse.Namespace, file: str) -> None:
         rows, leak = attack_supports(experiment, rounds, simulation.costs)
         record.add(
             {
-                "cover": label,
+                "padding": label,
                 "test A ndcg": float(by_user(experiment, "test", "A")["ndcg"].mean()),
                 "leak": None if leak is None else leak.model_dump(mode="json"),
                 "auc": {f"{row.game}: {row.attack}": round(row.auc.value, 4) for row in rows},
@@ -332,9 +338,9 @@ def cost(parts: Split, options: argparse.Namespace, file: str) -> None:
             record.add({"what": label, "n_items": n_items} | timed(sized, fidelity))
 
 
-def timed(experiment: Experiment, fidelity: Any) -> dict[str, float]:
+def timed(experiment: Experiment, fidelity: Fidelity) -> dict[str, float]:
     """The least CPU-seconds of a round after the first, and bytes of a client and round."""
-    simulation, rounds = simulation_of(experiment, fidelity=fidelity), []
+    simulation, rounds = simulation_of(experiment, Simulation, fidelity=fidelity), []
     for t in range(ROUNDS_TIMED):
         up, down, started = simulation.costs.up_bytes, simulation.costs.down_bytes, time.process_time()
         simulation.run(experiment.server, t)
@@ -358,8 +364,8 @@ def on_catalogue(parts: Split, n_items: int) -> Split:
         return Histories.from_pairs(rows.owners[first], item[first], rows.n_users, n_items)
 
     auxiliary = {name: moved(rows) for name, rows in parts.auxiliary.items()}
-    held = {"train": moved(parts.train), "valid": moved(parts.valid), "test": moved(parts.test)}
-    return replace(parts, **held, auxiliary=auxiliary, ratings=None)
+    train, valid, test = (moved(part) for part in (parts.train, parts.valid, parts.test))
+    return replace(parts, train=train, valid=valid, test=test, auxiliary=auxiliary, ratings=None)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -28,6 +28,7 @@ from benchmarks import harness
 from benchmarks.quality.paired_runs import PairedRuns
 from benchmarks.running import round_seconds, simulation_of
 from privfed.data import Split, SplitSpec, load, split
+from privfed.engines import Simulation
 from privfed.evaluation import Evaluator, Protocol, RoundEvaluation
 from privfed.experiment import Experiment
 from privfed.privacy import PrivacyPlan
@@ -167,7 +168,7 @@ def ratings(parts: Split, options: argparse.Namespace, file: str) -> None:
                 protocol=Protocol(task="rating", state="received", select="best_valid"),
             )  # fmt: skip
             result = Experiment(config, parts).run()
-            measured = {metric.name: metric.value for metric in result.test.metrics}
+            measured: dict[str, Any] = {metric.name: metric.value for metric in result.test.metrics}
             means = {name: found[0].value for name, found in result.test.baselines.items()}
             measured |= {"mse of means": means, "cpu_s": round(result.cpu_seconds, 1)}
             record.add({"variant": variant, "seed": seed, "round": result.selected.round + 1} | measured)
@@ -178,7 +179,7 @@ def cost(parts: Split, options: argparse.Namespace, file: str) -> None:
     record = harness.Record(file, options, [], anew=True)
     for variant in ("FedAvg", "FAIR-HET 1x-4x", "FAIR-HOM 1x-16x", "FedHM 1x-4x", "HeteroFL 1x-4x"):
         experiment = experiment_of(parts, {"name": "fair"} | table_variants()[variant], 12, 0)
-        seconds = round_seconds(simulation_of(experiment), experiment)[2:]
+        seconds = round_seconds(simulation_of(experiment, Simulation), experiment)[2:]
         row = {"variant": variant, "cpu_s mean": float(np.mean(seconds)), "cpu_s least": min(seconds)}
         record.add(row | {"peak_MiB": harness.peak_mib()})
 

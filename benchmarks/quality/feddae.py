@@ -63,7 +63,12 @@ EPSILONS = (1, 2, 4, 8, 16)
 PRIVATE_ROUNDS, CLIP_NORM, HONEST_SHARE = 30, 0.01, 0.5
 STEP_NOISE, LARGEST_LR = 0.027, 1000.0
 """Noise that one server step may put on a parameter, and the learning rate where noise asks for no smaller one."""
-PRIVATE = {"latent": 16, "popularity_prior": True, "anneal_rounds": PRIVATE_ROUNDS, "server_optimiser": "sgd"}
+PRIVATE: dict[str, Any] = {
+    "latent": 16,
+    "popularity_prior": True,
+    "anneal_rounds": PRIVATE_ROUNDS,
+    "server_optimiser": "sgd",
+}
 OPEN = {**ONE_LAYER, "latent": 16}
 METHODS = ("fedvae", "feddae")
 
@@ -96,7 +101,7 @@ def privacy(seeds: int, users: int, items: int) -> Iterator[dict[str, Any]]:
         "local": (PrivacyPlan.named("local-gaussian", **fields), users**0.5),
     }
     variants = {
-        "no protection": (PrivacyPlan.named("none"), OPEN),
+        "unprotected": (PrivacyPlan.named("none"), OPEN),
         "clip only": (PrivacyPlan.named("clip", clip_norm=CLIP_NORM, order=2), {**PRIVATE, "server_lr": LARGEST_LR}),
         "published noise, variance 0.2": (published(0.2), {**OPEN, "local_steps": 10}),
         "published noise, variance 1": (published(1.0), {**OPEN, "local_steps": 10}),
@@ -149,12 +154,12 @@ def measure(run: dict[str, Any], data: str, interactions: Interactions) -> dict[
     }
 
 
-def attacked(experiment: Experiment, fidelity: list[Observation]) -> dict[str, float]:
+def attacked(experiment: Experiment, uploads: list[Observation]) -> dict[str, float]:
     """AUC of every attack on what single clients sent: training items against items never seen."""
-    if not fidelity:
-        return {}
     blocks = experiment.item_blocks
-    rows = attack(fidelity, "wire", experiment.parts, experiment.audited().numpy(), blocks)
+    if not uploads or blocks is None:
+        return {}
+    rows = attack(uploads, "wire", experiment.parts, experiment.audited().numpy(), blocks)
     found: dict[str, float] = {}
     for row in rows:
         if row.game == "trained vs never seen" and row.scope == "all items":

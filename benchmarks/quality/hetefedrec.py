@@ -25,6 +25,7 @@ from benchmarks.quality.paired_runs import PairedRuns
 from benchmarks.quality.ranking import by_user
 from benchmarks.running import round_seconds, simulation_of
 from privfed.data import Split, SplitSpec, load, split
+from privfed.engines import Simulation
 from privfed.evaluation import Part, Protocol, RoundEvaluation
 from privfed.experiment import Experiment
 from privfed.methods.hetefedrec import HeteFedRecConfig
@@ -213,7 +214,7 @@ def cost(options: argparse.Namespace) -> None:
     for label, method in ({"default": {"name": "hetefedrec"}} | variants).items():
         config = ExperimentConfig(data=DATA, split=SPLIT, method=method, privacy=IN_THE_OPEN, rounds=12)
         experiment = Experiment(config, parts)
-        simulation = simulation_of(experiment)
+        simulation = simulation_of(experiment, Simulation)
         seconds, costs = round_seconds(simulation, experiment)[1:], simulation.costs
         row = {"what": label, "cpu_s mean": float(np.mean(seconds)), "cpu_s least": min(seconds)}
         record.add(row | {"peak_MiB": harness.peak_mib(), "up_kB": costs.up_bytes / costs.client_rounds / 1e3})

@@ -25,6 +25,7 @@ found there are not repeated.
 import argparse
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from itertools import pairwise
 from typing import Any
 
@@ -33,21 +34,22 @@ import torch
 
 from benchmarks import harness
 from benchmarks.quality.ranking import interval, with_validation
-from benchmarks.running import simulation_of
-from privfed.contracts import Schema
+from benchmarks.running import ForwardingFederation, expect, simulation_of
+from privfed.contracts import Fidelity, Schema
 from privfed.data import Interactions, Split, SplitSpec, load, split
 from privfed.engines import Simulation
-from privfed.evaluation import Evaluator, Part, Protocol
+from privfed.evaluation import Evaluator, MetricName, Part, Protocol
 from privfed.experiment import Experiment
-from privfed.federation import Call, Cohort, Message, Total
+from privfed.federation import Call, Cohort, Federation, Message, Total
 from privfed.guards.ring_code import RingCode
+from privfed.methods.private_gram import PrivateGramClients, PrivateGramServer
 from privfed.privacy import Ledger, PrivacyPlan, plan_for_target
 from privfed.setup.config import ExperimentConfig, TapConfig
 
 K = 20
 PROTOCOL = Protocol(k=(K,), state="received")
 EPSILONS = (1.0, 2.0, 4.0, 8.0)
-METRICS = ("ndcg", "recall", "hr")
+METRICS: tuple[MetricName, ...] = ("ndcg", "recall", "hr")
 GROUPS = (30, 75, 200)
 PUBLISHED, BY_TIME = SplitSpec(kind="published"), SplitSpec(kind="leave_one_out")
 SPLITS = {
@@ -60,13 +62,13 @@ SPLITS = {
     "gowalla": PUBLISHED,
 }
 FIT_ON_TRAIN = {"jd-dfmr"}
-FEWEST_ITEMS = {"amazon-instant-video": 10}
+MIN_ITEMS = {"amazon-instant-video": 10}
 GRAM = {"name": "private-gram"}
 _SCORED_AT_ONCE = 256
 
 
 def rows(epsilons: list[float], described: bool) -> Iterator[tuple[str, dict[str, Any], float | None]]:
-    """Label, method and epsilon (None: no protection) of every row."""
+    """Label, method and epsilon (None: unprotected) of every row."""
     fixed = {"metadata": False, "select": False, "min_items": 0}
     variants: dict[str, dict[str, Any]] = {
         "without metadata": {"metadata": False},
@@ -100,20 +102,17 @@ def plan(epsilon: float | None, users: int, **more: Any) -> PrivacyPlan:
     return plan_for_target(open_ended, epsilon, 1, users)
 
 
-class Timed:
-    """A federation that knows how long its clients and sums took, so that the rest of a round is the server's."""
+class TimedFederation(ForwardingFederation):
+    """A federation that times its clients and sums, so that the rest of a round is the server's."""
 
-    def __init__(self, simulation: Simulation) -> None:
-        self.simulation, self.client_seconds = simulation, 0.0
+    def __init__(self, inner: Federation) -> None:
+        super().__init__(inner)
+        self.client_seconds = 0.0
 
-    def draw(self, round: int) -> Cohort:
-        """As the federation does."""
-        return self.simulation.sample_cohort(round)
-
-    def ask(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Total:
-        """As the federation does, with its CPU-seconds added up."""
+    def aggregate(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Total:
+        """Release a sum and add up its CPU-seconds."""
         started = time.process_time()
-        released = self.simulation.aggregate(step, cohort, message, schema)
+        released = super().aggregate(step, cohort, message, schema)
         self.client_seconds += time.process_time() - started
         return released
 
@@ -131,8 +130,8 @@ class Fitted:
     def __init__(self, config: ExperimentConfig, parts: Split) -> None:
         self.experiment = e = Experiment(config, parts)
         ledger = Ledger(config.privacy, e.n_users)
-        simulation = simulation_of(e, ledger=ledger)
-        timed, started = Timed(simulation), time.process_time()
+        simulation = simulation_of(e, Simulation, ledger=ledger)
+        timed, started = TimedFederation(simulation), time.process_time()
         e.server.round(timed, 0)
         self.server_seconds = time.process_time() - started - timed.client_seconds
         self.guarantee, self.up_bytes = ledger.guarantee(), simulation.costs.up_bytes / e.n_users
@@ -176,7 +175,7 @@ class Fitted:
 
 
 def configured(
-    data: str, method: Mapping[str, Any], privacy: PrivacyPlan, seed: int, fidelity: Any = "analytic"
+    data: str, method: Mapping[str, Any], privacy: PrivacyPlan, seed: int, fidelity: Fidelity = "analytic"
 ) -> ExperimentConfig:
     """One run, its noise drawn under `seed`."""
     return ExperimentConfig(
@@ -194,7 +193,7 @@ def measured(label: str, configs: list[ExperimentConfig], parts: Split, on: Part
         found.append(runs[-1].by_user(on))
     guarantee, server = runs[0].guarantee.model_dump(mode="json"), runs[0].experiment.server
     heads = [run.head(on) for run in runs]
-    constants = getattr(server, "constants", None)
+    gram = server if isinstance(server, PrivateGramServer) else None
     return {
         "label": label,
         "on": on,
@@ -202,10 +201,10 @@ def measured(label: str, configs: list[ExperimentConfig], parts: Split, on: Part
         "method": configs[0].method,
         "plan": configs[0].privacy.name,
         "guarantee": {key: guarantee[key] for key in ("epsilon", "delta", "trust", "neighbours", "accountant")},
-        "constants": {} if constants is None else {n: getattr(constants, n) for n in constants.__dataclass_fields__},
+        "constants": {} if gram is None else asdict(gram.constants),
         "metrics": {name: interval(np.mean([f[name] for f in found], 0)) for name in METRICS},
         "by_seed": {name: [round(float(f[name].mean()), 5) for f in found] for name in METRICS},
-        "decisions": runs[0].experiment.server.decisions if hasattr(server, "decisions") else {},
+        "decisions": {} if gram is None else gram.decisions,
         "items_listed": round(float(np.mean([np.count_nonzero(run.recommended) for run in runs]))),
         "ndcg_by_length": runs[0].groups(np.mean([f["ndcg"] for f in found], 0)),
         "head": {name: round(float(np.mean([h[name] for h in heads])), 4) for name in heads[0]},
@@ -219,7 +218,8 @@ def table(options: argparse.Namespace, interactions: Interactions) -> Iterator[t
     """Rows of the table of one data set."""
     parts = parts_of(options.data, interactions, options.on)
     users = interactions.n_users
-    described = Experiment(configured(options.data, GRAM, plan(1.0, users), 0), parts).server.features is not None
+    first = Experiment(configured(options.data, GRAM, plan(1.0, users), 0), parts)
+    described = expect(first.server, PrivateGramServer).features is not None
     for label, method, epsilon in rows(options.epsilons, described):
         seeds = 1 if epsilon is None else options.seeds
         configs = [configured(options.data, method, plan(epsilon, users), seed) for seed in range(seeds)]
@@ -233,7 +233,7 @@ def wire(options: argparse.Namespace, interactions: Interactions) -> Iterator[tu
 
     def shares(epsilon: float) -> PrivacyPlan:
         central = Experiment(configured(options.data, GRAM, plan(epsilon, users), 0), parts)
-        program = [ask.schema for ask in central.registered.training.program(central.server)]
+        program = [query.schema for query in central.registered.training.program(central.server)]
         start = PrivacyPlan.named(
             "distributed-gaussian", clip_norm=1.0, noise_multiplier=1.0, n_min_honest=honest, delta=users**-1.1
         )
@@ -271,8 +271,8 @@ def cost(options: argparse.Namespace, interactions: Interactions) -> Iterator[tu
             }
             return {
                 "label": label,
-                "head": e.server.constants.head,
-                "up_words": e.server.schema["gram"].size,
+                "head": expect(e.server, PrivateGramServer).constants.head,
+                "up_numbers": e.server.schema["gram"].size,
                 "down_bytes": e.server.public().bytes_per_client(),
                 "server_fit_cpu_s": round(fitted.server_seconds, 3),
                 "client_cpu_ms": client_times(e, rings),
@@ -283,23 +283,24 @@ def cost(options: argparse.Namespace, interactions: Interactions) -> Iterator[tu
 
 def client_times(e: Experiment, rings: Mapping[str, PrivacyPlan]) -> dict[str, float]:
     """CPU-milliseconds of one device, the median of 15 devices: forming and packing the upload, and encoding it."""
-    schema, message, codes = e.server.schema, e.server.public(), {}
+    schema, message, codes = e.server.schema, e.server.public(), dict[str, RingCode]()
+    clients = expect(e.clients, PrivateGramClients)
     for name, privacy in rings.items():
         codes[name] = RingCode(privacy.mechanism, schema, e.n_users)
-    spent: dict[str, list[float]] = {name: [] for name in ("upload", *codes, "scores")}
+    seconds: dict[str, list[float]] = {name: [] for name in ("upload", *codes, "scores")}
     for user in range(17):
         users, started = torch.tensor([user]), time.process_time()
-        updates = e.clients.gram(Call(0, 0, "gram", 1, users, e.streams, schema), message)
+        updates = clients.gram(Call(0, 0, "gram", 1, users, e.streams, schema), message)
         upload = updates.materialise(torch.arange(1))
-        spent["upload"].append(time.process_time() - started)
+        seconds["upload"].append(time.process_time() - started)
         for name, code in codes.items():
             started = time.process_time()
             code.encode(upload, 0, bytes(range(32)))
-            spent[name].append(time.process_time() - started)
+            seconds[name].append(time.process_time() - started)
         started = time.process_time()
         e.clients.score(users, message, None, None)
-        spent["scores"].append(time.process_time() - started)
-    return {name: round(1e3 * float(np.median(seconds[2:])), 2) for name, seconds in spent.items()}
+        seconds["scores"].append(time.process_time() - started)
+    return {name: round(1e3 * float(np.median(values[2:])), 2) for name, values in seconds.items()}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -316,7 +317,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add_arguments(parser)
     options = harness.parse(parser, arguments)
 
-    interactions = load(options.data, min_per_user=FEWEST_ITEMS.get(options.data, 1))
+    interactions = load(options.data, min_per_user=MIN_ITEMS.get(options.data, 1))
     record = harness.Record(f"private_gram_{options.part}_{options.data}", options, [])
     for label, run in parts[options.part](options, interactions):
         known = any((row["label"], row.get("on", options.on)) == (label, options.on) for row in record.results)

@@ -14,11 +14,11 @@ ranking, all items that the user has not trained on), unless a row names another
 at delta = users^-1.1; nothing is tried. 95 % intervals over users (bootstrap, 1,000), noise seeds averaged per user.
 
 `wire`: shares of noise in a masked sum, with clients that fall silent between the two queries, before they share keys,
-before they send words, and before they reveal; next to it central noise for the same epsilon, and central noise of the
-same width. `scaling`: users drawn from the real ones. `larger`: a SIMULATION, as if there were more users with the same
-data; noise shrinks, sampling error does not. `cohorts`: C disjoint cohorts each private by itself, which is sqrt(C)
-times the noise on their total. `devices`: what a device pays for one sum over everybody, by masks and by shares to two
-or three aggregators. `refreshes`: k releases a year on histories that grow from half to whole, alone and pooled.
+before they send ring elements, and before they reveal; next to it central noise for the same epsilon, and central noise
+of the same width. `scaling`: users drawn from the real ones. `larger`: a SIMULATION, as if there were more users with
+the same data; noise shrinks, sampling error does not. `cohorts`: C disjoint cohorts each private by itself, which is
+sqrt(C) times the noise on their total. `devices`: what a device pays for one sum over everybody, by masks and by shares
+to two or three aggregators. `refreshes`: k releases a year on histories that grow from half to whole, alone and pooled.
 `canary`: one person in or out of both sums, thousands of runs. `audit`: what `privfed audit` says of four plans.
 
 One process, one thread; results go to `benchmarks/results/private_populations_<part>.json` after every row, and rows
@@ -30,7 +30,8 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -38,10 +39,10 @@ import torch
 from attacks.empirical import epsilon_from_mu, gdp_epsilon
 from benchmarks import harness
 from benchmarks.quality.ranking import by_user, interval, with_validation
-from benchmarks.running import simulation_of
+from benchmarks.running import AnySimulation, SimulationOptions, expect, simulation_of
 from privfed.audit.epsilon.canaries import OtherUploads
 from privfed.audit.grid import ExtraAudits, as_run
-from privfed.contracts import NoisySums, Schema
+from privfed.contracts import Fidelity, NoisySums, Schema
 from privfed.data import Histories, Split, SplitSpec, load, split
 from privfed.engines import Simulation
 from privfed.engines.aggregation.base import Aggregation, BlockSums, QueryContext
@@ -50,13 +51,15 @@ from privfed.engines.aggregation.masked_sum import MaskedSum
 from privfed.engines.transcript import NOBODY, Transcript
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
-from privfed.federation import Call, Clients, Cohort, Message, Streams, Total
+from privfed.federation import Call, Clients, Cohort, Federation, Individual, Message, Streams, Total
 from privfed.guards import ClientGuard, RingCode
 from privfed.methods import PublicInfo
-from privfed.methods.private_gram import PrivateGramConfig, PrivateGramConstants
+from privfed.methods.private_gram import PrivateGramConfig, PrivateGramConstants, PrivateGramServer
+from privfed.methods.private_gram.server import GRAM as GRAM_BLOCK
+from privfed.methods.shared.popular_head import HEAD, POPULARITY, SCALE, SHARES
 from privfed.privacy import Ledger, PrivacyPlan, forecast, plan_for_target
 from privfed.privacy.gaussian_budget import solve_gaussian
-from privfed.privacy.refreshes import running_total_factor, year
+from privfed.privacy.refreshes import Noise, running_total_factor, year
 from privfed.setup.config import AuditTapConfig, ExperimentConfig, TapConfig
 from privfed.updates import ClientUpdates
 from secure_agg import choose_parameters, shamir
@@ -95,8 +98,8 @@ def some_users(parts: Split, n: int) -> Split:
     if n == parts.train.n_users:
         return parts
     users = np.sort(np.random.default_rng(0).choice(parts.train.n_users, n, replace=False))
-    some = {name: getattr(parts, name).subset(users) for name in ("train", "valid", "test")}
-    return replace(parts, **some, attributes=None)
+    train, valid, test = (part.subset(users) for part in (parts.train, parts.valid, parts.test))
+    return replace(parts, train=train, valid=valid, test=test, attributes=None)
 
 
 def central(epsilon: float, users: int, wider: float = 1.0) -> PrivacyPlan:
@@ -117,7 +120,7 @@ def with_noise(plan: PrivacyPlan, multiplier: float) -> PrivacyPlan:
 
 
 def set_up(
-    parts: Split, method: Mapping[str, Any], plan: PrivacyPlan, seed: int, fidelity: Any = "analytic"
+    parts: Split, method: Mapping[str, Any], plan: PrivacyPlan, seed: int, fidelity: Fidelity = "analytic"
 ) -> Experiment:
     """One run, its noise drawn under `seed`."""
     config = ExperimentConfig(
@@ -127,9 +130,9 @@ def set_up(
     return Experiment(config, parts)
 
 
-def simulate(e: Experiment, kind: type[Simulation] = Simulation, **more: Any) -> Simulation:
+def simulate(e: Experiment, kind: type[AnySimulation]) -> AnySimulation:
     """Its round, through a simulation of this kind."""
-    simulation = simulation_of(e, kind, **more)
+    simulation = simulation_of(e, kind)
     e.server.round(simulation, 0)
     return simulation
 
@@ -147,22 +150,25 @@ def averaged(found: list[dict[str, np.ndarray]]) -> Row:
 
 
 def trained(
-    parts: Split, method: Mapping[str, Any], plan: PrivacyPlan, seeds: int = SEEDS, **more: Any
+    parts: Split,
+    method: Mapping[str, Any],
+    plan: PrivacyPlan,
+    seeds: int = SEEDS,
+    kind: type[Simulation] = Simulation,
 ) -> tuple[Row, Experiment]:
     """A row of runs, and the last of them."""
     found = []
     for seed in range(seeds):
         e = set_up(parts, method, plan, seed)
-        simulate(e, **more)
+        simulate(e, kind)
         found.append(users_of(e))
-    constants = getattr(e.server, "constants", None)
     row = averaged(found)
-    if constants is not None:
-        row |= {"head": constants.head, "head_covers": coverage(e), "decisions": e.server.decisions}
+    if isinstance(e.server, PrivateGramServer):
+        row |= {"head": e.server.constants.head, "head_reach": head_reach(e), "decisions": e.server.decisions}
     return row, e
 
 
-def coverage(e: Experiment) -> float:
+def head_reach(e: Experiment) -> float:
     """Share of test items that are on the head."""
     on_head = np.isin(e.parts.test.items, e.server.state()["head"].numpy())
     return round(float(on_head.mean()), 4)
@@ -176,7 +182,7 @@ class Silent(Simulation):
 
     Attributes:
         between: share of the cohort that answers the first query and no later one.
-        inside: by stage, share of those asked that send neither its message nor a later one.
+        inside: by stage, share of those queried that send neither its message nor a later one.
         survivors: clients in every sum so far.
         traffic: bytes by stage of every masked sum so far, and of how many clients.
     """
@@ -184,24 +190,24 @@ class Silent(Simulation):
     between = 0.03
     inside: Mapping[Stage, float] = {Stage.SHARES: 0.01, Stage.MASKED_INPUT: 0.04, Stage.REVEAL: 0.02}
 
-    def __init__(self, *parts: Any, **more: Any) -> None:
-        super().__init__(*parts, **more)
+    def __init__(self, *arguments: Any, **options: Unpack[SimulationOptions]) -> None:
+        super().__init__(*arguments, **options)
         self.survivors: list[int] = []
         self.traffic: list[tuple[int, dict[str, int]]] = []
         self._rng = np.random.default_rng(17)
 
     def aggregate(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Total:
         """As it does, without those who are gone by then; `exact` leaves out whose inputs would not arrive."""
-        asked = self._members
+        queried = self._members
         if self.survivors:
-            asked = asked[torch.from_numpy(self._kept(len(asked), self.between))]
-        self._members = asked
+            queried = queried[torch.from_numpy(self._kept(len(queried), self.between))]
+        self._members = queried
         if self.fidelity != "protocol":
             gone = sum(share for stage, share in self.inside.items() if stage < Stage.REVEAL)
-            self._members = asked[torch.from_numpy(self._kept(len(asked), gone))]
+            self._members = queried[torch.from_numpy(self._kept(len(queried), gone))]
             self.survivors.append(len(self._members))
         total = super().aggregate(step, cohort, message, schema)
-        self._members = asked
+        self._members = queried
         return total
 
     def _kept(self, n: int, gone: float) -> np.ndarray:
@@ -244,19 +250,19 @@ class SilentSum(MaskedSum):
         return outcome.total
 
 
-def shares(parts: Split, epsilon: float, method: Mapping[str, Any], fewest: float = 0.85) -> PrivacyPlan:
-    """Noise in shares, sized for `fewest` of the users."""
+def shares(parts: Split, epsilon: float, method: Mapping[str, Any], honest: float = 0.85) -> PrivacyPlan:
+    """Noise in shares, sized for a share `honest` of the users."""
     n = parts.train.n_users
     first = set_up(parts, method, central(epsilon, n), 0)
-    program = [ask.schema for ask in first.registered.training.program(first.server)]
+    program = [query.schema for query in first.registered.training.program(first.server)]
     start = PrivacyPlan.named(
-        "distributed-gaussian", clip_norm=1.0, noise_multiplier=1.0, n_min_honest=int(fewest * n), delta=n**-1.1
+        "distributed-gaussian", clip_norm=1.0, noise_multiplier=1.0, n_min_honest=int(honest * n), delta=n**-1.1
     )
     return plan_for_target(start, epsilon, 1, n, program=program)
 
 
-WIRED = (
-    # data, users, epsilon, wire, method
+WIRED: tuple[tuple[str, int, float, Fidelity, dict[str, Any]], ...] = (
+    # data, users, epsilon, fidelity, method
     ("ml-100k", 943, 1.0, "protocol", {}),
     ("ml-100k", 943, 8.0, "protocol", {"head": 180}),
     ("ml-1m", 1500, 8.0, "protocol", {"head": 250}),
@@ -271,36 +277,36 @@ def wire() -> Rows:
     for name, n, epsilon, how, settings in WIRED:
 
         def run(
-            name: str = name, n: int = n, epsilon: float = epsilon, how: str = how, settings: Any = settings
+            name: str = name, n: int = n, epsilon: float = epsilon, how: Fidelity = how, settings: Any = settings
         ) -> Row:
             parts, method = some_users(data(name), n), GRAM | settings
             plan = shares(parts, epsilon, method)
             started, e = time.process_time(), set_up(parts, method, plan, 0, how)
             simulation = simulate(e, Silent)
             seconds = time.process_time() - started
-            schemas = [ask.schema for ask in e.registered.training.program(e.server)]
+            schemas = [query.schema for query in e.registered.training.program(e.server)]
             foreseen = forecast(plan, rounds=1, population=n, up=schemas, down=0.0)
-            z, fewest = plan.to_dict()["mechanism"]["noise_multiplier"], plan.to_dict()["mechanism"]["n_min_honest"]
-            realised = z * math.sqrt(np.mean(simulation.survivors) / fewest)
-            head = GRAM | settings | {"head": e.server.constants.head}
+            z, honest = plan.to_dict()["mechanism"]["noise_multiplier"], plan.to_dict()["mechanism"]["n_min_honest"]
+            realised = z * math.sqrt(np.mean(simulation.survivors) / honest)
+            on_head = expect(e.server, PrivateGramServer).constants.head
             baseline, _ = trained(parts, method, central(epsilon, n))
-            same, _ = trained(parts, head, with_noise(central(epsilon, n), realised))
+            same, _ = trained(parts, GRAM | settings | {"head": on_head}, with_noise(central(epsilon, n), realised))
             sent = {
-                stage: round(sum(traffic[stage] / asked for asked, traffic in simulation.traffic))
+                stage: round(sum(traffic[stage] / invited for invited, traffic in simulation.traffic))
                 for stage in (simulation.traffic[0][1] if simulation.traffic else ())
             }
-            words = sum(block.size for schema in schemas for block in schema.values())
+            numbers = sum(block.size for schema in schemas for block in schema.values())
             return {
                 "users": n,
                 "epsilon": simulation.server_guard.ledger.guarantee().epsilon,
                 "noise_multiplier": z,
-                "fewest": fewest,
+                "n_min_honest": honest,
                 "survivors": simulation.survivors,
-                "head": e.server.constants.head,
+                "head": on_head,
                 "masked_sum": averaged([users_of(e)]),
                 "central, same epsilon": baseline,
                 "central, same noise": same,
-                "words": words,
+                "ring_elements": numbers,
                 "forecast_up_bytes": foreseen.up_bytes_per_client_round,
                 "bytes_per_invited_client": sent,
                 "cpu_s": round(seconds, 1),
@@ -311,7 +317,8 @@ def wire() -> Rows:
             plan = shares(parts, epsilon, method).to_dict()["mechanism"]
             first = simulate(set_up(parts, method, central(epsilon, n), 0), Silent)
             wider = plan["noise_multiplier"] * math.sqrt(np.mean(first.survivors) / plan["n_min_honest"])
-            head = set_up(parts, method, shares(parts, epsilon, method), 0).server.constants.head
+            server = set_up(parts, method, shares(parts, epsilon, method), 0).server
+            head = expect(server, PrivateGramServer).constants.head
             row, _ = trained(parts, method | {"head": head}, with_noise(central(epsilon, n), wider), kind=Silent)
             return row | {"noise_multiplier": wider, "survivors": first.survivors}
 
@@ -323,11 +330,15 @@ def wire() -> Rows:
 # ---- population
 
 
-def ease(parts: Split) -> Row:
+def row_of(users: int, method: Mapping[str, Any]) -> Row:
+    """One unprotected run on some of the users."""
+    return trained(some_users(data(), users), method, PLAIN, 1)[0]
+
+
+def ease(users: int) -> Row:
     """EASE, its strength in proportion to the root of the users: 1000 at all of MovieLens-1M, chosen there before."""
-    strength = round(1000 * math.sqrt(parts.train.n_users / 6040), 1)
-    row, _ = trained(parts, {"name": "ease", "regularisation": strength}, PLAIN, 1)
-    return row | {"regularisation": strength}
+    strength = round(1000 * math.sqrt(users / 6040), 1)
+    return row_of(users, {"name": "ease", "regularisation": strength}) | {"regularisation": strength}
 
 
 PLAIN = PrivacyPlan.named("none")
@@ -339,8 +350,8 @@ LARGER = (20_000, 100_000, 1_000_000)
 def scaling() -> Rows:
     """Real users, fewer and more."""
     for n in SIZES:
-        yield f"{n} users, popularity", lambda n=n: trained(some_users(data(), n), {"name": "popularity"}, PLAIN, 1)[0]
-        yield f"{n} users, EASE", lambda n=n: ease(some_users(data(), n))
+        yield f"{n} users, popularity", partial(row_of, n, {"name": "popularity"})
+        yield f"{n} users, EASE", partial(ease, n)
         for name, settings in VARIANTS.items():
             for epsilon in EPSILONS:
 
@@ -353,9 +364,14 @@ def scaling() -> Rows:
                 yield f"{n} users, {name}, epsilon {epsilon:g}", run
 
 
+def unperturbed(settings: dict[str, Any]) -> Row:
+    """A run with sums that carry no noise."""
+    return trained(data(), GRAM | settings, SUMMED, 1)[0]
+
+
 def larger() -> Rows:
     """SIMULATION of more users with the same data: the noise of a sum over so many, relative to it."""
-    ranks = {"": {}, ", rank 256": {"rank": 256}}
+    ranks: dict[str, dict[str, Any]] = {"": {}, ", rank 256": {"rank": 256}}
     for n in LARGER:
         for epsilon in EPSILONS:
             for name, settings in VARIANTS.items():
@@ -378,7 +394,7 @@ def larger() -> Rows:
 
                     yield f"SIMULATION of {n} users, {name}{suffix}, epsilon {epsilon:g}", run
     for name, settings in VARIANTS.items():
-        yield f"no noise, {name}", lambda settings=settings: trained(data(), GRAM | settings, SUMMED, 1)[0]
+        yield f"no noise, {name}", partial(unperturbed, settings)
 
 
 def cohorts() -> Rows:
@@ -406,15 +422,15 @@ LENGTHS = {"epsilon 1 (head 429)": 429 * 430 // 2, "epsilon 8 (head 1045)": 1045
 def devices() -> Rows:
     """Bytes and CPU of one device in one sum over n clients, by pairwise masks and by shares."""
     for n in (6040, 100_000, 1_000_000):
-        for name, words in LENGTHS.items():
-            yield f"masks, {n} clients, {name}", lambda n=n, words=words: masked_device(n, words)
+        for name, elements in LENGTHS.items():
+            yield f"masks, {n} clients, {name}", partial(masked_device, n, elements)
     for parties in (2, 3):
-        for name, words in LENGTHS.items():
-            yield f"{parties} aggregators, {name}", lambda parties=parties, words=words: sharing_device(parties, words)
+        for name, elements in LENGTHS.items():
+            yield f"{parties} aggregators, {name}", partial(sharing_device, parties, elements)
 
 
 def cpu(work: Callable[[], object], times: int = 5) -> float:
-    """CPU-seconds, the least of some times."""
+    """CPU-seconds, the smallest of some measurements."""
     found = []
     for _ in range(times):
         started = time.process_time()
@@ -423,30 +439,30 @@ def cpu(work: Callable[[], object], times: int = 5) -> float:
     return min(found)
 
 
-def masked_device(n: int, words: int) -> Row:
+def masked_device(n: int, elements: int) -> Row:
     """Placing (which is part of sharing), sharing and agreeing keys run as they are, masking as all its streams."""
     chosen = choose_parameters(n)
     k, run = chosen.neighbours or n - 1, bytes(16)
-    terms = Terms.from_parameters(chosen, bits=32, length=words, run=run)
+    terms = Terms.from_parameters(chosen, bits=32, length=elements, run=run)
     ids = np.arange(n, dtype=np.uint32)
     placing = cpu(lambda: HararyGraph(terms, ids), 3)
     neighbours = HararyGraph(terms, ids).neighbours(0)
-    own = MaskingClient(0, ClientRequirements(min_clients=3, min_threshold=2, require_signatures=False), run=run)
-    mine = own.advertise(encode_header(Stage.INVITATION, terms, SERVER, 0) + terms.encode())
+    client = MaskingClient(0, ClientRequirements(min_clients=3, min_threshold=2, require_signatures=False), run=run)
+    advertised = client.advertise(encode_header(Stage.INVITATION, terms, SERVER, 0) + terms.encode())
     pairs = [(KeyPair.generate(), KeyPair.generate()) for _ in neighbours]
     listed = tuple(Advertisement(mask.public, channel.public, b"") for mask, channel in pairs)
     roster = encode_header(Stage.ROSTER, terms, SERVER, 0) + Roster(ids, listed).encode()
     started = time.process_time()
-    cut = own.share(roster)
+    shares = client.share(roster)
     sharing = time.process_time() - started
     pair = KeyPair.generate()
     agreeing = cpu(lambda: [pair.agree(mask.public) for mask, _ in pairs], 3)
     keys = [bytes([number % 256]) * 32 for number in range(k + 1)]
-    total = np.zeros(words, np.uint32)
+    total = np.zeros(elements, np.uint32)
     masking = cpu(lambda: add_keystreams(total, keys, (), StreamCipher.AES256), 3)
     revealing = 40 + shamir.SHARE_BYTES * k
-    delivered = 40 + -(-k // 8) + len(cut) - 40 - 32
-    up = {"keys": len(mine), "shares": len(cut), "words": 40 + 4 * words, "reveal": revealing}
+    delivered = 40 + -(-k // 8) + len(shares) - 40 - 32
+    up = {"keys": len(advertised), "shares": len(shares), "ring elements": 40 + 4 * elements, "reveal": revealing}
     down = {
         "terms": 40 + len(terms.encode()),
         "roster": len(roster),
@@ -472,15 +488,15 @@ def masked_device(n: int, words: int) -> Row:
     }
 
 
-def sharing_device(parties: int, words: int) -> Row:
+def sharing_device(parties: int, elements: int) -> Row:
     """Of additive shares: one stream for every aggregator but the first."""
-    total, ring = np.zeros(words, np.uint32), Ring(32)
+    total, ring = np.zeros(elements, np.uint32), Ring(32)
     keys = [bytes([number]) * 32 for number in range(1, parties)]
     seconds = cpu(lambda: add_keystreams(total, (), keys, StreamCipher.AES256))
     one = cpu(lambda: add_keystreams(total, keys[:1], (), StreamCipher.AES256))
     return {
         "aggregators": parties,
-        "up_bytes": row_share_bytes(words, ring, parties),
+        "up_bytes": row_share_bytes(elements, ring, parties),
         "cpu_ms": round(1e3 * seconds, 2),
         "aggregator_cpu_s_at": {str(n): round(n * one, 1) for n in (6040, 100_000, 1_000_000)},
     }
@@ -498,23 +514,28 @@ def grown(parts: Split, share: float) -> Split:
     return replace(parts, train=Histories.from_pairs(train.owners[had], train.items[had], train.n_users, train.n_items))
 
 
-class Given:
+class ReleasedSums(Federation):
     """A federation that hands out sums that were released before: post-processing."""
 
     def __init__(self, clients: int, sums: Mapping[str, torch.Tensor]) -> None:
         self.clients, self.sums = clients, sums
 
-    def draw(self, round: int) -> Cohort:
+    def sample_cohort(self, round: int) -> Cohort:
         """Everybody."""
         return Cohort(round, round, "all", float(self.clients))
 
-    def ask(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Total:  # noqa: ARG002
+    def aggregate(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Total:
         """The sums of that step, whatever is sent along."""
-        return Total({step: self.sums[step]}, float(self.clients), {})
+        del step, cohort, message
+        return Total({name: self.sums[name] for name in schema}, float(self.clients), {})
+
+    def collect(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Individual:
+        """Refuse: only sums were released."""
+        raise NotImplementedError
 
 
-def refreshed(parts: Split, settings: Mapping[str, Any], epsilon: float, k: int, seed: int) -> dict[str, Any]:
-    """A year in which popularity is asked for once and the Gram matrix of its head k times, and pooled.
+def refreshed(parts: Split, settings: dict[str, Any], epsilon: float, k: int, seed: int) -> dict[str, Any]:
+    """A year in which popularity is queried once and the Gram matrix of its head k times, and pooled.
 
     The shares of the clip norm are .1 for popularity and .9 / k for every Gram matrix, so the year is one release of
     the plan.
@@ -524,44 +545,44 @@ def refreshed(parts: Split, settings: Mapping[str, Any], epsilon: float, k: int,
     method = GRAM | settings | {"popularity_share": 0.1, "histories": "long"}
     first = set_up(grown(parts, 1 / k), method, plan, seed)
     ledger = Ledger(plan, n)
-    pool, sums, found = torch.zeros(first.server.schema["gram"].size, dtype=torch.float64), {}, {}
+    start = expect(first.server, PrivateGramServer)
+    pool, sums = torch.zeros(start.schema[GRAM_BLOCK].size, dtype=torch.float64), dict[str, torch.Tensor]()
+    found: dict[str, dict[str, np.ndarray]] = {}
     for number in range(1, k + 1):
         now = first if number == 1 else set_up(grown(parts, number / k), method, plan, seed)
         simulation = Simulation(
             now.clients, plan, n, now.streams, ledger, chunk=now.registered.training.chunk, fidelity="analytic"
         )
-        simulation.draws = number - 1
+        simulation.cohorts = number - 1
         cohort = simulation.sample_cohort(number - 1)
         if number == 1:
-            sums = dict(simulation.aggregate("popularity", cohort, Message({}), first.server.schemas[0]).sums)
-            stub = Given(n, sums | {"gram": torch.zeros_like(pool, dtype=torch.float32)})
-            first.server.round(stub, 0)
-        relation = Message({name: first.server.state()[name] for name in ("head", "shares", "scale")})
-        block = first.server.schema["gram"]
+            sums = dict(simulation.aggregate(POPULARITY, cohort, Message({}), start.schemas[0]).sums)
+            nothing = torch.zeros_like(pool, dtype=torch.float32)
+            start.round(ReleasedSums(n, sums | {GRAM_BLOCK: nothing}), 0)
+        relation = Message({name: start.tensors[name] for name in (HEAD, SHARES, SCALE)})
         share = 0.9 / k
-        schema = {"gram": replace(block, weight=math.sqrt(share), share=share)}
-        pool += simulation.aggregate("gram", cohort, relation, schema).sums["gram"].double()
+        schema = {GRAM_BLOCK: replace(start.schema[GRAM_BLOCK], weight=math.sqrt(share), share=share)}
+        pool += simulation.aggregate("gram", cohort, relation, schema).sums[GRAM_BLOCK].double()
         if number in (1, k):
             precision = 0.1 + 0.9 * number / k
-            fixed = {"popularity_share": 0.1 / precision, "head": first.server.constants.head}
+            fixed = {"popularity_share": 0.1 / precision, "head": start.constants.head}
             public_info = PublicInfo(
                 n, parts.train.n_items, sums=NoisySums(n, 1.0, z / math.sqrt(precision)), item_info=parts.item_info
             )
             config = first.config.settings().model_copy(update=fixed)
             server = first.registered.training.server(config, public_info, now.streams)
-            server.round(Given(n, sums | {"gram": (pool / number).float()}), 0)
+            server.round(ReleasedSums(n, sums | {GRAM_BLOCK: (pool / number).float()}), 0)
             now.server = server
             now.parts = grown(parts, number / k)
             found["first" if number == 1 else "last"] = users_of(now)
-    found.setdefault("last", found.get("first"))
-    return found | {"epsilon": ledger.guarantee().epsilon}
+    return {"last": found["first"], **found, "epsilon": ledger.guarantee().epsilon}
 
 
 def refreshes() -> Rows:
     """Releases k times a year: each by itself, and pooled."""
     for epsilon in (8.0, 1.0):
         for k in (1, 4, 12, 52):
-            yield f"year, epsilon {epsilon:g}, {k} refreshes", lambda k=k, epsilon=epsilon: a_year(epsilon, k)
+            yield f"year, epsilon {epsilon:g}, {k} refreshes", partial(a_year, epsilon, k)
             for name, settings in list(VARIANTS.items())[:1]:
 
                 def fresh(epsilon: float = epsilon, k: int = k, settings: Any = settings) -> Row:
@@ -584,7 +605,7 @@ def a_year(epsilon: float, k: int) -> Row:
     """The ledger, and what running totals would have."""
     ledger = year(epsilon, 6040**-1.1, k)
     slow = year(epsilon, 6040**-1.1, k, kept=0.5 ** (1 / k))
-    kinds = ("increments", "tree", "square_root")
+    kinds: tuple[Noise, ...] = ("increments", "tree", "square_root")
     return {
         "mu_of_each": round(ledger[0].mu, 4),
         "epsilon_after": {str(r.number): round(r.epsilon, 3) for r in ledger if r.number in (1, 2, k // 2, k)},
@@ -603,7 +624,7 @@ class Person:
     Attributes:
         user: who.
         present: whether the uploads stay.
-        vectors: what they add to every ask.
+        vectors: what they add to every query.
     """
 
     def __init__(self, guard: ClientGuard, user: int, *, present: bool) -> None:
@@ -613,17 +634,17 @@ class Person:
     def __call__(self, clients: Clients, call: Call, message: Message, updates: ClientUpdates) -> None:
         """See one chunk between the device's work and the guard."""
         del clients, message
-        mine = (call.clients == self.user).double()
-        if not mine.any():
+        own = (call.clients == self.user).double()
+        if not own.any():
             return
         alone = copy.deepcopy(updates)
         self.guard.clip_(alone, call.clip_norm)
-        alone.scale_(mine)
+        alone.scale_(own)
         sums = {name: torch.zeros(block.shape, dtype=torch.float64) for name, block in call.schema.items()}
         alone.add_to(sums)
         self.vectors |= {name: values.flatten() * call.schema[name].weight for name, values in sums.items()}
         if not self.present:
-            updates.scale_(1 - mine)
+            updates.scale_(1 - own)
 
 
 def filtered(e: Experiment, user: int, seed: int, *, present: bool) -> float:
@@ -635,14 +656,15 @@ def filtered(e: Experiment, user: int, seed: int, *, present: bool) -> float:
         e.clients, plan, n, streams, Ledger(plan, n), chunk=e.registered.training.chunk, fidelity=e.config.fidelity,
         transcript=transcript, observers=[others, person],
     )  # fmt: skip
-    e.server.asked = torch.tensor(False)
-    e.server.round(simulation, 0)
+    server = expect(e.server, PrivateGramServer)
+    server.asked = torch.tensor(False)
+    server.round(simulation, 0)
     found = 0.0
-    for ask, seen in enumerate(transcript.observations):
+    for query, seen in enumerate(transcript.observations):
         for name, vector in person.vectors.items():
             if name in seen.tensors:
-                block = e.server.schemas[ask][name]
-                left = (seen.tensors[name].double() - others.sums[ask][name]).flatten() * block.weight
+                block = server.schemas[query][name]
+                left = (seen.tensors[name].double() - others.sums[query][name]).flatten() * block.weight
                 found += float(vector @ left)
     return found
 
@@ -650,7 +672,7 @@ def filtered(e: Experiment, user: int, seed: int, *, present: bool) -> float:
 def canary() -> Rows:
     """The last of some users of MovieLens-100K in or out of both sums, the head chosen anew in every run."""
     delta = 943**-1.1
-    for name, kind, n, draws, halved in (
+    for name, kind, n, trials, halved in (
         ("central", "central-gaussian", 100, 5000, False),
         ("central, epsilon 1", "central-gaussian", 100, 5000, False),
         ("shares", "distributed-gaussian", 30, 5000, False),
@@ -659,7 +681,7 @@ def canary() -> Rows:
         for histories in ("long", "short") if name == "central" else ("long",):
 
             def run(
-                name: str = name, kind: str = kind, n: int = n, draws: int = draws, halved: bool = halved,
+                name: str = name, kind: str = kind, n: int = n, trials: int = trials, halved: bool = halved,
                 histories: str = histories,
             ) -> Row:  # fmt: skip
                 epsilon = 1.0 if "epsilon 1" in name else 8.0
@@ -675,16 +697,15 @@ def canary() -> Rows:
                     0,
                     "exact" if fields else "analytic",
                 )
-                worlds = [
-                    np.array([filtered(e, n - 1, 2 * draw + present, present=present) for draw in range(draws)])
+                inside, outside = (
+                    np.array([filtered(e, n - 1, 2 * trial + present, present=present) for trial in range(trials)])
                     for present in (True, False)
-                ]
-                inside, outside = worlds
+                )
                 found = float((inside.mean() - outside.mean()) / math.sqrt((inside.var() + outside.var()) / 2))
-                error = math.sqrt(2 / draws + found**2 / (4 * draws))
+                error = math.sqrt(2 / trials + found**2 / (4 * trials))
                 bound = gdp_epsilon(inside, outside, delta=delta, threshold=0.5)
                 return {
-                    "draws_of_each": draws,
+                    "trials_of_each": trials,
                     "users": n,
                     "mu_claimed": round(1 / z, 4),
                     "mu_found": round(found, 4),
@@ -717,7 +738,7 @@ def audit() -> Rows:
             )  # fmt: skip
             e = Experiment(config, split(load("ml-100k"), config.split))
             found = as_run(e, e.run(), "audit", ExtraAudits(canaries=300 if "gaussian" in plan.slug else 0))
-            coin = [row for row in found.attacks if row.membership == "randomised"]
+            randomised = [row for row in found.attacks if row.membership == "randomised"]
             return {
                 "epsilon": found.guarantee.epsilon,
                 "neighbours": found.guarantee.neighbours,
@@ -729,7 +750,7 @@ def audit() -> Rows:
                         "pooled": round(row.auc_pooled.value, 4),
                         "ceiling": None if row.ceiling is None else row.ceiling.model_dump(mode="json"),
                     }
-                    for row in coin
+                    for row in randomised
                 ],
                 "empirical": [
                     {

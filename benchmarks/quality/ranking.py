@@ -7,14 +7,19 @@ import numpy as np
 import torch
 
 from privfed.data import Histories, Split
-from privfed.evaluation import Evaluator, Part, Protocol
+from privfed.evaluation import Evaluator, MetricName, Part, Protocol
 from privfed.experiment import Experiment
 
 RESAMPLES = 2000
 
 
 def by_user(
-    experiment: Experiment, protocol: Protocol, metrics: Iterable[str], *, part: Part = "test", users_at_once: int = 256
+    experiment: Experiment,
+    protocol: Protocol,
+    metrics: Iterable[MetricName],
+    *,
+    part: Part = "test",
+    users_at_once: int = 256,
 ) -> dict[str, np.ndarray]:
     """Metrics of every user with a held-out item, at the protocol's first cut, on the model that a round sends."""
     evaluator, message = Evaluator(experiment.parts, protocol, part), experiment.server.public()

@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for protocol, variant, seed in itertools.product(PROTOCOLS, VARIANTS, range(options.seeds)):
         key = {"variant": variant, "protocol": protocol, "seed": seed}
         if harness.chosen(variant, options.only) and not record.has(**key):
-            record.add(key | one_run(options, interactions, **key))
+            record.add(key | one_run(options, interactions, variant, protocol, seed))
 
 
 def one_run(

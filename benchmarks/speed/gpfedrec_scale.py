@@ -17,7 +17,7 @@ import itertools
 import json
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -25,11 +25,14 @@ import numpy as np
 import torch
 
 from benchmarks import harness
+from benchmarks.running import ForwardingFederation, expect, simulation_of
+from privfed.contracts import Schema
 from privfed.data import load
+from privfed.engines import Simulation
 from privfed.evaluation import HONEST
 from privfed.experiment import Experiment
-from privfed.federation import Federation, Message
-from privfed.methods.gpfedrec import GPFedRecServer
+from privfed.federation import Cohort, Federation, Individual, Message
+from privfed.methods.gpfedrec import GPFedRecClients, GPFedRecConfig, GPFedRecServer
 from privfed.methods.gpfedrec.graph import cosines, neighbourhoods, sketched_cosines
 from privfed.methods.gpfedrec.means import NeighbourhoodChain
 from privfed.setup.config import ExperimentConfig, TapConfig
@@ -76,7 +79,7 @@ def copy_rate() -> float:
     return 2 * _COPIED / min(cpu_seconds(lambda: other.copy_(one)) for _ in range(5))
 
 
-def cpu_seconds(call) -> float:
+def cpu_seconds(call: Callable[[], object]) -> float:
     """Of one call."""
     started = time.process_time()
     call()
@@ -85,15 +88,16 @@ def cpu_seconds(call) -> float:
 
 def counted(run: Experiment) -> dict[str, float]:
     """FLOPs of a round by part, and the least bytes: tables are written and read once for each thing made of them."""
-    config, n = run.config.settings(), run.n_users
-    size = run.server.items.numel()
+    config, n = expect(run.config.settings(), GPFedRecConfig), run.n_users
+    server, clients = expect(run.server, GPFedRecServer), expect(run.clients, GPFedRecClients)
+    size = server.items.numel()
     widths = (2 * config.dim, *config.hidden, 1)
     weights = sum(a * b for a, b in pairwise(widths)) - config.dim * config.hidden[0]
-    samples = int(run.clients.sampler.positive_counts.sum()) * (config.negatives + 1)
+    samples = int(clients.sampler.positive_counts.sum()) * (config.negatives + 1)
     flops = {"local training": 6.0 * weights * samples}
     passes = 2
     if config.graph is not None:
-        chain = NeighbourhoodChain.from_neighbours(run.server.near)
+        chain = NeighbourhoodChain.from_neighbours(server.near)
         flops["means"] = float(len(chain.tables) + n) * size
         gram = n**2 * size if config.sketch is None else n**2 * config.sketch + 2 * n * size
         flops["graph"] = float(gram) / config.refresh_every
@@ -106,7 +110,7 @@ def cost(data: str, case: str, rounds: int, threads: int) -> dict[str, object]:
     run = experiment(data, CASES[case], rounds + 2)
     cpu, wall = [time.process_time()], [time.perf_counter()]
 
-    def after(*_):
+    def after(*_: object) -> None:
         cpu.append(time.process_time())
         wall.append(time.perf_counter())
 
@@ -115,7 +119,7 @@ def cost(data: str, case: str, rounds: int, threads: int) -> dict[str, object]:
     clocks = {name: [b - a for a, b in pairwise(clock)][2:-1] for name, clock in (("cpu", cpu), ("wall", wall))}
     work, rate, bandwidth = counted(run), matrix_rate(), copy_rate()
     limit = sum(value for name, value in work.items() if name != "bytes") / rate + work["bytes"] / bandwidth
-    seconds = statistics.median(clocks["cpu"])
+    seconds, near = statistics.median(clocks["cpu"]), expect(run.server, GPFedRecServer).near
     return {
         "data": data,
         "case": case,
@@ -130,61 +134,54 @@ def cost(data: str, case: str, rounds: int, threads: int) -> dict[str, object]:
         "gigabytes_per_s": round(bandwidth / 1e9, 1),
         "limit_s": round(limit, 3),
         "times_the_limit": round(seconds / limit, 2),
-        "density": round(float(run.server.near.float().mean()), 3) if run.server.near.numel() else None,
+        "density": round(float(near.float().mean()), 3) if near.numel() else None,
         "validation_ndcg@10": round(result.history[-1].results["valid"].metric("ndcg", 10).value, 4),
     }
 
 
-class Watched:
-    """A server whose uploads are looked at on their way to it: sketched graphs next to the exact one."""
+class ComparingFederation(ForwardingFederation):
+    """A federation whose uploads are looked at on their way to the server: other graphs next to the exact one.
 
-    def __init__(self, server: GPFedRecServer) -> None:
-        self.server, self.schema, self.rows = server, server.schema, list[dict[str, object]]()
+    Args:
+        inner: the federation.
+        server: whose settings and table the graphs are made from.
+        rows: takes what was compared.
+    """
 
-    def round(self, federation: Federation, t: int) -> None:
-        """The server's round, with its uploads looked at."""
-        self.federation, self.t = federation, t
-        self.server.round(self, t)
+    def __init__(self, inner: Federation, server: GPFedRecServer, rows: list[dict[str, object]]) -> None:
+        super().__init__(inner)
+        self.server, self.rows = server, rows
 
-    def draw(self, t: int):
-        """As the federation draws."""
-        return self.federation.sample_cohort(t)
-
-    def collect(self, *args):
-        """As the federation answers; graphs of the answer are compared on the way."""
-        release = self.federation.collect(*args)
+    def collect(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Individual:
+        """Release single uploads, and compare the graphs made from them."""
+        release = super().collect(step, cohort, message, schema)
         updates, base, c = release.uploads["items"].flatten(1), self.server.items.flatten(), self.server.config
+        if c.graph is None:
+            raise ValueError("graphs are compared, and these settings make none: set graph")
         exact = neighbourhoods(cosines(updates, base), c.graph, c.gamma, c.min_neighbours)
         for width in WIDTHS:
-            draw = np.random.default_rng(self.t)
-            cosine = sketched_cosines(updates, base, width, draw)
-            found = neighbourhoods(cosine, c.graph, c.gamma, c.min_neighbours)
-            self.rows.append(self.compared(f"sketch {width}", found, exact))
+            cosine = sketched_cosines(updates, base, width, np.random.default_rng(cohort.round))
+            near = neighbourhoods(cosine, c.graph, c.gamma, c.min_neighbours)
+            self.rows.append(compared(cohort.round, f"sketch {width}", near, exact))
         coarse = neighbourhoods(cosines(updates, base, "bfloat16"), c.graph, c.gamma, c.min_neighbours)
-        self.rows.append(self.compared("bfloat16", coarse, exact))
+        self.rows.append(compared(cohort.round, "bfloat16", coarse, exact))
         return release
 
-    def compared(self, case: str, found: torch.Tensor, exact: torch.Tensor) -> dict[str, object]:
-        """Shares of directed edges in two graphs of this round, and of pairs on which they differ."""
-        edges, differ = float(exact.float().mean()), float((found ^ exact).float().mean())
-        return {"round": self.t + 1, "graph": case, "edges": edges, "edges_differ": differ}
 
-    def public(self) -> Message:
-        """As the server's."""
-        return self.server.public()
-
-    def state(self):
-        """As the server's."""
-        return self.server.state()
+def compared(t: int, case: str, near: torch.Tensor, exact: torch.Tensor) -> dict[str, object]:
+    """Shares of directed edges in two graphs of a round, and of pairs on which they differ."""
+    edges, differ = float(exact.float().mean()), float((near ^ exact).float().mean())
+    return {"round": t + 1, "graph": case, "edges": edges, "edges_differ": differ}
 
 
 def edges(data: str, rounds: int) -> list[dict[str, object]]:
     """Disagreement of sketched graphs with the exact one, after the first, the middle and the last round."""
-    run = experiment(data, {}, rounds)
-    run.server = watched = Watched(run.server)
-    run.run()
+    run, rows = experiment(data, {}, rounds), list[dict[str, object]]()
+    server, simulation = expect(run.server, GPFedRecServer), simulation_of(run, Simulation)
+    for t in range(rounds):
+        server.round(ComparingFederation(simulation, server, rows), t)
     shown = {1, rounds // 2, rounds}
-    return [row for row in watched.rows if row["round"] in shown]
+    return [row for row in rows if row["round"] in shown]
 
 
 def quality(data: str, case: str, rounds: int, seed: int) -> dict[str, object]:

@@ -32,7 +32,7 @@ import torch
 
 from benchmarks import harness
 from privfed.contracts import Block, Schema
-from privfed.data import SplitSpec, SyntheticSpec, generate, load, split
+from privfed.data import Split, SplitSpec, SyntheticSpec, generate, load, split
 from privfed.engines.nodes.announcement import Announcement
 from privfed.engines.nodes.codec import Packet
 from privfed.engines.nodes.loopback import Fault, InProcess, Loopback
@@ -42,13 +42,14 @@ from privfed.engines.nodes.operations.progress import RoundReport
 from privfed.engines.nodes.party import KEY_FILE, Party, found_federation
 from privfed.engines.nodes.remote_federation import RemoteFederation
 from privfed.engines.nodes.run import train
-from privfed.engines.nodes.transport import Transport
+from privfed.engines.nodes.transport import NodeId, Transport
 from privfed.experiment import Experiment
-from privfed.federation import Message
+from privfed.federation import Federation, Message, Server
 from privfed.guards.server_guard import ServerGuard
 from privfed.methods.shared.vae_server import COUNTS
 from privfed.privacy import Ledger, PrivacyPlan
-from privfed.privacy.ledger import from_ranges
+from privfed.privacy.hash_chain import DIGEST, PREVIOUS
+from privfed.privacy.ledger import Entry
 from privfed.setup.config import ExperimentConfig
 from secure_agg.primitives.keys import SIGNATURE_BYTES
 
@@ -79,10 +80,10 @@ DEVICES: dict[str, tuple[str, dict[str, Any], int]] = {
     "fair": (SECURE, {}, 4),
     "dfmr": ("secure-sum:clip_norm=1.0,bits=64", {}, 2),
 }
-"""Plan, settings and the most rounds that are measured."""
+"""Plan, settings and the largest number of rounds that is measured."""
 
 
-def world() -> Any:
+def made_up_users() -> Split:
     """Synthetic data of 120 users."""
     spec = SyntheticSpec(
         name="synthetic-nodes", n_users=USERS, n_items=ITEMS, mean_per_user=20, min_per_user=6, rank=4, seed=1
@@ -91,13 +92,13 @@ def world() -> Any:
 
 
 def experiment(method: str, rounds: int, **changes: Any) -> ExperimentConfig:
-    """Of a masked sum whose clip bites nobody."""
+    """An experiment under a masked sum whose clip changes no upload."""
     plan = PrivacyPlan.parse("secure-sum:clip_norm=20.0")
     return ExperimentConfig(method={"name": method}, privacy=plan, rounds=rounds, chunk=16, seed=3, **changes)
 
 
 def folders(
-    place: Path, parts: Any, shards: Sequence[np.ndarray], *, policy: str = POLICY, public: bool = False
+    place: Path, parts: Split, shards: Sequence[np.ndarray], *, policy: str = POLICY, public: bool = False
 ) -> Party:
     """Make a folder `node0`, `node1`, ... with key, policy and users for every node, once; returns the server."""
     own = place / "party"
@@ -127,10 +128,10 @@ def processes(place: Path, nodes: int, **options: Any) -> Loopback:
 
 
 class Losses:
-    """Which node is lost when: every third round on average, 1 to `most` of them, from a random stage on."""
+    """Which node is lost when: every third round on average, 1 to `max_nodes` of them, from a random stage on."""
 
-    def __init__(self, seed: int, nodes: int, most: int) -> None:
-        self.rng, self.nodes, self.most = np.random.default_rng(seed), nodes, most
+    def __init__(self, seed: int, nodes: int, max_nodes: int) -> None:
+        self.rng, self.nodes, self.max_nodes = np.random.default_rng(seed), nodes, max_nodes
         self.gone: dict[int, tuple[str, Fault]] = {}
         self.down: dict[int, float] = {}
         self.recovered: list[float] = []
@@ -142,7 +143,7 @@ class Losses:
         self.gone = {}
         if self.rng.random() < 1 / 3:
             faults: tuple[Fault, ...] = ("drop", "kill_before", "kill_after", "late")
-            self.lose(int(self.rng.integers(1, self.most + 1)), faults)
+            self.lose(int(self.rng.integers(1, self.max_nodes + 1)), faults)
 
     def lose(self, nodes: int, faults: Sequence[Fault]) -> None:
         """Lose so many nodes in this round."""
@@ -166,7 +167,7 @@ class Losses:
         return "drop"
 
 
-class Liars:
+class Liars(Transport):
     """A transport in which some nodes' replies are replaced, every other one, by lies that they sign themselves.
 
     What a node adds to a sum is its own affair, and nobody can tell a false number from a true one; so the ring
@@ -178,11 +179,11 @@ class Liars:
         self.earlier: list[bytes] = []
         self.told: dict[str, int] = {}
 
-    def nodes(self) -> Sequence[int]:
+    def nodes(self) -> Sequence[NodeId]:
         """As they are."""
         return self.inner.nodes()
 
-    def exchange(self, stage: str, requests: Mapping[int, bytes], timeout: float) -> Mapping[int, bytes]:
+    def exchange(self, stage: str, requests: Mapping[NodeId, bytes], timeout: float) -> Mapping[NodeId, bytes]:
         """Pass on, and lie where a liar answers."""
         replies = dict(self.inner.exchange(stage, requests, timeout))
         for node in sorted(replies.keys() & self.parties.keys()):
@@ -217,9 +218,9 @@ class Liars:
 @contextmanager
 def counting(
     nodes: int, losses: Losses | None = None, liars: Sequence[int] = ()
-) -> Iterator[tuple[Any, RemoteFederation, Loopback, Path]]:
+) -> Iterator[tuple[Split, RemoteFederation, Loopback, Path]]:
     """A federation that is queried for counts of items."""
-    parts, config = world(), experiment("feddae", 1000)
+    parts, config = made_up_users(), experiment("feddae", 1000)
     with tempfile.TemporaryDirectory() as made:
         place, data = Path(made), NodeData.for_server(parts)
         server = folders(place, parts, dealt(nodes))
@@ -230,23 +231,29 @@ def counting(
 
 
 def federation_over(
-    transport: Transport, server: Party, config: ExperimentConfig, data: NodeData, ledger: Path, **options: Any
+    transport: Transport,
+    server: Party,
+    config: ExperimentConfig,
+    data: NodeData,
+    ledger: Path,
+    *,
+    timeout: float = 120,
 ) -> RemoteFederation:
     """A federation without a method, for queries of its own."""
     announced = Announcement.from_config(config, data, server.federation, seeded=True)
     streams = announced.assemble(data, bytes(32)).streams
     guard = ServerGuard(config.privacy, Ledger(config.privacy, USERS, ledger), streams)
-    return RemoteFederation(transport, announced, server, guard, **{"timeout": 120, **options})
+    return RemoteFederation(transport, announced, server, guard, timeout=timeout)
 
 
-class Counting:
+class Counting(Server):
     """A server that queries who has which item."""
 
     def __init__(self) -> None:
         self.schema: Schema = {COUNTS: Block((ITEMS,))}
         self.latest = torch.zeros(ITEMS)
 
-    def round(self, federation: Any, t: int) -> None:
+    def round(self, federation: Federation, t: int) -> None:
         """One query."""
         self.latest = federation.aggregate("count", federation.sample_cohort(t), Message({}), self.schema).sums[COUNTS]
 
@@ -254,43 +261,52 @@ class Counting:
         """Nothing to download."""
         return Message({})
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, torch.Tensor]:
         """Nothing to keep."""
         return {}
 
-    def load(self, state: Any) -> None:
+    def load(self, state: Mapping[str, torch.Tensor]) -> None:
         """Nothing to continue from."""
 
 
-def counted(parts: Any, users: np.ndarray) -> torch.Tensor:
+def counted(parts: Split, users: np.ndarray) -> torch.Tensor:
     """Counts by hand."""
     held = np.zeros(ITEMS)
     np.add.at(held, parts.train.subset(users).items, 1)
     return torch.from_numpy(held).float()
 
 
-def entries_in(path: Path) -> list[dict[str, Any]]:
-    """Charges in a ledger's file."""
-    return [json.loads(line) for line in path.read_text().splitlines()[1:]]
+def members_of(entry: Entry) -> np.ndarray:
+    """Users who took part, which the plans of these runs do not hide."""
+    members = entry.members()
+    assert members is not None
+    return members
 
 
-def lost_charges(place: Path, nodes: int, opened: list[int]) -> int:
-    """How often a round that was opened is missing in the server's ledger or that of a node whose users are in it.
+def entries_in(path: Path) -> list[Entry]:
+    """Entries of a ledger's file; the digests that link its lines are not checked."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()[1:]]
+    return [Entry.model_validate({k: v for k, v in line.items() if k not in (PREVIOUS, DIGEST)}) for line in lines]
 
-    A round that was recorded and then could not be opened stays charged: shares of its secrets were revealed.
+
+def missing_entries(place: Path, nodes: int, opened: list[int]) -> int:
+    """Number of opened rounds missing in the server's ledger or in that of a node whose users are in them.
+
+    A round that was recorded and then could not be opened stays recorded: shares of its secrets were revealed.
     """
-    charged = {entry["round"]: entry for entry in entries_in(place / "ledger.jsonl")}
-    lost = sum(t not in charged for t in opened)
-    for number, hosted in enumerate(dealt(nodes)):
-        own = {
-            entry["cohort_id"]
-            for path in (place / f"node{number}").glob("ledger-*.jsonl")
-            for entry in entries_in(path)
-        }
-        for entry in charged.values():
-            inside = np.isin(hosted, from_ranges(entry["participants"], limit=USERS)).any()
-            lost += bool(inside) and entry["cohort_id"] not in own
-    return lost
+    recorded = {entry.round: entry for entry in entries_in(place / "ledger.jsonl")}
+    missing = sum(t not in recorded for t in opened)
+    for number, users in enumerate(dealt(nodes)):
+        files = (place / f"node{number}").rglob("ledger-*.jsonl")
+        cohorts = {entry.cohort_id for file in files for entry in entries_in(file)}
+        missing += sum(e.cohort_id not in cohorts for e in recorded.values() if np.isin(users, members_of(e)).any())
+    return missing
+
+
+def spread(seconds: Sequence[float]) -> dict[str, float]:
+    """Median, 95th percentile and largest of some durations, and their number."""
+    ends = zip(("median", "p95", "max"), np.quantile(seconds, (0.5, 0.95, 1)) if seconds else (), strict=False)
+    return {name: round(float(value), 2) for name, value in ends} | {"times": len(seconds)}
 
 
 def losses(options: argparse.Namespace, record: harness.Record) -> None:
@@ -313,37 +329,32 @@ def liars(options: argparse.Namespace, record: harness.Record) -> None:
 
 
 def many_rounds(
-    options: argparse.Namespace, record: harness.Record, name: str, toss: Losses, lying: Sequence[int] = ()
+    options: argparse.Namespace, record: harness.Record, name: str, faults: Losses, lying: Sequence[int] = ()
 ) -> None:
     """Rounds over ten processes, each against the counts by hand."""
-    nodes, wrong, opened, rounds = toss.nodes, 0, list[int](), options.rounds or 500
+    nodes, wrong, opened, rounds = faults.nodes, 0, list[int](), options.rounds or 500
     started = time.monotonic()
-    with counting(nodes, toss, lying) as (parts, federation, transport, place):
+    with counting(nodes, faults, lying) as (parts, federation, transport, place):
         server = Counting()
         for t in range(rounds):
-            toss.next_round()
+            faults.next_round()
             if federation.run(server, t):
                 opened.append(t)
-                users = federation.guard.ledger.entries[-1].members()
-                assert users is not None
+                users = members_of(federation.guard.ledger.entries[-1])
                 wrong += not torch.equal(server.latest, counted(parts, users))
             if (t + 1) % 50 == 0:
                 print(f"round {t + 1}: {wrong} wrong, {federation.traffic.aborted_rounds} aborted", flush=True)
-        lost, charged = lost_charges(place, nodes, opened), len(federation.guard.ledger.entries)
-        spent = sorted(toss.recovered)
+        missing, recorded = missing_entries(place, nodes, opened), len(federation.guard.ledger.entries)
         record.put(
             {
-                "nodes": nodes, "rounds": rounds, "rounds_hit": toss.rounds_hit, "opened": len(opened),
-                "aborted_rounds": federation.traffic.aborted_rounds, "wrong_sums": wrong, "lost_charges": lost,
-                "charged_and_aborted": charged - len(opened),
-                "faults": dict(sorted(toss.counts.items())), "restarts": transport.restarts,
+                "nodes": nodes, "rounds": rounds, "rounds_hit": faults.rounds_hit, "opened": len(opened),
+                "aborted_rounds": federation.traffic.aborted_rounds, "wrong_sums": wrong, "missing_entries": missing,
+                "recorded_and_aborted": recorded - len(opened),
+                "faults": dict(sorted(faults.counts.items())), "restarts": transport.restarts,
                 "liars": len(lying), "excluded": len(federation.roster.excluded),
                 "honest_excluded": len(federation.roster.excluded.keys() - set(lying)),
                 "incidents": len(federation.incidents),
-                "recovery_seconds": {
-                    "median": round(float(np.median(spent)), 2), "p95": round(float(np.quantile(spent, 0.95)), 2),
-                    "most": round(spent[-1], 2), "times": len(spent),
-                },
+                "recovery_seconds": spread(faults.recovered),
                 "seconds": round(time.monotonic() - started, 1), "load": os.getloadavg()[1],
             },
             name,
@@ -353,7 +364,7 @@ def many_rounds(
 def serve(options: argparse.Namespace, record: harness.Record) -> None:
     """A server that may be killed: continues where the folder's run stopped."""
     del record
-    place, parts = options.folder, world()
+    place, parts = options.folder, made_up_users()
     config = experiment("hetefedrec", options.rounds, checkpoint_every=3)
     party = folders(place, parts, dealt(3))
     with processes(place, 3) as transport:
@@ -366,11 +377,11 @@ def serve(options: argparse.Namespace, record: harness.Record) -> None:
 
 def kills(options: argparse.Namespace, record: harness.Record) -> None:
     """One run, killed again and again, against the simulation in one process."""
-    rng, parts, rounds, times = np.random.default_rng(11), world(), options.rounds or 24, options.kills
+    rng, parts, rounds, times = np.random.default_rng(11), made_up_users(), options.rounds or 24, options.kills
     config = experiment("hetefedrec", rounds, checkpoint_every=3)
     reference = Experiment(config, parts)
     reference.run(parts=())
-    moments, resumed, finished = list[float](), 0, False
+    moments, finished = list[float](), False
     with tempfile.TemporaryDirectory() as made:
         place = Path(made)
         while not finished:
@@ -388,16 +399,15 @@ def kills(options: argparse.Namespace, record: harness.Record) -> None:
                         moments.append(round(moment, 2))
                         ledger = place / "server" / "ledger.jsonl"
                         done = len(entries_in(ledger)) if ledger.exists() else 0
-                        print(f"killed {len(moments)} times, {done} charges", flush=True)
+                        print(f"killed {len(moments)} times, {done} entries", flush=True)
                 finished = process.wait() == 0
-            resumed += 1
         model = torch.load(place / "model.pt", weights_only=True)
         same = all(torch.equal(model[name], value) for name, value in reference.server.state().items())
-        charges = entries_in(place / "server" / "ledger.jsonl")
+        entries = entries_in(place / "server" / "ledger.jsonl")
         record.put(
             {
                 "kills": len(moments), "moments": moments, "rounds": rounds, "same_model": same,
-                "charges": len(charges), "charges_in_order": [e["round"] for e in charges] == list(range(rounds)),
+                "entries": len(entries), "entries_in_order": [e.round for e in entries] == list(range(rounds)),
             },
             "kills",
         )  # fmt: skip
@@ -424,7 +434,7 @@ class Unsigned(Party):
 
 def costs(options: argparse.Namespace, record: harness.Record) -> None:
     """Exchanges, bytes and processor time of a steady round of the server and all nodes in one process."""
-    parts, config, rounds = world(), experiment("feddae", 1000), options.rounds or 10
+    parts, config, rounds = made_up_users(), experiment("feddae", 1000), options.rounds or 10
     for nodes in (3, 10, 100):
         for kind in (Party, Unsigned):
             with tempfile.TemporaryDirectory() as made, mock.patch("os.fsync"):
@@ -456,7 +466,7 @@ def steady(federation: RemoteFederation, rounds: int) -> dict[str, float]:
     return {"exchanges": exchanges, "up_bytes": round(up), "down_bytes": round(down), "cpu_s": round(spent, 4)}
 
 
-class Metered:
+class Metered(Transport):
     """A transport that counts, round by round, what its nodes' processes take."""
 
     def __init__(self, inner: Loopback, rounds: list[dict[str, float]]) -> None:
@@ -464,11 +474,11 @@ class Metered:
         self.exchanges = self.up = self.down = 0
         self.before = self.now()
 
-    def nodes(self) -> Any:
+    def nodes(self) -> Sequence[NodeId]:
         """All of them."""
         return self.inner.nodes()
 
-    def exchange(self, stage: str, requests: Any, timeout: float) -> Any:
+    def exchange(self, stage: str, requests: Mapping[NodeId, bytes], timeout: float) -> Mapping[NodeId, bytes]:
         """Pass on and count."""
         replies = self.inner.exchange(stage, requests, timeout)
         self.exchanges += 1
@@ -510,12 +520,12 @@ def devices(options: argparse.Namespace, record: harness.Record) -> None:
     parts = split(load("ml-100k"), SplitSpec())
     usual = np.sort(np.argsort(parts.train.counts, kind="stable")[len(parts.train.counts) // 2 :][:3])
     for method in options.methods:
-        plan, settings, asked = DEVICES[method]
+        plan, settings, max_rounds = DEVICES[method]
         public = method == "dfmr"
         config = ExperimentConfig(
             method={"name": method, **settings},
             privacy=PrivacyPlan.parse(plan),
-            rounds=min(options.rounds or 4, asked),
+            rounds=min(options.rounds or 4, max_rounds),
             seed=3,
         )
         with tempfile.TemporaryDirectory() as made:

@@ -17,11 +17,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from benchmarks import harness
 from benchmarks.harness import memory
 from benchmarks.speed.suite.case import Running, configured, made_up
 from privfed.engines import Checkpoint
+from privfed.federation import Ranges, StatefulClients
 
 
 class Largest:
@@ -65,7 +67,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         running = Running(config, parts, folder)
         e = running.experiment
         e.storage.claim()
-        row = running.round() | {"users": options.users, "pairs": len(parts.train), "load": os.getloadavg()}
+        row: dict[str, Any] = running.round() | {
+            "users": options.users,
+            "pairs": len(parts.train),
+            "load": os.getloadavg(),
+        }
         row["state_bytes"] = sum(4 * v.shape[0] * (options.dim if name == "w" else 1) for name, v in ranges(running))
         row["file_bytes"] = sum(shard.stat().st_size for shard in Path(place).glob("state/*.shard"))
         wall = time.perf_counter()
@@ -79,9 +85,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     harness.Record("out_of_core", options, []).add(row)
 
 
-def ranges(running: Running) -> list:
-    """Private tensors by name."""
-    return list(running.experiment._private_state().items())
+def ranges(running: Running) -> list[tuple[str, Ranges]]:
+    """Private tensors by name, in files or in memory."""
+    clients = running.experiment.clients
+    assert isinstance(clients, StatefulClients)
+    return list(clients.ranges().items())
 
 
 if __name__ == "__main__":

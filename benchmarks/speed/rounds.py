@@ -29,7 +29,7 @@ from privfed.privacy import PrivacyPlan
 from privfed.setup.config import ExperimentConfig, TapConfig
 
 DATA = "ml-100k"
-METHODS = {
+METHODS: dict[str, dict[str, Any]] = {
     name: {"method": name, "rounds": 3, "seconds": 4.0}
     for name in (
         "fedmf",
@@ -45,7 +45,7 @@ METHODS = {
     )
 }
 CENTRAL = "central-gaussian:clip_norm=1,noise_multiplier=4.6"
-NOISE = {
+NOISE: dict[str, dict[str, Any]] = {
     name: {"method": method, "privacy": privacy}
     for name, method, privacy in (
         ("PFedRec, local Laplace", "pfedrec", "local-laplace:epsilon0=1,clip_norm=1"),
@@ -70,7 +70,10 @@ EVALUATED = [
     ("gpfedrec", "local-laplace:epsilon0=1,clip_norm=1"),
     ("pfedrec", "local-laplace:epsilon0=1,clip_norm=1"),
 ]
-SETTINGS = {"gpfedrec, no graph": {"graph": None}, "gpfedrec, light (every 10)": {"refresh_every": 10}}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "gpfedrec, no graph": {"graph": None},
+    "gpfedrec, light (every 10)": {"refresh_every": 10},
+}
 
 
 def compared(cases: Mapping[str, dict[str, Any]], options: argparse.Namespace) -> None:

@@ -18,7 +18,9 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from privfed.data import load, split
 from privfed.engines.flower.server import FederationConfig
@@ -53,8 +55,8 @@ def main() -> None:
             trial.start_supernodes()
             trial.wait_for_nodes()
             print(f"SuperLink, gateway and {len(NAMES)} nodes run after {time.monotonic() - started:.0f} s", flush=True)
-            said = json.dumps(str(folder.resolve() / "federation.json"))
-            run = ("run", str(HERE), "trial", "--run-config", f"federation={said}", "--stream")
+            file = json.dumps(str(folder.resolve() / "federation.json"))
+            run = ("run", str(HERE), "trial", "--run-config", f"federation={file}", "--stream")
             trial.flwr(*run, timeout=3600, show=True)
         result = federation.folder / "result.json"
         if not result.exists():
@@ -62,7 +64,7 @@ def main() -> None:
         report(json.loads(result.read_text()))
 
 
-def prepare(data, epsilon, folder):
+def prepare(data: str, epsilon: float, folder: Path) -> FederationConfig:
     """Write the nodes' folders and the server's file; returns what the file says."""
     config = ExperimentConfig(
         data=data,
@@ -80,7 +82,7 @@ def prepare(data, epsilon, folder):
     plan = PrivacyPlan.named(
         "distributed-gaussian", clip_norm=1.0, noise_multiplier=1.0, delta=delta, n_min_honest=2 * users // 3
     )
-    program = [ask.schema for ask in rehearsal.registered.training.program(rehearsal.server)]
+    program = [query.schema for query in rehearsal.registered.training.program(rehearsal.server)]
     plan = plan_for_target(plan, epsilon, config.rounds, users, program=program)
     share_out(parts, (HERE / "node.toml").read_text(), folder / "nodes", NAMES)
     federation = FederationConfig(
@@ -94,14 +96,14 @@ def prepare(data, epsilon, folder):
     return federation
 
 
-def report(result):
+def report(result: Mapping[str, Any]) -> None:
     """Utility, guarantee and bytes."""
     for measured in result["quality"]:
         for metric in measured["test"]["metrics"]:
             name = f"{metric['name']}@{metric['k']}"
             print(f"utility:   {name} {metric['value']:.4f} [{metric['lo']:.4f}, {metric['hi']:.4f}]")
-    for said in [*result["notices"], *([UNCOUNTED] if result["quality"] else [])]:
-        print(f"note:      {said}")
+    for note in [*result["notices"], *([UNCOUNTED] if result["quality"] else [])]:
+        print(f"note:      {note}")
     claim = result["guarantee"]
     print(
         f"guarantee: epsilon {claim['epsilon']:.3f} at delta {claim['delta']:.2g} for one {claim['unit']}, "

@@ -10,7 +10,7 @@ class NoisySteps:
     Attributes:
         clip_norm: the largest L2 norm of what one interaction adds to a step, over everything that is trained.
         noise_multiplier: standard deviation of the noise on every coordinate of a step's sum, over `clip_norm`.
-        rate: the probability with which each interaction takes part in a step, by a secret coin of its own.
+        rate: the probability with which each interaction takes part in a step, by a secret random bit of its own.
         steps: steps of one call.
         expected_records: interactions of a typical user, a public guess; never the user's own number.
     """

@@ -77,7 +77,7 @@ class _Rule(BaseModel):
         """What this rule may claim under `trust`, in words for the reader of a report."""
         if self.amplifies(trust):
             return (
-                "Each user joins a round by its own coin and only the trusted aggregator sees who joined, so "
+                "Each user joins a round by its own random bit and only the trusted aggregator sees who joined, so "
                 "amplification by sampling is claimed; it is lost the moment participants become visible."
             )
         return self.plain_claim
@@ -102,7 +102,7 @@ class Poisson(_Rule):
     rate: float = Field(gt=0, le=1, description="the probability with which each user joins a round")
 
     plain_claim: ClassVar[str] = (
-        "Each user joins a round by its own coin, but the adversary sees who answers, so no amplification by "
+        "Each user joins a round by its own random bit, but the adversary sees who answers, so no amplification by "
         "sampling is claimed: every upload counts in full for the user who made it."
     )
 

@@ -19,7 +19,7 @@ class PaddedData:
     """What clients train on and announce.
 
     Attributes:
-        data: with the private items that answer, and fakes.
+        data: with the private items that answer, and fake items.
         support: rows that every user announces; None where clients send every row, or name rows as they go.
     """
 
@@ -51,10 +51,10 @@ def padded_data(data: ClientData, plan: PrivacyPlan, registered: Method, setting
 
 
 def _refuse_too_few(sampled: PaddedHistories, negatives: int) -> None:
-    """Negatives come from the fakes alone: any other row would stand out.
+    """Negatives come from the fake items alone: any other row would stand out.
 
     Raises:
-        PlanError: a user who trains has fewer fakes than one positive takes negatives.
+        PlanError: a user who trains has fewer fake items than one positive takes negatives.
     """
     short = np.flatnonzero((sampled.kept.counts > 0) & (sampled.fake_items.counts < negatives))
     if len(short):

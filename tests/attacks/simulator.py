@@ -91,8 +91,8 @@ def shopping(rng, n_users, n_items, bought=(3, 9), looked=(10, 30), taste=1.0):
     return public, examined, fit.astype(np.float32)
 
 
-def covered(rng, public, examined, rho, weight=None):
-    """Supports with rho cover items per real item, uniform or by weight, without replacement (exponential keys)."""
+def padded(rng, public, examined, rho, weight=None):
+    """Supports with rho fake items per real item, uniform or by weight, without replacement (exponential keys)."""
     real = public | examined
     with np.errstate(divide="ignore"):
         key = rng.exponential(size=real.shape) / (1.0 if weight is None else weight)

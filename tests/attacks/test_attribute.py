@@ -46,7 +46,7 @@ def test_a_planted_attribute_is_found(classes, columns):
 
 
 @pytest.mark.parametrize("columns", [2, 200])
-def test_permuted_labels_are_a_coin_within_the_interval(columns):
+def test_permuted_labels_are_chance_within_the_interval(columns):
     rng = np.random.default_rng(1)
     said = []
     for seed in range(30):
@@ -64,7 +64,7 @@ def test_equal_seeds_give_equal_numbers():
     assert one.auc.value != other.auc.value
 
 
-def test_no_evidence_is_exactly_a_coin():
+def test_no_evidence_is_exactly_chance():
     labels = np.arange(40) % 2
     found = infer_attribute(np.zeros((40, 3)), labels)
     assert (found.auc.value, found.auc.lo, found.auc.hi) == (0.5, 0.5, 0.5)

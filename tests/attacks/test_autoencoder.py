@@ -87,7 +87,7 @@ def test_votes_see_through_input_dropout(sim, people):
     assert auc(vote.scores(), members, held_out) > 0.99
 
 
-def test_local_gaussian_noise_on_a_clipped_upload_leaves_a_coin(sim, people):
+def test_local_gaussian_noise_on_a_clipped_upload_leaves_chance(sim, people):
     members, held_out, knowledge = people
     rng = np.random.default_rng(5)
     blocks = sim.locally_private(rng, sim.vae_uploads(rng, members, steps=10), clip=1.0, noise_multiplier=5.0)

@@ -52,7 +52,7 @@ def one_run(counts):
 
 
 @pytest.mark.parametrize("counts", TWO_WORLDS)
-def test_two_worlds_agree_to_four_digits_with_the_numbers_of_jax_privacy(counts):
+def test_two_inputs_agree_to_four_digits_with_the_numbers_of_jax_privacy(counts):
     assert two_worlds(*counts) == pytest.approx(TWO_WORLDS[counts], rel=2e-5)
 
 
@@ -67,7 +67,7 @@ def oracle():
 
 
 @pytest.mark.parametrize("counts", TWO_WORLDS)
-def test_two_worlds_agree_with_jax_privacy_itself(oracle, counts):
+def test_two_inputs_agree_with_jax_privacy_itself(oracle, counts):
     positives, alarms, n, delta = counts
     scores = [np.repeat([1.0, 0.0], [count, n - count]) for count in (positives, alarms)]
     auditor = oracle.CanaryScoreAuditor(*scores)

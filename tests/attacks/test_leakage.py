@@ -44,10 +44,10 @@ def shop(sim):
 
 @pytest.mark.parametrize("rho", [0, 1, 3])
 @pytest.mark.parametrize("matched", [False, True])
-def test_posterior_is_what_a_support_shows_whatever_kind_of_cover(sim, shop, rho, matched):
+def test_posterior_is_what_a_support_shows_whatever_kind_of_padding(sim, shop, rho, matched):
     public, examined = shop
     weight = 1.0 + public.sum(axis=0) if matched else None
-    sent = sim.covered(np.random.default_rng(1), public, examined, rho, weight)
+    sent = sim.padded(np.random.default_rng(1), public, examined, rho, weight)
     bought, looked = sizes(public, examined)
     expected = uniform_padding_posterior(bought, looked, float(rho))
     assert realised_posterior(seen(sent, public), examined) == pytest.approx(expected)
@@ -55,10 +55,10 @@ def test_posterior_is_what_a_support_shows_whatever_kind_of_cover(sim, shop, rho
     assert (expected == 1).all() == (rho == 0)
 
 
-def test_posterior_of_a_capped_cover_needs_the_catalogue(sim, shop):
+def test_posterior_of_a_capped_padding_needs_the_catalogue(sim, shop):
     public, examined = shop
     bought, looked = sizes(public, examined)
-    sent = sim.covered(np.random.default_rng(2), public, examined, 40)
+    sent = sim.padded(np.random.default_rng(2), public, examined, 40)
     phi = padding_probability(bought, looked, 500, 40.0)
     assert (phi <= 1).all()
     assert (phi == 1).any()
@@ -98,7 +98,7 @@ def test_posterior_and_auc_of_randomised_response(sim, shop, q, p):
 @pytest.mark.parametrize("rho", [1, 3, 6])
 def test_in_support_auc_is_one_minus_half_phi(sim, shop, rho):
     public, examined = shop
-    sent = sim.covered(np.random.default_rng(4), public, examined, rho)
+    sent = sim.padded(np.random.default_rng(4), public, examined, rho)
     targets = Targets.examined_vs_rest(examined, public)
     auc = user_auc(InSupport().score(seen(sent, public)), targets.members, targets.candidates)
     phi = padding_probability(*sizes(public, examined), 500, float(rho))
@@ -132,7 +132,7 @@ def test_counts_come_back_from_drawn_supports_and_capping_hides_them(sim, shop):
     public, examined = shop
     bought, looked = sizes(public, examined)
     for rho, exact in ((2, 1.0), (40, 0.0)):
-        sent = sim.covered(np.random.default_rng(5), public, examined, rho)
+        sent = sim.padded(np.random.default_rng(5), public, examined, rho)
         found = recover_examined_count((sent & ~public).sum(axis=1), bought, float(rho))
         capped = padding_probability(bought, looked, 500, float(rho)) == 1
         assert (np.rint(found) == looked)[~capped].all()
@@ -166,7 +166,7 @@ def test_epsilons_of_randomised_response(epsilon, q, p):
     assert rr_epsilon_add_remove(q, p) <= rr_epsilon_swap(q, p) <= 2 * rr_epsilon_add_remove(q, p)
 
 
-def test_epsilon_is_infinite_for_cover_items_and_zero_for_dense():
+def test_epsilon_is_infinite_for_fake_items_and_zero_for_dense():
     assert rr_epsilon_add_remove(1.0, 0.3) == rr_epsilon_swap(1.0, 0.3) == math.inf
     assert rr_epsilon_add_remove(0.3, 0.0) == math.inf
     for same in (0.0, 0.4, 1.0):
@@ -201,25 +201,25 @@ def test_empirical_epsilon_stays_below_randomised_response_and_near_it():
     assert rare.epsilon == pytest.approx(common.epsilon, rel=0.1)
 
 
-def test_empirical_epsilon_of_cover_items_grows_with_the_draws(sim):
+def test_empirical_epsilon_of_fake_items_grows_with_the_draws(sim):
     rng = np.random.default_rng(8)
     bounds = []
     for n in (200, 2_000, 20_000):
         public, examined = np.zeros((2, n, 30), bool)
         public[:, :3] = examined[:, 3:7] = True
-        without = sim.covered(rng, public, examined, 1)[:, 9]
+        without = sim.padded(rng, public, examined, 1)[:, 9]
         examined[:, 9] = True
-        bounds.append(support_epsilon_bound(sim.covered(rng, public, examined, 1)[:, 9], without).epsilon)
+        bounds.append(support_epsilon_bound(sim.padded(rng, public, examined, 1)[:, 9], without).epsilon)
     assert np.diff(bounds) == pytest.approx(math.log(10), abs=0.1)
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 4])
-def test_redrawn_cover_falls_to_an_intersection_and_kept_cover_does_not(sim, shop, rounds):
+def test_redrawn_padding_falls_to_an_intersection_and_kept_padding_does_not(sim, shop, rounds):
     public, examined = shop
     rng = np.random.default_rng(9)
     bought, looked = sizes(public, examined)
     phi = padding_probability(bought, looked, 500, 3.0)
-    redrawn = [sim.covered(rng, public, examined, 3) for _ in range(rounds)]
+    redrawn = [sim.padded(rng, public, examined, 3) for _ in range(rounds)]
     left = intersect_supports(iter(redrawn))
     assert (left & examined == examined).all()
     survivors = (left & ~public & ~examined).sum()

@@ -29,7 +29,7 @@ def test_sign_attack_reads_unprotected_uploads(sim, attack, shared_head):
     assert auc(attack.score(view, knowledge), members, held_out) > expected
 
 
-def test_permuted_labels_give_a_coin(world):
+def test_permuted_labels_give_chance(world):
     members, _, uploads, popularity = world
     rng = np.random.default_rng(2)
     shuffled = rng.permuted(members, axis=1)
@@ -40,14 +40,14 @@ def test_permuted_labels_give_a_coin(world):
         assert user_auc(score, shuffled, everything).mean() == pytest.approx(0.5, abs=0.06)
 
 
-def test_pure_noise_gives_a_coin(world):
+def test_pure_noise_gives_chance(world):
     members, held_out, uploads, popularity = world
     noise = np.random.default_rng(3).laplace(0, 1, uploads.shape).astype(np.float32)
     score = RankOneSign().score(ServerView(0, noise), Knowledge(popularity))
     assert auc(score, members, held_out) == pytest.approx(0.5, abs=0.05)
 
 
-def test_pull_does_not_hide_anything(world):
+def test_the_proximal_term_does_not_hide_anything(world):
     members, held_out, uploads, popularity = world
     rng = np.random.default_rng(4)
     proximal = (3 * rng.normal(size=uploads.shape)).astype(np.float32)
@@ -112,7 +112,7 @@ def test_users_and_items_may_come_in_any_order(world):
         assert moved == pytest.approx(base[users][:, items], abs=1e-4)
 
 
-def test_support_is_exact_without_negatives_and_a_coin_under_noise(sim):
+def test_support_is_exact_without_negatives_and_chance_under_noise(sim):
     rng = np.random.default_rng(9)
     members, held_out = sim.histories(rng, 20, 300)
     plain = sim.uploads(rng, members, negatives=0)
@@ -123,7 +123,7 @@ def test_support_is_exact_without_negatives_and_a_coin_under_noise(sim):
     assert auc(RowSupport().score(ServerView(0, noisy), knowledge), members, held_out) == 0.5
 
 
-def test_fresh_fakes_hide_one_round_and_not_eight(sim):
+def test_fresh_fake_items_hide_one_round_and_not_eight(sim):
     rng = np.random.default_rng(10)
     members, held_out = sim.histories(rng, 25, 400)
     knowledge = Knowledge(members.sum(axis=0).astype(np.float64))

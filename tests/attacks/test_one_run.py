@@ -25,7 +25,7 @@ from attacks.empirical.one_run import one_run_p_value
 DELTA = 1e-5
 
 
-def coins(rng, m):
+def inclusion_bits(rng, m):
     return rng.random(m) < 0.5
 
 
@@ -43,7 +43,7 @@ def assert_from(found, single):
     ],
 )
 def test_randomised_response_is_recovered(m, expected):
-    """A single run scatters by 0.14 to 0.34 for 100 coins, and by 0.02 to 0.07 for 10,000."""
+    """A single run scatters by 0.14 to 0.34 for 100 bits, and by 0.02 to 0.07 for 10,000."""
     rng = np.random.default_rng(0)
     for epsilon, single in zip((0.5, 1, 2, 4), expected, strict=True):
         right = rng.binomial(m, expit(epsilon), 40).tolist()
@@ -53,12 +53,12 @@ def test_randomised_response_is_recovered(m, expected):
 
 
 @pytest.mark.parametrize(("m", "expected"), [(1000, (0.84, 1.66, 2.64)), (10_000, (0.92, 1.91, 3.65))])
-def test_laplace_noise_on_every_coin_is_recovered_from_its_highest_quarter(m, expected):
+def test_laplace_noise_on_every_inclusion_bit_is_recovered_from_its_highest_quarter(m, expected):
     rng = np.random.default_rng(1)
     for epsilon, single in zip((1, 2, 4), expected, strict=True):
         found = []
         for _ in range(20):
-            included = coins(rng, m)
+            included = inclusion_bits(rng, m)
             guesses = count_guesses(included + rng.laplace(0, 1 / epsilon, m), included, guess_in=m // 4)
             found.append(one_run_epsilon(guesses).epsilon)
         assert_from(found, single)
@@ -77,7 +77,7 @@ def test_gaussian_noise_is_seen_better_through_its_own_trade_off(m, r, binomial,
     for epsilon, line, curve in zip((1, 2, 4, 8), binomial, gdp, strict=True):
         mu, found = mu_from_epsilon(epsilon, DELTA), []
         for _ in range(15):
-            included = coins(rng, m)
+            included = inclusion_bits(rng, m)
             guesses = count_guesses(mu * included + rng.normal(size=m), included, guess_in=r)
             found.append([bound(guesses, delta=DELTA).epsilon for bound in (one_run_epsilon, one_run_gdp_epsilon)])
         lines, curves = np.array(found).T
@@ -112,7 +112,7 @@ def test_the_gdp_bound_is_above_the_truth_in_at_most_seven_of_a_hundred_runs(mu)
 
     rng, truth, found = np.random.default_rng(5), epsilon_from_mu(mu, DELTA), []
     for _ in range(500):
-        included = coins(rng, 200)
+        included = inclusion_bits(rng, 200)
         guesses = count_guesses(mu * included + rng.normal(size=200), included, guess_in=20, guess_out=20)
         found.append(bound(guesses.correct))
     assert np.mean(np.array(found) > truth) <= 0.07
@@ -120,10 +120,10 @@ def test_the_gdp_bound_is_above_the_truth_in_at_most_seven_of_a_hundred_runs(mu)
 
 @pytest.mark.parametrize("bound", [one_run_epsilon, one_run_gdp_epsilon])
 def test_a_placebo_gives_nothing(bound):
-    """Scores that know nothing of the coins: no bound in the first run, above 0 in at most 7 of a hundred."""
+    """Scores that know nothing of the bits: no bound in the first run, above 0 in at most 7 of a hundred."""
     rng, found = np.random.default_rng(6), []
     for _ in range(500):
-        included = coins(rng, 200)
+        included = inclusion_bits(rng, 200)
         found.append(
             bound(count_guesses(rng.normal(size=200), included, guess_in=20, guess_out=20), delta=DELTA).epsilon
         )
@@ -211,7 +211,7 @@ def test_guesses_are_counted_from_both_ends():
     assert count_guesses(scores, included, guess_in=0, guess_out=1) == CanaryGuesses(6, 1, 1)
 
 
-def test_equal_scores_are_not_guessed_in_the_order_of_the_coins():
+def test_equal_scores_are_not_guessed_in_the_order_of_the_bits():
     """Members listed first and scores that say nothing: an order kept would be right every time."""
     included = np.repeat([True, False], 500)
     guesses = count_guesses(np.zeros(1000), included, guess_in=200, guess_out=200)

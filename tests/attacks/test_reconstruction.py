@@ -8,16 +8,16 @@ import pytest
 from attacks.empirical import secrets_epsilon
 
 FLIP = 1 / (1 + math.e)
-"""One coin of randomised response at epsilon 1 lies as often."""
+"""One bit of randomised response at epsilon 1 lies as often."""
 
 
-def test_secrets_that_are_always_read_bound_epsilon_by_their_coins():
+def test_secrets_that_are_always_read_bound_epsilon_by_their_bits():
     bound = secrets_epsilon(1000, 1000, bits=256)
     assert bound.epsilon == pytest.approx(256 * math.log(2) + math.log(0.05 ** (1 / 1000)))
     assert bound.rejects(170)
 
 
-def test_wrong_coins_that_are_allowed_cost_the_secrets_around_one():
+def test_wrong_bits_that_are_allowed_cost_the_secrets_around_one():
     allowed = secrets_epsilon(50, 50, bits=10, errors=1).epsilon
     assert secrets_epsilon(50, 50, bits=10).epsilon - allowed == pytest.approx(math.log(1 + 10))
     assert secrets_epsilon(50, 50, bits=10, errors=10).epsilon == 0
@@ -36,7 +36,7 @@ def test_delta_is_taken_off_what_was_right():
 
 @pytest.mark.parametrize("bits", [1, 4])
 def test_500_runs_of_randomised_response_are_seldom_bounded_too_high(bits):
-    """Of a secret of n coins, each answered at epsilon 1, a guess is (2 - 2 flip)^n times as often right as blind."""
+    """Of a secret of n bits, each answered at epsilon 1, a guess is (2 - 2 flip)^n times as often right as blind."""
     rng = np.random.default_rng(0)
     right = (rng.random((500, 400, bits)) > FLIP).all(2).sum(1)
     bounds = np.array([secrets_epsilon(int(one), 400, bits=bits).epsilon for one in right])

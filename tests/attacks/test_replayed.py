@@ -141,7 +141,7 @@ def test_two_world_survives_noise_on_every_row(trained):
     assert auc(Imia(0.9), hidden, knowledge, targets) < found - 0.1
 
 
-def test_directions_that_no_newcomer_has_defeat_replays(sim, linear_head):
+def test_directions_that_no_newcomer_has_defeat_training_oracles(sim, linear_head):
     """Where every user trains along a private direction of its own, a replay goes another way."""
     members, held_out = sim.histories(np.random.default_rng(4), 40, 300)
     model = linear_head.drawn(np.random.default_rng(5), 300, private=1.0, shared=False)
@@ -152,7 +152,7 @@ def test_directions_that_no_newcomer_has_defeat_replays(sim, linear_head):
 
 
 @pytest.mark.parametrize("attack", ORACLE_ATTACKS, ids=lambda attack: attack.name)
-def test_pure_noise_gives_a_coin(trained, attack):
+def test_pure_noise_gives_chance(trained, attack):
     """Against shuffled members too, so that what the model recommends to everybody is not counted."""
     targets, view, knowledge = trained
     empty = ServerView(0, np.zeros_like(view.uploads))
@@ -184,7 +184,7 @@ def test_delta_is_the_score_raised_by_the_upload(trained):
     assert (DeltaScore().score(ServerView(0, np.zeros_like(view.uploads)), knowledge) == 0).all()
 
 
-def test_the_servers_own_pull_is_taken_out_on_both_sides(trained):
+def test_the_servers_own_proximal_term_is_taken_out_on_both_sides(trained):
     targets, view, knowledge = trained
     model = knowledge.oracle
     proximal = np.random.default_rng(9).normal(size=view.uploads.shape).astype(np.float32)
@@ -204,7 +204,7 @@ def test_the_servers_own_pull_is_taken_out_on_both_sides(trained):
         assert auc(attack, pulled, known, targets) == pytest.approx(plain, abs=0.02)
 
 
-def test_replays_run_beside_the_others_and_vote_over_rounds(trained):
+def test_training_oracles_run_next_to_the_others_and_vote_over_rounds(trained):
     targets, _, knowledge = trained
     model = knowledge.oracle
     views = [model.round(np.random.default_rng(10 + t), targets.members, t) for t in range(3)]

@@ -17,7 +17,7 @@ GAP, SPREAD = 1.0, 0.7
 
 
 def planted(worlds, seed=0, users=60, items=400, put=80, gap=GAP, output="sigmoid"):
-    """phi = what the pair scores anyway + gap if trained on + noise; a coin per interaction and world."""
+    """phi = what the pair scores anyway + gap if trained on + noise; an inclusion bit per interaction and world."""
     rng = np.random.default_rng(seed)
     taste = 2 * rng.normal(size=(users, items))
     asked = rng.permuted(np.broadcast_to(np.arange(items) < put, (users, items)), axis=1)
@@ -75,7 +75,7 @@ def test_a_is_found_on_the_shadows_and_not_on_the_target():
     assert fit_offline_a(alone, shadow_moments(alone, probabilities=True)) == A_ONE_SHADOW
 
 
-def test_nothing_planted_gives_a_coin():
+def test_nothing_planted_gives_chance():
     view, targets = planted(8, gap=0.0)
     for attack in SHADOW_ATTACKS + MANY_SHADOW_ATTACKS:
         assert auc(attack, view, targets) == pytest.approx(0.5, abs=0.03)

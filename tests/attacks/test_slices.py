@@ -87,7 +87,7 @@ def test_activity_slices_average_the_users_own_aucs(game):
 
 
 def test_an_attack_that_finds_only_the_tail_is_seen_to(game):
-    """What slices are for: right on the rare half of the catalogue, a coin on the popular one."""
+    """What slices are for: right on the rare half of the catalogue, chance on the popular one."""
     members, _, _, popularity = game
     rng = np.random.default_rng(1)
     rare = tenths(popularity) < 5

@@ -42,13 +42,13 @@ def shop(sim):
     return sim.shopping(np.random.default_rng(0), 600, 800)
 
 
-def test_matched_cover_blinds_popularity_where_uniform_cover_does_not(sim, shop):
+def test_matched_padding_blinds_popularity_where_uniform_padding_does_not(sim, shop):
     public, examined, fit = shop
     weight = public.sum(axis=0) + 0.1
     found = {}
     for kind, weights in (("uniform", None), ("matched", weight)):
         for rho in (1, 3):
-            sent = sim.covered(np.random.default_rng(1), public, examined, rho, weights)
+            sent = sim.padded(np.random.default_rng(1), public, examined, rho, weights)
             view = view_of(sent, public, examined, fit)
             found[kind, rho] = table(view, against_cover(view, examined))
     rows = found["uniform", 1]
@@ -69,7 +69,7 @@ def test_matched_cover_blinds_popularity_where_uniform_cover_does_not(sim, shop)
 
 def test_dropping_the_exact_counts_does_not_stop_their_estimate(sim, shop):
     public, examined, _ = shop
-    sent = sim.covered(np.random.default_rng(2), public, examined, 1)
+    sent = sim.padded(np.random.default_rng(2), public, examined, 1)
     real = public.sum(axis=1) + examined.sum(axis=1)
     phi = float((real / (800 - real)).mean())
     unbought = (~public).sum(axis=0)
@@ -84,7 +84,7 @@ def test_dropping_the_exact_counts_does_not_stop_their_estimate(sim, shop):
 
 def test_examined_share_is_a_calibrated_posterior(sim, shop):
     public, examined, _ = shop
-    sent = sim.covered(np.random.default_rng(3), public, examined, 1)
+    sent = sim.padded(np.random.default_rng(3), public, examined, 1)
     view = view_of(sent, public, examined)
     score = ExaminedShare().score(view)[view.unpurchased]
     truth = examined[:AUDITED][view.unpurchased]
@@ -95,20 +95,20 @@ def test_examined_share_is_a_calibrated_posterior(sim, shop):
     assert (ExaminedShare().score(view)[~view.sent] == 0).all()
 
 
-def test_cover_that_knows_nothing_to_find_gives_a_coin(sim):
+def test_padding_that_knows_nothing_to_find_gives_chance(sim):
     rng = np.random.default_rng(4)
     public, examined = np.zeros((2, 300, 200), bool)
     order = rng.random((300, 200)).argsort(axis=1)
     np.put_along_axis(public, order[:, :4], values=True, axis=1)
     np.put_along_axis(examined, order[:, 4:14], values=True, axis=1)
-    sent = sim.covered(rng, public, examined, 2)
+    sent = sim.padded(rng, public, examined, 2)
     view = view_of(sent, public, examined, rng.normal(size=sent.shape).astype(np.float32))
     rows = table(view, against_cover(view, examined))
     for name in ("popularity", "affinity"):
         assert rows[name].auc.value == pytest.approx(0.5, abs=0.03)
 
 
-def test_without_cover_there_is_nothing_left_to_guess(sim, shop):
+def test_without_padding_there_is_nothing_left_to_guess(sim, shop):
     public, examined, _ = shop
     view = view_of(public | examined, public, examined)
     assert table(view, against_cover(view, examined)) == {}
@@ -124,9 +124,9 @@ def test_dense_supports_tell_nothing_by_themselves(shop):
     assert rows["popularity"].auc.value > 0.6
 
 
-def test_share_beside_support_beats_support_alone_by_what_the_cover_gives_away(sim, shop):
+def test_share_with_support_beats_support_alone_by_what_the_padding_gives_away(sim, shop):
     public, examined, _ = shop
-    sent = sim.covered(np.random.default_rng(5), public, examined, 5)
+    sent = sim.padded(np.random.default_rng(5), public, examined, 5)
     view = view_of(sent, public, examined)
     rest = table(view, Targets.examined_vs_rest(examined[:AUDITED], view.public))
     assert rest["examined share"].auc.value > rest["in support"].auc.value > rest["popularity"].auc.value

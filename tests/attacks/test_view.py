@@ -50,7 +50,7 @@ def test_touched_scope_keeps_touched_rows_and_says_when_it_cannot_tell(world):
     assert (asked.candidates[:4] == targets.candidates[:4]).all()
 
 
-def test_pull_is_found_exactly_and_taken_out(world):
+def test_the_proximal_term_is_found_exactly_and_taken_out(world):
     _, _, uploads, _ = world
     rng = np.random.default_rng(1)
     proximal = rng.normal(size=uploads.shape).astype(np.float32)

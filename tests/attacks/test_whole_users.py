@@ -91,7 +91,7 @@ def test_who_is_in_a_small_sum_is_seen_and_in_a_large_one_hardly(crowd):
     assert found[3].game == "in the sum vs not in it"
 
 
-def test_a_sum_of_others_gives_a_coin(crowd):
+def test_a_sum_of_others_gives_chance(crowd):
     """The sums are of other people's uploads, so claimed members are nobody's."""
     members, model, knowledge = crowd
     stranger = members[np.random.default_rng(5).permutation(120)][:, np.random.default_rng(6).permutation(300)]
@@ -159,7 +159,7 @@ def test_members_are_shown_what_is_close_to_their_history(lists):
     assert [rate.fpr for rate in found.tpr_at_fpr] == [0.1, 0.01]
 
 
-def test_the_same_lists_for_everybody_give_a_coin(lists):
+def test_the_same_lists_for_everybody_give_chance(lists):
     shadow, target = lists
     rng = np.random.default_rng(8)
     factors = item_factors(shadow.histories, 16)

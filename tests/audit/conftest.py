@@ -246,7 +246,7 @@ def make_report(runs: list[Run], **changes: object) -> AuditReport:
         ),
         "runs": runs,
         "not_run": [
-            NotRun(what="membership randomised by a coin", why="this audit scores natural membership only"),
+            NotRun(what="membership by randomised inclusion", why="this audit scores natural membership only"),
             NotRun(
                 what="attacks on the sum and on the finished model",
                 why="GPFedRec's graph needs individual uploads",
@@ -298,10 +298,10 @@ def slices(auc: float) -> list[SliceRow]:
 
 
 def coin_rows(setting: str, claim: GuaranteeRow, tap: str) -> list[AttackRow]:
-    """The coin-decided game: popularity is a coin there, and a finite claim puts a ceiling on everything."""
+    """Randomised inclusion: popularity is no better than chance, and a finite claim puts a ceiling on everything."""
     rows = []
     for name, strong in (("multi-round vote of rank-1 sign", 0.49), ("row norm", 0.2), ("popularity", 0.0)):
-        changes = {"game": "coin decided", "membership": "randomised", "popularity_auc": 0.5}
+        changes = {"game": "randomised inclusion", "membership": "randomised", "popularity_auc": 0.5}
         row = attack_row(name, 0.5 + strong * STRENGTH[setting], [10, 20, 30, 40], tap=tap, **changes)
         if has_ceiling(row, claim):
             epsilon, delta = interaction_level(claim)
@@ -442,7 +442,7 @@ def full_run(method: str, setting: str, seed: int) -> Run:
 
 @pytest.fixture(scope="session")
 def full_report() -> AuditReport:
-    """One method with everything measured: attacks, coins, canaries, attributes, tenths."""
+    """One method with everything measured: attacks, inclusion bits, canaries, attributes, tenths."""
     runs = [make_run("popularity", "none", 0)]
     return make_report(
         runs + [full_run("gpfedrec", setting, 0) for setting in STRENGTH if setting != "central_gaussian"]

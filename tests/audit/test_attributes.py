@@ -84,7 +84,7 @@ def test_autoencoders_give_it_away_through_the_last_bias(parts):
     assert ("what stays on the device", None) not in found
 
 
-def test_noise_of_a_guarantee_leaves_a_coin_on_the_wire(parts):
+def test_noise_of_a_guarantee_leaves_chance_on_the_wire(parts):
     ran = run(parts, "fedncf", "local-laplace:epsilon0=1,clip_norm=1")
     found = by_evidence(attack_attributes(*ran, attributes=["gender"], baselines=False).rows)
     assert found["items recovered by rank-1 sign", "raw"].auc.value > 0.7

@@ -43,14 +43,14 @@ def test_a_cohort_that_repeats_does_not(sampling: str) -> None:
     assert any("rounds 3 and 4" in fault for fault in faults(sampling, cohorts))
 
 
-def test_coins_of_another_rate_do_not() -> None:
+def test_bits_of_another_rate_do_not() -> None:
     assert any(
         "0.3 are claimed" in fault
         for fault in faults(POISSON, drawn("sampling.kind=poisson,sampling.rate=0.45", 20, 0))
     )
 
 
-def test_cohorts_of_one_size_are_no_coins() -> None:
+def test_cohorts_of_one_size_are_not_independent() -> None:
     assert any("exactly 30" in fault for fault in faults(POISSON, drawn(FIXED, 20, 0)))
 
 

@@ -67,7 +67,7 @@ def coin_rows(make: SimpleNamespace, auc: float, tap: str = "wire", **changes: o
     return [make.attack(name, auc, [1], tap=tap, **changes) for name in ("canary", "popularity")]
 
 
-def test_a_coin_decided_game_above_its_ceiling_is_a_contradiction(make: SimpleNamespace) -> None:
+def test_a_game_of_inclusion_bits_above_its_ceiling_is_a_contradiction(make: SimpleNamespace) -> None:
     strong = make.guarantee("local_laplace", epsilon=0.5)
     report = protected(make, guarantee=strong, attacks=coin_rows(make, 0.95))
     assert rules(report) == ["beaten_ceiling", "beaten_ceiling"]

@@ -42,7 +42,7 @@ def test_the_record_holds_the_events_that_epsilon_was_computed_from(noised: Run)
     assert [line.event for line in plain.ledger] == [f"no bound: {plain.guarantee.reason_if_inf}"]
 
 
-def test_epsilon_is_measured_from_coins_the_mechanism_and_canaries(noised: Run) -> None:
+def test_epsilon_is_measured_from_bits_the_mechanism_and_canaries(noised: Run) -> None:
     units = {row.unit for row in noised.empirical}
     assert units == {"interaction", "upload", "user"}
     uploads = {row.audited: row for row in noised.empirical if row.unit == "upload"}
@@ -96,7 +96,7 @@ def test_what_could_not_be_done_is_said() -> None:
     assert reason.what.startswith("canaries for fedmf")
 
 
-def test_every_tap_has_the_coin_decided_game_and_only_covered_ones_a_ceiling(noised: Run) -> None:
+def test_every_tap_has_the_inclusion_game_and_only_covered_ones_a_ceiling(noised: Run) -> None:
     by_coin = [row for row in noised.attacks if row.membership == "randomised"]
     assert {row.tap for row in by_coin} == {"raw", "sum", "model", "scores"}
     assert all((row.ceiling is not None) == (row.tap in ("sum", "model")) for row in by_coin)

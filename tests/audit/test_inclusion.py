@@ -1,4 +1,4 @@
-"""The coin decides before training, nothing but training sees it, and epsilon is held against nothing else."""
+"""The inclusion bits decide before training, nothing but training sees it, and epsilon is held against nothing else."""
 
 from dataclasses import replace
 
@@ -41,7 +41,7 @@ def experiment(split, plan="none", name="fedmf", rounds=4, protocol=None, seed=0
 
 @given(share=st.floats(0.01, 0.99), seed=st.integers(0, 10_000))
 @settings(max_examples=50, deadline=None)
-def test_a_share_of_everybodys_training_items_is_tossed(small_split, share, seed):
+def test_a_share_of_everybodys_training_items_is_randomised(small_split, share, seed):
     users = np.arange(3, 45, 2)
     inclusion = InclusionBits.sample(small_split, users, share, seed)
     train = small_split.train.mask(users)
@@ -58,7 +58,7 @@ def test_a_share_of_everybodys_training_items_is_tossed(small_split, share, seed
     assert len(inclusion) == 0 or again.kept.any() or again.dropped.any()
 
 
-def test_the_coin_is_fair_and_everybodys_own(small_split):
+def test_the_inclusion_bit_is_fair_and_everybodys_own(small_split):
     users = np.arange(45)
     kept = np.stack([InclusionBits.sample(small_split, users, 0.5, seed).kept.sum() for seed in range(200)])
     decided = len(InclusionBits.sample(small_split, users, 0.5, 0))
@@ -91,8 +91,8 @@ def test_an_item_that_is_held_out_too_is_left_alone(small_split):
     assert not (inclusion.decided & test.mask(np.arange(45))).any()
 
 
-def test_clients_hold_what_the_coin_left_and_everything_else_is_as_before(small_split):
-    """Popularity, candidates and audited users are those of the data before the coin: nothing of it can be read off."""
+def test_clients_hold_what_the_inclusion_bit_left_and_everything_else_is_as_before(small_split):
+    """Popularity, candidates and audited users are those of the data before the bits: nothing shows them."""
     tossed, plain = experiment(small_split), experiment(small_split, inclusion=0.0)
     assert plain.inclusion is None
     assert plain.trained is plain.parts
@@ -107,7 +107,7 @@ def test_clients_hold_what_the_coin_left_and_everything_else_is_as_before(small_
 
 @pytest.mark.parametrize("protocol", [Protocol(k=(5,)), PAPER.model_copy(update={"k": (5,), "n_sampled": 9})])
 def test_evaluation_ranks_no_dropped_item(small_split, protocol):
-    """A model that ranks what the coin dropped first loses nothing by it: these are no candidates, as before."""
+    """A model that ranks what the bits dropped first loses nothing by it: these are no candidates, as before."""
     tossed = experiment(small_split, protocol=protocol)
     everybody = np.arange(45)
     dropped = np.zeros((45, 70), dtype=bool)
@@ -123,7 +123,7 @@ def test_evaluation_ranks_no_dropped_item(small_split, protocol):
     assert tossed.run().test.n_users == 45
 
 
-def test_negatives_do_not_know_the_coin(small_split):
+def test_negatives_do_not_know_the_inclusion_bit(small_split):
     """A dropped item is like any other that the user never had, also where held-out items are no negatives."""
     tossed = experiment(small_split, protocol=PAPER.model_copy(update={"k": (5,), "n_sampled": 9}))
     touched = np.zeros((40, 70), dtype=bool)
@@ -144,7 +144,7 @@ def test_plain_runs_are_those_of_before(small_split):
         TapConfig(shadows=2)
 
 
-def test_a_killed_run_has_the_same_coins(small_split, tmp_path):
+def test_a_killed_run_has_the_same_bits(small_split, tmp_path):
     done = experiment(small_split)
     result = done.run(tmp_path)
     again = experiment(small_split)
@@ -162,12 +162,12 @@ def bare(small_split):
     return done, done.run()
 
 
-def test_unprotected_uploads_give_the_coin_away_at_every_tap_that_shows_them(bare):
+def test_unprotected_uploads_give_the_inclusion_bit_away_at_every_tap_that_shows_them(bare):
     done, result = bare
     found = attack_taps(done, result.transcript.joined, 4, result.guarantee)
     game = [row for row in found.rows if row.membership == "randomised"]
     assert {row.tap for row in game} == {"raw", "wire", "sum", "model", "scores"}
-    assert {row.game for row in game} == {"coin decided"}
+    assert {row.game for row in game} == {"randomised inclusion"}
     assert {row.scope for row in game} == {ALL_ITEMS}
     assert all(row.ceiling is None for row in game)
     (sign,) = [row for row in game if (row.tap, row.attack) == ("wire", "multi-round vote of rank-1 sign")]
@@ -237,7 +237,7 @@ def test_the_attack_follows_from_what_is_seen():
     assert fixed_attack("scores", ItemBlocks("items")) == fixed_attack("scores", None) == "score threshold"
 
 
-def test_public_histories_are_put_to_no_coin():
+def test_public_histories_are_given_no_inclusion_bits():
     parts = split(load("synthetic-funnel-small"), SplitSpec(target="buy"))
     assert experiment(parts, name="dfmr", places=()).inclusion is None
 

@@ -133,7 +133,7 @@ def test_what_is_accounted_is_one_upload_and_neither_a_run_nor_amplified(in_one_
     assert rows(LAPLACE, draws=200)["one upload"].neighbours == "replace_one"
 
 
-def test_fakes_promise_nothing_and_give_much_away():
+def test_fake_items_promise_nothing_and_give_much_away():
     """A true row is always sent, so a row that is missing settles the matter."""
     (found,) = rows("shared-sum:padding.kind=fake_items,padding.rho=1,padding.drawn=uniform").values()
     assert found.accounted == math.inf
@@ -141,7 +141,7 @@ def test_fakes_promise_nothing_and_give_much_away():
     assert found.consistent
 
 
-def test_a_cover_stands_below_its_claim():
+def test_a_padding_stands_below_its_claim():
     (found,) = rows(PADDING, draws=2000).values()
     assert 0.8 * found.accounted <= found.value <= found.accounted
     assert (found.tap, found.unit) == ("support", "interaction")
@@ -383,7 +383,7 @@ def test_shares_of_half_the_noise_are_caught(monkeypatch, in_one_process):
     assert "one upload in a sum" in denied(SHARES)
 
 
-def test_an_engine_that_sums_bare_uploads_of_a_local_plan_is_caught(monkeypatch):
+def test_an_engine_that_sums_unprotected_uploads_of_a_local_plan_is_caught(monkeypatch):
     """Single uploads are protected, and a sum of them goes by another way."""
 
     def unprotected(self, updates, call, tile):
@@ -428,7 +428,7 @@ def test_the_search_finds_the_rows_of_a_clip_per_row(monkeypatch, in_one_process
     assert "row" in one.worst or "block" in one.worst
 
 
-def test_a_cover_that_answers_too_truthfully_is_caught(monkeypatch):
+def test_a_padding_that_answers_too_truthfully_is_caught(monkeypatch):
     drawn = mechanism.sample_padding
     loud = RandomisedResponse(epsilon=1.5)
     monkeypatch.setattr(

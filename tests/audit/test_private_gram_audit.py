@@ -118,7 +118,7 @@ def test_a_canary_in_both_sums_is_told_apart_by_mu(small_split, histories, share
     assert 0.85 * CLAIMED < bound.epsilon <= CLAIMED
 
 
-def test_one_ask_alone_shows_only_its_share(small_split):
+def test_one_query_alone_shows_only_its_share(small_split):
     queries = Asks(small_split, CENTRAL, popularity_share=0.2)
     queries.vector[1].zero_()
     inside, outside = queries.scores(1000)
@@ -205,7 +205,7 @@ def audit_private_gram(split, words, **settings):
 
 
 @pytest.mark.parametrize("words", [CENTRAL, SHARES.replace("honest=3", "honest=9")])
-def test_the_mechanism_audit_is_about_both_asks_together(small_split, words):
+def test_the_mechanism_audit_is_about_both_queries_together(small_split, words):
     row = audit_private_gram(small_split, words)
     assert row.audited.endswith("in each of 2 queries")
     assert row.accounted == pytest.approx(CLAIMED, rel=1e-3 if words == CENTRAL else 0.2)
@@ -213,7 +213,7 @@ def test_the_mechanism_audit_is_about_both_asks_together(small_split, words):
     assert row.consistent
 
 
-def test_a_guard_that_gives_every_ask_the_whole_clip_norm_is_caught(small_split, monkeypatch):
+def test_a_guard_that_gives_every_query_the_whole_clip_norm_is_caught(small_split, monkeypatch):
     """Each ask by itself would look right: only together are they too long."""
     monkeypatch.setattr("privfed.guards.client_guard.share_of", lambda schema: 1.0)
     assert not audit_private_gram(small_split, CENTRAL, popularity_share=0.5).consistent
@@ -240,7 +240,7 @@ def test_an_audited_run_has_no_row_above_its_ceiling(small_split, words):
 # ---- canaries of a whole run
 
 
-def test_a_direction_lies_in_both_asks_as_their_shares_do(small_split):
+def test_a_direction_lies_in_both_queries_as_their_shares_do(small_split):
     e = experiment(small_split, CENTRAL, popularity_share=0.2)
     both = {name: block for schema in e.server.schemas for name, block in schema.items()}
     directions = CanaryDirections(both, 0)
@@ -265,13 +265,13 @@ def test_canaries_of_a_run_measure_what_its_ledger_claims(small_split, mu):
     assert abs(known.placebo.mean()) < 4 / math.sqrt(150 * run.dimensions)
 
 
-def test_rows_of_canaries_stand_beside_the_claim_of_both_asks(small_split):
+def test_rows_of_canaries_stand_beside_the_claim_of_both_queries(small_split):
     rows = audit_canaries(experiment(small_split, CENTRAL).config, small_split, 40)
     assert [row.accounted for row in rows] == pytest.approx([CLAIMED] * len(rows), rel=1e-3)
     assert all(row.consistent for row in rows)
 
 
-def test_canaries_are_not_read_from_asks_that_the_run_decided_otherwise(small_split):
+def test_canaries_are_not_read_from_queries_that_the_run_decided_otherwise(small_split):
     """Its second ask is decided by the first: without its diagonal, or popularity once more."""
     for settings, words in (({"histories": "auto"}, "had planned"), ({"min_items": 70}, "never queried")):
         with pytest.raises(CanaryError, match=words):

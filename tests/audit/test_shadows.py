@@ -1,4 +1,4 @@
-"""Shadow trainings throw the run's coins anew, and nothing of the run comes back in them."""
+"""Shadow trainings sample the run's inclusion bits anew, and nothing of the run comes back in them."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def experiment(split, name="fedmf", shadows=2, rounds=8, seed=0, **taps):
     return Experiment(config, split)
 
 
-def test_a_shadow_has_other_coins_and_other_keys(small_split):
+def test_a_shadow_has_other_bits_and_other_keys(small_split):
     done = experiment(small_split)
     inclusion = done.inclusion
     worlds = [shadow_of(done, inclusion.resample(seed), seed) for seed in (1, 2)]
@@ -54,7 +54,7 @@ def test_the_view_is_that_of_the_worlds(few_users):
     assert shadow_view(experiment(few_users, "fedvae", users=18, rounds=1), target).output == "softmax"
 
 
-def test_shadow_attacks_play_the_coins_game_alone(small_split):
+def test_shadow_attacks_play_the_inclusion_game_alone(small_split):
     done = experiment(small_split)
     done.run(parts=())
     rows = attack_device_scores(done, MembershipGames.from_experiment(done), 8).rows
@@ -84,7 +84,7 @@ def test_many_shadows_serve_attacks_that_want_both_worlds():
     assert set(applicable(8)) == {Rmia(), Rmia("online"), Lira("offline"), Lira("online")}
 
 
-def test_shadows_without_coins_are_refused(small_split):
+def test_shadows_without_bits_are_refused(small_split):
     done = experiment(small_split, shadows=0, inclusion=0.0)
     with pytest.raises(ValueError, match="set taps"):
         shadow_view(done, np.zeros((30, 70), np.float32))

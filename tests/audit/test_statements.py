@@ -53,7 +53,7 @@ def test_a_strong_attack_and_one_that_fails(report: AuditReport) -> None:
     assert "worse than the popularity guess" in closed.detail
 
 
-def test_the_tap_before_protection_never_speaks_for_a_setting(make: SimpleNamespace) -> None:
+def test_the_tap_before_the_mechanism_never_speaks_for_a_setting(make: SimpleNamespace) -> None:
     raw = [make.attack(name, 0.99, [1], tap="raw") for name in ("rank-1 sign", "popularity")]
     report = make.report([make.run("gpfedrec", "local_laplace", 0, attacks=raw)])
     assert "Nothing that passes behind the mechanism was attacked" in said(report, "attack", "local_laplace").text
@@ -95,7 +95,7 @@ def test_a_finite_epsilon_is_an_odds_factor(make: SimpleNamespace, epsilon: floa
     assert "delta = 10^-5" in statement.detail
 
 
-def test_cost_is_said_against_no_protection_and_popularity(report: AuditReport) -> None:
+def test_cost_is_said_against_the_unprotected_run_and_popularity(report: AuditReport) -> None:
     assert said(report, "utility", "none").text == "NDCG@10 is 0.428."
     assert said(report, "utility", "published_noise").text == (
         "NDCG@10 is 0.411, 4 % lower against 0.428 without a mechanism (the intervals over people overlap)."
@@ -130,7 +130,7 @@ def test_whom_a_guarantee_leaves_out_is_said_in_its_headline(make: SimpleNamespa
         assert phrase in said(report, "guarantee", "local_laplace").text
 
 
-def test_measured_epsilons_and_coins_stand_beside_the_guarantee(full_report: AuditReport) -> None:
+def test_measured_epsilons_and_bits_stand_beside_the_guarantee(full_report: AuditReport) -> None:
     closed = said(full_report, "guarantee", "local_laplace").detail
     assert "epsilon of whole users is at least 0.064 (95 % confidence)" in closed
     assert "the estimate for whole users is 0.78, no more than canaries give that were never there" in closed

@@ -70,7 +70,7 @@ def on_rows(run: Run, game: str) -> dict[str, AttackRow]:
     return {row.attack: row for row in run.attacks if (row.tap, row.game) == ("support", game)}
 
 
-def test_fakes_hide_nothing_but_among_themselves(uniform: Ran) -> None:
+def test_fake_items_hide_nothing_but_among_themselves(uniform: Ran) -> None:
     experiment, run = uniform
     leak = run.support
     assert leak is not None
@@ -82,7 +82,7 @@ def test_fakes_hide_nothing_but_among_themselves(uniform: Ran) -> None:
     assert leak.claim.epsilon == run.guarantee.support.epsilon == float("inf")
     assert leak.seen_by == "aggregators"
     assert leak.up_bytes_per_client_round == run.comm.up_bytes_per_client_round
-    among, rest = on_rows(run, "examined vs cover"), on_rows(run, "examined vs rest")
+    among, rest = on_rows(run, "examined vs padding"), on_rows(run, "examined vs rest")
     assert among.keys() == rest.keys() == {"popularity", "in support", "estimated examined share", "affinity"}
     assert among["in support"].auc.value == 0.5
     users = experiment.audited().numpy()
@@ -93,8 +93,8 @@ def test_fakes_hide_nothing_but_among_themselves(uniform: Ran) -> None:
     assert {row.unit for row in rest.values() if row.attack != "popularity"} == {"examination"}
 
 
-def test_fakes_like_purchases_blind_the_popularity_guess(uniform: Ran, popular: Ran) -> None:
-    guessed = [on_rows(run, "examined vs cover")["popularity"] for _, run in (uniform, popular)]
+def test_fake_items_like_purchases_blind_the_popularity_guess(uniform: Ran, popular: Ran) -> None:
+    guessed = [on_rows(run, "examined vs padding")["popularity"] for _, run in (uniform, popular)]
     assert guessed[0].auc.value > guessed[1].auc.value + 0.05
 
 
@@ -133,12 +133,12 @@ def test_where_nobody_sees_rows_nothing_is_attacked(plan: PrivacyPlan) -> None:
     assert leak.rebuilt is not None
 
 
-def test_without_protection_the_server_sees_every_examination() -> None:
+def test_unprotected_the_server_sees_every_examination() -> None:
     _, run = behind(PrivacyPlan.named("none"))
     rest = on_rows(run, "examined vs rest")
     assert rest["in support"].auc.value == 1.0
     assert {row.adversary for row in rest.values()} == {"server"}
-    assert on_rows(run, "examined vs cover") == {}
+    assert on_rows(run, "examined vs padding") == {}
     assert run.support is not None
     assert run.support.posterior is not None
     assert run.support.posterior.value == run.support.count_exact.value == 1.0
@@ -146,7 +146,7 @@ def test_without_protection_the_server_sees_every_examination() -> None:
 
 def test_purchases_are_no_targets(uniform: Ran) -> None:
     _, run = uniform
-    assert {row.game for row in run.attacks} == {"examined vs rest", "examined vs cover"}
+    assert {row.game for row in run.attacks} == {"examined vs rest", "examined vs padding"}
 
 
 def test_a_method_that_looks_at_no_examinations_gives_none_away() -> None:
@@ -169,7 +169,7 @@ def test_training_items_where_they_are_private() -> None:
     assert leak.codes == []
     assert leak.posterior is not None
     assert leak.posterior.value == pytest.approx(leak.posterior_expected, abs=0.01)
-    assert on_rows(run, "trained vs cover").keys() == {"popularity", "in support", "estimated examined share"}
+    assert on_rows(run, "trained vs padding").keys() == {"popularity", "in support", "estimated examined share"}
     assert on_rows(run, "trained vs never seen")["in support"].auc.value > 0.8
 
 
@@ -218,7 +218,7 @@ def test_attacking_twice_says_the_same(uniform: Ran) -> None:
 
 
 @pytest.mark.parametrize("drawn", ["uniform", "popularity"])
-def test_rates_of_cover_are_those_of_its_draws(uniform: Ran, drawn: str) -> None:
+def test_rates_of_padding_are_those_of_its_draws(uniform: Ran, drawn: str) -> None:
     experiment, _ = uniform
     train, private = experiment.parts.train, target_items(experiment)
     everybody = np.arange(train.n_users)
@@ -285,7 +285,7 @@ def test_the_report_page_and_words(make: Callable, uniform: Ran, randomised: Ran
     assert "No attack applies to what is seen" in attacked[every_row.setting.slug]
     page = render(report)
     assert page.count('aria-label="Table of rows sent"') == 1
-    assert "uniform fakes" in page
+    assert "uniform fake items" in page
     assert "NDCG" in page
 
 

@@ -23,7 +23,7 @@ def test_one_row_per_run_with_inf_as_a_word(report: AuditReport, tmp_path: Path)
     assert popularity["attack"] == ""
 
 
-def test_the_worst_attack_of_a_run_is_taken_behind_its_protection(report: AuditReport) -> None:
+def test_the_worst_attack_of_a_run_is_taken_behind_its_mechanism(report: AuditReport) -> None:
     table = runs_table(report).set_index(["method", "setting", "seed"])
     row = table.loc[("gpfedrec", "local_laplace", 1)]
     assert row["tap"] == "wire"

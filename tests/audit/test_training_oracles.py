@@ -185,7 +185,7 @@ def test_messages_are_copied_only_where_they_are_asked_for(ascending, tmp_path):
     assert hidden.joined("message") == []
 
 
-def test_a_device_of_another_size_is_replayed_at_its_own(ascending):
+def test_a_device_of_another_size_is_trained_again_at_its_own(ascending):
     """Capacities are drawn by the devices' own keys; the adversary reads them off the blocks that were sent."""
     done = experiment(ascending, "hetefedrec")
     (view,), recipe, truth = seen(done)

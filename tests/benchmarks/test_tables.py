@@ -1,10 +1,11 @@
 """Every table of the documentation that shows results is what the files of results say."""
 
+import importlib
 import re
 
 import pytest
 
-from benchmarks import doc_tables, tables
+from benchmarks import doc_tables, harness, tables
 from benchmarks.markdown import MarkerError, markers, replaced, table
 
 PAGES = sorted({entry.page for entry in tables.TABLES})
@@ -34,6 +35,12 @@ def test_every_marker_of_the_documentation_is_that_of_a_table() -> None:
         for name in re.findall(r"<!-- (.+): begin -->", file.read_text(encoding="utf-8"))
     }
     assert found == {(entry.page, entry.name) for entry in tables.TABLES}
+
+
+def test_the_faults_of_the_table_are_those_that_are_planted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(harness.ROOT / "tests" / "audit" / "faults"))
+    planted = importlib.import_module("registry").FAULTS
+    assert {row["fault"] for row in harness.results("planted_faults")["faults"]} == set(planted)
 
 
 def test_noise_on_a_grid_gives_nothing_away_in_the_table() -> None:

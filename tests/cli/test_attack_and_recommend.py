@@ -35,8 +35,8 @@ def test_attack_on_the_rows_that_are_sent(cli: Callable, tmp_path: Path) -> None
     assert abs(leak["posterior"]["value"] - leak["posterior_expected"]) < 0.01
     assert any(code["gain"]["lo"] > 0 for code in leak["codes"])
     text = " ".join(cli("attack", covered).out.split())
-    assert "Which rows a client sends: examined vs cover" in text
-    assert "What the rows sent give away: uniform fakes (rho = 0.5) (synthetic)" in text
+    assert "Which rows a client sends: examined vs padding" in text
+    assert "What the rows sent give away: uniform fake items (rho = 0.5) (synthetic)" in text
     assert "is read off correctly for 100% of people, and is off by 0.0 on average" in text
     assert "The aggregators see which rows each client sends" in text
     cli("run", "dfmr", *FUNNEL, "--rounds", 2, "--out", whole, "--privacy", "shared-sum", "-q")

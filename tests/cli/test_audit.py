@@ -108,7 +108,7 @@ def test_settings_reach_every_method_and_plan_that_has_them() -> None:
     assert source.chosen
 
 
-def test_arms_are_methods_behind_plans_of_their_own() -> None:
+def test_variants_are_methods_behind_plans_of_their_own() -> None:
     variants = [
         {"method": "fedmf", "privacy": "none"},
         {"method": {"name": "fedvae", "latent": 4}, "privacy": "central-gaussian:noise_multiplier=1,clip_norm=1"},

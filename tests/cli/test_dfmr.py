@@ -44,7 +44,7 @@ def test_the_forecast_is_a_sentence(cli: Callable, tmp_path: Path) -> None:
     assert "Privacy: epsilon = inf, because the integer blocks field, coupling, items, pull left exactly" in text
     assert "Traffic: about " in text
     assert "the target is buy" in text
-    assert "popularity fakes (rho = 1)" in text
+    assert "popularity fake items (rho = 1)" in text
 
 
 def test_a_run_that_was_broken_off_resumes_to_the_same_codes(

@@ -10,7 +10,7 @@ from privfed.data import DataError, catalogue
 from privfed.methods import methods
 
 
-def test_methods_with_the_protections_that_fit(cli: Callable) -> None:
+def test_methods_with_the_mechanisms_that_fit(cli: Callable) -> None:
     found = {row["name"]: row for row in cli("methods", "--json").document}
     assert set(found) == set(methods())
     graph = found["gpfedrec"]["mechanisms"]

@@ -36,7 +36,7 @@ def test_what_was_saved_is_read_back(tmp_path):
     assert [p.name for p in folder.parent.iterdir()] == ["checkpoint"]
 
 
-def test_halves_without_tensors(tmp_path):
+def test_both_sides_without_tensors(tmp_path):
     Checkpoint(1, {}, {}, {}).save(tmp_path / "c")
     same(Checkpoint.load(tmp_path / "c"), Checkpoint(1, {}, {}, {}))
 

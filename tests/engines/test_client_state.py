@@ -143,7 +143,7 @@ def test_a_run_in_files_equals_one_in_memory(few_users, reference, tmp_path, mon
     }
 
 
-def test_some_rounds_are_lost_indeed(reference):
+def test_some_rounds_are_aborted_indeed(reference):
     assert 0 < reference("fedmf, some rounds lost")[0].costs.aborted_rounds < ROUNDS
 
 
@@ -232,7 +232,7 @@ def test_a_folder_of_another_run_is_refused_before_anything_is_built(few_users, 
         experiment(few_users, "fedmf, poisson", tmp_path)
 
 
-def test_a_full_disk_is_said_before_anything_is_charged(few_users, tmp_path, monkeypatch):
+def test_a_full_disk_is_said_before_anything_is_recorded(few_users, tmp_path, monkeypatch):
     def full(*_):
         raise OSError(ENOSPC, "No space left on device")
 

@@ -102,7 +102,7 @@ def test_exact_protocol_and_all_blocks_agree_to_the_bit(chunk):
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.sampled_from([0, 0, 1, 2]), min_size=3, max_size=12))
-def test_blocks_of_too_few_holders_stay_closed_and_disturb_no_other(tiers):
+def test_blocks_of_too_few_holders_stay_suppressed_and_disturb_no_other(tiers):
     held, padded, real = summed(HELD, tiers), summed(ALL, tiers), summed(HELD, tiers, "protocol")
     few = {
         *({"tier.1"} if tiers.count(1) < 3 else ()),
@@ -119,7 +119,7 @@ def test_blocks_of_too_few_holders_stay_closed_and_disturb_no_other(tiers):
             assert held.total.sums[name].equal(padded.total.sums[name])
 
 
-def test_the_law_keeps_the_same_blocks_closed():
+def test_the_analytic_fidelity_keeps_the_same_blocks_suppressed():
     tiers = [0] * 5 + [1] * 2 + [2] * 3
     law = summed(HELD, tiers, "analytic")
     assert set(law.total.revealed) == {"tier.1"}

@@ -36,7 +36,7 @@ def test_all_is_everybody_in_every_round(toy):
     assert members(toy, RULES["all"], 3) == [list(range(POPULATION))] * 3
 
 
-def test_poisson_coins_are_independent_with_the_promised_rate(toy):
+def test_poisson_samples_are_independent_with_the_promised_rate(toy):
     rounds, rate = 400, 0.3
     drawn = members(toy, RULES["poisson"], rounds)
     joined = np.zeros((rounds, POPULATION), bool)
@@ -46,14 +46,14 @@ def test_poisson_coins_are_independent_with_the_promised_rate(toy):
     assert stats.binomtest(int(joined.sum()), joined.size, rate).pvalue > 1e-3
     assert per_user.min() > 1e-5
     assert per_user.max() < 1 - 1e-5
-    # Sizes vary as for independent coins, and one user's coin says nothing about another's or the next round's.
+    # Sizes vary as for independent bits, and one user's bit says nothing about another's or the next round's.
     assert joined.sum(1).var() == pytest.approx(POPULATION * rate * (1 - rate), rel=0.25)
     r = np.corrcoef(joined.T.astype(float))[np.triu_indices(POPULATION, 1)]
     assert np.abs(r).max() < 5 / np.sqrt(rounds)
     assert abs(np.corrcoef(joined[:-1].ravel(), joined[1:].ravel())[0, 1]) < 5 / np.sqrt(joined.size)
 
 
-def test_a_users_coin_does_not_depend_on_the_population(toy):
+def test_a_users_inclusion_does_not_depend_on_the_population(toy):
     small, large = (members(toy, RULES["poisson"], 5, population=n) for n in (30, POPULATION))
     assert small == [[u for u in round if u < 30] for round in large]
 

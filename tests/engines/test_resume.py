@@ -226,7 +226,7 @@ def test_a_cut_last_line_is_said_in_the_result_of_every_later_resume(small_split
     assert experiment(small_split, run).run(tmp_path, resume=True).notices == result.notices
 
 
-def test_a_ledger_that_lost_charges_is_noticed(small_split, tmp_path):
+def test_a_ledger_that_lost_entries_is_noticed(small_split, tmp_path):
     """The checkpoint says that two rounds were released; a ledger with one would claim too small an epsilon."""
     run = "gpfedrec, local laplace"
     with pytest.raises(KilledError):
@@ -247,7 +247,7 @@ def test_a_damaged_checkpoint_is_named_in_one_sentence(small_split, tmp_path):
     assert "\n" not in str(caught.value)
 
 
-def test_restoring_gives_the_trained_halves(small_split, unbroken, tmp_path):
+def test_restoring_gives_the_trained_sides(small_split, unbroken, tmp_path):
     run = "gpfedrec, local laplace"
     wanted, _ = reference(unbroken, small_split, run, tmp_path)
     folder = tmp_path / "run"

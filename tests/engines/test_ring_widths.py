@@ -130,7 +130,7 @@ def test_rounding_of_shares_errs_by_less_than_the_plan_says():
     assert PrivacyPlan.parse(PLANS[4]).mechanism.masking.sum_error(SCHEMA, USERS).step < said.step
 
 
-def test_a_ring_without_room_says_so():
+def test_a_ring_that_is_too_small_says_so():
     with pytest.raises(RingOverflowError, match=r"20 clients .* needs 7 bits and the ring has 6, 1 too few"):
         summed("secure-sum:clip_norm=1,bits=6")
     [shown] = [s for s in forecast_of("secure-sum:clip_norm=1,bits=6").guarantee.statements if "6 bits" in s]

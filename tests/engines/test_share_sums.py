@@ -41,7 +41,7 @@ def support_of(seed=0, share=0.2):
 
 
 class Senders(StatefulClients):
-    """Clients whose uploads depend on user, round and ask alone; each sends those of `rows` that its coins choose."""
+    """Clients whose uploads depend on user, round and query alone; each sends a random choice of `rows`."""
 
     steps = frozenset({"train"})
 
@@ -193,7 +193,7 @@ def test_a_narrow_ring_errs_by_its_steps():
 
 
 @pytest.mark.parametrize("weight", [0.125, 8.0])
-def test_a_weighted_block_has_the_room_that_its_clip_leaves(weight):
+def test_a_weighted_block_has_the_bound_that_its_clip_leaves(weight):
     """The clip bounds weight x value, so a value may be as large as the clip norm over the weight."""
     schema = {"head": Block((4,), weight=weight)}
     clients = Senders(schema, support_of())
@@ -258,7 +258,7 @@ def test_nobody_announced_anything():
         run(simulation(FAKES, WHOLE, support=nothing, rows=support_of()), WHOLE)
 
 
-def test_tables_that_are_not_the_catalogue_are_refused_behind_a_cover():
+def test_tables_that_are_not_the_catalogue_are_refused_behind_a_padding():
     schema = {"table": Block((ITEMS + 1, 2), "integer", bound=50)}
     with pytest.raises(FederationError, match="send tables with one row per item"):
         run(simulation(FAKES, schema, support=support_of()), schema)
@@ -282,7 +282,7 @@ def test_a_table_sent_by_rows_here_and_whole_there_is_refused(first_whole):
         run(made, schema)
 
 
-def test_rows_below_the_cohort_are_closed_and_zero():
+def test_rows_below_the_cohort_are_suppressed_and_zero():
     support = support_of(share=0.1)
     supporters = support.popularity()
     assert set(supporters.tolist()) & {2, 3, 4, 5}
@@ -296,7 +296,7 @@ def test_rows_below_the_cohort_are_closed_and_zero():
 
 
 def test_rows_without_a_value_count_towards_the_cohort():
-    """What the sentence of a cover admits: three clients send the row, and its sum is the one value among them."""
+    """What the sentence of a padding admits: three clients send the row, and its sum is the one value among them."""
     user, item = np.arange(3), np.full(3, 11)
     announced = Histories.from_pairs(user, item, USERS, ITEMS)
     true = Histories.from_pairs(user[:1], item[:1], USERS, ITEMS)
@@ -311,7 +311,7 @@ def test_rows_without_a_value_count_towards_the_cohort():
 # What is refused or lost, and charges nothing
 
 
-def test_a_round_below_the_cohort_is_lost_and_charges_nothing():
+def test_a_round_below_the_cohort_is_aborted_and_records_nothing():
     plan = "shared-sum:padding.kind=no_padding,min_cohort=30,sampling.kind=epoch,sampling.size=30"
     made = simulation(plan, WHOLE, rows=support_of(), fidelity="protocol")
     totals = run(made, WHOLE, rounds=2, queries=1)
@@ -340,7 +340,7 @@ def test_a_round_below_the_cohort_is_lost_and_charges_nothing():
         ("shared-sum", {"v": Block((2,))}, PlanError, "give the plan a clip_norm"),
     ],
 )
-def test_what_a_ring_cannot_hold_is_refused_in_a_sentence_before_anything_is_charged(plan, schema, error, said):
+def test_what_a_ring_cannot_hold_is_refused_in_a_sentence_before_anything_is_recorded(plan, schema, error, said):
     made = simulation(plan, schema, rows=support_of())
     with pytest.raises(error, match=said) as caught:
         run(made, schema)
@@ -438,7 +438,7 @@ def test_rows_that_are_announced_already_are_not_copied():
     assert announced.padded(part, 0, clients, ITEMS).values is values
 
 
-# Methods behind covers
+# Methods behind padding
 
 
 METHODS = {
@@ -446,10 +446,10 @@ METHODS = {
     "fedncf": {"name": "fedncf", "dim": 4, "hidden": [4], "negatives": 2},
     "popularity": {"name": "popularity"},
 }
-COVERS = {
+PADDINGS = {
     "every row": "padding.kind=full_support",
     "own rows": "padding.kind=no_padding",
-    "fakes": "padding.kind=fake_items,padding.rho=2,padding.drawn=uniform",
+    "fake items": "padding.kind=fake_items,padding.rho=2,padding.drawn=uniform",
     "response": "padding.kind=randomised_response,padding.epsilon=2,padding.keep=0.7",
 }
 
@@ -464,11 +464,11 @@ def experiment(split, name, padding, fidelity="exact", extra="", **changes):
     return Experiment(config.model_copy(update=changes), split)
 
 
-@pytest.mark.parametrize("padding", COVERS)
+@pytest.mark.parametrize("padding", PADDINGS)
 @pytest.mark.parametrize("name", METHODS)
 def test_methods_train_alike_on_shares_and_in_the_open(small_split, name, padding):
     found = [
-        experiment(small_split, name, COVERS[padding], fidelity, chunk=chunk).run(parts=("test",))
+        experiment(small_split, name, PADDINGS[padding], fidelity, chunk=chunk).run(parts=("test",))
         for fidelity, chunk in (("exact", 16), ("protocol", 64))
     ]
     for half in ("server", "clients"):
@@ -480,7 +480,9 @@ def test_methods_train_alike_on_shares_and_in_the_open(small_split, name, paddin
 def test_a_dense_method_sends_whole_tables(small_split):
     settings = {"name": "fedvae", "latent": 4, "hidden": [6]}
     found = [
-        experiment(small_split, "fedmf", COVERS["every row"], fidelity, method=settings, rounds=2).run(parts=("test",))
+        experiment(small_split, "fedmf", PADDINGS["every row"], fidelity, method=settings, rounds=2).run(
+            parts=("test",)
+        )
         for fidelity in ("exact", "protocol")
     ]
     plain = experiment(
@@ -492,11 +494,11 @@ def test_a_dense_method_sends_whole_tables(small_split):
         assert torch.allclose(one[name], three[name], atol=1e-5)
 
 
-@pytest.mark.parametrize("padding", ["fakes", "response"])
-def test_fedmf_learns_behind_cover_from_announced_rows_and_fake_negatives(small_split, padding):
+@pytest.mark.parametrize("padding", ["fake items", "response"])
+def test_fedmf_learns_behind_padding_from_announced_rows_and_fake_negatives(small_split, padding):
     """Every round: what is raw lies inside the announced rows, and what is not kept there lies among the fakes."""
     made = experiment(
-        small_split, "fedmf", COVERS[padding], taps=TapConfig(places=("raw",), users=45, rounds=(0, 1, 2, 3))
+        small_split, "fedmf", PADDINGS[padding], taps=TapConfig(places=("raw",), users=45, rounds=(0, 1, 2, 3))
     )
     kept, fakes = made.clients.sampler.positives, made.support
     before = made.server.state()["items"].clone()
@@ -516,9 +518,9 @@ def test_fedmf_learns_behind_cover_from_announced_rows_and_fake_negatives(small_
     assert not result.server.state()["items"].equal(before)
 
 
-def test_closed_rows_stand_still_and_others_move_by_their_mean(small_split):
+def test_suppressed_rows_stand_still_and_others_move_by_their_mean(small_split):
     """A mean divides by the cohort, as without shares, so a closed row is a row that nobody moved."""
-    padding = COVERS["fakes"]
+    padding = PADDINGS["fake items"]
     made = experiment(small_split, "fedmf", padding, extra=",min_cohort=20", rounds=1)
     open_ = experiment(small_split, "fedmf", padding, extra=",min_cohort=2", rounds=1)
     closed = made.support.popularity() < 20
@@ -530,7 +532,7 @@ def test_closed_rows_stand_still_and_others_move_by_their_mean(small_split):
 
 
 @pytest.mark.parametrize("killed_after", [0, 2])
-@pytest.mark.parametrize("padding", ["own rows", "fakes"])
+@pytest.mark.parametrize("padding", ["own rows", "fake items"])
 def test_a_resumed_run_equals_an_unbroken_one(small_split, tmp_path, padding, killed_after):
     """To the bit, bytes and ledger included, with real shares and some rounds lost."""
     extra = ",min_cohort=20,sampling.kind=poisson,sampling.rate=0.4"
@@ -543,7 +545,7 @@ def test_a_resumed_run_equals_an_unbroken_one(small_split, tmp_path, padding, ki
             raise KilledError
 
     def start():
-        return experiment(small_split, "fedmf", COVERS[padding], "protocol", extra, rounds=5)
+        return experiment(small_split, "fedmf", PADDINGS[padding], "protocol", extra, rounds=5)
 
     folders = [tmp_path / "unbroken", tmp_path / "broken"]
     for folder in folders:
@@ -566,15 +568,15 @@ def test_a_resumed_run_equals_an_unbroken_one(small_split, tmp_path, padding, ki
 
 
 @pytest.mark.parametrize("cohort", COHORTS)
-@pytest.mark.parametrize("padding", COVERS)
-def test_nothing_bounded_is_claimed_about_values_and_the_cover_claims_about_rows(padding, cohort):
-    made = simulation("shared-sum:clip_norm=1," + COVERS[padding] + COHORTS[cohort], WHOLE, rows=support_of())
+@pytest.mark.parametrize("padding", PADDINGS)
+def test_nothing_bounded_is_claimed_about_values_and_the_padding_claims_about_rows(padding, cohort):
+    made = simulation("shared-sum:clip_norm=1," + PADDINGS[padding] + COHORTS[cohort], WHOLE, rows=support_of())
     for schema, reason in ((WHOLE, "left exactly, without noise"), (REAL, "a sum without noise bounds nothing")):
         claim = made.server_guard.ledger.guarantee()
         assert claim.epsilon == float("inf")
         assert claim.support == made.plan.mechanism.padding.claim
         assert claim.trust == "distributed"
-        fresh = simulation("shared-sum:clip_norm=1," + COVERS[padding] + COHORTS[cohort], schema, rows=support_of())
+        fresh = simulation("shared-sum:clip_norm=1," + PADDINGS[padding] + COHORTS[cohort], schema, rows=support_of())
         run(fresh, schema, rounds=1, queries=1)
         claim = fresh.server_guard.ledger.guarantee()
         assert claim.epsilon == float("inf")

@@ -55,7 +55,7 @@ def test_clients_are_called_once_each_in_chunks_with_their_own_message(toy, chun
         assert call.schema is t.schema
 
 
-def test_state_is_committed_once_per_release_and_counts_asks(toy):
+def test_state_is_committed_once_per_release_and_counts_queries(toy):
     t = toy(queries=3, chunk=16)
     for round in range(2):
         t.simulation.run(t.server, round)
@@ -82,7 +82,7 @@ def test_a_step_that_raises_leaves_private_state_as_it_was(toy, individual, fail
     assert len(t.server.releases) == 2
 
 
-def test_what_a_lost_round_staged_is_not_committed_by_the_next(toy):
+def test_what_an_aborted_round_staged_is_not_committed_by_the_next(toy):
     """Round 1 loses clients that round 2 does not ask: their staged state must not slip in with it."""
     t = toy("none:sampling.kind=epoch,sampling.size=15", chunk=5)
     members = [t.simulation.members(round).tolist() for round in range(3)]
@@ -110,7 +110,7 @@ def test_an_observer_that_raises_leaves_private_state_as_it_was(toy):
     assert t.clients.state()["steps"].tolist() == [0] * 45
 
 
-def test_a_lost_round_stays_charged(toy):
+def test_an_aborted_round_stays_recorded(toy):
     """The charge is written before anything is computed: a failure may have shown something."""
     t = toy()
     t.clients.fail_at = 3
@@ -119,7 +119,7 @@ def test_a_lost_round_stays_charged(toy):
     assert len(t.ledger.entries) == 1
 
 
-def test_the_ledger_is_charged_before_any_client_is_asked(toy):
+def test_the_ledger_is_recorded_before_any_client_is_queried(toy):
     t = toy()
     charged = []
     train = t.clients.train
@@ -128,7 +128,7 @@ def test_the_ledger_is_charged_before_any_client_is_asked(toy):
     assert charged == [1]
 
 
-def test_one_draw_per_round(toy):
+def test_one_cohort_per_round(toy):
     t = toy()
     t.simulation.sample_cohort(0)
     with pytest.raises(FederationError, match="round 0 has sampled its cohort already; sample one per round"):

@@ -32,7 +32,7 @@ def seen_by_observer(w):
 @pytest.mark.parametrize("chunk", [1, 7, None])
 @pytest.mark.parametrize("plan", ["none", "clip:clip_norm=0.5", "local-laplace:epsilon0=1,clip_norm=2"])
 @pytest.mark.parametrize("name", ["pfedrec", "fedncf", "gpfedrec"])
-def test_raw_is_the_update_before_any_protection(world, name, plan, chunk):
+def test_raw_is_the_update_before_any_mechanism(world, name, plan, chunk):
     w = world(name, plan=plan, chunk=chunk, transcript=tapped("raw"), **(GP if name != "pfedrec" else SETTINGS))
     wanted = seen_by_observer(w)
     w.train(2)
@@ -69,7 +69,7 @@ def test_wire_adds_up_to_the_released_sum(toy, plan, chunk):
         assert total.tensors[block].equal(t.server.releases[0].sums[block])
 
 
-def test_wire_without_protection_is_raw_and_with_a_clip_its_multiple(world):
+def test_unprotected_wire_is_raw_and_with_a_clip_its_multiple(world):
     both = tapped("raw", "wire")
     w = world("gpfedrec", transcript=both, **GP).train(1)
     raw, fidelity = (w.simulation.transcript.joined(tap)[0].tensors["items"] for tap in ("raw", "wire"))

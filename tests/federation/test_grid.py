@@ -42,7 +42,7 @@ def vectors(seed, count, size, clip_norm):
     multiplier=st.floats(1e-3, 1e9),
     weight=st.floats(1e-3, 1e3),
 )
-def test_rounded_sums_of_two_worlds_lie_within_the_widened_sensitivity(
+def test_rounded_sums_on_two_inputs_lie_within_the_widened_sensitivity(
     seed, count, size, clip_norm, multiplier, weight
 ):
     """In exact arithmetic, for sums in any order: the noise multiplier that is claimed holds."""

@@ -72,7 +72,7 @@ def test_loading_replaces_what_is_current_and_forgets_what_is_staged(state):
     assert saved["b"][0] == 0  # a loaded checkpoint is not written to
 
 
-def test_halves_pass_the_transaction_on(state):
+def test_both_sides_pass_the_transaction_on(state):
     class Half(StatefulClients):
         steps = frozenset({"train"})
 

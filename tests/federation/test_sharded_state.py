@@ -79,7 +79,7 @@ def test_nobody_is_an_answer_too(both):
     same(both[0].rows(users()), both[1].rows(users()))
 
 
-def test_a_lost_round_leaves_no_trace(both):
+def test_an_aborted_round_leaves_no_trace(both):
     for state in both:
         state.stage(users(4, 20, 1), start(users(0, 0, 0)))
         state.discard()

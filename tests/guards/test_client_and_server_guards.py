@@ -179,7 +179,7 @@ def test_touched_rows_have_the_noise_of_untouched_ones(plan):
     assert stats.ks_2samp(z[touched], z[~touched]).pvalue > 1e-4
 
 
-def test_noise_is_independent_between_users_rounds_asks_blocks_and_coordinates():
+def test_noise_is_independent_between_users_rounds_queries_blocks_and_coordinates():
     """Columns are coordinates of 11 addresses; every pair of columns is uncorrelated, in size too."""
     wide = {"a": Block((60,)), "b": Block((30, 2))}
     columns = []
@@ -197,7 +197,7 @@ def test_noise_is_independent_between_users_rounds_asks_blocks_and_coordinates()
     assert len(np.unique(joined)) > 0.97 * len(joined)
 
 
-def test_two_asks_never_share_noise_however_many_blocks_they_have():
+def test_two_queries_never_share_noise_however_many_blocks_they_have():
     """Where the difference of two releases cancels the noise, no noise was added."""
     many = {f"b{i}": Block((8,)) for i in range(300)}
     first, second = (noise(LAPLACE, [0], many, query_id=query_id) for query_id in (0, 1))
@@ -366,7 +366,7 @@ GAMES = {
 
 
 @pytest.mark.parametrize("game", GAMES)
-def test_two_worlds_are_told_apart_as_well_as_epsilon_says_and_no_better(game):
+def test_two_inputs_are_told_apart_as_well_as_epsilon_says_and_no_better(game):
     """Updates seven times the clip in either world; the distance after the clip is the whole 2 C."""
     bound, (epsilon0, pair, shown) = 2.5, GAMES[game]
     one, other = (7 * bound * np.array(world) for world in pair)

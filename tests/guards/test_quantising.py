@@ -145,7 +145,7 @@ def test_bytes_are_those_of_the_packed_message():
     assert coded_upload_bytes(low, 7, dense=False) == ring.packed_bytes(30) + 4
 
 
-def test_coins_are_not_those_of_the_noise():
+def test_bits_are_not_those_of_the_noise():
     streams = Streams.from_seed(0)
     words = [streams.words(purpose, 0, 0, [1], 8) for purpose in (Purpose.NOISE, Purpose.SHARE, Purpose.ROUNDING)]
     assert len({w.tobytes() for w in words}) == 3

@@ -1,4 +1,4 @@
-"""What clients are given: ratings beside their items, through a split and behind a cover."""
+"""What clients are given: ratings next to their items, through a split and behind padding."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def test_ratings_stand_beside_the_training_items(negatives):
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 7), st.booleans()), max_size=32, unique_by=lambda r: r[:2]))
-def test_behind_a_cover_each_item_keeps_its_rating(rows):
+def test_behind_a_padding_each_item_keeps_its_rating(rows):
     user, item, stays = (np.array([row[n] for row in rows], dtype=np.int64) for n in range(3))
     own = Histories.from_pairs(user, item, 4, 8)
     data = ClientData(own, own, ratings=np.arange(len(own), dtype=np.float32))

@@ -136,7 +136,7 @@ def test_a_secure_sum_is_the_sum_of_the_clipped_uploads():
     np.testing.assert_allclose(sums("secure-sum:clip_norm=1,bits=32")[0], expected, atol=1e-4)
 
 
-def test_one_plan_charges_what_its_trust_model_costs():
+def test_one_plan_records_what_its_trust_model_costs():
     summary = SchemaSummary.from_schema(SCHEMA)
     assert event_for(PrivacyPlan.parse(LOCAL), summary, POPULATION) == Gaussian(noise_multiplier=1.0)
     assert event_for(PrivacyPlan.parse(CENTRAL), summary, POPULATION) == Gaussian(noise_multiplier=2.0)
@@ -223,7 +223,7 @@ def test_visible_participants_gain_nothing_from_sampling(words):
     assert f.ledger.guarantee().epsilon == full.ledger.guarantee().epsilon
 
 
-def test_a_round_with_too_few_honest_clients_is_neither_charged_nor_opened():
+def test_a_round_with_too_few_honest_clients_is_neither_recorded_nor_opened():
     f = federation(DISTRIBUTED + ",sampling.kind=poisson,sampling.rate=0.6")
     revealed = []
     for t in range(12):
@@ -390,7 +390,7 @@ def test_a_plan_sized_for_a_total_stays_just_below_it(words, epsilon):
 
 
 @pytest.mark.parametrize("words", [CENTRAL, CENTRAL + ",sampling.kind=poisson,sampling.rate=0.3", DISTRIBUTED, LOCAL])
-def test_the_forecast_of_a_run_with_one_more_ask_in_the_first_round_is_what_the_ledger_claims(words):
+def test_the_forecast_of_a_run_with_one_more_query_in_the_first_round_is_what_the_ledger_claims(words):
     class OneMore(Collector):
         def round(self, federation, t):
             cohort = federation.sample_cohort(t)
@@ -469,7 +469,7 @@ def test_block_bounds_are_frozen_hashable_and_may_name_blocks_with_dots():
     assert len(f.server.releases) == 1
 
 
-def test_bounds_of_other_blocks_are_refused_before_anything_is_charged():
+def test_bounds_of_other_blocks_are_refused_before_anything_is_recorded():
     f = federation(CENTRAL + ",clipping=per_block,block_norms.other=1")
     with pytest.raises(PlanError, match="bound for every block"):
         f.simulation.run(f.server, 0)
@@ -485,7 +485,7 @@ def test_noise_next_to_nothing_is_accounted_by_a_bound_and_in_no_time():
     assert g.accountant == "RDP"
 
 
-def test_a_forecast_says_how_many_rounds_will_be_lost():
+def test_a_forecast_says_how_many_rounds_will_be_aborted():
     words = DISTRIBUTED + ",sampling.kind=poisson,sampling.rate=0.6"
     f = federation(words)
     expected = forecast(f.plan, rounds=200, population=POPULATION, up=SCHEMA, down=SCHEMA).aborted_share

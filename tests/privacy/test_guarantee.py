@@ -83,7 +83,7 @@ def test_claims_are_frozen():
         "local-laplace:epsilon0=1,clip_norm=1,coordinates=touched",
     ],
 )
-def test_a_plan_without_bound_is_infinite_whatever_was_or_was_not_charged(words):
+def test_a_plan_without_bound_is_infinite_whatever_was_or_was_not_recorded(words):
     plan = PrivacyPlan.parse(words)
     for composition in (Composition(), ONE_HUNDRED):
         claim = guarantee_for(plan, composition, 943)

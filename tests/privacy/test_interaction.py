@@ -61,7 +61,7 @@ def test_each_upload_counts_for_who_made_it_and_hidden_users_amplify_nothing():
     assert some.guarantee().epsilon > ledger_of(4).guarantee().epsilon > 0
 
 
-def test_the_charge_holds_what_the_device_does():
+def test_the_event_holds_what_the_device_does():
     mechanism = event_for(PLAN, SCHEMA, 10)
     assert mechanism == SampledGaussian(noise_multiplier=1.2, rate=0.1, steps=5)
     steps = PLAN.mechanism.noisy_steps
@@ -160,7 +160,7 @@ def test_the_table_of_methods_says_who_can():
     assert all(one.unbounded is None for one in found.values())
 
 
-def test_no_coins_no_claim_of_amplification():
+def test_no_random_inclusion_no_claim_of_amplification():
     plan = PrivacyPlan.parse("interaction-dpsgd:clip_norm=1,noise_multiplier=1")
     assert (plan.mechanism.local_rate, plan.mechanism.local_steps) == (1, 1)
     assumed = " ".join(ledger_of(2, plan).guarantee().assumptions)

@@ -91,7 +91,7 @@ def test_an_empty_schema_costs_nothing():
     assert ledger.guarantee().epsilon == 0.0
 
 
-def test_one_draw_per_round():
+def test_one_cohort_per_round():
     ledger = Ledger(PLAN, USERS)
     charge(ledger, 3, cohort_id=0)
     charge(ledger, 3, cohort_id=0, index=1)
@@ -102,7 +102,7 @@ def test_one_draw_per_round():
     assert len(ledger.entries) == 2
 
 
-def test_the_same_ask_is_not_charged_twice():
+def test_the_same_query_is_not_recorded_twice():
     ledger = Ledger(PLAN, USERS)
     charge(ledger)
     with pytest.raises(LedgerError, match="was recorded before: number the queries"):
@@ -138,7 +138,7 @@ def test_more_participants_than_the_rule_allows_are_refused():
         Ledger(PrivacyPlan.parse("none:sampling.kind=fixed,sampling.size=7"), USERS)
 
 
-def test_charges_are_on_disk_before_they_return(tmp_path, monkeypatch):
+def test_entries_are_on_disk_before_they_return(tmp_path, monkeypatch):
     path = tmp_path / "ledger.jsonl"
     ledger = Ledger(PLAN, USERS, path)
     synced = []
@@ -204,7 +204,7 @@ def test_resume_continues(tmp_path):
     assert Ledger.resume(PLAN, USERS, path, run="a").entries == again.entries
 
 
-def test_a_kill_at_any_byte_loses_at_most_an_unopened_charge(tmp_path):
+def test_a_kill_at_any_byte_loses_at_most_an_unopened_entry(tmp_path):
     path = tmp_path / "ledger.jsonl"
     ledger = Ledger(PLAN, USERS, path)
     for round in range(2):
@@ -263,7 +263,7 @@ def test_damage_is_refused(tmp_path, damage, part):
         Ledger.resume(PLAN, USERS, path)
 
 
-def test_charges_of_different_runs_do_not_mix(tmp_path):
+def test_entries_of_different_runs_do_not_mix(tmp_path):
     path = tmp_path / "ledger.jsonl"
     Ledger(PLAN, USERS, path, run="a")
     other = PrivacyPlan.parse("local-laplace:epsilon0=0.1,clip_norm=5")
@@ -272,7 +272,7 @@ def test_charges_of_different_runs_do_not_mix(tmp_path):
             Ledger.resume(plan, users, path, run=run)
 
 
-def test_a_repeated_round_is_charged_once_and_only_if_it_is_the_same(tmp_path):
+def test_a_repeated_round_is_recorded_once_and_only_if_it_is_the_same(tmp_path):
     path = tmp_path / "ledger.jsonl"
     ledger = Ledger(PLAN, USERS, path)
     charge(ledger, 0)
@@ -292,7 +292,7 @@ def test_a_repeated_round_is_charged_once_and_only_if_it_is_the_same(tmp_path):
         charge(again, 1, members=[0, 1])
 
 
-def test_fresh_noise_may_not_repeat_a_charged_ask(tmp_path):
+def test_fresh_noise_may_not_repeat_a_recorded_query(tmp_path):
     path = tmp_path / "ledger.jsonl"
     charge(Ledger(PLAN, USERS, path))
     again = Ledger.resume(PLAN, USERS, path, same_noise=False)
@@ -310,7 +310,7 @@ def test_a_checkpoint_restores_a_ledger_in_memory():
     assert restored.guarantee() == ledger.guarantee()
 
 
-def test_a_ledger_that_lost_charges_is_refused(tmp_path):
+def test_a_ledger_that_lost_entries_is_refused(tmp_path):
     path = tmp_path / "ledger.jsonl"
     ledger = Ledger(PLAN, USERS, path)
     for round in range(2):

@@ -139,7 +139,7 @@ def test_a_checkpoint_without_a_chain_is_refused_by_its_format(written):
         Ledger.resume(PLAN, USERS, path).load(old)
 
 
-def test_charges_after_the_checkpoint_belong_to_the_same_chain(written):
+def test_entries_after_the_checkpoint_belong_to_the_same_chain(written):
     path, _, checkpoint = written
     ledger = Ledger.resume(PLAN, USERS, path)
     charge(ledger, ROUNDS)

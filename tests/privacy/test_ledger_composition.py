@@ -21,7 +21,7 @@ def epsilon(queries, *, trust, sampling, delta=1e-5, population=10):
     return account(compose(queries, trust=trust, sampling=sampling, population=population).event(), delta).epsilon
 
 
-def test_asks_of_one_draw_compose_inside_its_sampling():
+def test_queries_of_one_cohort_compose_inside_its_sampling():
     """32 asks share each of 10 Poisson draws: 25.36, where sampling each ask by itself would say 4.33."""
     queries = [(draw, SIGMA_2, None) for draw in range(10) for _ in range(32)]
     right = epsilon(queries, trust="central", sampling=Poisson(rate=0.1))
@@ -30,7 +30,7 @@ def test_asks_of_one_draw_compose_inside_its_sampling():
     assert epsilon(apart, trust="central", sampling=Poisson(rate=0.1)) == pytest.approx(4.33, abs=6e-3)
 
 
-def test_the_event_of_shared_draws():
+def test_the_event_of_shared_cohorts():
     queries = [(draw, SIGMA_2, None) for draw in range(10) for _ in range(32)]
     found = compose(queries, trust="central", sampling=Poisson(rate=0.1), population=10)
     event = found.event()
@@ -98,7 +98,7 @@ def test_one_unprotected_release_makes_the_run_infinite(trust, sampling, mechani
     assert len(found.reasons) == 1
 
 
-def test_only_empty_asks_are_free():
+def test_only_empty_queries_are_free():
     assert compose([], trust="local", sampling=All(), population=10).event() == dp.NoOpDpEvent()
     queries = [(0, Empty(), EVERYBODY), (1, Empty(), None)]
     found = compose(queries, trust="local", sampling=All(), population=10)

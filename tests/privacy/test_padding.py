@@ -1,4 +1,4 @@
-"""Cover against its claims: what runs is within epsilon, fakes are what they are said to be, and draws last."""
+"""Padding against its claims: what runs is within epsilon, fake items are what they claim, and draws last."""
 
 import math
 
@@ -92,7 +92,7 @@ def test_other_items_answer_as_rarely_as_epsilon_allows(epsilon, keep):
 
 
 @pytest.mark.parametrize(("epsilon", "keep"), [(1e-6, 1e-4), (1e-6, 1 - 1e-4), (1, 1e-10), (0.1, 1 - 1e-12)])
-def test_answers_that_no_coin_tells_apart_are_refused_in_a_sentence(epsilon, keep):
+def test_answers_that_no_random_bit_tells_apart_are_refused_in_a_sentence(epsilon, keep):
     with pytest.raises(
         PlanError, match=r"less than a step of a 32-bit word .* choose keep nearer to 0.5 or a larger"
     ) as e:
@@ -140,7 +140,7 @@ def test_the_claims_hold_over_many_draws_and_are_nearly_reached(epsilon, keep):
     assert chance.pvalue > 1e-4
 
 
-def test_public_items_neither_answer_nor_are_fakes():
+def test_public_items_neither_answer_nor_are_fake_items():
     own, known = random_masks()
     for padding in (RandomisedResponse(epsilon=1), FakeItems(rho=3), FakeItems(rho=3, drawn="uniform")):
         kept, fakes = drawn(padding, own, known)
@@ -159,7 +159,7 @@ def test_public_items_neither_answer_nor_are_fakes():
     kind=st.sampled_from(["uniform", "popularity"]),
     share=st.sampled_from([0.0, 0.1, 0.6, 1.0]),
 )
-def test_fakes_are_as_many_as_said_and_stop_at_the_catalogue(seed, rho, kind, share):
+def test_fake_items_are_as_many_as_said_and_stop_at_the_catalogue(seed, rho, kind, share):
     own, known = random_masks(seed, users=6, items=15, share=share)
     kept, fakes = drawn(FakeItems(rho=rho, drawn=kind), own, known)
     taken = (own | known).sum(1)
@@ -168,7 +168,7 @@ def test_fakes_are_as_many_as_said_and_stop_at_the_catalogue(seed, rho, kind, sh
     assert np.array_equal(kept, own & ~known)
 
 
-def test_uniform_fakes_are_as_likely_as_the_leakage_formulas_say():
+def test_uniform_fake_items_are_as_likely_as_the_leakage_formulas_say():
     users, items = 8000, 12
     own = np.zeros((users, items), bool)
     own[:, :2] = True
@@ -182,7 +182,7 @@ def test_uniform_fakes_are_as_likely_as_the_leakage_formulas_say():
 
 
 @pytest.mark.parametrize("power", [0.0, 2.0])
-def test_popular_fakes_follow_public_counts(power):
+def test_popular_fake_items_follow_public_counts(power):
     """One fake each: a draw in proportion to (count + 1)^power among the items that are left."""
     users, items, crowd = 10_000, 6, 60
     counts = np.array([0, 1, 4, 9, 30, crowd])
@@ -219,7 +219,7 @@ def test_the_posterior_in_the_module_is_the_one_that_is_found():
     assert np.allclose(found[some], expected)
 
 
-def test_popular_fakes_without_public_histories_are_refused():
+def test_popular_fake_items_without_public_histories_are_refused():
     with pytest.raises(PlanError, match=r"choose padding\.drawn = 'uniform'"):
         drawn(FakeItems(rho=1), random_masks()[0])
 
@@ -273,7 +273,7 @@ def test_rows_do_not_depend_on_other_users_private_items_or_number(name):
     assert np.array_equal(once, rows(COVERS[name], more_own, more_known)[:40])
 
 
-def test_fakes_that_follow_public_counts_change_with_them():
+def test_fake_items_that_follow_public_counts_change_with_them():
     """The caveat of the module, so that the sentence goes when the code does."""
     own, known = random_masks(users=400, share=0.05)
     other = known.copy()
@@ -316,7 +316,7 @@ def test_equal_words_go_to_the_lower_item(monkeypatch):
 # Claims
 
 
-def test_covers_without_a_bound_claim_none():
+def test_paddings_without_a_bound_claim_none():
     for padding in (NoPadding(), FakeItems(rho=0), FakeItems(rho=100)):
         assert padding.claim.epsilon == padding.claim.epsilon_swap == math.inf
     assert FullSupport().claim.epsilon == FullSupport().claim.epsilon_swap == 0
@@ -341,7 +341,7 @@ def test_a_seeded_simulation_says_that_its_seeds_undo_shares_and_padding():
     assert "simulation" not in said[False]
 
 
-def test_two_settings_of_a_response_share_their_coins():
+def test_two_settings_of_a_response_share_their_bits():
     """As the module says: a row of the looser answer that the stricter lacks holds nothing, whatever both claim."""
     own = np.random.default_rng(0).random((100, 200)) < 0.1
     loose, strict = (rows(RandomisedResponse(epsilon=epsilon), own, None) for epsilon in (1, 6))
@@ -349,7 +349,7 @@ def test_two_settings_of_a_response_share_their_coins():
     assert not (own & loose & ~strict).any()
 
 
-def test_fakes_do_have_no_epsilon():
+def test_fake_items_do_have_no_epsilon():
     """The bound from counts grows with the draws: an item that is missing was never there."""
     found = []
     for users in (100, 900, 8000):
@@ -385,7 +385,7 @@ def data_of(own):
     return ClientData(histories(own), histories(own))
 
 
-def test_private_targets_train_on_what_answers_and_draw_negatives_from_fakes():
+def test_private_targets_train_on_what_answers_and_draw_negatives_from_fake_items():
     own, _ = random_masks(users=30, items=80)
     fedmf = method("fedmf")
     config = fedmf.config(negatives=2)
@@ -402,7 +402,7 @@ def test_private_targets_train_on_what_answers_and_draw_negatives_from_fakes():
     "padding",
     [{"kind": "fake_items", "rho": 0, "drawn": "uniform"}, {"kind": "fake_items", "rho": 0.3, "drawn": "uniform"}],
 )
-def test_too_few_fakes_for_the_negatives_is_one_sentence(padding):
+def test_too_few_fake_items_for_the_negatives_is_one_sentence(padding):
     own, _ = random_masks(users=30, items=80, share=0.1)
     fedmf = method("fedmf")
     with pytest.raises(
@@ -412,7 +412,7 @@ def test_too_few_fakes_for_the_negatives_is_one_sentence(padding):
     assert "\n" not in str(e.value)
 
 
-def test_who_has_nothing_to_train_on_needs_no_fakes():
+def test_who_has_nothing_to_train_on_needs_no_fake_items():
     own, _ = random_masks(users=30, items=80, share=0.1)
     own[3] = False
     fedmf = method("fedmf")
@@ -430,7 +430,7 @@ def test_whole_tables_have_no_rows_to_pad():
         assert "sends whole tables, so there are no rows to pad" in reason
 
 
-def test_without_a_drawn_cover_data_stay_as_they_are():
+def test_without_a_drawn_padding_data_stay_as_they_are():
     own, _ = random_masks()
     data, fedmf = data_of(own), method("fedmf")
     for privacy in (plan({"kind": "full_support"}), plan({"kind": "no_padding"}), PrivacyPlan.named("none")):

@@ -148,7 +148,7 @@ def test_the_wrong_norm_really_breaks_the_bound():
 
 @settings(max_examples=50, deadline=None)
 @given(PLAUSIBLE, PLAUSIBLE)
-def test_the_charged_mechanism_is_the_noise_over_the_distance(clip_norm, epsilon0):
+def test_the_recorded_mechanism_is_the_noise_over_the_distance(clip_norm, epsilon0):
     plan = laplace(clip_norm=clip_norm, epsilon0=epsilon0)
     mechanism = event_for(plan, REAL, 10)
     assert isinstance(mechanism, Laplace)

@@ -13,7 +13,7 @@ RULES = [All(), Poisson(rate=0.1), Poisson(rate=1.0), Fixed(size=7), Epoch(size=
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("trust", ["none", "local", "distributed", "central"])
-def test_only_a_secret_coin_under_central_trust_amplifies(rule, trust):
+def test_only_a_secret_sample_under_central_trust_amplifies(rule, trust):
     expected = isinstance(rule, Poisson) and rule.rate < 1 and trust == "central"
     assert rule.amplifies(trust) is expected
     assert ("amplification by sampling is claimed;" in rule.claim(trust)) is expected

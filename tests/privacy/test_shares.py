@@ -31,7 +31,7 @@ def event(words, share):
     return event_for(plan(words), SchemaSummary(("v",), (), 6, share), N)
 
 
-def test_shares_of_real_blocks_add_up_and_a_whole_ask_is_the_default():
+def test_shares_of_real_blocks_add_up_and_a_whole_query_is_the_default():
     assert share_of(QUARTER) == 0.25
     assert share_of(REST) == 0.75
     assert share_of({"a": Block((1,)), "b": Block((2,))}) == 1
@@ -58,7 +58,7 @@ def test_an_upload_is_clipped_to_the_root_of_its_share(words, bound):
     assert sent.parts[0].values[0].equal(values[0])
 
 
-def test_bounds_of_blocks_shrink_with_the_ask():
+def test_bounds_of_blocks_shrink_with_the_query():
     words = "central-gaussian:clip_norm=2,noise_multiplier=3,clipping=per_block"
     schema = {"a": Block((3,), share=0.125), "b": Block((3,), share=0.125)}
     parts = [Dense(name, torch.arange(2), torch.ones(2, 3)) for name in schema]
@@ -94,7 +94,7 @@ def test_ring_words_carry_the_same_noise_on_a_shorter_vector():
 
 
 @pytest.mark.parametrize("words", [CENTRAL, DISTRIBUTED, LOCAL, CENTRAL + ",sampling.kind=poisson,sampling.rate=0.3"])
-def test_a_ledger_charges_the_share_and_a_forecast_says_so(words, tmp_path):
+def test_a_ledger_records_the_share_and_a_forecast_says_so(words, tmp_path):
     queries = [QUARTER, {"v": REST["v"], "w": REST["w"]}]
     ledger = Ledger(plan(words), N, tmp_path / "ledger.jsonl")
     members = None if ledger.plan.amplifies else np.arange(N)

@@ -10,7 +10,9 @@ that clients have after their last local epoch.
 import importlib
 import json
 import sys
+from collections.abc import Iterable
 from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,17 +37,17 @@ def scratch() -> FedNCF:
 def train(message: Message, context: Context) -> Message:
     """One local epoch; the last round also ranks the test item."""
     torch.set_num_threads(1)
-    user, config = int(context.node_config["partition-id"]), message.content["config"]
-    number = int(config["server-round"])
+    user, config = int(str(context.node_config["partition-id"])), message.content.config_records["config"]
+    number, rounds, seed = (int(str(config[name])) for name in ("server-round", "rounds", "seed"))
     model = scratch()
-    model.load_state_dict(message.content["arrays"].to_torch_state_dict())
-    kept = context.state.get("vector")
+    model.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
+    kept = context.state.array_records.get("vector")
     vector = first_vector(user) if kept is None else kept.to_torch_state_dict()["vector"]
     vector.requires_grad_()
-    epoch(model, vector, *samples(user, np.random.default_rng([2, int(config["seed"]), number, user])))
+    epoch(model, vector, *samples(user, np.random.default_rng([2, seed, number, user])))
     context.state["vector"] = ArrayRecord({"vector": vector.detach()})
-    metrics: dict[str, float] = {"clients": 1}
-    found = rank(model, user, vector) if number == int(config["rounds"]) else None
+    metrics: dict[str, int | float | list[int] | list[float]] = {"clients": 1}
+    found = rank(model, user, vector) if number == rounds else None
     metrics |= {"ranked": float(found is not None)}
     metrics |= dict(zip(("hit", "gain"), found or (0.0, 0.0), strict=True))
     content = RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": MetricRecord(metrics)})
@@ -59,11 +61,13 @@ class Marked(FedAvg):
         super().__init__(fraction_evaluate=0.0, weighted_by_key="clients")
         self.marks, self.found = Marks(), MetricRecord()
 
-    def aggregate_train(self, server_round, replies):
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """As FedAvg; then note."""
         arrays, metrics = super().aggregate_train(server_round, replies)
         self.marks.mark()
-        self.found = metrics
+        self.found = metrics or MetricRecord()
         return arrays, metrics
 
 
@@ -76,11 +80,11 @@ def main(grid: Grid, context: Context) -> None:
     strategy = Marked()
     arrays = ArrayRecord(FedNCF(world().n_items).state_dict())
     strategy.start(grid, arrays, num_rounds=rounds, train_config=ConfigRecord({"rounds": rounds, "seed": seed}))
-    share = float(strategy.found["ranked"])
+    share, hit, gain = (float(str(strategy.found[name])) for name in ("ranked", "hit", "gain"))
     row = strategy.marks.rows(left_out=1) | {
         "clients": world().n_users,
-        "hr": float(strategy.found["hit"]) / share,
-        "ndcg": float(strategy.found["gain"]) / share,
+        "hr": hit / share,
+        "ndcg": gain / share,
         "trained": rounds,
     }
     print(json.dumps(row), flush=True)
@@ -90,5 +94,5 @@ if __name__ == "__main__":
     apps = importlib.import_module("benchmarks.peers.fedncf.with_flower")
     # Ray's processes find the apps by name, in a module that they can import.
     users = world().n_users
-    one_core = {"client_resources": {"num_cpus": 1}}
+    one_core: dict[str, dict[str, Any]] = {"client_resources": {"num_cpus": 1}}
     run_simulation(apps.server, apps.client, users, backend_config=one_core)

@@ -7,6 +7,7 @@ runs where pfl is installed and prints one line of JSON, as `with_flower.py` doe
 
 import json
 import sys
+from typing import Any
 
 import numpy as np
 import torch
@@ -52,12 +53,12 @@ class Model(PyTorchModel):
         self.round = 0
         self.found: list[tuple[float, float]] = []
 
-    def new_local_optimizer(self, learning_rate):
+    def new_local_optimizer(self, learning_rate: float) -> torch.optim.Optimizer:
         """Three groups of parameters, each at its own rate."""
         del learning_rate
         return optimiser(self._model, self._model.vector, world().n_items)
 
-    def do_multiple_epochs_of(self, user_dataset, train_params, train_step_fn, **kwargs):
+    def do_multiple_epochs_of(self, user_dataset: Dataset, train_params: Any, train_step_fn: Any, **kwargs: Any) -> Any:
         """As pfl, between two moves of the vector; the last round also ranks the test item."""
         user = int(user_dataset.user_id)
         self._model.vector = self.vectors.setdefault(user, first_vector(user)).requires_grad_()
@@ -74,7 +75,9 @@ class Noting(TrainingProcessCallback):
         self.model, self.marks = model, Marks()
         model.round = 1
 
-    def after_central_iteration(self, aggregate_metrics, model, *, central_iteration):
+    def after_central_iteration(
+        self, aggregate_metrics: Metrics, model: PyTorchModel, *, central_iteration: int
+    ) -> tuple[bool, Metrics]:
         """A round is over."""
         del aggregate_metrics, model
         self.marks.mark()

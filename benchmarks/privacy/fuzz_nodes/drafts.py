@@ -25,7 +25,7 @@ TEXTS = (
     "", "x", LONG, "\x1b[2J\x1b[31mok" + FORGED, "\0", "\u202eevil", "\ud800", "../../etc/passwd",
     "0-999999999999999", "0-300000000", "9-0", "0,0,0", "__class__", "train.reveal", "é" * 300, "f" * 64, "0" * 32,
 )  # fmt: skip
-NESTED = ([], {}, [[]], {"": {}}, {"a": [1, {"b": None}]}, [0] * 1000, [None], [[[[[[[[]]]]]]]])
+NESTED: tuple[Any, ...] = ([], {}, [[]], {"": {}}, {"a": [1, {"b": None}]}, [0] * 1000, [None], [[[[[[[[]]]]]]]])
 NASTY: tuple[Any, ...] = (None, True, False, *NUMBERS, *REALS, *TEXTS, *NESTED)
 SIDES = (0, 1, -1, 2, 3, 2**20, 2**31, 2**40, 2**62, 2**63, 2**64, 0.5, None, "1", True)
 DTYPES = ("bool", "int8", "uint8", "int32", "int64", "uint64", "float32", "float64", "float16", "object", "<f8", "", 7)

@@ -17,9 +17,10 @@ from benchmarks.privacy.fuzz_nodes.drafts import BENDS, Draft
 from benchmarks.privacy.fuzz_nodes.federations import ITEMS, LIARS, SEATS, SmallFederation
 from benchmarks.privacy.fuzz_nodes.findings import MOST_BYTES_OF_A_ROUND, Findings, Watch, measured
 from benchmarks.privacy.fuzz_secure_agg import mutate
+from benchmarks.speed.nodes import members_of
 from privfed.contracts import Block
 from privfed.engines.nodes import InProcess, NodeId, NodesError, RemoteFederation, codec
-from privfed.federation import Federation, Individual, Message
+from privfed.federation import Federation, Individual, Message, Server
 from privfed.methods.shared.vae_server import COUNTS
 from secure_agg.primitives.keys import SIGNATURE_BYTES
 
@@ -30,8 +31,8 @@ _ANNOUNCED_ANEW = 0.25
 """How often the run is announced anew before a round."""
 
 
-class Counter:
-    """The server side of no method: it asks who has which item, once or twice a round.
+class Counter(Server):
+    """The server side of no method: it queries who has which item, once or twice a round.
 
     Attributes:
         released: of the latest round.
@@ -39,14 +40,15 @@ class Counter:
 
     def __init__(self, *, each: bool, queries: int) -> None:
         self._each, self._queries = each, queries
+        self.schema = _SCHEMA
         self.released: list[torch.Tensor] = []
 
     def round(self, federation: Federation, t: int) -> None:
         """Count."""
         self.released, cohort = [], federation.sample_cohort(t)
         for _ in range(self._queries):
-            ask = federation.collect if self._each else federation.aggregate
-            release = ask("count", cohort, Message({}), _SCHEMA)
+            query = federation.collect if self._each else federation.aggregate
+            release = query("count", cohort, Message({}), _SCHEMA)
             self.released.append(
                 release.uploads[COUNTS] if isinstance(release, Individual) else release.sums[COUNTS].clone()
             )
@@ -253,7 +255,7 @@ class ServerTarget:
             problems.append("an honest organisation is missing in a release")
         if charged.cohort_id != remote.cohorts - 1:
             problems.append("a release was not charged")
-        elif not poisson and not np.isin(release.members, charged.members()).all():
+        elif not poisson and not np.isin(release.members, members_of(charged)).all():
             problems.append("a release is charged to fewer users than are in it")
         expected = self._expected(release.nodes, release.members)
         found = self._counter.released[-1].double()

@@ -55,10 +55,9 @@ def run_cases(part: str, chosen: dict[str, cases.Case], options: argparse.Namesp
         if options.device != "cpu":
             bounds = {"limit": bounds["limit"]}
         spec = json.dumps(case | {"threads": options.threads, "device": options.device} | bounds)
-        words = ("benchmarks.speed.suite.case", spec)
-        measured = harness.child(*words, threads=options.threads, limit=options.limit)
+        measured = harness.child("benchmarks.speed.suite.case", spec, threads=options.threads, limit=options.limit)
         described = {
-            name: case[name] for name in ("label", "method", "axis", "size", "privacy", "wire") if name in case
+            name: case[name] for name in ("label", "method", "axis", "size", "privacy", "fidelity") if name in case
         }
         keep(record, part, key, described | {"threads": options.threads} | measured)
 
@@ -69,15 +68,15 @@ def run_peers(options: argparse.Namespace, record: harness.Record) -> None:
         key: peer for key, peer in environments.peers(options.peers).items() if missing(record, "peers", key, options)
     }
     if chosen:
-        harness.child(*environments.WRITING, limit=options.limit, **environments.ENVIRONMENT)
+        harness.child(*environments.WRITING, limit=options.limit, environment=environments.ENVIRONMENT)
     for key, (python, module, *words) in chosen.items():
         limit = options.peer_limit / harness.PATIENCE
-        row = harness.child(module, *words, python=python, limit=limit, **environments.ENVIRONMENT)
+        row = harness.child(module, *words, python=python, limit=limit, environment=environments.ENVIRONMENT)
         keep(record, "peers", key, row)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the parts that were asked for, then write the page."""
+    """Run the named parts, then write the page."""
     data = {"nargs": "+", "default": list(cases.DATA), "help": "data sets of `rounds` (default: all)"}
     parser = harness.parser(__file__, __doc__, data=data, only=[])
     parser.add_argument("parts", nargs="*", metavar="part", help=f"{', '.join(PARTS)}; all where none is named")

@@ -25,6 +25,7 @@ from benchmarks.harness import memory
 from benchmarks.running import simulation_of
 from benchmarks.speed.suite.work import counted
 from privfed.data import Histories, Split, SplitSpec, load, split
+from privfed.engines import Simulation
 from privfed.experiment import Experiment
 from privfed.methods import method
 from privfed.privacy import PrivacyPlan
@@ -59,7 +60,9 @@ def made_up(users: int, items: int, each: int) -> Split:
         part: Histories.from_pairs(owner[chosen], item[chosen], users, items)
         for part, chosen in (("valid", rank == 0), ("test", rank == 1), ("train", rank > 1))
     }
-    return Split(SplitSpec(), **parts, users_without_holdout=0, source="made-up lists")
+    return Split(
+        SplitSpec(), parts["train"], parts["valid"], parts["test"], users_without_holdout=0, source="made-up lists"
+    )
 
 
 def parts_of(data: str | dict[str, int]) -> Split:
@@ -93,7 +96,7 @@ class Running:
         self.experiment = e = Experiment(config, parts, client_state=client_state)
         with config.computing():
             chunk = e.registered.training.preferred_chunk()
-        self.simulation = simulation_of(e, chunk=config.chunk or chunk)
+        self.simulation = simulation_of(e, Simulation, chunk=config.chunk or chunk)
         self.done = 0
 
     def round(self) -> dict[str, float]:

@@ -109,7 +109,7 @@ class Page:
             found = {k: r for k, r in self.kept.get("rounds", {}).items() if k.startswith(data + "/")}
             if not found:
                 continue
-            some = next((row for row in found.values() if "users" in row), {})
+            some: Row = next((row for row in found.values() if "users" in row), {})
             yield f"### {name}"
             yield ""
             if some:

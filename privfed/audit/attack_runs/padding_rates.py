@@ -1,8 +1,8 @@
 """How probable it is that an item is sent as padding, as far as an aggregator can know: from how padding is sampled.
 
-It sees how many rows everybody sends and which of them are public, so it knows how many fakes each client drew, but not
-which items were out of their reach. With these rates the supporters of an item give away how many clients it is private
-to (`attacks.supports.debiased_count`), up to the noise of the draw.
+It sees how many rows everybody sends and which of them are public, so it knows how many fake items each client drew,
+but not which items were out of their reach. With these rates the supporters of an item give away how many clients it is
+private to (`attacks.supports.debiased_count`), up to the noise of the draw.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ _ALMOST_ONE = 1 - 1e-9
 def padding_rates(padding: SampledPadding, sent: Histories, public: Histories) -> Float64[np.ndarray, "items"]:
     """The probability that a client sends row i as padding, mean over the clients to whom item i is not public.
 
-    k fakes drawn from m items in proportion to weights w take item i with probability 1 - exp(-w_i tau), where tau
+    k fake items drawn from m items in proportion to weights w take item i with probability 1 - exp(-w_i tau), where tau
     makes these add up to k: exactly so for equal weights, and nearly where no weight is a large share of all.
 
     Args:

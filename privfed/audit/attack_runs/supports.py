@@ -151,7 +151,7 @@ def _games(
         return Targets.examined_vs_rest(truth.private, truth.public), among
     everything = Targets.trained_vs_never_seen(truth.private, experiment.parts.seen.mask(users))
     candidates = everything.candidates & view.sent
-    return everything, replace(among, game="trained vs cover", candidates=candidates, scope=TOUCHED_ITEMS)
+    return everything, replace(among, game="trained vs padding", candidates=candidates, scope=TOUCHED_ITEMS)
 
 
 def _sizes(view: SupportView, truth: _Truth) -> dict[str, float]:

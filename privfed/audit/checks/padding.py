@@ -1,7 +1,7 @@
 """Checks of padding: the rows that clients sent, round after round, against the claimed padding.
 
 Fake rows hide true ones only as long as a client names the same rows in every query: what is named in every round
-is the history, if fakes are drawn anew. How many rows a client names follows from the padding's rule, too.
+is the history, if fake items are drawn anew. How many rows a client names follows from the padding's rule, too.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

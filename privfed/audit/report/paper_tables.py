@@ -198,7 +198,7 @@ def _measured(report: AuditReport) -> PaperTable:
         for row in cell.empirical
     ]
     printed = ("method", "setting", "audited", "kind", "measured", "placebo floor", "claimed")
-    return PaperTable("measured", "Epsilon measured, beside epsilon claimed for the same unit.", rows, 4, printed)
+    return PaperTable("measured", "Epsilon measured, next to epsilon claimed for the same unit.", rows, 4, printed)
 
 
 def _slices(report: AuditReport) -> PaperTable:

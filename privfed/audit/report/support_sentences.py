@@ -17,7 +17,7 @@ EPSILON, ROWS, UPLOAD, POSTERIOR, BEST_GUESS, COUNT, BITS = (
 CellText = tuple[str, str]
 """A value, and in small print what it is to be read with."""
 
-IN_SUPPORT = ("examined vs cover", "trained vs cover")
+IN_SUPPORT = ("examined vs padding", "trained vs padding")
 """Games among the rows that were sent."""
 
 _NOT_SEEN: CellText = "not seen", ""

@@ -27,12 +27,17 @@ class LocalEncoding(Protocol):
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shape per user (per item of the user for `first.rows`) of everything a user keeps."""
+        return {}
 
     def initial(self, users: int, start: Mapping[str, Tensor]) -> Own:
         """Initial state of `users` users, except tensors per item, from a public random encoder `start`."""
+        del users, start
+        return {}
 
     def initial_rows(self, items: Int64[Tensor, " k"], start: Mapping[str, Tensor]) -> Own:
         """Initial rows `first.rows` for items of the users; empty where the kind has none."""
+        del items, start
+        return {}
 
     def training(self, shared: SharedLayers, personal: Own, local: LocalRound, optimiser: LocalOptimiser) -> Encoders:
         """Both encoders for local training, which changes `personal` in place."""
@@ -44,7 +49,7 @@ class LocalEncoding(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Embedding:
+class Embedding(LocalEncoding):
     """A free mean and log variance per user, from the prior N(0, I)."""
 
     architecture: Architecture
@@ -53,26 +58,25 @@ class Embedding:
         """One vector of mean and log variance."""
         return {"vectors": (2 * self.architecture.latent,)}
 
-    def initial(self, users: int, start: Mapping[str, Tensor]) -> Own:  # noqa: ARG002 (nothing is drawn)
+    def initial(self, users: int, start: Mapping[str, Tensor]) -> Own:
         """Zeros: mean 0, variance 1."""
+        del start
         return {"vectors": torch.zeros(users, 2 * self.architecture.latent)}
 
-    def initial_rows(self, items: Int64[Tensor, " k"], start: Mapping[str, Tensor]) -> Own:  # noqa: ARG002
-        """Nothing is kept per item."""
-        return {}
-
-    def training(self, shared: SharedLayers, personal: Own, local: LocalRound, optimiser: LocalOptimiser) -> Encoders:  # noqa: ARG002
+    def training(self, shared: SharedLayers, personal: Own, local: LocalRound, optimiser: LocalOptimiser) -> Encoders:
         """The shared encoder and the vectors."""
+        del local
         return TwoEncoders(shared.encoder(), UserVectors(personal["vectors"], optimiser))
 
     def outputs(
         self,
-        parameters: Mapping[str, Tensor],  # noqa: ARG002
+        parameters: Mapping[str, Tensor],
         personal: Own,
-        inputs: Inputs,  # noqa: ARG002
-        changes: Mapping[str, LayerChange],  # noqa: ARG002
+        inputs: Inputs,
+        changes: Mapping[str, LayerChange],
     ) -> Float[Tensor, "clients width"]:
         """The vectors."""
+        del parameters, inputs, changes
         return personal["vectors"]
 
 
@@ -161,12 +165,13 @@ class FullEncoder:
 
     def outputs(
         self,
-        parameters: Mapping[str, Tensor],  # noqa: ARG002
+        parameters: Mapping[str, Tensor],
         personal: Own,
         inputs: Inputs,
-        changes: Mapping[str, LayerChange],  # noqa: ARG002
+        changes: Mapping[str, LayerChange],
     ) -> Float[Tensor, "clients width"]:
         """The user's own encoder."""
+        del parameters, changes
         h = self.sparse.hidden(personal, inputs)
         for name in self.deeper:
             weight, bias = personal[f"own.{name}.weight"], personal[f"own.{name}.bias"]
@@ -176,35 +181,25 @@ class FullEncoder:
 
 
 @dataclass(frozen=True, slots=True)
-class SecondShared:
+class SecondShared(LocalEncoding):
     """As released: the local encoder is loaded from the server's aggregate, so nothing of it is personal."""
 
     architecture: Architecture
 
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Nothing is kept."""
-        return {}
-
-    def initial(self, users: int, start: Mapping[str, Tensor]) -> Own:  # noqa: ARG002
-        """Nothing is kept."""
-        return {}
-
-    def initial_rows(self, items: Int64[Tensor, " k"], start: Mapping[str, Tensor]) -> Own:  # noqa: ARG002
-        """Nothing is kept."""
-        return {}
-
-    def training(self, shared: SharedLayers, personal: Own, local: LocalRound, optimiser: LocalOptimiser) -> Encoders:  # noqa: ARG002
+    def training(self, shared: SharedLayers, personal: Own, local: LocalRound, optimiser: LocalOptimiser) -> Encoders:
         """Two shared encoders, both tuned and both uploaded."""
+        del personal, local, optimiser
         return TwoEncoders(shared.encoder(), shared.encoder(SECOND))
 
     def outputs(
         self,
         parameters: Mapping[str, Tensor],
-        personal: Own,  # noqa: ARG002
+        personal: Own,
         inputs: Inputs,
         changes: Mapping[str, LayerChange],
     ) -> Float[Tensor, "clients width"]:
         """The second shared encoder."""
+        del personal
         return encode(self.architecture, parameters, inputs, changes, SECOND)
 
 

@@ -124,6 +124,6 @@ class CentralGaussian(L2Clipped):
         if sampling.kind in ("fixed", "epoch"):
             raise PlanError(
                 f"cohorts of a fixed size (sampling '{sampling.label}') cannot be accounted as Poisson sampling, which "
-                f"needs an independent coin of every user, nor unsampled, because leaving one user out changes who "
-                f"else takes part: set sampling.kind = 'poisson' with sampling.rate = size / users, or 'all'"
+                f"needs an independent random bit of every user, nor unsampled, because leaving one user out changes "
+                f"who else takes part: set sampling.kind = 'poisson' with sampling.rate = size / users, or 'all'"
             )

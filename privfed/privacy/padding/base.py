@@ -2,12 +2,12 @@
 
 A client of a row-sparse method sends the rows of its own items. Behind a secret sharing their values are hidden, the
 rows are not: they are the history. Padding adds rows of zeros (`FakeItems`), or sends every row (`FullSupport`), or
-answers at random for every row (`RandomisedResponse`). What was sampled is sampled once: fakes sampled afresh each
+answers at random for every row (`RandomisedResponse`). What was sampled is sampled once: fake items sampled afresh each
 round would die out under intersection, and an answer given twice with fresh randomness costs twice.
 
 Padding hides which rows are true. It hides nothing of a sum: rows of zeros count towards the clients that a row needs
-to be opened, and add nothing to what the others show. Two extremes make it plain. Where all rows of an item are fakes,
-its sum is zero, which says so of everybody who sent one; where one is true, its sum is that client's value.
+to be opened, and add nothing to what the others show. Two extremes make it plain. Where all rows of an item are fake
+items, its sum is zero, which says so of everybody who sent one; where one is true, its sum is that client's value.
 """
 
 from abc import abstractmethod
@@ -96,7 +96,7 @@ class SampledPadding(Padding):
 
     @property
     def popularity_power(self) -> float | None:
-        """Power of the public popularity that fakes follow; None where they follow none."""
+        """Power of the public popularity that fake items follow; None where they follow none."""
         return None
 
     @property
@@ -123,5 +123,5 @@ class SampledPadding(Padding):
             private: private items of some users.
             known: items that everybody knows to be sent.
             uints: uniform 32-bit words, one for every user and item.
-            popularity: weight of every item, where fakes follow the public counts.
+            popularity: weight of every item, where fake items follow the public counts.
         """

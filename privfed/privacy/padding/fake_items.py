@@ -2,7 +2,7 @@
 
 A true row is always there, so a row that is missing proves that the item is not in the history, and epsilon is
 infinite; the number of rows tells |private|. The chance that a row seen, and not public, is true is 1 / (1 + rho') on
-average, rho' = rho (1 + |public| / |private|), and more where the catalogue has no rows left to be fakes.
+average, rho' = rho (1 + |public| / |private|), and more where the catalogue has no rows left to be fake items.
 """
 
 import math
@@ -26,20 +26,20 @@ class FakeItems(SampledPadding):
     rho: float = Field(ge=0, description="fake rows for every row of the user's own, public ones counted too")
     drawn: Literal["uniform", "popularity"] = Field(
         default="popularity",
-        description="popularity: in proportion to (public count + 1)^power, so that popularity tells fakes less well; "
+        description="popularity: in proportion to (public count + 1)^power, so that popularity gives less away; "
         "uniform: as published",
     )
     power: float = Field(
         default=0.75,
         ge=0,
         le=2,
-        description="how steeply fakes follow public popularity; private items are often flatter than public ones",
+        description="how steeply fake items follow public popularity; private items are often flatter than public ones",
     )
     seed: Seed = 0
 
     @property
     def label(self) -> str:
-        return f"{self.drawn} fakes (rho = {number(self.rho)})"
+        return f"{self.drawn} fake items (rho = {number(self.rho)})"
 
     @property
     def claim(self) -> SupportClaim:
@@ -71,7 +71,7 @@ class FakeItems(SampledPadding):
         popularity: Float64[np.ndarray, " items"] | None,
     ) -> tuple[Bool[np.ndarray, "users items"], Bool[np.ndarray, "users items"]]:
         taken = private | known
-        room = (~taken).sum(1)  # [users]: rows that are left to be fakes
+        room = (~taken).sum(1)  # [users]: rows that are left to be fake items
         wanted = np.minimum(np.rint(self.rho * taken.sum(1)), room).astype(np.int64)
         # The k smallest of Exp(1) / weight are k draws without replacement in proportion to the weights. Half a step
         # keeps a word of zero away from the logarithm's pole.

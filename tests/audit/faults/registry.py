@@ -187,7 +187,7 @@ def _(stack: ExitStack) -> None:
     put(stack, ClientGuard, "clip_", _row_clip)
 
 
-@fault("fresh fakes every round", "engine", "fedmf", FAKES, "padding is drawn anew")
+@fault("fresh fake items every round", "engine", "fedmf", FAKES, "padding is drawn anew")
 def _(stack: ExitStack) -> None:
     def made(former: Any) -> Any:
         def pattern(self: AnnouncedRows, support: Histories, draw: int, clients: Any, rows: int) -> Any:

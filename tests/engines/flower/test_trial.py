@@ -59,7 +59,7 @@ def test_what_a_killed_process_had_started_ends():
     assert all(gone(pid) for pid in started)
 
 
-def test_a_minder_lets_go_of_what_it_was_told_to():
+def test_a_supervisor_lets_go_of_what_it_was_told_to():
     with subprocess.Popen([sys.executable, "-c", CHILD], stdout=subprocess.PIPE, start_new_session=True) as child:
         with Supervisor() as minder:
             minder.watch(child.pid)

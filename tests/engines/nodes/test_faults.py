@@ -199,7 +199,7 @@ def test_a_server_may_die_between_a_sum_and_the_journal(
     assert f.ledger_lines() == charges
 
 
-def test_with_keys_of_their_own_nodes_open_an_ask_once(
+def test_with_keys_of_their_own_nodes_open_a_query_once(
     federation: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from privfed.engines.nodes.journal import Journal
@@ -218,7 +218,7 @@ def test_with_keys_of_their_own_nodes_open_an_ask_once(
     assert [entry.round for entry in trained.ledger.entries] == [0, 1, 2]
 
 
-def test_nodes_that_missed_an_ask_sit_out_the_draw(federation: Callable[..., Any]) -> None:
+def test_nodes_that_missed_a_query_sit_out_the_cohort(federation: Callable[..., Any]) -> None:
     f = federation("feddae", SECURE, settings={"popularity_prior": True}, rounds=1)
     seen: list[tuple[int, str]] = []
 
@@ -240,7 +240,7 @@ def test_a_folder_keeps_to_its_run(federation: Callable[..., Any]) -> None:
         train(longer, f.server_data, f.server, InProcess(f.nodes), f.folder / "server")
 
 
-def test_a_lost_round_stays_lost(federation: Callable[..., Any]) -> None:
+def test_an_aborted_round_stays_aborted(federation: Callable[..., Any]) -> None:
     f = federation("pfedrec", SECURE, nodes=3, rounds=3, checkpoint_every=3)
     losing = InProcess(f.nodes, faults=lambda n, s: "drop" if s == "train.input" and n == 100 else None)
     with pytest.raises(Died):

@@ -84,7 +84,7 @@ def test_a_field_that_may_leave_64_bits_is_refused_with_the_bits_it_needs(coded,
 
 
 @pytest.mark.parametrize("settings", [{"bits": 60}, {"bits": 60, "d": 3, "c0": 1e-4, "w": 1e-4}, {"beta": 1e9}])
-def test_room_ends_at_the_last_bit(coded, settings):
+def test_the_overflow_bound_ends_at_the_last_bit(coded, settings):
     with pytest.raises(SumOverflowError) as caught:
         coded(**settings)
     finest = int(one_sentence(caught).split()[-1])
@@ -93,7 +93,7 @@ def test_room_ends_at_the_last_bit(coded, settings):
         coded(**settings | {"bits": finest + 1})
 
 
-def test_room_is_left_for_the_inertia_of_a_repeated_sweep(coded):
+def test_the_overflow_bound_leaves_space_for_the_inertia_of_a_repeated_sweep(coded):
     """A field that fits as it is, and not with what would hold it back."""
 
     purchases = coded().data.positives
@@ -136,7 +136,7 @@ def test_a_field_that_no_grid_makes_fit_is_refused(coded):
         DFMRConfig(alpha=math.inf)
 
 
-def test_room_is_proven_for_any_code(coded):
+def test_the_overflow_bound_is_proven_for_any_code(coded):
     """The most a device could add to its own field, with moments as lopsided as they can be."""
     rng = np.random.default_rng(0)
     config = DFMRConfig(d=6, bits=8, alpha=0.6)
@@ -181,7 +181,7 @@ def test_a_narrow_ring_holds_a_coarse_grid(coded):
     assert all(np.array_equal(a, b) for a, b in zip(found, plain, strict=True))
 
 
-def test_a_cohort_below_the_fewest_is_refused(coded):
+def test_a_cohort_below_the_smallest_is_refused(coded):
     with pytest.raises(
         PlanError, match=r"a round can have 150, so none would ever be released: use at most 150"
     ) as caught:
@@ -296,7 +296,7 @@ def test_a_sum_with_one_examination_shows_that_clients_code(coded, few, padding)
     assert np.array_equal(signs[revealed], world.users[owners[revealed]])
 
 
-def test_fakes_answer_zero_and_kept_examinations_alone_train(coded, funnel):
+def test_fake_items_answer_zero_and_kept_examinations_alone_train(coded, funnel):
     plan = "shared-sum:padding.kind=randomised_response,padding.epsilon=2,padding.keep=0.5,min_cohort=2"
     data, privacy = ClientData.from_split(funnel, "train"), PrivacyPlan.parse(plan)
     covered = padded_data(data, privacy, method("dfmr"), DFMRConfig())

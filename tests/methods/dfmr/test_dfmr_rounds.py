@@ -133,7 +133,7 @@ def test_absent_users_keep_their_code_and_join_with_fresh_item_codes(coded, plan
     assert 100 < len(seen) < 150
 
 
-def test_a_lost_round_changes_nothing_and_the_next_goes_on(coded):
+def test_an_aborted_round_changes_nothing_and_the_next_goes_on(coded):
     plan = "shared-sum:min_cohort=40,sampling.kind=poisson,sampling.rate=0.27"
     world, lost = coded(plan=plan, alpha=0.3), []
     for t in range(8):

@@ -482,7 +482,7 @@ def test_bytes_down_are_those_of_the_tiers(world):
     assert unknown.simulation.costs.down_bytes == pytest.approx(total, abs=45 * 3)
 
 
-def test_both_asks_are_announced(world):
+def test_both_queries_are_announced(world):
     server = world("fair", **TIER).server
     first, second = METHOD.training.program(server)
     assert (list(first.schema), first.schema["tiers"].counts) == (["tiers"], True)

@@ -261,7 +261,7 @@ AVERAGED = {
 
 @pytest.mark.parametrize("weights", ["uniform", "samples"])
 @pytest.mark.parametrize("name", AVERAGED)
-def test_deltas_and_a_full_pull_average_parameters(data, name, weights):
+def test_deltas_and_a_full_proximal_term_average_parameters(data, name, weights):
     """The published rule: sum_i w_i of each client's own table, recovered; and with no pull, deltas alone."""
     halves = build(data, weights=weights, shares="realised", **AVERAGED[name])
     message, _, total = halves.round(torch.arange(USERS))

@@ -235,7 +235,7 @@ def test_both_releases_together_cost_what_one_gaussian_of_the_plan_costs(small_s
     assert foreseen.uploads_bound == 2
 
 
-def test_the_ledger_charges_two_multipliers_of_one_draw_and_reads_them_back(small_split, tmp_path):
+def test_the_ledger_records_two_multipliers_of_one_draw_and_reads_them_back(small_split, tmp_path):
     e = experiment(small_split, CENTRAL, fidelity="analytic")
     e.run(tmp_path)
     header, *entries = [json.loads(line) for line in (tmp_path / "ledger.jsonl").read_text().splitlines()]
@@ -627,7 +627,7 @@ def test_noise_is_the_same_for_every_chunk_size(small_split):
         torch.testing.assert_close(value, states[1][key], rtol=0, atol=1e-4)
 
 
-def test_a_lost_round_asks_again(small_split):
+def test_an_aborted_round_asks_again(small_split):
     plan = "distributed-gaussian:clip_norm=1,noise_multiplier=2,n_min_honest=20,delta=0.001"
     e = experiment(small_split, f"{plan},sampling.kind=poisson,sampling.rate=0.4", rounds=8, head=10)
     result = e.run()

@@ -71,7 +71,7 @@ def central(z, **fields):
 
 @pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("epsilon", EPSILONS)
-def test_both_asks_together_have_the_epsilon_of_the_closed_formula(epsilon, share):
+def test_both_queries_together_have_the_epsilon_of_the_closed_formula(epsilon, share):
     plan = central(1 / mu_of(epsilon))
     schemas = server(plan, popularity_share=share).schemas
     assert [next(iter(schema.values())).share for schema in schemas] == pytest.approx([share, 1 - share])
@@ -90,7 +90,7 @@ def test_both_asks_together_have_the_epsilon_of_the_closed_formula(epsilon, shar
 
 @given(epsilon=st.floats(0.2, 20), share=st.floats(0.02, 0.98), clip=st.floats(1e-3, 1e3))
 @settings(max_examples=6, deadline=None)
-def test_neither_the_share_nor_the_clip_norm_changes_what_both_asks_cost(epsilon, share, clip):
+def test_neither_the_share_nor_the_clip_norm_changes_what_both_queries_cost(epsilon, share, clip):
     plan = PrivacyPlan.named("central-gaussian", clip_norm=clip, noise_multiplier=1 / mu_of(epsilon), delta=DELTA)
     claim = charged(plan, server(plan, popularity_share=share, head=60).schemas)
     assert claim.epsilon == pytest.approx(epsilon, rel=THREE_DIGITS)

@@ -1,4 +1,4 @@
-"""Noisy steps equal a client told naively; their noise, coins and sensitivity are those that are accounted."""
+"""Noisy steps equal a client told naively; their noise, sampling and sensitivity are those that are accounted."""
 
 import math
 from dataclasses import replace
@@ -166,7 +166,7 @@ def test_a_row_is_read_with_the_noise_of_the_steps_before(world):
             standard(moved, deviation * math.sqrt(step))
 
 
-def test_coins_and_negatives(world):
+def test_bits_and_negatives(world):
     """Joined at the promised rate, independently of step and record; negatives blind to the rest of the history."""
     n_users, n_items, each = 400, 50, 20
     rng = np.random.default_rng(0)
@@ -214,7 +214,7 @@ def built(name, lists, n_items, **settings):
 @pytest.mark.parametrize("clip_norm", [0.01, 0.5, 50.0])
 @pytest.mark.parametrize("name", SMALL)
 def test_one_interaction_more_moves_an_upload_by_at_most_what_is_accounted(name, clip_norm):
-    """Neighbouring histories, one step, same coins, no noise: C / divisor, upload and private state together."""
+    """Neighbouring histories, one step, same sample, no noise: C / divisor, upload and private state together."""
     how, n_items = NoisySteps(clip_norm, 0.0, 0.6, 1, 12.0), 60
     rng, lists = np.random.default_rng(1), []
     for size in range(24):
@@ -252,7 +252,7 @@ def test_a_user_without_interactions_uploads_noise_like_anybody_else(name):
     assert nobody.stacked("items")[0].equal(updates.stacked("items")[0])
 
 
-def test_rounds_and_asks_have_noise_of_their_own(world):
+def test_rounds_and_queries_have_noise_of_their_own(world):
     w = world("pfedrec", **SMALL["pfedrec"])
     without_gradients(w.clients.noisily)
     ones = [

@@ -61,7 +61,7 @@ def with_head_items(train, head):
 
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize("plan", [CENTRAL, SHARES, "none:release=total", "secure-sum:clip_norm=3"])
-def test_shares_of_all_asks_add_up_to_one_and_the_program_names_every_ask(small_split, name, plan):
+def test_shares_of_all_queries_add_up_to_one_and_the_program_names_every_query(small_split, name, plan):
     run = ran(small_split, name, plan)
     program = run.e.registered.training.program(run.server)
     assert len(program) == 1 + ASKS
@@ -119,7 +119,7 @@ def test_the_whole_run_costs_one_gaussian_of_the_plan_as_forecast(small_split, n
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_the_ledger_charges_every_ask_of_one_draw_by_its_share(small_split, tmp_path, name):
+def test_the_ledger_records_every_query_of_one_cohort_by_its_share(small_split, tmp_path, name):
     experiment(small_split, name, CENTRAL).run(tmp_path)
     _, *entries = [json.loads(line) for line in (tmp_path / "ledger.jsonl").read_text().splitlines()]
     assert [(entry["cohort_id"], entry["step"]) for entry in entries] == [(0, "popularity"), *[(0, STEP[name])] * ASKS]
@@ -240,7 +240,7 @@ class KilledError(Exception):
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_a_run_killed_between_two_asks_resumes_to_the_same_bits(small_split, tmp_path, name):
+def test_a_run_killed_between_two_queries_resumes_to_the_same_bits(small_split, tmp_path, name):
     def start():
         return experiment(small_split, name, CENTRAL, rounds=2)
 

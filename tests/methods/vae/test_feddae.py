@@ -50,7 +50,7 @@ def test_every_round_continues_from_committed_personal_state(world, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_lost_round_leaves_personal_state_as_it_was(world, kind):
+def test_an_aborted_round_leaves_personal_state_as_it_was(world, kind):
     w = world("feddae", local_encoder=kind, **SMALL).train(1)
     before, message, users = w.clients.state(), w.server.public(), torch.tensor([4, 30])
     received = w.clients.score(users, message, None, None)

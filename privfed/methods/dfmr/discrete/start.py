@@ -49,6 +49,6 @@ def binarise_items(items: Float64[np.ndarray, "m r"], seed: int) -> Int8[np.ndar
         left, _, right = singular_triplets(unit.T @ np.where(unit @ rotation >= 0, 1.0, -1.0))
         rotation = left @ right
     rotated = unit @ rotation
-    coin = draws.random(rotated.shape) < 0.5
-    codes: Int8[np.ndarray, "m r"] = np.where(np.where(rotated == 0, coin, rotated > 0), 1, -1).astype(np.int8)
+    tie_sign = draws.random(rotated.shape) < 0.5
+    codes: Int8[np.ndarray, "m r"] = np.where(np.where(rotated == 0, tie_sign, rotated > 0), 1, -1).astype(np.int8)
     return codes

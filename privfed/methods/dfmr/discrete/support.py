@@ -66,7 +66,7 @@ class ItemSupport:
         for part in parts[1:]:
             if (part.n_users, part.n_items) != (n_users, n_items):
                 raise DiscreteError(
-                    f"purchases are of {n_users} users x {n_items} items but another behaviour or the cover is of "
+                    f"purchases are of {n_users} users x {n_items} items but another behaviour or the padding is of "
                     f"{part.n_users} x {part.n_items}: all must come from the same data set"
                 )
         keys = np.concatenate([part.owners * n_items + part.items for part in parts])

@@ -42,7 +42,7 @@ def test_the_length_of_a_row_does_not_matter_and_the_seed_does(factors):
     assert not np.array_equal(binarise(users, items, seed=4)[0], u)
 
 
-def test_rows_of_zeros_get_a_coin_per_bit():
+def test_rows_of_zeros_get_a_random_bit_each():
     items = np.zeros((400, 5))
     items[:20] = np.random.default_rng(1).standard_normal((20, 5))
     codes = binarise_items(items, seed=2)

@@ -46,7 +46,7 @@ def test_against_sets(bought, seen, padding, users, k):
 
 
 def test_histories_of_another_data_set_are_refused():
-    with pytest.raises(DiscreteError, match="another behaviour or the cover is of 2 x 6"):
+    with pytest.raises(DiscreteError, match="another behaviour or the padding is of 2 x 6"):
         ItemSupport.from_histories(histories([[1]]), histories([[1], [2]]))
     with pytest.raises(DiscreteError, match="numbered 0 to 0"):
         ItemSupport.from_histories(histories([[1]]), histories([[]])).of_users(np.array([-1]))

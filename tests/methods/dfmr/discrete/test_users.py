@@ -1,4 +1,4 @@
-"""Called users: any subset in any order gives its rows of the whole; cover and empty histories change nothing."""
+"""Called users: any subset in any order gives its rows of the whole; padding and empty histories change nothing."""
 
 from dataclasses import replace
 
@@ -54,7 +54,7 @@ def test_some_users_in_any_order_are_their_rows_of_the_whole(toy, seed, size):
 
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
-def test_cover_items_change_nothing(toy, seed):
+def test_fake_items_change_nothing(toy, seed):
     bare = toy.random(seed, n=6)
     padding = np.random.default_rng(seed).random(bare.kinds.shape) < 0.5
     covered = replace(bare, padding=Histories.from_pairs(*np.nonzero(padding), *padding.shape))

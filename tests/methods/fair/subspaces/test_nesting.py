@@ -92,7 +92,7 @@ def test_a_plain_mean_of_slots_is_not_the_reduction():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_parameter_averaging_is_delta_averaging_and_a_pull_the_server_computes(kind):
+def test_parameter_averaging_is_delta_averaging_and_a_proximal_term_the_server_computes(kind):
     """theta+ = sum_g S_g (W_g R_g theta + d_g) = theta + sum_g S_g d_g - sum_g W_g (theta - P_g theta)."""
     tiers = [Subspace(40, 4, g, 4, 5, kind) for g in (0, 2, 3)]
     theta, shares = normal(40, 4), (0.5, 0.2, 0.3)

@@ -1,0 +1,253 @@
+"""Tables of `docs/private_recommender.md` and `docs/bridge.md`, from the files of results."""
+
+from collections.abc import Sequence
+
+from benchmarks.figures import Row, difference, figure, mean, named, only, values
+from benchmarks.harness import results
+from benchmarks.markdown import table
+
+CATALOGUES = {
+    "amazon-instant-video": "Amazon video",
+    "jd-dfmr": "JD purchases",
+    "lastfm-2k": "Lastfm-2k",
+    "tenrec-qba-small": "Tenrec QB-article",
+    "gowalla": "Gowalla",
+}
+SYSTEMS = {"fedvae": "FedVAE", "feddae": "FedDAE", "hetefedrec": "HeteFedRec", "fair": "FAIR", "gpfedrec": "GPFedRec"}
+BRIDGE = {
+    "DP popularity": "DP popularity",
+    "the Gram alone": "the Gram matrix alone",
+    "alone": "the system alone",
+    "started, half in the Gram": "started, half of mu^2 in the Gram matrix",
+    "started, nine tenths in the Gram": "started, nine tenths",
+    "started, only devices train": "started with all of it, only devices train",
+    "started, nobody trains": "started with all of it, nobody trains",
+}
+NOT_MEASURED = "not measured"
+WITHOUT = {
+    ("fedvae", "started, only devices train"): "nothing private to train",
+    **{("gpfedrec", variant): "refused" for variant in list(BRIDGE)[2:5]},
+}
+"""What cannot be measured, and why: GPFedRec's server reads single uploads, which plans of sums refuse."""
+
+
+def found(rows: Sequence[Row], **key: object) -> Row | None:
+    """The row that says this, where it was measured."""
+    return next(iter(named(rows, **key)), None)
+
+
+def ndcg(rows: Sequence[Row], label: str, digits: int = 3) -> str:
+    """NDCG@20 of the row of this label."""
+    row = found(rows, label=label)
+    if row is None:
+        return NOT_MEASURED
+    return figure((row["metrics"]["ndcg"] if "metrics" in row else row["ndcg"])[0], digits)
+
+
+def budgets() -> list[str]:
+    """What every epsilon buys on MovieLens-1M."""
+    rows = results("private_gram_table_ml-1m")
+    variants = ("with metadata", "without metadata", "metadata only")
+
+    def of_budget(suffix: str, popularity: str) -> list[str]:
+        return [*(ndcg(rows, f"{variant}, {suffix}") for variant in variants), ndcg(rows, popularity)]
+
+    body = [
+        [f"{epsilon}", *of_budget(f"epsilon {epsilon}", f"popularity alone, epsilon {epsilon}")]
+        for epsilon in (1, 2, 4, 8)
+    ]
+    head = ["epsilon", "with metadata", "without", "metadata and five numbers only", "popularity, all of epsilon"]
+    return table(head, [*body, ["none", *of_budget("no noise", "popularity")]])
+
+
+def populations() -> list[str]:
+    """Subsets of MovieLens-1M's people."""
+    rows, body = results("private_populations_scaling"), []
+    whole = results("private_gram_table_ml-1m")
+    for n in (750, 1500, 3000):
+        cells = [f"{n:,}", ndcg(rows, f"{n} users, popularity")]
+        for epsilon in (1, 8):
+            pair = [f"{n} users, {name}, epsilon {epsilon}" for name in ("with metadata", "no metadata")]
+            cells += [" / ".join(ndcg(rows, label) for label in pair), f"{only(rows, label=pair[0])['n_mu']:,}"]
+        body.append([*cells, ndcg(rows, f"{n} users, EASE")])
+    everybody = ["6,040", ndcg(whole, "popularity")]
+    for epsilon in (1, 8):
+        pair = [f"{name}, epsilon {epsilon}" for name in ("with metadata", "without metadata")]
+        mu = only(results("private_populations_refreshes"), label=f"year, epsilon {epsilon}, 1 refreshes")["mu_of_each"]
+        everybody += [" / ".join(ndcg(whole, label) for label in pair), f"{6040 * mu:,.0f}"]
+    ease = next(
+        row
+        for row in results("references")
+        if row["data"] == "ml-1m" and row["method"]["name"] == "ease" and row["part"] == "test"
+    )
+    body.append([*everybody, figure(ease["metrics"]["ndcg@20"][0], 3)])
+    head = ["people", "popularity", "epsilon 1, with / without metadata", "n mu", "epsilon 8, with / without", "n mu"]
+    return table([*head, "EASE, no privacy"], body)
+
+
+def larger_populations() -> list[str]:
+    """Simulated larger populations."""
+    rows = results("private_populations_larger")
+    body = [
+        [f"{n:,}", *(ndcg(rows, f"SIMULATION of {n} users, with metadata, epsilon {e}") for e in (1, 8))]
+        for n in (20_000, 100_000, 1_000_000)
+    ]
+    exact = ndcg(rows, "no noise, with metadata")
+    head = ["people, simulated", "epsilon 1, with metadata", "epsilon 8, with metadata"]
+    return table(head, [*body, ["no noise", exact, exact]])
+
+
+def refreshes() -> list[str]:
+    """Equal releases, several in a year."""
+    rows, body = results("private_populations_refreshes"), []
+    for k in (1, 4, 12, 52):
+        years = [only(rows, label=f"year, epsilon {epsilon}, {k} refreshes") for epsilon in (8, 1)]
+        cells = [" / ".join(figure(year["mu_of_each"], 3) for year in years)]
+        cells += [" / ".join(figure(year["epsilon_after"]["1"], 3) for year in years)]
+        for name in ("pooled_mu_if_nothing_changes", "pooled_mu_if_half_changes_in_a_year"):
+            cells.append(" / ".join(figure(year[name], 3) for year in years))
+        body.append([str(k), *cells])
+    head = ["refreshes a year", "mu of each, epsilon 8 / 1", "epsilon after the first, 8 / 1"]
+    return table([*head, "mu of all pooled, nothing changes", "half of it changes in a year"], body)
+
+
+def refreshed_quality() -> list[str]:
+    """NDCG@20 after the first and the last refresh of a year."""
+    rows, body = results("private_populations_refreshes"), []
+    for epsilon in (8, 1):
+        cells = []
+        for way in ("fresh", "pooled"):
+            row = only(rows, label=f"{way}, with metadata, epsilon {epsilon}, 4 refreshes")
+            cells.append(" / ".join(figure(row[when]["ndcg"][0], 3) for when in ("first", "last")))
+        body.append(["4", str(epsilon), *cells])
+    return table(["refreshes", "epsilon", "alone, first / last", "pooled, first / last"], body)
+
+
+def cohorts() -> list[str]:
+    """Cohorts that are private by themselves."""
+    rows, body = results("private_populations_cohorts"), []
+    for count in (1, 4, 9, 16):
+        cells = []
+        for epsilon in (1, 8):
+            row = only(rows, label=f"{count} cohorts, with metadata, epsilon {epsilon}")
+            cells += [figure(row["ndcg"][0], 3), figure(row["as_good_as_one_sum_at_epsilon"], 2)]
+        body.append([str(count), *cells])
+    return table(["cohorts", "epsilon 1", "as good as one sum at", "epsilon 8", "as good as one sum at"], body)
+
+
+def masked_sums() -> list[str]:
+    """What one sum over everybody costs a device."""
+    rows, body = results("private_populations_devices"), []
+    for n in (6040, 100_000, 1_000_000):
+        pair = [only(rows, label=f"masks, {n} clients, {name}") for name in LENGTHS]
+        up = " / ".join(f"{row['up_bytes']['all'] / 1e3:,.0f}" for row in pair)
+        cpu, server = (
+            " / ".join(f"{value:,.1f}" for value in some)
+            for some in (
+                [row["cpu_ms"]["all"] for row in pair],
+                [row["server_cpu_s_taking_self_masks_off"] for row in pair],
+            )
+        )
+        down = f"{pair[0]['down_bytes']['all'] / 1e3:,.0f}"
+        body.append([f"{n:,}", str(pair[0]["neighbours"]), up, down, cpu, server])
+    head = ["people in one sum", "neighbours", "kB up, epsilon 1 / 8", "kB down", "device, CPU-ms"]
+    return table([*head, "server, CPU-s to take own masks off"], body)
+
+
+LENGTHS = ("epsilon 1 (head 429)", "epsilon 8 (head 1045)")
+
+
+def dropouts() -> list[str]:
+    """Masked sums that lose clients, next to central noise."""
+    rows = results("private_populations_wire")
+
+    def spread(row: Row) -> str:
+        low, high = min(row["by_seed"]), max(row["by_seed"])
+        return f"{figure(row['ndcg'][0], 3)} ({figure(low, 3)} to {figure(high, 3)})"
+
+    body = []
+    for row in rows:
+        label = row["label"]
+        fidelity = next((word for word in ("protocol", "exact") if f", {word}" in label), None)
+        if fidelity is None:
+            continue
+        same = only(rows, label=label.replace(f", {fidelity}", ", central, same noise and losses"))
+        body.append(
+            [
+                label.replace(f", {fidelity}", ""),
+                fidelity,
+                ", ".join(f"{n:,}" for n in row["survivors"]),
+                str(row["head"]),
+                figure(row["masked_sum"]["ndcg"][0], 3),
+                spread(same),
+                spread(row["central, same noise"]),
+                figure(row["central, same epsilon"]["ndcg"][0], 3),
+            ]
+        )
+    head = ["data", "fidelity", "survivors", "head", "NDCG@20 through shares", "central, same noise and losses"]
+    return table([*head, "central, same noise, nobody lost", "central, same epsilon"], body)
+
+
+def catalogues() -> list[str]:
+    """The same method on other data."""
+    tables = {data: results(f"private_gram_table_{data}") for data in CATALOGUES}
+
+    def across(label: str, *more: str) -> list[str]:
+        return [" / ".join(ndcg(rows, name, 4) for name in (label, *more)) for rows in tables.values()]
+
+    def at(rows: Sequence[Row], epsilon: int) -> Row:
+        return only(rows, label=f"without metadata, epsilon {epsilon}")
+
+    def share(row: Row, name: str) -> str:
+        return f"{100 * row['head'][name]:.0f} %" if row["head"] else "no head"
+
+    both = {data: (at(rows, 1), at(rows, 8)) for data, rows in tables.items()}
+    body = [
+        ["popularity", *across("popularity")],
+        ["popularity, all of epsilon 1 / 8", *across("popularity alone, epsilon 1", "popularity alone, epsilon 8")],
+        *([f"epsilon {epsilon}", *across(f"without metadata, epsilon {epsilon}")] for epsilon in (1, 2, 4, 8)),
+        ["no noise", *across("without metadata, no noise")],
+        ["head, epsilon 1 / 8", *(" / ".join(str(row["constants"]["head"]) for row in pair) for pair in both.values())],
+        ["tested items on it", *(" / ".join(share(row, "held_out_on_head") for row in pair) for pair in both.values())],
+        [
+            "people with fewer than two of its items",
+            *(" / ".join(share(row, "fewer_than_two") for row in pair) for pair in both.values()),
+        ],
+    ]
+    return table(["NDCG@20", *CATALOGUES.values()], body)
+
+
+def bridge() -> list[str]:
+    """HR@20 / NDCG@20 of systems that start from the Gram matrix."""
+    kept = {system: results(f"bridge_ml-100k_{system}")["runs"] for system in SYSTEMS}
+
+    def cell(system: str, variant: str, epsilon: int) -> str:
+        runs = named(kept[system], variant=f"{variant}, epsilon {epsilon}")
+        if not runs:
+            return WITHOUT.get((system, variant), NOT_MEASURED)
+        return " / ".join(
+            figure(100 * float(mean(values(runs, name), 6)), digits) for name, digits in (("hr", 1), ("ndcg", 2))
+        )
+
+    body = [
+        [str(epsilon), name, *(cell(system, variant, epsilon) for system in SYSTEMS)]
+        for epsilon in (8, 1)
+        for variant, name in BRIDGE.items()
+    ]
+    return table(["epsilon", "variant", *SYSTEMS.values()], body, "ll" + "r" * len(SYSTEMS))
+
+
+def bridge_differences() -> list[str]:
+    """Differences of NDCG@20 from the system alone and from the Gram matrix alone."""
+    body = []
+    for system in ("fedvae", "feddae"):
+        paired = results(f"bridge_ml-100k_{system}")["paired"]
+        for epsilon in (8, 1):
+            for variant, name in BRIDGE.items():
+                one = f"{variant}, epsilon {epsilon}"
+                pairs = [f"{one} less {other}, epsilon {epsilon}" for other in ("alone", "the Gram alone")]
+                if all(pair in paired for pair in pairs):
+                    cells = [difference([100 * end for end in paired[pair]], 2) for pair in pairs]
+                    body.append([SYSTEMS[system], str(epsilon), name, *cells])
+    head = ["system", "epsilon", "variant", "less the system alone", "less the Gram matrix alone"]
+    return table(head, body, "lllrr")
