@@ -52,21 +52,27 @@ class Admission:
         self._record(query, members, digest)
         return members
 
-    def accept_organisations(self, query: Query, seats: Collection[int]) -> None:
+    def accept_organisations(self, round: int | None, seats: Collection[int]) -> None:
         """Refuse a masked sum over the users of these organisations if they are too few for the policy.
 
-        They are counted from the federation file and the sampling rule, so that nobody's word enters.
+        They are counted from the federation file and the sampling rule, so that nobody's word enters. It holds for
+        those whom an input is masked with and again for those who survive: a server that says others dropped out gets
+        no smaller sum.
+
+        Args:
+            round: whose cohort is added up; None where it is everybody, as for metrics.
+            seats: of the organisations.
 
         Raises:
             PolicyRefused: they are too few.
         """
         hosted = np.concatenate([self._party.federation.users(seat) for seat in seats])
         sampling = self._state.plan.sampling
-        if query.step == MEASURE or sampling.kind in ("all", "poisson"):
-            rate = sampling.rate if query.step != MEASURE and sampling.kind == "poisson" else 1.0
+        if round is None or sampling.kind in ("all", "poisson"):
+            rate = sampling.rate if round is not None and sampling.kind == "poisson" else 1.0
             self._policy.accept_cohort(rate * len(hosted))
         else:
-            self._policy.accept_cohort(int(np.isin(self._private_side.cohort(query.round), hosted).sum()))
+            self._policy.accept_cohort(int(np.isin(self._private_side.cohort(round), hosted).sum()))
 
     def _accept_own(self, members: Int64[np.ndarray, " members"]) -> None:
         """Refuse a query that too few of the node's own users take part in.

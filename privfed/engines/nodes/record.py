@@ -125,6 +125,7 @@ class NodeRecord(BaseModel):
         invited: SHA-256 of the invitation to it.
         advertised: the public keys that answered it.
         masking: the masked sum's state, secrets in it; empty where there is none.
+        summed: round whose cohort the latest masked input is of; null where it is everybody, as for metrics.
         round: of the latest cohort; -1 before the first.
         cohort_id: of the latest query; -1 before the first.
         query: number of queries of that cohort that it has answered.
@@ -150,6 +151,7 @@ class NodeRecord(BaseModel):
     invited: str = ""
     advertised: str = ""
     masking: str = ""
+    summed: int | None = None
     round: int = -1
     cohort_id: int = -1
     query: int = 0
