@@ -82,7 +82,7 @@ class Admission:
         plan = self._state.plan
         expected = plan.sampling.rate * len(self._data.users) if plan.sampling.kind == "poisson" else len(members)
         if plan.mechanism.release == "total" and len(self._data.users):
-            self._policy.accept_own(int(expected))
+            self._policy.accept_own(expected)
         self._policy.accept_share(plan, len(members))
 
     def refuse_second_input(self, query: Query) -> None:
