@@ -10,7 +10,7 @@ may lag behind by the message in which a process died, and never runs ahead.
 
 import hashlib
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -90,12 +90,23 @@ class Book(BaseModel):
 
     @classmethod
     def load(cls, folder: Path) -> "Book":
-        """The book in a node's folder; a fresh one where there is none yet.
+        """The book in a node's folder of states; a fresh one where there is none yet.
 
         Raises:
-            StateError: it is there and cannot be read.
+            StateError: it is there and cannot be read, or it is gone although queries were recorded.
         """
-        return _load(cls, folder / BOOK) or cls()
+        return _load(cls, folder / BOOK) or cls._fresh(folder)
+
+    @classmethod
+    def _fresh(cls, folder: Path) -> Self:
+        # A ledger's first line is its header: one that is longer was written when there was a book.
+        for ledger in folder.parent.glob("ledger-*.jsonl"):
+            if read_file(ledger).count(b"\n") > 1:
+                raise StateError(
+                    f"{folder / BOOK} is gone and {ledger.name} has entries: what this node has spent over all runs is "
+                    "not known, so it answers nothing; bring the file back, or take a new folder and a new key"
+                )
+        return cls()
 
     def save(self, folder: Path) -> None:
         """Write it.
