@@ -35,7 +35,7 @@ class Admission:
         self._party, self._private_side = party, private_side
 
     def admit(self, query: Query) -> Int64[np.ndarray, " members"]:
-        """Check a query and record its cost; returns who trains, with their private state loaded.
+        """Check a query and whether its cost fits; returns who trains, with their private state loaded.
 
         Raises:
             NodeRefused: the node does not answer it.
@@ -49,8 +49,24 @@ class Admission:
         self._private_side.load(query)
         members = self._private_side.members(query)
         self._accept_own(members)
-        self._record(query, members, digest)
+        self._accept_cost(query, members, digest)
+        self._go_on_to(query, digest)
         return members
+
+    def record(self, query: Query, members: Int64[np.ndarray, " members"]) -> None:
+        """Write down what an answered query costs, before anything of it leaves.
+
+        A query that its clients fail on costs nothing; one that repeats to the bit costs nothing more.
+        """
+        if not self._is_new(query):
+            return
+        record, ledger, plan = self._state.record, self._state.ledger(), self._state.plan
+        ledger.record(
+            cohort_id=query.cohort_id, round=query.round, step=query.step, index=query.query_id,
+            schema=SchemaSummary.from_schema(query.schema), participants=None if plan.amplifies else members,
+        )  # fmt: skip
+        record.charges, record.head = len(ledger.entries), ledger.head
+        self._state.book.add(self._state.run.run, record.charges, record.head)
 
     def accept_organisations(self, round: int | None, seats: Collection[int]) -> None:
         """Refuse a masked sum over the users of these organisations if they are too few for the policy.
@@ -120,12 +136,15 @@ class Admission:
                 "the query was made before with another message, and its noise is out; go on with a new cohort"
             )
 
-    def _record(self, query: Query, members: Int64[np.ndarray, " members"], digest: str) -> None:
-        """Write down what the query costs; what repeats to the bit costs nothing more."""
-        record, ledger = self._state.record, self._state.ledger()
-        recent = {entry.address for entry in ledger.entries[-self._state.run.queries :]}
-        if (query.cohort_id, query.step, query.query_id) not in recent:
-            self._record_new(query, members)
+    def _is_new(self, query: Query) -> bool:
+        recent = {entry.address for entry in self._state.ledger().entries[-self._state.run.queries :]}
+        return (query.cohort_id, query.step, query.query_id) not in recent
+
+    def _accept_cost(self, query: Query, members: Int64[np.ndarray, " members"], digest: str) -> None:
+        """Refuse a query that does not fit the budget, and one that was recorded and cannot be repeated to the bit."""
+        record = self._state.record
+        if self._is_new(query):
+            self._accept_new(query, members)
         elif record.calls_digest.get(query.query_id) != digest or query.cohort_id != record.cohort_id:
             raise NodeRefused("the query was recorded before and its noise may be out; go on with a new cohort")
         elif record.epoch != self._state.epoch and not self._state.run.seeded:
@@ -133,24 +152,20 @@ class Admission:
                 "the query was recorded by a process that has ended, so this one cannot repeat its noise; go on with a "
                 "new cohort"
             )
+
+    def _go_on_to(self, query: Query, digest: str) -> None:
+        record = self._state.record
         if query.cohort_id != record.cohort_id:
             record.cohort_id, record.query, record.calls, record.base = query.cohort_id, 0, [], record.current
             record.calls_digest, record.round = {}, query.round
         record.calls_digest[query.query_id], record.epoch = digest, self._state.epoch
 
-    def _record_new(self, query: Query, members: Int64[np.ndarray, " members"]) -> None:
-        record, ledger, plan = self._state.record, self._state.ledger(), self._state.plan
-        summary, everybody = SchemaSummary.from_schema(query.schema), plan.sampling.kind == "all"
+    def _accept_new(self, query: Query, members: Int64[np.ndarray, " members"]) -> None:
+        everybody = self._state.plan.sampling.kind == "all"
         others, budget = self._state.costs_of_other_runs(), self._state.memory.budget
         if budget is None or budget.earlier != others:
             budget = self._state.memory.budget = Budget(self._policy, others)
         budget.accept(
-            ledger, cohort_id=query.cohort_id, round=query.round, step=query.step, index=query.query_id,
-            schema=summary, participants=self._data.users if everybody else members,
+            self._state.ledger(), cohort_id=query.cohort_id, round=query.round, step=query.step, index=query.query_id,
+            schema=SchemaSummary.from_schema(query.schema), participants=self._data.users if everybody else members,
         )  # fmt: skip
-        ledger.record(
-            cohort_id=query.cohort_id, round=query.round, step=query.step, index=query.query_id, schema=summary,
-            participants=None if plan.amplifies else members,
-        )  # fmt: skip
-        record.charges, record.head = len(ledger.entries), ledger.head
-        self._state.book.add(self._state.run.run, record.charges, record.head)

@@ -90,13 +90,14 @@ class Answering:
         return aggregation.close()
 
     def _add(self, query: Query, members: _Members, aggregation: Aggregation[object]) -> None:
-        """Train the members chunk by chunk, as a simulation does, and stage their private state."""
+        """Train the members chunk by chunk, as a simulation does, stage their private state, and record the query."""
         clients, guard = self._private_side.assembly.clients, self.guard()
         for call, received in self._private_side.calls(query, members):
             updates = perform(clients, call, received)
             guard.refuse_broken(updates, call)
             aggregation.add(call, updates)
         self._private_side.stage(query)
+        self._admission.record(query, members)
 
     def _code(self, schema: Schema) -> RingCode:
         mechanism = self._state.plan.mechanism
