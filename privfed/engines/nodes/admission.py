@@ -120,7 +120,9 @@ class Admission:
         record = self._state.record
         if query.cohort_id < record.cohort_id:
             raise NodeRefused("the query is older than one that this node has answered; go on with a new cohort")
-        rounds = self._state.run.config.rounds
+        rounds, queries = self._state.run.config.rounds, self._state.run.queries
+        if query.query_id >= queries:
+            raise NodeRefused(f"the query is number {query.query_id + 1} of its cohort, and the run makes {queries}")
         if query.round >= rounds:
             raise NodeRefused(f"the query is of round {query.round + 1} of a run of {rounds}; begin a new run")
         if (query.round == record.round) != (query.cohort_id == record.cohort_id) or query.round < record.round:
