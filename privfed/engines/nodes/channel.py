@@ -221,15 +221,17 @@ class Channel:
     def _announced(self, node: NodeId, request: bytes, reply: bytes | None) -> tuple[int | None, Packet | None]:
         """The organisation behind a connection, and its reply where it takes part."""
         if reply is None:
+            self._roster.unheard(node)
             return None, None
         try:
             seat = Packet.decode(memoryview(reply)[:-SIGNATURE_BYTES]).whole("seat", 0, self._roster.seats - 1)
             packet = self._verified(seat, request, reply)
         except MessageError as malformed:
-            self._roster.strangers.add(node)
+            self._roster.strange(node)
             self._note(str(node), ANNOUNCE, str(malformed))
             return None, None
         self._signed[node] = seat
+        self._roster.heard(node)
         if packet["refused"] is not None:
             self._refused(seat, ANNOUNCE, packet)
             self._roster.refused[node] = seat
