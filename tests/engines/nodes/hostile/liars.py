@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,9 @@ from privfed.engines.nodes.loopback import InProcess
 from privfed.engines.nodes.node import Node
 from privfed.engines.nodes.queries import Query
 from privfed.federation import Message
+from privfed.guards.ring_code import RingCode
 from privfed.methods.shared.vae_server import COUNTS
+from secure_agg.errors import MessageRefused, RoundAborted
 from secure_agg.masking import MaskingServer, Terms
 from secure_agg.primitives.keys import SIGNATURE_BYTES
 
@@ -126,7 +128,8 @@ class MaskedRound:
                 continue
             replies[seat] = self.tell(seat, name, message)
             if replies[seat]["refused"] is None:
-                self.masking.receive(seat, replies[seat].arrays[returned].tobytes())
+                with suppress(MessageRefused, RoundAborted):  # as a server drops what does not verify
+                    self.masking.receive(seat, replies[seat].arrays[returned].tobytes())
         return replies
 
     def tell(self, seat: int, name: str, message: bytes) -> Packet:
@@ -143,10 +146,17 @@ class MaskedRound:
             self.pending = self.masking.advance()
         return self
 
+    def finish(self, after: str) -> tuple[int, ...]:
+        """Play on after a stage as an honest server would; returns who is in the sum, nobody where none is opened."""
+        with suppress(RoundAborted):
+            for name in STAGES[STAGES.index(after) + 1 :]:
+                self.pending = self.masking.advance()
+                self.stage(name)
+            self.masking.advance()
+        return self.masking.survivors if self.masking.finished else ()
+
     def total(self) -> Any:
         """The sum once all have revealed."""
-        from privfed.guards.ring_code import RingCode
-
         code = RingCode(self.f.config.privacy.mechanism, {COUNTS: Block((70,))}, 45)
         return code.decode(self.masking.total)[COUNTS].float()
 
