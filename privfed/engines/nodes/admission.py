@@ -66,7 +66,7 @@ class Admission:
             schema=SchemaSummary.from_schema(query.schema), participants=None if plan.amplifies else members,
         )  # fmt: skip
         record.charges, record.head = len(ledger.entries), ledger.head
-        self._state.book.add(self._state.run.run, record.charges, record.head)
+        self._state.book.add(self._state.run.run, record.charges, record.head, self._state.epoch)
 
     def accept_organisations(self, round: int | None, seats: Collection[int]) -> None:
         """Refuse a masked sum over the users of these organisations if they are too few for the policy.

@@ -117,10 +117,14 @@ class Book(BaseModel):
         self.version += 1
         write_file(folder / BOOK, self.model_dump_json().encode())
 
-    def add(self, run: str, entries: int, head: str) -> None:
-        """Note the latest entry of a run's ledger."""
+    def add(self, run: str, entries: int, head: str, epoch: str) -> None:
+        """Note the latest entry of a run's ledger, recorded by the process of this name.
+
+        A node that was restored from a copy and is sent the same queries again records the same entries; the name of
+        its process makes another chain of them, so that receipts tell.
+        """
         self.sequence += 1
-        self.head = hashlib.sha256(f"{self.head} {run} {head}".encode()).hexdigest()
+        self.head = hashlib.sha256(f"{self.head} {run} {head} {epoch}".encode()).hexdigest()
         self.active[run].entries, self.active[run].head = entries, head
 
 
