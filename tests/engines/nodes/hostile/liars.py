@@ -1,11 +1,11 @@
-"""Scripted liars: servers and nodes that lie under their own real keys, strangers without any, and what is kept of it."""
+"""Scripted liars: servers that lie under their real key, to one node or in a masked sum, and what a folder keeps."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from privfed.contracts import Block, schema_digest
 from privfed.engines.nodes import codec
 from privfed.engines.nodes.announcement import Announcement
 from privfed.engines.nodes.codec import Address, Packet
-from privfed.engines.nodes.loopback import InProcess
 from privfed.engines.nodes.node import Node
 from privfed.engines.nodes.queries import Query
 from privfed.federation import Message
@@ -21,7 +20,6 @@ from privfed.guards.ring_code import RingCode
 from privfed.methods.shared.vae_server import COUNTS
 from secure_agg.errors import MessageRefused, RoundAborted
 from secure_agg.masking import MaskingServer, Terms
-from secure_agg.primitives.keys import SIGNATURE_BYTES
 
 LIAR, NAME = 103, "node103"
 STAGES = ("train.invite", "train.share", "train.check", "train.input", "train.confirm", "train.reveal")
@@ -93,7 +91,7 @@ class MaskedRound:
         wanted: terms of the sum that differ.
     """
 
-    ARRAYS = {
+    ARRAYS: ClassVar[Mapping[str, tuple[str, str]]] = {
         "train.invite": ("invitation", "advertisement"), "train.share": ("roster", "shares"),
         "train.check": ("delivery", "check"), "train.input": ("go_ahead", "masked"),
         "train.confirm": ("survivors", "confirmation"), "train.reveal": ("request", "reveal"),
@@ -118,7 +116,7 @@ class MaskedRound:
 
     def stage(self, name: str) -> dict[int, Packet]:
         """One exchange, in which nodes whose replies are no refusals take part; returns all replies."""
-        sent, returned = self.ARRAYS[name]
+        _, returned = self.ARRAYS[name]
         replies = self.replies[name] = {}
         if name == "train.input":
             self.masking.bind(bytes.fromhex(self.bound))
@@ -187,17 +185,3 @@ def unchanged(*folders: Path) -> Iterator[None]:
     before = [kept(folder) for folder in folders]
     yield
     assert [kept(folder) for folder in folders] == before
-
-
-def lying(
-    f: Any, stage: str, lie: Callable[[Packet], Packet | bytes], number: int = LIAR, **more: Any
-) -> InProcess:
-    """Nodes of which one replies to a stage with a lie, under its own real key."""
-
-    def tamper(node: int, at: str, reply: bytes) -> bytes:
-        if node != number or at != stage:
-            return reply
-        made = lie(Packet.decode(reply[:-SIGNATURE_BYTES]))
-        return bytes(f.parties[number].frame("reply", made if isinstance(made, bytes) else made.encode()))
-
-    return InProcess(f.nodes, tamper=tamper, **more)

@@ -152,11 +152,11 @@ CLAIMS = {
 
 
 @pytest.mark.parametrize("lie", CLAIMS)
-def test_a_node_claims_users(
-    standing: Callable[..., Any], count_server: Any, plays: dict[str, Play], lie: str
-) -> None:
+def test_a_node_claims_users(standing: Callable[..., Any], count_server: Any, plays: dict[str, Play], lie: str) -> None:
     if "claims" not in plays:
-        plays["claims"] = Play(standing("claims", "clip:clip_norm=10,sampling.kind=poisson,sampling.rate=0.5"), count_server)
+        plays["claims"] = Play(
+            standing("claims", "clip:clip_norm=10,sampling.kind=poisson,sampling.rate=0.5"), count_server
+        )
     play, (claimed, said) = plays["claims"], CLAIMS[lie]
     play.lie = ("train.clear", small(members=claimed))
     told = len(play.remote.incidents)
@@ -222,9 +222,7 @@ EXCLUDED: dict[str, tuple[str, Wrap, bool]] = {
 
 
 @pytest.mark.parametrize("lie", EXCLUDED)
-def test_a_proven_liar_is_left_out_and_costs_one_retry(
-    masked: Play, lie: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_proven_liar_is_left_out_and_costs_one_retry(masked: Play, lie: str, monkeypatch: pytest.MonkeyPatch) -> None:
     stage, wrap, at_once = EXCLUDED[lie]
     liar = masked.f.nodes[LIAR]
     with monkeypatch.context() as patch:
@@ -238,7 +236,9 @@ def test_a_proven_liar_is_left_out_and_costs_one_retry(
             assert masked.round()
     masked.require_sum_of(*OTHERS)
     charged = [now - then for now, then in zip(masked.charges(), before, strict=True)]
-    assert charged == ([1, 1, 1, 0, 1] if at_once else [2, 2, 2, 1, 2]), "one retry, and only inputs that left are charged"
+    assert charged == ([1, 1, 1, 0, 1] if at_once else [2, 2, 2, 1, 2]), (
+        "one retry, and only inputs that left are charged"
+    )
 
 
 DROPPED: dict[str, tuple[str, Wrap, bool]] = {
@@ -251,10 +251,12 @@ DROPPED: dict[str, tuple[str, Wrap, bool]] = {
     "it signs a check of other sharers": ("check", lambda node, real: lambda m: bent(real(m), 0, 8), False),
     "it shares too little": ("share", lambda node, real: lambda m: real(m)[:-1], False),
     "its masked input is cut": ("mask", lambda node, real: lambda *given: real(*given)[:-1], False),
-    "its masked input is of another session": ("mask", lambda node, real: lambda *given: bent(real(*given), -12, 4), False),
+    "its masked input is of another session": (
+        "mask", lambda node, real: lambda *given: bent(real(*given), -12, 4), False),
     "its advertised keys are of low order": ("advertise", lambda node, real: lambda m: _low_order(real(m)), False),
     "it reveals too few shares": ("reveal", lambda node, real: lambda m: real(m)[:-1], True),
-    "it reveals what is no share": ("reveal", lambda node, real: lambda m: real(m)[:HEADER_BYTES] + b"\xff" * 132, True),
+    "it reveals what is no share": (
+        "reveal", lambda node, real: lambda m: real(m)[:HEADER_BYTES] + b"\xff" * 132, True),
 }  # fmt: skip
 """By lie, likewise, and whether its data is in the sum all the same: its masked input had come before."""
 

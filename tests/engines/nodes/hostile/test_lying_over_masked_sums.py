@@ -108,7 +108,9 @@ def too_few(ids: list[int], advertised: list[Advertisement]) -> None:
 
 
 def delivery(change: Callable[[Delivery], Delivery]) -> Callable[[bytes], bytes]:
-    return lambda message: head(message, change(Delivery.decode(memoryview(message)[HEADER_BYTES:], NODES - 1)).encode())
+    return lambda message: head(
+        message, change(Delivery.decode(memoryview(message)[HEADER_BYTES:], NODES - 1)).encode()
+    )
 
 
 def go_ahead(change: Callable[[GoAhead], GoAhead]) -> Callable[[bytes], bytes]:
@@ -214,7 +216,9 @@ def test_one_node_is_lied_to_and_the_sum_is_right_or_there_is_none(table: Table,
     # Who sent no masked input has charged nothing, and who sent one has charged it once, whatever came after.
     charged = [0 if seat == VICTIM and stage != "train.confirm" and stage != "train.reveal" else 1 for seat in ALL]
     later = stage in ("train.confirm", "train.reveal")
-    assert [now - then for now, then in zip(table.entries(), before, strict=True)] == [0 if later else c for c in charged]
+    assert [now - then for now, then in zip(table.entries(), before, strict=True)] == [
+        0 if later else c for c in charged
+    ]
 
 
 def nothing(r: MaskedRound, after: str) -> None:

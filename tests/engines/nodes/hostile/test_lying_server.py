@@ -12,7 +12,7 @@ import torch
 from privfed.contracts import Block
 from privfed.engines.nodes import codec
 from privfed.engines.nodes.announcement import Announcement
-from privfed.engines.nodes.codec import Address, Packet
+from privfed.engines.nodes.codec import Packet
 from privfed.engines.nodes.measuring import measure_schema
 from privfed.engines.nodes.policy import Policy
 from privfed.engines.nodes.queries import Query
@@ -23,7 +23,7 @@ from tests.engines.nodes.hostile.liars import FORGERY, Server, counts, unchanged
 CLEAR = Policy(allow_simulation=True, mechanisms=("clip_only",), min_own_users=5)
 CLIP = "clip:clip_norm=1.0,order=2"
 LAPLACE = "local-laplace:epsilon0=1,clip_norm=1"
-HUGE = "0-999999999999999"
+HUGE, NO_NAMES = "0-999999999999999", ("__init__", "_x", "a.b", "", "x" * 201, "\u0441ount")
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ REFUSED: dict[str, tuple[Callable[[Server], list[Packet]], str, str]] = {
         lambda s: asked(s, *(counts(s.f, 4, step=step) for step in ("steal", "commit", "state", "load", "score"))),
         "refused", "no step"),
     "a step that is no name": (
-        lambda s: asked(s, *(counts(s.f, 4, step=step) for step in ("__init__", "_x", "a.b", "", "x" * 201, "\u0441ount"))),
+        lambda s: asked(s, *(counts(s.f, 4, step=step) for step in NO_NAMES)),
         "bad_message", "step"),
     "a step without the model that it needs": (
         lambda s: asked(s, *(counts(s.f, n, step="train") for n in range(4, 12))), "node_failed", "its own log"),
@@ -276,8 +276,8 @@ def test_an_announcement_is_refused_and_leaves_nothing(
 
 def test_a_server_that_makes_queries_fail_burns_no_budget(federation: Callable[..., Any]) -> None:
     """Steps that do not exist or fail, and members who may not be named: the whole budget is there afterwards."""
-    f = federation("feddae", LAPLACE, policy=Policy(allow_simulation=True, mechanisms=("local_laplace",), max_epsilon=1.5),
-                   rounds=100)  # fmt: skip
+    policy = Policy(allow_simulation=True, mechanisms=("local_laplace",), max_epsilon=1.5)
+    f = federation("feddae", LAPLACE, policy=policy, rounds=100)
     server = Server(f, f.nodes[100])
     assert server.announce()["refused"] is None
     for n in range(3):
@@ -369,7 +369,7 @@ COHORTS: dict[str, tuple[str, Policy, Callable[[Server], Any], str, str]] = {
         FIXED, Policy(allow_simulation=True, min_own_users=1), lambda s: np.setdiff1d(s.f.shards[0], drawn(s)),
         "refused", "sampling rule"),
     "the rule leaves fewer own users than the policy asks for": (
-        FIXED, Policy(allow_simulation=True, min_own_users=12), lambda s: drawn(s), "policy", "min_own_users"),
+        FIXED, Policy(allow_simulation=True, min_own_users=12), lambda s: np.array(drawn(s)), "policy", "min_own_users"),
     "members are named where each user's secret bit decides": (
         "secure-sum:clip_norm=10.0,sampling.kind=poisson,sampling.rate=0.5", Policy(allow_simulation=True),
         lambda s: s.f.shards[0], "refused", "secret random bit"),
