@@ -138,7 +138,8 @@ def main(grid, context):
     announced = Announcement.from_config(config, liar.data, liar.party.federation, seeded=True)
     assembly = announced.assemble(liar.data, bytes(32))
     guard = ServerGuard(config.privacy, Ledger(config.privacy, liar.data.population), assembly.streams)
-    remote, counting = RemoteFederation(liar.transport, announced, liar.party, guard, timeout=120), Counting(liar.data.items)
+    remote = RemoteFederation(liar.transport, announced, liar.party, guard, timeout=120)
+    counting = Counting(liar.data.items)
     opened = [remote.run(counting, t) for t in range(4)]
     incidents = [[i.node, i.stage, i.reason] for i in remote.incidents]
     Path(about["result"]).write_text(json.dumps(

@@ -369,7 +369,8 @@ COHORTS: dict[str, tuple[str, Policy, Callable[[Server], Any], str, str]] = {
         FIXED, Policy(allow_simulation=True, min_own_users=1), lambda s: np.setdiff1d(s.f.shards[0], drawn(s)),
         "refused", "sampling rule"),
     "the rule leaves fewer own users than the policy asks for": (
-        FIXED, Policy(allow_simulation=True, min_own_users=12), lambda s: np.array(drawn(s)), "policy", "min_own_users"),
+        FIXED, Policy(allow_simulation=True, min_own_users=12), lambda s: np.array(drawn(s)), "policy",
+        "min_own_users"),
     "members are named where each user's secret bit decides": (
         "secure-sum:clip_norm=10.0,sampling.kind=poisson,sampling.rate=0.5", Policy(allow_simulation=True),
         lambda s: s.f.shards[0], "refused", "secret random bit"),

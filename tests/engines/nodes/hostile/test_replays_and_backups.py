@@ -187,7 +187,7 @@ def test_what_happened_to_a_folder_is_noticed(federation: Callable[..., Any], li
     k = Kept(federation("feddae", CLIP, policy=CLEAR, rounds=100), plan_each=False)
     happens(k)
     before = entries(k.folder / LEDGER)
-    with pytest.raises(StateError, match="gone|damaged") if lie in NOT_STARTED else nullcontext():
+    with pytest.raises(StateError, match=r"gone|damaged") if lie in NOT_STARTED else nullcontext():
         k.restart()
     # The old query again, and a new one: neither is answered.
     for n in (1, 2):
