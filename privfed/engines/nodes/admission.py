@@ -121,8 +121,6 @@ class Admission:
         if query.cohort_id < record.cohort_id:
             raise NodeRefused("the query is older than one that this node has answered; go on with a new cohort")
         rounds, queries = self._state.run.config.rounds, self._state.run.queries
-        if query.query_id >= queries:
-            raise NodeRefused(f"the query is number {query.query_id + 1} of its cohort, and the run makes {queries}")
         if query.round >= rounds:
             raise NodeRefused(f"the query is of round {query.round + 1} of a run of {rounds}; begin a new run")
         if (query.round == record.round) != (query.cohort_id == record.cohort_id) or query.round < record.round:
@@ -133,6 +131,8 @@ class Admission:
                 f"this node has answered {before} queries of cohort {query.cohort_id} and is sent number "
                 f"{query.query_id + 1}: it sits out the rest of the round"
             )
+        if query.query_id >= queries:
+            raise NodeRefused(f"the query is number {query.query_id + 1} of its cohort, and the run makes {queries}")
         if query.cohort_id == record.cohort_id and record.calls_digest.get(query.query_id, digest) != digest:
             raise NodeRefused(
                 "the query was made before with another message, and its noise is out; go on with a new cohort"

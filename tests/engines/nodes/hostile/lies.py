@@ -67,6 +67,7 @@ LIES: tuple[Lie, ...] = (
         "the round is before the last, beyond the run, or no number",
         "two cohorts in one round, or one cohort in two rounds",
         "a cohort before the last",
+        "a query whose number skips others",
         "more queries of a cohort than the method makes",
         "a block that the clients' step does not fill as declared",
         "a step that clients do not have",

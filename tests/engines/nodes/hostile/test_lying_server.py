@@ -110,7 +110,9 @@ REFUSED: dict[str, tuple[Callable[[Server], list[Packet]], str, str]] = {
         lambda s: asked(s, counts(s.f, 4, round=3), counts(s.f, 3, round=4)), "refused", "one cohort per round"),
     "a cohort before the last": (lambda s: asked(s, counts(s.f, 2)), "refused", "older"),
     "more queries of a cohort than the method makes": (
-        lambda s: asked(s, counts(s.f, 4, query_id=1), counts(s.f, 4, query_id=2**62)), "refused", "the run makes 1"),
+        lambda s: [s.clear(counts(s.f, 3, query_id=1), each=False, counted=[3, 0])], "refused", "the run makes 1"),
+    "a query whose number skips others": (
+        lambda s: asked(s, counts(s.f, 4, query_id=1), counts(s.f, 4, query_id=2**62)), "refused", "sits out"),
     "the digest of the blocks is another": (
         lambda s: bound(s, "schema", "0" * 64, "", FORGERY), "bad_message", "blocks queried"),
     "the digest of the model is another": (
