@@ -45,6 +45,7 @@ class NodeRoster:
         self.excluded: dict[int, str] = {}
         self.misses: Counter[int] = Counter()
         self.rests: Counter[int] = Counter()
+        self._suspected: Counter[int] = Counter()
         self._unheard: Counter[NodeId] = Counter()
         self._pauses: Counter[NodeId] = Counter()
         self.session = session
@@ -89,6 +90,11 @@ class NodeRoster:
         """A node did not answer; one that is silent again and again rests for some queries."""
         self.misses[seat] += 1
         self.rests[seat] = _pause(self.misses[seat])
+
+    def suspected(self, seat: int) -> None:
+        """A sum was lost and this organisation may be why, without proof: it rests for ever more queries."""
+        self._suspected[seat] += 1
+        self.rests[seat] = _pause(self._suspected[seat] + 1)
 
     def answered(self, seat: int) -> None:
         """A node answered."""

@@ -350,6 +350,11 @@ LIES: tuple[Lie, ...] = (
         "it reveals too few shares",
         "it reveals what is no share",
     ),
+    Lie(
+        "node", "it commits to another self mask than it shares",
+        "it is suspected and named, and rests longer each time: one lost round of 2, 4, 8, then 16; nothing is opened",
+        "test_lying_node.py::test_a_commitment_to_another_self_mask_loses_ever_fewer_rounds",
+    ),
     *_cases(
         "node", "test_lying_node.py::test_it_falls_silent_before",
         "the sum is exact, without its data",

@@ -284,6 +284,26 @@ def test_a_bad_message_of_a_masked_sum_is_dropped(masked: Play, lie: str, monkey
     assert not masked.remote.roster.excluded
 
 
+def test_a_commitment_to_another_self_mask_loses_ever_fewer_rounds(
+    masked: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No share proves it, so it is suspected only: it rests 1, 3, 7 and then 15 queries between two that it loses."""
+    liar, remote, opened = masked.f.nodes[LIAR], masked.remote, []
+    real = liar._session.share
+    told = len(remote.incidents)
+    with monkeypatch.context() as patch:
+        patch.setattr(liar._session, "share", lambda m: bent(real(m), 0, KEY_BYTES))
+        for _ in range(6):
+            masked.t += 1
+            opened.append(remote.run(masked.server, masked.t - 1))
+            if opened[-1]:
+                masked.require_sum_of(*OTHERS)
+    remote.roster._suspected.clear()
+    assert opened == [False, True, False, True, True, True]
+    assert {(one.node, one.stage) for one in remote.incidents[told:]} == {(NAME, "train.reveal")}
+    assert not remote.roster.excluded
+
+
 @pytest.mark.parametrize("lie", ["train.share", "train.check", "train.input", "train.confirm", "train.reveal"])
 def test_it_falls_silent_before(masked: Play, lie: str) -> None:
     masked.remote._channel.transport.faults = lambda node, at: "drop" if (node, at) == (LIAR, lie) else None
