@@ -112,7 +112,7 @@ class NodeRoster:
 
 def _pause(misses: int) -> int:
     """How many turns somebody is left out who was silent so often in a row: 0, 1, 3, 7, 15."""
-    return min(2 ** min(misses - 1, 30) - 1, _MAX_RESTED)
+    return min((1 << min(misses - 1, 30)) - 1, _MAX_RESTED)
 
 
 def _counted_down(rests: Counter[int], who: int) -> bool:
