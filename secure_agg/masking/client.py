@@ -326,6 +326,18 @@ class MaskingClient:
         envelope.expect_round(self.terms.round)
         return frozenset([self.client, *self._verified(GoAhead.decode(envelope.body, len(self._state.neighbours)))])
 
+    def survivors(self, survivors: bytes) -> frozenset[int]:
+        """The clients that a list of survivors names; nothing changes.
+
+        Whoever has requirements of its own on them asks this before it confirms.
+
+        Raises:
+            MessageRefused: it is malformed, stale, misdirected or out of turn.
+        """
+        envelope = self._open(survivors, Stage.SURVIVORS)
+        envelope.expect_round(self.terms.round)
+        return frozenset(self._state.roster[Survivors.decode(envelope.body, len(self._state.roster)).alive].tolist())
+
     def confirm(self, survivors: bytes) -> bytes:
         """Sign the list of survivors, so that no client reveals shares under another list.
 

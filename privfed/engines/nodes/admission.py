@@ -67,21 +67,27 @@ class Admission:
             record.calls_digest, record.round = {}, query.round
         record.calls_digest[query.query_id], record.epoch = query.digest(), self._state.epoch
 
-    def accept_organisations(self, query: Query, seats: Collection[int]) -> None:
+    def accept_organisations(self, round: int | None, seats: Collection[int]) -> None:
         """Refuse a masked sum over the users of these organisations if they are too few for the policy.
 
-        They are counted from the federation file and the sampling rule, so that nobody's word enters.
+        They are counted from the federation file and the sampling rule, so that nobody's word enters. It holds for
+        those whom an input is masked with and again for those who survive: a server that says others dropped out gets
+        no smaller sum.
+
+        Args:
+            round: whose cohort is added up; None where it is everybody, as for metrics.
+            seats: of the organisations.
 
         Raises:
             PolicyRefused: they are too few.
         """
         hosted = np.concatenate([self._party.federation.users(seat) for seat in seats])
         sampling = self._state.plan.sampling
-        if query.step == MEASURE or sampling.kind in ("all", "poisson"):
-            rate = sampling.rate if query.step != MEASURE and sampling.kind == "poisson" else 1.0
+        if round is None or sampling.kind in ("all", "poisson"):
+            rate = sampling.rate if round is not None and sampling.kind == "poisson" else 1.0
             self._policy.accept_cohort(rate * len(hosted))
         else:
-            self._policy.accept_cohort(int(np.isin(self._private_side.cohort(query.round), hosted).sum()))
+            self._policy.accept_cohort(int(np.isin(self._private_side.cohort(round), hosted).sum()))
 
     def _accept_own(self, members: Int64[np.ndarray, " members"]) -> None:
         """Refuse a query that too few of the node's own users take part in.
@@ -91,7 +97,7 @@ class Admission:
         plan = self._state.plan
         expected = plan.sampling.rate * len(self._data.users) if plan.sampling.kind == "poisson" else len(members)
         if plan.mechanism.release == "total" and len(self._data.users):
-            self._policy.accept_own(int(expected))
+            self._policy.accept_own(expected)
         self._policy.accept_share(plan, len(members))
 
     def refuse_second_input(self, query: Query) -> None:
@@ -113,7 +119,7 @@ class Admission:
         record = self._state.record
         if query.cohort_id < record.cohort_id:
             raise NodeRefused("the query is older than one that this node has answered; go on with a new cohort")
-        rounds = self._state.run.config.rounds
+        rounds, queries = self._state.run.config.rounds, self._state.run.queries
         if query.round >= rounds:
             raise NodeRefused(f"the query is of round {query.round + 1} of a run of {rounds}; begin a new run")
         if (query.round == record.round) != (query.cohort_id == record.cohort_id) or query.round < record.round:
@@ -124,6 +130,8 @@ class Admission:
                 f"this node has answered {before} queries of cohort {query.cohort_id} and is sent number "
                 f"{query.query_id + 1}: it sits out the rest of the round"
             )
+        if query.query_id >= queries:
+            raise NodeRefused(f"the query is number {query.query_id + 1} of its cohort, and the run makes {queries}")
         if query.cohort_id == record.cohort_id and record.calls_digest.get(query.query_id, digest) != digest:
             raise NodeRefused(
                 "the query was made before with another message, and its noise is out; go on with a new cohort"
@@ -163,4 +171,4 @@ class Admission:
             participants=None if self._state.plan.amplifies else members,
         )  # fmt: skip
         record.charges, record.head = len(ledger.entries), ledger.head
-        self._state.book.add(self._state.run.run, record.charges, record.head)
+        self._state.book.add(self._state.run.run, record.charges, record.head, self._state.epoch)

@@ -65,15 +65,14 @@ class Announcement(BaseModel):
         run: str | None = None,
     ) -> "Announcement":
         """The announcement of a new run."""
-        registered = config.registered()
         public = "" if seeded else secrets.token_hex(ROOT_BYTES)
         draft = cls(
             run=run or secrets.token_hex(RUN_BYTES), federation=federation.digest, config=config, seeded=seeded,
             public=public, population=data.population, items=data.items, queries=1,
         )  # fmt: skip
-        server = draft.assemble(data, secrets.token_bytes(ROOT_BYTES)).server
-        queries = len(registered.training.program(server)) + registered.training.extra_queries(config.settings())
-        return draft.model_copy(update={"queries": max(queries, 1)})
+        return draft.model_copy(
+            update={"queries": queries_per_cohort(draft.assemble(data, secrets.token_bytes(ROOT_BYTES)))}
+        )
 
     def cohort_streams(self) -> Streams:
         """Random numbers that everybody can draw, by which members of a cohort are chosen."""
@@ -107,3 +106,10 @@ class Announcement(BaseModel):
         secret = hmac.digest(root, bytes.fromhex(self.run + salt), "sha256")
         keys = Streams.of_party(secret, bytes.fromhex(self.public), entropy)
         return Assembly(self.config, data.parts, keys, hosted=data.users)
+
+
+def queries_per_cohort(assembly: Assembly) -> int:
+    """Largest number of queries that a method makes of one cohort."""
+    training = assembly.registered.training
+    queries = len(training.program(assembly.server)) + training.extra_queries(assembly.config.settings())
+    return max(queries, 1)

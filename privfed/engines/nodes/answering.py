@@ -144,4 +144,7 @@ class Answering:
         sums = dict(sums_of(self._private_side.read_only(), self._data.users, query.message, parts))
         if {name: tuple(v.shape) for name, v in sums.items()} != {n: b.shape for n, b in query.schema.items()}:
             raise NodeRefused("the sums of metrics in the query are not those of this run's protocol")
+        for measured in sums.values():
+            for users in measured[:, 0].tolist():
+                self._policy.accept_own(users)
         return sums

@@ -147,17 +147,31 @@ class Channel:
         self.transport, self._roster, self._party, self._run, self._timeout = transport, roster, party, run, timeout
         self._counter = starts << _COUNTER_BITS
         self._ahead: dict[int, int] = {}
+        self._signed: dict[NodeId, int] = {}
         self.state = ChannelState()
         self.incidents: list[Incident] = []
         self.traffic = MessageTraffic()
 
     def announce(self, nodes: Sequence[NodeId], values: Mapping[str, JsonValue]) -> dict[int, Packet]:
-        """Announce the run to connections whose organisations are not known yet; returns replies by seat."""
-        announcement = NodeRequest(values={"speaks": [*self._party.speaks], **values})
-        sent = {node: self._framed(announcement, ANNOUNCE, SERVER_SEAT) for node in nodes}
+        """Announce the run to connections whose organisations are not known yet; returns replies by seat.
+
+        A node that has seen higher counters, because this server was restored from a copy, is told once more above
+        them.
+        """
+        answers = self._announce(nodes, values)
+        stale = [node for node in nodes if self._roster.refused.get(node) in self._ahead]
+        for node in stale:
+            del self._roster.refused[node]
+        return answers | self._announce(stale, values) if stale else answers
+
+    def _announce(self, nodes: Sequence[NodeId], values: Mapping[str, JsonValue]) -> dict[int, Packet]:
+        request = NodeRequest(values={"speaks": [*self._party.speaks], **values})
+        sent = {
+            node: self._framed(request, ANNOUNCE, SERVER_SEAT, self._signed.get(node, SERVER_SEAT)) for node in nodes
+        }
         replies, answers = self._exchange(ANNOUNCE, sent), dict[int, Packet]()
-        for node, request in sent.items():
-            seat, packet = self._announced(node, request, replies.get(node))
+        for node, frame in sent.items():
+            seat, packet = self._announced(node, frame, replies.get(node))
             if packet is not None and seat is not None:
                 self._roster.routes[seat] = node
                 answers[seat] = packet
@@ -185,12 +199,13 @@ class Channel:
         about = {"event": "incident", "run": self._run, "organisation": node, "stage": stage, "code": code}
         _log.warning("%s, %s: %s", node, stage, reason, extra=about)
 
-    def _framed(self, request: NodeRequest, stage: str, seat: int) -> bytes:
-        """A request with the next counter, signed."""
+    def _framed(self, request: NodeRequest, stage: str, seat: int, peer: int | None = None) -> bytes:
+        """A request with the next counter, signed; `peer` is the organisation behind a connection, where not `seat`."""
+        peer = seat if peer is None else peer
         self._counter += 1
-        counter = max(self._counter, self._ahead.get(seat, -1) + 1)
-        if seat in self._ahead:
-            self._ahead[seat] = counter
+        counter = max(self._counter, self._ahead.get(peer, -1) + 1)
+        if peer in self._ahead:
+            self._ahead[peer] = counter
         address = Address(
             self._run, seat, counter, stage, nonce=self._roster.nonces.get(seat, ""),
             protocol=self._roster.protocols.get(seat, OLDEST),
@@ -211,14 +226,17 @@ class Channel:
     def _announced(self, node: NodeId, request: bytes, reply: bytes | None) -> tuple[int | None, Packet | None]:
         """The organisation behind a connection, and its reply where it takes part."""
         if reply is None:
+            self._roster.unheard(node)
             return None, None
         try:
             seat = Packet.decode(memoryview(reply)[:-SIGNATURE_BYTES]).whole("seat", 0, self._roster.seats - 1)
             packet = self._verified(seat, request, reply)
         except MessageError as malformed:
-            self._roster.strangers.add(node)
+            self._roster.strange(node)
             self._note(str(node), ANNOUNCE, str(malformed))
             return None, None
+        self._signed[node] = seat
+        self._roster.heard(node)
         if packet["refused"] is not None:
             self._refused(seat, ANNOUNCE, packet)
             self._roster.refused[node] = seat

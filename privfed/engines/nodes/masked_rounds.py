@@ -74,6 +74,7 @@ class MaskedRounds:
         layout = schema_digest(schema)
         self._follows[self._latest], self._latest = (layout, size), layout
         self._follows.setdefault(layout, (layout, size))
+        server: MaskingServer | None = None
         try:
             server, deliveries = self._checked(nodes, layout, size)
             members = self._collect(server, deliveries, query)
@@ -83,6 +84,9 @@ class MaskedRounds:
         except RoundAborted as aborted:
             if isinstance(aborted, PartiesAccused):
                 self._exclude(aborted, "train.confirm")
+            for seat, reason in () if server is None else server.suspects.items():
+                self._channel.note(seat, "train.reveal", reason)
+                self._roster.suspected(seat)
             raise TooFewClientsError(str(aborted)) from aborted
         for seat, reason in server.suspects.items():
             self._channel.note(seat, "train.reveal", reason)

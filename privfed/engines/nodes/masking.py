@@ -97,6 +97,10 @@ class MaskedSession:
         """The masked input, which adds up only with those of organisations that were sent the same model."""
         return self._client().mask(go_ahead, elements, bound=bytes.fromhex(model))
 
+    def survivors(self, survivors: bytes) -> frozenset[int]:
+        """Seats of the organisations that the server says are in the sum; nothing changes."""
+        return self._client().survivors(survivors)
+
     def confirm(self, survivors: bytes) -> bytes:
         """The signed list of survivors."""
         return self._client().confirm(survivors)

@@ -63,7 +63,7 @@ from privfed.engines.nodes.printable import printable
 from privfed.engines.nodes.private_side import PrivateSide
 from privfed.engines.nodes.protocol import newest_common, spoken
 from privfed.engines.nodes.public_sentence import public_sentence
-from privfed.engines.nodes.queries import Query
+from privfed.engines.nodes.queries import MEASURE, Query
 from privfed.engines.nodes.record import Book, QueryAddress
 from privfed.federation import Clients, FederationError
 from privfed.privacy import Ledger, PrivacyError, explain
@@ -333,16 +333,19 @@ class Node:
         self.private_side.settle(_counted(packet))
         self._admission.refuse_second_input(query)
         self._session.require(query, self._answering.size(query))
-        self._admission.accept_organisations(query, self._session.partners(go_ahead))
+        summed = self.state.record.summed = None if query.step == MEASURE else query.round
+        self._admission.accept_organisations(summed, self._session.partners(go_ahead))
         elements, members = self._answering.ring_elements(query)
         return {"members": self._disclosed(members)}, {
             "masked": as_array(self._session.mask(go_ahead, elements, address.model))
         }
 
     def _confirm(self, packet: Packet, address: Address) -> Answer:
-        """Sign who has survived."""
+        """Sign who has survived, if these are enough for the policy."""
         del address
-        return {}, {"confirmation": as_array(self._session.confirm(_bytes(packet, "survivors")))}
+        survivors = _bytes(packet, "survivors")
+        self._admission.accept_organisations(self.state.record.summed, self._session.survivors(survivors))
+        return {}, {"confirmation": as_array(self._session.confirm(survivors))}
 
     def _reveal(self, packet: Packet, address: Address) -> Answer:
         """Help to open the sum, once; then join the next session."""

@@ -110,6 +110,8 @@ class NodeState:
                 f"{self.path / RECORD} is gone although this node takes part in the run: what its users have spent is "
                 "not known, so the run is refused; bring the file back, or begin a new run"
             )
+        # A run that this node takes no part in leaves nothing in memory, however many of them are named.
+        self._memories = {name: memory for name, memory in self._memories.items() if name in self.book.active}
         if self.memory.version != self.record.version:
             self._memories[run] = RunMemory(version=self.record.version)
 

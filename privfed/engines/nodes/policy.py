@@ -151,7 +151,7 @@ class Policy(BaseModel):
                 f"the server announces a clip norm of {announced:g}; this node's policy allows {self.max_clip_norm:g}"
             )
 
-    def accept_own(self, taking: int) -> None:
+    def accept_own(self, taking: float) -> None:
         """Return quietly where a sum over so many own users may be sent.
 
         Raises:
@@ -159,7 +159,7 @@ class Policy(BaseModel):
         """
         if 0 < taking < self.min_own_users:
             raise PolicyRefused(
-                f"{taking} of this node's users take part; its policy asks for {self.min_own_users} in every sum "
+                f"{taking:g} of this node's users take part; its policy asks for {self.min_own_users} in every sum "
                 "(min_own_users)"
             )
 

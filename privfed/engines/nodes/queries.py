@@ -26,6 +26,9 @@ MEASURE = "measure"
 
 _SHARED, _PERSONAL = "shared/", "personal/"
 _MOST_BLOCKS, _MOST_SETTINGS, _LARGEST_SIDE = 4096, 1000, 2**40
+_LARGEST_VALUE = float(np.finfo(np.float32).max) / 2**32
+"""Numbers in the clear: so many users' sum is finite in float32, whatever one of them sends."""
+
 _FIELDS = ("step", "members", "schema", "config", "clip_norm")
 
 
@@ -189,13 +192,17 @@ def tensors_of(packet: Packet, schema: Schema, sides: tuple[int, ...] = ()) -> d
     """Blocks that came back, each with `sides` before its own shape.
 
     Raises:
-        MessageError: a block is missing, there is another one, or its dtype or shape is not as declared.
+        MessageError: a block is missing, there is another one, its dtype or shape is not as declared, or a number is so
+            large that no sum could hold it.
     """
     _require_blocks(packet, schema)
     blocks = {}
     for name, block in schema.items():
         dtype = "int64" if block.kind == "integer" else "float32" if sides else "float64"
-        blocks[name] = torch.tensor(packet.array(f"block/{name}", dtype, (*sides, *block.shape)))
+        values = torch.tensor(packet.array(f"block/{name}", dtype, (*sides, *block.shape)))
+        if block.kind == "real" and (values.abs() > _LARGEST_VALUE).any():
+            raise MessageError(f"block {name!r} holds numbers that sums in float32 cannot hold; the reply is dropped")
+        blocks[name] = values
     return blocks
 
 

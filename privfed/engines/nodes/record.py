@@ -10,7 +10,7 @@ may lag behind by the message in which a process died, and never runs ahead.
 
 import hashlib
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -91,12 +91,23 @@ class Book(BaseModel):
 
     @classmethod
     def load(cls, folder: Path) -> "Book":
-        """The book in a node's folder; a fresh one where there is none yet.
+        """The book in a node's folder of states; a fresh one where there is none yet.
 
         Raises:
-            StateError: it is there and cannot be read.
+            StateError: it is there and cannot be read, or it is gone although queries were recorded.
         """
-        return _load(cls, folder / BOOK) or cls()
+        return _load(cls, folder / BOOK) or cls._fresh(folder)
+
+    @classmethod
+    def _fresh(cls, folder: Path) -> Self:
+        # A ledger's first line is its header: one that is longer was written when there was a book.
+        for ledger in folder.parent.glob("ledger-*.jsonl"):
+            if read_file(ledger).count(b"\n") > 1:
+                raise StateError(
+                    f"{folder / BOOK} is gone and {ledger.name} has entries: what this node has spent over all runs is "
+                    "not known, so it answers nothing; bring the file back, or take a new folder and a new key"
+                )
+        return cls()
 
     def save(self, folder: Path) -> None:
         """Write it.
@@ -107,10 +118,14 @@ class Book(BaseModel):
         self.version += 1
         write_file(folder / BOOK, self.model_dump_json().encode())
 
-    def add(self, run: str, entries: int, head: str) -> None:
-        """Note the latest entry of a run's ledger."""
+    def add(self, run: str, entries: int, head: str, epoch: str) -> None:
+        """Note the latest entry of a run's ledger, recorded by the process of this name.
+
+        A node that was restored from a copy and is sent the same queries again records the same entries; the name of
+        its process makes another chain of them, so that receipts tell.
+        """
         self.sequence += 1
-        self.head = hashlib.sha256(f"{self.head} {run} {head}".encode()).hexdigest()
+        self.head = hashlib.sha256(f"{self.head} {run} {head} {epoch}".encode()).hexdigest()
         self.active[run].entries, self.active[run].head = entries, head
 
 
@@ -127,6 +142,7 @@ class NodeRecord(BaseModel):
         invited: SHA-256 of the invitation to it.
         advertised: the public keys that answered it.
         masking: the masked sum's state, secrets in it; empty where there is none.
+        summed: round whose cohort the latest masked input is of; null where it is everybody, as for metrics.
         round: of the latest cohort; -1 before the first.
         cohort_id: of the latest query; -1 before the first.
         query: number of queries of that cohort that it has answered.
@@ -153,6 +169,7 @@ class NodeRecord(BaseModel):
     invited: str = ""
     advertised: str = ""
     masking: str = ""
+    summed: int | None = None
     round: int = -1
     cohort_id: int = -1
     query: int = 0

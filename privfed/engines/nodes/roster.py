@@ -47,12 +47,30 @@ class NodeRoster:
         self.excluded: dict[int, str] = {}
         self.misses: Counter[int] = Counter()
         self.rests: Counter[int] = Counter()
+        self._suspected: Counter[int] = Counter()
+        self._unheard: Counter[NodeId] = Counter()
+        self._pauses: Counter[NodeId] = Counter()
         self.session = session
 
     def unknown(self, connected: Iterable[NodeId]) -> list[NodeId]:
-        """Connections that the run has to be announced to."""
-        known = {self.routes[seat] for seat in self.nonces} | self.refused.keys() | self.strangers
-        return sorted(set(connected) - known)
+        """Connections that the run has to be announced to; counts down the pauses of those that answered nothing."""
+        known = {self.routes[seat] for seat in self.nonces} | self.refused.keys()
+        return sorted(node for node in set(connected) - known if not _counted_down(self._pauses, node))
+
+    def unheard(self, node: NodeId) -> None:
+        """A connection did not answer an announcement; each is waited for, so it is told ever less often."""
+        self._unheard[node] += 1
+        self._pauses[node] = _pause(self._unheard[node])
+
+    def strange(self, node: NodeId) -> None:
+        """No organisation signed a reply: a stranger, or bytes that were damaged once, so it is told again later."""
+        self.strangers.add(node)
+        self._pauses[node] = _MAX_RESTED
+
+    def heard(self, node: NodeId) -> None:
+        """An organisation signed the reply to an announcement."""
+        self.strangers.discard(node)
+        del self._unheard[node]
 
     def present(self, connected: Collection[NodeId]) -> list[int]:
         """Seats that take part and are connected."""
@@ -73,8 +91,12 @@ class NodeRoster:
     def silent(self, seat: int) -> None:
         """A node did not answer; one that is silent again and again rests for some queries."""
         self.misses[seat] += 1
-        if self.misses[seat] > 1:
-            self.rests[seat] = min(2 ** (self.misses[seat] - 1) - 1, _MAX_RESTED)
+        self.rests[seat] = _pause(self.misses[seat])
+
+    def suspected(self, seat: int) -> None:
+        """A sum was lost and this organisation may be why, without proof: it rests for ever more queries."""
+        self._suspected[seat] += 1
+        self.rests[seat] = _pause(self._suspected[seat] + 1)
 
     def answered(self, seat: int) -> None:
         """A node answered."""
@@ -87,7 +109,17 @@ class NodeRoster:
 
     def rests_now(self, seat: int) -> bool:
         """Whether a node is left out of the next query; counts the rest down."""
-        if not self.rests[seat]:
-            return False
-        self.rests[seat] -= 1
-        return True
+        return _counted_down(self.rests, seat)
+
+
+def _pause(misses: int) -> int:
+    """How many turns somebody is left out who was silent so often in a row: 0, 1, 3, 7, 15."""
+    return min((1 << min(misses - 1, 30)) - 1, _MAX_RESTED)
+
+
+def _counted_down(rests: Counter[int], who: int) -> bool:
+    """Whether somebody is left out of this turn."""
+    if not rests[who]:
+        return False
+    rests[who] -= 1
+    return True
