@@ -29,6 +29,11 @@ def _cases(liar: str, test: str, outcome: str, *cases: str, says: str = "{}") ->
 
 
 LIES: tuple[Lie, ...] = (
+    Lie(
+        "server", "a model of huge numbers, so that training diverges for those who have an item",
+        "the node answers; users on whom training fails send zeros, and the query is charged as any other",
+        "test_lying_server.py::test_users_on_whom_training_diverges_send_zeros",
+    ),
     *_cases(
         "server", "test_lying_server.py::test_a_request_is_refused_and_costs_nothing",
         "node refuses (bad_message); nothing is charged, nothing it keeps changes",
@@ -74,7 +79,6 @@ LIES: tuple[Lie, ...] = (
         "members of another organisation",
         "one member alone, or all but one",
         "no members where the rule leaves it to nobody",
-        "a model of huge numbers, so that training diverges",
         "single uploads where the plan releases sums",
         "a masked input that nobody agreed to",
         "metrics where the policy lets none leave",

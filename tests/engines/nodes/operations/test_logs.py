@@ -6,6 +6,7 @@ import logging
 import re
 import sys
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -41,7 +42,8 @@ def failing(text: str) -> None:
 def written(kind: Any, text: str, *, fail: bool = False) -> str:
     """What one record with this text everywhere comes to."""
     stream, logger = io.StringIO(), logging.getLogger("privfed.test_logs")
-    with logging_to(stream, kind, logger.name):
+    # What pytest captures travels with the report, and pytest-xdist cannot send half a surrogate pair.
+    with logging_to(stream, kind, logger.name), mock.patch.object(logger, "propagate", new=False):
         try:
             failing(text)
         except RuntimeError:
