@@ -3,9 +3,9 @@
     python -m benchmarks.speed.signed_sums [--only "signed, sparse*"]
 
 Run from the repository root. Parameters are those that `choose_parameters` gives for 5 % corrupt clients and 10 % that
-drop out; one client in twenty then drops out before it sends its input. All parties are in this process and take turns,
-so seconds are of the processor: per client the mean over all its steps, per server all that it does. Nothing is asserted
-but that the sum is that of the survivors.
+drop out; one client in twenty then drops out before it sends its input. All parties are in this process and take
+turns, so seconds are of the processor: per client the mean over all its steps, per server all that it does. Nothing is
+asserted but that the sum is that of the survivors.
 """
 
 import time

@@ -109,17 +109,16 @@ def test_parameters_that_are_chosen_are_accepted_and_one_less_is_refused():
     assert (chosen.neighbours > 0, chosen.corrupt) == (True, 30)
     terms = Terms.from_parameters(chosen, bits=32, length=1, run=bytes(16))
     assert (terms.signed, terms.signs_inputs) == (True, True)
-    wary = ClientRequirements(min_clients=500, min_threshold=40, max_corrupt=30)
-    wary.check_roster(terms, 600)
     lower = Terms(bytes(16), 0, 32, 1, terms.threshold - 1, terms.neighbours, signed=True)
-    for wrong, clients, requirements in (
-        (lower, 600, wary),
-        (terms, 600, ClientRequirements(min_clients=500, min_threshold=40, max_corrupt=32)),
-        (terms, 600, ClientRequirements(min_clients=500, min_threshold=40, max_corrupt=30, security_bits=44)),
-        (terms, 550, wary),
-    ):
-        with pytest.raises(RosterRefused, match="colluding clients of"):
-            requirements.check_roster(wrong, clients)
+
+    def requires(corrupt, bits=40):
+        return ClientRequirements(min_clients=500, min_threshold=40, max_corrupt=corrupt, security_bits=bits)
+
+    requires(30).check_roster(terms, 600)
+    requires(32, 21).check_roster(terms, 600)
+    for wrong, requirements in ((lower, requires(30)), (terms, requires(32)), (terms, requires(32, 22))):
+        with pytest.raises(RosterRefused, match="colluding clients of 600, 82 neighbours"):
+            requirements.check_roster(wrong, 600)
 
 
 def test_a_roster_that_is_chosen_for_those_who_collude(play):
