@@ -4,7 +4,9 @@ The model has no cryptography: who is told which lists decides who reveals, whos
 sums have no unknown mask. It stands apart from the code of the protocol.
 """
 
+import contextlib
 import math
+from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from secure_agg import shamir
+from secure_agg.errors import RoundAborted, ShareError
+from secure_agg.masking import SERVER, Stage, key_derivation, messages
+from secure_agg.masking.graph import HararyGraph
 from secure_agg.masking.parameters import MIN_CIRCLE, log2_insecure
+from secure_agg.primitives.keys import KeyPair
+from secure_agg.primitives.prg import add_keystreams
+
+HEADER = messages.HEADER_BYTES
 
 
 @dataclass
@@ -217,3 +227,79 @@ def test_a_short_circle_fails_for_certain():
     assert log2_insecure(4 * 20 - 1, 20, 15, 0) == 0.0
     assert log2_insecure(4 * 20, 20, 15, 0) == -math.inf
     assert log2_insecure(100, 20, 15, 1000) == 0.0
+
+
+def open_segment(game, model, order, length):
+    """What a server gets that tells each client at its seat what the model says: the sum over the first seats, or None.
+
+    Everything it uses was sent to it.
+    """
+    lists = {
+        order[seat]: tuple(one if one is None else frozenset(order[other] for other in one) for one in told)
+        for seat, told in model.told.items()
+    }
+    uploads, signatures, confirmed, pool = {}, {}, {}, defaultdict(dict)
+    around = {one: game.clients[one]._state.neighbours for one in game.ids}
+    key_of = {one: game.replies[Stage.ADVERTISEMENT][one][HEADER : HEADER + 32] for one in game.ids}
+    known = {chosen for told in lists.values() for chosen in told if chosen is not None}
+    flags = {chosen: messages.membership_bits(game.ids, chosen) for chosen in known}
+    for one in game.ids:
+        header = messages.encode_header(Stage.GO_AHEAD, game.terms, SERVER, one)
+        reply = game.clients[one].mask(header + messages.GoAhead(flags[lists[one][0]], ()).encode(), game.vectors[one])
+        uploads[one], signatures[one] = np.frombuffer(reply[HEADER:-64], "<u4"), reply[-64:]
+    for one, (_, alive) in lists.items():
+        if alive is not None:
+            pieces = tuple(signatures[other] for other in around[one] if other in alive)
+            header = messages.encode_header(Stage.SURVIVORS, game.terms, SERVER, one)
+            with contextlib.suppress(RoundAborted):
+                message = header + messages.Survivors(flags[alive], pieces).encode()
+                confirmed[one] = game.clients[one].confirm(message)[HEADER:]
+    for one in confirmed:
+        checked, alive = lists[one]
+        agreeing = {other for other in around[one] if other in confirmed and lists[other] == lists[one]}
+        near = [frozenset(around[one]) & chosen for chosen in (alive, checked - alive, agreeing)]
+        body = messages.UnmaskRequest(
+            *(messages.membership_bits(around[one], chosen) for chosen in near),
+            tuple(confirmed[other] for other in around[one] if other in agreeing),
+        ).encode()
+        with contextlib.suppress(RoundAborted):
+            header = messages.encode_header(Stage.REQUEST, game.terms, SERVER, one)
+            shares = game.clients[one].unmask(header + body)[HEADER:]
+            for at, owner in enumerate(sorted(near[0] | near[1])):
+                kind = "seed" if owner in alive else "key"
+                pool[kind, owner][around[owner].index(one) + 1] = shares[33 * at : 33 * (at + 1)]
+    segment = {order[seat] for seat in range(length)}
+    total, plus, minus = game.terms.ring.zeros(game.terms.length), [], []
+    try:
+        for one in segment:
+            seed = shamir.reconstruct(pool["seed", one], game.terms.threshold)
+            total = total + uploads[one]
+            context = game.server._context
+            minus.append(key_derivation.self_mask_key(game.terms, context, seed, one, bytes(32)))
+            for other in lists[one][0] & frozenset(around[one]) - segment:
+                pair = KeyPair.from_private(shamir.reconstruct(pool["key", other], game.terms.threshold))
+                mask = key_derivation.pairwise_mask_key(
+                    game.terms, context, pair, ours=other, theirs=one, their_key=key_of[one], bound=bytes(32)
+                )
+                (minus if one < other else plus).append(mask)
+    except ShareError:
+        return None
+    add_keystreams(total, plus, minus, game.terms.suite.stream)
+    return segment, total
+
+
+@pytest.mark.parametrize("compared", [False, True])
+def test_the_same_lie_in_the_protocol_itself(play, monkeypatch, compared):
+    """With signatures over inputs that say nothing of the list, the sum over a segment is opened; as it is, nothing."""
+    neighbours, threshold = 20, 11
+    model = cut(5 * neighbours, neighbours, threshold, 2 * neighbours)
+    game = play(model.clients, threshold, neighbours=neighbours, signed=True).until(Stage.MASKED_INPUT)
+    graph = HararyGraph(game.terms, np.array(game.ids, np.uint32))
+    if not compared:
+        monkeypatch.setattr(key_derivation, "input_message", lambda *_: b"an input")
+    opened = open_segment(game, model, [game.ids[seat] for seat in graph._order], 2 * neighbours)
+    if compared:
+        assert opened is None
+        return
+    segment, total = opened
+    np.testing.assert_array_equal(total, game.expected(segment))
