@@ -361,7 +361,7 @@ class MaskingServer:
             pairs = [(accused, client) for client, one in complaints.items() for accused in self._accused(client, one)]
             liars = blame.liars(pairs, self._most_liars)
             self._suspects = blame.suspects(pairs, self._most_liars, "lied about a share")
-            proof = "more accuse, or are accused by each, than can lie: it is"
+            proof = "more than can be lies concern"
         else:
             liars = frozenset[int]().union(*(self._liars(*complaint) for complaint in sorted(complaints.items())))
             proof = "the evidence is against"
