@@ -27,6 +27,23 @@ def bounds(rows: list[Mapping[str, Any]]) -> str:
     return spread([max(one["lower_bound"] for one in row["adversaries"].values()) for row in rows], 2)
 
 
+def signed_sums() -> list[str]:
+    """What signed terms cost in either graph."""
+    rows = [
+        [
+            f"{row['clients']:,}",
+            row["kind"],
+            f"{row['neighbours']}, {row['threshold']}",
+            f"{1e3 * row['client_cpu_s']:.0f}",
+            f"{row['server_cpu_s']:.1f}",
+            *(f"{row[name] / 1e3:,.0f}" for name in ("up_bytes", "down_bytes")),
+        ]
+        for row in sorted(results("signed_sums").values(), key=lambda row: (row["clients"], row["kind"]))
+    ]
+    head = ["clients", "terms, graph", "neighbours, threshold", "CPU-ms per client", "CPU-s of the server"]
+    return table([*head, "kB up per client", "kB down"], rows, "rllrrrr")
+
+
 def float_noise() -> list[str]:
     """What released bits gave away."""
     old, new = (results(f"float_noise_{library}")["experiments"] for library in ("before", "after"))

@@ -41,6 +41,7 @@ def suite(charts: Path | None = None) -> Iterable[str]:
 TABLES = (
     Table("performance.md", "suite", suite),
     Table("privacy.md", "accounting oracles", doc_tables.accounting_oracles),
+    Table("secure_aggregation.md", "signed sums", doc_tables.signed_sums),
     Table("from_real_numbers_to_bits.md", "float noise", doc_tables.float_noise),
     Table("from_real_numbers_to_bits.md", "grid cost", doc_tables.grid_cost),
     Table("from_real_numbers_to_bits.md", "planted faults", doc_tables.planted_faults),

@@ -85,7 +85,7 @@ class SharesRefused(RoundAborted):
 
 
 class PartiesAccused(RoundAborted):
-    """Clients lied and evidence shows it; run the round anew without them.
+    """Clients lied: evidence shows it, or more speak against them than can lie. Run the round anew without them.
 
     Attributes:
         clients: who lied.

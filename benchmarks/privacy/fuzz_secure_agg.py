@@ -38,6 +38,7 @@ ROUNDS = (
     {"clients": 5, "threshold": 3},
     {"clients": 9, "threshold": 4, "neighbours": 6},
     {"clients": 7, "threshold": 5, "signed": True},
+    {"clients": 16, "threshold": 3, "neighbours": 4, "signed": True},
 )
 NUMBERS = (0, 1, 2, 3, 4, 5, 7, 8, 127, 128, 255, 256, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 2**63, 2**64 - 1)
 HEADER = 40
@@ -72,7 +73,7 @@ def _of_a_round(kind: dict[str, Any], corpus: list[bytes]) -> Iterator[Target]:
     """Each stage of an honest round, from both sides."""
     ids = range(kind.pop("clients"))
     terms = Terms(RUN, 3, 32, LENGTH, **kind)
-    label = "signed" if terms.signed else "sparse" if terms.neighbours else "complete"
+    label = ("signed " if terms.signed else "") + ("sparse" if terms.neighbours else "complete")
     identities = {one: Identity.generate() for one in ids}
     directory = {one: identity.public for one, identity in identities.items()}
     server = MaskingServer(terms, directory=directory)

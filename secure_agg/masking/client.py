@@ -11,6 +11,15 @@ One object lives for one round:
 
 Unsigned terms have no check: `mask` takes the delivery itself.
 
+What keeps a server that lies from one client's input, or from a sum over a part of the clients, under signed terms:
+
+- In the complete graph each client masks with those whose checks it verified, and reveals once a threshold of others
+  confirmed the same lists. Two such groups have an honest client in common, so there is one.
+- On a sparse graph there may be several: lists that differ from one arc of the circle to the next. So each client signs
+  with its input whom it was told had checked, and `confirm` refuses neighbours who were told otherwise. Then no honest
+  client reveals the self-mask seed of a neighbour under another list, and an arc is cut off only where enough colluding
+  clients stand at both of its ends (`secure_agg.masking.parameters` has the proof).
+
 A message that is not the expected one is refused and changes nothing. A message whose answer would unmask a client
 aborts the round: the secrets are deleted first and the error is raised then. Python cannot guarantee that no copy of a
 deleted secret remains in memory; seeds and shares are kept in buffers that are overwritten, key objects are released.
@@ -200,9 +209,11 @@ class MaskingClient:
 
         Raises:
             MessageRefused: it is malformed, stale, misdirected or out of turn.
-            RosterRefused: too few clients, or this client is not among them with its own keys.
+            RosterRefused: too few clients, a graph that may fail against so many colluding ones, or this client is not
+                among them with its own keys.
             KeyRefused: a neighbour's key is of low order, repeated or this client's own.
-            SignatureRefused: a neighbour's keys are not signed by the identity the directory knows.
+            SignatureRefused: under signed terms the directory does not know a participant, or a neighbour's keys are
+                not signed by the identity that it knows.
         """
         envelope, terms = self._open(roster, Stage.ROSTER), self.terms
         envelope.expect_round(terms.round)
@@ -212,6 +223,9 @@ class MaskingClient:
             self._requirements.check_roster(terms, len(roster_message.ids))
             if self.client not in roster_message.ids:
                 raise RosterRefused(f"client {self.client} advertised keys and is not on the roster")
+            if terms.signed:
+                for participant in roster_message.ids.tolist():
+                    self._identity_of(participant)
             graph = HararyGraph(terms, roster_message.ids)
             neighbours = graph.neighbours(self.client)
             self._check_keys(neighbours, roster_message.advertisements)
@@ -242,11 +256,13 @@ class MaskingClient:
     def check(self, delivery: bytes) -> bytes:
         """Decrypt the neighbours' shares, and sign that they all are pairs of shares or accuse those who sent others.
 
-        A complaint carries this client's channel private key of the round, so that the server opens the accused pairs
-        itself. This client has left the round then, its secrets deleted. The key gives the server what a colluding
-        client would: a share of both secrets of everybody. A server that provokes complaints, and goes on without those
-        who complained, gains no more than `threshold` allows for: the others mask only in a group larger than the
-        threshold that checked and therefore did not complain, so fewer than n - threshold of n clients can have.
+        Who complains has left the round, its secrets deleted. In the complete graph a complaint carries this client's
+        channel private key of the round, so that the server opens the accused pairs itself. The key gives the server
+        what a colluding client would: a share of both secrets of everybody. A server that provokes complaints, and goes
+        on without those who complained, gains no more than `threshold` allows for: the others mask only in a group
+        larger than the threshold that checked and therefore did not complain, so fewer than n - threshold of n clients
+        can have. On a sparse graph nothing bounds how many of a client's neighbours complain, so a complaint there
+        carries no key, and is no evidence.
 
         Raises:
             MessageRefused: it is malformed, stale, misdirected or out of turn, or the terms are unsigned.
@@ -256,23 +272,29 @@ class MaskingClient:
         envelope.expect_round(terms.round)
         if not terms.signed:
             raise UnexpectedStage("the terms are unsigned and have no check; mask the delivery at once")
-        delivered = Delivery.decode(envelope.body, len(self._state.neighbours))
+        state = self._state
+        delivered = Delivery.decode(envelope.body, self._among_neighbours())
         with self._abort_on_error():
             identity = self._signing_identity()
-            accused = self._take_delivery(delivered)
+            state.listed = frozenset(state.roster[delivered.shared].tolist())
+            if self.client not in state.listed:
+                raise SharesRefused(f"client {self.client} shared its secrets and is not among those who did")
+            shared = delivered.shared[self._among_neighbours()]
+            accused = self._take_delivery(Delivery(shared, delivered.sealed), len(state.listed))
             if accused:
                 return self._complain(identity, accused)
-            signed = key_derivation.check_message(self._state.context, self._holders())
+            signed = key_derivation.check_message(state.context, delivered.shared)
             return self._reply(Stage.CHECK, identity.sign(signed), then=Stage.GO_AHEAD)
 
     def mask(self, message: bytes, vector: RingElements, *, bound: bytes = bytes(BOUND_BYTES)) -> bytes:
         """The masked vector: under signed terms in answer to the go-ahead, otherwise to the delivery.
 
-        The go-ahead names the neighbours that checked what they were delivered: this client masks with those and
-        reveals shares of no other. It verifies that each signed the same delivered set as this client did. A server
-        that names different sets to different clients opens nothing: everybody whom a client masks with must be counted
-        as a survivor or dropout by clients that confirmed the same set, and two groups larger than the threshold have
-        an honest client in common.
+        The go-ahead names all that checked what they were delivered: this client masks with its neighbours among them,
+        and reveals shares of no other. In the complete graph it verifies that each signed the same delivered set as
+        this client did. A server that names different sets to different clients opens nothing: everybody whom a client
+        masks with must be counted as a survivor or dropout by clients that confirmed the same set, and two groups
+        larger than the threshold have an honest client in common. On a sparse graph this client signs the set with its
+        masked input, for its neighbours to compare when they confirm the survivors.
 
         Args:
             message: the server's message.
@@ -286,14 +308,18 @@ class MaskingClient:
             TooFewClients: fewer neighbours shared, or checked, than the threshold or the requirements ask for.
             SharesRefused: a pair of shares does not decrypt as sent by this neighbour to this client in this round; the
                 go-ahead names a neighbour that this client has no shares of.
-            SignatureRefused: a neighbour's check is not over the set that this client was delivered.
+            SignatureRefused: in the complete graph, a check is not over the set that this client was delivered.
         """
         state = self._state
         signed = state.terms.signed if state.terms else self._requirements.require_signatures
         envelope = self._open(message, Stage.GO_AHEAD if signed else Stage.DELIVERY)
         terms = self.terms
         envelope.expect_round(terms.round)
-        go_ahead = (GoAhead if signed else Delivery).decode(envelope.body, len(state.neighbours))
+        go_ahead: GoAhead | Delivery
+        if signed:
+            go_ahead = GoAhead.decode(envelope.body, self._among_neighbours(here=not terms.signs_inputs))
+        else:
+            go_ahead = Delivery.decode(envelope.body, np.ones(len(state.neighbours), bool))
         if len(bound) != BOUND_BYTES:
             raise ConfigurationError(f"bound has {len(bound)} bytes; give a digest of {BOUND_BYTES}")
         shape, dtype = getattr(vector, "shape", None), getattr(vector, "dtype", None)
@@ -304,27 +330,30 @@ class MaskingClient:
             )
         with self._abort_on_error():
             if isinstance(go_ahead, GoAhead):
-                self._take_go_ahead(go_ahead)
-            elif refused := self._take_delivery(go_ahead):
+                state.listed = self._verified(go_ahead)
+                state.keep_shares_of(state.listed)
+            elif refused := self._take_delivery(go_ahead, int(go_ahead.shared.sum()) + 1):
                 raise next(iter(refused.values()))
             state.bound = bound
+            signature = self._signing_identity().sign(self._input_message()) if terms.signs_inputs else b""
             masked = vector.copy()
             add_keystreams(masked, *self._mask_keys(), terms.suite.stream, self._threads)
             state.delete_mask_secrets()
             then = Stage.SURVIVORS if terms.signed else Stage.REQUEST
-            return self._reply(Stage.MASKED_INPUT, terms.ring.pack(masked).data, then=then)
+            return self._reply(Stage.MASKED_INPUT, terms.ring.pack(masked).data, signature, then=then)
 
     def partners(self, go_ahead: bytes) -> frozenset[int]:
-        """The clients that a go-ahead lets this one mask with, itself among them, once all signatures are verified.
+        """The clients that are to be in the sum by a go-ahead, this one among them, once its signatures are verified.
 
-        Nothing changes: whoever has to do something dear or final before it masks asks this first.
+        Nothing changes: whoever has to do something dear or final before it masks asks this first. In the complete
+        graph each of these clients has signed that it goes on; on a sparse graph that is the server's word.
 
         Raises:
             As `mask` does.
         """
         envelope = self._open(go_ahead, Stage.GO_AHEAD)
         envelope.expect_round(self.terms.round)
-        return frozenset([self.client, *self._verified(GoAhead.decode(envelope.body, len(self._state.neighbours)))])
+        return self._verified(GoAhead.decode(envelope.body, self._among_neighbours(here=not self.terms.signs_inputs)))
 
     def survivors(self, survivors: bytes) -> frozenset[int]:
         """The clients that a list of survivors names; nothing changes.
@@ -336,7 +365,8 @@ class MaskingClient:
         """
         envelope = self._open(survivors, Stage.SURVIVORS)
         envelope.expect_round(self.terms.round)
-        return frozenset(self._state.roster[Survivors.decode(envelope.body, len(self._state.roster)).alive].tolist())
+        survived = Survivors.decode(envelope.body, self._among_neighbours(here=self.terms.signs_inputs))
+        return frozenset(self._state.roster[survived.alive].tolist())
 
     def confirm(self, survivors: bytes) -> bytes:
         """Sign the list of survivors, so that no client reveals shares under another list.
@@ -345,22 +375,26 @@ class MaskingClient:
             MessageRefused: it is malformed, stale, misdirected or out of turn.
             UnmaskRefused: the list omits this client although its input was sent.
             TooFewClients: fewer survivors than the threshold or this client's requirements ask for.
+            SignatureRefused: on a sparse graph, a surviving neighbour masked with others than this client was told.
         """
         envelope, terms = self._open(survivors, Stage.SURVIVORS), self.terms
         envelope.expect_round(terms.round)
         state = self._state
-        alive = Survivors.decode(envelope.body, len(state.roster)).alive
+        survived = Survivors.decode(envelope.body, self._among_neighbours(here=terms.signs_inputs))
+        alive = survived.alive
         with self._abort_on_error():
             identity = self._signing_identity()
             confirmed = frozenset(state.roster[alive].tolist())
             if self.client not in confirmed:
                 raise UnmaskRefused(f"client {self.client} sent its masked input and is not among the survivors")
-            unknown = confirmed - {self.client} - set(state.held_shares)
+            unknown = confirmed - state.listed
             if unknown:
-                raise UnmaskRefused(
-                    f"client {min(unknown)} is listed as a survivor and shares no mask with this client"
-                )
-            self._check_survivors(len(confirmed) - 1)
+                raise UnmaskRefused(f"client {min(unknown)} is listed as a survivor and is not among those who checked")
+            around = [neighbour for neighbour in state.neighbours if neighbour in confirmed]
+            self._check_survivors(len(around), len(confirmed))
+            signed = self._input_message()
+            for neighbour, signature in zip(around, survived.signatures, strict=terms.signs_inputs):
+                verify(self._identity_of(neighbour), signature, signed)
             state.confirmed = confirmed
             signature = identity.sign(self._survivors_message(alive))
             return self._reply(Stage.CONFIRMATION, signature, then=Stage.REQUEST)
@@ -425,18 +459,30 @@ class MaskingClient:
             raise SignatureRefused("the terms are signed and this client was given no identity to sign with")
         return self._identity
 
-    def _holders(self) -> Bits:
-        """Which participants this client holds shares of, itself among them: those it masks with, after the check."""
-        return membership_bits(self._state.roster, self._state.held_shares.keys() | {self.client})
+    def _among_neighbours(self, *, here: bool = True) -> Bits:
+        """One flag per participant: whether it is a neighbour, or for none where nothing of theirs is sent."""
+        return membership_bits(self._state.roster, frozenset(self._state.neighbours if here else ()))
+
+    def _listed(self) -> Bits:
+        """One flag per participant: whether this client was told that it shared or, after the go-ahead, checked."""
+        return membership_bits(self._state.roster, self._state.listed)
+
+    def _input_message(self) -> bytes:
+        return key_derivation.input_message(self._state.context, self._state.bound, self._listed())
 
     def _survivors_message(self, alive: Bits) -> bytes:
-        return key_derivation.survivors_message(self._state.context, self._state.bound, self._holders(), alive)
+        return key_derivation.survivors_message(self._state.context, self._state.bound, self._listed(), alive)
 
-    def _take_delivery(self, delivered: Delivery) -> dict[int, SharesRefused]:
-        """Decrypt and keep the pairs of shares; returns, by position among the neighbours, why one is refused."""
+    def _take_delivery(self, delivered: Delivery, listed: int) -> dict[int, SharesRefused]:
+        """Decrypt and keep the pairs of shares; returns, by position among the neighbours, why one is refused.
+
+        Args:
+            delivered: flags and pairs of the neighbours.
+            listed: number of clients that shared, as far as this client was told.
+        """
         state, (mask_pair, _) = self._state, self._keys
         senders = np.flatnonzero(delivered.shared).tolist()
-        self._check_partners(len(senders), "shared")
+        self._check_partners(len(senders), listed, "shared")
         refused = {}
         for index, sealed in zip(senders, delivered.sealed, strict=True):
             neighbour = state.neighbours[index]
@@ -452,30 +498,29 @@ class MaskingClient:
         return refused
 
     def _complain(self, identity: Identity, accused: Collection[int]) -> bytes:
-        """Leave the round, and return the evidence; the secrets are deleted before."""
+        """Leave the round, and return the complaint; the secrets are deleted before."""
         state, terms, (_, channel_pair) = self._state, self.terms, self._keys
         flags = membership_bits(range(len(state.neighbours)), frozenset(accused))
-        private = channel_pair.private_bytes()
+        private = b"" if terms.neighbours else channel_pair.private_bytes()
         signed = key_derivation.complaint_message(state.context, self.client, flags, private)
         complaint = Complaint(flags, private, identity.sign(signed))
         state.end("aborted")
         self._save()
         return encode_header(Stage.CHECK, terms, self.client, SERVER) + complaint.encode()
 
-    def _take_go_ahead(self, go_ahead: GoAhead) -> None:
-        """Keep the shares of those that checked only."""
-        self._state.keep_shares_of(self._verified(go_ahead))
-
-    def _verified(self, go_ahead: GoAhead) -> list[int]:
-        """The neighbours that checked the same delivered set as this client."""
+    def _verified(self, go_ahead: GoAhead) -> frozenset[int]:
+        """Those that checked; in the complete graph each has signed the delivered set that this client was told of."""
         state = self._state
-        checked = [state.neighbours[index] for index in np.flatnonzero(go_ahead.checked).tolist()]
-        self._check_partners(len(checked), "checked")
-        unknown = set(checked) - state.held_shares.keys()
+        checked = frozenset(state.roster[go_ahead.checked].tolist())
+        around = [neighbour for neighbour in state.neighbours if neighbour in checked]
+        self._check_partners(len(around), len(checked), "checked")
+        if self.client not in checked:
+            raise SharesRefused(f"client {self.client} checked its shares and is not among those who did")
+        unknown = checked - state.listed
         if unknown:
             raise SharesRefused(f"the go-ahead names client {min(unknown)}, which never shared with this client")
-        signed = key_derivation.check_message(state.context, self._holders())
-        for neighbour, signature in zip(checked, go_ahead.signatures, strict=True):
+        signed = key_derivation.check_message(state.context, self._listed())
+        for neighbour, signature in zip(around, go_ahead.signatures, strict=not self.terms.signs_inputs):
             verify(self._identity_of(neighbour), signature, signed)
         return checked
 
@@ -495,23 +540,26 @@ class MaskingClient:
                 (plus if self.client < neighbour else minus).append(mask)
         return plus, minus
 
-    def _check_partners(self, others: int, did: str) -> None:
-        """Refuse too few neighbours to mask with and, in the complete graph, too few clients."""
+    def _check_partners(self, others: int, listed: int, did: str) -> None:
+        """Refuse too few neighbours to mask with and, where all clients are listed, too few of those."""
         state, terms = self._state, self.terms
         if others < terms.threshold:
             raise TooFewClients(
                 f"{others} of {len(state.neighbours)} neighbours {did}; the threshold is {terms.threshold}"
             )
-        if len(state.neighbours) == len(state.roster) - 1 and others + 1 < self._requirements.min_clients:
-            raise TooFewClients(f"{others + 1} clients {did}; this client requires {self._requirements.min_clients}")
+        self._check_listed(listed, did)
 
-    def _check_survivors(self, others: int) -> None:
-        """Refuse too few surviving neighbours and, in the complete graph, too few clients in the sum."""
-        state, terms = self._state, self.terms
-        if others < terms.threshold:
-            raise TooFewClients(f"{others} neighbours survive; the threshold is {terms.threshold}")
-        if len(state.neighbours) == len(state.roster) - 1 and others + 1 < self._requirements.min_clients:
-            raise TooFewClients(f"{others + 1} clients survive; this client requires {self._requirements.min_clients}")
+    def _check_survivors(self, others: int, listed: int) -> None:
+        """Refuse too few surviving neighbours and, where all clients are listed, too few in the sum."""
+        if others < self.terms.threshold:
+            raise TooFewClients(f"{others} neighbours survive; the threshold is {self.terms.threshold}")
+        self._check_listed(listed, "survive")
+
+    def _check_listed(self, listed: int, did: str) -> None:
+        state, required = self._state, self._requirements.min_clients
+        whole = self.terms.signed or len(state.neighbours) == len(state.roster) - 1
+        if whole and listed < required:
+            raise TooFewClients(f"{listed} clients {did}; this client requires {required}")
 
     def _check_request(self, requested: UnmaskRequest) -> None:
         state, terms = self._state, self.terms
@@ -524,7 +572,8 @@ class MaskingClient:
             )
         if ((requested.survived | requested.dropped) & ~shared).any():
             raise UnmaskRefused("the request names a neighbour that never shared a secret with this client")
-        self._check_survivors(int(requested.survived.sum()))
+        surviving = int(requested.survived.sum())
+        self._check_survivors(surviving, len(state.confirmed) if terms.signed else surviving + 1)
         if terms.signed:
             survives = np.fromiter((neighbour in state.confirmed for neighbour in state.neighbours), bool)
             if (requested.survived & ~survives).any() or (requested.dropped & survives).any():
@@ -536,8 +585,7 @@ class MaskingClient:
                     f"{len(requested.confirmations)} clients confirmed the survivors; the threshold is "
                     f"{terms.threshold}"
                 )
-            alive = np.fromiter((int(member) in state.confirmed for member in state.roster), bool)
-            signed = self._survivors_message(alive)
+            signed = self._survivors_message(membership_bits(state.roster, state.confirmed))
             for index, signature in zip(
                 np.flatnonzero(requested.confirmed).tolist(), requested.confirmations, strict=True
             ):
@@ -555,9 +603,9 @@ class MaskingClient:
             raise UnexpectedStage(f"got the {stage} message; client {self.client} awaits the {self._state.awaits}")
         return envelope
 
-    def _reply(self, stage: Stage, body: bytes | memoryview, *, then: Stage) -> bytes:
+    def _reply(self, stage: Stage, *body: bytes | memoryview, then: Stage) -> bytes:
         """Build a reply, and store the state that follows from it before the reply is returned."""
-        message = b"".join([encode_header(stage, self.terms, self.client, SERVER), body])
+        message = b"".join([encode_header(stage, self.terms, self.client, SERVER), *body])
         self._state.awaits = then
         self._save()
         return message

@@ -4,7 +4,9 @@ Clients are arranged on a circle in a pseudorandom order, and each is joined to 
 k-regular Harary graph). In the complete graph the order does not matter.
 
 The order depends on nothing but run, round, terms and ids, so that a semi-honest server cannot place a client between
-colluding ones. A server that deviates could try many rosters, which is why signed terms require the complete graph.
+colluding ones. A server that deviates chooses round and roster, so it can try many orders before anybody advertises:
+the bounds for signed terms on a sparse graph allow for 2^64 of them (`GRINDING_BITS`). It may not choose who colludes
+with it after it knows the order.
 
 Source: Bell, Bonawitz, Gascon, Lepoint, Raykova 2020, "Secure single-server aggregation with (poly)logarithmic
 overhead", section 3 (the k-regular Harary graph under a random order).

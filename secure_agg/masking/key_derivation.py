@@ -19,9 +19,9 @@ def advertisement_message(terms: Terms, client: int, mask_key: bytes, channel_ke
     return length_prefixed(b"secure_agg advertisement", terms.context, _id_bytes(client), mask_key, channel_key)
 
 
-def check_message(context: bytes, delivered: Bits) -> bytes:
-    """The message that a client signs when it holds a pair of shares of everybody who shared."""
-    return length_prefixed(b"secure_agg check", context, delivered.tobytes())
+def check_message(context: bytes, shared: Bits) -> bytes:
+    """The message that a client signs when it holds a pair of shares of each of its neighbours who shared."""
+    return length_prefixed(b"secure_agg check", context, shared.tobytes())
 
 
 def complaint_message(context: bytes, client: int, accused: Bits, channel_private: bytes) -> bytes:
@@ -29,9 +29,14 @@ def complaint_message(context: bytes, client: int, accused: Bits, channel_privat
     return length_prefixed(b"secure_agg complaint", context, _id_bytes(client), accused.tobytes(), channel_private)
 
 
-def survivors_message(context: bytes, bound: bytes, masked_with: Bits, alive: Bits) -> bytes:
-    """The message that a client signs when it confirms the list of survivors, and whom it masked its input with."""
-    return length_prefixed(b"secure_agg survivors", context, bound, masked_with.tobytes(), alive.tobytes())
+def input_message(context: bytes, bound: bytes, checked: Bits) -> bytes:
+    """The message that a client on a sparse graph signs with its masked input: under which list it masked."""
+    return length_prefixed(b"secure_agg input", context, bound, checked.tobytes())
+
+
+def survivors_message(context: bytes, bound: bytes, checked: Bits, alive: Bits) -> bytes:
+    """The message that a client signs when it confirms the list of survivors, among those that checked."""
+    return length_prefixed(b"secure_agg survivors", context, bound, checked.tobytes(), alive.tobytes())
 
 
 def channel_keys(context: bytes, agreed: bytes, *, ours: Party, theirs: Party) -> tuple[bytes, bytes]:

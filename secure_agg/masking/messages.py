@@ -8,15 +8,19 @@ length field has to be trusted. Numbers are big-endian, ring elements little-end
     advertisement mask key (32), channel key (32), and where signed a signature (64)
     roster        participants (4), their ids in rising order (4 each), advertisements of the receiver's neighbours
     shares        commitment to the self mask (32), one encrypted pair of shares per neighbour (82 each)
-    delivery      which neighbours sent shares (1 bit each), their encrypted pairs
+    delivery      who shared (1 bit each: neighbours, under signed terms participants), the neighbours' encrypted pairs
     check         signed terms only: a signature over who shared; or "complaint", the neighbours accused (1 bit each),
-                  the channel private key (32), a signature (64)
-    go-ahead      which neighbours checked (1 bit each), with their signatures; signed terms only
-    masked input  the elements, packed: as many bits of each as the ring has, lowest bit first
-    survivors     which participants' inputs arrived (1 bit each); signed terms only
-    confirmation  a signature over the survivors; signed terms only
+                  in the complete graph the channel private key (32), a signature (64)
+    go-ahead      which participants checked (1 bit each), in the complete graph with their signatures; signed terms
+                  only
+    masked input  the elements, packed: as many bits of each as the ring has, lowest bit first; under signed terms on a
+                  sparse graph a signature over who checked
+    survivors     which participants' inputs arrived (1 bit each), on a sparse graph with the signatures that came with
+                  those of neighbours; signed terms only
+    confirmation  a signature over who checked and who survived; signed terms only
     request       which neighbours survived, which dropped out (1 bit each); where signed, who confirmed, with
-    signatures reveal        one share (33) per neighbour named in the request
+                  signatures
+    reveal        one share (33) per neighbour named in the request
 """
 
 import struct
@@ -205,7 +209,10 @@ class EncryptedShares:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """Which neighbours sent shares, and their encrypted pairs for the receiver, in the order of their ids."""
+    """Who shared, and the neighbours' encrypted pairs for the receiver, in the order of their ids.
+
+    The flags are of the neighbours; under signed terms of all participants, who sign them.
+    """
 
     shared: Bits
     sealed: tuple[bytes, ...]
@@ -215,16 +222,19 @@ class Delivery:
         return _pack_bits(self.shared) + b"".join(self.sealed)
 
     @classmethod
-    def decode(cls, body: memoryview, neighbours: int) -> "Delivery":
-        """Decode the delivery to a client with `neighbours` neighbours."""
-        shared, rest = _unpack_bits(body, neighbours, Stage.DELIVERY)
-        _check_size(rest, SEALED_BYTES * int(shared.sum()), Stage.DELIVERY)
+    def decode(cls, body: memoryview, sealing: Bits) -> "Delivery":
+        """Decode a delivery; `sealing` says by flag whether a pair belongs to it: those of neighbours have one."""
+        shared, rest = _unpack_bits(body, len(sealing), Stage.DELIVERY)
+        _check_size(rest, SEALED_BYTES * int((shared & sealing).sum()), Stage.DELIVERY)
         return cls(shared, _split_evenly(rest, SEALED_BYTES))
 
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """Neighbours whose sealed pairs hold no pair of shares, and the channel private key that lets the server look."""
+    """Neighbours whose sealed pairs hold no pair of shares.
+
+    In the complete graph with the channel private key, which lets the server look; on a sparse graph it is empty.
+    """
 
     accused: Bits
     channel_private: bytes
@@ -235,27 +245,28 @@ class Complaint:
         return _COMPLAINT + _pack_bits(self.accused) + self.channel_private + self.signature
 
     @classmethod
-    def decode(cls, body: memoryview, neighbours: int) -> "Complaint":
+    def decode(cls, body: memoryview, neighbours: int, *, evidence: bool) -> "Complaint":
         """Decode the complaint of a client with `neighbours` neighbours; it accuses somebody."""
         if bytes(body[: len(_COMPLAINT)]) != _COMPLAINT:
             raise MalformedMessage("the check is neither a signature nor a complaint; it was padded or altered")
         accused, rest = _unpack_bits(body[len(_COMPLAINT) :], neighbours, Stage.CHECK)
-        _check_size(rest, KEY_BYTES + SIGNATURE_BYTES, Stage.CHECK)
+        key = KEY_BYTES if evidence else 0
+        _check_size(rest, key + SIGNATURE_BYTES, Stage.CHECK)
         if not accused.any():
             raise MalformedMessage("the check is a complaint about nobody; its sender is broken")
-        return cls(accused, bytes(rest[:KEY_BYTES]), bytes(rest[KEY_BYTES:]))
+        return cls(accused, bytes(rest[:key]), bytes(rest[key:]))
 
 
-def decode_check(body: memoryview, neighbours: int) -> bytes | Complaint:
-    """Decode a check: a signature, or a complaint, which is longer."""
+def decode_check(body: memoryview, neighbours: int, *, evidence: bool) -> bytes | Complaint:
+    """Decode a check: a signature, or a complaint, which is longer; in the complete graph it carries evidence."""
     if len(body) <= SIGNATURE_BYTES:
         return decode_signature(body, Stage.CHECK)
-    return Complaint.decode(body, neighbours)
+    return Complaint.decode(body, neighbours, evidence=evidence)
 
 
 @dataclass(frozen=True, slots=True)
 class GoAhead:
-    """The neighbours that checked what they were delivered, and their signatures, in the order of their ids."""
+    """The participants that checked what they were delivered, and signatures of some, in the order of their ids."""
 
     checked: Bits
     signatures: tuple[bytes, ...]
@@ -265,35 +276,33 @@ class GoAhead:
         return _pack_bits(self.checked) + b"".join(self.signatures)
 
     @classmethod
-    def decode(cls, body: memoryview, neighbours: int) -> "GoAhead":
-        """Decode the go-ahead to a client with `neighbours` neighbours."""
-        checked, rest = _unpack_bits(body, neighbours, Stage.GO_AHEAD)
-        _check_size(rest, SIGNATURE_BYTES * int(checked.sum()), Stage.GO_AHEAD)
-        return cls(checked, _split_evenly(rest, SIGNATURE_BYTES))
+    def decode(cls, body: memoryview, signing: Bits) -> "GoAhead":
+        """Decode a go-ahead; `signing` says by participant whether its signature belongs to it."""
+        return cls(*_unpack_signed(body, signing, Stage.GO_AHEAD))
 
 
-def decode_masked_input(body: memoryview, terms: Terms) -> RingElements:
-    """Decode the elements of a masked input, without a copy where they fill machine words."""
-    _check_size(body, terms.ring.packed_bytes(terms.length), Stage.MASKED_INPUT)
-    return terms.ring.unpack(body, terms.length)
+def decode_masked_input(body: memoryview, terms: Terms) -> tuple[RingElements, bytes]:
+    """Decode the elements of a masked input, without a copy where they fill machine words, and its signature if any."""
+    size = terms.ring.packed_bytes(terms.length)
+    _check_size(body, size + (SIGNATURE_BYTES if terms.signs_inputs else 0), Stage.MASKED_INPUT)
+    return terms.ring.unpack(body[:size], terms.length), bytes(body[size:])
 
 
 @dataclass(frozen=True, slots=True)
 class Survivors:
-    """Which participants' masked inputs arrived, in the order of the roster."""
+    """Which participants' masked inputs arrived, in the order of the roster, and signatures that came with some."""
 
     alive: Bits
+    signatures: tuple[bytes, ...] = ()
 
     def encode(self) -> bytes:
         """Encode as bytes."""
-        return _pack_bits(self.alive)
+        return _pack_bits(self.alive) + b"".join(self.signatures)
 
     @classmethod
-    def decode(cls, body: memoryview, clients: int) -> "Survivors":
-        """Decode the survivors of a roster of `clients` clients."""
-        alive, rest = _unpack_bits(body, clients, Stage.SURVIVORS)
-        _check_size(rest, 0, Stage.SURVIVORS)
-        return cls(alive)
+    def decode(cls, body: memoryview, signing: Bits) -> "Survivors":
+        """Decode the survivors; `signing` says by participant whether its signature belongs to the message."""
+        return cls(*_unpack_signed(body, signing, Stage.SURVIVORS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,7 +355,7 @@ def decode_signature(body: memoryview, stage: Stage) -> bytes:
 
 def membership_bits(members: Sequence[int] | Ids, chosen: set[int] | frozenset[int]) -> Bits:
     """One flag per member: whether it is among the chosen."""
-    return np.fromiter((int(member) in chosen for member in members), bool, len(members))
+    return np.isin(np.asarray(members, np.uint32), np.fromiter(chosen, np.uint32, len(chosen)))
 
 
 def _check_size(body: memoryview, size: int, stage: Stage) -> None:
@@ -376,6 +385,13 @@ def _unpack_bits(body: memoryview, count: int, stage: Stage) -> tuple[Bits, memo
     if flags[count:].any():
         raise MalformedMessage(f"the {stage} message sets flags beyond its {count} parties; its sender is broken")
     return flags[:count], body[size:]
+
+
+def _unpack_signed(body: memoryview, signing: Bits, stage: Stage) -> tuple[Bits, tuple[bytes, ...]]:
+    """Flags of all participants, then a signature of each that is flagged and among those that sign."""
+    flags, rest = _unpack_bits(body, len(signing), stage)
+    _check_size(rest, SIGNATURE_BYTES * int((flags & signing).sum()), stage)
+    return flags, _split_evenly(rest, SIGNATURE_BYTES)
 
 
 def _party(number: int) -> str:

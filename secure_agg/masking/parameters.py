@@ -11,9 +11,8 @@ such that
 3. disconnected: the honest survivors form a connected subgraph, or the server learns the sum over every component.
    Clients are on a random circle, each joined to the k/2 on either side, and a circle is disconnected only if it is cut
    in two places, by two disjoint runs of k/2 positions without an honest survivor. With a curious server those are
-   corrupt or dropped. An active one drops any client it chooses, but the honest client next to a run answers only while
-   t of its neighbours confirm the same list of survivors, of which at most k/2 are on its other side; so a run contains
-   at least t - k/2 corrupt clients.
+   corrupt or dropped. An active one drops any client it chooses and tells each what it likes, but under signed terms a
+   run contains at least t - k/2 corrupt clients (proof below), on a circle of at least 4k clients.
 4. aborted: every client keeps t neighbours who have not dropped out, or its mask cannot be removed.
 
 2 and 3 fail with a probability of at most 2^-(security + grinding bits) each, 4 of at most 2^-(dropout bits): tails of
@@ -23,12 +22,39 @@ that can try many graphs before it chooses one.
 In the complete graph (k = n - 1) all conditions are deterministic: t > (n - 1)/2, t > C or, against an active server,
 2t >= n + C (`Terms.max_corrupt`), and t <= n - 1 - D.
 
+Condition 3 against an active server. Let F be honest clients whose sum it learns, none of whose parts it learns. Client
+u masked with the neighbours on a list A(u), and signed A(u) with its input. Every honest client in A(u) within k/2 of u
+is in F, or its mask key is known, else a mask of u is left. A client whose mask key is known reveals nothing: a
+threshold of its neighbours called it dropped, so fewer than t confirm a list with it, by condition 2. And who does not
+mask under A(u) reveals no share of the self-mask seed of u, because it saw the signature of u over another list than
+its own. So the seed of u comes from F and corrupt clients alone.
+
+- Let no client of F be among the k/2 positions after u. At most k/2 shares of the seed are from before u, so at least t
+  - k/2 of the positions after it are corrupt. The same holds of the positions before the first client after a gap. So
+  two gaps of F (at least k/2 positions each), or one of at least k, hold two such runs.
+- Let F have no gap but one shorter than k. All honest clients of the circle but those with a known mask key, or under
+  other lists, are within reach of F: it is the sum over the survivors, less those that another list left out.
+- Let there be two such sums, F and G, each with at most one gap, of less than k. A gap of F holds a run as above, and
+  so does one of G that is disjoint from it. Elsewhere let u in F and v in G, at a distance of x, have neither between
+  them. The shares of both seeds, 2t, are from F, G and corrupt clients outside of the x - 1 positions between, and from
+  b corrupt ones there: 2t <= k + c + 2b, where c more corrupt are neighbours of both, so one of the two runs of k/2
+  that begin at u towards v, or at v towards u, holds t - k/2 corrupt. On a circle of 4k clients a stretch of 3k/2 is
+  disjoint from both gaps, or two such stretches from each other where there is none, so that there are two disjoint
+  runs.
+
+Without the signed inputs honest clients alone cut the circle up to t of about 0.6 k: those beyond a cut, who masked
+under a list that the server cut differently, reveal the seeds that it needs.
+
 Sharp edges:
 
 - Against an active server every bound presumes signed terms, under which clients compare lists of survivors before they
   answer. Without that, honest clients alone suffice to isolate a single client on the circle at any t up to about
   0.6 k, and a segment of the circle up to about 0.7 k, because each may be sent a list on which k - t of its neighbours
   dropped out.
+- Who is corrupt is settled before the graph is. Its order follows from public numbers, so a server that could corrupt
+  clients of its choice once it knows them would take neighbours. In the complete graph that is no advantage.
+- A sum against an active server is one sum, and its clients stand all around the circle; but a server that lies may
+  leave some out whom the lists contain.
 - Against a curious server 3 presumes no more than D dropouts, because the server does not choose them.
 - 4 presumes that corrupt clients answer like others. They can always abort a round, but not break its secrecy.
 
@@ -51,6 +77,9 @@ COMPLETE_GRAPH_MAX_CLIENTS = 60
 
 GRINDING_BITS = 64
 """Number of graphs that an active server is assumed to try, as a power of two."""
+
+MIN_CIRCLE = 4
+"""Clients on the circle of signed terms, at least, as a multiple of the neighbours."""
 
 _MIN_CLIENTS = 3
 _NEGLIGIBLE = 2.0**-60
@@ -121,7 +150,7 @@ def choose_parameters(
     security_bits: int = 40,
     dropout_bits: int = 20,
     grinding_bits: int | None = None,
-    complete_graph_max_clients: int | None = None,
+    complete_graph_max_clients: int = COMPLETE_GRAPH_MAX_CLIENTS,
 ) -> MaskingParameters:
     """The smallest even k, then the smallest t, that satisfy conditions 1 to 4 of this module.
 
@@ -134,20 +163,16 @@ def choose_parameters(
         dropout_bits: D dropouts abort the round with probability at most 2^-dropout_bits.
         grinding_bits: number of graphs that the server can try, as a power of two; `None` is 0 for a curious and 64 for
             an active one.
-        complete_graph_max_clients: number of clients up to which the complete graph is chosen. `None` is 60 for a
-            curious server, and unlimited for an active one, because signed terms of `secure_agg.masking` need the
-            complete graph.
+        complete_graph_max_clients: number of clients up to which the complete graph is chosen. Beyond it is chosen
+            where no sparse one satisfies the conditions; against an active server those need 4k clients.
 
     Raises:
         ConfigurationError: an argument out of range, or no k and t satisfy the conditions; the message says what would
             help.
     """
     round_ = _Round.from_fractions(clients, corrupt, dropout, server)
-    curious = round_.server is ServerAdversary.CURIOUS
     if grinding_bits is None:
-        grinding_bits = 0 if curious else GRINDING_BITS
-    if complete_graph_max_clients is None:
-        complete_graph_max_clients = COMPLETE_GRAPH_MAX_CLIENTS if curious else clients
+        grinding_bits = 0 if round_.server is ServerAdversary.CURIOUS else GRINDING_BITS
     for name, bits in (
         ("security_bits", security_bits),
         ("dropout_bits", dropout_bits),
@@ -191,6 +216,19 @@ def assess_parameters(
             f"threshold is {threshold} of {degree} neighbours; choose more than half of them and at most all"
         )
     return round_.parameters(neighbours, threshold)
+
+
+def log2_insecure(clients: int, neighbours: int, threshold: int, corrupt: int) -> float:
+    """log2 of a bound on the probability that a graph of signed terms fails condition 2 or 3.
+
+    Args:
+        clients: n.
+        neighbours: k, even and below n - 1.
+        threshold: t, with k/2 < t <= k.
+        corrupt: number of clients that may collude with a server that lies.
+    """
+    round_ = _Round(clients, min(corrupt, clients), 0, ServerAdversary.ACTIVE)
+    return max(round_.log2_exposed(neighbours, threshold), round_.log2_disconnected(neighbours, threshold))
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +278,8 @@ class _Round:
         # more than the steps. So where the first exceeds the second by d, no k closer than d can do, and the search
         # skips d.
         half_limit = (self.clients - 2) // 2 + 1
+        if self.server is ServerAdversary.ACTIVE:
+            half_limit = self.clients // (2 * MIN_CIRCLE) + 1
         neighbours = 2 * _first(1, half_limit, lambda half: self.log2_disconnected(2 * half, 2 * half) <= security)
         while neighbours < 2 * half_limit:
             min_threshold = self._min_safe_threshold(neighbours, security)
@@ -276,6 +316,8 @@ class _Round:
         # must. The more the first contains, the fewer remain for the second, so the product bounds the joint
         # probability from above.
         run = neighbours // 2
+        if self.server is ServerAdversary.ACTIVE and self.clients < MIN_CIRCLE * neighbours:
+            return 0.0
         if self.server is ServerAdversary.CURIOUS:
             unhelpful, minimum = min(self.clients, self.corrupt + self.dropouts), run
         else:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from secure_agg.encoding.ring import MIN_BITS
 from secure_agg.errors import ConfigurationError, RosterRefused, TermsRefused
+from secure_agg.masking.parameters import GRINDING_BITS, MIN_CIRCLE, log2_insecure
 from secure_agg.masking.terms import Suite, Terms
 
 
@@ -17,7 +18,8 @@ class ClientRequirements:
 
     Attributes:
         min_clients: minimum number of clients in a sum, which reveals the more about each the fewer they are. Checked
-            against the roster always, and against the survivors where every client is a neighbour and visible.
+            against the roster always, and against the survivors in the complete graph and under signed terms, where
+            lists are of all clients.
         min_threshold: minimum number of shares that rebuild a secret; up to `min_threshold - 1` neighbours may collude
             with the server.
         min_neighbours: minimum number of clients that it shares masks with.
@@ -27,6 +29,8 @@ class ClientRequirements:
             graph without a single colluding client. It is for simulations, and for a server that is trusted that far.
         max_corrupt: number of clients that may collude with a server that lies, under signed terms. The server chooses
             the roster, and can invite all of them and few others: so this is their number and no share of all clients.
+        security_bits: under signed terms on a sparse graph secrecy fails with probability at most 2^-security_bits,
+            against a server that tries 2^64 rosters and rounds for a graph in which its clients stand well.
         suites: accepted cipher suites.
     """
 
@@ -36,6 +40,7 @@ class ClientRequirements:
     min_bits: int = MIN_BITS
     require_signatures: bool = True
     max_corrupt: int = 0
+    security_bits: int = 40
     suites: frozenset[Suite] = frozenset(Suite)
 
     def __post_init__(self) -> None:
@@ -43,6 +48,7 @@ class ClientRequirements:
             ("min_clients", self.min_clients, 3),
             ("min_threshold", self.min_threshold, 2),
             ("min_neighbours", self.min_neighbours, 2),
+            ("security_bits", self.security_bits, 1),
         ):
             if number < minimum:
                 raise ConfigurationError(f"{name} is {number}; give at least {minimum}, as less hides nobody")
@@ -77,13 +83,25 @@ class ClientRequirements:
             raise RosterRefused(
                 f"the roster gives {terms.degree(clients)} neighbours; this client requires {self.min_neighbours}"
             )
-        if terms.signed and terms.max_corrupt(clients) < self.max_corrupt:
-            raise RosterRefused(
-                f"a threshold of {terms.threshold} in a roster of {clients} lets {terms.max_corrupt(clients)} clients "
-                f"collude with the server; this client requires {self.max_corrupt}"
-            )
         if not terms.allows_roster_of(clients):
             raise RosterRefused(
                 f"a threshold of {terms.threshold} does not keep a client's two secrets apart in a roster of {clients} "
                 f"with {terms.degree(clients)} neighbours each"
+                + (f", and signed terms need {MIN_CIRCLE} times as many clients" if terms.signs_inputs else "")
+            )
+        if terms.signed and not terms.neighbours and terms.max_corrupt(clients) < self.max_corrupt:
+            raise RosterRefused(
+                f"a threshold of {terms.threshold} in a roster of {clients} lets {terms.max_corrupt(clients)} clients "
+                f"collude with the server; this client requires {self.max_corrupt}"
+            )
+        if terms.signs_inputs:
+            self._check_circle(terms, clients)
+
+    def _check_circle(self, terms: Terms, clients: int) -> None:
+        insecure = log2_insecure(clients, terms.neighbours, terms.threshold, self.max_corrupt)
+        if insecure > -(self.security_bits + GRINDING_BITS):
+            raise RosterRefused(
+                f"with {self.max_corrupt} colluding clients of {clients}, {terms.neighbours} neighbours and a "
+                f"threshold of {terms.threshold} fail with a probability of up to 2^{insecure:.1f} for each graph; "
+                f"this client requires 2^-{self.security_bits + GRINDING_BITS}"
             )

@@ -72,6 +72,7 @@ class _Participant:
     sealed: dict[int, bytes] = field(default_factory=dict)
     check: bytes = b""
     complaint: Complaint | None = None
+    input_signature: bytes = b""
     confirmation: bytes = b""
     requested: tuple[int, ...] = ()
     revealed: dict[int, bytes] = field(default_factory=dict)
@@ -103,6 +104,8 @@ class MaskingServer:
         self._sharers: frozenset[int] = frozenset()
         self._survivors: frozenset[int] = frozenset()
         self._contradicting: set[int] = set()
+        self._listed: Bits = np.zeros(0, bool)
+        self._confirming = b""
         self._suspects: dict[int, str] = {}
         self._bound = bytes(BOUND_BYTES)
         self._sum: RingElements = terms.ring.zeros(0)
@@ -148,7 +151,7 @@ class MaskingServer:
 
     @property
     def suspects(self) -> Mapping[int, str]:
-        """Clients that sent wrong shares, or may have, and why; they outlive the round."""
+        """Clients that lied about shares, or may have, and why; they outlive the round."""
         return self._suspects
 
     def invite(self, clients: Collection[int]) -> Requests:
@@ -223,7 +226,7 @@ class MaskingServer:
             UnexpectedStage: no stage is open.
             TooFewClients: too few answered for the threshold or the minimum; the round is over and nothing was
                 unmasked.
-            PartiesAccused: clients lied about shares, see the check; likewise.
+            PartiesAccused: clients lied about shares, see `MaskingClient.check`; likewise.
             SharesRefused: revealed shares do not rebuild what their owner committed to; likewise.
         """
         if self._awaits is None:
@@ -272,9 +275,14 @@ class MaskingServer:
                 member.commitment = shares.commitment
                 member.sealed = dict(zip(member.neighbours, shares.sealed, strict=True))
             case Stage.CHECK:
-                self._take_check(sender, decode_check(body, len(self._members[sender].neighbours)))
+                neighbours = len(self._members[sender].neighbours)
+                self._take_check(sender, decode_check(body, neighbours, evidence=not terms.neighbours))
             case Stage.MASKED_INPUT:
-                np.add(self._sum, decode_masked_input(body, terms), out=self._sum)
+                elements, signature = decode_masked_input(body, terms)
+                if terms.signs_inputs:
+                    self._verify(sender, signature, self._input_message())
+                self._members[sender].input_signature = signature
+                np.add(self._sum, elements, out=self._sum)
             case Stage.CONFIRMATION:
                 self._take_confirmation(sender, decode_signature(body, Stage.CONFIRMATION))
             case _:
@@ -302,12 +310,14 @@ class MaskingServer:
         if len(self._sharers) < self._min_clients:
             raise self._too_few(len(self._sharers), len(self._members), "shared their secrets with enough neighbours")
         bodies = {}
+        self._listed = self._members_in(self._sharers)
         for client in self._sharers:
             neighbours = self._members[client].neighbours
             sealed = tuple(
                 self._members[neighbour].sealed[client] for neighbour in neighbours if neighbour in self._sharers
             )
-            bodies[client] = Delivery(membership_bits(neighbours, self._sharers), sealed).encode()
+            shared = self._listed if self.terms.signed else membership_bits(neighbours, self._sharers)
+            bodies[client] = Delivery(shared, sealed).encode()
         if self.terms.signed:
             return self._expect(Stage.CHECK, Stage.DELIVERY, bodies)
         return self._expect_inputs(Stage.DELIVERY, bodies)
@@ -315,7 +325,7 @@ class MaskingServer:
     def _take_check(self, sender: int, check: bytes | Complaint) -> None:
         member = self._members[sender]
         if isinstance(check, bytes):
-            self._verify(sender, check, key_derivation.check_message(self._context, self._members_in(self._sharers)))
+            self._verify(sender, check, key_derivation.check_message(self._context, self._listed))
             member.check = check
             return
         if (check.accused & ~membership_bits(member.neighbours, self._sharers)).any():
@@ -328,22 +338,43 @@ class MaskingServer:
         """Name the liars, or tell those who checked to mask with one another; who did not answer has dropped out."""
         complaints = {client: complaint for client in replied if (complaint := self._members[client].complaint)}
         if complaints:
+            self._judge(complaints)
+        checked = replied - complaints.keys()
+        self._sharers = self._with_enough_neighbours(checked)
+        if len(self._sharers) < self._min_clients:
+            raise self._too_few(len(checked), len(self._members), "checked the shares they were sent")
+        self._listed = self._members_in(self._sharers)
+        bodies = {}
+        for client in self._sharers:
+            around = [] if self.terms.neighbours else self._members[client].neighbours
+            signatures = tuple(self._members[other].check for other in around if other in self._sharers)
+            bodies[client] = GoAhead(self._listed, signatures).encode()
+        return self._expect_inputs(Stage.GO_AHEAD, bodies)
+
+    def _judge(self, complaints: Mapping[int, Complaint]) -> None:
+        """Name the liars; on a sparse graph, where complaints carry no evidence, only those whom no others explain.
+
+        Raises:
+            PartiesAccused: there are any.
+        """
+        if self.terms.neighbours:
+            pairs = [(accused, client) for client, one in complaints.items() for accused in self._accused(client, one)]
+            liars = blame.liars(pairs, self._most_liars)
+            self._suspects = blame.suspects(pairs, self._most_liars, "lied about a share")
+            proof = "more than can be lies concern"
+        else:
             liars = frozenset[int]().union(*(self._liars(*complaint) for complaint in sorted(complaints.items())))
-            named = ", ".join(map(str, sorted(liars)))
+            proof = "the evidence is against"
+        if liars:
             raise PartiesAccused(
-                f"of {len(complaints)} complaints about shares the evidence is against clients {named}; "
+                f"of {len(complaints)} complaints about shares {proof} clients {', '.join(map(str, sorted(liars)))}; "
                 "nobody masked an input, so begin anew without them",
                 liars,
             )
-        self._sharers = replied
-        if len(replied) < self._min_clients:
-            raise self._too_few(len(replied), len(self._members), "checked the shares they were sent")
-        bodies = {}
-        for client in replied:
-            neighbours = self._members[client].neighbours
-            signatures = tuple(self._members[other].check for other in neighbours if other in replied)
-            bodies[client] = GoAhead(membership_bits(neighbours, replied), signatures).encode()
-        return self._expect_inputs(Stage.GO_AHEAD, bodies)
+
+    def _accused(self, complainer: int, complaint: Complaint) -> list[int]:
+        neighbours = self._members[complainer].neighbours
+        return [neighbours[index] for index in np.flatnonzero(complaint.accused).tolist()]
 
     def _liars(self, complainer: int, complaint: Complaint) -> set[int]:
         """Those the complainer accuses, or the complainer if one of them sealed a pair of shares."""
@@ -351,7 +382,7 @@ class MaskingServer:
         pair = KeyPair.from_private(complaint.channel_private)
         if pair.public != member.advertisement.channel_key:
             return {complainer}
-        accused = [member.neighbours[index] for index in np.flatnonzero(complaint.accused).tolist()]
+        accused = self._accused(complainer, complaint)
         return {complainer} if any(self._sealed_well(other, complainer, pair) for other in accused) else set(accused)
 
     def _sealed_well(self, sender: int, receiver: int, channel_pair: KeyPair) -> bool:
@@ -382,14 +413,21 @@ class MaskingServer:
         if not self.terms.signed:
             return self._request(replied)
         self._check_rebuildable(replied)
-        body = Survivors(self._members_in(self._survivors)).encode()
-        return self._expect(Stage.CONFIRMATION, Stage.SURVIVORS, dict.fromkeys(sorted(replied), body))
+        alive, bodies = self._members_in(replied), {}
+        self._confirming = key_derivation.survivors_message(self._context, self._bound, self._listed, alive)
+        for client in replied:
+            around = self._members[client].neighbours if self.terms.signs_inputs else ()
+            signatures = tuple(self._members[other].input_signature for other in around if other in replied)
+            bodies[client] = Survivors(alive, signatures).encode()
+        return self._expect(Stage.CONFIRMATION, Stage.SURVIVORS, bodies)
 
     def _take_confirmation(self, sender: int, signature: bytes) -> None:
-        # Its input is in the sum. If it was masked under another digest or with other clients, masks do not cancel.
-        self._contradicting.add(sender)
-        self._verify(sender, signature, self._survivors_message())
-        self._contradicting.remove(sender)
+        # Its input is in the sum. If it was masked under another digest or with other clients, masks do not cancel;
+        # on a sparse graph its input was signed, and what it confirms concerns its shares only.
+        if not self.terms.signs_inputs:
+            self._contradicting.add(sender)
+        self._verify(sender, signature, self._confirming)
+        self._contradicting.discard(sender)
         self._members[sender].confirmation = signature
 
     def _request(self, replied: frozenset[int]) -> Requests:
@@ -457,7 +495,7 @@ class MaskingServer:
                 lost[client] = self._loss(client)
             else:
                 wrong.update((client, holder) for holder in holders)
-        self._suspects = blame.suspects(wrong, self._most_liars) | lost
+        self._suspects = self._suspects | blame.suspects(wrong, self._most_liars) | lost
         if lost:
             first = min(lost)
             what = (
@@ -514,7 +552,7 @@ class MaskingServer:
 
     @property
     def _most_liars(self) -> int:
-        """How many clients around any one may lie: those that signed terms allow for, else fewer than the threshold."""
+        """How many clients around any one may lie: what signed terms allow for, else fewer than the threshold."""
         if self.terms.signed:
             return self.terms.max_corrupt(len(self._settled_graph.ids))
         return self.terms.threshold - 1
@@ -582,9 +620,8 @@ class MaskingServer:
         """One flag per participant: whether it is among the chosen."""
         return membership_bits(self._settled_graph.ids, chosen)
 
-    def _survivors_message(self) -> bytes:
-        masked_with, alive = self._members_in(self._sharers), self._members_in(self._survivors)
-        return key_derivation.survivors_message(self._context, self._bound, masked_with, alive)
+    def _input_message(self) -> bytes:
+        return key_derivation.input_message(self._context, self._bound, self._listed)
 
     def _expect(self, awaits: Stage, sent: Stage, bodies: Mapping[int, bytes]) -> Requests:
         """Begin the next stage and address its messages."""

@@ -16,7 +16,7 @@ from secure_agg.masking.messages import Stage
 from secure_agg.masking.terms import BOUND_BYTES, MAX_CLIENTS, MAX_ROUND, Terms
 from secure_agg.primitives.keys import KeyPair
 
-SNAPSHOT_VERSION = 2
+SNAPSHOT_VERSION = 3
 
 Ended = Literal["answered", "aborted"]
 
@@ -42,6 +42,7 @@ class ClientState:
         inbound_keys: by neighbour, the key that decrypts its shares for this client.
         self_seed: seed of the self mask.
         held_shares: by neighbour, a share of its mask key followed by a share of its self-mask seed.
+        listed: under signed terms, participants that shared and, once the go-ahead is accepted, that checked.
         bound: digest of what the server sent with the round, bound into this client's masks and confirmation.
         confirmed: the survivors that this client signed.
     """
@@ -60,6 +61,7 @@ class ClientState:
     inbound_keys: dict[int, bytes] = field(default_factory=dict)
     self_seed: bytearray = field(default_factory=bytearray)
     held_shares: dict[int, bytearray] = field(default_factory=dict)
+    listed: frozenset[int] = frozenset()
     bound: bytes = bytes(BOUND_BYTES)
     confirmed: frozenset[int] = frozenset()
 
@@ -98,6 +100,7 @@ class ClientState:
                 "inbound": [[neighbour, key.hex()] for neighbour, key in self.inbound_keys.items()],
                 "self_seed": self.self_seed.hex(),
                 "held": [[neighbour, pair.hex()] for neighbour, pair in self.held_shares.items()],
+                "listed": sorted(self.listed),
                 "bound": self.bound.hex(),
                 "confirmed": sorted(self.confirmed),
             }
@@ -129,6 +132,7 @@ class ClientState:
                 inbound_keys={n: bytes.fromhex(key) for n, key in known["inbound"]},
                 self_seed=bytearray.fromhex(known["self_seed"]),
                 held_shares={n: bytearray.fromhex(pair) for n, pair in known["held"]},
+                listed=frozenset(known["listed"]),
                 bound=_check_bound(bytes.fromhex(known["bound"])),
                 confirmed=frozenset(known["confirmed"]),
             )

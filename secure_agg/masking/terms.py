@@ -7,12 +7,12 @@ from enum import IntEnum
 
 from secure_agg.encoding.ring import Ring
 from secure_agg.errors import ConfigurationError, MalformedMessage
-from secure_agg.masking.parameters import MaskingParameters, ServerAdversary
+from secure_agg.masking.parameters import MIN_CIRCLE, MaskingParameters, ServerAdversary
 from secure_agg.primitives.keys import Aead
 from secure_agg.primitives.prg import StreamCipher
 from secure_agg.shamir import MAX_SHARES
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 RUN_BYTES = 16
 LAYOUT_BYTES = 32
 BOUND_BYTES = 32
@@ -83,8 +83,8 @@ class Terms:
             it decides how many clients may collude with the server (`max_corrupt`).
         neighbours: even number of clients that each client shares masks with; 0 for all others.
         suite: cipher suite.
-        signed: whether advertisements and the list of survivors carry signatures of known identities, which protects
-            against a server that deviates from the protocol; the graph is then complete.
+        signed: whether advertisements and the lists of clients carry signatures of known identities, which protects
+            against a server that deviates from the protocol.
         layout: 32 bytes that identify the meaning of the elements, for instance a SHA-256 of block names and shapes.
     """
 
@@ -120,10 +120,6 @@ class Terms:
                 f"threshold is {self.threshold} of {self.neighbours} neighbours; it must be more than half of them "
                 "(else a server could collect both secrets of a client) and at most all"
             )
-        if self.signed and self.neighbours:
-            raise ConfigurationError(
-                f"signed terms need the complete graph, and neighbours is {self.neighbours}; set it to 0"
-            )
 
     @classmethod
     def from_parameters(
@@ -151,25 +147,39 @@ class Terms:
         """32 bytes that stand for protocol version and terms; every key and signature is bound to them."""
         return hashlib.sha256(b"secure_agg masking %d" % PROTOCOL_VERSION + self.encode()).digest()
 
+    @property
+    def signs_inputs(self) -> bool:
+        """Whether a masked input carries a signature: under signed terms on a sparse graph."""
+        return self.signed and self.neighbours > 0
+
     def degree(self, clients: int) -> int:
         """Number of neighbours of each client in a roster of `clients`."""
         others = clients - 1
         return others if self.neighbours == 0 else min(self.neighbours, others)
 
     def allows_roster_of(self, clients: int) -> bool:
-        """Whether both secrets of a client stay out of the server's reach in a roster of this size."""
+        """Whether both secrets of a client stay out of the server's reach in a roster of this size.
+
+        Signed terms on a sparse graph also need a circle of `MIN_CIRCLE` times the neighbours.
+        """
         degree = self.degree(clients)
-        return degree / 2 < self.threshold <= degree <= MAX_SHARES
+        long_enough = not self.signs_inputs or clients >= MIN_CIRCLE * self.neighbours
+        return long_enough and degree / 2 < self.threshold <= degree <= MAX_SHARES
 
     def max_corrupt(self, clients: int) -> int:
-        """How many of a roster of `clients` may collude with a server that lies, under signed terms.
+        """How many around any one client may collude with a server that lies, under signed terms.
 
-        A client reveals once it and a threshold of others confirmed the same: t + 1 of n. Two such groups that
-        confirmed different things have only corrupt clients f in common, so 2(t + 1) <= n + f. And a server that
-        provokes complaints about shares holds those of at most n - t - 1 who complained and of f, and needs t. Both are
-        ruled out by 2t >= n + f.
+        Of a client with k neighbours, c of them corrupt, the server gets at most k + c shares, one of each honest
+        neighbour and two of each corrupt one, and both secrets take 2t: ruled out by c <= 2t - k - 1.
+
+        In the complete graph, where k = n - 1, this is how many of all may be corrupt, 2t - n. It rules out two more
+        lies. A client reveals once it and a threshold of others confirmed the same: t + 1 of n. Two such groups that
+        confirmed different things have only corrupt clients c in common, so 2(t + 1) <= n + c. And a server that
+        provokes complaints about shares holds those of at most n - t - 1 who complained and of c, and needs t. On a
+        sparse graph complaints reveal nothing, and how many of all may be corrupt is a matter of probability:
+        `log2_insecure`.
         """
-        return 2 * self.threshold - clients
+        return 2 * self.threshold - self.degree(clients) - 1
 
     def encode(self) -> bytes:
         """Encode as bytes of fixed length."""

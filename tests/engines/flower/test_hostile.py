@@ -63,7 +63,8 @@ from privfed.guards.server_guard import ServerGuard
 from privfed.privacy import Ledger
 from privfed.setup.config import ExperimentConfig
 
-client, server = client_app(), ServerApp()
+client = client_app()
+server = ServerApp()
 FORGERY = "\\x1b[2J\\n2026-01-01 INFO all is well"
 
 

@@ -13,6 +13,7 @@ KINDS = {
     "complete": {"clients": 9, "threshold": 5},
     "sparse": {"clients": 14, "threshold": 5, "neighbours": 8},
     "signed": {"clients": 10, "threshold": 7, "signed": True},
+    "signed, sparse": {"clients": 32, "threshold": 6, "neighbours": 8, "signed": True},
 }
 
 

@@ -15,6 +15,7 @@ from secure_agg.errors import (
 )
 from secure_agg.masking import SERVER, ClientRequirements, Stage, key_derivation, messages, sealed_pairs
 from secure_agg.masking import client as client_module
+from secure_agg.masking.graph import HararyGraph
 from secure_agg.primitives.keys import KeyPair, seal
 
 HEADER = messages.HEADER_BYTES
@@ -27,7 +28,8 @@ def with_body(message, body):
 
 def seal_rubbish(game, one, receivers, monkeypatch, pair=b"\xff" * 66):
     """Client `one` seals something else than a pair of shares for some of its neighbours."""
-    neighbours, sealed = iter([other for other in game.ids if other != one]), []
+    graph = HararyGraph(game.terms, np.array(game.ids, np.uint32))
+    neighbours, sealed = iter(graph.neighbours(one)), []
 
     def sealing(aead, key, honest, associated):
         sealed.append(next(neighbours))
@@ -40,20 +42,19 @@ def seal_rubbish(game, one, receivers, monkeypatch, pair=b"\xff" * 66):
 
 def complaint(game, one, accused, *, channel_pair=None, signer=None):
     """A complaint of client `one`, as it would be encoded."""
-    neighbours = [other for other in game.ids if other != one]
+    neighbours = game.clients[one]._state.neighbours
     flags = messages.membership_bits(neighbours, frozenset(accused))
-    private = (channel_pair or game.clients[one]._keys[1]).private_bytes()
+    private = b"" if game.terms.neighbours else (channel_pair or game.clients[one]._keys[1]).private_bytes()
     signed = key_derivation.complaint_message(game.server._context, one, flags, private)
     body = messages.Complaint(flags, private, (signer or game.identities[one]).sign(signed)).encode()
     return messages.encode_header(Stage.CHECK, game.terms, one, SERVER) + body
 
 
 def go_ahead(game, one, checked, signatures=None):
-    """The go-ahead to client `one`, cut to these neighbours."""
-    neighbours = [other for other in game.ids if other != one]
+    """The go-ahead to client `one`, cut to itself and these neighbours."""
     held = {other: reply[HEADER:] for other, reply in game.replies[Stage.CHECK].items()} | (signatures or {})
-    flags = messages.membership_bits(neighbours, frozenset(checked))
-    body = messages.GoAhead(flags, tuple(held[other] for other in neighbours if other in checked)).encode()
+    flags = messages.membership_bits(game.ids, frozenset(checked) | {one})
+    body = messages.GoAhead(flags, tuple(held[other] for other in sorted(set(checked) - {one}))).encode()
     return messages.encode_header(Stage.GO_AHEAD, game.terms, SERVER, one) + body
 
 
@@ -174,8 +175,8 @@ def test_a_go_ahead_without_everybodys_check_gets_no_input(play, made):
 def test_clients_that_were_delivered_different_sets_do_not_mask_with_one_another(play):
     """Client 2 is told that 0 never shared; whoever signed the whole set is no partner for it."""
     game = play(**SIGNED).until(Stage.CHECK)
-    whole = messages.Delivery.decode(memoryview(game.requests[2])[HEADER:], 6)
-    cut = messages.Delivery(np.array([False, *[True] * 5]), whole.sealed[1:])
+    whole = messages.Delivery.decode(memoryview(game.requests[2])[HEADER:], np.arange(7) != 2)
+    cut = messages.Delivery(np.array([False, *[True] * 6]), whole.sealed[1:])
     reply = game.answer(2, with_body(game.requests[2], cut.encode()))
     with pytest.raises(SignatureRefused):
         game.receive(2, reply)
@@ -199,8 +200,8 @@ def test_a_go_ahead_naming_who_never_shared(play):
 def test_the_requirement_on_clients_holds_at_the_check_and_at_the_go_ahead(play):
     floor = ClientRequirements(min_clients=7, min_threshold=5)
     game = play(**SIGNED, requirements=floor).until(Stage.CHECK)
-    whole = messages.Delivery.decode(memoryview(game.requests[2])[HEADER:], 6)
-    cut = messages.Delivery(np.array([False, *[True] * 5]), whole.sealed[1:])
+    whole = messages.Delivery.decode(memoryview(game.requests[2])[HEADER:], np.arange(7) != 2)
+    cut = messages.Delivery(np.array([False, *[True] * 6]), whole.sealed[1:])
     with pytest.raises(TooFewClients, match="6 clients shared; this client requires 7"):
         game.fork().answer(2, with_body(game.requests[2], cut.encode()))
     game.until(Stage.MASKED_INPUT)
@@ -229,7 +230,8 @@ def test_provoked_complaints_give_a_lying_server_what_the_parameters_allow_for(p
     for one in sorted(set(game.ids) - allies - {victim})[-1:]:
         body = bytearray(game.requests[one][HEADER:])
         body[-1] ^= 1
-        evidence = messages.decode_check(memoryview(game.answer(one, with_body(game.requests[one], body)))[HEADER:], 6)
+        reply = memoryview(game.answer(one, with_body(game.requests[one], body)))[HEADER:]
+        evidence = messages.decode_check(reply, 6, evidence=True)
         pool[one] = opened(game, one, KeyPair.from_private(evidence.channel_private), victim)
         left = one
     for one in allies:

@@ -1,6 +1,6 @@
 """The bytes of one round per kind of terms, frozen per protocol version.
 
-With every random number fixed, the messages below are what version 2 sends. Clients and servers of different releases
+With every random number fixed, the messages below are what version 3 sends. Clients and servers of different releases
 meet on a network: when a change of the code changes these bytes on purpose, bump `PROTOCOL_VERSION` in
 `secure_agg/masking/terms.py` and freeze anew (the failing assertion prints the new digests).
 """
@@ -42,14 +42,15 @@ class Drawn:
         return int.from_bytes(self.bytes(48), "big") % limit
 
 
-def play_frozen(monkeypatch, *, signed, suite):
+def play_frozen(monkeypatch, *, signed, suite, neighbours=0):
     """Digest of every message of the round, by stage and client, and the total."""
     drawn = Drawn(b"secure_agg frozen round")
     monkeypatch.setattr(KeyPair, "generate", classmethod(lambda cls: cls.from_private(drawn.bytes(32))))
     monkeypatch.setattr(client_module, "secrets", SimpleNamespace(token_bytes=drawn.bytes))
     monkeypatch.setattr(shamir, "secrets", SimpleNamespace(randbelow=drawn.below))
-    ids = tuple(sorted((*IDS, 21, 34))) if signed else IDS
-    terms = Terms(RUN, 7, 32, 5, 5 if signed else 3, suite=suite, signed=signed, layout=LAYOUT)
+    ids = among(signed=signed, neighbours=neighbours)
+    threshold = 3 if neighbours or not signed else 5
+    terms = Terms(RUN, 7, 32, 5, threshold, neighbours, suite=suite, signed=signed, layout=LAYOUT)
     identities = {one: Identity.from_private(hashlib.sha256(b"identity %d" % one).digest()) for one in ids}
     directory = {one: identity.public for one, identity in identities.items()}
     server = MaskingServer(terms, directory=directory)
@@ -71,6 +72,11 @@ def play_frozen(monkeypatch, *, signed, suite):
         digests[str(stage)] = digest(replies)
         requests = server.advance()
     return digests, server.total.tolist()
+
+
+def among(*, signed, neighbours):
+    """Who takes part."""
+    return tuple(sorted({*IDS, *((21, 34) if signed else ()), *range(100, 100 + 3 * neighbours)}))
 
 
 def answer(client, stage, request, vector):
@@ -99,50 +105,65 @@ def digest(messages):
 
 FROZEN = {
     "unsigned, AES-256": {
-        "invitation": "8897c1ebdb70977d839a1e1511fd3ed2",
-        "advertisement": "fc4c09f73138bab194f449d403ecbf02",
-        "roster": "14ebed96d71868428a7324bda446bfc0",
-        "shares": "96010437de2bc17ce3fddb4693c20526",
-        "delivery": "7c736f9803901be410f07f6c9364060d",
-        "masked input": "11cd552c8d7935c119d4ee9205e87ac6",
-        "request": "1123848e87045761844f53591bf7e91a",
-        "reveal": "533e2c88e6870e89cfc642013f0bd063",
+        "invitation": "ef974f7d31701a1d5d42fed05f41471d",
+        "advertisement": "8d8e9300e2bb6d9d5f5e39fa2f7329a8",
+        "roster": "9c29398ff599705857ced25d76d0680d",
+        "shares": "334c4e11eed75b576174ee790e3524bf",
+        "delivery": "7d3cfb70cf636dd7b66e9c612db7aba8",
+        "masked input": "eb6c15a62cfc7b023581c92ad9c887d9",
+        "request": "2f7fbb075268d127923cbf450a416c0f",
+        "reveal": "e6f125afb1ec58b981de8d37c0b66dbc",
     },
     "unsigned, AES-128": {
-        "invitation": "6eadf36e19aa713b0d67e6623fcedad2",
-        "advertisement": "fc4c09f73138bab194f449d403ecbf02",
-        "roster": "14ebed96d71868428a7324bda446bfc0",
-        "shares": "4d57df6a7e83a6490ffe66f821a41f04",
-        "delivery": "9862a8dfe2367a4d2e43544c9a60b87b",
-        "masked input": "3e13b4f0cf18fc5cf0bb5acdbd51e68f",
-        "request": "1123848e87045761844f53591bf7e91a",
-        "reveal": "533e2c88e6870e89cfc642013f0bd063",
+        "invitation": "b4d028291d704adb26b4f4c192bffbfa",
+        "advertisement": "8d8e9300e2bb6d9d5f5e39fa2f7329a8",
+        "roster": "9c29398ff599705857ced25d76d0680d",
+        "shares": "a6f39b7d960278d4e8d43319ba45cec3",
+        "delivery": "438861da7c5de8a695ed690c81454a52",
+        "masked input": "7ad7f38051ad823abe3df67a51435f79",
+        "request": "2f7fbb075268d127923cbf450a416c0f",
+        "reveal": "e6f125afb1ec58b981de8d37c0b66dbc",
     },
     "signed, ChaCha20": {
-        "invitation": "4fc5109e5abeb8784697d93bb13ce544",
-        "advertisement": "5e1c69e2da2dfcd0da887819dcd896e7",
-        "roster": "4f1610bbc566085e0d8e48426bc702ce",
-        "shares": "ec3101f9419aa0fcf34476da848f693b",
-        "delivery": "3c6a6483a4c2ab1ba07487bc36a3009b",
-        "check": "a076eb9419d98a20cf8ef3c500ab68b2",
-        "go ahead": "22b01fe416595aebd0b06394b743979d",
-        "masked input": "54ffc280db6a50d8c9368e8f62f333b9",
-        "survivors": "05bf71a54818969bc2a55b8b0fffa0b8",
-        "confirmation": "f19d2ea10a9a117e2c4c18eecfde1265",
-        "request": "7ad7571e729bf05161b2ac55ef64e357",
-        "reveal": "48feeb16913281995920c2fcedf6a9e4",
+        "invitation": "a657cb5bc677274c14064bd0e879c43d",
+        "advertisement": "fa2b65ab99034217f6c9dc9300068bd4",
+        "roster": "5d6d2086da5f3d4b024699e643bd2d74",
+        "shares": "b633b12d14852428859f1ab8583bf617",
+        "delivery": "b85a87285b47e53346f67859078db5e2",
+        "check": "48932d6cad8006ce5d9e327cdb5980f6",
+        "go ahead": "60620af49a89ec10f9680b3847afe0db",
+        "masked input": "46d20cc123d06c7a47e3138025d179a3",
+        "survivors": "f5c853de5e6d2568e38438ca7dd85804",
+        "confirmation": "b45ab5aa3a03a0e2287384698ac7e993",
+        "request": "d6b205a9b7ed76c6589b7fb8f8f8865b",
+        "reveal": "87c4295a40c3abd8666667b92bbff7c4",
+    },
+    "signed, 4 neighbours": {
+        "invitation": "1cd9a9eebbd5dd32c2743863b92fd0c3",
+        "advertisement": "9e9a5b1cb9871d40d1933015598ffae3",
+        "roster": "9f9f3e9d35e55b7fa5913f5d969d304c",
+        "shares": "2cbcbe012529b4a4a2499a59d1b8029a",
+        "delivery": "3968c37cccdd7128e61ddd0d78c93d3f",
+        "check": "cb19d14b8c5f623e7c553b0eeb6b1e1b",
+        "go ahead": "628d445cc5585d1e2fb07c76e8365ee3",
+        "masked input": "3cf8754edc83bfef17b5d830c17965d4",
+        "survivors": "1171daf04dc060541d26252d97e4fac5",
+        "confirmation": "02f87f7146d2005a578f077a34237f8b",
+        "request": "ca17577c514a74dc9c590ed7b665fa67",
+        "reveal": "9aadf8640be0ae925daf6d46531c038e",
     },
 }
 
 
-@pytest.mark.parametrize(("name", "signed", "suite"), [
-    ("unsigned, AES-256", False, Suite.AES256),
-    ("unsigned, AES-128", False, Suite.AES128),
-    ("signed, ChaCha20", True, Suite.CHACHA20),
+@pytest.mark.parametrize(("name", "signed", "suite", "neighbours"), [
+    ("unsigned, AES-256", False, Suite.AES256, 0),
+    ("unsigned, AES-128", False, Suite.AES128, 0),
+    ("signed, ChaCha20", True, Suite.CHACHA20, 0),
+    ("signed, 4 neighbours", True, Suite.AES256, 4),
 ])  # fmt: skip
-def test_the_wire_is_what_it_was(monkeypatch, name, signed, suite):
-    assert PROTOCOL_VERSION == 2, "freeze the messages of the new version beside the old"
-    digests, total = play_frozen(monkeypatch, signed=signed, suite=suite)
+def test_the_wire_is_what_it_was(monkeypatch, name, signed, suite, neighbours):
+    assert PROTOCOL_VERSION == 3, "freeze the messages of the new version beside the old"
+    digests, total = play_frozen(monkeypatch, signed=signed, suite=suite, neighbours=neighbours)
     assert digests == FROZEN[name], "the wire has changed: bump PROTOCOL_VERSION and freeze the new messages"
-    survivors = [one for one in (*IDS, *((21, 34) if signed else ())) if one != SILENT]
+    survivors = [one for one in among(signed=signed, neighbours=neighbours) if one != SILENT]
     assert total == [sum(survivors) * position % 2**32 for position in range(5)]

@@ -39,6 +39,7 @@ STAGES = {
     False: (Stage.ADVERTISEMENT, Stage.SHARES, Stage.MASKED_INPUT, Stage.REVEAL),
     True: (Stage.ADVERTISEMENT, Stage.SHARES, Stage.CHECK, Stage.MASKED_INPUT, Stage.CONFIRMATION, Stage.REVEAL),
 }
+SPARSE = {"clients": 16, "threshold": 3, "neighbours": 4, "signed": True}
 EVERY_STAGE = [(signed, stage) for signed, stages in STAGES.items() for stage in stages]
 
 P = 2**255 - 19
@@ -371,17 +372,21 @@ def test_swapped_mask_keys_on_an_unsigned_roster_do_not_end_in_a_wrong_total(pla
 
 def delivery_of(game, one):
     body = memoryview(game.requests[one])[HEADER:]
-    return messages.Delivery.decode(body, len(game.ids) - 1)
+    return messages.Delivery.decode(body, np.ones(len(game.ids) - 1, bool))
 
 
 def cut_for(game, one, listed):
-    """The delivery, or under signed terms the go-ahead, with only `listed` left in it."""
+    """The delivery, or under signed terms the go-ahead, with only the client itself and `listed` left in it."""
     others = [other for other in game.ids if other != one]
-    flags = [other in listed for other in others]
-    kind = messages.GoAhead if game.terms.signed else messages.Delivery
-    whole = kind.decode(memoryview(game.requests[one])[HEADER:], len(others))
-    pieces = whole.signatures if game.terms.signed else whole.sealed
-    return with_body(game.requests[one], kind(np.array(flags), tuple(itertools.compress(pieces, flags))).encode())
+    kept = [other in listed for other in others]
+    if not game.terms.signed:
+        flags, kind = np.array(kept), messages.Delivery
+        pieces = delivery_of(game, one).sealed
+    else:
+        flags, kind = messages.membership_bits(game.ids, frozenset(listed) | {one}), messages.GoAhead
+        signing = messages.membership_bits(game.ids, frozenset(others))
+        pieces = kind.decode(memoryview(game.requests[one])[HEADER:], signing).signatures
+    return with_body(game.requests[one], kind(flags, tuple(itertools.compress(pieces, kept))).encode())
 
 
 def deliver(game, one, shared, sealed):
@@ -676,7 +681,7 @@ def test_on_an_unsigned_sparse_graph_a_lying_server_needs_no_colluder(play):
     around = {one: game.clients[one]._state.neighbours for one in game.ids}
     victim, listed = 0, around[0][:5]
     flags = [other in listed for other in around[victim]]
-    whole = messages.Delivery.decode(memoryview(game.requests[victim])[HEADER:], 8)
+    whole = messages.Delivery.decode(memoryview(game.requests[victim])[HEADER:], np.ones(8, bool))
     cut = messages.Delivery(np.array(flags), tuple(itertools.compress(whole.sealed, flags)))
     upload = np.frombuffer(game.answer(victim, with_body(game.requests[victim], cut.encode()))[HEADER:], "<u4").copy()
     for one in game.ids[1:]:
@@ -766,3 +771,31 @@ def test_the_fuzzer_finds_what_is_wrong(monkeypatch, capsys):
     monkeypatch.setattr(fuzzer.AdditiveShare, "decode", lambda data, **_: data[1000])
     assert fuzzer.main(["--cpu-minutes", "0.1"]) == 1
     assert re.search("additive share, .*IndexError.*\nmessage [0-9a-f]*\n", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("stage", STAGES[True])
+def test_a_bit_is_flipped_on_the_way_on_a_signed_sparse_graph(play, stage):
+    """Every third byte of a message in either direction: refused by name, or the round is sound all the same."""
+    game = play(**SPARSE).until(stage)
+    one, request, before = 2, game.requests[2], game.clients[2].snapshot()
+    reply = game.answer(2)
+    elements = range(HEADER, HEADER + 16) if stage is Stage.MASKED_INPUT else ()
+    for position in range(0, len(reply), 3):
+        other = game.fork()
+        with contextlib.suppress(MessageRefused, SignatureRefused, KeyRefused):
+            other.receive(one, flipped(reply, position))
+        assert position in elements or is_sound(other)
+    for position in range(0, len(request), 3):
+        other = game.fork()
+        other.clients[one] = game.restored(one, before)
+        try:
+            altered = game.call(other.clients[one], stage, flipped(request, position))
+        except MessageRefused:
+            assert other.clients[one].snapshot().decode() == before.decode()
+            continue
+        except RoundAborted:
+            assert other.clients[one].ended == "aborted"
+            continue
+        with contextlib.suppress(MessageRefused, SignatureRefused):
+            other.receive(one, altered)
+        assert is_sound(other)

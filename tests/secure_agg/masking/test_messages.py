@@ -23,7 +23,7 @@ MANY = settings(max_examples=50, deadline=None)
 def some_terms(draw, **fixed):
     """Any terms that can be."""
     signed = draw(st.booleans())
-    half = 0 if signed else draw(st.integers(0, 2**31 - 1))
+    half = draw(st.integers(0, 2**31 - 1))
     threshold = draw(st.integers(max(2, half + 1), 2 * half if half else 2**31))
     fields = {
         "run": draw(st.binary(min_size=16, max_size=16)),
@@ -120,7 +120,6 @@ def test_terms_have_one_encoding():
         ({"neighbours": -2}, "neighbours is -2"),
         ({"neighbours": 6, "threshold": 3}, "more than half"),
         ({"neighbours": 6, "threshold": 7}, "at most all"),
-        ({"neighbours": 4, "signed": True}, "complete graph"),
     ],
 )
 def test_terms_refused_at_set_up(change, match):
@@ -132,7 +131,8 @@ def test_every_field_of_the_terms_is_bound_into_the_context():
     base = {"run": RUN, "round": 1, "bits": 32, "length": 9, "threshold": 4, "neighbours": 6}
     changes = [
         {"run": bytes(16)}, {"round": 2}, {"bits": 64}, {"length": 8}, {"threshold": 5}, {"neighbours": 4},
-        {"suite": Suite.CHACHA20}, {"neighbours": 0}, {"neighbours": 0, "signed": True}, {"layout": bytes(31) + b"\1"},
+        {"suite": Suite.CHACHA20}, {"neighbours": 0}, {"neighbours": 0, "signed": True}, {"signed": True},
+        {"layout": bytes(31) + b"\1"},
     ]  # fmt: skip
     contexts = {Terms(**(base | change)).context for change in [{}, *changes]}
     assert len(contexts) == len(changes) + 1
@@ -145,6 +145,10 @@ def test_what_suffices():
     assert [signed.max_corrupt(n) for n in range(4, 7)] == [2, 1, 0]
     assert [sparse.allows_roster_of(n) for n in range(8)] == [False] * 5 + [True] * 3
     assert [sparse.degree(n) for n in (3, 5, 6, 50)] == [2, 4, 4, 4]
+    both = plain(signed=True, neighbours=4)
+    assert [both.allows_roster_of(n) for n in (5, 6, 15, 16, 17, 1000)] == [False] * 3 + [True] * 3
+    assert [both.max_corrupt(n) for n in (16, 17, 1000)] == [3] * 3
+    assert [one.signs_inputs for one in (complete, signed, sparse, both)] == [False, False, False, True]
     wide = Terms(RUN, 0, 32, 1, 40_000)
     assert wide.allows_roster_of(shamir.MAX_SHARES + 1)
     assert not wide.allows_roster_of(shamir.MAX_SHARES + 2)
@@ -160,6 +164,8 @@ def test_terms_of_parameters():
     assert Terms.from_parameters(curious, bits=32, length=3, run=RUN) == Terms(RUN, 0, 32, 3, 12, 20)
     active = assess_parameters(10, 0, 8, corrupt=0.1, dropout=0.1, server="active")
     assert Terms.from_parameters(active, bits=16, length=3, run=RUN, round=4) == Terms(RUN, 4, 16, 3, 8, signed=True)
+    sparse = assess_parameters(400, 20, 16, corrupt=0.0, dropout=0.1, server="active")
+    assert Terms.from_parameters(sparse, bits=16, length=3, run=RUN) == Terms(RUN, 0, 16, 3, 16, 20, signed=True)
 
 
 @given(
@@ -191,7 +197,7 @@ def test_envelopes_refused():
         (b"", "0 bytes arrived; a message has at least 40"),
         (data[:39], "39 bytes"),
         (b"sAgg" + data[4:], "do not begin like"),
-        (data[:4] + b"\0\1" + data[6:], "protocol version 1; this is version 2"),
+        (data[:4] + b"\0\1" + data[6:], "protocol version 1; this is version 3"),
         (data[:6] + b"\0\0" + data[8:], "stage 0 does not exist"),
         (data[:6] + b"\0\x0d" + data[8:], "stage 13 does not exist"),
     ):
@@ -231,7 +237,7 @@ def test_advertisements_come_back(data, signed):
 @given(data=st.data(), signed=st.booleans(), sparse=st.booleans())
 @MANY
 def test_rosters_come_back(data, signed, sparse):
-    agreed = plain(signed, 0 if signed else 4 * sparse)
+    agreed = plain(signed, 4 * sparse)
     ids = np.array(sorted(data.draw(st.sets(st.integers(0, SERVER - 1), max_size=9))), np.uint32)
     degree = max(agreed.degree(len(ids)), 0)
     keys = tuple(data.draw(advertisements(signed)) for _ in range(degree))
@@ -276,9 +282,9 @@ def test_shares_deliveries_and_reveals_come_back(data, neighbours):
     sealed = st.binary(min_size=messages.SEALED_BYTES, max_size=messages.SEALED_BYTES)
     shares = messages.EncryptedShares(data.draw(KEY), tuple(data.draw(sealed) for _ in range(neighbours)))
     same(messages.EncryptedShares.decode(memoryview(shares.encode()), neighbours), shares)
-    shared = data.draw(flags(neighbours))
-    delivery = messages.Delivery(shared, tuple(data.draw(sealed) for _ in range(int(shared.sum()))))
-    same(messages.Delivery.decode(memoryview(delivery.encode()), neighbours), delivery)
+    shared, sealing = data.draw(flags(neighbours)), data.draw(flags(neighbours))
+    delivery = messages.Delivery(shared, tuple(data.draw(sealed) for _ in range(int((shared & sealing).sum()))))
+    same(messages.Delivery.decode(memoryview(delivery.encode()), sealing), delivery)
     share = st.binary(min_size=shamir.SHARE_BYTES, max_size=shamir.SHARE_BYTES)
     reveal = messages.RevealedShares(tuple(data.draw(share) for _ in range(neighbours)))
     same(messages.RevealedShares.decode(memoryview(reveal.encode()), neighbours), reveal)
@@ -287,10 +293,12 @@ def test_shares_deliveries_and_reveals_come_back(data, neighbours):
 @given(data=st.data(), count=st.integers(0, 40), signed=st.booleans())
 @MANY
 def test_survivors_and_requests_come_back(data, count, signed):
-    one = messages.Survivors(data.draw(flags(count)))
-    same(messages.Survivors.decode(memoryview(one.encode()), count), one)
-    confirmed = data.draw(flags(count if signed else 0))
     signature = st.binary(min_size=64, max_size=64)
+    alive, signing = data.draw(flags(count)), data.draw(flags(count))
+    for kind in (messages.Survivors, messages.GoAhead):
+        one = kind(alive, tuple(data.draw(signature) for _ in range(int((alive & signing).sum()))))
+        same(kind.decode(memoryview(one.encode()), signing), one)
+    confirmed = data.draw(flags(count if signed else 0))
     request = messages.UnmaskRequest(
         data.draw(flags(count)), data.draw(flags(count)), confirmed,
         tuple(data.draw(signature) for _ in range(int(confirmed.sum()))),
@@ -302,8 +310,10 @@ def test_survivors_and_requests_come_back(data, count, signed):
 @MANY
 def test_bytes_are_a_message_only_if_they_are_its_one_encoding(body, count, signed):
     for decode in (
-        lambda view: messages.Delivery.decode(view, count),
-        lambda view: messages.Survivors.decode(view, count),
+        lambda view: messages.Delivery.decode(view, np.ones(count, bool)),
+        lambda view: messages.Survivors.decode(view, np.full(count, signed)),
+        lambda view: messages.GoAhead.decode(view, np.full(count, signed)),
+        lambda view: messages.Complaint.decode(view, count, evidence=signed),
         lambda view: messages.UnmaskRequest.decode(view, count, signed=signed),
         lambda view: messages.EncryptedShares.decode(view, count),
         lambda view: messages.RevealedShares.decode(view, count),
@@ -321,8 +331,9 @@ def test_flags_beyond_the_parties(count):
     body = bytearray(-(-count // 8))
     body[-1] = 1 << (count % 8)
     for decode, size in (
-        (lambda view: messages.Survivors.decode(view, count), 1),
-        (lambda view: messages.Delivery.decode(view, count), 1),
+        (lambda view: messages.Survivors.decode(view, np.zeros(count, bool)), 1),
+        (lambda view: messages.GoAhead.decode(view, np.zeros(count, bool)), 1),
+        (lambda view: messages.Delivery.decode(view, np.zeros(count, bool)), 1),
         (lambda view: messages.UnmaskRequest.decode(view, count, signed=False), 2),
     ):
         padded = bytes(len(body) * (size - 1)) + bytes(body)
@@ -332,18 +343,26 @@ def test_flags_beyond_the_parties(count):
 
 def test_flags_cut_short():
     with pytest.raises(MalformedMessage, match="ends inside a list of 9 flags"):
-        messages.Survivors.decode(memoryview(b"\0"), 9)
+        messages.Survivors.decode(memoryview(b"\0"), np.zeros(9, bool))
     with pytest.raises(MalformedMessage, match="survivors carries 1 bytes where 0 belong"):
-        messages.Survivors.decode(memoryview(b"\0\0\0"), 9)
+        messages.Survivors.decode(memoryview(b"\0\0\0"), np.zeros(9, bool))
 
 
 def test_elements_of_the_right_length_only():
     agreed = plain()
     elements = np.arange(5, dtype=np.uint32)
-    np.testing.assert_array_equal(messages.decode_masked_input(memoryview(elements.tobytes()), agreed), elements)
-    for size in (0, 16, 19, 21, 24, 40):
-        with pytest.raises(MalformedMessage, match=f"masked input carries {size} bytes where 20 belong"):
-            messages.decode_masked_input(memoryview(bytes(size)), agreed)
+    for one, signature in (
+        (agreed, b""),
+        (plain(signed=True), b""),
+        (plain(signed=True, neighbours=4), bytes(range(64))),
+    ):
+        read, signed = messages.decode_masked_input(memoryview(elements.tobytes() + signature), one)
+        np.testing.assert_array_equal(read, elements)
+        assert signed == signature
+        right = 20 + len(signature)
+        for size in {0, 16, 19, 20, 21, 24, 40, 83, 84, 85} - {right}:
+            with pytest.raises(MalformedMessage, match=f"masked input carries {size} bytes where {right} belong"):
+                messages.decode_masked_input(memoryview(bytes(size)), one)
 
 
 def test_signatures_of_the_right_length_only():

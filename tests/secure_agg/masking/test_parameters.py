@@ -244,8 +244,8 @@ def test_the_complete_graph_is_the_default_where_it_is_needed():
     assert choose_parameters(60).neighbours == 0
     assert choose_parameters(61).neighbours > 0
     assert choose_parameters(61, complete_graph_max_clients=61).neighbours == 0
-    assert choose_parameters(943, server=ACTIVE).neighbours == 0
-    assert choose_parameters(943, server=ACTIVE, complete_graph_max_clients=60).neighbours == 134
+    assert choose_parameters(943, server=ACTIVE).neighbours == 134
+    assert choose_parameters(943, server=ACTIVE, complete_graph_max_clients=943).neighbours == 0
 
 
 def test_where_no_sparse_graph_will_do_the_complete_one_is_taken():
@@ -372,7 +372,7 @@ def test_the_sentence():
     active = choose_parameters(943, server=ACTIVE, complete_graph_max_clients=0).summary
     assert "deviates, under signed terms," in active
     assert active.count("for each graph it can try") == 2
-    assert "try" not in choose_parameters(943, server=ACTIVE).summary
+    assert "try" not in choose_parameters(60, server=ACTIVE).summary
 
 
 def test_sentences_never_promise_more_than_the_numbers():

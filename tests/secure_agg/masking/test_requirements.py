@@ -56,7 +56,9 @@ def test_rosters_below_the_requirements():
         wary.check_roster(terms(neighbours=0, signed=True), 9)
 
 
-@pytest.mark.parametrize("given", [{"min_clients": 2}, {"min_threshold": 1}, {"min_neighbours": 1}])
+@pytest.mark.parametrize(
+    "given", [{"min_clients": 2}, {"min_threshold": 1}, {"min_neighbours": 1}, {"security_bits": 0}]
+)
 def test_requirements_that_hide_nobody(given):
     with pytest.raises(ConfigurationError, match="hides nobody"):
         ClientRequirements(**({"min_clients": 3, "min_threshold": 2} | given))

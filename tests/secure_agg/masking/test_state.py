@@ -13,11 +13,15 @@ from secure_agg.masking.state import ClientState
 
 REQUIREMENTS = ClientRequirements(min_clients=3, min_threshold=2, require_signatures=False)
 SIZES = {False: {"clients": 5, "threshold": 3}, True: {"clients": 7, "threshold": 5}}
+ROUNDS = [
+    *({**size, "signed": signed} for signed, size in SIZES.items()),
+    {"clients": 24, "threshold": 4, "neighbours": 6, "signed": True},
+]
 
 
-@pytest.mark.parametrize("signed", [False, True])
-def test_a_round_of_clients_put_away_after_every_message(play, signed):
-    game = play(**SIZES[signed], signed=signed)
+@pytest.mark.parametrize("size", ROUNDS)
+def test_a_round_of_clients_put_away_after_every_message(play, size):
+    game = play(**size)
     while game.server.awaits is not None:
         for one in game.requests:
             game.clients[one] = game.restored(one)
@@ -28,9 +32,9 @@ def test_a_round_of_clients_put_away_after_every_message(play, signed):
     np.testing.assert_array_equal(game.server.total, game.expected())
 
 
-@pytest.mark.parametrize("signed", [False, True])
-def test_snapshots_come_back_at_every_stage(play, signed):
-    game = play(**SIZES[signed], signed=signed)
+@pytest.mark.parametrize("size", ROUNDS)
+def test_snapshots_come_back_at_every_stage(play, size):
+    game = play(**size)
     while game.server.awaits is not None:
         for client in game.clients.values():
             kept = client.snapshot()
@@ -56,19 +60,19 @@ def test_a_store_gets_every_state_before_its_bytes_are_handed_out(play):
 @pytest.mark.parametrize(
     "data",
     [
-        b"", b"\xff", b"null", b"5", b"[]", b"{}", b'{"secure_agg snapshot": 2}', b'{"secure_agg snapshot": 1}',
+        b"", b"\xff", b"null", b"5", b"[]", b"{}", b'{"secure_agg snapshot": 3}', b'{"secure_agg snapshot": 2}',
         b'"secure_agg snapshot"',
     ],
 )  # fmt: skip
 def test_bytes_that_are_no_snapshot(data):
-    with pytest.raises(ConfigurationError, match="not a snapshot of version 2"):
+    with pytest.raises(ConfigurationError, match="not a snapshot of version 3"):
         MaskingClient.restore(data, REQUIREMENTS)
 
 
 def test_a_snapshot_of_another_version(play):
     known = json.loads(play().clients[0].snapshot())
-    known["secure_agg snapshot"] = 1
-    with pytest.raises(ConfigurationError, match="of version 1"):
+    known["secure_agg snapshot"] = 2
+    with pytest.raises(ConfigurationError, match="of version 2"):
         ClientState.decode(json.dumps(known).encode())
 
 
@@ -78,7 +82,7 @@ def test_a_snapshot_of_another_version(play):
         {"run": "zz"}, {"run": 5}, {"awaits": 99}, {"terms": "00"}, {"keys": ["00", "00"]}, {"keys": ["00"]},
         {"context": None}, {"roster": ["x"]}, {"roster": [-1]}, {"mask_keys": [3]}, {"inbound": [[1]]},
         {"self_seed": "0"}, {"held": [[1, 2, 3]]}, {"held": 1}, {"confirmed": 7}, {"neighbours": None},
-        {"bound": "00"}, {"bound": None},
+        {"bound": "00"}, {"bound": None}, {"listed": 7}, {"listed": None},
     ],
 )  # fmt: skip
 def test_spoilt_snapshots(play, change):
