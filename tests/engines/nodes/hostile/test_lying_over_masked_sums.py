@@ -26,6 +26,7 @@ from secure_agg.masking.messages import (
     UnmaskRequest,
     membership_bits,
 )
+from secure_agg.masking.terms import PROTOCOL_VERSION
 from secure_agg.primitives.keys import SIGNATURE_BYTES, KeyPair
 from tests.engines.nodes.hostile.liars import MaskedRound, counts, joined
 
@@ -33,6 +34,7 @@ SECURE = "secure-sum:clip_norm=10.0"
 POLICY = Policy(allow_simulation=True, min_nodes=3, min_threshold=2, min_users=34)
 NODES = 4
 VICTIM = 1
+AROUND = np.arange(NODES) != VICTIM
 """Seat of the node that is lied to, where one is."""
 
 
@@ -108,19 +110,16 @@ def too_few(ids: list[int], advertised: list[Advertisement]) -> None:
 
 
 def delivery(change: Callable[[Delivery], Delivery]) -> Callable[[bytes], bytes]:
-    return lambda message: head(
-        message, change(Delivery.decode(memoryview(message)[HEADER_BYTES:], NODES - 1)).encode()
-    )
+    return lambda message: head(message, change(Delivery.decode(memoryview(message)[HEADER_BYTES:], AROUND)).encode())
 
 
 def go_ahead(change: Callable[[GoAhead], GoAhead]) -> Callable[[bytes], bytes]:
-    return lambda message: head(message, change(GoAhead.decode(memoryview(message)[HEADER_BYTES:], NODES - 1)).encode())
+    return lambda message: head(message, change(GoAhead.decode(memoryview(message)[HEADER_BYTES:], AROUND)).encode())
 
 
 def kept_of(go: GoAhead, number: int) -> GoAhead:
-    """The go-ahead with the first of its neighbours only."""
-    flags = np.arange(NODES - 1) < number
-    return GoAhead(flags, go.signatures[:number])
+    """The go-ahead with the first of the victim's neighbours only."""
+    return GoAhead(~AROUND | (np.cumsum(AROUND) <= number), go.signatures[:number])
 
 
 def survivors(*alive: int) -> Callable[[bytes], bytes]:
@@ -173,7 +172,7 @@ LIES: dict[str, tuple[str, Lie, str, str, tuple[int, ...]]] = {
         "train.share", lambda r: roster(r, without_victim), "aborted_round", "not on the roster", OTHERS),
     "a roster of two": ("train.share", lambda r: roster(r, too_few), "aborted_round", "requires 3", OTHERS),
     "shares of nobody are delivered": (
-        "train.check", lambda r: delivery(lambda d: Delivery(np.zeros(NODES - 1, bool), ())), "aborted_round",
+        "train.check", lambda r: delivery(lambda d: Delivery(~AROUND, ())), "aborted_round",
         "threshold", OTHERS),
     "a go-ahead whose checks are forged": (
         "train.input", lambda r: go_ahead(lambda g: GoAhead(g.checked, tuple(bytes(64) for _ in g.signatures))),
@@ -184,7 +183,7 @@ LIES: dict[str, tuple[str, Lie, str, str, tuple[int, ...]]] = {
     "a go-ahead of too few nodes": (
         "train.input", lambda r: go_ahead(lambda g: kept_of(g, 1)), "aborted_round", "threshold", OTHERS),
     "a go-ahead of enough nodes with too few users": (
-        "train.input", lambda r: go_ahead(lambda g: GoAhead(np.array([False, True, True]), g.signatures[1:])),
+        "train.input", lambda r: go_ahead(lambda g: GoAhead(np.arange(NODES) > 0, g.signatures[1:])),
         "policy", "33 users", OTHERS),
     "survivors without the node that is told them": (
         "train.confirm", lambda r: survivors(0, 2, 3), "aborted_round", "not among the survivors", ALL),
@@ -240,7 +239,7 @@ def test_unequal_models_open_nothing(table: Table) -> None:
     told = UnmaskRequest(np.ones(3, bool), np.zeros(3, bool), np.ones(3, bool), (bytes(64),) * 3)
     for seat in ALL:
         header = r.servers[seat].announced.run
-        message = b"SAgg" + (2).to_bytes(2, "big") + (11).to_bytes(2, "big") + bytes.fromhex(header)
+        message = b"SAgg" + PROTOCOL_VERSION.to_bytes(2, "big") + (11).to_bytes(2, "big") + bytes.fromhex(header)
         message += session.to_bytes(8, "big") + (2**32 - 1).to_bytes(4, "big") + seat.to_bytes(4, "big")
         reply = r.tell(seat, "train.reveal", message + told.encode())
         assert (reply["code"], dict(reply.arrays)) == ("aborted_round", {})
@@ -255,7 +254,7 @@ def test_different_survivors_for_different_nodes_open_nothing(table: Table) -> N
 
 def test_different_sets_of_sharers_get_no_masked_input(table: Table) -> None:
     r, before = table.round().until("train.check"), table.entries()
-    r.lies["train.check"] = only(VICTIM, delivery(lambda d: Delivery(np.arange(NODES - 1) > 0, d.sealed[1:])))
+    r.lies["train.check"] = only(VICTIM, delivery(lambda d: Delivery(np.arange(NODES) > 0, d.sealed[1:])))
     r.stage("train.check")
     assert r.finish("train.check") == OTHERS, "whose check is of another set is left out before anybody masks"
     assert [now - then for now, then in zip(table.entries(), before, strict=True)] == [1, 0, 1, 1]
