@@ -243,6 +243,37 @@ def devices() -> list[str]:
     return table(["method", "plan", "exchanges", "MB up", "MB down", "CPU-ms", "MB of memory"], rows, "llrrrrr")
 
 
+def signed_rounds() -> list[str]:
+    """What a round over nodes takes, with and without signatures on messages."""
+    rows = [
+        [
+            *name.split(", "),
+            f"{row['exchanges']:g}",
+            *(f"{row[key] / 1e3:,.0f}" for key in ("up_bytes", "down_bytes")),
+            f"{1e3 * row['cpu_s']:,.0f}",
+        ]
+        for name, row in results("nodes")["costs"].items()
+    ]
+    return table(["nodes", "messages", "exchanges", "kB up", "kB down", "CPU-ms, all parties"], rows, "llrrrr")
+
+
+def lying_rounds() -> list[str]:
+    """Rounds among nodes that lie and nodes that are killed."""
+    row = results("nodes")["liars"]
+    shown = {
+        "rounds": row["rounds"],
+        "kills": sum(row["faults"].values()),
+        "replies that were not used": row["incidents"],
+        "sums opened": row["opened"],
+        "rounds aborted": row["aborted_rounds"],
+        "wrong sums": row["wrong_sums"],
+        "entries missing in a ledger": row["missing_entries"],
+        "liars excluded, of 3": row["excluded"],
+        "honest nodes excluded": row["honest_excluded"],
+    }
+    return table(["what", "number"], [[name, f"{number:,}"] for name, number in shown.items()], "lr")
+
+
 def empirical_epsilon(name: str) -> list[str]:
     """What estimators make of mechanisms whose epsilon is known."""
     kept = results("empirical_epsilon")[name]

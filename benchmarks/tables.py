@@ -51,6 +51,8 @@ TABLES = (
     Table("performance.md", "one and two processes", doc_tables.scale_out),
     Table("performance/flower.md", "parity over Flower", doc_tables.flower_parity),
     Table("performance/flower.md", "cost of a device", doc_tables.devices),
+    Table("performance/flower.md", "cost of signatures", doc_tables.signed_rounds),
+    Table("performance/flower.md", "liars", doc_tables.lying_rounds),
     Table("reproduction.md", "personalisation", reproduction_tables.personalisation),
     Table("reproduction.md", "depth of the autoencoder", reproduction_tables.depth),
     Table("reproduction.md", "user-level privacy", reproduction_tables.user_level),

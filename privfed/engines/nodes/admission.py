@@ -1,5 +1,6 @@
 """Admitting a query: it is checked against plan, policy and budgets, and recorded before anything of it leaves."""
 
+import math
 from collections.abc import Collection
 
 import numpy as np
@@ -15,6 +16,9 @@ from privfed.engines.nodes.private_side import PrivateSide
 from privfed.engines.nodes.queries import MEASURE, Query
 from privfed.privacy import SchemaSummary
 from privfed.privacy.refusals import refuse_unprotected_blocks
+
+_ONCE_IN = 1e9
+"""Rounds in which once fewer users take part under Poisson sampling than Hoeffding's inequality allows for."""
 
 
 class Admission:
@@ -92,13 +96,17 @@ class Admission:
     def _accept_own(self, members: Int64[np.ndarray, " members"]) -> None:
         """Refuse a query that too few of the node's own users take part in.
 
-        Under Poisson sampling each user's own random bit decides, and a refusal must not depend on it.
+        Under Poisson sampling each user's own random bit decides, and a refusal must not depend on it: what counts is
+        the expected number for the sum and, for noise in shares, the number that is missed once in a billion rounds.
         """
-        plan = self._state.plan
-        expected = plan.sampling.rate * len(self._data.users) if plan.sampling.kind == "poisson" else len(members)
+        plan, taking, certain = self._state.plan, float(len(members)), len(members)
+        if plan.sampling.kind == "poisson":
+            hosted = len(self._data.users)
+            taking = plan.sampling.rate * hosted
+            certain = min(certain, math.floor(taking - math.sqrt(hosted * math.log(_ONCE_IN) / 2)))
         if plan.mechanism.release == "total" and len(self._data.users):
-            self._policy.accept_own(expected)
-        self._policy.accept_share(plan, len(members))
+            self._policy.accept_own(taking)
+        self._policy.accept_share(plan, max(certain, 0))
 
     def refuse_second_input(self, query: Query) -> None:
         """Refuse a second masked input for a query, except in a simulation, where it repeats to the bit.

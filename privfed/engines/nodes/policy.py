@@ -174,8 +174,8 @@ class Policy(BaseModel):
                 f"{users:g} users of all organisations are in this sum; this node's policy asks for {self.min_users}"
             )
 
-    def accept_share(self, plan: PrivacyPlan, taking: int) -> None:
-        """Return quietly where so many own users in a round are enough.
+    def accept_share(self, plan: PrivacyPlan, certain: int) -> None:
+        """Return quietly where so many own users, who are sure to take part in a round, are enough.
 
         Raises:
             PolicyRefused: noise in shares would rest on users of other nodes.
@@ -183,10 +183,10 @@ class Policy(BaseModel):
         shares = plan.mechanism.noise_shares
         if not self.own_noise_suffices or shares is None:
             return
-        if taking < shares.min_honest:
+        if certain < shares.min_honest:
             raise PolicyRefused(
-                f"the plan's noise needs shares of {shares.min_honest} users and {taking} of this node's take "
-                "part; its policy has own_noise_suffices = true"
+                f"the plan's noise needs shares of {shares.min_honest} users and {certain} of this node's are "
+                "sure to take part; its policy has own_noise_suffices = true"
             )
 
     def _accept_clip(self, plan: PrivacyPlan) -> None:

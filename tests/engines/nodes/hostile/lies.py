@@ -174,6 +174,7 @@ LIES: tuple[Lie, ...] = (
         "the rule leaves fewer own users than the policy asks for",
         "a rate so low that a sum expects less than one own user",
         "noise in shares that rests on users of other nodes",
+        "noise in shares that suffices in rounds of many own users only",
     ),
     *_cases(
         "server, masked sums",

@@ -392,6 +392,10 @@ COHORTS: dict[str, tuple[str, Policy, Callable[[Server], Any], str, str]] = {
     "noise in shares that rests on users of other nodes": (
         "distributed-gaussian:noise_multiplier=1.0,clip_norm=1.0,n_min_honest=20", Policy(allow_simulation=True),
         lambda s: s.f.shards[0], "policy", "own_noise_suffices"),
+    "noise in shares that suffices in rounds of many own users only": (
+        "distributed-gaussian:noise_multiplier=1.0,clip_norm=1.0,n_min_honest=3,sampling.kind=poisson,"
+        "sampling.rate=0.7", Policy(allow_simulation=True, min_own_users=1), lambda s: None, "policy",
+        "0 of this node's"),
     "a plain sum under a plan of masked sums": (
         "secure-sum:clip_norm=10.0", Policy(allow_simulation=True), lambda s: s.f.shards[0], "refused", "masked sums"),
 }  # fmt: skip
