@@ -5,7 +5,8 @@
 
 The list is `tests/slow.txt`: `make test` leaves these out and `make slow` runs them. Of every file at least its
 cheapest test stays in `make test`, whatever it takes. Processor time of the test itself is counted, without its
-set-up, which the first test of a module pays for all others; children count once they have ended.
+set-up, which the first test of a module pays for all others; children count once they have ended. Of the files in
+`WHOLE` all tests are listed: each needs a deployment of Flower, which takes minutes whoever pays for it.
 """
 
 import argparse
@@ -14,6 +15,7 @@ from collections import defaultdict
 from pathlib import Path
 
 LIST = Path(__file__).with_name("slow.txt")
+WHOLE = tuple(f"tests/engines/flower/{name}.py" for name in ("test_hostile", "test_strangers", "test_federation"))
 
 
 def tests_by_file(report: Path) -> dict[str, list[tuple[float, str]]]:
@@ -34,7 +36,12 @@ def main() -> None:
     parser.add_argument("--above", type=float, default=0.75, help="processor seconds")
     given = parser.parse_args()
     tests = tests_by_file(given.report)
-    slow = sorted(name for cases in tests.values() for seconds, name in sorted(cases)[1:] if seconds > given.above)
+    slow = sorted(
+        name
+        for file, cases in tests.items()
+        for place, (seconds, name) in enumerate(sorted(cases))
+        if file in WHOLE or (place and seconds > given.above)
+    )
     listed = frozenset(slow)
     left = sum(seconds for cases in tests.values() for seconds, name in cases if name not in listed)
     LIST.write_text("".join(f"{name}\n" for name in slow))
