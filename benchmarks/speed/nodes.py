@@ -437,6 +437,9 @@ def costs(options: argparse.Namespace, record: harness.Record) -> None:
     parts, config, rounds = made_up_users(), experiment("feddae", 1000), options.rounds or 10
     for nodes in (3, 10, 100):
         for kind in (Party, Unsigned):
+            name = f"{nodes} nodes, {'signed' if kind is Party else 'unsigned'} messages"
+            if not harness.chosen(name, options.only):
+                continue
             with tempfile.TemporaryDirectory() as made, mock.patch("os.fsync"):
                 place, data = Path(made), NodeData.for_server(parts)
                 found = folders(place, parts, dealt(nodes))
@@ -448,8 +451,7 @@ def costs(options: argparse.Namespace, record: harness.Record) -> None:
                     members[number] = Node(place / f"node{number}", party=party)
                 federation = federation_over(InProcess(members), server, config, data, place / "ledger.jsonl")
                 row = steady(federation, rounds) | {"load": round(os.getloadavg()[0], 1)}
-            name = "signed messages" if kind is Party else "unsigned messages"
-            record.put(row, "costs", f"{nodes} nodes, {name}")
+            record.put(row, "costs", name)
 
 
 def steady(federation: RemoteFederation, rounds: int) -> dict[str, float]:
@@ -556,7 +558,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "losses": losses, "liars": liars, "kills": kills, "corpus": corpus, "costs": costs, "devices": devices,
         "serve": serve,
     }  # fmt: skip
-    parser = harness.parser(__file__, __doc__, parts=parts, rounds=None)
+    parser = harness.parser(__file__, __doc__, parts=parts, rounds=None, only=[])
     parser.add_argument("--methods", nargs="+", default=list(DEVICES), choices=list(DEVICES), help="of devices")
     parser.add_argument("--kills", type=int, default=10, help="of the server (default: %(default)s)")
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
