@@ -2,7 +2,7 @@
 
 import secrets
 
-from privfed.engines.nodes.announcement import ROOT_BYTES, Announcement, queries_per_cohort
+from privfed.engines.nodes.announcement import ROOT_BYTES, Announcement
 from privfed.engines.nodes.budget import Budget, run_cost
 from privfed.engines.nodes.codec import Address
 from privfed.engines.nodes.errors import MessageError, NodeRefused, OtherFederationError, PolicyRefused
@@ -81,8 +81,4 @@ class Joining:
         Budget(self._policy, self._state.costs_of_other_runs()).accept_run(config.privacy)
         salt = secrets.token_hex(ROOT_BYTES)
         assembly = self._private_side.assembled(announced, salt)
-        if announced.queries > (planned := queries_per_cohort(assembly)):
-            raise NodeRefused(
-                f"the run is announced with {announced.queries} queries of one cohort and its method makes {planned}"
-            )
         self._state.begin(NodeRecord(salt=salt), RunMemory(assembly, assembly.clients.state()))

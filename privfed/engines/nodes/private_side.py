@@ -9,7 +9,7 @@ from torch import Tensor
 
 from privfed.engines.cohorts import members
 from privfed.engines.nodes import codec
-from privfed.engines.nodes.announcement import Announcement
+from privfed.engines.nodes.announcement import Announcement, queries_per_cohort
 from privfed.engines.nodes.codec import Packet
 from privfed.engines.nodes.errors import NodeRefused
 from privfed.engines.nodes.files import read_file
@@ -36,10 +36,19 @@ class PrivateSide:
         self._state, self._data, self._max_upload_bytes, self._clients = state, data, max_upload_bytes, clients
 
     def assembled(self, announced: Announcement, salt: str) -> Assembly:
-        """The announced experiment over the node's own users."""
+        """The announced experiment over the node's own users.
+
+        Raises:
+            NodeRefused: it is announced with more queries of one cohort than its method makes; of clients that took the
+                method's place nobody knows how many there are.
+        """
         assembly = announced.assemble(self._data, self._state.root(), salt, self._state.entropy)
         if self._clients is not None:
             assembly.clients = self._clients
+        elif announced.queries > (planned := queries_per_cohort(assembly)):
+            raise NodeRefused(
+                f"the run is announced with {announced.queries} queries of one cohort and its method makes {planned}"
+            )
         return assembly
 
     @property
