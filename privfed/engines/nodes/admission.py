@@ -85,7 +85,7 @@ class Admission:
         Raises:
             PolicyRefused: they are too few.
         """
-        hosted = np.concatenate([self._party.federation.users(seat) for seat in seats])
+        hosted = np.concatenate([np.empty(0, np.int64), *map(self._party.federation.users, seats)])
         sampling = self._state.plan.sampling
         if round is None or sampling.kind in ("all", "poisson"):
             rate = sampling.rate if round is not None and sampling.kind == "poisson" else 1.0

@@ -218,6 +218,7 @@ LIES: tuple[Lie, ...] = (
         "server, masked sums",
         "test_lying_over_masked_sums.py::test_one_node_is_lied_to_and_the_sum_is_right_or_there_is_none",
         "node refuses (policy); the sum of everybody is right, only inputs that left are charged",
+        "survivors that are nobody",
         "survivors that are too few nodes",
         "survivors that are enough nodes with too few users",
     ),

@@ -187,6 +187,7 @@ LIES: dict[str, tuple[str, Lie, str, str, tuple[int, ...]]] = {
         "policy", "33 users", OTHERS),
     "survivors without the node that is told them": (
         "train.confirm", lambda r: survivors(0, 2, 3), "aborted_round", "not among the survivors", ALL),
+    "survivors that are nobody": ("train.confirm", lambda r: survivors(), "policy", "0 users", ALL),
     "survivors that are too few nodes": ("train.confirm", lambda r: survivors(VICTIM, 2), "policy", "22 users", ALL),
     "survivors that are enough nodes with too few users": (
         "train.confirm", lambda r: survivors(VICTIM, 2, 3), "policy", "33 users", ALL),
