@@ -1,10 +1,12 @@
 """Units and container of `examples/deployment` are hardened, and start what is there with options that it has."""
 
 import json
+import os
 import re
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -132,7 +134,8 @@ def test_the_gateways_unit_starts_our_command(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("name", ["privfed-supernode", "privfed-superlink"])
 def test_flowers_commands_have_the_options_of_the_units(name: str) -> None:
     program, *arguments = shlex.split(unit(FOLDER / f"{name}.service")["Service"]["ExecStart"][0])
-    installed = shutil.which(Path(program).name)
+    beside = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    installed = shutil.which(Path(program).name, path=beside)
     if installed is None:
         pytest.skip("flwr is not installed: pip install 'privfed[flower]'")
     shown = subprocess.run([installed, "--help"], capture_output=True, text=True, check=True).stdout
