@@ -657,7 +657,7 @@ def filtered(e: Experiment, user: int, seed: int, *, present: bool) -> float:
         transcript=transcript, observers=[others, person],
     )  # fmt: skip
     server = expect(e.server, PrivateGramServer)
-    server.asked = torch.tensor(False)
+    server.queried = torch.tensor(False)
     server.round(simulation, 0)
     found = 0.0
     for query, seen in enumerate(transcript.observations):

@@ -1,6 +1,6 @@
 """What may leave a device: named blocks with a shape and a kind.
 
-The server declares a schema with every ask; only declared blocks can leave, which is why predictions and
+The server declares a schema with every query; only declared blocks can leave, which is why predictions and
 personal state cannot.
 """
 
@@ -30,9 +30,9 @@ class Block:
             a number of clients. It depends on data, so plans that guarantee anything refuse it.
         counts: an integer block that counts clients: who touched a row, who is in a tier. Such counts are released
             exactly and means divide by them, so plans that guarantee anything refuse it too.
-        share: of the squared clip norm. An ask whose real blocks have shares that add up to s < 1 is clipped to sqrt(s)
-            clip norms while the noise stays as it is, so it costs s of what a whole ask costs: asks of a run whose
-            shares add up to 1 cost one release together.
+        share: of the squared clip norm. A query whose real blocks have shares that add up to s < 1 is clipped to
+            sqrt(s) clip norms while the noise stays as it is, so it costs s of what a whole query costs: queries of
+            a run whose shares add up to 1 cost one release together.
     """
 
     shape: tuple[int, ...]
@@ -66,7 +66,7 @@ Schema = Mapping[str, Block]
 
 
 def share_of(schema: Schema) -> float:
-    """The part of the squared clip norm that an ask of these blocks may use, at most 1; see `Block.share`."""
+    """The part of the squared clip norm that a query of these blocks may use, at most 1; see `Block.share`."""
     return min(1.0, math.fsum(block.share for block in schema.values() if block.kind == "real") or 1.0)
 
 

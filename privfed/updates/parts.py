@@ -214,7 +214,7 @@ class Rows:
         if self.pattern is not None and (self.pattern.clients, self.pattern.rows) != (clients, block.shape[0]):
             raise UpdateError(
                 f"block {self.block!r}: the pattern is of {self.pattern.clients} clients and {self.pattern.rows} rows, "
-                f"the ask of {clients} and {block.shape[0]}; build it for the ask"
+                f"the query of {clients} and {block.shape[0]}; build it for the query"
             )
         if not checked:
             if self.pattern is not None:

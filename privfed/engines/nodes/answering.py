@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from privfed.contracts import Schema, UpdateError
+from privfed.contracts import Schema
 from privfed.engines.aggregation import Aggregation, BlockSums, IndividualRelease, PlainSum, ReleaseBuffer, RingSum
 from privfed.engines.nodes.admission import Admission
 from privfed.engines.nodes.codec import Array
@@ -97,18 +97,19 @@ class Answering:
     def _add(self, query: Query, members: _Members, aggregation: Aggregation[object]) -> None:
         """Train the members chunk by chunk, as a simulation does; then record the cost, and stage private state.
 
-        Whether an answer leaves does not depend on data. A server can send a model on which training fails for exactly
-        those users who have an item, and no noise hides a refusal; so whoever's training fails sends zeros.
+        Whether an answer leaves does not depend on data. A server can send a model, or declare blocks, with which
+        training fails for exactly those users who have an item, and no noise hides a refusal; so whoever's training
+        fails sends zeros.
         """
         failed = 0
         for call, received in self._private_side.calls(query, members):
-            updates = self._finite(call, received)
+            updates = self._computed(call, received)
             if updates is not None:
                 aggregation.add(call, updates)
                 continue
             for user in torch.split(call.clients, 1):
                 own, message = self._private_side.call(query, members, user)
-                updates = self._finite(own, message)
+                updates = self._computed(own, message)
                 failed += updates is None
                 aggregation.add(own, updates or ClientUpdates(user, query.schema, ()))
         if failed:
@@ -119,16 +120,17 @@ class Answering:
         self._admission.record(query, members)
         self._private_side.stage(query)
 
-    def _finite(self, call: Call, received: Message) -> ClientUpdates | None:
-        """What users compute; None where the numbers of one of them break down."""
+    def _computed(self, call: Call, received: Message) -> ClientUpdates | None:
+        """What users compute; None where one of them fails, or computes what the query's blocks cannot hold."""
         try:
             updates = perform(self._private_side.assembly.clients, call, received)
-        except (FederationError, UpdateError):
+            usable = bool(updates.norms(2).isfinite().all()) and _within_bounds(updates)
+        except FederationError:  # a wrong query or plan, whatever the data
             raise
-        except (ArithmeticError, RuntimeError, ValueError):
+        except Exception:  # which ones there are depends on data, so none may decide whether an answer leaves
             _log.debug("training failed", exc_info=True)
             return None
-        return updates if updates.norms(2).isfinite().all() else None
+        return updates if usable else None
 
     def _code(self, schema: Schema) -> RingCode:
         mechanism = self._state.plan.mechanism
@@ -148,3 +150,12 @@ class Answering:
             for users in measured[:, 0].tolist():
                 self._policy.accept_own(users)
         return sums
+
+
+def _within_bounds(updates: ClientUpdates) -> bool:
+    """Whether all whole numbers are within the bounds of their blocks, which the encoding relies on."""
+    return all(
+        block.bound is None or updates.largest(name) <= block.bound
+        for name, block in updates.schema.items()
+        if block.kind == "integer"
+    )

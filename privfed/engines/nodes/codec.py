@@ -5,11 +5,10 @@
     header         JSON, {"fields": {name: value}, "arrays": [[name, dtype, shape], ...]}
     arrays         one after another, little-endian, C order
 
-A request carries an `Address` (run, seat, counter, nonce, protocol, stage, round, cohort, query, blocks,
-model) and a reply the
-SHA-256 of the request that it answers, so every number is bound to all of these: a reply to another request, of another
-run, seat or stage, does not match, and a request whose counter does not rise is an old one. Both travel with their
-sender's signature (`privfed.engines.nodes.party`).
+A request carries an `Address` (run, seat, counter, nonce, protocol, stage, round, cohort, query, blocks, model) and a
+reply the SHA-256 of the request that it answers, so every number is bound to all of these: a reply to another request,
+of another run, seat or stage, does not match, and a request whose counter does not rise is an old one. Both travel with
+their sender's signature (`privfed.engines.nodes.party`).
 
 Decoding executes nothing and believes nothing: sizes are compared with what there is before anything is made, dtypes
 come from a list, shapes must multiply out, names may not repeat, and floating-point numbers must be finite. A decoded

@@ -44,7 +44,7 @@ class DPALSServer:
         self.schema = self._pass()
         popularity = self._block((public_info.n_items, 1), config.popularity_share)
         self.schemas: list[Schema] = [{POPULARITY: popularity}, *[self.schema] * config.passes]
-        self.asked = torch.tensor(False)  # noqa: FBT003 (a tensor's value)
+        self.queried = torch.tensor(False)  # noqa: FBT003 (a tensor's value)
         side, dim = self.constants.head, config.dim
         drawn = streams.normal(Purpose.INITIALISE, 0, 0, [PUBLIC], side * dim).view(side, dim)
         self.tensors = {
@@ -56,7 +56,7 @@ class DPALSServer:
 
     def round(self, federation: Federation, t: int) -> None:
         """Run all queries in the first round; later rounds have none."""
-        if self.asked:
+        if self.queried:
             return
         cohort = federation.sample_cohort(t)
         release = federation.aggregate("popularity", cohort, Message({}), self.schemas[0])
@@ -64,7 +64,7 @@ class DPALSServer:
         for _ in range(self.config.passes):
             found = federation.aggregate("statistics", cohort, self._downloaded(), self.schema)
             self.tensors[ITEMS] = self._solved(found, reach, step)
-        self.asked = torch.tensor(True)  # noqa: FBT003 (a tensor's value)
+        self.queried = torch.tensor(True)  # noqa: FBT003 (a tensor's value)
 
     def program(self) -> Sequence[PlannedQuery]:
         """All queries of the run, with the bytes that they send down."""
@@ -78,12 +78,12 @@ class DPALSServer:
 
     def state(self) -> dict[str, Tensor]:
         """The tensors that devices download, and whether the queries have run."""
-        return {**self.tensors, "asked": self.asked}
+        return {**self.tensors, "queried": self.queried}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Continue from `state()`."""
-        self.tensors = {name: value for name, value in state.items() if name != "asked"}
-        self.asked = state["asked"]
+        self.tensors = {name: value for name, value in state.items() if name != "queried"}
+        self.queried = state["queried"]
 
     def _pass(self) -> Schema:
         config, packed = self.config, packed_size(self.config.dim)

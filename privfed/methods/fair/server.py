@@ -57,7 +57,7 @@ class FairServer:
             self.model, streams.uniform(Purpose.INITIALISE, 0, 1, [PUBLIC], self.model.size)[0]
         )
         self.schema: Schema = TierSchema(self._blocks(), public_info.n_items)
-        self.asks_tiers: Schema = {COUNTS: Block((len(self.tiers.levels),), "integer", bound=1, counts=True)}
+        self.tiers_schema: Schema = {COUNTS: Block((len(self.tiers.levels),), "integer", bound=1, counts=True)}
 
     def _blocks(self) -> dict[str, Block]:
         """Blocks that a client may upload."""
@@ -82,11 +82,11 @@ class FairServer:
         cohort = federation.sample_cohort(t)
         grouping = None
         if self.config.counts_tiers_first:
-            asked = federation.aggregate("tiers", cohort, Message({}), self.asks_tiers).sums[COUNTS]
+            counted = federation.aggregate("tiers", cohort, Message({}), self.tiers_schema).sums[COUNTS]
             trains = self.tiers.training
             counts = {
                 level: count if level in trains else 0
-                for level, count in zip(self.tiers.levels, asked.tolist(), strict=True)
+                for level, count in zip(self.tiers.levels, counted.tolist(), strict=True)
             }
             grouping = group_tiers(counts, self.config.min_clients, self.config.short)
             if not any(grouping.sums.values()):
@@ -177,7 +177,7 @@ class FairServer:
 
     def program(self) -> list[PlannedQuery]:
         """Both queries of a round where tiers are counted first, else one."""
-        first = [PlannedQuery(self.asks_tiers, 0)] if self.config.counts_tiers_first else []
+        first = [PlannedQuery(self.tiers_schema, 0)] if self.config.counts_tiers_first else []
         return [*first, PlannedQuery(self.schema, round(float(self.tiers.device_bytes().mean())))]
 
     def state(self) -> dict[str, Tensor]:

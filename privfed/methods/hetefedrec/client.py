@@ -51,8 +51,8 @@ class HeteFedRecClients(StatefulClients):
         """Local training; with `standalone` a device trains before it recommends, and nothing is sent."""
         if not self.layout.sending:
             return ClientUpdates(call.clients, call.schema, [])
-        round, ask = (0, 0) if self.config.fixed_negatives else (call.round, call.query_id)
-        samples = self._samples(call.clients, call.streams, round, ask)
+        round, query_id = (0, 0) if self.config.fixed_negatives else (call.round, call.query_id)
+        samples = self._samples(call.clients, call.streams, round, query_id)
         vectors = self.private.rows(call.clients)["user"]
         outbox = UploadBuilder(self.layout, call.schema, self.model[call.clients], samples, self._sends[call.clients])
         for model, tile, trained in self._trained(call.clients, samples, message, vectors, self.config.steps):
@@ -129,8 +129,8 @@ class HeteFedRecClients(StatefulClients):
         heads.pack_(stacked, [self.layout.head_of(message.shared, head) for head in self.layout.models[model].heads])
         return stacked
 
-    def _samples(self, clients: Tensor, streams: Streams, round: int, ask: int) -> DistinctSamples:
+    def _samples(self, clients: Tensor, streams: Streams, round: int, query_id: int) -> DistinctSamples:
         def words(users: Sequence[int], count: int) -> np.ndarray:
-            return streams.words(Purpose.SAMPLES, round, ask, users, count)
+            return streams.words(Purpose.SAMPLES, round, query_id, users, count)
 
         return draw_distinct(self.data.positives, self.data.excluded, self.config.negatives, on_host(clients), words)

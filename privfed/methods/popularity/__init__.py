@@ -27,14 +27,14 @@ class PopularityServer:
     """Server: one count per item, from one query in the first round."""
 
     def __init__(self, config: PopularityConfig, public_info: PublicInfo, streams: Streams) -> None:  # noqa: ARG002
-        self.counts, self.asked = torch.zeros(public_info.n_items, 1), torch.tensor(False)  # noqa: FBT003 (a tensor's value)
+        self.counts, self.queried = torch.zeros(public_info.n_items, 1), torch.tensor(False)  # noqa: FBT003 (a tensor's value)
         self.schema: Schema = {"counts": Block((public_info.n_items, 1), bound=1)}
 
     def round(self, federation: Federation, t: int) -> None:
         """Count in the first round; later rounds have no query."""
-        if not self.asked:
+        if not self.queried:
             release = federation.aggregate("count", federation.sample_cohort(t), self.public(), self.schema)
-            self.counts, self.asked = release.sums["counts"], torch.tensor(True)  # noqa: FBT003 (a tensor's value)
+            self.counts, self.queried = release.sums["counts"], torch.tensor(True)  # noqa: FBT003 (a tensor's value)
 
     def public(self) -> Message:
         """The counts."""
@@ -42,11 +42,11 @@ class PopularityServer:
 
     def state(self) -> dict[str, Tensor]:
         """The counts, and whether the query has run."""
-        return {"counts": self.counts, "asked": self.asked}
+        return {"counts": self.counts, "queried": self.queried}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Continue from `state()`."""
-        self.counts, self.asked = state["counts"], state["asked"]
+        self.counts, self.queried = state["counts"], state["queried"]
 
 
 class PopularityClients(StatefulClients):

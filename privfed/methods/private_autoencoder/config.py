@@ -16,7 +16,7 @@ class PrivateAutoencoderConfig(MethodConfig):
     """Settings; defaults were chosen on the validation items of MovieLens-1M at epsilon 1 and 8."""
 
     dim: int = Field(32, ge=1, description="width of the hidden layer")
-    steps: int = Field(50, ge=1, description="gradient steps of everybody, one ask each")
+    steps: int = Field(50, ge=1, description="gradient steps of everybody, one query each")
     popularity_share: float = Field(
         0.1, gt=0, lt=1, description="share of mu^2 for the popularity of items; the steps share the rest alike"
     )

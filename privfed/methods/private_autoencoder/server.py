@@ -35,7 +35,7 @@ class PrivateAutoencoderServer:
         self.schema: Schema = _joint(shape, unit, each)
         popularity = unit_block((public_info.n_items, 1), unit, config.popularity_share)
         self.schemas: list[Schema] = [{POPULARITY: popularity}, *[self.schema] * config.steps]
-        self.asked = torch.tensor(False)  # noqa: FBT003 (a tensor's value)
+        self.queried = torch.tensor(False)  # noqa: FBT003 (a tensor's value)
         drawn = streams.normal(Purpose.INITIALISE, 0, 0, [PUBLIC], 2 * shape[0] * shape[1])[0]
         weights = (drawn * config.initial_scale).view(2, *shape)
         self.tensors = {
@@ -48,7 +48,7 @@ class PrivateAutoencoderServer:
 
     def round(self, federation: Federation, t: int) -> None:
         """Run all queries in the first round; later rounds have none."""
-        if self.asked:
+        if self.queried:
             return
         cohort = federation.sample_cohort(t)
         release = federation.aggregate("popularity", cohort, Message({}), self.schemas[0])
@@ -58,7 +58,7 @@ class PrivateAutoencoderServer:
             found = federation.aggregate("train", cohort, self._downloaded(), self.schema)
             weights = {name: self.tensors[name] for name in _WEIGHTS}
             self.tensors |= optimiser.step(weights, {name: found.sums[name] / cohort.expected for name in _WEIGHTS})
-        self.asked = torch.tensor(True)  # noqa: FBT003 (a tensor's value)
+        self.queried = torch.tensor(True)  # noqa: FBT003 (a tensor's value)
 
     def program(self) -> Sequence[PlannedQuery]:
         """All queries of the run, with the bytes that they send down."""
@@ -71,12 +71,12 @@ class PrivateAutoencoderServer:
 
     def state(self) -> dict[str, Tensor]:
         """The tensors that devices download, and whether the queries have run."""
-        return {**self.tensors, "asked": self.asked}
+        return {**self.tensors, "queried": self.queried}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Continue from `state()`."""
-        self.tensors = {name: value for name, value in state.items() if name != "asked"}
-        self.asked = state["asked"]
+        self.tensors = {name: value for name, value in state.items() if name != "queried"}
+        self.queried = state["queried"]
 
     def _downloaded(self) -> Message:
         """The message with which a device takes a gradient step."""

@@ -67,7 +67,7 @@ class PrivateGramServer:
         self.schemas = self._schemas()
         self.schema = self.schemas[-1]
         side = self.constants.head
-        self.asked = torch.tensor(False)  # noqa: FBT003 (a tensor's value)
+        self.queried = torch.tensor(False)  # noqa: FBT003 (a tensor's value)
         self.decisions: dict[str, float] = {}
         self.tensors = {
             HEAD: torch.arange(side),
@@ -80,7 +80,7 @@ class PrivateGramServer:
 
     def round(self, federation: Federation, t: int) -> None:
         """Collect popularity and then the Gram matrix of its head; later rounds have no query."""
-        if self.asked:
+        if self.queried:
             return
         cohort = federation.sample_cohort(t)
         popularity = self._popularity(federation, cohort, self.schemas[0])
@@ -93,7 +93,7 @@ class PrivateGramServer:
         else:
             self._relate(federation, cohort, popularity, short=shown.short(self.config))
         self.decisions["items on the head"] = len(self.tensors[HEAD])
-        self.asked = torch.tensor(True)  # noqa: FBT003 (a tensor's value)
+        self.queried = torch.tensor(True)  # noqa: FBT003 (a tensor's value)
 
     def program(self) -> Sequence[PlannedQuery]:
         """Both queries, the second as large as it can be and with the bytes that it sends down."""
@@ -107,7 +107,7 @@ class PrivateGramServer:
     def state(self) -> dict[str, Tensor]:
         """The tensors that devices download, whether the queries have run, and the decisions taken."""
         decided = {f"decided.{name}": torch.tensor(float(value)) for name, value in self.decisions.items()}
-        return {**self.tensors, "asked": self.asked, **decided}
+        return {**self.tensors, "queried": self.queried, **decided}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Continue from `state()`."""
@@ -115,7 +115,7 @@ class PrivateGramServer:
         self.decisions = {
             name.removeprefix("decided."): float(v) for name, v in state.items() if name.startswith("decided.")
         }
-        self.asked = state["asked"]
+        self.queried = state["queried"]
 
     def _schemas(self) -> list[Schema]:
         share, side = self.constants.share, self.constants.head

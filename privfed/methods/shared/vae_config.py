@@ -45,7 +45,7 @@ class VAEConfig(MethodConfig):
     )
     initialisation: Initialisation = Field("torch", description="torch: as torch's Linear; xavier: Glorot, zero biases")
     popularity_prior: bool = Field(
-        default=False, description="one extra ask in round 1 for item counts, whose logarithm starts the decoder's bias"
+        default=False, description="a query more in round 1 for item counts, whose logarithm starts the decoder's bias"
     )
     server_optimiser: Kind = Field("adam", description="adam, sgd or momentum on the mean update")
     server_lr: float = Field(1e-2, gt=0, description="learning rate of the server; 1 with sgd is federated averaging")

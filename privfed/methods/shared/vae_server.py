@@ -32,8 +32,8 @@ class VAEServer:
     ) -> None:
         self.config, self.architecture = config, config.architecture(public_info.n_items)
         self.parameters = initial_parameters(self.architecture, config, streams)
-        for ask, encoder in enumerate(more_encoders, 1):
-            drawn = initial_parameters(self.architecture, config, streams, encoder=encoder, query_id=ask)
+        for query_id, encoder in enumerate(more_encoders, 1):
+            drawn = initial_parameters(self.architecture, config, streams, encoder=encoder, query_id=query_id)
             self.parameters |= {name: value for name, value in drawn.items() if name.startswith(encoder)}
         self.schema: Schema = {name: Block(tuple(value.shape)) for name, value in self.parameters.items()}
         self.optimiser: ServerOptimiser = config.optimiser()

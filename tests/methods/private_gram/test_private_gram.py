@@ -632,5 +632,5 @@ def test_an_aborted_round_asks_again(small_split):
     e = experiment(small_split, f"{plan},sampling.kind=poisson,sampling.rate=0.4", rounds=8, head=10)
     result = e.run()
     assert result.costs.aborted_rounds > 0
-    assert bool(e.server.asked)
+    assert bool(e.server.queried)
     assert result.guarantee.rounds_counted == 1
