@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from privfed.contracts import Schema
+from privfed.contracts import Schema, UpdateError
 from privfed.engines.aggregation import Aggregation, BlockSums, IndividualRelease, PlainSum, ReleaseBuffer, RingSum
 from privfed.engines.nodes.admission import Admission
 from privfed.engines.nodes.codec import Array
@@ -101,6 +101,8 @@ class Answering:
         training fails for exactly those users who have an item, and no noise hides a refusal; so whoever's training
         fails sends zeros.
         """
+        self._private_side.begin(query)
+        self._require_usable(query, members)
         failed = 0
         for call, received in self._private_side.calls(query, members):
             updates = self._computed(call, received)
@@ -119,6 +121,19 @@ class Answering:
             )  # fmt: skip
         self._admission.record(query, members)
         self._private_side.stage(query)
+
+    def _require_usable(self, query: Query, members: _Members) -> None:
+        """Refuse a message without the tensors, or a schema without the blocks, that the step needs for anybody.
+
+        A call of nobody finds it: that reads nobody's data, so what comes of it depends on the query alone.
+        """
+        call, received = self._private_side.call(query, members, torch.empty(0, dtype=torch.int64))
+        try:
+            perform(self._private_side.assembly.clients, call, received)
+        except (KeyError, UpdateError):
+            raise
+        except Exception:  # a step need not work for nobody
+            _log.debug("a call of nobody failed", exc_info=True)
 
     def _computed(self, call: Call, received: Message) -> ClientUpdates | None:
         """What users compute; None where one of them fails, or computes what the query's blocks cannot hold."""

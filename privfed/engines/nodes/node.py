@@ -211,6 +211,8 @@ class Node:
             if federation.version > book.federation:
                 book.federation = federation.version
                 book.save(self.state.states)
+            # Before the first message, so that none of them decides whether it is written.
+            self.state.root()
 
     def _receipt(self) -> dict[str, JsonValue]:
         """What the server has to show again: how much of this node's budgets is recorded, under its own signature."""

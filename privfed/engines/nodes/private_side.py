@@ -109,10 +109,13 @@ class PrivateSide:
         run = self._state.run
         return members(run.config.privacy.sampling, run.cohort_streams(), run.population, round).numpy()
 
+    def begin(self, query: Query) -> None:
+        """Tell the clients of a query, before the first of its calls."""
+        begin_query(self.assembly.clients, query.step, query.message)
+
     def calls(self, query: Query, members: Int64[np.ndarray, " members"]) -> Iterator[tuple[Call, Message]]:
-        """The call of every chunk of users, and the message as they receive it; the clients hear of the query first."""
+        """The call of every chunk of users, and the message as they receive it."""
         assembly = self.assembly
-        begin_query(assembly.clients, query.step, query.message)
         at_once = clients_at_once(assembly.config.chunk or assembly.registered.training.chunk, query.schema)
         for users in torch.split(torch.from_numpy(members), at_once):
             if len(users):
@@ -159,6 +162,7 @@ class PrivateSide:
         packet = Packet.decode(read_file(self._state.path / file))
         query = Query.read(packet, codec.address_of(packet), self._max_upload_bytes, self._state.run.population)
         clients = self.assembly.clients
+        self.begin(query)
         for call, received in self.calls(query, self.members(query)):
             perform(clients, call, received)
         clients.commit()

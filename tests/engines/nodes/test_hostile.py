@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 
 from privfed.contracts import Block
 from privfed.engines.nodes import codec
-from privfed.engines.nodes.announcement import Announcement
 from privfed.engines.nodes.codec import Address, Packet
 from privfed.engines.nodes.errors import MessageError, NodesError, StateError
 from privfed.engines.nodes.loopback import InProcess
@@ -36,10 +35,9 @@ from privfed.methods.shared.vae_server import COUNTS
 from privfed.privacy import PlanError
 from secure_agg.masking import MaskingServer, Terms
 from secure_agg.primitives.keys import SIGNATURE_BYTES
+from tests.engines.nodes.hostile.liars import LIAR, NAME, Server, counts
 
 SHARES = "distributed-gaussian:noise_multiplier=1.0,clip_norm=1.0,n_min_honest=20"
-LIAR = 103
-NAME = "node103"
 
 
 # The codec ------------------------------------------------------------------------------------------------------------
@@ -260,61 +258,6 @@ def test_lies_in_the_clear(federation: Callable[..., Any], plan: str) -> None:
 
 
 # Servers that lie -----------------------------------------------------------------------------------------------------
-
-
-class Server:
-    """Speaks to one node as the server whose key the federation file names could, or as anybody else."""
-
-    def __init__(self, f: Any, node: Node, announced: Announcement | None = None) -> None:
-        self.f, self.node = f, node
-        self.announced = announced or f.announced()
-        self.counter, self.nonce = 0, ""
-
-    def say(
-        self, stage: str, values: Any = None, arrays: Any = None, asked: Query | None = None, **bound: Any
-    ) -> Packet:
-        self.counter += 1
-        by, signer = bound.pop("by", stage), bound.pop("signer", self.f.server)
-        address = {
-            "run": self.announced.run, "seat": self.node.party.seat, "counter": self.counter, "stage": stage,
-            "nonce": self.nonce,
-        } | bound  # fmt: skip
-        if asked is not None:
-            address = {**address, **_place(asked)}
-        request = codec.request(Address(**address), {"counted": None, **(values or {})}, arrays or {})
-        return self.answer(by, signer.frame("request", request))
-
-    def answer(self, stage: str, frame: bytes) -> Packet:
-        reply = self.node.handle(stage, frame)
-        return codec.answer(self.f.server.unframe("reply", reply, self.node.party.seat), frame)
-
-    def announce(self, **changes: Any) -> Packet:
-        said = self.announced.model_dump(mode="json") | changes
-        reply = self.say("train.announce", {"announcement": said}, run=said["run"])
-        if reply["refused"] is None:
-            self.nonce = reply.text("nonce")
-        return reply
-
-    def clear(self, asked: Query, *, each: bool, **changes: Any) -> Packet:
-        return self.say("train.clear", {**asked.fields(), "each": each} | changes, asked.arrays(), asked)
-
-    @property
-    def ledger(self) -> Any:
-        return self.node.ledger_of(self.announced.run)
-
-
-def _place(asked: Query) -> dict[str, Any]:
-    bound = asked.address("", 0, 0, "")
-    return {name: getattr(bound, name) for name in ("round", "cohort_id", "query_id", "schema", "model")}
-
-
-def counts(f: Any, cohort_id: int = 0, *, round: int | None = None, query_id: int = 0, **changes: Any) -> Query:
-    fields: dict[str, Any] = {
-        "step": "count", "round": cohort_id if round is None else round, "cohort_id": cohort_id,
-        "query_id": query_id, "members": f.shards[0],
-        "message": Message({}), "schema": {COUNTS: Block((70,))}, "clip_norm": None,
-    }  # fmt: skip
-    return Query(**fields | changes)
 
 
 @pytest.mark.parametrize(

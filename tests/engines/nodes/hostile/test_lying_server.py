@@ -274,7 +274,6 @@ def test_an_announcement_is_refused_and_leaves_nothing(
 ) -> None:
     f = standing("clear", CLIP, policy=CLEAR)
     made, code, said = ANNOUNCED[lie]
-    f.nodes[101].state.root()
     with unchanged(f.nodes[101].folder):
         reply = made(f)
         assert reply.fields.get("code") == code, reply.fields
