@@ -13,7 +13,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from privfed.contracts import NoisySums, schema_digest
+from privfed.contracts import NoisySums, UpdateError, schema_digest
 from privfed.federation import Call, Clients, FederationError, Message, Server, Streams, begin_query, perform
 from privfed.methods import Method, MethodConfig, PublicInfo
 from privfed.methods.attack_surface import BlockError
@@ -327,6 +327,22 @@ def _non_finite(subject: Subject) -> None:
             )
 
 
+def _nobody(subject: Subject) -> None:
+    trained = _run(subject, subject.build(), 0, 2)
+    for query in trained.federation.queries:
+        try:
+            _answer(trained, query.step, query.message, query.schema, 0)
+        except (KeyError, UpdateError) as error:
+            raise subject.fail(
+                f"a call of step {query.step!r} for no clients raises {type(error).__name__}: {_line(error)}; nodes "
+                f"take that as a query that nobody can answer, so look up tensors and blocks by what messages declare"
+            ) from error
+        except Exception:  # noqa: S112 (a step need not work for nobody)
+            continue
+        finally:
+            trained.clients.discard()
+
+
 CHECKS: Mapping[str, Callable[[Subject], None]] = {
     "settings": _settings,
     "names": _names,
@@ -341,6 +357,7 @@ CHECKS: Mapping[str, Callable[[Subject], None]] = {
     "transaction": _transaction,
     "scores": _scores,
     "non-finite values": _non_finite,
+    "call of nobody": _nobody,
 }
 """All checks by name, in the order in which they are run."""
 

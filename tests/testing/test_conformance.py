@@ -276,6 +276,14 @@ class Hides(Clients):
         return super().error(call, message).nan_to_num()
 
 
+class NeedsSomebody(Clients):
+    """Looks a tensor up by the number of clients."""
+
+    def train(self, call, message):
+        _ = message.shared["bias" if len(call.clients) else "nobody's bias"]
+        return super().train(call, message)
+
+
 BROKEN = [
     ("settings", {"config": NeedsSomething}, "give every setting a valid default"),
     ("settings", {"config": Thawed}, "extend privfed.methods.MethodConfig"),
@@ -311,6 +319,7 @@ BROKEN = [
     ("scores", {"clients": Reversed}, "differs from those columns"),
     ("scores", {"clients": ScoresNothing}, "are not finite"),
     ("non-finite values", {"clients": Hides}, "turns NaN in 'bias' into finite uploads"),
+    ("call of nobody", {"clients": NeedsSomebody}, "a call of step 'train' for no clients raises KeyError"),
 ]
 
 
