@@ -68,6 +68,7 @@ class Joining:
     def _begin(self, announced: Announcement) -> None:
         """Take part in a new run beside those that go on."""
         config, book = announced.config, self._state.book
+        self._policy.accept_settings(config.method)
         self._policy.accept_plan(
             config.method_name, config.privacy, config.rounds, announced.population, seeded=announced.seeded
         )

@@ -16,10 +16,11 @@ what was announced, and counts rounds and epsilon in a ledger of its own.
 """
 
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 
 from privfed.engines.nodes.errors import PolicyRefused, StateError
 from privfed.engines.nodes.files import read_file
@@ -52,6 +53,7 @@ class Policy(BaseModel):
         allow_simulation: whether keys of users may follow from the server's seed, which protects nobody: for trials.
         evaluate: whether sums of metrics over its users may leave, exactly and outside the ledger.
         max_message_mib: largest message it reads.
+        max_setting: largest number among a method's settings: widths and local steps take the node's memory and time.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -77,6 +79,7 @@ class Policy(BaseModel):
     allow_simulation: bool = Field(default=False, description="let keys follow from the server's seed: for trials")
     evaluate: bool = Field(default=False, description="let exact sums of metrics over its users leave")
     max_message_mib: int = Field(1024, ge=1, description="largest message it reads, in MiB")
+    max_setting: float = Field(100_000, gt=0, description="largest number among a method's settings")
 
     @model_validator(mode="after")
     def _threshold_fits(self) -> Self:
@@ -135,6 +138,21 @@ class Policy(BaseModel):
             )
         self._accept_clip(plan)
         self._accept_noise(plan)
+
+    def accept_settings(self, settings: Mapping[str, JsonValue]) -> None:
+        """Return quietly where no number among a method's settings is too large, however deep it lies.
+
+        Raises:
+            PolicyRefused: one is; the sentence names it.
+        """
+        for name, value in settings.items():
+            inner = list(value.values()) if isinstance(value, dict) else value
+            if isinstance(inner, list):
+                self.accept_settings({f"{name}[{place}]": one for place, one in enumerate(inner)})
+            elif isinstance(inner, int | float) and not abs(inner) <= self.max_setting:
+                raise PolicyRefused(
+                    f"the run sets {name} = {inner:g}; this node's policy allows max_setting = {self.max_setting:g}"
+                )
 
     def accept_clip_norm(self, plan: PrivacyPlan, announced: float | None) -> None:
         """Return quietly where the clip norm that came with a query is one that the plan adapts, and allowed.

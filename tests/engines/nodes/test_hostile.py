@@ -35,6 +35,7 @@ from privfed.methods.shared.vae_server import COUNTS
 from privfed.privacy import PlanError
 from secure_agg.masking import MaskingServer, Terms
 from secure_agg.primitives.keys import SIGNATURE_BYTES
+from tests.engines.nodes.conftest import OPEN
 from tests.engines.nodes.hostile.liars import LIAR, NAME, Server, counts
 
 SHARES = "distributed-gaussian:noise_multiplier=1.0,clip_norm=1.0,n_min_honest=20"
@@ -281,6 +282,17 @@ def test_policies_that_a_server_cannot_weaken(
     f = federation("feddae", SHARES, policy=policy)
     assert said in Server(f, f.nodes[100]).announce()["refused"]
     assert f.nodes[100].ledger is None
+
+
+@pytest.mark.parametrize("width", [2**40, 100_001, -(2**40)])
+def test_a_server_cannot_choose_how_much_memory_a_method_takes(federation: Callable[..., Any], width: int) -> None:
+    f = federation("feddae", SHARES, policy=OPEN)
+    config = f.config.model_copy(update={"method": {**f.config.method, "widths": [16, width]}})
+    announced = f.announced().model_copy(update={"config": config})
+    reply = Server(f, f.nodes[100], announced).announce()
+    assert reply["code"] == "policy"
+    assert "widths[1]" in reply["refused"]
+    assert "max_setting = 100000" in reply["refused"]
 
 
 def test_a_policy_that_contradicts_itself_is_no_policy(tmp_path: Path) -> None:
