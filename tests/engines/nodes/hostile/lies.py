@@ -35,6 +35,11 @@ LIES: tuple[Lie, ...] = (
         "test_lying_server.py::test_users_on_whom_training_diverges_send_zeros",
     ),
     *_cases(
+        "server", "test_lying_server.py::test_users_whose_items_a_model_leaves_out_send_zeros",
+        "the node answers; users on whom training fails send zeros, and the query is charged as any other",
+        "fedmf", "fedncf", "pfedrec", says="a model of {} without rows of the last items",
+    ),
+    *_cases(
         "server", "test_lying_server.py::test_a_request_is_refused_and_costs_nothing",
         "node refuses (bad_message); nothing is charged, nothing it keeps changes",
         "the run's name is a number, upper case, or too long",

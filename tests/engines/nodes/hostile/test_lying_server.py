@@ -218,6 +218,28 @@ def test_users_on_whom_training_diverges_send_zeros(federation: Callable[..., An
     assert [entry.address for entry in server.ledger.entries] == [(4, "train", 0)]
 
 
+SHORT = ("fedmf", "fedncf", "pfedrec")
+
+
+@pytest.mark.parametrize("method", SHORT)
+def test_users_whose_items_a_model_leaves_out_send_zeros(
+    federation: Callable[..., Any], method: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A refusal would say that somebody has one of the last items."""
+    f = federation(method, CLIP, policy=CLEAR, rounds=10)
+    server, whole = Server(f, f.nodes[100]), model(f, 0.1)
+    short = {name: values[:60] if len(values) == 70 else values for name, values in whole.shared.items()}
+    assert any(len(values) == 60 for values in short.values())
+    assert server.announce()["refused"] is None
+    schema = {name: Block(tuple(values.shape)) for name, values in short.items()}
+    message = Message(short, {}, whole.config)
+    reply = server.clear(counts(f, 4, step="train", message=message, schema=schema), each=False)
+    assert reply["refused"] is None
+    assert all(np.isfinite(sums).all() for sums in reply.arrays.values())
+    assert len(server.ledger.entries) == 1
+    assert "who send zeros" in caplog.messages[-1]
+
+
 # Announcements --------------------------------------------------------------------------------------------------------
 
 RUN = "5" * 32
