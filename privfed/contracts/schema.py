@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+MAX_WEIGHT = 2**30
+"""Squares of weights, of which norms are made, stay exact numbers in every type that tensors have."""
+
 
 class UpdateError(ValueError):
     """A client update does not fit the schema that the server declared."""
@@ -46,8 +49,8 @@ class Block:
     def __post_init__(self) -> None:
         if any(side < 1 for side in self.shape):
             raise UpdateError(f"a block has shape {self.shape}; every side must be at least 1")
-        if not 0 < self.weight < math.inf:
-            raise UpdateError(f"a block has weight {self.weight}; it must be a finite number above 0")
+        if not 1 / MAX_WEIGHT <= self.weight <= MAX_WEIGHT:
+            raise UpdateError(f"a block has weight {self.weight}; it must be between 2^-30 and 2^30")
         if not 0 < self.share <= 1:
             raise UpdateError(f"a block has a share of {self.share} of the clip norm; it must be above 0 and at most 1")
         if self.counts and self.kind != "integer":

@@ -30,6 +30,12 @@ def test_counts_are_whole_numbers():
         Block((3,), counts=True)
 
 
+@pytest.mark.parametrize("weight", [0.0, -1.0, 1e-10, 2**63 - 1, 1e300, float("inf"), float("nan")])
+def test_squares_of_weights_are_exact_in_every_type(weight):
+    with pytest.raises(UpdateError, match=r"has weight .*; it must be between 2\^-30 and 2\^30"):
+        Block((3,), weight=weight)
+
+
 def test_dense_upload_bytes():
     assert upload_bytes({"a": Block((2, 3)), "n": Block((5,), kind="integer")}) == 4 * 6 + 8 * 5
     assert upload_bytes({}) == 0

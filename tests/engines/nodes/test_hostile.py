@@ -363,6 +363,7 @@ def test_what_a_hostile_server_asks(federation: Callable[..., Any]) -> None:
     for changes in (
         {"schema": "all"}, {"schema": [["x"]]}, {"schema": [["x", [1], "real", 1.0, None, False, False, 2.0]]},
         {"schema": [[COUNTS, [2**40], "real", 1.0, None, False, False, 1.0]]}, {"members": "0-99999999999999"},
+        {"schema": [[COUNTS, [70], "real", 2**63 - 1, None, False, False, 1.0]]},
         {"members": 7}, {"config": {"lr": "x"}}, {"clip_norm": -1}, {"clip_norm": "x"}, {"each": 3}, {"counted": [1]},
         {"counted": "x"}, {"step": 5}, {"clip_norm": 1e9},
     ):  # fmt: skip
