@@ -8,12 +8,14 @@ print(parts.describe())
 from privfed.data import catalogue
 from privfed.data.attributes import ATTRIBUTES, Attribute, UserClasses, user_classes
 from privfed.data.catalogue import Dataset, Located, fetch, find, load, terms_once
-from privfed.data.errors import DataError
+from privfed.data.errors import DataError, DataWarning
+from privfed.data.frames import from_frames
 from privfed.data.funnel import FunnelSpec, generate_funnel
 from privfed.data.histories import Histories
 from privfed.data.interactions import DatasetCard, Interactions, build
 from privfed.data.population import SyntheticSpec
 from privfed.data.ratings import behaviours_from_ratings
+from privfed.data.reading import Reading
 from privfed.data.splits import PartRatings, Split, SplitSpec, split
 from privfed.data.synthetic import generate
 
@@ -21,6 +23,7 @@ __all__ = [
     "ATTRIBUTES",
     "Attribute",
     "DataError",
+    "DataWarning",
     "Dataset",
     "DatasetCard",
     "FunnelSpec",
@@ -28,6 +31,7 @@ __all__ = [
     "Interactions",
     "Located",
     "PartRatings",
+    "Reading",
     "Split",
     "SplitSpec",
     "SyntheticSpec",
@@ -37,6 +41,7 @@ __all__ = [
     "catalogue",
     "fetch",
     "find",
+    "from_frames",
     "generate",
     "generate_funnel",
     "load",

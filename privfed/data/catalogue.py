@@ -18,10 +18,10 @@ from privfed.data.downloads import Download, Progress, cache_folder, sha256
 from privfed.data.errors import DataError
 from privfed.data.funnel import FUNNELS, generate_funnel
 from privfed.data.interactions import Duplicates, Interactions
+from privfed.data.options import BuildOptions
 from privfed.data.population import TERMS
 from privfed.data.ratings import behaviours_from_ratings
 from privfed.data.sources import movielens_100k
-from privfed.data.sources.options import BuildOptions
 from privfed.data.synthetic import SPECS, generate
 
 ENVIRONMENT = "PRIVFED_DATA"

@@ -6,6 +6,7 @@ from typing import Unpack
 
 from privfed.data.errors import DataError
 from privfed.data.interactions import Interactions
+from privfed.data.options import BuildOptions
 from privfed.data.sources import (
     adjacency_lists,
     behaviour_files,
@@ -16,7 +17,6 @@ from privfed.data.sources import (
     table,
 )
 from privfed.data.sources.files import Files, archive, folder
-from privfed.data.sources.options import BuildOptions
 
 _ARCHIVES = (".zip", ".whl")
 _FIXED = {

@@ -17,9 +17,9 @@ from jaxtyping import Int64
 from privfed.data.columns import PARTS
 from privfed.data.errors import DataError
 from privfed.data.interactions import Interactions, build
+from privfed.data.options import BuildOptions
 from privfed.data.sources import meta
 from privfed.data.sources.files import Files
-from privfed.data.sources.options import BuildOptions
 
 MARKER = "train.txt"
 

@@ -13,15 +13,14 @@ import pandas as pd
 
 from privfed.data.errors import DataError
 from privfed.data.interactions import Interactions, build
+from privfed.data.options import BuildOptions
+from privfed.data.people import demographics
+from privfed.data.roles import resolve
 from privfed.data.sources import text
 from privfed.data.sources.files import Files
-from privfed.data.sources.options import BuildOptions
-from privfed.data.sources.people import demographics
-from privfed.data.sources.roles import resolve
 
 SUFFIX = ".inter"
 
-_USUAL = {"user": "user_id", "item": "item_id", "timestamp": "timestamp", "rating": "rating"}
 _KINDS: dict[str, text.Kind] = {"token": "text", "token_seq": "text", "float": "number", "float_seq": "text"}
 _TITLES = ("title", "movie_title", "item_name", "name")
 
@@ -43,7 +42,7 @@ def read(
     """
     stem = main.removesuffix(SUFFIX)
     table = _atomic(files, main)
-    roles = resolve(list(table.frame.columns), columns, _USUAL, files.named(main))
+    roles = resolve(list(table.frame.columns), columns, files.named(main))
     rows: dict[str, Any] = {role: table.frame[column] for role, column in roles.items()}
     user_file, item_file = f"{stem}.user", f"{stem}.item"
     people = _atomic(files, user_file).frame if user_file in files.names else None

@@ -16,16 +16,15 @@ import pyarrow as pa
 from privfed.data.columns import Where
 from privfed.data.errors import DataError
 from privfed.data.interactions import Interactions, build
+from privfed.data.options import BuildOptions
+from privfed.data.people import demographics
+from privfed.data.roles import resolve
 from privfed.data.sources import meta, text
 from privfed.data.sources.files import Files
-from privfed.data.sources.options import BuildOptions
-from privfed.data.sources.people import demographics
-from privfed.data.sources.roles import ROLES, resolve
 
 MARKER = "interactions.parquet"
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 
-_USUAL = {role: role for role in ROLES}
 _KINDS: dict[str, text.Kind] = {"order": "whole", "rating": "number"}
 
 
@@ -86,10 +85,10 @@ def _interactions(files: Files, main: str, columns: Mapping[str, str] | None) ->
     suffix = main[main.rfind(".") :].lower()
     if suffix == ".parquet":
         frame = _parquet(files, main)
-        roles = resolve(list(frame.columns), columns, _USUAL, place)
+        roles = resolve(list(frame.columns), columns, place)
         return {role: frame[column] for role, column in roles.items()}, lambda row: f"{place}, row {row + 1}"
     present = text.header_of(files, main, SEPARATORS[suffix])
-    roles = resolve(present, columns, _USUAL, place)
+    roles = resolve(present, columns, place)
     role_of = {column: role for role, column in roles.items()}
     kinds: list[tuple[str, text.Kind]] = [
         (column, _KINDS.get(role_of[column], "text") if column in role_of else "ignored") for column in present
