@@ -85,7 +85,9 @@ def resolved(frame: pd.DataFrame, columns: Mapping[str, str] | None, source: str
     return roles.resolve(list(frame.columns), columns, source)
 
 
-def describe(frame: pd.DataFrame, role: str, column: str | None, source: str) -> Description:
+def describe(
+    frame: pd.DataFrame, role: str, column: str | None, source: str, *, genre_separator: str | None = None
+) -> Description:
     """A table of users or items by original id, its columns under their usual names.
 
     Args:
@@ -93,6 +95,7 @@ def describe(frame: pd.DataFrame, role: str, column: str | None, source: str) ->
         role: "user" or "item".
         column: What the ids are called among the interactions.
         source: What messages call the table.
+        genre_separator: What stands between two genres, where the format says it.
 
     Raises:
         DataError: Nothing in it is an id.
@@ -104,7 +107,9 @@ def describe(frame: pd.DataFrame, role: str, column: str | None, source: str) ->
             raise DataError(f"{source} has no column for the {role} (it has {has}): call the column of ids {role!r}")
         frame, key = frame.rename_axis(role).reset_index(), role
     indexed = descriptions.described(frame, key)
-    return Description(source, descriptions.items(indexed) if role == "item" else descriptions.users(indexed))
+    return Description(
+        source, descriptions.items(indexed, genre_separator) if role == "item" else descriptions.users(indexed)
+    )
 
 
 def join(
