@@ -13,9 +13,11 @@ from privfed.data.frames import from_frames
 from privfed.data.funnel import FunnelSpec, generate_funnel
 from privfed.data.histories import Histories
 from privfed.data.interactions import DatasetCard, Interactions, build
+from privfed.data.overview import Overview, overview
 from privfed.data.population import SyntheticSpec
 from privfed.data.ratings import behaviours_from_ratings
 from privfed.data.reading import Reading
+from privfed.data.sources.id_lists import read_ids
 from privfed.data.splits import PartRatings, Split, SplitSpec, split
 from privfed.data.synthetic import generate
 
@@ -30,6 +32,7 @@ __all__ = [
     "Histories",
     "Interactions",
     "Located",
+    "Overview",
     "PartRatings",
     "Reading",
     "Split",
@@ -45,6 +48,8 @@ __all__ = [
     "generate",
     "generate_funnel",
     "load",
+    "overview",
+    "read_ids",
     "split",
     "terms_once",
     "user_classes",
