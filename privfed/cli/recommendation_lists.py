@@ -38,8 +38,8 @@ def codes_of(interactions: Interactions, file: Path | None) -> Int64[np.ndarray,
     if (codes < 0).any():
         missing = wanted[codes < 0]
         raise CommandError(
-            f"{interactions.name} has no user {str(missing[0])!r}, which {file} names ({len(missing):,} such in all): its "
-            f"{len(known):,} ids run from {known[0]} to {known[-1]}"
+            f"{interactions.name} has no user {str(missing[0])!r}, which {file} names ({len(missing):,} such in all): "
+            f"its {len(known):,} ids run from {known[0]} to {known[-1]}"
         )
     return codes
 
@@ -152,9 +152,8 @@ def _csv(path: Path) -> Iterator[Sink]:
 
     def write(table: pa.Table) -> None:
         if not opened:
-            opened.append(
-                pa_csv.CSVWriter(path, table.schema, write_options=pa_csv.WriteOptions(quoting_style="needed"))
-            )
+            quoting = pa_csv.WriteOptions(quoting_style="needed")
+            opened.append(pa_csv.CSVWriter(path, table.schema, write_options=quoting))
         opened[0].write_table(table)
 
     try:

@@ -34,6 +34,7 @@ def ids(values: Column, what: str, where: Where) -> pd.Index:
         _refuse(series < 0, f"the {what} id is negative", where, series)
     else:
         _refuse(series == "", f"the {what} id is empty", where)
+        _refuse(series.str.contains("\n", regex=False), f"the {what} id has a line break in it", where)
     return pd.Index(series.array)
 
 

@@ -12,6 +12,7 @@ from privfed.data.interactions import Interactions
 _EXAMPLES = 3
 _PLAUSIBLE = (0, 4_102_444_800)
 """Unix seconds of 1970 to 2100."""
+_LEAST_MILLISECONDS = 10**11
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,8 @@ def _examples(ids: pd.Index, frame: pd.DataFrame | None, codes: Any) -> tuple[st
 
 
 def _moment(seconds: float) -> str:
-    """A date where the number can be unix seconds, else the number."""
+    """A date where the number can be unix seconds or milliseconds, else the number."""
+    seconds = seconds / 1000 if seconds > _LEAST_MILLISECONDS else seconds
     if _PLAUSIBLE[0] < seconds < _PLAUSIBLE[1]:
         return datetime.fromtimestamp(float(seconds), UTC).strftime("%Y-%m-%d")
     return f"{seconds:g}"

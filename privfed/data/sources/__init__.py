@@ -67,7 +67,7 @@ def read(path: Path, columns: Mapping[str, str] | None = None, **options: Unpack
         return _with_reading(_unwrapped(path), columns, options)
     if path.suffix.lower() in _ARCHIVES:
         return _with_reading(archive(path, is_marker, table_files.is_table), columns, options)
-    if path.suffix.lower() in _OTHER_ARCHIVES:
+    if {suffix.lower() for suffix in path.suffixes[-2:]} & set(_OTHER_ARCHIVES):
         raise DataError(f"{path} is an archive of a kind that is not read: unpack it and give the path of the folder")
     name, beside = path.name.removesuffix(".gz"), folder(path.parent)
     if is_marker(name):

@@ -10,6 +10,7 @@ from typing import Unpack
 
 import numpy as np
 
+from privfed.data.columns import PARTS
 from privfed.data.interactions import Interactions, build
 from privfed.data.options import BuildOptions
 from privfed.data.sources import adjacency_lists, meta
@@ -27,6 +28,8 @@ def parts(files: Files) -> list[tuple[str, str, str]]:
         for part in split
         if len(part) == 3 and part[2] in _PARTS
     ]
+    # Of a pair in two parts the row of the training part has to stay, so that part comes first.
+    found.sort(key=lambda file: (PARTS.index(file[2]), file[1]))
     return found if sum(name.endswith("/train.txt") for name, _, _ in found) > 1 else []
 
 

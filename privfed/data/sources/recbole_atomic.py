@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Unpack
 
 from privfed.data import frames, roles
+from privfed.data.columns import PARTS
 from privfed.data.errors import DataError
 from privfed.data.frames import Description
 from privfed.data.interactions import Interactions
@@ -21,15 +22,14 @@ from privfed.data.sources.rows import Rows, united
 SUFFIX = ".inter"
 
 _KINDS: dict[str, text.Kind] = {"token": "text", "token_seq": "text", "float": "number", "float_seq": "text"}
-_PARTS = {"train": "train", "valid": "valid", "test": "test"}
 
 
 def parts(names: Sequence[str]) -> list[str]:
     """The `.inter` file of a data set or those of its published split; nothing where it is neither."""
     found = [name for name in names if name.endswith(SUFFIX)]
-    split = [name for name in found if _part(name) in _PARTS]
+    split = [name for name in found if _part(name) in PARTS]
     if len(split) == len(found) > 1 and len({_stem(name) for name in split}) == 1:
-        return split
+        return sorted(split, key=lambda name: PARTS.index(_part(name)))
     return found if len(found) == len(names) == 1 else []
 
 
@@ -58,7 +58,7 @@ def read(
         Rows({role: table.frame[column] for role, column in columns_of.items()}, table.where)
         for table, columns_of in zip(read, named, strict=True)
     ]
-    rows, where = kept[0] if len(kept) == 1 else united(kept, [_PARTS[_part(name)] for name in names])
+    rows, where = kept[0] if len(kept) == 1 else united(kept, [_part(name) for name in names])
     phrases = tuple(roles.phrase(name, columns_of) for name, columns_of in zip(names, named, strict=True))
     described = {role: _described(files, f"{stem}.{role}", role, named[0][role]) for role in ("user", "item")}
     return frames.join(
@@ -72,7 +72,7 @@ def _part(name: str) -> str:
 
 def _stem(name: str) -> str:
     stem = name.removesuffix(SUFFIX)
-    return stem.rpartition(".")[0] if "." in stem and _part(name) in _PARTS else stem
+    return stem.rpartition(".")[0] if "." in stem and _part(name) in PARTS else stem
 
 
 def _atomic(files: Files, name: str) -> text.Table:

@@ -14,7 +14,7 @@ import pandas as pd
 
 from privfed.data import columns as raw
 from privfed.data import frames, identifiers, roles
-from privfed.data.columns import Where
+from privfed.data.columns import PARTS, Where
 from privfed.data.errors import DataError
 from privfed.data.frames import Description
 from privfed.data.interactions import Interactions
@@ -50,7 +50,7 @@ def mains(files: Files) -> list[str]:
     tables = [name for name in files.names if "/" not in name and table_files.is_table(name)]
     parts = [name for name in tables if table_files.stem(name) in _PARTS]
     if {"train", "test"} <= {_PARTS[table_files.stem(name)] for name in parts}:
-        return parts
+        return sorted(parts, key=lambda name: PARTS.index(_PARTS[table_files.stem(name)]))
     for word in _MAIN:
         if found := [name for name in tables if _is_called(name, (word,))]:
             return found

@@ -94,9 +94,11 @@ def read(files: Files, name: str, layout: TextLayout) -> Table:
         )
     except (pa.ArrowInvalid, UnicodeDecodeError) as error:
         raise DataError(_first_fault(content, place, layout) or f"{place} cannot be parsed ({error})") from error
-    first = 1 + int(layout.header)
+    first, lines = 1 + int(layout.header), content.count(b"\n") + 1
+    if layout.quoted and table.num_rows + first - 1 < lines and content.count(b'"') % 2:
+        raise DataError(f"{place} has a double quote that is never closed, which joins lines: close or double it")
     # Where a field runs over several lines, the number of a line cannot be told from that of a row.
-    unit = "line" if table.num_rows + first - 1 == content.count(b"\n") + 1 else "row"
+    unit = "line" if table.num_rows + first - 1 == lines else "row"
     return Table(table.to_pandas(), lambda row: f"{place}, {unit} {row + (first if unit == 'line' else 1)}")
 
 
@@ -126,6 +128,8 @@ def decoded(files: Files, name: str) -> bytes:
     """
     content = files.read(name)
     if not content.startswith(UTF_16):
+        if b"\0" in content[:_CHUNK]:
+            raise DataError(f"{files.named(name)} is not text: give a file that its name fits")
         return content.removeprefix(codecs.BOM_UTF8)
     try:
         return content.decode("utf-16").encode()
