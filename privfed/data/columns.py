@@ -35,7 +35,8 @@ def ids(values: Column, what: str, where: Where) -> pd.Index:
     else:
         _refuse(series == "", f"the {what} id is empty", where)
         _refuse(series.str.contains("\n", regex=False), f"the {what} id has a line break in it", where)
-    return pd.Index(series.array)
+    checked: pd.Index = pd.Index(series.array)
+    return checked
 
 
 def times(values: Column, where: Where) -> Time:

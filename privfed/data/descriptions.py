@@ -66,7 +66,7 @@ def genres(values: "pd.Series[Any]", separator: str | None = None) -> "pd.Series
     listed = [_listed(value) for value in values]
     texts = [value for value in listed if isinstance(value, str)]
     used = separator or next((mark for mark in _SEPARATORS if any(mark in text for text in texts)), None)
-    joined = [_joined(value.split(used) if isinstance(value, str) else value) for value in listed]
+    joined = [_joined(_split(value, used) if isinstance(value, str) else value) for value in listed]
     return pd.Series(joined, index=values.index, dtype="string")
 
 
@@ -97,6 +97,10 @@ def _names(one: Any) -> Iterable[str]:
     if isinstance(one, Mapping):
         return [str(one.get("name", ""))]
     return _listed(one) if isinstance(one, list | tuple | np.ndarray) else [str(one)]
+
+
+def _split(text: str, separator: str | None) -> list[str]:
+    return [text] if separator is None else text.split(separator)
 
 
 def _joined(names: Iterable[str]) -> str | None:

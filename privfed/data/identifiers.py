@@ -43,17 +43,21 @@ def plain(series: "pd.Series[Any]") -> "pd.Series[Any]":
     if not isinstance(dtype, pd.CategoricalDtype):
         return series
     codes = series.cat.codes.to_numpy()
-    values = plain(pd.Series(dtype.categories)).array
-    return pd.Series(pd.api.extensions.take(values, codes, allow_fill=bool((codes < 0).any())))
+    values = plain(pd.Series(dtype.categories))
+    if pd.api.types.is_integer_dtype(values) and (codes < 0).any():
+        # Whole numbers with gaps would become floats and lose digits.
+        values = values.astype("Int64")
+    return values.reindex(codes).reset_index(drop=True)
 
 
 def without_trailing_zeros(series: "pd.Series[Any]") -> "pd.Series[Any]":
     """Text that was written from numbers, "7.0", as whole numbers, where every id that is there is one."""
-    codes, distinct = pd.factorize(series.astype(str))
-    found = pd.Series(distinct).str.extract(f"^{_WHOLE_WITH_ZEROS}$", expand=False)
-    if not len(found) or (found.isna() & (pd.Series(distinct) != "")).any():
+    text = series.astype(str)
+    distinct = pd.Series(text.dropna().unique(), dtype=str)
+    whole = distinct.str.extract(f"^{_WHOLE_WITH_ZEROS}$", expand=False)
+    if not len(distinct) or (whole.isna() & (distinct != "")).any():
         return series
-    return pd.Series(found.fillna("").astype(str).array.take(codes))
+    return text.map(dict(zip(distinct, whole.fillna(""), strict=True))).astype(str)
 
 
 def comparable(one: pd.Index, other: pd.Index) -> tuple[pd.Index, pd.Index]:

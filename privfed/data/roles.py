@@ -61,7 +61,8 @@ def resolve(present: Sequence[str], chosen: Mapping[str, str] | None, source: st
         if column not in present:
             raise _missing(role, column, present, source)
     free = [column for column in present if column not in chosen.values()]
-    found = {role: column for role in ROLES if (column := chosen.get(role) or _alias(free, ALIASES[role]))}
+    guessed = {role: chosen.get(role) or _alias(free, ALIASES[role]) for role in ROLES}
+    found = {role: column for role, column in guessed.items() if column is not None}
     for role in ("user", "item"):
         if role not in found:
             raise _missing(role, None, present, source)

@@ -121,7 +121,7 @@ def _read_layout(files: Files, columns: Mapping[str, str] | None, options: Build
     if len(markers) != 1:
         raise DataError(
             f"{files.location} holds {', '.join(markers)} side by side, which does not tell one data set: give the "
-            f"path of {', '.join(_MARKERS)} or a RecBole .inter file, or a folder with exactly one of them"
+            "path of the one that is meant"
         )
     marker = markers[0]
     if marker == tables.MARKER:

@@ -35,7 +35,7 @@ def read(files: Files, **options: Unpack[BuildOptions]) -> Interactions:
     kinds = _interactions(schema, files)
     entities = {role: _entity(files, schema, role) for role in ("user", "item")}
     tables = [_relationship(files, kind, schema, entities) for kind in kinds]
-    rows: dict[str, Any] = dict(pd.concat(tables, ignore_index=True).items())
+    rows: dict[str, Any] = {str(role): values for role, values in pd.concat(tables, ignore_index=True).items()}
     if len(kinds) == 1:
         del rows["behaviour"]
     described = {role: _described(frame, role) for role, frame in entities.items()}
@@ -68,7 +68,8 @@ def _interactions(schema: dict[str, Any], files: Files) -> list[str]:
         raise DataError(
             f"{files.named(MARKER)} names no interactions of users with items: save a data set that has them"
         )
-    return [default] if (default := schema.get("default_interaction")) in meant else meant
+    default = schema.get("default_interaction")
+    return [default] if isinstance(default, str) and default in meant else meant
 
 
 def _entity(files: Files, schema: dict[str, Any], role: str) -> pd.DataFrame:

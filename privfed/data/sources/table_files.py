@@ -79,8 +79,7 @@ def read(
     ]
     utf8 = text.is_utf8(text.decoded(files, name))
     encoding = "utf-8" if utf8 else "cp1252"
-    quoted = len(separator) == 1
-    read = text.read(files, name, text.TextLayout(kinds, separator, encoding, header=True, quoted=quoted))
+    read = text.read(files, name, text.TextLayout(kinds, separator, encoding, header=True, quoted=True))
     note = f"{place} is not UTF-8 and was read as Windows-1252: save it as UTF-8 if names look wrong"
     return read.frame, read.where, () if utf8 else (note,)
 
@@ -89,8 +88,11 @@ def _separator(files: Files, name: str) -> str:
     if suffix(name) == ".tsv":
         return "\t"
     header = text.first_line(files, name)
-    if suffix(name) == ".dat" and "::" in header:
-        return "::"
+    if "::" in header:
+        raise DataError(
+            f"{files.named(name)} has '::' between its fields, as MovieLens-1M does: call it ratings.dat (users.dat "
+            "and movies.dat beside it), or put commas between its fields and a header above"
+        )
     return max(_SEPARATORS, key=lambda mark: len(next(csv.reader([header], delimiter=mark), [])))
 
 

@@ -157,10 +157,19 @@ def _side(files: Files, role: str, column: str, taken: Sequence[str]) -> tuple[_
     frame, _, notes = table_files.read(files, name)
     if table_files.suffix(name) in table_files.TEXT:
         frame = frame.mask(frame == "")
-    if roles.key_column(list(frame.columns), role, column) is None:
+        frame = frame.assign(
+            **{key: identifiers.without_trailing_zeros(frame[key]) for key in _keys(frame, role, column)}
+        )
+    if not _keys(frame, role, column):
         has = ", ".join(frame.columns)
         return None, Reading(ignored=(f"{name}: it has no column {column!r} or {role!r} (it has {has})",))
     return _Side(name, frame), Reading(notes=notes)
+
+
+def _keys(frame: pd.DataFrame, role: str, column: str) -> list[str]:
+    """The column of a side table that holds ids, if any."""
+    key = roles.key_column(list(frame.columns), role, column)
+    return [] if key is None else [key]
 
 
 def _described(codes: Any, side: _Side, role: str, column: str, where: Where) -> tuple[Any, Description]:
@@ -168,8 +177,6 @@ def _described(codes: Any, side: _Side, role: str, column: str, where: Where) ->
     frame, original = side.frame, f"{role}_id"
     if column != role or not {role, original} <= set(frame.columns):
         key = roles.key_column(list(frame.columns), role, original if column == role else column)
-        if table_key := key:
-            frame = frame.assign(**{table_key: identifiers.without_trailing_zeros(frame[table_key])})
         return codes, frames.describe(frame, role, key, side.source)
     known = frame.dropna(subset=[role])
     numbers = pd.Index(identifiers.canonical(known[role]).array)
