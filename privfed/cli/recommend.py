@@ -13,10 +13,7 @@ if TYPE_CHECKING:
     from privfed.data import Interactions
     from privfed.experiment import Experiment
 
-EXAMPLE = (
-    "Examples: privfed recommend runs/laplace --user 1 -k 10 | "
-    "privfed recommend runs/laplace --all -k 20 --out lists.parquet"
-)
+EXAMPLE = "Example: privfed recommend runs/laplace --user 1 -k 10, or --all -k 20 --out lists.parquet"
 
 
 def recommend(

@@ -28,7 +28,7 @@ def ids(values: Column, what: str, where: Where) -> pd.Index:
     if pd.api.types.is_float_dtype(series):
         _refuse(series.mod(1) != 0, f"the {what} id is not a whole number", where)
         lost = f"the {what} id is a floating-point number so large that its last digits are lost, use integers or text"
-        _refuse(identifiers.lost_digits(series), lost, where, series)
+        _refuse(identifiers.imprecise(series), lost, where, series)
     series = identifiers.canonical(series)
     if pd.api.types.is_integer_dtype(series):
         _refuse(series < 0, f"the {what} id is negative", where, series)

@@ -70,7 +70,7 @@ def _as_text(ids: pd.Index) -> pd.Index:
     return ids.astype(str) if whole else pd.Index(without_trailing_zeros(pd.Series(ids)).array)
 
 
-def lost_digits(series: "pd.Series[Any]") -> Any:
+def imprecise(series: "pd.Series[Any]") -> Any:
     """True for whole floating-point numbers too large to tell one from the next."""
     dtype: Any = series.dtype
     kind = np.dtype(getattr(dtype, "numpy_dtype", dtype))

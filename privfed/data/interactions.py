@@ -32,9 +32,9 @@ class DatasetCard(BaseModel):
         users: Number of users.
         items: Size of the catalogue, items that nobody touched included.
         distinct_items: Items with at least one interaction.
-        interactions: Rows kept.
-        rows_read: Rows in the source.
-        duplicates_dropped: Rows left out because another row has the same user, item and behaviour.
+        interactions: FileRows kept.
+        rows_read: FileRows in the source.
+        duplicates_dropped: FileRows left out because another row has the same user, item and behaviour.
         duplicates_kept: Such rows that stayed because of `duplicates="keep"`.
         users_below_minimum: Users left out because they have fewer rows than `min_per_user`.
         density: `interactions / (users * items)`.

@@ -17,7 +17,7 @@ from privfed.data.options import BuildOptions
 from privfed.data.reading import Reading
 from privfed.data.sources import text
 from privfed.data.sources.files import Files
-from privfed.data.sources.rows import Rows, united
+from privfed.data.sources.rows import FileRows, united
 
 SUFFIX = ".inter"
 
@@ -55,7 +55,7 @@ def read(
         for name, table in zip(names, read, strict=True)
     ]
     kept = [
-        Rows({role: table.frame[column] for role, column in columns_of.items()}, table.where)
+        FileRows({role: table.frame[column] for role, column in columns_of.items()}, table.where)
         for table, columns_of in zip(read, named, strict=True)
     ]
     rows, where = kept[0] if len(kept) == 1 else united(kept, [_part(name) for name in names])

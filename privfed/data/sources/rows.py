@@ -1,4 +1,4 @@
-"""Rows of interactions from one file, and from several, one for each part of a published split."""
+"""FileRows of interactions from one file, and from several, one for each part of a published split."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ import pandas as pd
 from privfed.data.columns import Where
 
 
-class Rows(NamedTuple):
+class FileRows(NamedTuple):
     """What one file says.
 
     Attributes:
@@ -21,7 +21,7 @@ class Rows(NamedTuple):
     where: Where
 
 
-def united(files: Sequence[Rows], parts: Sequence[str]) -> Rows:
+def united(files: Sequence[FileRows], parts: Sequence[str]) -> FileRows:
     """The rows of all files, with the roles that all of them have, each with its part of the split."""
     shared = [role for role in files[0].values if all(role in file.values for file in files)]
     values: dict[str, Any] = {
@@ -35,4 +35,4 @@ def united(files: Sequence[Rows], parts: Sequence[str]) -> Rows:
         number = int(np.searchsorted(ends, row, side="right"))
         return files[number].where(row - int(ends[number] - lengths[number]))
 
-    return Rows(values, where)
+    return FileRows(values, where)

@@ -22,7 +22,7 @@ from privfed.data.options import BuildOptions
 from privfed.data.reading import Reading
 from privfed.data.sources import meta, table_files, text
 from privfed.data.sources.files import Files
-from privfed.data.sources.rows import Rows, united
+from privfed.data.sources.rows import FileRows, united
 
 MARKER = "interactions.parquet"
 
@@ -108,7 +108,7 @@ class _Part:
         reading: What was taken for what.
     """
 
-    rows: Rows
+    rows: FileRows
     named: dict[str, str]
     reading: Reading
 
@@ -144,7 +144,7 @@ def _part(files: Files, name: str, columns: Mapping[str, str] | None) -> _Part:
         except DataError as problem:
             del rows[role]
             notes += (f"the column {named.pop(role)!r} was taken for the {role} and is left out: {problem}",)
-    return _Part(Rows(rows, where), named, Reading(recognised=(roles.phrase(name, named),), notes=notes))
+    return _Part(FileRows(rows, where), named, Reading(recognised=(roles.phrase(name, named),), notes=notes))
 
 
 def _side(files: Files, role: str, column: str, taken: Sequence[str]) -> tuple[_Side | None, Reading]:
