@@ -54,8 +54,10 @@ def without_trailing_zeros(series: "pd.Series[Any]") -> "pd.Series[Any]":
     """Text that was written from numbers, "7.0", as whole numbers, where every id that is there is one."""
     text = series.astype(str)
     distinct = pd.Series(text.dropna().unique(), dtype=str)
+    if not distinct.str.contains(".", regex=False).any():
+        return series
     whole = distinct.str.extract(f"^{_WHOLE_WITH_ZEROS}$", expand=False)
-    if not len(distinct) or (whole.isna() & (distinct != "")).any():
+    if (whole.isna() & (distinct != "")).any():
         return series
     return text.map(dict(zip(distinct, whole.fillna(""), strict=True))).astype(str)
 

@@ -72,6 +72,8 @@ def test_movielens_of_today(tmp_path, form):
 def test_a_dat_file_with_tabs_and_a_header(tmp_path):
     data = load(write(tmp_path / "t", {"ratings.dat": "user_id\titem_id\trating\n1\t10\t4\n2\t20\t3\n"}))
     assert (data.user_ids.tolist(), data.item_ids.tolist(), data.rating.tolist()) == ([1, 2], [10, 20], [4, 3])
+    write(tmp_path / "t", {"ratings.csv": "user,item\n1,1\n"})
+    assert load(tmp_path / "t" / "ratings.dat").card.sha256 == data.card.sha256
     with pytest.raises(DataError, match=r"'::' between its fields, as MovieLens-1M does: call it ratings.dat"):
         load(write(tmp_path / "m", {"scores.dat": "1::10::5::9\n"}) / "scores.dat")
 
@@ -237,7 +239,7 @@ def test_a_guessed_column_that_does_not_fit_is_left_out_with_a_word(tmp_path):
         load(path, columns={"timestamp": "date"})
 
 
-BOMB = b"user,item\n" + b"1,2\n" * 30_000_000
+BOMB = b"user,item\n" + b"1,2\n" * 18_000_000
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def read(path: Path, columns: Mapping[str, str] | None = None, **options: Unpack
     if {suffix.lower() for suffix in path.suffixes[-2:]} & set(_OTHER_ARCHIVES):
         raise DataError(f"{path} is an archive of a kind that is not read: unpack it and give the path of the folder")
     name, beside = path.name.removesuffix(".gz"), folder(path.parent)
-    if is_marker(name):
+    if is_marker(name) and not _is_table_in_dat(beside, [name]):
         others = {other for other in beside.names if is_marker(other)} - {name}
         return _read_layout(beside.without(others), columns, options)
     if table_files.is_table(name):

@@ -26,7 +26,7 @@ def read(files: Files, name: str) -> tuple[pd.DataFrame, Where]:
         DataError: The file is missing or empty, or something in it is not a JSON object.
     """
     place, content = files.named(name), text.decoded(files, name)
-    if content.lstrip()[:1] == b"[":
+    if _is_list(content):
         return _frame(_parsed(content, place), place), lambda row: f"{place}, record {row + 1}"
     try:
         # Arrow reads what has the same fields and types on every line; the rest is left to Python.
@@ -41,11 +41,16 @@ def fields(files: Files, name: str) -> list[str]:
     """Names of the first record's fields, or nothing where there is no record."""
     content = text.decoded(files, name)
     try:
-        first = json.loads(content) if content.lstrip()[:1] == b"[" else json.loads(content.split(b"\n", 1)[0])
+        end = len(content) if _is_list(content) else content.find(b"\n") % (len(content) + 1)
+        first = json.loads(content[:end])
     except (ValueError, RecursionError):
         return []
     first = first[0] if isinstance(first, list) and first else first
     return list(first) if isinstance(first, dict) else []
+
+
+def _is_list(content: bytes) -> bool:
+    return content[:_SHOWN].lstrip().startswith(b"[")
 
 
 def _parsed(content: bytes, place: str) -> Any:

@@ -48,7 +48,8 @@ def columns(files: Files, name: str) -> list[str]:
         return text.header_of(files, name, _separator(files, name))
     if suffix(name) in records.SUFFIXES:
         return records.fields(files, name)
-    return [column for column in _arrow(files, name).column_names if not column.startswith("__index_level_")]
+    names = _parquet_names(files, name) if suffix(name) == PARQUET else _arrow(files, name).column_names
+    return [column for column in names if not column.startswith("__index_level_")]
 
 
 def read(
@@ -96,14 +97,26 @@ def _separator(files: Files, name: str) -> str:
     return max(_SEPARATORS, key=lambda mark: len(next(csv.reader([header], delimiter=mark), [])))
 
 
+def _parquet_names(files: Files, name: str) -> list[str]:
+    try:
+        names: list[str] = pa_parquet.read_schema(io.BytesIO(files.read(name))).names
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise _unreadable(files, name, error) from error
+    return names
+
+
+def _unreadable(files: Files, name: str, error: Exception) -> DataError:
+    kind = "parquet" if suffix(name) == PARQUET else "Arrow"
+    return DataError(f"{files.named(name)} is not a readable {kind} file ({error}): write it again")
+
+
 def _arrow(files: Files, name: str) -> pa.Table:
     content = io.BytesIO(files.read(name))
     parquet = suffix(name) == PARQUET
     try:
         return pa_parquet.read_table(content) if parquet else pa_feather.read_table(content)
     except (pa.ArrowException, OSError, ValueError) as error:
-        kind = "parquet" if parquet else "Arrow"
-        raise DataError(f"{files.named(name)} is not a readable {kind} file ({error}): write it again") from error
+        raise _unreadable(files, name, error) from error
 
 
 def _pandas(table: pa.Table, place: str) -> pd.DataFrame:
