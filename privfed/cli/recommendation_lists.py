@@ -21,7 +21,7 @@ from privfed.experiment import Experiment
 
 Sink = Callable[[pa.Table], None]
 
-_SCORES_AT_ONCE = 2**24
+_SCORES_AT_ONCE = 2**22
 _USERS_AT_ONCE = 1024
 
 

@@ -1,7 +1,7 @@
 """What people write about items and users, in one form for every layout.
 
 Of items: `title`, `genres` (names joined by bars) and `release_date` under their usual names; of users `gender`, `age`
-and `occupation`. Any other column stays as it is.
+and `occupation`. Any other column stays as it is, unless its values are lists, records or bytes.
 """
 
 import ast
@@ -25,6 +25,7 @@ _ITEM_COLUMNS = {
     "release_date": ("releasedate", "releaseyear", "year", "publicationyear", "yearofpublication"),
 }  # fmt: skip
 _USER_COLUMNS = {"gender": ("gender", "sex"), "age": ("age",), "occupation": ("occupation", "job", "profession")}
+_NESTED = (list, tuple, set, dict, bytes, np.ndarray)
 _SEPARATORS = ("|", ";", ",")
 _NO_GENRE = {"", "(no genres listed)", "nan", "None", "\\N"}
 
@@ -49,12 +50,12 @@ def items(frame: pd.DataFrame, separator: str | None = None) -> pd.DataFrame:
         frame["genres"] = genres(frame["genres"], separator)
     if "release_date" in frame and pd.api.types.is_float_dtype(frame["release_date"]):
         frame["release_date"] = frame["release_date"].astype("Int64").astype("string")
-    return frame
+    return _flat(frame)
 
 
 def users(frame: pd.DataFrame) -> pd.DataFrame:
     """Descriptions of users with gender, age, age group and occupation under these names."""
-    return demographics(_renamed(frame, _USER_COLUMNS))
+    return _flat(demographics(_renamed(frame, _USER_COLUMNS)))
 
 
 def genres(values: "pd.Series[Any]", separator: str | None = None) -> "pd.Series[Any]":
@@ -74,6 +75,11 @@ def _renamed(frame: pd.DataFrame, names: Mapping[str, Sequence[str]]) -> pd.Data
     present = [str(column) for column in frame.columns]
     found = {usual: alias(present, aliases) for usual, aliases in names.items() if usual not in present}
     return frame.rename(columns={column: usual for usual, column in found.items() if column is not None}).copy()
+
+
+def _flat(frame: pd.DataFrame) -> pd.DataFrame:
+    """The columns whose values are numbers, texts, dates or truths."""
+    return frame[[column for column in frame if not frame[column].map(lambda value: isinstance(value, _NESTED)).any()]]
 
 
 def _listed(value: Any) -> Any:

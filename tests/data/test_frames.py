@@ -113,6 +113,14 @@ def test_genres_joined_by_commas_are_a_few_flags_and_years_are_read():
     assert features.years.tolist() == years
 
 
+def test_nested_values_of_items_are_left_out_and_genres_are_not():
+    items = pd.DataFrame(
+        {"item": [5, 6], "category": [["a"], ["b"]], "images": [[{"u": 1}], None], "price": [1.0, 2.0]}
+    )
+    data = from_frames(pd.DataFrame({"user": [1, 2], "item": [5, 6]}), items)
+    assert data.item_info.to_dict("list") == {"genres": ["a", "b"], "price": [1.0, 2.0]}
+
+
 def test_what_users_are_comes_under_its_usual_names():
     people = pd.DataFrame({"userId": [1.0, 2.0], "Sex": ["F", "M"], "Age": ["17", "56"], "city": ["x", None]})
     data = from_frames(pd.DataFrame({"userId": [1, 2], "item": [5, 6]}), users=people)
