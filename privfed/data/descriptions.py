@@ -79,7 +79,9 @@ def _renamed(frame: pd.DataFrame, names: Mapping[str, Sequence[str]]) -> pd.Data
 
 def _flat(frame: pd.DataFrame) -> pd.DataFrame:
     """The columns whose values are numbers, texts, dates or truths."""
-    return frame[[column for column in frame if not frame[column].map(lambda value: isinstance(value, _NESTED)).any()]]
+    able = [column for column in frame if isinstance(frame[column].dtype, pd.ArrowDtype | np.dtype)]
+    nested = {column for column in able if any(isinstance(value, _NESTED) for value in frame[column])}
+    return frame[[column for column in frame if column not in nested]]
 
 
 def _listed(value: Any) -> Any:

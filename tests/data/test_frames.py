@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from privfed.data import DataError, DataWarning, from_frames
@@ -95,6 +96,7 @@ def test_descriptions_of_other_items_change_nothing_but_say_so():
         ([[["a", "b"]], [["c"]]], ["a|b", "c"]),
         (["(no genres listed)", "a|a|"], [None, "a"]),
         (pd.Categorical(["a,b", "a,b"]), ["a|b", "a|b"]),
+        (pd.array([["a", "b"], None], dtype=pd.ArrowDtype(pa.list_(pa.string()))), ["a|b", None]),
     ],
 )
 def test_genres_in_every_form(values, joined):
