@@ -1,5 +1,6 @@
 """`privfed data`: which data sets there are, getting them, and what is in one."""
 
+from difflib import get_close_matches
 from typing import Annotated
 
 import typer
@@ -44,7 +45,7 @@ def list_(*, as_json: options.Json = False, quiet: options.Quiet = False) -> Non
     screen.result(plain_table("Data sets", ("name", "what it is", "where"), rows))
     if others := catalogue.others():
         screen.explain(f"Also in {catalogue.ENVIRONMENT}, by the names of their folders: {', '.join(others)}")
-    screen.explain("A csv, tsv or parquet file of your own works too: privfed data show PATH --user-column ...")
+    screen.explain("A csv, tsv, parquet or JSON-lines file of your own works too: privfed data show PATH")
 
 
 @app.command(epilog="Example: privfed data fetch ml-100k")
@@ -59,8 +60,10 @@ def fetch(
 
     screen = Screen(as_json, quiet)
     if name not in {dataset.name for dataset in catalogue.list()}:
-        names = ", ".join(dataset.name for dataset in catalogue.list())
-        raise CommandError(f"there is no data set {name!r} to fetch: choose one of {names}")
+        names = [dataset.name for dataset in catalogue.list()]
+        close = get_close_matches(name, names, n=1)
+        meant = f"did you mean {close[0]!r}? " if close else ""
+        raise CommandError(f"there is no data set {name!r} to fetch: {meant}choose one of {', '.join(names)}")
     located = catalogue.fetch(name, screen.note)
     path = None if located.path is None else str(located.path)
     screen.document({"name": name, "path": path, "route": located.route})
@@ -84,10 +87,10 @@ def show(
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Show what is in a data set, behaviours included, and what a split (--set split.target=buy) would hold out."""
+    """Show what is in a data set, what was taken for what, and what a split (--set split.target=buy) would hold out."""
     from privfed.cli.settings import DataSource, load_data, split_spec
     from privfed.cli.show import card_rows, plain_table, synthetic_mark
-    from privfed.data import DataError, split
+    from privfed.data import DataError, overview, split
 
     screen = Screen(as_json, quiet)
     columns = options.columns(user_column, item_column, time_column, rating_column, behaviour_column)
@@ -99,23 +102,30 @@ def show(
     except DataError as problem:
         if settings:
             raise
-        parts, refused = None, str(problem)
+        parts, refused = None, problem.command_line
     held_out, untrained = (None, None) if parts is None else (parts.describe(), parts.untrained)
     attributes = [] if interactions.attributes is None else [str(c) for c in interactions.attributes.columns]
+    seen = overview(interactions)
     behaviours, rating = interactions.behaviour_counts, interactions.rating
     scale = None if rating is None else {"lowest": float(rating.min()), "highest": float(rating.max())}
     screen.document(
         card.model_dump(mode="json")
         | {"split": held_out, "untrained": untrained, "attributes": attributes, "behaviours": behaviours}
-        | {"ratings": scale}
+        | {"ratings": scale, "overview": seen.document()}
     )
     rows = [
         *card_rows(card),
-        ("attributes", ", ".join(attributes) or "none"),
+        ("items described", str(seen.items)),
+        ("users described", str(seen.users)),
+        ("items most used", "; ".join(seen.example_items)),
+        ("first users", "; ".join(seen.example_users)),
+        ("times", "none" if seen.times is None else " to ".join(seen.times)),
         ("ratings", "none" if scale is None else f"{scale['lowest']:g} to {scale['highest']:g}"),
         ("behaviours", ", ".join(f"{name} {count:,}" for name, count in behaviours.items()) or "none"),
     ]
     screen.result(plain_table(f"{card.name}{synthetic_mark(synthetic=card.synthetic)}", ("field", "value"), rows))
+    for title, phrases in (("Recognised", seen.recognised), ("Ignored", seen.ignored)):
+        screen.explain(*(f"{title}: {phrase}" for phrase in phrases))
     screen.explain(f"Split: {held_out or refused}")
     if parts is not None and untrained:
         screen.explain(

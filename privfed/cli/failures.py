@@ -64,7 +64,7 @@ def _sentence(error: ValueError) -> str:
         from privfed.privacy import explain
 
         return explain(error)
-    return str(error)
+    return str(getattr(error, "command_line", error))
 
 
 def _is_meant_for_people(error: ValueError) -> bool:

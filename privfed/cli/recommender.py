@@ -131,7 +131,7 @@ def best(
     else:
         items, scores = _by_scores(experiment.recommend(user, next_round), parts.train.items_of(user), k)
     valid, test = set(parts.valid.items_of(user).tolist()), set(parts.test.items_of(user).tolist())
-    titles = None if interactions.item_info is None else interactions.item_info["title"]
+    titles = None if interactions.item_info is None else interactions.item_info.get("title")
 
     def described(item: int, score: float) -> RecommendedItem:
         title = None if titles is None or pd.isna(titles.iloc[item]) else str(titles.iloc[item])

@@ -8,12 +8,16 @@ print(parts.describe())
 from privfed.data import catalogue
 from privfed.data.attributes import ATTRIBUTES, Attribute, UserClasses, user_classes
 from privfed.data.catalogue import Dataset, Located, fetch, find, load, terms_once
-from privfed.data.errors import DataError
+from privfed.data.errors import DataError, DataWarning
+from privfed.data.frames import from_frames
 from privfed.data.funnel import FunnelSpec, generate_funnel
 from privfed.data.histories import Histories
 from privfed.data.interactions import DatasetCard, Interactions, build
+from privfed.data.overview import Overview, overview
 from privfed.data.population import SyntheticSpec
 from privfed.data.ratings import behaviours_from_ratings
+from privfed.data.reading import Reading
+from privfed.data.sources.id_lists import read_ids
 from privfed.data.splits import PartRatings, Split, SplitSpec, split
 from privfed.data.synthetic import generate
 
@@ -21,13 +25,16 @@ __all__ = [
     "ATTRIBUTES",
     "Attribute",
     "DataError",
+    "DataWarning",
     "Dataset",
     "DatasetCard",
     "FunnelSpec",
     "Histories",
     "Interactions",
     "Located",
+    "Overview",
     "PartRatings",
+    "Reading",
     "Split",
     "SplitSpec",
     "SyntheticSpec",
@@ -37,9 +44,12 @@ __all__ = [
     "catalogue",
     "fetch",
     "find",
+    "from_frames",
     "generate",
     "generate_funnel",
     "load",
+    "overview",
+    "read_ids",
     "split",
     "terms_once",
     "user_classes",

@@ -11,6 +11,7 @@ import importlib.util
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 
 from privfed.data import sources
@@ -18,10 +19,10 @@ from privfed.data.downloads import Download, Progress, cache_folder, sha256
 from privfed.data.errors import DataError
 from privfed.data.funnel import FUNNELS, generate_funnel
 from privfed.data.interactions import Duplicates, Interactions
+from privfed.data.options import BuildOptions
 from privfed.data.population import TERMS
 from privfed.data.ratings import behaviours_from_ratings
 from privfed.data.sources import movielens_100k
-from privfed.data.sources.options import BuildOptions
 from privfed.data.synthetic import SPECS, generate
 
 ENVIRONMENT = "PRIVFED_DATA"
@@ -171,8 +172,10 @@ def find(name: str, path: str | os.PathLike[str] | None = None) -> Located | Non
         if found:
             return Located(name, found, f"the folder in {ENVIRONMENT}")
     if dataset is None:
+        close = get_close_matches(name, [*_DATASETS, *others()], n=1)
+        meant = f"did you mean {close[0]!r}? " if close else ""
         raise DataError(
-            f"the data set {name!r} is not known: choose among {', '.join(_DATASETS)}, give the path of a "
+            f"the data set {name!r} is not known: {meant}choose among {', '.join(_DATASETS)}, give the path of a "
             f"folder or file, or put it into the folder that {ENVIRONMENT} names"
         )
     for package in dataset.packages:
@@ -225,7 +228,8 @@ def load(
         duplicates: "drop" keeps the earliest of the rows with equal user and item; "keep" keeps them all.
         min_per_user: Leave out users with fewer rows than this.
         offline: Never download.
-        progress: Called with one line for each step of a download.
+        progress: Called with one line for each step of a download, and for what a person should know about the data;
+            without it the latter are warnings.
 
     Raises:
         DataError: It is not to be had, or its content is unfit; the sentence says what to do.
@@ -234,7 +238,8 @@ def load(
     dataset = _DATASETS.get(name)
     if dataset is not None and dataset.synthetic:
         if path is not None or columns is not None:
-            raise DataError(f"{name} is generated and not read: leave path and columns out")
+            message = f"{name} is generated and not read: leave path and columns out"
+            raise DataError(message, command_line=f"{name} is generated and has no columns to name: leave them out")
         if name in FUNNELS:
             return generate_funnel(FUNNELS[name], duplicates=duplicates, min_per_user=min_per_user)
         return generate(SPECS[name], duplicates=duplicates, min_per_user=min_per_user)
@@ -254,6 +259,7 @@ def load(
     if dataset is not None:
         options["terms"] = dataset.terms
     interactions = sources.read(located.path or Path(name), columns, **options)
+    interactions.reading.announce(progress)
     return interactions if dataset is None or dataset.ratings_of is None else behaviours_from_ratings(interactions)
 
 

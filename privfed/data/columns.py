@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float64, Int64
 
+from privfed.data import identifiers
 from privfed.data.errors import DataError
 
 Column: TypeAlias = Iterable[Any]
@@ -14,30 +15,28 @@ Where: TypeAlias = Callable[[int], str]
 Time: TypeAlias = Int64[np.ndarray, "interactions"] | Float64[np.ndarray, "interactions"]
 
 PARTS = ("train", "valid", "test")
-_WHOLE_NUMBER = r"-?(?:0|[1-9]\d{0,17})"
 
 
 def ids(values: Column, what: str, where: Where) -> pd.Index:
-    """Ids as int64 where every one is a plain whole number ("7", not "007" or "7.0"), else as strings.
+    """Ids as int64 where every one is a plain whole number ("7", 7.0, not "007"), else as strings.
 
     Raises:
-        DataError: An id is missing, negative or not a whole number.
+        DataError: An id is missing, negative, not a whole number, or a floating-point number that has lost digits.
     """
-    series = _series(values)
+    series = identifiers.plain(_series(values))
     _refuse(series.isna(), f"the {what} id is missing", where)
     if pd.api.types.is_float_dtype(series):
         _refuse(series.mod(1) != 0, f"the {what} id is not a whole number", where)
-        series = series.astype("int64")
-    if not pd.api.types.is_integer_dtype(series):
-        codes, distinct = pd.factorize(series.astype(str))
-        _refuse(np.asarray(distinct == "")[codes], f"the {what} id is empty", where)
-        if not pd.Series(distinct).str.fullmatch(_WHOLE_NUMBER).all():
-            strings: pd.Index = pd.Index(distinct.take(codes))
-            return strings
-        series = pd.Series(distinct.astype("int64").to_numpy()[codes])
-    _refuse(series < 0, f"the {what} id is negative", where, series)
-    whole: pd.Index = pd.Index(series.to_numpy(np.int64))
-    return whole
+        lost = f"the {what} id is a floating-point number so large that its last digits are lost, use integers or text"
+        _refuse(identifiers.imprecise(series), lost, where, series)
+    series = identifiers.canonical(series)
+    if pd.api.types.is_integer_dtype(series):
+        _refuse(series < 0, f"the {what} id is negative", where, series)
+    else:
+        _refuse(series == "", f"the {what} id is empty", where)
+        _refuse(series.str.contains("\n", regex=False), f"the {what} id has a line break in it", where)
+    checked: pd.Index = pd.Index(series.array)
+    return checked
 
 
 def times(values: Column, where: Where) -> Time:

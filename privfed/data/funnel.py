@@ -17,8 +17,8 @@ from jaxtyping import Bool, Float64, Int64
 from pydantic import Field
 
 from privfed.data.interactions import Duplicates, Interactions, build
+from privfed.data.people import demographics
 from privfed.data.population import TERMS, SyntheticPopulation, SyntheticSpec, activity, choose, moments
-from privfed.data.sources.people import demographics
 
 _LAG = 0.03
 """Mean share of a user's time line that lies between two steps of one pair."""

@@ -7,7 +7,7 @@ none.
 """
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -15,10 +15,11 @@ import pandas as pd
 from jaxtyping import Bool, Float32, Int64
 from pydantic import BaseModel, ConfigDict
 
-from privfed.data import columns
+from privfed.data import columns, identifiers
 from privfed.data.columns import Column, Time, Where
 from privfed.data.errors import DataError
 from privfed.data.histories import Histories
+from privfed.data.reading import Reading
 
 Duplicates: TypeAlias = Literal["drop", "keep"]
 
@@ -31,9 +32,9 @@ class DatasetCard(BaseModel):
         users: Number of users.
         items: Size of the catalogue, items that nobody touched included.
         distinct_items: Items with at least one interaction.
-        interactions: Rows kept.
-        rows_read: Rows in the source.
-        duplicates_dropped: Rows left out because another row has the same user, item and behaviour.
+        interactions: FileRows kept.
+        rows_read: FileRows in the source.
+        duplicates_dropped: FileRows left out because another row has the same user, item and behaviour.
         duplicates_kept: Such rows that stayed because of `duplicates="keep"`.
         users_below_minimum: Users left out because they have fewer rows than `min_per_user`.
         density: `interactions / (users * items)`.
@@ -81,7 +82,8 @@ class Interactions:
         behaviour: Kind of each row (view, cart, buy, ...), or None.
         split: Published part of each row (train, valid, test), or None.
         attributes: One row per user code (gender, age, age_group, occupation where known), or None.
-        item_info: One row per item code with at least `title`, or None.
+        item_info: One row per item code (title, genres, release_date and whatever else the source says), or None.
+        reading: What was taken for what in the source, and what was left aside.
     """
 
     user: Int64[np.ndarray, "interactions"]
@@ -96,6 +98,7 @@ class Interactions:
     split: pd.Categorical | None = None
     attributes: pd.DataFrame | None = None
     item_info: pd.DataFrame | None = None
+    reading: Reading = field(default_factory=Reading)
 
     @property
     def name(self) -> str:
@@ -280,8 +283,7 @@ def _item_codes(
         "item",
         lambda entry: f"entry {entry + 1} of the catalogue of {name}",
     )
-    if known.dtype != items.dtype:
-        known, items = known.astype(str), items.astype(str)
+    known, items = identifiers.comparable(known, items)
     known = known.unique().sort_values()
     codes = known.get_indexer(items).astype(np.int64)
     if (unknown := np.flatnonzero(codes < 0)).size:
@@ -316,10 +318,13 @@ def _aligned(frame: pd.DataFrame | None, known: pd.Index, what: str) -> pd.DataF
     """The rows of `frame`, indexed by original id, in the order of the codes; missing where absent."""
     if frame is None:
         return None
-    index = frame.index.astype(str)
-    if index.has_duplicates:
-        raise DataError(f"{what} {index[index.duplicated()][0]} is described twice: keep one row for each {what}")
-    return frame.set_axis(index, axis=0).reindex(known.astype(str)).reset_index(drop=True)
+    described = pd.Index(identifiers.canonical(pd.Series(frame.index.array)).array)
+    if described.has_duplicates:
+        raise DataError(
+            f"{what} {described[described.duplicated()][0]} is described twice: keep one row for each {what}"
+        )
+    described, known = identifiers.comparable(described, known)
+    return frame.set_axis(described, axis=0).reindex(known).reset_index(drop=True)
 
 
 def _counts(raw: dict[str, Any], user_ids: pd.Index, item_ids: pd.Index) -> dict[str, Any]:

@@ -235,9 +235,10 @@ def _wanted(interactions: Interactions, target: str | None) -> Bool[np.ndarray, 
     if target is not None:
         return interactions.rows_of(target)
     if len(kinds := list(interactions.behaviour_counts)) > 1:
+        mixes = f"{interactions.name} mixes behaviours ({', '.join(kinds)}): choose the one to recommend"
         raise DataError(
-            f"{interactions.name} mixes behaviours ({', '.join(kinds)}): choose the one to recommend as "
-            f"split.target, on the command line --set split.target={kinds[0]}"
+            f'{mixes}, for example SplitSpec(target="{kinds[0]}")',
+            command_line=f"{mixes} as split.target, for example --set split.target={kinds[0]}",
         )
     return np.ones(len(interactions), dtype=bool)
 
@@ -255,10 +256,16 @@ def _parts(
     if spec.kind == "ratio":
         return _ratio(user, interactions.n_users, spec, spec.test_fraction)
     if interactions.time is None:
-        published = "" if interactions.split is None else 'the split it was published with (kind="published") or '
+        timeless = f"{interactions.name} has neither timestamps nor an order column, so none of its interactions is "
+        parts = {"published": "the split it was published with", "ratio": "the ratio split"}
+        fit = [kind for kind in parts if kind == "ratio" or interactions.split is not None]
+        python, command = (
+            " or ".join(f"{parts[kind]} ({spelt.format(kind)})" for kind in fit)
+            for spelt in ('kind="{}"', "--set split.kind={}")
+        )
         raise DataError(
-            f"{interactions.name} has neither timestamps nor an order column, so none of its interactions is "
-            f'the newest: choose {published}the ratio split (kind="ratio") or supply an order column'
+            f"{timeless}the newest: choose {python} or supply an order column",
+            command_line=f"{timeless}the newest: choose {command} or supply an order column",
         )
     if spec.kind == "user_time":
         return _user_time(user, interactions.n_users, spec)
@@ -351,9 +358,10 @@ def _user_time(
 
 def _published(interactions: Interactions) -> Int64[np.ndarray, "interactions"]:
     if interactions.split is None:
+        without = f"{interactions.name} was published without a split: supply a split column of train, valid and test"
         raise DataError(
-            f"{interactions.name} was published without a split: supply a split column of train, valid and "
-            'test, or choose kind="leave_one_out" or kind="ratio"'
+            f'{without}, or choose kind="leave_one_out" or kind="ratio"',
+            command_line=f"{without}, or choose --set split.kind=leave_one_out or --set split.kind=ratio",
         )
     return interactions.split.codes.astype(np.int64)
 

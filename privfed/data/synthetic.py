@@ -7,8 +7,8 @@ sessions, some of them equal; the order in time is independent of taste.
 import numpy as np
 
 from privfed.data.interactions import Duplicates, Interactions, build
+from privfed.data.people import demographics
 from privfed.data.population import TERMS, SyntheticPopulation, SyntheticSpec, activity, choose, moments
-from privfed.data.sources.people import demographics
 
 SPECS = {
     "synthetic": SyntheticSpec(),

@@ -17,7 +17,7 @@ from privfed.data import (
     user_classes,
 )
 from privfed.data.attributes import UNKNOWN
-from privfed.data.sources.people import demographics
+from privfed.data.people import demographics
 
 PEOPLE = demographics(
     pd.DataFrame(

@@ -1,5 +1,7 @@
 """Target and auxiliary behaviours: what a split keeps beside the behaviour to recommend."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -92,8 +94,9 @@ def test_held_out_pairs_that_were_viewed_before_stay_among_the_views():
 
 def test_a_target_is_asked_for_by_name_and_must_exist():
     data = build("toy", [1] * 3, [1, 2, 3], behaviour=["buy", "view", "buy"], split=["train", "train", "test"])
-    with pytest.raises(DataError, match=r"mixes behaviours \(buy, view\): .* --set split.target=buy") as caught:
+    with pytest.raises(DataError, match=r'mixes behaviours \(buy, view\): .*SplitSpec\(target="buy"\)') as caught:
         split(data, SplitSpec(kind="published"))
+    assert re.search(r"mixes behaviours \(buy, view\): .* --set split.target=buy", caught.value.command_line)
     assert "\n" not in str(caught.value)
     with pytest.raises(DataError, match=r"no behaviour 'purchase': choose among those it has \(buy, view\)"):
         split(data, SplitSpec(kind="published", target="purchase"))

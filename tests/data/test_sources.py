@@ -152,8 +152,8 @@ def test_a_folder_with_two_atomic_data_sets_needs_a_choice(tmp_path):
         (
             ATOMIC,
             "toy.inter",
-            "uid:token\titem_id:token\n1\t2\n",
-            r"no column 'user_id' for the user \(it has uid, item_id\)",
+            "who:token\titem_id:token\n1\t2\n",
+            r"no column 'user' for the user \(it has who, item_id\)",
         ),
         (
             ATOMIC,
@@ -200,12 +200,12 @@ def test_missing_and_unknown_things_are_named(tmp_path):
         load(tmp_path / "u.data.gz")
 
 
-CSV = """uid,when,iid,note
+CSV = """who,when,iid,note
 ann,2020-01-01T00:00:02,x,"a, b"
 bob,2020-01-01T00:00:01,y,c
 ann,2020-01-01T00:00:00,y,d
 """
-NAMED = {"user": "uid", "item": "iid", "timestamp": "when"}
+NAMED = {"user": "who", "item": "iid", "timestamp": "when"}
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".csv.gz", ".parquet"])
@@ -237,14 +237,14 @@ def test_columns_with_the_names_of_roles_need_no_naming(tmp_path):
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        (None, r"no column 'user' for the user \(it has uid, when, iid, note\).*columns="),
-        ({"user": "uid", "item": "article"}, r"no column 'article' for the item"),
+        (None, r"no column 'user' for the user \(it has who, when, iid, note\).*columns="),
+        ({"user": "who", "item": "article"}, r"no column 'article' for the item"),
         ({"person": "uid"}, r"columns names 'person', which is not a role"),
         (
             NAMED | {"rating": "note"},
             r"shop.csv, line 2 is malformed .* the note must be a number, found 'a, b'",
         ),
-        ({"user": "uid", "item": "iid", "timestamp": "note"}, r"line 2: the timestamp is neither"),
+        ({"user": "who", "item": "iid", "timestamp": "note"}, r"line 2: the timestamp is neither"),
     ],
 )
 def test_unknown_columns_and_bad_values_of_a_table(tmp_path, columns, message):

@@ -1,24 +1,31 @@
-"""Loaders, one file per official layout, and `read`, which tells the layouts apart."""
+"""Loaders, one file per layout, and `read`, which tells the layouts apart."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
 from privfed.data.errors import DataError
 from privfed.data.interactions import Interactions
+from privfed.data.options import BuildOptions
+from privfed.data.reading import Reading
 from privfed.data.sources import (
     adjacency_lists,
     behaviour_files,
+    behaviour_folders,
     hetrec_lastfm,
+    lenskit,
     movielens_1m,
     movielens_100k,
     recbole_atomic,
-    table,
+    table_files,
+    tables,
+    text,
 )
 from privfed.data.sources.files import Files, archive, folder
-from privfed.data.sources.options import BuildOptions
 
 _ARCHIVES = (".zip", ".whl")
+_OTHER_ARCHIVES = (".tar", ".tgz", ".7z", ".rar", ".bz2", ".xz", ".zst")
 _FIXED = {
     movielens_100k.MARKER: movielens_100k.read,
     movielens_1m.MARKER: movielens_1m.read,
@@ -27,8 +34,10 @@ _FIXED = {
     hetrec_lastfm.LISTENED: hetrec_lastfm.read_listened,
     hetrec_lastfm.TAGGED: hetrec_lastfm.read_tagged,
     hetrec_lastfm.TAGGED_IN_PARTS: hetrec_lastfm.read_tagged,
+    lenskit.MARKER: lenskit.read,
 }
-_MARKERS = (*_FIXED, table.MARKER)
+_MARKERS = (*_FIXED, tables.MARKER)
+_SHOWN = 10
 
 
 def is_marker(name: str) -> bool:
@@ -37,17 +46,15 @@ def is_marker(name: str) -> bool:
 
 
 def has_layout(path: Path) -> bool:
-    """Whether a folder holds a file that tells its layout."""
-    return any(is_marker(name) for name in folder(path).names)
+    """Whether a folder holds files that can be a data set."""
+    return _fits(folder(path))
 
 
 def read(path: Path, columns: Mapping[str, str] | None = None, **options: Unpack[BuildOptions]) -> Interactions:
     """Read a data set from a folder, a zip archive or a file, whatever the layout.
 
     Args:
-        path: A folder or archive that holds `u.data`, `ratings.dat`, `trn_buy`, `train.txt`,
-            `user_artists.dat` or `user_taggedartists.dat`, a `.inter` file or `interactions.parquet`; one of these
-            files; or a csv, tsv or parquet file.
+        path: A folder or archive that holds one of the known layouts, or the file that marks one; or a table.
         columns: Role -> column, for layouts with named columns.
         options: For `build`.
 
@@ -57,36 +64,97 @@ def read(path: Path, columns: Mapping[str, str] | None = None, **options: Unpack
     if not path.exists():
         raise DataError(f"there is nothing at {path}: correct the path")
     if path.is_dir():
-        return _read_layout(folder(path), columns, options)
+        return _with_reading(_unwrapped(path), columns, options)
     if path.suffix.lower() in _ARCHIVES:
-        return _read_layout(archive(path, is_marker), columns, options)
-    name = path.name.removesuffix(".gz")
-    if is_marker(name):
-        beside = folder(path.parent)
+        return _with_reading(archive(path, is_marker, table_files.is_table), columns, options)
+    if {suffix.lower() for suffix in path.suffixes[-2:]} & set(_OTHER_ARCHIVES):
+        raise DataError(f"{path} is an archive of a kind that is not read: unpack it and give the path of the folder")
+    name, beside = path.name.removesuffix(".gz"), folder(path.parent)
+    if is_marker(name) and not _is_table_in_dat(beside, [name]):
         others = {other for other in beside.names if is_marker(other)} - {name}
-        chosen = Files(beside.location, tuple(other for other in beside.names if other not in others), beside.fetch)
-        return _read_layout(chosen, columns, options)
-    if Path(name).suffix.lower() in (*table.SEPARATORS, ".parquet"):
-        return table.read(folder(path.parent), name, columns, **options)
+        return _read_layout(beside.without(others), columns, options)
+    if table_files.is_table(name):
+        return tables.read(beside, [name], columns, **options)
     raise DataError(
-        f"{path} is of no known layout: give a csv, tsv or parquet file with named columns, {', '.join(_FIXED)}, "
-        "a RecBole .inter file, or a folder or zip archive that holds one"
+        f"{path} is of no known layout: give a csv, tsv, parquet or JSON-lines file with named columns, "
+        f"{', '.join(_FIXED)}, a RecBole .inter file, or a folder or zip archive that holds one"
     )
+
+
+def _unwrapped(path: Path) -> Files:
+    """The files of a folder, or of the one folder in it that holds a data set where itself does not."""
+    files = folder(path)
+    if _fits(files):
+        return files
+    inner = [entry for entry in sorted(path.iterdir()) if entry.is_dir() and has_layout(entry)]
+    if len(inner) > 1:
+        names = ", ".join(entry.name for entry in inner[:_SHOWN])
+        raise DataError(f"{path} holds several data sets in folders of their own: give the path of one of {names}")
+    return folder(inner[0]) if inner else files
+
+
+def _fits(files: Files) -> bool:
+    return any(is_marker(name) or table_files.is_table(name) for name in files.names if "/" not in name) or bool(
+        behaviour_folders.parts(files)
+    )
+
+
+def _with_reading(files: Files, columns: Mapping[str, str] | None, options: BuildOptions) -> Interactions:
+    """The data set, with what was made of each file of its folder or archive."""
+    data = _read_layout(files, columns, options)
+    told = " ".join(data.reading.recognised + data.reading.ignored)
+    used = tuple(f"{name}: read" for name in sorted(files.used) if name not in told and name in files.names)
+    unused = [name for name in files.names if name not in files.used and name not in told]
+    rest = (f"{len(unused) - _SHOWN} more files",) if len(unused) > _SHOWN else ()
+    ignored = tuple(f"{name}: no part of this layout" for name in unused[:_SHOWN]) + rest
+    return replace(data, reading=data.reading + Reading(recognised=used[:_SHOWN], ignored=ignored))
 
 
 def _read_layout(files: Files, columns: Mapping[str, str] | None, options: BuildOptions) -> Interactions:
     markers = [name for name in files.names if is_marker(name)]
+    if _is_table_in_dat(files, markers):
+        markers.remove(movielens_1m.MARKER)
+    if atomic := recbole_atomic.parts(markers):
+        return recbole_atomic.read(files, atomic, columns, **options)
+    if not markers:
+        return _read_unmarked(files, columns, options)
     if len(markers) != 1:
-        found = f"{', '.join(markers)} side by side" if markers else ", ".join(files.names) or "nothing"
         raise DataError(
-            f"{files.location} holds {found}, which does not tell one data set: give the path of "
-            f"{', '.join(_MARKERS)} or a RecBole .inter file, or a folder with exactly one of them"
+            f"{files.location} holds {', '.join(markers)} side by side, which does not tell one data set: give the "
+            "path of the one that is meant"
         )
     marker = markers[0]
-    if marker.endswith(recbole_atomic.SUFFIX):
-        return recbole_atomic.read(files, marker, columns, **options)
-    if marker == table.MARKER:
-        return table.read_folder(files, columns, **options)
+    if marker == tables.MARKER:
+        return tables.read(files, [marker], columns, **options)
+    return _FIXED[marker](_without_columns(files, marker, columns), **options)
+
+
+def _read_unmarked(files: Files, columns: Mapping[str, str] | None, options: BuildOptions) -> Interactions:
+    """Folders of behaviours, or tables; the interactions are told by the name or by the header."""
+    if behaviour_folders.parts(files):
+        return behaviour_folders.read(_without_columns(files, "train.txt", columns), **options)
+    names = tables.mains(files)
+    if not names:
+        raise DataError(
+            f"{files.location} holds {files.listed()}, which does not tell one data set: call the table of "
+            "interactions interactions.csv (or .parquet), or see the layouts in docs/data.md"
+        )
+    if len(names) > 1 and not tables.is_split(names):
+        raise DataError(
+            f"{files.location} holds {', '.join(names[:_SHOWN])}, any of which may be the interactions: give the path "
+            "of the one that is meant, or call it interactions.csv (or .parquet)"
+        )
+    return tables.read(files, names, columns, **options)
+
+
+def _without_columns(files: Files, name: str, columns: Mapping[str, str] | None) -> Files:
     if columns is not None:
-        raise DataError(f"{files.named(marker)} has a fixed layout: leave columns out")
-    return _FIXED[marker](files, **options)
+        fixed = f"{files.named(name)} has a fixed layout"
+        role = next(iter(columns))
+        raise DataError(f"{fixed}: leave columns out", command_line=f"{fixed}: leave the column of the {role} out")
+    return files
+
+
+def _is_table_in_dat(files: Files, markers: list[str]) -> bool:
+    """Whether `ratings.dat` is a table with a header, not the release of MovieLens-1M."""
+    return movielens_1m.MARKER in markers and "::" not in text.first_line(files, movielens_1m.MARKER)

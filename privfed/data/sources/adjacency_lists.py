@@ -14,12 +14,12 @@ from typing import Unpack
 import numpy as np
 from jaxtyping import Int64
 
-from privfed.data.columns import PARTS
+from privfed.data.columns import PARTS, Where
 from privfed.data.errors import DataError
 from privfed.data.interactions import Interactions, build
+from privfed.data.options import BuildOptions
 from privfed.data.sources import meta
 from privfed.data.sources.files import Files
-from privfed.data.sources.options import BuildOptions
 
 MARKER = "train.txt"
 
@@ -36,17 +36,16 @@ def read(files: Files, **options: Unpack[BuildOptions]) -> Interactions:
             item lies outside the catalogue that `meta.json` gives.
     """
     names = [f"{part}.txt" for part in PARTS if part != "valid" or "valid.txt" in files.names]
-    parts = [_rows(files, name) for name in names]
+    parts = [pairs(files, name) for name in names]
     lengths = [len(line) for line, _, _ in parts]
     line, user, item = (np.concatenate(column) for column in zip(*parts, strict=True))
     if not len(item):
         raise DataError(f"{files.named(MARKER)} and the files beside it hold users and no items: fetch them again")
-    if (largest := int(item.max())) > _LARGEST_ID:
-        at = int(item.argmax())
-        raise DataError(
-            f"{files.named(np.repeat(names, lengths)[at])}, line {line[at]}: item {largest} would make a catalogue of "
-            f"{largest + 1:,} items, as an id is a row of a table: number the items from 0, or correct the line"
-        )
+
+    def where(row: int) -> str:
+        return f"{files.named(np.repeat(names, lengths)[row])}, line {line[row]}"
+
+    refuse_large(item, where)
     described = meta.read(files)
     options.setdefault("terms", described.terms)
     return build(
@@ -54,13 +53,27 @@ def read(files: Files, **options: Unpack[BuildOptions]) -> Interactions:
         user=user,
         item=item,
         split=np.repeat([name.removesuffix(".txt") for name in names], lengths),
-        catalogue=largest + 1 if described.n_items is None else described.n_items,
+        catalogue=int(item.max()) + 1 if described.n_items is None else described.n_items,
         catalogue_derived=described.n_items is None,
-        where=lambda row: f"{files.named(np.repeat(names, lengths)[row])}, line {line[row]}",
+        where=where,
     )
 
 
-def _rows(
+def refuse_large(item: Int64[np.ndarray, "rows"], where: Where) -> None:
+    """Refuse ids that would make a table of more rows than a table can have.
+
+    Raises:
+        DataError: An id is too large.
+    """
+    if not len(item) or (largest := int(item.max())) <= _LARGEST_ID:
+        return
+    raise DataError(
+        f"{where(int(item.argmax()))}: item {largest} would make a catalogue of {largest + 1:,} items, as an id is a "
+        "row of a table: number the items from 0, or correct the line"
+    )
+
+
+def pairs(
     files: Files, name: str
 ) -> tuple[Int64[np.ndarray, "rows"], Int64[np.ndarray, "rows"], Int64[np.ndarray, "rows"]]:
     """Line number, user and item of each pair of a file.

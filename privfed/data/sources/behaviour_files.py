@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 
 from privfed.data.interactions import Interactions, build
+from privfed.data.options import BuildOptions
 from privfed.data.sources import meta, text
 from privfed.data.sources.files import Files
-from privfed.data.sources.options import BuildOptions
 
 MARKER = "trn_buy"
 

@@ -24,9 +24,9 @@ import pandas as pd
 
 from privfed.data.errors import DataError
 from privfed.data.interactions import Interactions, build
+from privfed.data.options import BuildOptions
 from privfed.data.sources import text
 from privfed.data.sources.files import Files
-from privfed.data.sources.options import BuildOptions
 
 LISTENED = "user_artists.dat"
 TAGGED = "user_taggedartists.dat"

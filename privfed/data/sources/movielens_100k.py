@@ -10,10 +10,10 @@ from typing import Unpack
 import pandas as pd
 
 from privfed.data.interactions import Interactions, build
+from privfed.data.options import BuildOptions
+from privfed.data.people import demographics
 from privfed.data.sources import text
 from privfed.data.sources.files import Files
-from privfed.data.sources.options import BuildOptions
-from privfed.data.sources.people import demographics
 
 MARKER = "u.data"
 

@@ -9,11 +9,11 @@ from typing import Unpack
 
 from privfed.data.errors import DataError
 from privfed.data.interactions import Interactions, build
+from privfed.data.options import BuildOptions
+from privfed.data.people import demographics
 from privfed.data.sources import text
 from privfed.data.sources.files import Files
 from privfed.data.sources.movielens_100k import TERMS
-from privfed.data.sources.options import BuildOptions
-from privfed.data.sources.people import demographics
 
 MARKER = "ratings.dat"
 

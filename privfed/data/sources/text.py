@@ -1,5 +1,6 @@
 """Delimited text, read at full speed by Arrow; only where that fails is the bad line looked for and named."""
 
+import codecs
 import csv
 import io
 import math
@@ -20,6 +21,7 @@ Kind: TypeAlias = Literal["whole", "number", "text", "ignored"]
 _ARROW_TYPES = {"whole": pa.int64(), "number": pa.float64(), "text": pa.string(), "ignored": pa.string()}
 _FIELD_SEPARATOR = b"\x1f"
 _SHOWN = 80
+_CHUNK = 2**24
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,9 @@ class TextLayout:
     encoding: str = "utf-8"
     header: bool = False
     quoted: bool = False
+
+
+UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,7 @@ def read(files: Files, name: str, layout: TextLayout) -> Table:
             message).
     """
     place = files.named(name)
-    content = files.read(name).rstrip(b"\r\n")
+    content = decoded(files, name).rstrip(b"\r\n")
     if layout.header and b"\n" not in content:
         raise DataError(f"{place} has a header and no rows: fetch it again or correct the path")
     single = len(layout.separator) == 1
@@ -78,6 +83,7 @@ def read(files: Files, name: str, layout: TextLayout) -> Table:
                 delimiter=layout.separator if single else _FIELD_SEPARATOR.decode(),
                 quote_char='"' if layout.quoted else False,
                 ignore_empty_lines=False,
+                newlines_in_values=layout.quoted and b'"' in content,
             ),
             convert_options=pa_csv.ConvertOptions(
                 column_types={column: _ARROW_TYPES[kind] for column, kind in layout.columns},
@@ -88,8 +94,12 @@ def read(files: Files, name: str, layout: TextLayout) -> Table:
         )
     except (pa.ArrowInvalid, UnicodeDecodeError) as error:
         raise DataError(_first_fault(content, place, layout) or f"{place} cannot be parsed ({error})") from error
-    first = 1 + int(layout.header)
-    return Table(table.to_pandas(), lambda row: f"{place}, line {row + first}")
+    first, lines = 1 + int(layout.header), content.count(b"\n") + 1
+    if layout.quoted and table.num_rows + first - 1 < lines and content.count(b'"') % 2:
+        raise DataError(f"{place} has a double quote that is never closed, which joins lines: close or double it")
+    # Where a field runs over several lines, the number of a line cannot be told from that of a row.
+    unit = "line" if table.num_rows + first - 1 == lines else "row"
+    return Table(table.to_pandas(), lambda row: f"{place}, {unit} {row + (first if unit == 'line' else 1)}")
 
 
 def header_of(files: Files, name: str, separator: str) -> list[str]:
@@ -98,8 +108,45 @@ def header_of(files: Files, name: str, separator: str) -> list[str]:
     Raises:
         DataError: The file is missing or empty.
     """
-    first_line = files.read(name).split(b"\n", 1)[0].decode("utf-8-sig", "replace").rstrip("\r")
-    return next(csv.reader([first_line], delimiter=separator))
+    return next(csv.reader([first_line(files, name)], delimiter=separator), [])
+
+
+def first_line(files: Files, name: str) -> str:
+    """The first line, without its end.
+
+    Raises:
+        DataError: The file is missing or empty.
+    """
+    return decoded(files, name).split(b"\n", 1)[0].decode("utf-8", "replace").rstrip("\r")
+
+
+def decoded(files: Files, name: str) -> bytes:
+    """The content of a file without a byte-order mark, in UTF-8 where the mark says UTF-16.
+
+    Raises:
+        DataError: The file is missing or empty, or is not the UTF-16 that it claims to be.
+    """
+    content = files.read(name)
+    if not content.startswith(UTF_16):
+        if b"\0" in content[:_CHUNK]:
+            raise DataError(f"{files.named(name)} is not text: give a file that its name fits")
+        return content.removeprefix(codecs.BOM_UTF8)
+    try:
+        return content.decode("utf-16").encode()
+    except UnicodeError as error:
+        raise DataError(f"{files.named(name)} begins as UTF-16 and is not ({error}): save it as UTF-8") from error
+
+
+def is_utf8(content: bytes) -> bool:
+    """Whether the content is UTF-8 throughout."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        for start in range(0, len(content), _CHUNK):
+            decoder.decode(content[start : start + _CHUNK])
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _first_fault(content: bytes, place: str, layout: TextLayout) -> str | None:
