@@ -125,7 +125,9 @@ def test_every_method_is_registered_under_its_own_name():
 
 
 def test_an_unknown_method_is_answered_with_those_there_are():
-    with pytest.raises(UnknownMethodError, match=r"unknown method 'gpfed'; choose one of .*fedmf.*gpfedrec"):
+    with pytest.raises(
+        UnknownMethodError, match=r"unknown method 'gpfed'; did you mean '\w+'\? Choose one of .*fedmf.*gpfedrec"
+    ):
         method("gpfed")
 
 
