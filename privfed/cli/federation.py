@@ -139,7 +139,7 @@ def install(
 
 
 def _say(folder: Path, federation: "FederationFile", screen: Screen, *, members: bool = False) -> None:
-    from privfed.cli.show import plain_table
+    from privfed.cli.tables import plain_table
 
     screen.document({"folder": str(folder), **_document(federation)})
     screen.result(f"{federation.name}, version {federation.version}, is signed")

@@ -30,7 +30,8 @@ def recommend(
     bit by bit, stand in the order of item ids.
     """
     from privfed.cli.recommender import best, item_codes, trained, user_code
-    from privfed.cli.show import card_line, plain_table, synthetic_mark
+    from privfed.cli.show import card_line, synthetic_mark
+    from privfed.cli.tables import plain_table
 
     screen = Screen(as_json, quiet)
     experiment, interactions, next_round = trained(directory, screen, device or "cpu")

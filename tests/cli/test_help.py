@@ -55,6 +55,21 @@ def test_help_loads_few_modules_and_none_of_the_heavy_libraries() -> None:
     assert int(modules) < 400
 
 
+def test_a_misspelt_command_is_answered_with_the_nearest(refused: Callable) -> None:
+    assert "there is no command 'audti'; did you mean 'audit'?" in refused("audti")
+
+
+def test_methods_are_listed_without_importing_any() -> None:
+    code = (
+        "import sys; from privfed.cli import main\n"
+        "try: main()\n"
+        "finally: print({'torch', 'pandas', 'pydantic'} & set(sys.modules), file=sys.stderr)"
+    )
+    for words in (("methods",), ("methods", "gpfedrec"), ("methods", "--json")):
+        done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
+        assert done.stderr.strip() == "set()"
+
+
 def test_version(cli: Callable) -> None:
     assert cli("--version").out == f"privfed {privfed.__version__}\n"
 
