@@ -62,7 +62,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     help="Train federated recommenders behind a privacy layer, attack them, and see what that layer buys "
-    "and costs. Start with: privfed run private-gram --epsilon 1 (better than popularity on MovieLens-100K, in seconds), "
+    "and costs. Start with: privfed run private-gram --epsilon 1 (it beats popularity on MovieLens-100K, in seconds), "
     "then privfed audit (systems as published beside it, attacked, on one page).",
 )
 
