@@ -25,7 +25,7 @@ from benchmarks.quality.paired_runs import PairedRuns
 from benchmarks.quality.ranking import by_user
 from benchmarks.running import round_seconds, simulation_of
 from privfed.data import Split, SplitSpec, load, split
-from privfed.engines import Simulation
+from privfed.engines.simulation import Simulation
 from privfed.evaluation import Part, Protocol, RoundEvaluation
 from privfed.experiment import Experiment
 from privfed.methods.hetefedrec.config import Base

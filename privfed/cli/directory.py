@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 from privfed import __version__
 from privfed.cli.failures import CommandError
 from privfed.data import Interactions
-from privfed.engines import Checkpoint
+from privfed.engines.checkpoint import Checkpoint
 from privfed.privacy import configure
 from privfed.setup.config import ExperimentConfig
 

@@ -11,7 +11,7 @@ from privfed.cli.failures import CommandError
 from privfed.cli.screen import Screen
 
 if TYPE_CHECKING:
-    from privfed.engines.nodes import FederationFile
+    from privfed.engines.nodes.federation_file import FederationFile
     from secure_agg.masking import Identity
 
 app = typer.Typer(

@@ -17,7 +17,7 @@ from privfed.cli.failures import CommandError, InterruptedRunError
 from privfed.cli.screen import Screen
 from privfed.cli.show import live
 from privfed.data import Interactions
-from privfed.engines import Checkpoint
+from privfed.engines.checkpoint import Checkpoint
 from privfed.evaluation import EvaluationError, EvaluationResult, Part, RoundEvaluation
 from privfed.experiment import Experiment, PrivateEvaluation, RunResult, TrainingProgress
 from privfed.guards.client_guard import BrokenUploadError

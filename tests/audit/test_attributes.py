@@ -9,7 +9,7 @@ import torch
 from privfed.audit.attack_runs.attributes import MIN_PER_CLASS, NO_PERSON, attack_attributes
 from privfed.audit.report.records import AttributeRow
 from privfed.data import SplitSpec, SyntheticSpec, generate, split
-from privfed.engines import Observation
+from privfed.engines.transcript import Observation
 from privfed.experiment import Experiment
 from privfed.methods.hetefedrec.published import AS_PUBLISHED
 from privfed.privacy import PrivacyPlan

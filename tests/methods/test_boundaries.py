@@ -10,7 +10,7 @@ import torch
 from pydantic import ValidationError
 
 from privfed.data import Histories, Split
-from privfed.engines import Simulation
+from privfed.engines.simulation import Simulation
 from privfed.federation import PrivateState, StatefulClients, Streams
 from privfed.methods import ClientData, PublicInfo, UnknownMethodError, method, methods
 from privfed.methods.shared.samples import NegativeSampler

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from privfed.audit.attack_runs.attack_run import attack_trained
 from privfed.audit.attack_runs.rows_seen import rows_seen
 from privfed.data import Histories, SplitSpec, load, split
-from privfed.engines import Transcript
+from privfed.engines.transcript import Transcript
 from privfed.experiment import Experiment
 from privfed.federation import Purpose, Streams, Total
 from privfed.methods import method
