@@ -15,7 +15,7 @@ EXPLORE_MINUTES ?= 10
 .PHONY: audit quick test slow faults explore check bench federation clean
 
 audit: $(READY)
-	$(BIN)/privfed audit --method gpfedrec --rounds 40 --seeds 1 --out audit
+	$(BIN)/privfed audit
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 -q

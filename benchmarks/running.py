@@ -6,8 +6,7 @@ from typing import TypedDict, TypeVar, Unpack
 
 from privfed.contracts import Fidelity, Schema
 from privfed.data import Histories
-from privfed.engines import Simulation
-from privfed.engines.simulation import Observer
+from privfed.engines.simulation import Observer, Simulation
 from privfed.engines.transcript import Transcript
 from privfed.experiment import Experiment
 from privfed.federation import Cohort, Federation, Individual, Message, Total

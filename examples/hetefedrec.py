@@ -26,8 +26,8 @@ from privfed.audit.attack_runs.attack_run import attack_trained
 from privfed.data import Interactions, load
 from privfed.evaluation import UNCOUNTED, Protocol
 from privfed.experiment import Experiment, RunResult
-from privfed.methods.hetefedrec import HeteFedRecConfig
 from privfed.privacy import PrivacyPlan, plan_for_target
+from privfed.setup import method_settings
 from privfed.setup.config import ExperimentConfig, TapConfig
 
 Variant = tuple[Mapping[str, Any], PrivacyPlan]
@@ -72,11 +72,11 @@ def main() -> None:
 
 def mechanisms(options: argparse.Namespace, interactions: Interactions) -> dict[str, Variant]:
     """Label -> method and plan."""
-    published = HeteFedRecConfig.published(options.base).model_dump(mode="json")
+    published = method_settings("hetefedrec:published", base=options.base)
     default = {"name": "hetefedrec", "base": options.base}
     secure = {"clip_norm": 10.0}
     variants: dict[str, Variant] = {
-        "as published": ({"name": "hetefedrec", **published}, PrivacyPlan.named("none")),
+        "as published": (published, PrivacyPlan.named("none")),
         "default": (default, PrivacyPlan.named("none")),
         "secure sum": (default, PrivacyPlan.named("secure-sum", **secure)),
         "secure sum, held blocks": (default, PrivacyPlan.named("secure-sum", **secure, blocks="held")),

@@ -144,7 +144,7 @@ class World:
 @pytest.fixture
 def world(small_split: Any) -> Callable[..., World]:
     """Build a method on the small split: `world("pfedrec", plan=..., chunk=16, dim=8)`."""
-    from privfed.engines import Simulation
+    from privfed.engines.simulation import Simulation
     from privfed.federation import Streams
     from privfed.methods import ClientData, PublicInfo, method
     from privfed.privacy import Ledger, PrivacyPlan

@@ -21,8 +21,8 @@ from privfed.audit.report.records import AttributeRow
 from privfed.data import SplitSpec, load, split
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
-from privfed.methods.hetefedrec import HeteFedRecConfig
 from privfed.privacy import PrivacyPlan
+from privfed.setup import method_settings
 from privfed.setup.config import ExperimentConfig, TapConfig
 
 DATA, RATE, ROUNDS = "ml-1m", 0.2, 3
@@ -31,9 +31,7 @@ CENTRAL, SECURE = "central-gaussian:clip_norm=1,noise_multiplier=1", "secure-sum
 METHODS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "FedNCF": ({"name": "fedncf"}, (NONE, PUBLISHED, LAPLACE, CENTRAL, SECURE)),
     "HeteFedRec, published, means": (
-        {"name": "hetefedrec"}
-        | HeteFedRecConfig.published().model_dump(mode="json")
-        | {"aggregation": "contributors", "head_aggregation": "contributors"},
+        method_settings("hetefedrec:published", aggregation="contributors", head_aggregation="contributors"),
         (NONE, PUBLISHED),
     ),
     "GPFedRec": ({"name": "gpfedrec", "dim": 16}, (NONE, PUBLISHED, LAPLACE)),

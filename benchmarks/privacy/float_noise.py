@@ -31,7 +31,7 @@ from benchmarks import harness
 from benchmarks.running import ForwardingFederation
 from privfed.contracts import Block, Schema
 from privfed.data import Split, SplitSpec, load, split
-from privfed.engines import Simulation
+from privfed.engines.simulation import Simulation
 from privfed.experiment import Experiment
 from privfed.federation import Call, Cohort, Federation, Message, PrivateState, StatefulClients, Streams, Total
 from privfed.privacy import Ledger, PrivacyPlan

@@ -19,13 +19,13 @@ from privfed.audit.report.records import AttackRow
 from privfed.data import SplitSpec, load, split
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
-from privfed.methods.hetefedrec import HeteFedRecConfig
 from privfed.privacy import PrivacyPlan
+from privfed.setup import method_settings
 from privfed.setup.config import ExperimentConfig, TapConfig
 
 DATA, ROUNDS, LOOKED_AT, GAME = "ml-100k", 40, (9, 19, 29, 39), "trained vs never seen"
 COHORT = {"kind": "fixed", "size": 64}
-PUBLISHED = {"name": "hetefedrec"} | HeteFedRecConfig.published().model_dump(mode="json")
+PUBLISHED = method_settings("hetefedrec:published")
 IN_TIERS = {"name": "fair", "placement": "tier"}
 VARIANTS: dict[str, tuple[dict[str, Any], str]] = {
     "HeteFedRec, published": (PUBLISHED, "none"),

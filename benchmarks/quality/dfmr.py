@@ -27,7 +27,7 @@ from benchmarks.running import simulation_of
 from privfed.audit.attack_runs.supports import attack_supports
 from privfed.contracts import Fidelity
 from privfed.data import Histories, Split, SplitSpec, load, split
-from privfed.engines import Simulation
+from privfed.engines.simulation import Simulation
 from privfed.evaluation.ranking import positions, user_metrics
 from privfed.experiment import Experiment
 from privfed.privacy import PrivacyPlan

@@ -28,7 +28,7 @@ from benchmarks import harness
 from benchmarks.quality.paired_runs import PairedRuns
 from benchmarks.running import round_seconds, simulation_of
 from privfed.data import Split, SplitSpec, load, split
-from privfed.engines import Simulation
+from privfed.engines.simulation import Simulation
 from privfed.evaluation import Evaluator, Protocol, RoundEvaluation
 from privfed.experiment import Experiment
 from privfed.privacy import PrivacyPlan

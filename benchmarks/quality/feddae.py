@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks import harness
 from privfed.audit.attack_runs.attack_run import attack
 from privfed.data import Interactions, load
-from privfed.engines import Observation
+from privfed.engines.transcript import Observation
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
 from privfed.privacy import PrivacyPlan, plan_for_target

@@ -25,12 +25,12 @@ from benchmarks.quality.paired_runs import PairedRuns
 from benchmarks.quality.ranking import by_user
 from benchmarks.running import round_seconds, simulation_of
 from privfed.data import Split, SplitSpec, load, split
-from privfed.engines import Simulation
+from privfed.engines.simulation import Simulation
 from privfed.evaluation import Part, Protocol, RoundEvaluation
 from privfed.experiment import Experiment
-from privfed.methods.hetefedrec import HeteFedRecConfig
 from privfed.methods.hetefedrec.config import Base
 from privfed.privacy import PrivacyPlan, plan_for_target
+from privfed.setup import method_settings
 from privfed.setup.config import ExperimentConfig, TapConfig
 
 DATA, K, COHORT, CHOOSING_SEED = "ml-1m", 20, 256, 100
@@ -79,10 +79,10 @@ CLIP_NORM, STEP_NOISE, LARGEST_LR, PRIVATE_ROUNDS, BUDGETS = 0.1, 0.0047, 20.0, 
 
 def settings(base: Base, variant: str, reading: str) -> dict[str, Any]:
     """An variant's settings under one reading."""
-    published = HeteFedRecConfig.published(base).model_dump(mode="json")
+    published = method_settings("hetefedrec:published", base=base)
     if variant == POPULARITY:
         return {"name": "popularity"}
-    return {"name": "hetefedrec"} | published | READINGS[reading] | VARIANTS[variant]
+    return published | READINGS[reading] | VARIANTS[variant]
 
 
 def experiment_of(parts: Split, method: dict[str, Any], epochs: int, seed: int, *, every: int) -> Experiment:

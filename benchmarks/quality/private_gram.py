@@ -37,7 +37,7 @@ from benchmarks.quality.ranking import interval, with_validation
 from benchmarks.running import ForwardingFederation, expect, simulation_of
 from privfed.contracts import Fidelity, Schema
 from privfed.data import Interactions, Split, SplitSpec, load, split
-from privfed.engines import Simulation
+from privfed.engines.simulation import Simulation
 from privfed.evaluation import Evaluator, MetricName, Part, Protocol
 from privfed.experiment import Experiment
 from privfed.federation import Call, Cohort, Federation, Message, Total

@@ -44,10 +44,10 @@ from privfed.audit.epsilon.canaries import OtherUploads
 from privfed.audit.grid import ExtraAudits, as_run
 from privfed.contracts import Fidelity, NoisySums, Schema
 from privfed.data import Histories, Split, SplitSpec, load, split
-from privfed.engines import Simulation
 from privfed.engines.aggregation.base import Aggregation, BlockSums, QueryContext
 from privfed.engines.aggregation.held_blocks import HeldBlocks
 from privfed.engines.aggregation.masked_sum import MaskedSum
+from privfed.engines.simulation import Simulation
 from privfed.engines.transcript import NOBODY, Transcript
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment

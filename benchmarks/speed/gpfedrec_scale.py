@@ -28,7 +28,7 @@ from benchmarks import harness
 from benchmarks.running import ForwardingFederation, expect, simulation_of
 from privfed.contracts import Schema
 from privfed.data import load
-from privfed.engines import Simulation
+from privfed.engines.simulation import Simulation
 from privfed.evaluation import HONEST
 from privfed.experiment import Experiment
 from privfed.federation import Cohort, Federation, Individual, Message

@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks import harness
 from benchmarks.harness import memory
 from benchmarks.speed.suite.case import Running, configured, made_up
-from privfed.engines import Checkpoint
+from privfed.engines.checkpoint import Checkpoint
 from privfed.federation import Ranges, StatefulClients
 
 

@@ -35,6 +35,7 @@ from privfed.audit.epsilon.canaries import CANARIES, CanaryError, audit_canaries
 from privfed.audit.epsilon.mechanism import audit_mechanism
 from privfed.audit.epsilon.wire_canaries import audit_wire_canaries
 from privfed.audit.publish import publish
+from privfed.audit.report import formatting
 from privfed.audit.report.conclusions import conclude
 from privfed.audit.report.records import (
     POPULARITY,
@@ -60,6 +61,7 @@ from privfed.evaluation import HONEST, Protocol
 from privfed.experiment import Experiment, RunResult
 from privfed.methods import method as registered
 from privfed.privacy import PrivacyPlan
+from privfed.setup import MethodTable, our_variant
 from privfed.setup.config import AuditTapConfig, ExperimentConfig, TapConfig
 
 _POLL_SECONDS = 0.2
@@ -76,7 +78,7 @@ class Variant(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    method: dict[str, JsonValue]
+    method: MethodTable
     privacy: PrivacyPlan
     rounds: int | None = Field(None, ge=1)
 
@@ -113,7 +115,7 @@ class AuditConfig(BaseModel):
     data: str = "ml-100k"
     split: SplitSpec = SplitSpec()
     protocol: Protocol = HONEST
-    methods: tuple[dict[str, JsonValue], ...] = ()
+    methods: tuple[MethodTable, ...] = ()
     plans: tuple[PrivacyPlan, ...] = ()
     variants: tuple[Variant, ...] = ()
     rounds: int = Field(40, ge=1)
@@ -408,6 +410,7 @@ def as_run(experiment: Experiment, result: RunResult, name: str, more: ExtraAudi
     return Run(
         run_id=name,
         method=config.method_name,
+        our_variant=our_variant(config.method),
         setting=Setting(slug=config.privacy.slug, name=config.privacy.name),
         plan=config.privacy.to_dict(),
         seed=config.seed,
@@ -470,7 +473,7 @@ def run_id(cell: ExperimentConfig, data: str, more: ExtraAudits = ExtraAudits())
     """Readable and unique: method, plan, seed, and a digest of configuration, data and version."""
     decides = {"cell": cell.decides(), "data": data, "privfed": privfed.__version__} | asdict(more)
     digest = config_sha256(decides)[:12]
-    return f"{cell.method_name}-{cell.privacy.slug}-seed{cell.seed}-{digest}"
+    return f"{formatting.file_name(cell.method_name)}-{cell.privacy.slug}-seed{cell.seed}-{digest}"
 
 
 def cell_name(cell: ExperimentConfig) -> str:

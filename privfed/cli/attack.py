@@ -1,9 +1,18 @@
 """`privfed attack`: what an honest but curious server could tell from the uploads of a run."""
 
+from typing import TYPE_CHECKING
+
 from privfed.cli import options
 from privfed.cli.screen import Screen
 
+if TYPE_CHECKING:
+    from privfed.audit.report.records import AttackRow
+    from privfed.data import Split
+    from privfed.setup.config import ExperimentConfig
+
 EXAMPLE = "Example: privfed attack runs/laplace"
+_INCLUSION = 0.2
+"""Share of the audited users' training items that a random bit keeps or drops, as in an audit."""
 
 
 def attack(
@@ -34,6 +43,10 @@ def attack(
     with screen.working("Attacking"):
         findings = attack_run(directory, config, split(interactions, config.split))
     rows, leak, synthetic = findings.rows, findings.support, interactions.card.synthetic
+    if unseen := _only_sums(config):
+        screen.explain(*unseen, "")
+        with screen.working("Training once more with inclusion bits"):
+            rows = [*_attacks_on_sums(config, split(interactions, config.split)), *rows]
     document = {
         "directory": str(directory),
         "plan": config.privacy.name,
@@ -55,3 +68,33 @@ def attack(
         f"All numbers: {directory / 'attacks.json'}",
     )
     screen.document(document)
+
+
+def _only_sums(config: "ExperimentConfig") -> list[str]:
+    """What an adversary sees of a run of one round whose sums have no row per item; nothing for other runs."""
+    registered, mechanism = config.registered(), config.privacy.mechanism
+    if registered.attack_surface.has_item_rows or registered.traits.integers or not registered.traits.uploads_once:
+        return []
+    server = {
+        "central": "The server sees every upload, which is made of one person's history and needs no attack: it is "
+        "trusted, and outside the guarantee.",
+        "none": "The server sees every upload, which is made of one person's history and needs no attack.",
+        "local": "The server sees every upload, to which its device has added noise.",
+    }.get(mechanism.trust, "Nobody sees a single upload.")
+    return [
+        f"Seen under this plan: {server} Others see {registered.disclosure.reads}, and what follows from them.",
+        "The attack on these sums knows everything but single interactions, which random bits kept or dropped. This "
+        "run has no such bits, so the method is trained once more with them, under the same plan.",
+    ]
+
+
+def _attacks_on_sums(config: "ExperimentConfig", parts: "Split") -> "list[AttackRow]":
+    """Attacks on the sums of another training of the same configuration, with inclusion bits."""
+    from privfed.audit.attack_runs.attack_run import attack_taps
+    from privfed.experiment import Experiment
+
+    taps = config.taps.of_run(places=("sum",), rounds=(0,), inclusion=config.taps.inclusion or _INCLUSION)
+    experiment = Experiment(config.model_copy(update={"taps": taps, "device": "cpu"}), parts)
+    result = experiment.run()
+    rows = attack_taps(experiment, result.transcript.joined, 1, result.guarantee).rows
+    return [row for row in rows if row.tap == "sum"]

@@ -9,31 +9,37 @@ from privfed.cli import options
 from privfed.cli.failures import CONTRADICTED, CommandError, InterruptedRunError
 from privfed.cli.screen import Screen
 
+ROUNDS = 20
+"""Rounds of the default grid, which is to be done within three minutes on two cores."""
+
 if TYPE_CHECKING:
     from privfed.audit.report.records import AuditReport
     from privfed.cli.directory import DirectoryRecord
 
-EXAMPLE = "Example: privfed audit --method gpfedrec --data ml-100k --rounds 40 --seeds 3 --out audits/gpfedrec"
+EXAMPLE = (
+    "Example: privfed audit. One's own data, one's own question: privfed audit shop.csv --method fedvae --epsilon 8"
+)
 
 
 def audit(
     experiment: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[EXPERIMENT.toml]",
-            help="A TOML file with methods, plans, rounds, seeds, data, split, protocol, taps.",
+            metavar="[DATA|EXPERIMENT.toml]",
+            help="What to audit on: a data set by name or path, as for --data; or a TOML file with methods, plans, "
+            "rounds, seeds, data, split, protocol, taps.",
             show_default=False,
         ),
     ] = None,
     *,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the report.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the report.")] = Path("audit"),
     method: Annotated[
         list[str] | None,
         typer.Option(
             "--method",
             metavar="METHOD",
             help="A method to audit; may be given several times.",
-            show_default="gpfedrec",
+            show_default="gpfedrec:published and private-gram",
         ),
     ] = None,
     data: options.Data = None,
@@ -53,6 +59,7 @@ def audit(
             show_default="none, published noise, local Laplace at epsilon0 = 8 and 1",
         ),
     ] = None,
+    epsilon: Annotated[list[float] | None, options.Epsilon] = None,
     protocol: options.Protocol = None,
     settings: options.Settings = None,
     workers: Annotated[
@@ -70,11 +77,14 @@ def audit(
 ) -> None:
     """Train every method behind every plan, attack what the server saw, and write one report.
 
+    Without a question of your own it compares GPFedRec as published, the same behind local noise, and private-gram at
+    epsilon 8 and 1. Popularity is always there.
+
     Writes report.json, runs.csv, index.html and charts/ to --out. The exit code is 1 when the numbers
     contradict a claim. An audit that was stopped continues when the same command is given again.
     """
     from privfed.audit.grid import AuditProgress, run_audit
-    from privfed.cli import directory
+    from privfed.cli import directory, within_epsilon
     from privfed.cli import settings as read
     from privfed.cli.show import card_line
     from privfed.cli.training import held_out, predict
@@ -82,8 +92,11 @@ def audit(
     from privfed.experiment import Experiment
 
     screen = Screen(as_json, quiet)
+    file, named = (experiment, None) if experiment is not None and experiment.suffix == ".toml" else (None, experiment)
+    if named is not None and data is not None:
+        raise CommandError(f"data are named twice, {named} and --data {data}: leave one out")
     flags: read.Layer = {
-        "data": data,
+        "data": data if named is None else str(named),
         "rounds": rounds,
         "seeds": seeds,
         "protocol": protocol,
@@ -92,14 +105,26 @@ def audit(
         "plans": privacy,
         "columns": options.columns(user_column, item_column, time_column, rating_column, behaviour_column),
     }
-    config, source = read.audit_config(
-        read.read_file(experiment),
-        {key: value for key, value in flags.items() if value is not None},
-        [read.read_setting(text) for text in settings or ()],
-    )
+    layer = read.read_file(file)
+    flags = {key: value for key, value in flags.items() if value is not None}
+    by_default = not {"methods", "plans", "variants"} & (layer.keys() | flags.keys())
+    if by_default:
+        flags = (
+            {"rounds": ROUNDS, "canaries": 0}
+            | layer
+            | flags
+            | {"methods": [within_epsilon.PUBLISHED], "plans": ["none"]}
+        )
+    elif epsilon and not {"plans", "variants"} & (layer.keys() | flags.keys()):
+        flags["plans"] = ["none"]
+    config, source = read.audit_config(layer, flags, [read.read_setting(text) for text in settings or ()])
     interactions = read.load_data(source, screen)
     if not source.chosen:
         config = config.model_copy(update={"data": interactions.name})
+    if by_default or epsilon:
+        grid = within_epsilon.default_grid if by_default else within_epsilon.audited_within
+        with screen.working("Sizing noise"):
+            config = grid(epsilon or within_epsilon.DEFAULT_EPSILONS, config, interactions)
     record = directory.DirectoryRecord(
         kind="audit",
         config=config.model_dump(mode="json"),

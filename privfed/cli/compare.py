@@ -38,7 +38,7 @@ def compare(
     from privfed.audit.report.conclusions import conclude
     from privfed.audit.report.records import read_report
     from privfed.cli.directory import write_text
-    from privfed.cli.show import plain_table
+    from privfed.cli.tables import plain_table
     from privfed.evaluation import UNCOUNTED
 
     screen = Screen(as_json, quiet)

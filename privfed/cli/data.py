@@ -15,7 +15,7 @@ app = typer.Typer(help="Data sets: which there are, where they are, what is in t
 @app.command("list", epilog="Example: privfed data list")
 def list_(*, as_json: options.Json = False, quiet: options.Quiet = False) -> None:
     """List the data sets that have a name, and whether they are on this machine."""
-    from privfed.cli.show import plain_table
+    from privfed.cli.tables import plain_table
     from privfed.data import catalogue
 
     screen = Screen(as_json, quiet)
@@ -89,7 +89,8 @@ def show(
 ) -> None:
     """Show what is in a data set, what was taken for what, and what a split (--set split.target=buy) would hold out."""
     from privfed.cli.settings import DataSource, load_data, split_spec
-    from privfed.cli.show import card_rows, plain_table, synthetic_mark
+    from privfed.cli.show import card_rows, synthetic_mark
+    from privfed.cli.tables import plain_table
     from privfed.data import DataError, overview, split
 
     screen = Screen(as_json, quiet)

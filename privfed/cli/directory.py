@@ -4,8 +4,10 @@
 refused, because what its files mean may have changed.
 """
 
+import itertools
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 from privfed import __version__
 from privfed.cli.failures import CommandError
 from privfed.data import Interactions
-from privfed.engines import Checkpoint
+from privfed.engines.checkpoint import Checkpoint
 from privfed.privacy import configure
 from privfed.setup.config import ExperimentConfig
 
@@ -105,6 +107,13 @@ def checkpointed(folder: Path) -> None:
     """
     if not Checkpoint.exists(folder / CHECKPOINT):
         raise CommandError(f"{folder} has no checkpoint yet: let 'privfed run --out {folder} --resume' go on")
+
+
+def free_folder(method_name: str) -> Path:
+    """Folder of a new run below `runs`, named after its method, and numbered where there is one already."""
+    named = Path("runs") / re.sub(r"[^\w-]+", "-", Path(method_name).name.replace(".py:", "-"))
+    numbered = (named.with_name(f"{named.name}-{number}") for number in itertools.count(2))
+    return next(folder for folder in itertools.chain([named], numbered) if not folder.exists())
 
 
 def refuse_foreign(folder: Path, kind: Kind) -> None:

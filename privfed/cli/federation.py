@@ -11,7 +11,7 @@ from privfed.cli.failures import CommandError
 from privfed.cli.screen import Screen
 
 if TYPE_CHECKING:
-    from privfed.engines.nodes import FederationFile
+    from privfed.engines.nodes.federation_file import FederationFile
     from secure_agg.masking import Identity
 
 app = typer.Typer(
@@ -139,7 +139,7 @@ def install(
 
 
 def _say(folder: Path, federation: "FederationFile", screen: Screen, *, members: bool = False) -> None:
-    from privfed.cli.show import plain_table
+    from privfed.cli.tables import plain_table
 
     screen.document({"folder": str(folder), **_document(federation)})
     screen.result(f"{federation.name}, version {federation.version}, is signed")

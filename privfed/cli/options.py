@@ -99,6 +99,14 @@ ClientState = Annotated[
         "same to the bit.",
     ),
 ]
+Epsilon = typer.Option(
+    "--epsilon",
+    metavar="E",
+    min=0.0,
+    help="Total privacy loss that nobody may exceed in the whole run; noise is sized for it, by a trusted server where "
+    "sums suffice and by every client where they do not, or as --privacy says.",
+    show_default=False,
+)
 PublicKey = Annotated[
     str | None,
     typer.Option("--operator", metavar="KEY", help="The operator's public key, or the file of it.", show_default=False),

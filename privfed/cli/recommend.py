@@ -99,7 +99,8 @@ def _for_many(directory: Path, file: Path | None, k: int, out: Path, screen: Scr
 
 def _for_one(directory: Path, user: str, k: int, screen: Screen, device: str) -> None:
     from privfed.cli.recommender import best, trained, user_code
-    from privfed.cli.show import card_line, plain_table, synthetic_mark
+    from privfed.cli.show import card_line, synthetic_mark
+    from privfed.cli.tables import plain_table
 
     experiment, interactions, next_round = trained(directory, screen, device)
     method, code = experiment.config.method_name, user_code(interactions, user)

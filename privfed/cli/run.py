@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from privfed.privacy import Forecast
 
 EXAMPLE = (
-    "Example: privfed run gpfedrec --data ml-100k --rounds 100 "
+    "Example: privfed run private-gram --epsilon 1. A plan in words: privfed run gpfedrec --data ml-100k --rounds 100 "
     "--privacy local-laplace:epsilon0=1,clip_norm=1 --out runs/laplace"
 )
 
@@ -24,13 +24,20 @@ EXAMPLE = (
 def run(
     method: Annotated[
         str | None,
-        typer.Argument(metavar="METHOD", help="What to train (privfed methods).", show_default=False),
+        typer.Argument(
+            metavar="METHOD",
+            help="What to train (privfed methods), with a preset as in gpfedrec:published; or my_file.py:METHOD.",
+            show_default=False,
+        ),
     ] = None,
     *,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the run.", show_default=False)],
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Folder of the run.", show_default="runs/METHOD")
+    ] = None,
     data: options.Data = None,
     rounds: Annotated[
-        int | None, typer.Option("--rounds", metavar="N", help="Rounds to train.", show_default="100")
+        int | None,
+        typer.Option("--rounds", metavar="N", help="Rounds to train.", show_default="100; 1 where clients upload once"),
     ] = None,
     seed: Annotated[
         int | None,
@@ -48,6 +55,7 @@ def run(
             show_default="none",
         ),
     ] = None,
+    epsilon: Annotated[float | None, options.Epsilon] = None,
     protocol: options.Protocol = None,
     config: Annotated[
         Path | None,
@@ -82,7 +90,7 @@ def run(
     Before training it says what the run will cost in privacy, bytes and time; at the end how good it is beside
     popularity (where ratings are predicted, beside their means), and what is guaranteed.
     """
-    from privfed.cli import directory, start, training
+    from privfed.cli import directory, start, training, within_epsilon
     from privfed.cli import settings as read
     from privfed.cli.failures import CommandError
     from privfed.cli.show import card_line, forecast_lines, synthetic_mark
@@ -102,20 +110,24 @@ def run(
         "columns": options.columns(user_column, item_column, time_column, rating_column, behaviour_column),
         "method": None if method is None else {"name": method},
     }
-    record = directory.DirectoryRecord.read(out, "run") if resume else None
+    record = _resumed(out) if resume else None
     given = [
-        read.read_file(config),
+        read.of_the_method(read.read_file(config), method),
         {key: value for key, value in flags.items() if value is not None},
         *(read.read_setting(text) for text in settings or ()),
     ]
     chosen, source = read.run_config([*_defaults(record, untapped=processes.size > 1), *given])
+    out = out or directory.free_folder(chosen.method_name)
+    with processes.in_turn():
+        interactions = read.load_data(source, screen)
+    if epsilon is not None:
+        with screen.working("Sizing noise"):
+            chosen = chosen.model_copy(update={"privacy": within_epsilon.plan_within(epsilon, chosen, interactions)})
     begun = None if record is None else record.experiment().model_dump(mode="json")
     if begun is not None and (other := read.first_difference(begun, chosen.model_dump(mode="json"))):
         raise CommandError(f"{out} was begun with {other}: resume it as it was, or choose another --out")
     if record is None and processes.first:
         directory.refuse_foreign(out, "run")
-    with processes.in_turn():
-        interactions = read.load_data(source, screen)
     if record is None:
         chosen = chosen.model_copy(update={"data": chosen.data if source.chosen else interactions.name})
         record = directory.DirectoryRecord(
@@ -145,6 +157,7 @@ def run(
         f"Plan: {chosen.privacy.name} (fidelity: {chosen.fidelity})",
         *forecast_lines(forecast),
         *training.remarks(experiment),
+        *training.variant(experiment),
         "",
     )
     record.write(out)
@@ -153,6 +166,16 @@ def run(
     result = training.train(experiment, out, screen, resume=resume, parts=evaluated, mark=mark)
     experiment.storage.remove()
     _tell(screen, out, experiment, interactions, result, forecast, origin)
+
+
+def _resumed(out: Path | None) -> "DirectoryRecord":
+    """The record of the run that is continued."""
+    from privfed.cli.directory import DirectoryRecord
+    from privfed.cli.failures import CommandError
+
+    if out is None:
+        raise CommandError("--resume continues the run of a folder, and none is named: add --out DIR")
+    return DirectoryRecord.read(out, "run")
 
 
 def _defaults(record: "DirectoryRecord | None", *, untapped: bool) -> "list[Layer]":
@@ -176,7 +199,9 @@ def _tell(
     from privfed.audit.report import formatting
     from privfed.audit.report.records import POPULARITY
     from privfed.cli import training
+    from privfed.cli.closing import closing_lines, next_step
     from privfed.cli.show import guarantee_box, utility_table
+    from privfed.setup import our_variant
 
     chosen, synthetic = experiment.config, interactions.card.synthetic
     popular = training.popularity(chosen, interactions)
@@ -192,7 +217,9 @@ def _tell(
     files = training.files(out)
     up, down = formatting.volume(result.costs.up_bytes), formatting.volume(result.costs.down_bytes)
     screen.explain(f"Traffic as counted: {up} up and {down} down in the whole run.")
-    screen.explain(f"Files: {', '.join(files)} in {out}", f"Next: privfed attack {out}")
+    screen.explain(f"Files: {', '.join(files)} in {out}")
+    screen.result(*closing_lines(chosen.method_name, result, popular, synthetic=synthetic))
+    screen.explain(f"Next: {next_step(out, result, popular)}")
     screen.document(
         {
             "directory": str(out),
@@ -202,6 +229,7 @@ def _tell(
             "split": experiment.parts.describe(),
             "protocol": chosen.protocol.sentence(),
             "plan": chosen.privacy.name,
+            "our_variant": our_variant(chosen.method),
             "start_from": origin,
             "forecast": forecast.model_dump(mode="json"),
             "selected_round": result.selected.round,

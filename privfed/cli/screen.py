@@ -21,6 +21,9 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Table
+
+from privfed.cli.tables import keep_numbers_whole
 
 _WIDTH_OF_A_FILE = 110
 
@@ -55,7 +58,9 @@ class Screen:
         """A result, for people."""
         if not self.as_json:
             for part in parts:
-                self.out.print(part, soft_wrap=isinstance(part, str))
+                if isinstance(part, Table):
+                    keep_numbers_whole(part)
+                self.out.print(part, soft_wrap=isinstance(part, str) and not self.out.is_terminal)
 
     def explain(self, *parts: RenderableType) -> None:
         """What helps to understand a result, for people who want it."""

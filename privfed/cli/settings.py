@@ -23,8 +23,10 @@ from privfed.cli.screen import Screen
 from privfed.data import DataError, Interactions, SplitSpec, catalogue, load, terms_once
 from privfed.evaluation import HONEST, PAPER
 from privfed.methods import MethodConfig, method, methods
+from privfed.methods.registry import in_file
 from privfed.privacy import PlanError, PrivacyPlan, configure
 from privfed.privacy.errors import nearest
+from privfed.setup import method_settings
 from privfed.setup.config import ExperimentConfig
 
 Layer = dict[str, Any]
@@ -112,11 +114,29 @@ def run_config(layers: Sequence[Layer]) -> tuple[ExperimentConfig, DataSource]:
             f"no method is named: choose one of {', '.join(methods())}, for example privfed run gpfedrec"
         )
     source = _take_source(fields, ExperimentConfig)
+    if method(str(fields["method"]["name"])).traits.uploads_once:
+        fields.setdefault("rounds", 1)
     if isinstance(privacy := fields.get("privacy"), dict):
         privacy.setdefault("mechanism", {"kind": "unprotected"})
     config = configure(ExperimentConfig, fields)
     _check(config.method, config.privacy)
     return config, source
+
+
+def of_the_method(file: Layer, name: str | None) -> Layer:
+    """The layer of a file, whose settings of a method have to be of the one that is named beside it.
+
+    Raises:
+        CommandError: they are of another.
+    """
+    table = _expanded({key: file[key] for key in ("method",) if key in file}).get("method")
+    other = table.get("name") if isinstance(table, dict) else None
+    if name is not None and other is not None and str(other).partition(":")[0] != name.partition(":")[0]:
+        raise CommandError(
+            f"the file's [method] table is of {other}, and METHOD is {name}: leave METHOD out, or take name and "
+            f"settings of {other} out of the file"
+        )
+    return file
 
 
 def audit_config(file: Layer, flags: Layer, settings: Sequence[Layer]) -> tuple[AuditConfig, DataSource]:
@@ -236,7 +256,7 @@ def first_difference(one: Mapping[str, Any], other: Mapping[str, Any], prefix: s
 
 def _overlay(base: Layer, change: Layer, path: str = "") -> Layer:
     tag = _TAGS.get(path)
-    if tag and tag in change and change[tag] != base.get(tag, change[tag]):
+    if tag and tag in change and _kind(change[tag]) != _kind(base.get(tag, change[tag])):
         base = {}
     merged = dict(base)
     for key, value in change.items():
@@ -244,6 +264,11 @@ def _overlay(base: Layer, change: Layer, path: str = "") -> Layer:
         old = merged.get(key)
         merged[key] = _overlay(old if isinstance(old, dict) else {}, value, below) if isinstance(value, dict) else value
     return merged
+
+
+def _kind(tag: Any) -> Any:
+    """What the fields of a table depend on: of a method with a preset the method."""
+    return tag.partition(":")[0] if isinstance(tag, str) and not in_file(tag) else tag
 
 
 def _expanded(layer: Layer) -> Layer:
@@ -335,7 +360,9 @@ def _check(settings: Layer, plan: PrivacyPlan) -> None:
 def _method_settings(table: Layer) -> MethodConfig:
     registered = method(str(table.get("name", "")))
     try:
-        return configure(registered.config, {key: value for key, value in table.items() if key != "name"})
+        return configure(
+            registered.config, {key: value for key, value in method_settings(table).items() if key != "name"}
+        )
     except PlanError as error:
         raise PlanError(f"method.{error}") from error
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from rich.console import Group, RenderableType
+from rich.console import Group
 from rich.panel import Panel
 from rich.table import Table
 
@@ -12,6 +12,7 @@ from privfed.audit.report.aggregates import grouped
 from privfed.audit.report.headline import main_attack, main_utility, popularity_utility
 from privfed.audit.report.records import POPULARITY, AttackRow, AuditReport, SupportLeak
 from privfed.audit.report.support_sentences import BEST_GUESS, BITS, COUNT, EPSILON, POSTERIOR, columns
+from privfed.cli.tables import plain_table
 from privfed.data import DatasetCard
 from privfed.evaluation import EvaluationResult, Metric
 from privfed.privacy import Forecast, Guarantee
@@ -193,16 +194,6 @@ def audit_table(report: AuditReport, *, synthetic: bool) -> Group:
             formatting.volume(cell.cost.up_bytes_per_client_round),
         )
     return Group(table, *_leaks(report, synthetic=synthetic))
-
-
-def plain_table(title: str | None, columns: Sequence[str], rows: Sequence[Sequence[RenderableType]]) -> Table:
-    """A table of texts."""
-    table = Table(title=title)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    return table
 
 
 def _leaks(report: AuditReport, *, synthetic: bool) -> list[Table]:

@@ -17,13 +17,14 @@ from privfed.cli.failures import CommandError, InterruptedRunError
 from privfed.cli.screen import Screen
 from privfed.cli.show import live
 from privfed.data import Interactions
-from privfed.engines import Checkpoint
+from privfed.engines.checkpoint import Checkpoint
 from privfed.evaluation import EvaluationError, EvaluationResult, Part, RoundEvaluation
 from privfed.experiment import Experiment, PrivateEvaluation, RunResult, TrainingProgress
 from privfed.guards.client_guard import BrokenUploadError
 from privfed.guards.overflow import refuse_overflow
 from privfed.methods import ClientData
 from privfed.privacy import Forecast, Ledger, PrivacyPlan, forecast
+from privfed.setup import our_variant
 from privfed.setup.config import ExperimentConfig
 
 METRICS, LEDGER, GUARANTEE = "metrics.jsonl", "ledger.json", "guarantee.json"
@@ -109,6 +110,13 @@ def remarks(experiment: Experiment) -> list[str]:
         f"Note: the data hold no examinations (views, carts, ...) to learn from, so {experiment.config.method_name} "
         f"learns from the target alone.",
     ]
+
+
+def variant(experiment: Experiment) -> list[str]:
+    """How the model differs from the published one that it is named after."""
+    differs = our_variant(experiment.config.method)
+    name = formatting.method_name(experiment.config.method_name)
+    return [f"Note: {name} is our variant of the published model: {differs}."] if differs else []
 
 
 def popularity(config: ExperimentConfig, interactions: Interactions) -> EvaluationResult | None:

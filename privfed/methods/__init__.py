@@ -17,10 +17,12 @@ from privfed.methods.method import (
     ServerReads,
     Training,
 )
-from privfed.methods.registry import UnknownMethodError, method, methods
+from privfed.methods.preset import PUBLISHED, Preset
+from privfed.methods.registry import UnknownMethodError, method, methods, preset
 from privfed.methods.torch_method import TorchConfig, TorchMethodError, torch_method
 
 __all__ = [
+    "PUBLISHED",
     "AttackSurface",
     "BehaviourError",
     "ClientData",
@@ -32,6 +34,7 @@ __all__ = [
     "NegativeSampling",
     "NoItemRows",
     "PlannedQuery",
+    "Preset",
     "PublicInfo",
     "ServerReads",
     "TorchConfig",
@@ -40,5 +43,6 @@ __all__ = [
     "UnknownMethodError",
     "method",
     "methods",
+    "preset",
     "torch_method",
 ]

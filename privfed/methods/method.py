@@ -8,7 +8,7 @@ Most of it is declared by three small classes, which every method writes for its
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pandas as pd
@@ -22,6 +22,7 @@ from privfed.evaluation import Task
 from privfed.federation import Clients, Message, Server, Streams
 from privfed.methods.attack_surface import AttackSurface
 from privfed.methods.client_data import ClientData
+from privfed.methods.preset import Preset
 from privfed.updates import Chunk
 
 
@@ -203,6 +204,7 @@ class Method:
         training: how it trains.
         attack_surface: what uploads and models show about single items.
         disclosure: what the server learns by design.
+        presets: settings under a name, chosen by `name:preset`, such as those of the paper.
     """
 
     name: str
@@ -214,3 +216,4 @@ class Method:
     training: Training
     attack_surface: AttackSurface
     disclosure: Disclosure
+    presets: Mapping[str, Preset] = field(default_factory=dict)

@@ -16,6 +16,7 @@ from privfed.federation import (
 )
 from privfed.methods import Method, MethodConfig, method
 from privfed.privacy import PrivacyPlan, configure
+from privfed.setup.method_settings import MethodTable
 
 TapPlace = Literal["raw", "wire", "sum", "model"]
 
@@ -84,7 +85,7 @@ class ExperimentConfig(BaseModel):
     Attributes:
         data: name of a data set or path.
         split: how held-out items are chosen.
-        method: name of the method and its settings, in one table.
+        method: name of the method and its settings, in one table or in a word, `gpfedrec:published`.
         privacy: the privacy plan.
         protocol: how utility is measured.
         rounds: rounds to train.
@@ -105,7 +106,7 @@ class ExperimentConfig(BaseModel):
 
     data: str = "ml-100k"
     split: SplitSpec = SplitSpec()
-    method: dict[str, JsonValue] = Field(default_factory=_gpfedrec)
+    method: MethodTable = Field(default_factory=_gpfedrec)
     privacy: PrivacyPlan = Field(default_factory=lambda: PrivacyPlan.named("none"))
     protocol: Protocol = Protocol()
     rounds: int = Field(100, ge=1)
@@ -121,7 +122,7 @@ class ExperimentConfig(BaseModel):
 
     @property
     def method_name(self) -> str:
-        """The method's registered name."""
+        """The method's name as it was chosen, with its preset."""
         return str(self.method.get("name", ""))
 
     def decides(self) -> dict[str, JsonValue]:

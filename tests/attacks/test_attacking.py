@@ -19,7 +19,7 @@ from privfed.audit.attack_runs.attack_run import (
 )
 from privfed.audit.report.records import AttackRow
 from privfed.contracts import Block
-from privfed.engines import PROXIMAL, Observation
+from privfed.engines.transcript import PROXIMAL, Observation
 from privfed.experiment import Experiment
 from privfed.methods import methods
 from privfed.methods.attack_surface import BlockError, ItemBlocks, NamedBlocks, NoItemRows

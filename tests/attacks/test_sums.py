@@ -13,8 +13,8 @@ from attacks.sums import observe_sums
 from privfed.audit.attack_runs.attack_run import RunFindings, attack_run, attack_trained
 from privfed.audit.attack_runs.released_sums import sums_seen
 from privfed.contracts import Block
-from privfed.engines import Transcript
 from privfed.engines.aggregation.held_blocks import Holdings
+from privfed.engines.transcript import Transcript
 from privfed.experiment import Experiment
 from privfed.methods import AttackSurface, Disclosure, ItemBlocks, Training, method
 from privfed.methods.fedmf import FedMFClients
@@ -324,7 +324,7 @@ def test_a_sum_is_over_everybody_who_sent_something():
 def sums_of_one_large_client(done, result, audited=None):
     """Attack a round of 60 small clients and one large one, made from the run's own clients."""
     from privfed.audit.attack_runs.attack_run import attack_sums
-    from privfed.engines import Simulation
+    from privfed.engines.simulation import Simulation
     from privfed.privacy import Ledger
 
     audited = np.arange(160) if audited is None else audited

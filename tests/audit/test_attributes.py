@@ -9,9 +9,9 @@ import torch
 from privfed.audit.attack_runs.attributes import MIN_PER_CLASS, NO_PERSON, attack_attributes
 from privfed.audit.report.records import AttributeRow
 from privfed.data import SplitSpec, SyntheticSpec, generate, split
-from privfed.engines import Observation
+from privfed.engines.transcript import Observation
 from privfed.experiment import Experiment
-from privfed.methods.hetefedrec import HeteFedRecConfig
+from privfed.methods.hetefedrec.published import AS_PUBLISHED
 from privfed.privacy import PrivacyPlan
 from privfed.setup.config import ExperimentConfig, TapConfig
 
@@ -120,7 +120,7 @@ def test_several_rounds_are_used_together(parts):
 
 
 def test_segments_of_unequal_clients_are_item_rows_and_heads_are_not(parts):
-    settings = HeteFedRecConfig.published().model_dump(mode="json") | {"aggregation": "contributors"}
+    settings = AS_PUBLISHED.settings | {"aggregation": "contributors"}
     experiment, tapped = run(parts, {"name": "hetefedrec"} | settings, places=("wire",))
     said = by_evidence(attack_attributes(experiment, tapped, attributes=["gender"]).rows)
     assert said["items recovered by rank-1 sign", "wire"].auc.value == pytest.approx(

@@ -22,7 +22,7 @@ from privfed.audit.epsilon.canaries import (
     run_canaries,
 )
 from privfed.contracts import Block
-from privfed.engines import Simulation
+from privfed.engines.simulation import Simulation
 from privfed.experiment import Experiment
 from privfed.federation import Call, Message, Streams
 from privfed.guards import ClientGuard

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from privfed.audit.checks.cohorts import cohort_faults
-from privfed.engines import members
+from privfed.engines.cohorts import members
 from privfed.federation import Streams
 from privfed.privacy import PrivacyPlan
 

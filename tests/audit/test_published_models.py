@@ -7,7 +7,7 @@ import torch
 from attacks.evaluation import ALL_ITEMS
 from privfed.audit.attack_runs.attack_run import MembershipGames, attack_models, attack_taps
 from privfed.audit.attack_runs.published_models import model_changes, why_no_rows
-from privfed.engines import members
+from privfed.engines.cohorts import members
 from privfed.experiment import Experiment
 from privfed.federation import Streams
 from privfed.methods import PublicInfo, methods

@@ -13,7 +13,7 @@ from attacks import ViewError
 from privfed.audit.attack_runs.attack_run import views
 from privfed.audit.attack_runs.training_oracles import build_training_oracle, why_no_training_oracle
 from privfed.data import Histories
-from privfed.engines import load_observations
+from privfed.engines.transcript import load_observations
 from privfed.experiment import Experiment
 from privfed.federation import PUBLIC, SERVER, Purpose, Streams
 from privfed.methods import PublicInfo

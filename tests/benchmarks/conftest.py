@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from privfed.data import Histories, Split, SplitSpec
-from privfed.engines import Simulation
+from privfed.engines.simulation import Simulation
 from privfed.experiment import Experiment
 from privfed.methods import method
 from privfed.privacy import Ledger, PrivacyPlan

@@ -76,6 +76,22 @@ def refused(cli: Callable[..., Answer]) -> Callable[..., str]:
     return run
 
 
+@pytest.fixture(scope="session")
+def heavy_of() -> Callable[..., list[str]]:
+    """Run a command in a process of its own: which of the heavy libraries it loaded."""
+    code = (
+        "import sys; from privfed.cli import main\n"
+        "try: main()\n"
+        "finally: print(*({'torch', 'pandas', 'pydantic'} & set(sys.modules)), file=sys.stderr)"
+    )
+
+    def run(*words: object) -> list[str]:
+        call = [sys.executable, "-c", code, *map(str, words)]
+        return sorted(subprocess.run(call, capture_output=True, text=True, check=True).stderr.split())
+
+    return run
+
+
 @pytest.fixture
 def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Start the command as a process of its own, with one thread as in the tests themselves."""

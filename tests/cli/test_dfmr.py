@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from privfed.compute.processes import Processes
 from privfed.data import SplitSpec, load, split
-from privfed.engines import Checkpoint
+from privfed.engines.checkpoint import Checkpoint
 from privfed.experiment import Experiment
 from privfed.methods.dfmr.codes import ItemCodes, pack
 from privfed.setup.config import ExperimentConfig

@@ -179,3 +179,11 @@ def test_an_older_version_or_a_lost_key_is_not_installed(
     assert "cannot be read" in refused("federation", "install", source, folder, "--key", shops / "none")
     (source / "federation.sig").write_text("no signature\n")
     assert "is not 64 bytes in hexadecimal digits" in refused("federation", "install", source, folder)
+
+
+def test_keys_signatures_and_verification_need_no_torch(heavy_of: Callable, shops: Path) -> None:
+    operator, key = shops / "operator", shops / "key" / "identity.key"
+    assert "torch" not in heavy_of("federation", "keys", shops / "another")
+    assert "torch" not in heavy_of("federation", "verify", operator)
+    assert "torch" not in heavy_of("federation", "revoke", operator, "delta", "--key", key)
+    assert "torch" not in heavy_of("federation", "sign", operator, "--key", key)

@@ -36,7 +36,7 @@ def test_methods_for_people(cli: Callable) -> None:
 
 
 def test_an_unknown_method(refused: Callable) -> None:
-    assert "unknown method 'gpfedrek'; choose one of" in refused("methods", "gpfedrek")
+    assert "unknown method 'gpfedrek'; did you mean 'gpfedrec'? Choose one of" in refused("methods", "gpfedrek")
 
 
 def test_the_list_says_where_data_are(cli: Callable) -> None:

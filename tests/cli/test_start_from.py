@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from privfed.cli.recommender import trained
 from privfed.cli.screen import Screen
 from privfed.cli.start import START
-from privfed.engines import Checkpoint
+from privfed.engines.checkpoint import Checkpoint
 from privfed.methods.shared.warm_start import GramFactors, autoencoder
 
 SMALL = ("--data", "synthetic-small", "--quiet")

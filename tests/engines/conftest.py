@@ -10,7 +10,7 @@ import torch
 def toy():
     """Clients that upload `100 user + round` in a vector and `user` in one row; private state counts steps."""
     from privfed.contracts import Block
-    from privfed.engines import Simulation
+    from privfed.engines.simulation import Simulation
     from privfed.federation import Message, PrivateState, StatefulClients, Streams
     from privfed.privacy import Ledger, PrivacyPlan
     from privfed.updates import ClientUpdates, Dense, Rows

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from privfed.engines import Checkpoint, CheckpointError
+from privfed.engines.checkpoint import Checkpoint, CheckpointError
 
 
 def checkpoint(t):

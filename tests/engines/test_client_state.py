@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from privfed.data import Histories
-from privfed.engines import Checkpoint
+from privfed.engines.checkpoint import Checkpoint
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
 from privfed.federation import ClientStateError, sharded_state

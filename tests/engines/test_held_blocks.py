@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privfed.contracts import Block, schema_digest
-from privfed.engines import HELD_BY, HOLDERS, HOLDS, Simulation, Transcript, load_observations
 from privfed.engines.aggregation.held_blocks import Holdings
+from privfed.engines.simulation import Simulation
+from privfed.engines.transcript import HELD_BY, HOLDERS, HOLDS, Transcript, load_observations
 from privfed.federation import Message, PrivateState, StatefulClients, Streams
 from privfed.privacy import Ledger, PrivacyPlan
 from privfed.updates import ClientUpdates, Dense, Rows

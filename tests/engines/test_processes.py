@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from privfed.compute.processes import ALONE, Processes, ProcessesError
-from privfed.engines import Checkpoint
+from privfed.engines.checkpoint import Checkpoint
 from privfed.experiment import Experiment
 from privfed.federation import FederationError
 from privfed.methods import methods

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from privfed.engines import Checkpoint, CheckpointError
+from privfed.engines.checkpoint import Checkpoint, CheckpointError
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
 from privfed.privacy import LedgerError, PrivacyPlan

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from privfed.contracts import Block
-from privfed.engines import Simulation
 from privfed.engines.aggregation import masked_sum
+from privfed.engines.simulation import Simulation
 from privfed.federation import Message, PrivateState, StatefulClients, Streams
 from privfed.guards.ring_code import RingCode
 from privfed.privacy import Ledger, PlanError, PrivacyPlan

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from privfed.contracts import Block
-from privfed.engines import Simulation, Transcript
+from privfed.engines.simulation import Simulation
+from privfed.engines.transcript import Transcript
 from privfed.federation import Message, PrivateState, StatefulClients, Streams
 from privfed.privacy import Ledger, PrivacyPlan
 from privfed.updates import ClientUpdates, Dense

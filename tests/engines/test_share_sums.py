@@ -9,7 +9,7 @@ import torch
 
 from privfed.contracts import Block
 from privfed.data import Histories
-from privfed.engines import Simulation
+from privfed.engines.simulation import Simulation
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
 from privfed.federation import FederationError, Message, PrivateState, StatefulClients, Streams

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from privfed.contracts import Block, upload_bytes
-from privfed.engines import MemoryLimitError
-from privfed.engines.aggregation import ReleaseBuffer
+from privfed.engines.aggregation import MemoryLimitError, ReleaseBuffer
 from privfed.federation import Cohort, FederationError, Message, Total
 from privfed.privacy import LedgerError
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from privfed.contracts import TAPS
-from privfed.engines import PROXIMAL, Transcript, load_observations
+from privfed.engines.transcript import PROXIMAL, Transcript, load_observations
 
 AUDITED = torch.tensor([0, 3, 16, 17, 44])
 SETTINGS = {"dim": 4, "batch_size": 32}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from privfed.contracts import Block
-from privfed.engines import Simulation
+from privfed.engines.simulation import Simulation
 from privfed.federation import Call, Cohort, Message, PrivateState, StatefulClients, Streams
 from privfed.guards import ClientGuard, ServerGuard
 from privfed.privacy import Ledger, PrivacyError, PrivacyPlan

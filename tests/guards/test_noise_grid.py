@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privfed.contracts import Block
-from privfed.engines import Simulation
+from privfed.engines.simulation import Simulation
 from privfed.federation import Call, Message, PrivateState, StatefulClients, Streams
 from privfed.guards import ClientGuard
 from privfed.guards.noise_grid import noise_steps, noised_sum

@@ -55,7 +55,7 @@ def few(funnel: Any) -> Any:
 @pytest.fixture(scope="session")
 def coded(funnel: Any) -> Callable[..., CodeWorld]:
     """Build a code method: `coded("dfmr", plan="shared-sum", parts=..., chunk=7, d=8)`."""
-    from privfed.engines import Simulation
+    from privfed.engines.simulation import Simulation
     from privfed.federation import Streams
     from privfed.methods import ClientData, PublicInfo, method
     from privfed.privacy import Ledger, PrivacyPlan

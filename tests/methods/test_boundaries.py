@@ -10,7 +10,7 @@ import torch
 from pydantic import ValidationError
 
 from privfed.data import Histories, Split
-from privfed.engines import Simulation
+from privfed.engines.simulation import Simulation
 from privfed.federation import PrivateState, StatefulClients, Streams
 from privfed.methods import ClientData, PublicInfo, UnknownMethodError, method, methods
 from privfed.methods.shared.samples import NegativeSampler
@@ -125,7 +125,9 @@ def test_every_method_is_registered_under_its_own_name():
 
 
 def test_an_unknown_method_is_answered_with_those_there_are():
-    with pytest.raises(UnknownMethodError, match=r"unknown method 'gpfed'; choose one of .*fedmf.*gpfedrec"):
+    with pytest.raises(
+        UnknownMethodError, match=r"unknown method 'gpfed'; did you mean '\w+'\? Choose one of .*fedmf.*gpfedrec"
+    ):
         method("gpfed")
 
 

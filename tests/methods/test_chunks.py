@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from privfed.data import SplitSpec, SyntheticSpec, generate, split
-from privfed.engines import Transcript
+from privfed.engines.transcript import Transcript
 
 CHUNKS = [1, 7, 16, None]
 ROUNDS = 2

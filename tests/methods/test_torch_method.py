@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import nn
 
 from privfed.data import Histories
-from privfed.engines import Transcript
+from privfed.engines.transcript import Transcript
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
 from privfed.federation import PUBLIC, Call, Federation, Purpose, Streams

@@ -9,7 +9,7 @@ import torch
 from scipy import stats
 
 from privfed.contracts import Block
-from privfed.engines import Simulation
+from privfed.engines.simulation import Simulation
 from privfed.federation import Call, Cohort, Message, PrivateState, StatefulClients, Streams
 from privfed.guards import ClientGuard
 from privfed.privacy import Ledger, PlanError, PrivacyPlan, forecast, plan_for_target

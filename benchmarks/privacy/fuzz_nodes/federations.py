@@ -11,10 +11,15 @@ import numpy as np
 import torch
 
 from privfed.data import Split, SplitSpec, SyntheticSpec, generate, split
-from privfed.engines.nodes import InProcess, Node, NodeData, Policy, RemoteFederation, Transport
 from privfed.engines.nodes.announcement import Announcement
+from privfed.engines.nodes.loopback import InProcess
+from privfed.engines.nodes.node import Node
+from privfed.engines.nodes.node_data import NodeData
 from privfed.engines.nodes.party import found_federation
+from privfed.engines.nodes.policy import Policy
+from privfed.engines.nodes.remote_federation import RemoteFederation
 from privfed.engines.nodes.run import train
+from privfed.engines.nodes.transport import Transport
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
 from privfed.federation import Server

@@ -16,8 +16,11 @@ from benchmarks.privacy.fuzz_nodes.drafts import BENDS, Draft, bound
 from benchmarks.privacy.fuzz_nodes.federations import SmallFederation
 from benchmarks.privacy.fuzz_nodes.findings import MOST_BYTES, Findings, Watch, measured
 from benchmarks.privacy.fuzz_secure_agg import mutate
-from privfed.engines.nodes import InProcess, MessageError, NodeId, RefusalCode, codec
+from privfed.engines.nodes import codec
+from privfed.engines.nodes.errors import MessageError, RefusalCode
+from privfed.engines.nodes.loopback import InProcess
 from privfed.engines.nodes.queries import MEASURE
+from privfed.engines.nodes.transport import NodeId
 from secure_agg.primitives.keys import SIGNATURE_BYTES
 
 SEAT = 0

@@ -19,7 +19,11 @@ from benchmarks.privacy.fuzz_nodes.findings import MOST_BYTES_OF_A_ROUND, Findin
 from benchmarks.privacy.fuzz_secure_agg import mutate
 from benchmarks.speed.nodes import members_of
 from privfed.contracts import Block
-from privfed.engines.nodes import InProcess, NodeId, NodesError, RemoteFederation, codec
+from privfed.engines.nodes import codec
+from privfed.engines.nodes.errors import NodesError
+from privfed.engines.nodes.loopback import InProcess
+from privfed.engines.nodes.remote_federation import RemoteFederation
+from privfed.engines.nodes.transport import NodeId
 from privfed.federation import Federation, Individual, Message, Server
 from privfed.methods.shared.vae_server import COUNTS
 from secure_agg.primitives.keys import SIGNATURE_BYTES

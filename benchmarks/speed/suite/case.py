@@ -25,7 +25,7 @@ from benchmarks.harness import memory
 from benchmarks.running import simulation_of
 from benchmarks.speed.suite.work import counted
 from privfed.data import Histories, Split, SplitSpec, load, split
-from privfed.engines import Simulation
+from privfed.engines.simulation import Simulation
 from privfed.experiment import Experiment
 from privfed.methods import method
 from privfed.privacy import PrivacyPlan

@@ -52,9 +52,10 @@ from privfed.audit.epsilon.inclusion import InclusionGame, fixed_attack
 from privfed.audit.report.records import POPULARITY, AttackRow, EmpiricalRow, GuaranteeRow, SupportLeak, Tap
 from privfed.contracts import Schema
 from privfed.data import Split
-from privfed.engines import PROXIMAL, Observation, load_observations, members
 from privfed.engines.checkpoint import Checkpoint
+from privfed.engines.cohorts import members
 from privfed.engines.costs import Costs
+from privfed.engines.transcript import PROXIMAL, Observation, load_observations
 from privfed.experiment import Experiment, TrainingProgress
 from privfed.methods import ItemBlocks
 from privfed.privacy import Guarantee, Ledger

@@ -33,7 +33,7 @@ from privfed.audit.report.records import AttributeRow, Interval, NotRun, Tap
 from privfed.contracts import Schema
 from privfed.data import Attribute, DataError, UserClasses, user_classes
 from privfed.data.attributes import UNKNOWN
-from privfed.engines import Observation
+from privfed.engines.transcript import Observation
 from privfed.experiment import Experiment
 from privfed.methods import ItemBlocks
 

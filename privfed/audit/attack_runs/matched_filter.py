@@ -26,7 +26,7 @@ from attacks.membership import observe_scores
 from attacks.views import Scores
 from privfed.contracts import Schema, share_of
 from privfed.data import Histories
-from privfed.engines import Observation
+from privfed.engines.transcript import Observation
 from privfed.experiment import Experiment
 from privfed.federation import Call, Clients, begin_query, perform
 from privfed.guards import ClientGuard

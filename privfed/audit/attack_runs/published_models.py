@@ -16,7 +16,7 @@ from torch import Tensor
 
 from attacks import ServerView, SumView
 from privfed.contracts import Schema
-from privfed.engines import Observation
+from privfed.engines.transcript import Observation
 from privfed.methods import ItemBlocks
 
 SEEN_BY = {

@@ -17,7 +17,7 @@ from torch import Tensor
 from attacks import ServerView, SumView
 from privfed.audit.report import formatting
 from privfed.contracts import Schema
-from privfed.engines import HELD_BY, HOLDERS, HOLDS, SENDERS, Observation
+from privfed.engines.transcript import HELD_BY, HOLDERS, HOLDS, SENDERS, Observation
 from privfed.methods import ItemBlocks
 
 _NAMED = 2

@@ -20,7 +20,7 @@ from attacks import ServerView, ViewError
 from privfed.audit.report.records import Tap
 from privfed.contracts import Schema
 from privfed.data import Histories
-from privfed.engines import CLIP_NORM, QUERY, Observation, received
+from privfed.engines.transcript import CLIP_NORM, QUERY, Observation, received
 from privfed.experiment import Experiment
 from privfed.federation import Call, Clients, Message, Streams, begin_query, perform
 from privfed.guards import ClientGuard

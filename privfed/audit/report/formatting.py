@@ -4,7 +4,8 @@ import math
 import re
 
 from privfed.audit.report.records import Setting
-from privfed.methods import UnknownMethodError, method
+from privfed.methods import UnknownMethodError
+from privfed.setup import display_name
 
 TAPS = {
     "raw": "on the device, before the mechanism",
@@ -43,11 +44,16 @@ _SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
 def method_name(slug: str) -> str:
-    """The display name that a method declares; the name of a method that is not installed as it is, with spaces."""
+    """The display name that a method declares, and its preset; that of a method that is not installed as it is."""
     try:
-        return method(slug).display_name
+        return display_name(slug)
     except UnknownMethodError:
         return slug.replace("_", " ")
+
+
+def file_name(name: str) -> str:
+    """A name that a file can have everywhere."""
+    return re.sub(r"[^\w-]+", "-", name)
 
 
 def named(names: dict[str, str], slug: str) -> str:

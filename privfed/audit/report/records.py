@@ -421,15 +421,17 @@ class Check(_Row):
 class Run(_Row):
     """One method under one setting with one seed.
 
-    `wire` says how closely the wire was simulated, `aborted_rounds` how many rounds were aborted for too few clients.
-    `support` is null where no rows are sent behind a hidden sum and no history is public. `inclusion` counts the
-    training interactions of audited users that inclusion bits kept or dropped before training. `ledger` holds the
-    events that epsilon was computed from, and `not_run` what could not be done to this run. `decisions` are choices
-    that the method made by what had been released to it already.
+    `our_variant` says how the model differs from the published one that it is named after, where it does. `wire` says
+    how closely the wire was simulated, `aborted_rounds` how many rounds were aborted for too few clients. `support` is
+    null where no rows are sent behind a hidden sum and no history is public. `inclusion` counts the training
+    interactions of audited users that inclusion bits kept or dropped before training. `ledger` holds the events that
+    epsilon was computed from, and `not_run` what could not be done to this run. `decisions` are choices that the method
+    made by what had been released to it already.
     """
 
     run_id: str
     method: str
+    our_variant: str | None = None
     setting: Setting
     plan: Record
     seed: int

@@ -279,6 +279,11 @@ def _limits(report: AuditReport) -> list[str]:
         "All parties ran in one process: this is a simulation. Its randomness follows from its seeds, so the same "
         "audit gives the same numbers; a deployment draws keys that nobody can predict.",
     ]
+    limits += [
+        f"{formatting.method_name(name)} is our variant of the published model: {why}."
+        for name, why in dict.fromkeys((run.method, run.our_variant) for run in report.runs)
+        if why
+    ]
     kinds = {row.membership for run in report.runs for row in run.attacks}
     if "natural" in kinds:
         where = "In all games but that of randomised inclusion, members" if "randomised" in kinds else "Members"

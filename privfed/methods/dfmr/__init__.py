@@ -29,9 +29,11 @@ from privfed.methods.dfmr.client import DFMRClients
 from privfed.methods.dfmr.codes import unpack
 from privfed.methods.dfmr.config import DCFConfig, DFMRConfig, LightFRConfig
 from privfed.methods.dfmr.overflow import SumOverflowError
+from privfed.methods.dfmr.published import AS_PUBLISHED, DCF_AS_PUBLISHED, LIGHTFR_AS_PUBLISHED
 from privfed.methods.dfmr.reconstruction import STARTS, rebuild_codes
 from privfed.methods.dfmr.server import BlocksError, DFMRServer, NoPurchasesError
 from privfed.methods.method import Method, MethodConfig, PlannedQuery, ServerReads, Training
+from privfed.methods.preset import PUBLISHED, Preset
 
 _EVERYBODY = 1 << 20
 
@@ -71,7 +73,9 @@ class DFMRSurface(NoItemRows):
         return RebuiltCodes("codes", guesses, guesses["purchased items"].astype(np.float32) @ items.T)
 
 
-def _method(name: str, display_name: str, title: str, source: str, config: type[MethodConfig]) -> Method:
+def _method(
+    name: str, display_name: str, title: str, source: str, config: type[MethodConfig], published: Preset
+) -> Method:
     return Method(
         name=name,
         title=title,
@@ -82,15 +86,33 @@ def _method(name: str, display_name: str, title: str, source: str, config: type[
         training=DFMRTraining(),
         attack_surface=DFMRSurface(),
         disclosure=ServerReads("every user's purchases, which it declares public, and sums over clients"),
+        presets={PUBLISHED: published},
     )
 
 
 DFMR = _method(
-    "dfmr", "DFMR", "binary codes from public purchases and private examinations", "DFMR (slides)", DFMRConfig
+    "dfmr",
+    "DFMR",
+    "binary codes from public purchases and private examinations",
+    "DFMR (slides)",
+    DFMRConfig,
+    AS_PUBLISHED,
 )
-DCF = _method("dcf", "DCF", "binary codes from public purchases", "DCF, Zhang et al., SIGIR 2016", DCFConfig)
+DCF = _method(
+    "dcf",
+    "DCF",
+    "binary codes from public purchases",
+    "DCF, Zhang et al., SIGIR 2016",
+    DCFConfig,
+    DCF_AS_PUBLISHED,
+)
 LIGHTFR = _method(
-    "lightfr", "LightFR", "binary codes from public purchases, not balanced", "LightFR-like", LightFRConfig
+    "lightfr",
+    "LightFR",
+    "binary codes from public purchases, not balanced",
+    "LightFR-like",
+    LightFRConfig,
+    LIGHTFR_AS_PUBLISHED,
 )
 
 __all__ = [

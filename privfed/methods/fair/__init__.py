@@ -27,9 +27,11 @@ from privfed.methods.fair.client import FairClients
 from privfed.methods.fair.config import FairConfig
 from privfed.methods.fair.disclosure import FairDisclosure
 from privfed.methods.fair.memory import DeviceMemory, device_memory
+from privfed.methods.fair.published import AS_PUBLISHED
 from privfed.methods.fair.server import FairServer
 from privfed.methods.fair.training import NothingToDrawError, RatingsError
 from privfed.methods.method import Method, NegativeSampling, PlannedQuery, Training
+from privfed.methods.preset import PUBLISHED
 from privfed.methods.shared.warm_start import GramFactors, neural_factorisation
 
 
@@ -68,6 +70,7 @@ METHOD = Method(
     training=FairTraining(),
     attack_surface=FairSurface(),
     disclosure=FairDisclosure(),
+    presets={PUBLISHED: AS_PUBLISHED},
 )
 
 __all__ = [

@@ -9,8 +9,10 @@ from privfed.federation import Message
 from privfed.methods.attack_surface import NamedBlocks
 from privfed.methods.feddae.client import FedDAEClients
 from privfed.methods.feddae.config import FedDAEConfig
+from privfed.methods.feddae.published import AS_PUBLISHED, AS_RELEASED
 from privfed.methods.feddae.server import FedDAEServer
 from privfed.methods.method import Method, ServerReads, Training
+from privfed.methods.preset import PUBLISHED
 from privfed.methods.shared.vae_config import in_cache
 from privfed.methods.shared.warm_start import GramFactors, autoencoder
 
@@ -45,4 +47,5 @@ METHOD = Method(
     training=FedDAETraining(),
     attack_surface=NamedBlocks("decoder.*.weight", "encoder.0.weight", "decoder.*.bias"),
     disclosure=ServerReads("the sums of autoencoder updates"),
+    presets={PUBLISHED: AS_PUBLISHED, "released": AS_RELEASED},
 )

@@ -13,7 +13,9 @@ from privfed.contracts import MethodTraits
 from privfed.federation import Purpose, Streams
 from privfed.methods.attack_surface import NamedBlocks
 from privfed.methods.client_data import ClientData
+from privfed.methods.fedmf.published import AS_PUBLISHED
 from privfed.methods.method import Method, MethodConfig, NegativeSampling, ServerReads, Training
+from privfed.methods.preset import PUBLISHED
 from privfed.methods.shared.heads import LinearHead
 from privfed.methods.shared.linear_clients import LinearClients
 from privfed.methods.shared.table_server import TableServer
@@ -65,4 +67,5 @@ METHOD = Method(
     training=FedMFTraining(),
     attack_surface=NamedBlocks("items", scores_are_logits=True),
     disclosure=ServerReads("the sum of item-vector updates"),
+    presets={PUBLISHED: AS_PUBLISHED},
 )

@@ -7,8 +7,10 @@ from privfed.contracts import MethodTraits
 from privfed.methods.attack_surface import NamedBlocks
 from privfed.methods.fedncf.client import FedNCFClients
 from privfed.methods.fedncf.config import FedNCFConfig
+from privfed.methods.fedncf.published import AS_PUBLISHED
 from privfed.methods.fedncf.server import FedNCFServer
 from privfed.methods.method import Method, NegativeSampling, ServerReads, Training
+from privfed.methods.preset import PUBLISHED
 
 
 class FedNCFTraining(Training):
@@ -32,6 +34,7 @@ METHOD = Method(
     training=FedNCFTraining(),
     attack_surface=NamedBlocks("items", scores_are_logits=True),
     disclosure=ServerReads("the sums of item-table and perceptron updates"),
+    presets={PUBLISHED: AS_PUBLISHED},
 )
 
 __all__ = ["METHOD", "FedNCFClients", "FedNCFConfig", "FedNCFServer"]

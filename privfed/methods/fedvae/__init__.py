@@ -13,7 +13,9 @@ from privfed.contracts import MethodTraits
 from privfed.federation import Call, Message, PrivateState, StatefulClients, Streams
 from privfed.methods.attack_surface import NamedBlocks
 from privfed.methods.client_data import ClientData
+from privfed.methods.fedvae.published import AS_PUBLISHED
 from privfed.methods.method import Method, ServerReads, Training
+from privfed.methods.preset import PUBLISHED
 from privfed.methods.shared.vae import OneEncoder, SharedLayers, decode, encode, train
 from privfed.methods.shared.vae_clients import LocalRound, UserRows, changes_in, counted, uploaded, whole
 from privfed.methods.shared.vae_config import VAEConfig, in_cache
@@ -88,4 +90,5 @@ METHOD = Method(
     training=FedVAETraining(),
     attack_surface=NamedBlocks("decoder.*.weight", "encoder.0.weight", "decoder.*.bias"),
     disclosure=ServerReads("the sums of autoencoder updates"),
+    presets={PUBLISHED: AS_PUBLISHED},
 )

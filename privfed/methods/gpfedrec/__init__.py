@@ -10,8 +10,10 @@ from privfed.federation import Message
 from privfed.methods.attack_surface import NamedBlocks
 from privfed.methods.gpfedrec.client import GPFedRecClients
 from privfed.methods.gpfedrec.config import GPFedRecConfig
+from privfed.methods.gpfedrec.published import AS_PUBLISHED, AS_RELEASED
 from privfed.methods.gpfedrec.server import GPFedRecServer
 from privfed.methods.method import Method, NegativeSampling, ServerReads, Training
+from privfed.methods.preset import PUBLISHED
 
 
 class GPFedRecTraining(Training):
@@ -45,6 +47,7 @@ METHOD = Method(
     training=GPFedRecTraining(),
     attack_surface=GPFedRecSurface("items", scores_are_logits=True),
     disclosure=ServerReads("every client's whole item table, each round, under a stable pseudonym"),
+    presets={PUBLISHED: AS_PUBLISHED, "released": AS_RELEASED},
 )
 
 __all__ = ["METHOD", "GPFedRecClients", "GPFedRecConfig", "GPFedRecServer"]

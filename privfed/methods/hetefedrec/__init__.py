@@ -15,8 +15,10 @@ from privfed.methods.hetefedrec.attack_surface import HeteFedRecSurface
 from privfed.methods.hetefedrec.client import HeteFedRecClients
 from privfed.methods.hetefedrec.config import HeteFedRecConfig
 from privfed.methods.hetefedrec.disclosure import HeteFedRecDisclosure
+from privfed.methods.hetefedrec.published import AS_PUBLISHED
 from privfed.methods.hetefedrec.server import HeteFedRecServer
 from privfed.methods.method import Method, NegativeSampling, Training
+from privfed.methods.preset import PUBLISHED
 from privfed.methods.shared.warm_start import GramFactors, nested_tables
 
 __all__ = ["METHOD", "HeteFedRecConfig"]
@@ -50,4 +52,5 @@ METHOD = Method(
     training=HeteFedRecTraining(),
     attack_surface=HeteFedRecSurface(),
     disclosure=HeteFedRecDisclosure(),
+    presets={PUBLISHED: AS_PUBLISHED},
 )

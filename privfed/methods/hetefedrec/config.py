@@ -18,7 +18,7 @@ NAMES = ("small", "medium", "large")
 
 
 class HeteFedRecConfig(MethodConfig):
-    """Settings; `published` has the paper's.
+    """Settings; the preset `published` has the paper's.
 
     The defaults were chosen by NDCG on the validation part of MovieLens-1M (docs/reproduction.md). They keep clients of
     three sizes and the training of every prefix, and differ in what made the published ones stop at popularity: scores
@@ -92,51 +92,6 @@ class HeteFedRecConfig(MethodConfig):
     initial_scale: float = Field(0.01, gt=0, description="standard deviation of initial item vectors")
     initial_user_scale: float = Field(0.01, gt=0, description="standard deviation of initial user vectors")
     standalone_steps: int = Field(100, ge=1, description="local steps of a device that trains alone (standalone)")
-
-    @classmethod
-    def published(cls, base: Base = "ncf") -> Self:
-        """The paper's settings for MovieLens-1M, and the literal reading of what it leaves open.
-
-        Stated: widths, groups by training count in shares 5:3:2, head (8, 8), four negatives, Adam at 1e-3, sums at
-        the server, all three parts. Open there, and chosen: one full-batch step a round (with more, sums of a whole
-        cohort switch the ReLU heads off within a few epochs), alpha 1, initial scale 0.1, one distillation step on
-        256 items.
-        """
-        return cls(
-            base=base,
-            propagation="star",
-            variant="hetefedrec",
-            widths=(8, 16, 32),
-            groups="activity",
-            shares=(0.5, 0.3, 0.2),
-            thresholds=None,
-            hidden=(8, 8),
-            activation="relu",
-            inner=False,
-            item_bias=False,
-            dual_task=True,
-            decorrelation=1.0,
-            distillation=1,
-            distillation_items=256,
-            distillation_optimiser="adam",
-            distillation_lr=1e-3,
-            local_optimiser="adam",
-            user_optimiser="adam",
-            steps=1,
-            user_steps=0,
-            user_l2=0.0,
-            lr_user=1e-3,
-            lr_items=1e-3,
-            lr_heads=1e-3,
-            negatives=4,
-            fixed_negatives=False,
-            aggregation="sum",
-            head_aggregation="sum",
-            server_optimiser="average",
-            initial_scale=0.1,
-            initial_user_scale=0.1,
-            touch_rate=0.1,
-        )
 
     @property
     def names(self) -> tuple[str, ...]:

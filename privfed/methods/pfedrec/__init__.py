@@ -13,6 +13,8 @@ from privfed.federation import PUBLIC, Call, Message, Purpose, Streams, alike
 from privfed.methods.attack_surface import NamedBlocks
 from privfed.methods.client_data import ClientData
 from privfed.methods.method import Method, MethodConfig, NegativeSampling, ServerReads, Training
+from privfed.methods.pfedrec.published import AS_PUBLISHED
+from privfed.methods.preset import PUBLISHED
 from privfed.methods.shared.heads import LinearHead, kaiming_uniform
 from privfed.methods.shared.interaction_dp import InteractionTrainer
 from privfed.methods.shared.linear_clients import LinearClients
@@ -81,4 +83,5 @@ METHOD = Method(
     training=PFedRecTraining(),
     attack_surface=NamedBlocks("items", scores_are_logits=True),
     disclosure=ServerReads("the sum of item-table updates"),
+    presets={PUBLISHED: AS_PUBLISHED},
 )

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from privfed.engines import Simulation, TooFewClientsError
 from privfed.engines.nodes.announcement import Announcement
 from privfed.engines.nodes.errors import NodesError
 from privfed.engines.nodes.loopback import Fault, InProcess, Loopback
@@ -16,6 +15,7 @@ from privfed.engines.nodes.node import Node
 from privfed.engines.nodes.party import Party
 from privfed.engines.nodes.policy import Policy
 from privfed.engines.nodes.run import train
+from privfed.engines.simulation import Simulation, TooFewClientsError
 from privfed.experiment import Experiment
 from privfed.privacy import Ledger
 from privfed.privacy.ledger import from_ranges

@@ -108,7 +108,7 @@ def test_withheld_rows_are_decided_as_if_nobody_had_them(coded, method, fewest):
 
 
 def test_sums_of_withheld_rows_are_zero_wherever_they_are_seen(coded):
-    from privfed.engines import Transcript
+    from privfed.engines.transcript import Transcript
 
     transcript = Transcript(torch.arange(5), frozenset({"sum"}))
     plan = "shared-sum:padding.kind=no_padding,min_cohort=22"

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from privfed.data import Histories, Split
-from privfed.engines import Simulation
+from privfed.engines.simulation import Simulation
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
 from privfed.federation import PrivateState, StatefulClients, Streams, Total

@@ -8,7 +8,8 @@ import torch
 
 from privfed.contracts import Block, UpdateError, upload_bytes
 from privfed.data import Histories
-from privfed.engines import Simulation, Transcript
+from privfed.engines.simulation import Simulation
+from privfed.engines.transcript import Transcript
 from privfed.experiment import Experiment
 from privfed.federation import Call, Streams
 from privfed.guards import ClientGuard

@@ -288,7 +288,7 @@ def released(w, t):
 
 @pytest.mark.parametrize("refresh_every", [1, 2, 3])
 def test_the_light_variant_keeps_its_graph_between_refreshes(world, refresh_every):
-    from privfed.engines import Transcript
+    from privfed.engines.transcript import Transcript
 
     tapped = Transcript(torch.arange(45), frozenset({"wire"}))
     w = world("gpfedrec", transcript=tapped, refresh_every=refresh_every, **SMALL)
@@ -304,7 +304,7 @@ def test_the_light_variant_keeps_its_graph_between_refreshes(world, refresh_ever
 
 def test_the_light_variant_rebuilds_its_graph_for_another_cohort(world):
     """A graph over other users would attach neighbours to the wrong people."""
-    from privfed.engines import Transcript
+    from privfed.engines.transcript import Transcript
 
     tapped = Transcript(torch.arange(45), frozenset({"wire"}))
     plan = "none:sampling.kind=fixed,sampling.size=12"
@@ -347,7 +347,7 @@ VARIANTS = [
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
 def test_every_variant_keeps_the_rule_and_averages_its_neighbours(world, variant):
-    from privfed.engines import Transcript
+    from privfed.engines.transcript import Transcript
 
     tapped = Transcript(torch.arange(45), frozenset({"wire"}))
     w = world("gpfedrec", transcript=tapped, **SMALL, **variant)

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from privfed.audit.attack_runs.attack_run import attack_trained
 from privfed.audit.attack_runs.rows_seen import rows_seen
 from privfed.data import Histories, SplitSpec, load, split
-from privfed.engines import Transcript
+from privfed.engines.transcript import Transcript
 from privfed.experiment import Experiment
 from privfed.federation import Purpose, Streams, Total
 from privfed.methods import method
@@ -18,6 +18,7 @@ from privfed.methods.hetefedrec.distillation import distillation_gradients, dist
 from privfed.methods.hetefedrec.groups import assign_groups
 from privfed.methods.hetefedrec.layout import ModelLayout
 from privfed.methods.hetefedrec.padding import clients_per_tile, ladder
+from privfed.methods.hetefedrec.published import AS_PUBLISHED
 from privfed.methods.hetefedrec.sampling import draw_distinct
 from privfed.privacy import PlanError, PrivacyPlan
 from privfed.setup.config import ExperimentConfig
@@ -30,12 +31,12 @@ FAST = {"widths": (4, 8, 16), "lr_items": 0.01, "lr_heads": 0.01, "lr_user": 0.0
 @pytest.fixture
 def world(world):
     """Worlds with the published settings, where a test does not say otherwise."""
-    published = HeteFedRecConfig.published().model_dump()
+    published = AS_PUBLISHED.settings
     return lambda name, **settings: world(name, **(published | settings if name == "hetefedrec" else settings))
 
 
 def published(**settings):
-    return HeteFedRecConfig(**(HeteFedRecConfig.published().model_dump() | settings))
+    return HeteFedRecConfig(**(AS_PUBLISHED.settings | settings))
 
 
 def uploads(w, block):
@@ -444,7 +445,7 @@ def test_devices_alone_give_an_attack_nothing_but_what_they_show(small_split, pl
 
 
 def test_published_settings_are_the_papers():
-    paper, other = HeteFedRecConfig.published(), HeteFedRecConfig.published("lightgcn")
+    paper, other = published(), published(base="lightgcn")
     assert (paper.base, other.base, paper.widths, paper.hidden) == ("ncf", "lightgcn", (8, 16, 32), (8, 8))
     assert (paper.groups, paper.shares, paper.negatives, paper.lr_items) == ("activity", (0.5, 0.3, 0.2), 4, 1e-3)
     assert (paper.aggregation, paper.head_aggregation, paper.server_optimiser) == ("sum", "sum", "average")

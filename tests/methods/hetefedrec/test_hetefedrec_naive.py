@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from privfed.methods.hetefedrec import HeteFedRecConfig
+from privfed.methods.hetefedrec.published import AS_PUBLISHED
 
 SMALL = {"widths": (4, 8, 12), "hidden": (8, 4), "steps": 3, "lr_items": 0.02, "lr_heads": 0.01, "lr_user": 0.03,
          "lr_bias": 0.02}  # fmt: skip
@@ -19,7 +19,7 @@ NAMES = ("small", "medium", "large")
 @pytest.fixture
 def world(world):
     """Worlds with the published settings, where a test does not say otherwise."""
-    published = HeteFedRecConfig.published().model_dump()
+    published = AS_PUBLISHED.settings
     return lambda name, **settings: world(name, **(published | settings if name == "hetefedrec" else settings))
 
 

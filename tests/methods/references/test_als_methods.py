@@ -8,7 +8,8 @@ import torch
 from pydantic import ValidationError
 
 from privfed.data import Histories, SplitSpec, SyntheticSpec, generate, split
-from privfed.engines import Simulation, Transcript
+from privfed.engines.simulation import Simulation
+from privfed.engines.transcript import Transcript
 from privfed.evaluation import Evaluator, Protocol
 from privfed.federation import Call, FederationError, Streams
 from privfed.methods import ClientData, PublicInfo

@@ -9,7 +9,8 @@ from torch import nn
 
 from privfed.audit.attack_runs.attack_run import attack_trained
 from privfed.data import Histories, SplitSpec, SyntheticSpec, generate, split
-from privfed.engines import Simulation, Transcript
+from privfed.engines.simulation import Simulation
+from privfed.engines.transcript import Transcript
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
 from privfed.federation import SERVER, Call, Purpose, Streams

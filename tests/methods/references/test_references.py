@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from privfed.data import Histories, SplitSpec, SyntheticSpec, generate, split
-from privfed.engines import Simulation, Transcript
+from privfed.engines.simulation import Simulation
+from privfed.engines.transcript import Transcript
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
 from privfed.federation import Call, Streams

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from privfed.contracts import NoisySteps
 from privfed.data import Histories
-from privfed.engines import Transcript
+from privfed.engines.transcript import Transcript
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
 from privfed.federation import Call, FederationError, Streams, perform

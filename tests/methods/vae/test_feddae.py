@@ -4,7 +4,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from privfed.engines import Transcript
+from privfed.engines.transcript import Transcript
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
 from privfed.federation import Call

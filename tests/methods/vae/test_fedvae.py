@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from privfed.data import Histories
-from privfed.engines import Transcript
+from privfed.engines.transcript import Transcript
 from privfed.federation import Call, Message, Streams
 from privfed.methods import ClientData, PublicInfo
 from privfed.methods.fedvae import METHOD

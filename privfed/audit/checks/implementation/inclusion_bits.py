@@ -15,7 +15,7 @@ from privfed.audit.checks.implementation.claims import FALSE_ALARM, ReleasedValu
 from privfed.audit.epsilon.inclusion import GUESSED, MIN_BITS
 from privfed.audit.report.ceilings import interaction_level
 from privfed.audit.report.records import Check, GuaranteeRow
-from privfed.engines import Observation
+from privfed.engines.transcript import Observation
 from privfed.experiment import Experiment, RunResult
 from privfed.privacy.epsilon import MIN_DELTA
 from privfed.privacy.guarantee import guarantee_for

@@ -20,7 +20,7 @@ from privfed.audit.checks.implementation.claims import FALSE_ALARM, claims_epsil
 from privfed.audit.epsilon.claims import query_epsilon
 from privfed.audit.report.records import Check
 from privfed.contracts import Block
-from privfed.engines import Simulation
+from privfed.engines.simulation import Simulation
 from privfed.experiment import Experiment, RunResult
 from privfed.federation import Call, Message, PrivateState, StatefulClients, Streams
 from privfed.privacy import Ledger, PrivacyPlan

@@ -92,7 +92,7 @@ def _attack_chart(report: AuditReport, method: str, game: str, pairs: list[tuple
     name = formatting.method_name(method)
     return finished(
         alt.layer(*layers).properties(height=len(order) * max(40, 20 * len(settings))),
-        f"attacks_{method}_{game}",
+        f"attacks_{formatting.file_name(method)}_{game}",
         f"{name}: {game}",
         f"AUC of each attack under each setting. {description}; popularity guess: {popularity:.3f}; chance: 0.5.",
     )

@@ -70,7 +70,7 @@ def _of_cell(report: AuditReport, cell: Cell, best: AttackCell, slug: str) -> Ch
         alt.layer(_diagonal(), _lines(curves, alt.Color("kind:N", scale=scale, legend=None))).properties(
             height=_HEIGHT
         ),
-        f"{slug}_{cell.method}_{cell.setting.slug}",
+        f"{slug}_{formatting.file_name(cell.method)}_{cell.setting.slug}",
         name,
         f"ROC on logarithmic axes: {name}. {_curve_sentence(best)}",
         key="thick: strongest attack; thin: others; dashed: popularity guess; dotted: chance; long dashes: ceiling",
@@ -100,7 +100,7 @@ def _of_method(report: AuditReport, method: str, pairs: Sequence[tuple[Cell, Att
             *([_lines(guess, alt.value(INK))] if guess else []),
             _lines(curves, setting_colour(report, [cell for cell, _ in pairs])),
         ).properties(height=_HEIGHT),
-        f"{slug}_{method}",
+        f"{slug}_{formatting.file_name(method)}",
         name,
         f"ROC on logarithmic axes: {name}, the strongest attack of each setting. {description}",
         key="lines: strongest attack of each setting; dashed: popularity guess; dotted: chance; long dashes: ceiling",

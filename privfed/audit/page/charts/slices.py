@@ -83,7 +83,7 @@ def _chart(report: AuditReport, method: str, by: By, pairs: list[tuple[Cell, Att
     ]
     return finished(
         alt.layer(*layers).properties(height=_HEIGHT),
-        f"slices_{method}_{by}",
+        f"slices_{formatting.file_name(method)}_{by}",
         f"{name}: {SLICED[by]}",
         f"AUC of the strongest attack by tenths of {SLICED[by]}: {'; '.join(ends)}; chance 0.5.",
     )

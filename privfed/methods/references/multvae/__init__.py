@@ -13,8 +13,10 @@ and Adam. Behind a plan with noise the server sees noisy rows, once; it sets neg
 from privfed.contracts import MethodTraits
 from privfed.methods.attack_surface import NamedBlocks
 from privfed.methods.method import Method, ServerReads, Training
+from privfed.methods.preset import PUBLISHED
 from privfed.methods.references.multvae.client import MultVAEClients
 from privfed.methods.references.multvae.config import MultVAEConfig
+from privfed.methods.references.multvae.published import AS_PUBLISHED
 from privfed.methods.references.multvae.server import HISTORY, MultVAEServer
 
 
@@ -36,6 +38,7 @@ METHOD = Method(
     training=MultVAETraining(),
     attack_surface=NamedBlocks(HISTORY),
     disclosure=ServerReads("every user's whole interaction list"),
+    presets={PUBLISHED: AS_PUBLISHED},
 )
 
 __all__ = ["METHOD", "MultVAEClients", "MultVAEConfig", "MultVAEServer"]

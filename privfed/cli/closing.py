@@ -1,0 +1,53 @@
+"""The last lines of a run: how good it is beside popularity, what is guaranteed, and what to do next."""
+
+import math
+from pathlib import Path
+
+from privfed.audit.report import formatting
+from privfed.cli.show import synthetic_mark
+from privfed.evaluation import EvaluationResult
+from privfed.experiment import RunResult
+
+_GRADES = ((1.0, "strong"), (3.0, "moderate"), (10.0, "weak"))
+
+
+def closing_lines(name: str, result: RunResult, popular: EvaluationResult | None, *, synthetic: bool) -> list[str]:
+    """Quality beside popularity, where items are ranked, and the guarantee, in a sentence each."""
+    return [
+        *([] if popular is None else [_quality(name, result, popular, synthetic_mark(synthetic=synthetic))]),
+        _privacy(result),
+    ]
+
+
+def next_step(out: Path, result: RunResult, popular: EvaluationResult | None) -> str:
+    """The command that is worth giving next."""
+    if popular is not None and _gain(result, popular) <= 0 and not math.isinf(result.guarantee.epsilon):
+        return "privfed run private-gram --epsilon 1, whose noise is on two sums alone"
+    return f"privfed attack {out}"
+
+
+def _quality(name: str, result: RunResult, popular: EvaluationResult, mark: str) -> str:
+    k = result.test.metrics[0].k
+    ours, theirs = (one.metric("ndcg", k).value for one in (result.test, popular))
+    numbers = f"NDCG@{k} {ours:.3f}, popularity {theirs:.3f}{mark}"
+    if ours < theirs:
+        return f"Quality: {name} is worse than recommending the most popular items ({numbers})."
+    if ours == theirs:
+        return f"Quality: {name} is as good as recommending the most popular items ({numbers})."
+    above = "" if not theirs else f"{ours / theirs - 1:.0%} "
+    return f"Quality: {name} is {above}above recommending the most popular items ({numbers})."
+
+
+def _gain(result: RunResult, popular: EvaluationResult) -> float:
+    k = result.test.metrics[0].k
+    return result.test.metric("ndcg", k).value - popular.metric("ndcg", k).value
+
+
+def _privacy(result: RunResult) -> str:
+    claim = result.guarantee
+    if math.isinf(claim.epsilon):
+        return "Privacy: no guarantee (epsilon is infinite)."
+    grade = next((word for most, word in _GRADES if claim.epsilon <= most), "no meaningful")
+    unit = formatting.named(formatting.UNITS, claim.unit)
+    trust = formatting.named(formatting.TRUST, claim.trust)
+    return f"Privacy: epsilon {claim.epsilon:.3g} for {unit}, a {grade} guarantee; trusts {trust}."

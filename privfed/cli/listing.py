@@ -1,0 +1,97 @@
+"""What `privfed methods` says of methods, read from a file for those of this package, so that none is imported.
+
+`python -m privfed.cli.listing` writes the file anew; a test compares it with the methods themselves.
+"""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from privfed.methods import Method
+
+LISTING = Path(__file__).with_name("methods.json")
+
+Document = dict[str, Any]
+
+
+@cache
+def stored() -> Document:
+    """The file: documents of methods by entry point, and why mechanisms have no finite epsilon."""
+    content: Document = json.loads(LISTING.read_text(encoding="utf-8"))
+    return content
+
+
+def document(name: str, method: "Method") -> Document:
+    """Everything there is to say about a method, as JSON has it."""
+    from privfed.cli.compatibility import EXAMPLES, refusal
+
+    fields = method.config.model_fields.items()
+    content = {
+        "name": name,
+        "title": method.title,
+        "source": method.source,
+        "server_reads": method.disclosure.reads,
+        "release": method.traits.release,
+        "host_work": method.training.host_work,
+        "settings": {
+            key: {"default": field.get_default(), "description": field.description or ""} for key, field in fields
+        },
+        "presets": {
+            preset: {
+                "our_variant": one.our_variant,
+                "settings": {key: {"value": value, "source": one.sources[key]} for key, value in one.settings.items()},
+            }
+            for preset, one in method.presets.items()
+        },
+        "mechanisms": {
+            plan: {
+                "runs": (reason := refusal(method, mechanism)) is None,
+                "reason": reason,
+                "finite_epsilon": mechanism.unbounded_reason is None,
+                "reason_if_inf": mechanism.unbounded_reason,
+            }
+            for plan, mechanism in EXAMPLES.items()
+        },
+    }
+    plain: Document = json.loads(json.dumps(content))
+    return plain
+
+
+def documents(names: list[str] | None = None) -> list[Document]:
+    """Documents of methods, of this package from the file, of others from themselves.
+
+    Args:
+        names: of registered methods or of variables in files; None for all that are registered.
+    """
+    from importlib.metadata import entry_points
+
+    entries = {entry.name: entry.value for entry in entry_points(group="privfed.methods")}
+    known = stored()["methods"]
+
+    def one(name: str) -> Document:
+        if (value := entries.get(name)) in known:
+            found: Document = known[value]
+            return found
+        from privfed.methods import method
+
+        return document(name, method(name))
+
+    return [one(name) for name in (sorted(entries) if names is None else names)]
+
+
+def content() -> Document:
+    """What the file should hold."""
+    from privfed.cli.compatibility import EXAMPLES
+    from privfed.methods.registry import entries
+
+    ours = {name: entry for name, entry in sorted(entries().items()) if entry.value.startswith("privfed.")}
+    return {
+        "methods": {entry.value: document(name, entry.load()) for name, entry in ours.items()},
+        "units": {plan: mechanism.unit for plan, mechanism in EXAMPLES.items()},
+    }
+
+
+if __name__ == "__main__":
+    LISTING.write_text(json.dumps(content(), indent=1) + "\n", encoding="utf-8")

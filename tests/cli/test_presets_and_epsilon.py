@@ -1,0 +1,82 @@
+"""Presets, methods in files and `--epsilon` on the command line, and what a run says last."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from privfed.cli.within_epsilon import delta_for
+
+SMALL = ("--data", "synthetic-small")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_run_within_an_epsilon_needs_nothing_else(cli: Callable, here: Path) -> None:
+    ran = cli("run", "private-gram", *SMALL, "--epsilon", 1, "--json").document
+    assert ran["directory"] == "runs/private-gram"
+    assert 0.9 < ran["guarantee"]["epsilon"] <= 1
+    assert ran["guarantee"]["delta"] == delta_for(120)
+    assert ran["config"]["rounds"] == 1
+    again = cli("run", "private-gram", *SMALL, "--epsilon", 8, "-q").out
+    assert (here / "runs" / "private-gram-2" / "config.json").exists()
+    last = [line for line in again.splitlines() if line.startswith(("Quality:", "Privacy:"))]
+    assert "popular items (NDCG@10 " in last[0]
+    assert last[1].startswith("Privacy: epsilon 8 for everything one person contributes, a weak guarantee")
+
+
+def test_a_plan_in_words_is_sized(cli: Callable, here: Path) -> None:
+    words = ("--privacy", "local-gaussian:clip_norm=2,noise_multiplier=1", "--epsilon", 8)
+    ran = cli("run", "gpfedrec", *SMALL, *words, "--rounds", 2, "--json").document
+    assert 7.9 < ran["guarantee"]["epsilon"] <= 8
+    assert ran["config"]["privacy"]["mechanism"]["clip_norm"] == 2
+
+
+def test_noise_cannot_cover_whole_numbers(refused: Callable, here: Path) -> None:
+    told = refused("run", "dfmr", "--data", "synthetic-funnel-small", "--set", "split.target=buy", "--epsilon", 1)
+    assert "dfmr uploads whole numbers, which no noise covers" in told
+
+
+def test_a_preset_names_folder_and_run_and_overrides_win(cli: Callable, here: Path) -> None:
+    ran = cli("run", "gpfedrec:published", *SMALL, "--rounds", 1, "--set", "method.reg=1.5", "--json").document
+    assert ran["directory"] == "runs/gpfedrec-published"
+    assert ran["config"]["method"]["name"] == "gpfedrec:published"
+    assert (ran["config"]["method"]["gamma"], ran["config"]["method"]["reg"]) == (0.5, 1.5)
+    assert "changed here: reg = 1.5" in ran["our_variant"]
+
+
+def test_a_method_in_a_file(cli: Callable, here: Path) -> None:
+    Path("mine.py").write_text("from privfed.methods.popularity import METHOD as MINE\n", encoding="utf-8")
+    ran = cli("run", "mine.py:MINE", *SMALL, "--json").document
+    assert ran["directory"] == "runs/mine-MINE"
+    assert cli("recommend", ran["directory"], "--user", 1, "-k", 3, "-q").out
+
+
+def test_a_file_with_settings_of_another_method_is_refused(cli: Callable, refused: Callable, here: Path) -> None:
+    Path("one.toml").write_text('[method]\nname = "fedmf"\ndim = 4\n', encoding="utf-8")
+    told = refused("run", "gpfedrec", *SMALL, "--config", "one.toml", "--rounds", 1)
+    assert "the file's [method] table is of fedmf, and METHOD is gpfedrec" in told
+    Path("same.toml").write_text('[method]\nname = "fedmf"\ndim = 4\n', encoding="utf-8")
+    words = ("run", "fedmf:published", *SMALL, "--config", "same.toml", "--rounds", 1, "--json")
+    method = cli(*words).document["config"]["method"]
+    assert (method["name"], method["dim"], method["user_lr_factor"]) == ("fedmf:published", 4, 20.0)
+
+
+def test_an_attack_on_sums_says_who_sees_what_and_attacks_what_is_seen(cli: Callable, here: Path) -> None:
+    cli("run", "private-gram", *SMALL, "--epsilon", 8, "-q")
+    told = " ".join(cli("attack", "runs/private-gram").out.split())
+    assert "Seen under this plan: The server sees every upload, which is made of one person's history" in told
+    rows = json.loads((here / "runs" / "private-gram" / "attacks.json").read_text())["attacks"]
+    assert "sum" in {row["tap"] for row in rows}
+
+
+def test_a_run_below_popularity_says_so_and_what_is_better(cli: Callable, here: Path) -> None:
+    words = ("--privacy", "local-laplace:epsilon0=0.1,clip_norm=1", "--rounds", 2)
+    out = cli("run", "gpfedrec", *SMALL, *words).out
+    assert "Quality: gpfedrec is worse than recommending the most popular items" in out
+    assert out.rstrip().splitlines()[-1].startswith("Next: privfed run private-gram --epsilon 1")
