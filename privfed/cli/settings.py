@@ -112,7 +112,7 @@ def run_config(layers: Sequence[Layer]) -> tuple[ExperimentConfig, DataSource]:
             f"no method is named: choose one of {', '.join(methods())}, for example privfed run gpfedrec"
         )
     source = _take_source(fields, ExperimentConfig)
-    if isinstance(privacy := fields.get("privacy"), dict):
+    if isinstance(privacy := fields.get("privacy"), dict) and not privacy.keys() & {"epsilon", "target_epsilon"}:
         privacy.setdefault("mechanism", {"kind": "unprotected"})
     config = configure(ExperimentConfig, fields)
     _check(config.method, config.privacy)

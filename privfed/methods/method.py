@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from privfed.compute.devices import HOST, here
-from privfed.contracts import MethodTraits, NoisySums, Schema
+from privfed.contracts import DefaultClip, MethodTraits, NoisySums, Schema
 from privfed.data import Histories
 from privfed.evaluation import Task
 from privfed.federation import Clients, Message, Server, Streams
@@ -203,6 +203,7 @@ class Method:
         training: how it trains.
         attack_surface: what uploads and models show about single items.
         disclosure: what the server learns by design.
+        clip_norms: clip norms for plans that name none, at most one for each thing that a clip bounds.
     """
 
     name: str
@@ -214,3 +215,4 @@ class Method:
     training: Training
     attack_surface: AttackSurface
     disclosure: Disclosure
+    clip_norms: Sequence[DefaultClip] = ()

@@ -86,6 +86,11 @@ class AdaptiveClip(BaseModel):
     rate: float = Field(default=0.2, gt=0, le=2, description="speed of the clip norm, as a power of e per round")
     count_noise: float = Field(default=10.0, gt=0, lt=1e9, description="standard deviation of the noise on the count")
 
+    @property
+    def counted_over_clip(self) -> float:
+        """Norm within which users are counted, over the clip norm."""
+        return 1.0
+
     def sum_multiplier(self, noise_multiplier: float) -> float:
         """Multiplier of the sum's noise for which sum and count together cost `noise_multiplier`."""
         return 1 / math.sqrt(noise_multiplier**-2 - (2 * self.count_noise) ** -2)
@@ -94,3 +99,30 @@ class AdaptiveClip(BaseModel):
         """The next clip norm after a noised share of users (of which noise may make any number) was within this one."""
         share = min(max(share_within, 0.0), 1.0)
         return min(max(clip_norm * math.exp(-self.rate * (share - self.quantile)), MIN_CLIP_NORM), MAX_CLIP_NORM)
+
+
+AUTO_SHARE = 0.05
+"""Share of the budget, in mu^2 (the squared distance of two Gaussians), that `clip_norm = auto` spends on counts."""
+
+
+class MedianClip(AdaptiveClip):
+    """Follow the median norm, and clip at a multiple of it: what `clip_norm = auto` comes to.
+
+    Attributes:
+        of_median: the clip norm over the median.
+    """
+
+    rate: float = 1.0
+    of_median: float = Field(gt=0)
+
+    @classmethod
+    def for_noise(cls, of_median: float, noise_multiplier: float) -> "MedianClip":
+        """The clip whose counts cost `AUTO_SHARE` of what one release of this noise multiplier costs.
+
+        A user moves the centred count by 1/2, so noise s on it is a multiplier of 2s: (2s)^-2 = AUTO_SHARE z^-2.
+        """
+        return cls(of_median=of_median, count_noise=noise_multiplier / (2 * math.sqrt(AUTO_SHARE)))
+
+    @property
+    def counted_over_clip(self) -> float:
+        return 1 / self.of_median
