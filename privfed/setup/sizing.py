@@ -114,7 +114,7 @@ def _choices(config: ExperimentConfig, registered: Method, target: Target, defau
     plan, rounds = config.privacy, planned_rounds(config)
     mechanism, said = plan.mechanism, list[str]()
     if target.epsilon is not None and mechanism.noise_setting is not None:
-        value = number(getattr(mechanism, mechanism.noise_setting))
+        value = f"{getattr(mechanism, mechanism.noise_setting):.4g}"
         people = "everybody" if plan.sampling.kind == "all" else plan.sampling.label
         said.append(
             f"Epsilon {number(target.epsilon)} at delta {number(plan.delta)} needs {mechanism.noise_setting} = {value} "
@@ -125,6 +125,6 @@ def _choices(config: ExperimentConfig, registered: Method, target: Target, defau
     if target.clip == "auto":
         said.append(
             f"Clip norm {number(default.norm)} in the first round, then {number(default.of_median)} of the median "
-            "norm, which a noisy count follows for 5 % of the budget."
+            "norm, which noisy counts find for 5 % of the budget."
         )
     return said

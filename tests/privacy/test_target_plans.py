@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from privfed.federation import Streams
 from privfed.guards import ClientGuard
 from privfed.privacy import Ledger, Mechanism, PlanError, PrivacyPlan, SchemaSummary, forecast
 from privfed.privacy.mechanisms.clipping import AUTO_SHARE, MedianClip
@@ -55,12 +56,18 @@ def test_a_plan_with_its_noise_has_no_target() -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("central-gaussian:epsilon=8,noise_multiplier=2", "epsilon = 8 decides noise_multiplier, and noise_multiplier = 2"),
+        (
+            "central-gaussian:epsilon=8,noise_multiplier=2",
+            "epsilon = 8 decides noise_multiplier, and noise_multiplier = 2",
+        ),
         ("local-laplace:epsilon=8,epsilon0=1", "epsilon = 8 decides epsilon0, and epsilon0 = 1 was given"),
         ("secure-sum:epsilon=8", "cannot be reached with secure-sum, which has no noise"),
         ("none:epsilon=8", "cannot be reached with none, which has no noise"),
         ("clip:epsilon=8", "choose one of local-laplace, local-gaussian"),
-        ("local-laplace:epsilon=8,clip_norm=1,clip_order=2", "cannot be reached with local-laplace: uploads are clipped"),
+        (
+            "local-laplace:epsilon=8,clip_norm=1,clip_order=2",
+            "cannot be reached with local-laplace: uploads are clipped",
+        ),
         ("central-gaussian:epsilon=0", "epsilon = 0 is not allowed: it must be greater than 0"),
         ("central-gaussian:epsilon=inf", "epsilon = 'inf' is not allowed: it must be a finite number"),
         ("central-gaussian:epsilon=eight", "epsilon = 'eight' is not allowed: it must be a valid number"),
@@ -68,7 +75,10 @@ def test_a_plan_with_its_noise_has_no_target() -> None:
         ("central-gaussian:epsilon=8,clp_norm=2", "clp_norm is not a known key; did you mean 'clip_norm'?"),
         ("central-gaussian:epsilon=8,sampling.kind=fixed,sampling.size=3", "cohorts of a fixed size"),
         ("local-laplace:epsilon=8,clip_norm=auto", "a trusted server, which local-laplace does not have"),
-        ("distributed-gaussian:epsilon=8,n_min_honest=9,clip_norm=auto", "a trusted server, which distributed-gaussian"),
+        (
+            "distributed-gaussian:epsilon=8,n_min_honest=9,clip_norm=auto",
+            "a trusted server, which distributed-gaussian",
+        ),
         ("central-gaussian:epsilon=8,clip_norm=auto,adaptive.quantile=0.3", "follows norms by itself"),
         ("central-gaussian:epsilon=8,clip_norm=auto,clipping=per_block", "follows the joint norm"),
     ],
@@ -86,7 +96,7 @@ def test_what_cannot_be_sized_is_refused_in_one_sentence(words: str, told: str) 
 def test_nothing_runs_before_a_plan_is_sized(words: str) -> None:
     plan = PrivacyPlan.parse(words)
     with pytest.raises(UnsizedPlanError, match="leaves its noise or clip norm open"):
-        ClientGuard(plan, None)  # type: ignore[arg-type]
+        ClientGuard(plan, Streams.from_seed(0))
     members = np.arange(50)
     with pytest.raises(UnsizedPlanError):
         Ledger(plan, 50).record(
