@@ -20,7 +20,7 @@ from privfed.privacy import PrivacyPlan
 from privfed.setup.config import ExperimentConfig, TapConfig
 
 EPSILON, K = 8.0, 20
-GRID = (1 / 100, 1 / 30, 1 / 10, 1 / 3, 1.0, 3.0, 10.0)
+GRID = (1 / 10, 1 / 3, 1.0, 3.0, 10.0)
 AUTO, POPULARITY = "auto", "popularity"
 
 
