@@ -1,4 +1,4 @@
-"""The tables of `docs/choosing_a_clip_norm.md`: what was measured of clip norms, and the defaults that methods declare."""
+"""Tables of `docs/choosing_a_clip_norm.md`: what was measured of clip norms, and the defaults of methods."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

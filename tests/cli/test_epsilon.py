@@ -54,9 +54,7 @@ def test_a_run_that_goes_on_has_the_same_plan(cli: Callable, refused: Callable, 
 def test_auto_goes_on_too(cli: Callable, tmp_path: Path) -> None:
     out, words = tmp_path / "run", ("--privacy", "central-gaussian:epsilon=8,clip_norm=auto")
     answer = cli(*RUN, *words, "--out", out)
-    assert "then 0.5 of the median norm, which noisy counts find for 5 % of the budget" in " ".join(
-        answer.out.split()
-    )
+    assert "then 0.5 of the median norm, which noisy counts find for 5 % of the budget" in " ".join(answer.out.split())
     cli("run", *words, "--out", out, "--resume", "--quiet")
     assert 7.92 <= epsilon_of(out) <= 8
 

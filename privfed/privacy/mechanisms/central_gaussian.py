@@ -42,8 +42,8 @@ class CentralGaussian(L2Clipped):
         default=None,
         gt=1e-6,
         lt=1e6,
-        description="begin with clip_norm, find the median norm in the first rounds, and clip at this multiple of it, for 5 % "
-        "of the budget; clip_norm = auto sets it",
+        description="begin with clip_norm, find the median norm in the first rounds, and clip at this multiple of it, "
+        "for 5 % of the budget; clip_norm = auto sets it",
     )
 
     @model_validator(mode="after")

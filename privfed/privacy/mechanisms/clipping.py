@@ -102,8 +102,8 @@ class AdaptiveClip(BaseModel):
 
     def follow(self, clip_norm: float, share_within: float, round: int) -> float:
         """The next clip norm after a noised share of users (of which noise may make any number) was within this one."""
-        share = min(max(share_within, 0.0), 1.0)
-        return min(max(clip_norm * math.exp(-self.rate_in(round) * (share - self.quantile)), MIN_CLIP_NORM), MAX_CLIP_NORM)
+        share, rate = min(max(share_within, 0.0), 1.0), self.rate_in(round)
+        return min(max(clip_norm * math.exp(-rate * (share - self.quantile)), MIN_CLIP_NORM), MAX_CLIP_NORM)
 
 
 AUTO_SHARE = 0.05
