@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from benchmarks import doc_tables, harness, private_tables, reproduction_tables
+from benchmarks import clip_norm_tables, doc_tables, harness, private_tables, reproduction_tables
 from benchmarks.markdown import replaced
 from benchmarks.speed.suite.page import CHARTS, Page
 
@@ -83,6 +83,8 @@ TABLES = (
     Table("private_recommender.md", "masked sums", private_tables.masked_sums),
     Table("private_recommender.md", "dropouts", private_tables.dropouts),
     Table("private_recommender.md", "catalogues", private_tables.catalogues),
+    Table("choosing_a_clip_norm.md", "clip norms", clip_norm_tables.measured),
+    Table("choosing_a_clip_norm.md", "default clip norms", clip_norm_tables.defaults),
     Table("bridge.md", "bridge", private_tables.bridge),
     Table("bridge.md", "bridge differences", private_tables.bridge_differences),
     Table("empirical_epsilon.md", "two inputs", partial(doc_tables.empirical_epsilon, "two inputs")),

@@ -50,8 +50,8 @@ def run(
             metavar="WORDS",
             help="The privacy plan in words: none, clip, published-noise, local-laplace, local-gaussian, "
             "interaction-dpsgd, central-gaussian, secure-sum, shared-sum or distributed-gaussian, then a colon and its "
-            "fields between commas, as in the example below; delta, upload_bits, sampling.kind, sampling.rate and "
-            "sampling.size may stand there too.",
+            "fields between commas, as in the example below; epsilon=8 in the place of its noise sizes the noise for "
+            "the whole run; delta, upload_bits, sampling.kind, sampling.rate and sampling.size may stand there too.",
             show_default="none",
         ),
     ] = None,
@@ -97,6 +97,7 @@ def run(
     from privfed.compute.processes import Processes
     from privfed.data import split
     from privfed.experiment import Experiment
+    from privfed.setup.sizing import size
 
     processes = Processes.launched()
     screen = Screen(as_json and processes.first, quiet or not processes.first)
@@ -124,12 +125,15 @@ def run(
         with screen.working("Sizing noise"):
             chosen = chosen.model_copy(update={"privacy": within_epsilon.plan_within(epsilon, chosen, interactions)})
     begun = None if record is None else record.experiment().model_dump(mode="json")
-    if begun is not None and (other := read.first_difference(begun, chosen.model_dump(mode="json"))):
-        raise CommandError(f"{out} was begun with {other}: resume it as it was, or choose another --out")
     if record is None and processes.first:
         directory.refuse_foreign(out, "run")
     if record is None:
         chosen = chosen.model_copy(update={"data": chosen.data if source.chosen else interactions.name})
+    parts = split(interactions, chosen.split)
+    chosen, choices = size(chosen, parts)
+    if begun is not None and (other := read.first_difference(begun, chosen.model_dump(mode="json"))):
+        raise CommandError(f"{out} was begun with {other}: resume it as it was, or choose another --out")
+    if record is None:
         record = directory.DirectoryRecord(
             kind="run",
             config=chosen.model_dump(mode="json"),
@@ -137,7 +141,6 @@ def run(
             data_sha256=interactions.card.sha256,
         )
     record.check_data(interactions, out)
-    parts = split(interactions, chosen.split)
     with screen.working(f"Setting {chosen.method_name} up: first parameters, and padding where the plan has some"):
         kept = {"memory": None, "disk": out / directory.CLIENT_STATE}.get(client_state, Path(client_state))
         experiment = Experiment(chosen, parts, processes=processes, client_state=kept)
@@ -155,6 +158,7 @@ def run(
         f"Split: {parts.describe()}",
         f"Protocol: {chosen.protocol.sentence()}",
         f"Plan: {chosen.privacy.name} (fidelity: {chosen.fidelity})",
+        *choices,
         *forecast_lines(forecast),
         *training.remarks(experiment),
         *training.variant(experiment),

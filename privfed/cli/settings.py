@@ -116,7 +116,7 @@ def run_config(layers: Sequence[Layer]) -> tuple[ExperimentConfig, DataSource]:
     source = _take_source(fields, ExperimentConfig)
     if method(str(fields["method"]["name"])).traits.uploads_once:
         fields.setdefault("rounds", 1)
-    if isinstance(privacy := fields.get("privacy"), dict):
+    if isinstance(privacy := fields.get("privacy"), dict) and not privacy.keys() & {"epsilon", "target_epsilon"}:
         privacy.setdefault("mechanism", {"kind": "unprotected"})
     config = configure(ExperimentConfig, fields)
     _check(config.method, config.privacy)

@@ -1,5 +1,6 @@
 """Records that every room speaks of and none needs torch for: blocks, noise as announced, fidelity, taps."""
 
+from privfed.contracts.clip_defaults import Clipped, DefaultClip
 from privfed.contracts.method_profile import MethodProfile
 from privfed.contracts.method_traits import MethodTraits
 from privfed.contracts.noisy_steps import NoisySteps
@@ -10,6 +11,8 @@ from privfed.contracts.simulation import TAPS, Fidelity, ReleaseKind, Tap
 __all__ = [
     "TAPS",
     "Block",
+    "Clipped",
+    "DefaultClip",
     "Fidelity",
     "MethodProfile",
     "MethodTraits",

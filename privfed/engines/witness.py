@@ -285,7 +285,7 @@ def flat_rows(values: Num[Tensor, "n ..."]) -> Num[Tensor, "n size"]:
 def clipped_uploads(
     uploads: Mapping[str, Tensor], plan: PrivacyPlan, schema: Schema, announced: float | None
 ) -> tuple[dict[str, Tensor], Float[Tensor, " n"]]:
-    """Real blocks `[n, *shape]` of n uploads, clipped as the plan says, and who was within the clip norm.
+    """Real blocks `[n, *shape]` of n uploads, clipped as the plan says, and who counts as within the clip norm.
 
     The arithmetic is the audit's own: it shares no code with the guard that it is compared with.
 
@@ -313,7 +313,9 @@ def clipped_uploads(
     scaled = {
         name: v * factors[:, at].float().view(-1, *[1] * (v.dim() - 1)) for at, (name, v) in enumerate(real.items())
     }
-    return scaled, (norms <= bounds).all(1).double()
+    adaptive = plan.mechanism.adaptive_clip
+    counted = bounds if adaptive is None else bounds * adaptive.counted_over_clip
+    return scaled, (norms <= counted).all(1).double()
 
 
 def row_digests(blocks: Mapping[str, Tensor]) -> list[bytes]:

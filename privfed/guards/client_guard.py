@@ -58,6 +58,8 @@ class ClientGuard:
         self.plan, self._streams = plan, streams
         self.counts = ClipCounts()
         self._code = None if plan.upload_bits is None else UploadCode(plan.upload_bits)
+        adaptive = plan.mechanism.adaptive_clip
+        self._counted_over_clip = 1.0 if adaptive is None else adaptive.counted_over_clip
 
     @property
     def rewrites(self) -> bool:
@@ -89,7 +91,7 @@ class ClientGuard:
             clip_norm: announced by the server, where the plan adapts it; otherwise the plan's holds.
 
         Returns:
-            Number of clients that were within the clip norm already.
+            Number of clients that were within the clip norm already, or within what a plan that adapts it counts.
         """
         clip = self.plan.mechanism.clip
         if clip is None:
@@ -107,7 +109,8 @@ class ClientGuard:
         clipped = int((over if over.dim() == 1 else over.any(1)).sum())
         self.counts.uploads += len(updates)
         self.counts.clipped += clipped
-        return len(updates) - clipped
+        counted = self._counted_over_clip
+        return len(updates) - clipped if counted == 1.0 else int((norms <= bound * counted).sum())
 
     def protect(
         self,

@@ -117,7 +117,8 @@ class ServerGuard:
             ratio = grid.ratio * grid.step / step_of_count
             k = self._streams.normal_steps(Purpose.NOISE, cohort.round, address, [SERVER], 1, ratio)
             centred = within - members / 2 + step_of_count * float(k)
-            self.clip_norms[step] = adaptive.follow(clip_norm, centred / max(cohort.expected, 1.0) + 0.5)
+            share = centred / max(cohort.expected, 1.0) + 0.5
+            self.clip_norms[step] = adaptive.follow(clip_norm, share, cohort.round)
 
     def add_gaussian_(
         self, sums: Mapping[str, Tensor], round: int, query_id: int, schema: Schema, deviation: float

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from privfed.compute.devices import HOST, here
-from privfed.contracts import MethodTraits, NoisySums, Schema
+from privfed.contracts import DefaultClip, MethodTraits, NoisySums, Schema
 from privfed.data import Histories
 from privfed.evaluation import Task
 from privfed.federation import Clients, Message, Server, Streams
@@ -205,6 +205,7 @@ class Method:
         attack_surface: what uploads and models show about single items.
         disclosure: what the server learns by design.
         presets: settings under a name, chosen by `name:preset`, such as those of the paper.
+        clip_norms: clip norms for plans that name none, at most one for each thing that a clip bounds.
     """
 
     name: str
@@ -217,3 +218,4 @@ class Method:
     attack_surface: AttackSurface
     disclosure: Disclosure
     presets: Mapping[str, Preset] = field(default_factory=dict)
+    clip_norms: Sequence[DefaultClip] = ()

@@ -4,12 +4,13 @@ A plan names one mechanism, who takes part, and a delta. The device (`ClientGuar
 the ledger and the guarantee all read the same plan, so they cannot drift apart.
 """
 
+import contextlib
 import hashlib
 import math
 from collections.abc import Mapping
 from typing import Any, Self
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from privfed.contracts import NoisySums
 from privfed.privacy.epsilon import MIN_DELTA
@@ -17,10 +18,13 @@ from privfed.privacy.errors import PlanError, configure
 from privfed.privacy.events import Empty, Event, Exact, SchemaSummary, Unbounded
 from privfed.privacy.mechanisms.base import Neighbours
 from privfed.privacy.mechanisms.clipping import CONFIG
-from privfed.privacy.mechanisms.registry import AnyMechanism, preset
+from privfed.privacy.mechanisms.registry import AnyMechanism, preset, read_mechanism
+from privfed.privacy.mechanisms.sizing import Target
+from privfed.privacy.mechanisms.unsized import EPSILON
 from privfed.privacy.sampling import All, Sampling
 from privfed.privacy.wording import number
 
+_TARGET, _FOR_A_TARGET_ALONE = "target_epsilon", "central_gaussian"
 _MAX_SLUG = 120
 """File names of reports begin with slugs."""
 
@@ -43,6 +47,36 @@ class PrivacyPlan(BaseModel):
     upload_bits: int | None = Field(
         default=None, ge=2, le=16, description="bits of each number of a single upload, 2 to 16; null sends 32"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _open_settings_fit(cls, data: Any) -> Any:
+        """A sentence about a target speaks of the plan; about other settings, of the mechanism's own key."""
+        if isinstance(data, Mapping) and isinstance(mechanism := data.get("mechanism"), Mapping):
+            with contextlib.suppress(ValidationError):
+                return {**data, "mechanism": read_mechanism(mechanism)}
+        return data
+
+    @model_validator(mode="before")
+    @classmethod
+    def _target_is_the_mechanism_s(cls, data: Any) -> Any:
+        """A target may stand beside delta, as `epsilon` or `target_epsilon`; alone it is for central noise."""
+        if not isinstance(data, Mapping):
+            return data
+        fields = dict(data)
+        mechanism = fields.get("mechanism", {"kind": _FOR_A_TARGET_ALONE})
+        given = {f"privacy.{key}": fields.pop(key) for key in (EPSILON, _TARGET) if fields.get(key) is not None}
+        if isinstance(mechanism, Mapping):
+            mechanism = dict(mechanism)
+            given |= {key: mechanism.pop(key) for key in (EPSILON, _TARGET) if mechanism.get(key) is not None}
+        if not given:
+            return data
+        if len(given) > 1:
+            raise PlanError(f"{' and '.join(given)} are the same target given twice: leave one of them out")
+        (epsilon,) = given.values()
+        if not isinstance(mechanism, dict):
+            raise PlanError(f"epsilon = {epsilon!r} cannot change a mechanism that is built already: give its settings")
+        return {**fields, "mechanism": {**mechanism, EPSILON: epsilon}}
 
     @model_validator(mode="after")
     def _sampling_fits(self) -> Self:
@@ -70,8 +104,8 @@ class PrivacyPlan(BaseModel):
 
         Args:
             name: the `preset` of a registered mechanism, such as `none`, `local-laplace` or `secure-sum`.
-            **fields: settings of the mechanism; `delta`, `upload_bits` and `sampling` (a rule or its dictionary) go to
-                the plan.
+            **fields: settings of the mechanism, or `epsilon` in the place of its noise, which is sized where a run is
+                assembled; `delta`, `upload_bits` and `sampling` (a rule or its dictionary) go to the plan.
 
         Raises:
             PlanError: unknown name, unknown field or bad value, in one sentence.
@@ -121,6 +155,11 @@ class PrivacyPlan(BaseModel):
     def neighbours(self) -> Neighbours:
         """Which two worlds a guarantee compares."""
         return self.mechanism.neighbours
+
+    @property
+    def target(self) -> Target | None:
+        """What its open settings will be chosen by; None in a plan that can run."""
+        return self.mechanism.target
 
     @property
     def unprotected(self) -> bool:

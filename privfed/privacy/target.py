@@ -20,6 +20,7 @@ from privfed.privacy.sampling import Poisson
 _TOLERANCE = 1e-4
 _MIN_STEP = 1.0 + 1e-3
 _MAX_MULTIPLIER = 1e8
+_WASTEFUL = 0.995
 
 
 def plan_for_target(
@@ -77,7 +78,7 @@ def plan_for_target(
         ) from None
     if sized.exact:
         return _with(plan, **sized.fields)
-    start = sized.fields["noise_multiplier"]
+    (start,) = sized.fields.values()
     return _enough(plan, epsilon, start, queries, population, rounds, queries_per_round, extra_queries)
 
 
@@ -91,23 +92,32 @@ def _enough(
     queries_per_round: int,
     extra_queries: int,
 ) -> PrivacyPlan:
-    """Go up from a multiplier a little too small at most: integer noise and extra queries cost a little more."""
+    """Search from settings about right: integer noise, unequal shares and extra queries cost more than they say."""
+    setting = plan.mechanism.noise_setting or "noise_multiplier"
 
-    def total(multiplier: float) -> float:
-        noised = _with(plan, noise_multiplier=multiplier)
+    def total(value: float) -> float:
+        noised = _with(plan, **{setting: value})
         composition = planned(noised, queries, population, rounds, queries_per_round, extra_queries)
         return account(composition.event(), plan.delta).epsilon
 
+    def noisier(value: float, step: float) -> float:
+        return value / step if plan.mechanism.noise_falls else value * step
+
     enough = less = start
-    step = _MIN_STEP
-    while total(enough) > epsilon:
-        if enough > _MAX_MULTIPLIER:
+    step, reached = _MIN_STEP, total(start)
+    while reached > epsilon:
+        if max(enough, 1 / enough) > _MAX_MULTIPLIER:
             raise PlanError(f"no noise reaches epsilon = {epsilon:g} under the plan '{plan.name}': use a wider ring")
-        less, enough, step = enough, enough * step, step**2
-    while enough / less > 1 + _TOLERANCE:
+        less, enough, step = enough, noisier(enough, step), step**2
+        reached = total(enough)
+    while reached < _WASTEFUL * epsilon and less == enough:
+        lower = noisier(less, 1 / step)
+        reached, step = total(lower), step**2
+        less, enough = (lower, lower) if reached <= epsilon else (lower, enough)
+    while max(enough / less, less / enough) > 1 + _TOLERANCE:
         middle = math.sqrt(enough * less)
         less, enough = (less, middle) if total(middle) <= epsilon else (middle, enough)
-    return _with(plan, noise_multiplier=enough)
+    return _with(plan, **{setting: enough})
 
 
 def _with(plan: PrivacyPlan, **fields: Any) -> PrivacyPlan:

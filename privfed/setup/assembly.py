@@ -33,6 +33,7 @@ from privfed.setup.config import ExperimentConfig
 from privfed.setup.inclusion import InclusionBits
 from privfed.setup.padding import padded_data
 from privfed.setup.refusals import refuse_method, refuse_shared
+from privfed.setup.sizing import size
 from privfed.updates import ClientUpdates
 
 
@@ -41,10 +42,11 @@ class Assembly:
     """A configured run over loaded data, with both parties built and nothing executed yet.
 
     Attributes:
-        config: everything that decides the result.
+        config: everything that decides the result; what its plan leaves open is chosen first.
         parts: train, validation and test, before any inclusion bit: what is evaluated, and what an adversary may
             know of popularity.
         registered: the method.
+        choices: what was chosen for a plan with a target, a sentence each.
         streams: keys of all parties; from the seed, unless `keys` gives others (a process of a deployment has its own).
         processes: processes that share the clients; this one hosts a range of them.
         hosted: numbers of the users whose clients are here, ascending; None where it is everybody.
@@ -68,6 +70,7 @@ class Assembly:
     hosted: Int64[np.ndarray, " hosted"] | None = None
     client_state: Path | None = None
     registered: Method = field(init=False)
+    choices: tuple[str, ...] = field(init=False)
     streams: Streams = field(init=False)
     inclusion: InclusionBits | None = field(init=False)
     trained: Split = field(init=False)
@@ -86,9 +89,11 @@ class Assembly:
         settings = self.config.settings()
         refuse_method(self.registered, settings, self.config)
         refuse_shared(self.processes, self.config.fidelity, self.tapped_places())
-        self.streams = keys or self.config.streams()
         self.inclusion = self._inclusion_bits()
         self.trained = self.parts if self.inclusion is None else self.inclusion.applied_to(self.parts)
+        sized = size(self.config, self.trained)
+        self.config, self.choices = sized.config, sized.choices
+        self.streams = keys or self.config.streams()
         data = ClientData.from_split(self.trained, self.config.protocol.negatives)
         public = data.positives if self.registered.traits.public_target else None
         padded = padded_data(data, self.config.privacy, self.registered, settings)

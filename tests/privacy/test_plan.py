@@ -216,8 +216,8 @@ SENTENCES = [
     ("local-laplace:epsilon0=one,clip_norm=1", ["mechanism.epsilon0 = 'one'", "number"]),
     ("local-laplace:epsilon0=1,clip_norm=1,clip_order=3", ["mechanism.clip_order = 3", "1 or 2"]),
     (
-        "local-laplace:epsilon=1,clip_norm=1",
-        ["mechanism.epsilon is not a known key", "did you mean 'epsilon0'"],
+        "local-laplace:epsilonn=1,clip_norm=1",
+        ["mechanism.epsilonn is not a known key", "did you mean 'epsilon0'"],
     ),
     ("local-laplace:epsilon0=1,clip_norm=1,delta=2", ["delta = 2", "less than 1"]),
     ("local-laplace:epsilon0=1,clip_norm=1,delta=0", ["delta = 0", "0.0000000001"]),

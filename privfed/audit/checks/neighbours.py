@@ -486,9 +486,9 @@ def _after(a: _World, b: _World, t: int) -> Iterator[NeighbourDifference]:
         yield NeighbourDifference(user, t, "whether the round is aborted", "", math.inf, 0.0)
     adaptive = plan.mechanism.adaptive_clip
     if adaptive is not None:
-        rate = adaptive.rate / max(plan.sampling.expected(a.experiment.n_users), 1.0)
+        rate = adaptive.rate_in(t) / max(plan.sampling.expected(a.experiment.n_users), 1.0)
         for one in a.witness.exchanges:
-            if _without_noise(plan, adaptive, one, a.experiment.n_users):
+            if _without_noise(plan, adaptive, one, a.experiment.n_users, t):
                 what = "the count behind the clip norm, which has no noise of its own,"
                 yield NeighbourDifference(user, t, what, one.step, math.inf, 0.0)
         for one, two in zip(a.witness.exchanges, b.witness.exchanges, strict=False):
@@ -497,11 +497,11 @@ def _after(a: _World, b: _World, t: int) -> Iterator[NeighbourDifference]:
                 yield NeighbourDifference(user, t, "the count behind the clip norm", step, value, 1.0 + 1e-6)
 
 
-def _without_noise(plan: PrivacyPlan, adaptive: AdaptiveClip, exchange: Exchange, population: int) -> bool:
+def _without_noise(plan: PrivacyPlan, adaptive: AdaptiveClip, exchange: Exchange, population: int, t: int) -> bool:
     """Whether the clip norm followed the exact count of short uploads."""
     if exchange.within is None or exchange.clip_norm is None or exchange.step not in exchange.followed:
         return False
-    share = adaptive.quantile - math.log(exchange.followed[exchange.step] / exchange.clip_norm) / adaptive.rate
+    share = adaptive.quantile - math.log(exchange.followed[exchange.step] / exchange.clip_norm) / adaptive.rate_in(t)
     count = (share - 0.5) * max(plan.sampling.expected(population), 1.0)
     return abs(count - (exchange.within - len(exchange.members) / 2)) < _NO_NOISE * adaptive.count_noise
 

@@ -18,6 +18,7 @@ from privfed.federation import Streams
 from privfed.setup.assembly import Assembly
 from privfed.setup.config import ExperimentConfig
 from privfed.setup.refusals import refuse_over_nodes
+from privfed.setup.sizing import size
 
 RUN_BYTES = 16
 ROOT_BYTES = 32
@@ -54,6 +55,16 @@ class Announcement(BaseModel):
             raise ValueError("a run has either a seed for all keys or a public key; give the one that fits `seeded`")
         return self
 
+    @model_validator(mode="after")
+    def _plan_leaves_nothing_open(self) -> Self:
+        # Each side would otherwise choose noise by itself, and a node could not say beforehand what it agrees to.
+        if self.config.privacy.target is not None:
+            raise ValueError(
+                f"the plan {self.config.privacy.name!r} leaves its noise or clip norm open; the server chooses both "
+                "before it announces a run"
+            )
+        return self
+
     @classmethod
     def from_config(
         cls,
@@ -65,6 +76,7 @@ class Announcement(BaseModel):
         run: str | None = None,
     ) -> "Announcement":
         """The announcement of a new run."""
+        config = size(config, data.parts).config
         public = "" if seeded else secrets.token_hex(ROOT_BYTES)
         draft = cls(
             run=run or secrets.token_hex(RUN_BYTES), federation=federation.digest, config=config, seeded=seeded,

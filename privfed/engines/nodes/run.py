@@ -34,6 +34,7 @@ from privfed.federation import Server
 from privfed.guards.server_guard import ServerGuard
 from privfed.privacy import Guarantee, Ledger
 from privfed.setup.config import ExperimentConfig
+from privfed.setup.sizing import size
 
 _NODES_SEE = (
     "A node holds the data of its own users and adds up their protected uploads itself, so what is claimed against the "
@@ -109,6 +110,7 @@ def train(
             "anything: set protocol.state = 'received', or measure no parts"
         )
     make_folder(folder)
+    config = size(config, data.parts).config
     announced, starts = _announced(config, data, party.federation, folder, seeded=seeded), _started(folder)
     assembly = announced.assemble(data, _root(folder), entropy=secrets.token_bytes(ROOT_BYTES))
     ledger = _ledger(announced, folder)

@@ -15,7 +15,7 @@ validation items.
 
 from collections.abc import Sequence
 
-from privfed.contracts import MethodTraits
+from privfed.contracts import DefaultClip, MethodTraits
 from privfed.methods.attack_surface import NoItemRows
 from privfed.methods.dpals.client import DPALSClients
 from privfed.methods.dpals.config import DPALSConfig, DPALSConstants
@@ -46,6 +46,14 @@ METHOD = Method(
     training=DPALSTraining(),
     attack_surface=NoItemRows(),
     disclosure=ServerReads("sums over everybody: of unit histories, and of unit user vectors, by item and squared"),
+    clip_norms=(
+        DefaultClip(
+            "upload",
+            1.0,
+            1,
+            "the queries of a user have a joint norm of 1, whatever the history, so nothing is clipped",
+        ),
+    ),
 )
 
 __all__ = ["METHOD", "DPALSClients", "DPALSConfig", "DPALSConstants", "DPALSServer"]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from privfed.contracts import MethodTraits
+from privfed.contracts import DefaultClip, MethodTraits
 from privfed.federation import Message
 from privfed.methods.attack_surface import NamedBlocks
 from privfed.methods.feddae.client import FedDAEClients
@@ -48,4 +48,13 @@ METHOD = Method(
     attack_surface=NamedBlocks("decoder.*.weight", "encoder.0.weight", "decoder.*.bias"),
     disclosure=ServerReads("the sums of autoencoder updates"),
     presets={PUBLISHED: AS_PUBLISHED, "released": AS_RELEASED},
+    clip_norms=(
+        DefaultClip("upload", 0.001, 0.03, "best of a grid by validation NDCG@20 at epsilon 8 on MovieLens-100K"),
+        DefaultClip(
+            "upload_l1",
+            2.4,
+            0.5,
+            "half of the median L1 norm of the first uploads on MovieLens-100K, by rule and not by quality",
+        ),
+    ),
 )

@@ -3,7 +3,7 @@
 Clients share the item table and the perceptron; the user vector stays on the device. The server averages both.
 """
 
-from privfed.contracts import MethodTraits
+from privfed.contracts import DefaultClip, MethodTraits
 from privfed.methods.attack_surface import NamedBlocks
 from privfed.methods.fedncf.client import FedNCFClients
 from privfed.methods.fedncf.config import FedNCFConfig
@@ -35,6 +35,15 @@ METHOD = Method(
     attack_surface=NamedBlocks("items", scores_are_logits=True),
     disclosure=ServerReads("the sums of item-table and perceptron updates"),
     presets={PUBLISHED: AS_PUBLISHED},
+    clip_norms=(
+        DefaultClip("upload", 10.0, 0.3, "best of three by validation NDCG@20 at epsilon 8 on MovieLens-100K"),
+        DefaultClip(
+            "upload_l1",
+            1200.0,
+            0.5,
+            "half of the median L1 norm of the first uploads on MovieLens-100K, by rule and not by quality",
+        ),
+    ),
 )
 
 __all__ = ["METHOD", "FedNCFClients", "FedNCFConfig", "FedNCFServer"]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from privfed.contracts import MethodTraits
+from privfed.contracts import DefaultClip, MethodTraits
 from privfed.federation import Message
 from privfed.methods.hetefedrec.attack_surface import HeteFedRecSurface
 from privfed.methods.hetefedrec.client import HeteFedRecClients
@@ -53,4 +53,13 @@ METHOD = Method(
     attack_surface=HeteFedRecSurface(),
     disclosure=HeteFedRecDisclosure(),
     presets={PUBLISHED: AS_PUBLISHED},
+    clip_norms=(
+        DefaultClip("upload", 0.01, 0.15, "best of three by validation NDCG@20 at epsilon 8 on MovieLens-100K"),
+        DefaultClip(
+            "upload_l1",
+            1.0,
+            0.5,
+            "half of the median L1 norm of the first uploads on MovieLens-100K, by rule and not by quality",
+        ),
+    ),
 )

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from privfed.compute.devices import on_host, placed
-from privfed.contracts import Block, MethodTraits, Schema
+from privfed.contracts import Block, DefaultClip, MethodTraits, Schema
 from privfed.federation import Call, Federation, Message, PrivateState, StatefulClients, Streams
 from privfed.methods.attack_surface import NamedBlocks
 from privfed.methods.client_data import ClientData
@@ -96,4 +96,8 @@ METHOD = Method(
     training=PopularityTraining(),
     attack_surface=NamedBlocks("counts"),
     disclosure=ServerReads("how many users have each item"),
+    clip_norms=(
+        DefaultClip("upload", 8.0, 1.0, "the median norm on MovieLens-100K, by rule and not by quality"),
+        DefaultClip("upload_l1", 60.0, 1.0, "the median L1 norm on MovieLens-100K, by rule and not by quality"),
+    ),
 )

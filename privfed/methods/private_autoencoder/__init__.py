@@ -10,7 +10,7 @@ divide one clip norm.
 
 from collections.abc import Sequence
 
-from privfed.contracts import MethodTraits
+from privfed.contracts import DefaultClip, MethodTraits
 from privfed.methods.attack_surface import NoItemRows
 from privfed.methods.method import Method, PlannedQuery, ServerReads, Training
 from privfed.methods.private_autoencoder.client import PrivateAutoencoderClients
@@ -43,6 +43,14 @@ METHOD = Method(
     training=PrivateAutoencoderTraining(),
     attack_surface=NoItemRows(),
     disclosure=ServerReads("sums over everybody: of unit histories, and of unit updates of an autoencoder"),
+    clip_norms=(
+        DefaultClip(
+            "upload",
+            1.0,
+            1,
+            "the queries of a user have a joint norm of 1, whatever the history, so nothing is clipped",
+        ),
+    ),
 )
 
 __all__ = [

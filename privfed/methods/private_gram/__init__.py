@@ -14,7 +14,7 @@ shrinkage of eigenpairs.
 
 from collections.abc import Sequence
 
-from privfed.contracts import MethodTraits
+from privfed.contracts import DefaultClip, MethodTraits
 from privfed.methods.attack_surface import NoItemRows
 from privfed.methods.method import Method, PlannedQuery, ServerReads, Training
 from privfed.methods.private_gram.client import PrivateGramClients
@@ -47,6 +47,14 @@ METHOD = Method(
     attack_surface=NoItemRows(),
     disclosure=ServerReads(
         "two sums over everybody: of unit histories, and of outer products of centred ones on the most popular items"
+    ),
+    clip_norms=(
+        DefaultClip(
+            "upload",
+            1.0,
+            1,
+            "the queries of a user have a joint norm of 1, whatever the history, so nothing is clipped",
+        ),
     ),
 )
 

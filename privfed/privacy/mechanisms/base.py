@@ -28,12 +28,13 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from privfed.contracts import MethodProfile, NoisySteps, ReleaseKind, Schema
+from privfed.contracts import Clipped, MethodProfile, NoisySteps, ReleaseKind, Schema
+from privfed.privacy.errors import PlanError
 from privfed.privacy.events import Event, SchemaSummary, Unbounded
 from privfed.privacy.mechanisms.clipping import CONFIG, AdaptiveClip, Clip
 from privfed.privacy.mechanisms.masking import Masking, NoiseShares
 from privfed.privacy.mechanisms.secret_sharing import SecretSharing
-from privfed.privacy.mechanisms.sizing import NoiseTarget, SizedNoise
+from privfed.privacy.mechanisms.sizing import NoiseTarget, SizedNoise, Target
 from privfed.privacy.padding.base import SupportClaim
 from privfed.privacy.registry import Family
 from privfed.privacy.sampling import Sampling, Trust
@@ -72,12 +73,19 @@ class Mechanism(Family):
     Attributes:
         preset: name on the command line.
         preset_fields: settings that the preset has unless told otherwise.
+        noise_setting: setting that `size_noise` finds, which a plan may leave out and give `epsilon` instead; None
+            where there is none.
+        noise_falls: whether there is less noise the larger that setting is.
+        clipped: what its clip norm bounds, by which a method's default is chosen; None where nothing is clipped.
     """
 
     model_config = CONFIG
     members: ClassVar[dict[str, type[Any]]] = {}
     preset: ClassVar[str]
     preset_fields: ClassVar[Mapping[str, Any]] = {}
+    noise_setting: ClassVar[str | None] = None
+    noise_falls: ClassVar[bool] = False
+    clipped: ClassVar[Clipped | None] = None
 
     if TYPE_CHECKING:
         # A class or a setting gives these; declared at run time they would be settings of every mechanism.
@@ -150,6 +158,24 @@ class Mechanism(Family):
     def dense(self) -> bool:
         """Whether noise covers every coordinate of an upload, so that nothing of it can be left out."""
         return self.noisy_steps is not None or (self.noise is not None and self.noise.coordinates == "all")
+
+    @property
+    def target(self) -> Target | None:
+        """What settings that are still open are chosen by; None where all are given, as in every plan that runs."""
+        return None
+
+    def with_clip_norm(self, norm: float, of_median: float) -> "Mechanism":
+        """The same with this clip norm where it is open, and a placeholder for its noise where that is open.
+
+        Args:
+            norm: fixed, or where a norm that follows those of the run begins.
+            of_median: over the median norm, where it follows.
+
+        Raises:
+            PlanError: the mechanism cannot follow norms, or does not take this one.
+        """
+        del norm, of_median
+        return self
 
     # What is claimed --------------------------------------------------------------------------------------------------
 
@@ -245,6 +271,21 @@ class Mechanism(Family):
             NotImplementedError: this mechanism's noise cannot be sized.
         """
         raise NotImplementedError
+
+    def following_norms(self, of_median: float) -> Mapping[str, Any]:
+        """Settings with which the clip norm follows the norms of a run, for a stated part of the budget.
+
+        Args:
+            of_median: the clip norm over the median norm.
+
+        Raises:
+            PlanError: nobody could count them under noise.
+        """
+        del of_median
+        raise PlanError(
+            f"clip_norm = 'auto' follows a noisy count of a trusted server, which {self.preset} does not have: give a "
+            "clip_norm, or leave it out for the method's default"
+        )
 
     # What it refuses --------------------------------------------------------------------------------------------------
 

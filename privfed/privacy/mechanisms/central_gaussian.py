@@ -7,31 +7,44 @@ cohorts) amplifies it, and the denominator is the expected cohort.
 
 import math
 from collections.abc import Mapping
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from privfed.contracts import ReleaseKind
+from privfed.contracts import Clipped, ReleaseKind
 from privfed.privacy.errors import PlanError
 from privfed.privacy.events import Event, Gaussian, SchemaSummary
 from privfed.privacy.mechanisms.base import Neighbours
-from privfed.privacy.mechanisms.clipping import AdaptiveClip, NoiseMultiplier
+from privfed.privacy.mechanisms.clipping import AUTO_SHARE, AdaptiveClip, MedianClip, NoiseMultiplier
 from privfed.privacy.mechanisms.l2_clipped import L2Clipped
 from privfed.privacy.mechanisms.sizing import NoiseTarget, SizedNoise
 from privfed.privacy.sampling import Sampling, Trust
 from privfed.privacy.wording import WIDENED, number
 
 _COUNT = "The count behind the adaptive clip norm has noise of its own, which is paid for."
+_MEDIAN = (
+    f"The count behind the clip norm, of users whose norm is at most the median's estimate, has noise of its own: "
+    f"{AUTO_SHARE:.0%} of the budget in mu^2 pays for it."
+)
 
 
 class CentralGaussian(L2Clipped):
     """Central differential privacy: a trusted server adds Gaussian noise to the sum of clipped uploads."""
 
     preset: ClassVar[str] = "central-gaussian"
+    noise_setting: ClassVar[str | None] = "noise_multiplier"
+    clipped: ClassVar[Clipped | None] = "upload"
     release: ClassVar[ReleaseKind] = "total"
     kind: Literal["central_gaussian"] = "central_gaussian"
     noise_multiplier: NoiseMultiplier
     adaptive: AdaptiveClip | None = Field(default=None, description="follow a quantile of the norms")
+    of_median: float | None = Field(
+        default=None,
+        gt=1e-6,
+        lt=1e6,
+        description="begin with clip_norm, find the median norm in the first rounds, and clip at this multiple of it, "
+        "for 5 % of the budget; clip_norm = auto sets it",
+    )
 
     @model_validator(mode="after")
     def _count_is_affordable(self) -> Self:
@@ -40,9 +53,23 @@ class CentralGaussian(L2Clipped):
                 f"adaptive.count_noise = {self.adaptive.count_noise:g} alone costs more than noise_multiplier = "
                 f"{self.noise_multiplier:g} allows: use more than {self.noise_multiplier / 2:g}"
             )
-        if self.adaptive is not None and self.clipping == "per_block":
+        if self.adaptive is not None and self.of_median is not None:
+            raise PlanError(
+                f"of_median = {self.of_median:g} (which clip_norm = auto sets) follows norms by itself, and adaptive "
+                "was given beside it: leave one of the two out"
+            )
+        if self.adaptive_clip is not None and self.clipping == "per_block":
             raise PlanError("adaptive clipping follows the joint norm: use it with clipping = 'flat'")
         return self
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_used(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Noise is addressed by the plan's settings, so a plan that follows no median has to stay what it was.
+        settings: dict[str, Any] = write(self)
+        return {key: value for key, value in settings.items() if key != "of_median" or value is not None}
+
+    def following_norms(self, of_median: float) -> Mapping[str, Any]:
+        return {"of_median": of_median}
 
     @classmethod
     def examples(cls) -> Mapping[str, Self]:
@@ -50,14 +77,15 @@ class CentralGaussian(L2Clipped):
 
     @property
     def adaptive_clip(self) -> AdaptiveClip | None:
+        if self.of_median is not None:
+            return MedianClip.for_noise(self.of_median, self.noise_multiplier)
         return self.adaptive
 
     @property
     def server_noise_multiplier(self) -> float:
         """The noise multiplier, or a little more where the count of an adaptive clip has to be paid."""
-        if self.adaptive is None:
-            return self.noise_multiplier
-        return self.adaptive.sum_multiplier(self.noise_multiplier)
+        adaptive = self.adaptive_clip
+        return self.noise_multiplier if adaptive is None else adaptive.sum_multiplier(self.noise_multiplier)
 
     @property
     def noise_over_clip(self) -> float | None:
@@ -68,9 +96,10 @@ class CentralGaussian(L2Clipped):
 
         The count of an adaptive clip costs the same whatever the share.
         """
-        if self.adaptive is None or share == 1:
+        adaptive = self.adaptive_clip
+        if adaptive is None or share == 1:
             return self.noise_multiplier / math.sqrt(share)
-        return 1 / math.sqrt(share * self.server_noise_multiplier**-2 + (2 * self.adaptive.count_noise) ** -2)
+        return 1 / math.sqrt(share * self.server_noise_multiplier**-2 + (2 * adaptive.count_noise) ** -2)
 
     @property
     def neighbours(self) -> Neighbours:
@@ -82,7 +111,7 @@ class CentralGaussian(L2Clipped):
 
     @property
     def label(self) -> str:
-        bound = "adaptive from " if self.adaptive is not None else ""
+        bound = "adaptive from " if self.adaptive is not None else "auto from " if self.of_median is not None else ""
         strength = f"z = {number(self.noise_multiplier)}, C = {bound}{number(self.clip_norm)}{self.clipping_label}"
         return f"central Gaussian ({strength})"
 
@@ -95,7 +124,7 @@ class CentralGaussian(L2Clipped):
         return Gaussian(noise_multiplier=self.query_multiplier(schema.share))
 
     def requirements(self) -> list[str]:
-        clip = "the announced clip norm" if self.adaptive else f"C = {self.clip_norm:g}"
+        clip = "the announced clip norm" if self.adaptive_clip else f"C = {self.clip_norm:g}"
         return [
             f"Every device clips its upload to a joint L2 norm of {clip} over all real blocks, and the server adds "
             f"Gaussian noise of {self.server_noise_multiplier:g} times that norm to the sum before anybody else sees "
@@ -104,6 +133,7 @@ class CentralGaussian(L2Clipped):
             "Means divide by the expected cohort, whoever took part; the number of users is public.",
             WIDENED,
             *([_COUNT] if self.adaptive else []),
+            *([_MEDIAN] if self.of_median else []),
         ]
 
     def sum_deviation(self, clients: float) -> float:

@@ -86,11 +86,55 @@ class AdaptiveClip(BaseModel):
     rate: float = Field(default=0.2, gt=0, le=2, description="speed of the clip norm, as a power of e per round")
     count_noise: float = Field(default=10.0, gt=0, lt=1e9, description="standard deviation of the noise on the count")
 
+    @property
+    def counted_over_clip(self) -> float:
+        """Norm within which users are counted, over the clip norm."""
+        return 1.0
+
     def sum_multiplier(self, noise_multiplier: float) -> float:
         """Multiplier of the sum's noise for which sum and count together cost `noise_multiplier`."""
         return 1 / math.sqrt(noise_multiplier**-2 - (2 * self.count_noise) ** -2)
 
-    def follow(self, clip_norm: float, share_within: float) -> float:
+    def rate_in(self, round: int) -> float:
+        """Speed of the clip norm after a round, counted from 0."""
+        del round
+        return self.rate
+
+    def follow(self, clip_norm: float, share_within: float, round: int) -> float:
         """The next clip norm after a noised share of users (of which noise may make any number) was within this one."""
-        share = min(max(share_within, 0.0), 1.0)
-        return min(max(clip_norm * math.exp(-self.rate * (share - self.quantile)), MIN_CLIP_NORM), MAX_CLIP_NORM)
+        share, rate = min(max(share_within, 0.0), 1.0), self.rate_in(round)
+        return min(max(clip_norm * math.exp(-rate * (share - self.quantile)), MIN_CLIP_NORM), MAX_CLIP_NORM)
+
+
+AUTO_SHARE = 0.05
+"""Share of the budget, in mu^2 (the squared distance of two Gaussians), that `clip_norm = auto` spends on counts."""
+_SLOWING, _MIN_RATE = 0.7, 1e-6
+
+
+class MedianClip(AdaptiveClip):
+    """Find the median norm in the first rounds, and clip at a multiple of it: what `clip_norm = auto` comes to.
+
+    The speed falls from round to round. Noise in the model makes later uploads longer, so a clip norm that went on
+    following them would grow, and the noise with it.
+
+    Attributes:
+        of_median: the clip norm over the median.
+    """
+
+    rate: float = 2.0
+    of_median: float = Field(gt=0)
+
+    @classmethod
+    def for_noise(cls, of_median: float, noise_multiplier: float) -> "MedianClip":
+        """The clip whose counts cost `AUTO_SHARE` of what one release of this noise multiplier costs.
+
+        A user moves the centred count by 1/2, so noise s on it is a multiplier of 2s: (2s)^-2 = AUTO_SHARE z^-2.
+        """
+        return cls(of_median=of_median, count_noise=noise_multiplier / (2 * math.sqrt(AUTO_SHARE)))
+
+    def rate_in(self, round: int) -> float:
+        return max(self.rate * _SLOWING**round, _MIN_RATE)
+
+    @property
+    def counted_over_clip(self) -> float:
+        return 1 / self.of_median

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field
 
-from privfed.contracts import ReleaseKind, Schema
+from privfed.contracts import Clipped, ReleaseKind, Schema
 from privfed.privacy.errors import PlanError
 from privfed.privacy.events import Event, SchemaSummary, Shares
 from privfed.privacy.mechanisms.base import Neighbours
@@ -26,6 +26,8 @@ class DistributedGaussian(L2Clipped):
     """Distributed differential privacy: shares of integer noise inside a secure sum."""
 
     preset: ClassVar[str] = "distributed-gaussian"
+    noise_setting: ClassVar[str | None] = "noise_multiplier"
+    clipped: ClassVar[Clipped | None] = "upload"
     release: ClassVar[ReleaseKind] = "total"
     kind: Literal["distributed_gaussian"] = "distributed_gaussian"
     noise_multiplier: NoiseMultiplier

@@ -20,7 +20,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from privfed.contracts import MethodProfile, NoisySteps, ReleaseKind
+from privfed.contracts import Clipped, MethodProfile, NoisySteps, ReleaseKind
 from privfed.privacy.events import Event, SampledGaussian, SchemaSummary
 from privfed.privacy.mechanisms.base import Mechanism, Neighbours, Unit
 from privfed.privacy.mechanisms.clipping import NoiseMultiplier
@@ -45,6 +45,8 @@ class InteractionDPSGD(Mechanism):
     """Local DP-SGD over one user's interactions; see the module."""
 
     preset: ClassVar[str] = "interaction-dpsgd"
+    noise_setting: ClassVar[str | None] = "noise_multiplier"
+    clipped: ClassVar[Clipped | None] = "gradient"
     release: ClassVar[ReleaseKind] = "individual"
     kind: Literal["interaction_dpsgd"] = "interaction_dpsgd"
     clip_norm: Annotated[

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import ClassVar, Literal, Self
 
-from privfed.contracts import ReleaseKind
+from privfed.contracts import Clipped, ReleaseKind
 from privfed.privacy.events import Event, Gaussian, SchemaSummary
 from privfed.privacy.mechanisms.base import Noise
 from privfed.privacy.mechanisms.clipping import NoiseMultiplier
@@ -23,6 +23,8 @@ class LocalGaussian(L2Clipped):
     """Local differential privacy per upload: an L2 clip at C, then Gaussian noise on every coordinate."""
 
     preset: ClassVar[str] = "local-gaussian"
+    noise_setting: ClassVar[str | None] = "noise_multiplier"
+    clipped: ClassVar[Clipped | None] = "upload"
     release: ClassVar[ReleaseKind] = "individual"
     kind: Literal["local_gaussian"] = "local_gaussian"
     noise_multiplier: NoiseMultiplier

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from privfed.contracts import ReleaseKind
+from privfed.contracts import Clipped, ReleaseKind
 from privfed.privacy.budget import solve_laplace
 from privfed.privacy.errors import PlanError
 from privfed.privacy.events import Event, Laplace, SchemaSummary
@@ -30,6 +30,9 @@ class LocalLaplace(Mechanism):
     """
 
     preset: ClassVar[str] = "local-laplace"
+    noise_setting: ClassVar[str | None] = "epsilon0"
+    noise_falls: ClassVar[bool] = True
+    clipped: ClassVar[Clipped | None] = "upload_l1"
     release: ClassVar[ReleaseKind] = "individual"
     kind: Literal["local_laplace"] = "local_laplace"
     clip_norm: Annotated[
@@ -123,4 +126,7 @@ class LocalLaplace(Mechanism):
         return [f"One upload alone has epsilon {self.epsilon0:g}. {UPLOADS_ADD_UP}"]
 
     def size_noise(self, target: NoiseTarget) -> SizedNoise:
-        return SizedNoise({"epsilon0": solve_laplace(target.epsilon, target.uploads, target.delta).budget.epsilon0})
+        # A query with a share s of the squared clip norm costs sqrt(s) epsilon0: as many whole ones are a first guess.
+        uploads = target.uploads if target.uniform else max(int(target.whole_uploads), 1)
+        epsilon0 = solve_laplace(target.epsilon, uploads, target.delta).budget.epsilon0
+        return SizedNoise({"epsilon0": epsilon0}, exact=target.uniform)

@@ -3,6 +3,7 @@
 `Mechanism.register` adds one at run time; plans parse it from then on.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import SerializeAsAny, WrapValidator
@@ -19,6 +20,7 @@ from privfed.privacy.mechanisms.secure_sum import SecureSum
 from privfed.privacy.mechanisms.shared_sum import SharedSum
 from privfed.privacy.mechanisms.unclipped_noise import UnclippedNoise
 from privfed.privacy.mechanisms.unprotected import Unprotected
+from privfed.privacy.mechanisms.unsized import Unsized
 
 # In the order in which tables and messages list them: from no protection to the most trust in others' arithmetic.
 Mechanism.register(Unprotected)
@@ -32,7 +34,20 @@ Mechanism.register(SecureSum)
 Mechanism.register(SharedSum)
 Mechanism.register(DistributedGaussian)
 
-AnyMechanism = Annotated[SerializeAsAny[Mechanism], WrapValidator(lambda value, _: Mechanism.parse(value))]
+
+def read_mechanism(value: object) -> Mechanism:
+    """The mechanism that settings describe, with what they leave open.
+
+    Raises:
+        ValidationError: a setting is missing, unknown or not allowed.
+        PlanError: a target that cannot be reached.
+    """
+    if isinstance(value, Mapping) and Unsized.leaves_open(value):
+        return Unsized.from_settings(value)
+    return Mechanism.parse(value)
+
+
+AnyMechanism = Annotated[SerializeAsAny[Mechanism], WrapValidator(lambda value, _: read_mechanism(value))]
 """A registered mechanism, told apart by its `kind`."""
 
 

@@ -3,7 +3,9 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
+from privfed.contracts import Clipped
 from privfed.privacy.gaussian_budget import solve_gaussian
 
 
@@ -51,9 +53,24 @@ class SizedNoise:
 
     Attributes:
         fields: names of settings and their values.
-        exact: whether these meet the target as they are; otherwise `noise_multiplier` is a little too small at most,
-            and is raised until the accountants agree.
+        exact: whether these meet the target as they are; otherwise they are a first guess for a single setting, and a
+            search goes on until the accountants agree.
     """
 
     fields: Mapping[str, float]
     exact: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What the open settings of a mechanism are chosen by.
+
+    Attributes:
+        epsilon: total that no user may exceed in the whole run, for which noise is sized; None where noise was given.
+        clip: who chooses the clip norm: whoever wrote the plan, the method's default, or the norms of the run itself.
+        clipped: what the clip norm bounds.
+    """
+
+    epsilon: float | None
+    clip: Literal["given", "default", "auto"]
+    clipped: Clipped | None

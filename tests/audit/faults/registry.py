@@ -388,7 +388,7 @@ def _(stack: ExitStack) -> None:
             if adaptive is None:
                 return
             share = (more["within"] - more["members"] / 2) / cohort.expected + 0.5
-            self.clip_norms[step] = adaptive.follow(now, share)
+            self.clip_norms[step] = adaptive.follow(now, share, cohort.round)
 
         return add
 

@@ -1,0 +1,130 @@
+"""From a plan with a target to the plan that runs: noise and clip norm, chosen once, where a run is assembled.
+
+What is chosen follows from the configuration and the size of the data alone: the method's queries, the rounds, the
+sampling and the population. So a run that is resumed, and every party of a federation, comes to the same plan, and what
+is written down, charged and explained is a plan like one that somebody gave number by number.
+"""
+
+from typing import NamedTuple
+
+from privfed.contracts import Block, DefaultClip, Schema
+from privfed.data import Split
+from privfed.federation import Streams
+from privfed.methods import ClientData, Method, PublicInfo
+from privfed.privacy import PlanError, PrivacyPlan, plan_for_target
+from privfed.privacy.mechanisms.sizing import Target
+from privfed.privacy.wording import number
+from privfed.setup.config import ExperimentConfig
+
+_MAX_STEPS = 8
+_ONE_NUMBER: Schema = {"upload": Block((1,))}
+
+
+class Sized(NamedTuple):
+    """A configuration whose plan can run.
+
+    Attributes:
+        config: everything that decides the result, the plan included.
+        choices: what was chosen, a sentence each; empty where the plan left nothing open.
+    """
+
+    config: ExperimentConfig
+    choices: tuple[str, ...] = ()
+
+
+def size(config: ExperimentConfig, parts: Split) -> Sized:
+    """Choose what the configured plan leaves open.
+
+    Args:
+        config: with any plan.
+        parts: of the data, of which the server knows the sizes, the items' descriptions, and what is public by
+            declaration.
+
+    Raises:
+        PlanError: the target cannot be reached, or the method has no clip norm of its own and none was given.
+    """
+    target = config.privacy.target
+    if target is None:
+        return Sized(config)
+    registered = config.registered()
+    if target.clip == "auto" and registered.traits.uploads_once:
+        raise PlanError(
+            f"clip_norm = 'auto' follows norms from round to round, and {registered.name} uploads once: give a "
+            "clip_norm, or leave it out for the method's default"
+        )
+    default = _default_clip(registered, config.privacy, target)
+    mechanism = config.privacy.mechanism.with_clip_norm(default.norm, default.of_median)
+    plan = config.privacy.model_copy(update={"mechanism": mechanism})
+    if target.epsilon is not None:
+        plan = _noised(config, parts, plan, target.epsilon)
+    plan.check(parts.train.n_users)
+    sized = config.model_copy(update={"privacy": plan})
+    return Sized(sized, tuple(_choices(sized, registered, target, default)))
+
+
+def planned_rounds(config: ExperimentConfig) -> int:
+    """Rounds in which users are asked for anything: one, of a method that uploads once."""
+    return 1 if config.registered().traits.uploads_once else config.rounds
+
+
+def _noised(config: ExperimentConfig, parts: Split, plan: PrivacyPlan, epsilon: float) -> PrivacyPlan:
+    """`plan` with its noise sized for the queries that the method makes under that very noise."""
+    training, settings, n_users = config.registered().training, config.settings(), parts.train.n_users
+    rounds, program = planned_rounds(config), [_ONE_NUMBER]
+    for _ in range(_MAX_STEPS):
+        plan = plan_for_target(
+            plan, epsilon, rounds, n_users, program=program, extra_queries=training.extra_queries(settings)
+        )
+        # What a server asks may depend on how much noise it was told of: the queries have to be those of this plan.
+        asked, program = program, _program(config, parts, plan)
+        if asked == program:
+            return plan
+    raise PlanError(
+        f"epsilon = {epsilon:g} finds no noise under which {config.method_name} asks what the noise was sized for: "
+        f"give {plan.mechanism.noise_setting} instead"
+    )
+
+
+def _program(config: ExperimentConfig, parts: Split, plan: PrivacyPlan) -> list[Schema]:
+    """Blocks of all queries of a round under this plan."""
+    registered = config.registered()
+    public = ClientData.from_split(parts, config.protocol.negatives).positives
+    shown = public if registered.traits.public_target else None
+    sums = plan.noisy_sums(parts.train.n_users)
+    info = PublicInfo(parts.train.n_users, parts.train.n_items, shown, sums, parts.item_info)
+    server = registered.training.server(config.settings(), info, Streams.from_seed(config.seed))
+    return [query.schema for query in registered.training.program(server)]
+
+
+def _default_clip(registered: Method, plan: PrivacyPlan, target: Target) -> DefaultClip:
+    """The clip norm to take, or to begin with, where the plan leaves it open."""
+    for known in registered.clip_norms:
+        if known.clipped == target.clipped:
+            return known
+    if target.clip == "default":
+        raise PlanError(
+            f"clip_norm is missing, and {registered.name} has no default for {plan.mechanism.label}: give a clip_norm; "
+            "docs/choosing_a_clip_norm.md says how to choose one"
+        )
+    return DefaultClip("upload", 1.0, 1.0, "nobody chose it")
+
+
+def _choices(config: ExperimentConfig, registered: Method, target: Target, default: DefaultClip) -> list[str]:
+    """What was chosen, for people."""
+    plan, rounds = config.privacy, planned_rounds(config)
+    mechanism, said = plan.mechanism, list[str]()
+    if target.epsilon is not None and mechanism.noise_setting is not None:
+        value = f"{getattr(mechanism, mechanism.noise_setting):.4g}"
+        people = "everybody" if plan.sampling.kind == "all" else plan.sampling.label
+        said.append(
+            f"Epsilon {number(target.epsilon)} at delta {number(plan.delta)} needs {mechanism.noise_setting} = {value} "
+            f"over {rounds:,} round{'s' if rounds > 1 else ''} of {people}."
+        )
+    if target.clip == "default":
+        said.append(f"Clip norm {number(default.norm)}, the default of {registered.name}: {default.ground}.")
+    if target.clip == "auto":
+        said.append(
+            f"Clip norm {number(default.norm)} in the first round, then {number(default.of_median)} of the median "
+            "norm, which noisy counts find for 5 % of the budget."
+        )
+    return said

@@ -1,0 +1,209 @@
+"""Noise and clip norm that a target leaves open: every method behind every mechanism that can be sized."""
+
+from typing import Any
+
+import pytest
+
+from privfed.audit.checks.neighbours import rerun_on_neighbours, sampled_users
+from privfed.data import Split
+from privfed.engines.simulation import Simulation
+from privfed.experiment import Experiment
+from privfed.federation import Streams
+from privfed.guards.server_guard import ServerGuard
+from privfed.methods import method, methods
+from privfed.privacy import Ledger, PlanError, PrivacyPlan
+from privfed.privacy.mechanisms.clipping import AUTO_SHARE
+from privfed.setup.config import ExperimentConfig, TapConfig
+from privfed.setup.refusals import method_profile
+from privfed.setup.sizing import size
+
+EPSILON, ROUNDS = 8.0, 3
+CLIPPED = {
+    "central-gaussian": "",
+    "central-gaussian, sampled": ",sampling.kind=poisson,sampling.rate=0.5",
+    "local-gaussian": "",
+    "local-laplace": "",
+    "interaction-dpsgd": "",
+}
+AUTO = f"central-gaussian:epsilon={EPSILON:g},clip_norm=auto"
+
+
+def config_of(name: str, words: str, **fields: Any) -> ExperimentConfig:
+    return ExperimentConfig(
+        data="synthetic-tests", method={"name": name}, privacy=PrivacyPlan.parse(words), taps=TapConfig(places=()),
+        **{"rounds": ROUNDS} | fields,
+    )  # fmt: skip
+
+
+def words_of(label: str, more: str = ",clip_norm=1") -> str:
+    return f"{label.partition(',')[0]}:epsilon={EPSILON:g}{more}{CLIPPED[label]}"
+
+
+CASES = [
+    (name, label)
+    for name in methods()
+    for label in CLIPPED
+    if PrivacyPlan.parse(words_of(label)).mechanism.refusal(method_profile(method(name))) is None
+]
+
+
+def spent(config: ExperimentConfig, parts: Split) -> float:
+    return Experiment(config, parts).run(parts=()).guarantee.epsilon
+
+
+@pytest.mark.parametrize(("name", "label"), CASES)
+def test_the_guarantee_is_the_target_and_wastes_nothing(name: str, label: str, small_split: Split) -> None:
+    assert 0.99 * EPSILON <= spent(config_of(name, words_of(label)), small_split) <= EPSILON
+
+
+@pytest.mark.parametrize("name", ["fedmf", "private-gram"])
+def test_shares_of_noise_are_sized_too(name: str, small_split: Split) -> None:
+    words = f"distributed-gaussian:epsilon={EPSILON:g},clip_norm=1,n_min_honest=30"
+    assert 0.99 * EPSILON <= spent(config_of(name, words, rounds=1), small_split) <= EPSILON
+
+
+def test_the_table_holds_every_method_that_noise_can_protect() -> None:
+    assert len(CASES) > 45
+    assert len({name for name, _ in CASES}) > 15
+
+
+def test_an_extra_query_of_the_first_round_is_paid_from_the_target(small_split: Split) -> None:
+    config = config_of("feddae", words_of("central-gaussian"))
+    prior = config.model_copy(update={"method": {"name": "feddae", "popularity_prior": True}})
+    without, beside = (size(one, small_split).config.privacy.mechanism for one in (config, prior))
+    assert beside.noise_over_clip > without.noise_over_clip
+    assert 0.99 * EPSILON <= spent(prior, small_split) <= EPSILON
+
+
+def test_the_run_has_the_sized_plan_everywhere(small_split: Split) -> None:
+    experiment = Experiment(config_of("fedmf", "central-gaussian:epsilon=8"), small_split)
+    plan = experiment.config.privacy
+    assert plan.target is None
+    assert plan.mechanism.clip is not None
+    assert plan.mechanism.clip.norm == method("fedmf").clip_norms[0].norm
+    given = PrivacyPlan.from_dict(plan.to_dict())
+    assert Experiment(experiment.config.model_copy(update={"privacy": given}), small_split).config == experiment.config
+    result = experiment.run(parts=())
+    assert result.config.privacy == plan
+    assert experiment.choices[0].startswith("Epsilon 8 at delta 1e-05 needs noise_multiplier = ")
+    assert experiment.choices[0].endswith(" over 3 rounds of everybody.")
+    assert experiment.choices[1].startswith("Clip norm 30, the default of fedmf: best of ")
+
+
+def test_a_given_plan_is_left_alone(small_split: Split) -> None:
+    config = config_of("fedmf", "central-gaussian:clip_norm=1,noise_multiplier=2")
+    experiment = Experiment(config, small_split)
+    assert experiment.config is config
+    assert experiment.choices == ()
+
+
+def test_more_rounds_need_more_noise(small_split: Split) -> None:
+    few, many = (size(config_of("fedmf", words_of("local-gaussian"), rounds=n), small_split) for n in (2, 8))
+    assert many.config.privacy.mechanism.noise_over_clip == pytest.approx(
+        2 * few.config.privacy.mechanism.noise_over_clip, rel=1e-3
+    )
+
+
+def test_every_default_says_where_it_comes_from() -> None:
+    for name, registered in methods().items():
+        bounded = [default.clipped for default in registered.clip_norms]
+        assert len(bounded) == len(set(bounded)), name
+        for default in registered.clip_norms:
+            assert default.norm > 0
+            assert default.of_median > 0
+            assert len(default.ground.split()) > 8
+
+
+def test_every_method_that_noise_on_sums_protects_has_a_default() -> None:
+    central = PrivacyPlan.parse("central-gaussian:epsilon=8").mechanism
+    for name, registered in methods().items():
+        if registered.traits.release == "total" and central.refusal(method_profile(registered)) is None:
+            assert "upload" in {default.clipped for default in registered.clip_norms}, name
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "told"),
+    [
+        ("private-gram", AUTO, "private-gram uploads once: give a clip_norm, or leave it out"),
+        (
+            "pfedrec",
+            "interaction-dpsgd:epsilon=8",
+            "clip_norm is missing, and pfedrec has no default for interaction-dpsgd",
+        ),
+        ("ials", "local-gaussian:epsilon=8", "clip_norm is missing, and ials has no default"),
+        ("fedmf", "distributed-gaussian:epsilon=8,n_min_honest=90", "n_min_honest = 90"),
+    ],
+)
+def test_what_setting_up_refuses(name: str, words: str, told: str, small_split: Split) -> None:
+    with pytest.raises(PlanError, match=told):
+        Experiment(config_of(name, words), small_split)
+
+
+# clip_norm = auto -----------------------------------------------------------------------------------------------------
+
+
+def test_auto_is_paid_for_inside_the_guarantee(small_split: Split) -> None:
+    """The ledger records sum and count of every query as one release, whose two parts are in the stated ratio."""
+    experiment = Experiment(config_of("fedmf", AUTO), small_split)
+    result = experiment.run(parts=())
+    assert 0.99 * EPSILON <= result.guarantee.epsilon <= EPSILON
+    mechanism = result.config.privacy.mechanism
+    assert mechanism.adaptive_clip is not None
+    assert mechanism.server_noise_multiplier is not None
+    count, noise = (2 * mechanism.adaptive_clip.count_noise) ** -2, mechanism.server_noise_multiplier**-2
+    assert count / (count + noise) == pytest.approx(AUTO_SHARE)
+    assert [entry.event.noise_multiplier for entry in result.entries] == pytest.approx(  # type: ignore[union-attr]
+        [(count + noise) ** -0.5] * ROUNDS
+    )
+    assert any("5% of the budget" in line for line in result.guarantee.assumptions)
+    assert "median" in experiment.choices[1]
+
+
+def test_auto_finds_the_median_from_far_away(small_split: Split) -> None:
+    """With little noise the clip norm ends near the stated part of the median norm, wherever it began."""
+    plan = PrivacyPlan.named("central-gaussian", clip_norm=0.5, noise_multiplier=0.05, of_median=0.5)
+    config = config_of("fedmf", "none").model_copy(update={"privacy": plan, "method": {"name": "fedmf", "lr": 1e-3}})
+    experiment = Experiment(config, small_split)
+    norms: list[Any] = []
+    simulation = Simulation(experiment.clients, plan, 45, experiment.streams, Ledger(plan, 45))
+    simulation.observers.append(lambda *seen: norms.append((seen[1].round, seen[3].norms(2))))
+    for t in range(14):
+        simulation.run(experiment.server, t)
+    last = [values for t, values in norms if t == 13]
+    median = float(sum(values.median() for values in last) / len(last))
+    assert simulation.server_guard.clip_norms["train"] == pytest.approx(0.5 * median, rel=0.25)
+
+
+def test_neighbours_agree_about_auto(small_split: Split) -> None:
+    config = Experiment(config_of("fedmf", AUTO), small_split).config
+    found = rerun_on_neighbours(config, small_split, sampled_users(small_split, 2, 0), 2)
+    counted = [one for one in found if one.what == "the count behind the clip norm"]
+    assert counted
+    assert all(one.holds for one in found)
+
+
+def test_the_replay_finds_a_median_that_is_counted_without_noise(
+    small_split: Split, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    former = ServerGuard.add_noise_
+
+    def exact(self: ServerGuard, sums: Any, cohort: Any, step: str, *rest: Any, **more: Any) -> None:
+        now, adaptive = self.clip_norm(step), self.plan.mechanism.adaptive_clip
+        former(self, sums, cohort, step, *rest, **more)
+        if now is not None and adaptive is not None:
+            share = (more["within"] - more["members"] / 2) / cohort.expected + 0.5
+            self.clip_norms[step] = adaptive.follow(now, share, cohort.round)
+
+    monkeypatch.setattr(ServerGuard, "add_noise_", exact)
+    config = Experiment(config_of("fedmf", AUTO), small_split).config
+    found = rerun_on_neighbours(config, small_split, sampled_users(small_split, 2, 0), 2)
+    assert any("has no noise of its own" in one.what for one in found if not one.holds)
+
+
+def test_streams_follow_the_sized_plan(small_split: Split) -> None:
+    """Noise is addressed by the plan that runs, so asking for it by epsilon or by number gives the same run."""
+    asked = Experiment(config_of("fedmf", words_of("central-gaussian")), small_split)
+    given = Experiment(asked.config, small_split)
+    assert isinstance(asked.streams, Streams)
+    states = [one.run(parts=()).server.state() for one in (asked, given)]
+    assert all(bool((states[0][name] == states[1][name]).all()) for name in states[0])
