@@ -7,6 +7,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from privfed.methods.method import Method
+from privfed.methods.own import in_file, of_this_process
 
 GROUP = "privfed.methods"
 
@@ -21,11 +22,14 @@ def methods() -> dict[str, Method]:
 
 
 def method(name: str) -> Method:
-    """The method registered as `name`.
+    """The method registered as `name`, one that this process was given, or that of a file, `my_file.py:METHOD`.
 
     Raises:
         UnknownMethodError: there is none; the message lists those there are.
+        MethodFileError: the file holds none.
     """
+    if (own := of_this_process(name) or in_file(name)) is not None:
+        return own
     entries = _registered(entry_points, tuple(sys.path))
     if name not in entries:
         raise UnknownMethodError(f"unknown method {name!r}; choose one of {', '.join(sorted(entries))}")
