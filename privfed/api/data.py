@@ -55,8 +55,8 @@ def load(
 
     Args:
         source: a name (`ml-100k`, `synthetic`, ...), the path of a file or folder, or a DataFrame with the columns
-            `user` and `item` and, where there are such, `time`, `rating` and `behaviour`. Other columns are ignored, and
-            repeated rows are dropped and counted.
+            `user` and `item` and, where there are such, `time`, `rating` and `behaviour`. Other columns are ignored,
+            and repeated rows are dropped and counted.
         items: with a DataFrame, a description of every item there is: a column `item` (or an index of item ids) and,
             where known, `title`, `genres` (joined by bars), `release_date`.
         users: with a DataFrame, a description of people: a column `user` (or an index of user ids) and, where known,
@@ -141,8 +141,8 @@ def _roles(frame: pd.DataFrame, chosen: Mapping[str, str]) -> dict[str, str]:
     for role, column in wanted.items():
         if column not in present and (role in chosen or role in ("user", "item")):
             raise DataError(
-                f"the DataFrame has no column {column!r} for the {role} (it has {', '.join(present) or 'none'}): rename "
-                f'a column, or say which one it is, as in columns={{"{role}": "{present[0] if present else role}"}}'
+                f"the DataFrame has no column {column!r} for the {role} (it has {', '.join(present) or 'none'}): "
+                f"rename a column, or say which one it is, as in columns={{'{role}': {(present or [role])[0]!r}}}"
             )
     return {role: column for role, column in wanted.items() if column in present}
 

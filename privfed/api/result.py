@@ -239,8 +239,8 @@ def load_run(
             data = load(config.data, columns=record.columns)
         except DataError as error:
             raise UseError(
-                f"{place} was trained on {config.data!r}, which cannot be loaded again ({error}): give the data set, as in "
-                f"load_run(folder, data)"
+                f"{place} was trained on {config.data!r}, which cannot be loaded again ({error}): give the data set, "
+                f"as in load_run(folder, data)"
             ) from error
     loaded = as_data(data)
     check_data(record, loaded, place)

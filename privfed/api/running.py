@@ -93,7 +93,7 @@ def run(
         loaded,
         settings,
         rounds=rounds,
-        split=_split_spec(loaded, split, target),
+        split=split_fields(loaded, split, target),
         protocol=protocol,
         seed=seed,
         device=device,
@@ -202,7 +202,7 @@ def _trained(
     return Run(experiment, data, place, temporary)
 
 
-def _split_spec(data: Data, given: SplitSpec | Mapping[str, Any] | None, target: str | None) -> dict[str, Any]:
+def split_fields(data: Data, given: SplitSpec | Mapping[str, Any] | None, target: str | None) -> dict[str, Any]:
     """Fields of the split, the target among them.
 
     Raises:

@@ -121,7 +121,8 @@ class Checkpoint:
         try:
             state = json.loads((place / "progress.json").read_text())
             next_round, progress = state["next_round"], state["progress"]
-            server = load_file(place / _SERVER)
+            # A file's tensors lie at any address, and products of unaligned ones may round otherwise.
+            server = {name: value.clone() for name, value in load_file(place / _SERVER).items()}
             clients = _ranged(place, processes) if ranged else _private(place, processes)
         except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
             raise CheckpointError(
