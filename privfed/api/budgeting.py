@@ -82,7 +82,7 @@ def budget(
         >>> import privfed
         >>> needed = privfed.budget(epsilon=8, users=943, rounds=100, rate=0.1)
         >>> needed.noise_multiplier
-        0.8034
+        0.8022
         >>> round(privfed.budget(noise_multiplier=needed.noise_multiplier, users=943, rounds=100, rate=0.1).epsilon, 1)
         8.0
     """

@@ -1,5 +1,6 @@
 """`Report`: what an audit found."""
 
+import json
 import tempfile
 from os import PathLike
 from pathlib import Path
@@ -14,6 +15,8 @@ from privfed.audit.page.charts import Charts, standing_alone
 from privfed.audit.page.palette import in_light
 from privfed.audit.page.render import render
 from privfed.audit.report.records import AuditReport
+
+_SHORT = ("method", "setting", "epsilon", "metric", "value", "popularity", "auc", "auc_popularity")
 
 
 class Report:
@@ -52,7 +55,7 @@ class Report:
         return [one.text for one in self.record.contradictions]
 
     def to_frame(self) -> pd.DataFrame:
-        """A line for each method and setting: guarantee, quality beside popularity, strongest attack beside popularity."""
+        """A line for each method and setting: guarantee, quality and strongest attack, popularity beside both."""
         return verdict.as_frame(self.record)
 
     def plot(self) -> Any:
@@ -65,7 +68,7 @@ class Report:
         drawn = [*charts.panels, *charts.all()]
         if not drawn:
             raise UseError("there is nothing to draw: no setting has a finite epsilon, and no attack was run")
-        return alt.Chart.from_json(in_light(_json(drawn[0]), self.record), validate=False)
+        return alt.Chart.from_json(in_light(_json(drawn[0]), self.record))
 
     def save_html(self, file: str | PathLike[str]) -> Path:
         """Write the page of the audit, complete in one file.
@@ -80,9 +83,7 @@ class Report:
         return place
 
     def __repr__(self) -> str:
-        table = self.to_frame()[
-            ["method", "setting", "epsilon", "metric", "value", "popularity", "auc", "auc_popularity"]
-        ]
+        table = self.to_frame()[list(_SHORT)]
         return "\n".join([self.verdict, table.to_string(index=False, float_format=lambda value: f"{value:.3f}")])
 
     def _repr_html_(self) -> str:
@@ -91,6 +92,4 @@ class Report:
 
 
 def _json(chart: Any) -> str:
-    import json  # noqa: PLC0415
-
     return json.dumps(standing_alone(chart))

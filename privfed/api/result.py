@@ -18,6 +18,7 @@ from privfed.api.method import AnyMethod, named
 from privfed.audit.attack_runs.attack_run import RunFindings, attack_run
 from privfed.data import DataError, Interactions
 from privfed.engines import Checkpoint
+from privfed.engines.costs import Costs
 from privfed.evaluation import EvaluationResult, RoundEvaluation
 from privfed.experiment import Experiment, TrainingProgress
 from privfed.experiment.baseline import popularity
@@ -37,6 +38,7 @@ class Run:
         folder: where its files are; of a run that was not saved, a temporary folder that goes with this object.
         config: everything that decided the result.
         rounds: rounds trained.
+        costs: bytes on the wire and seconds.
         guarantee: epsilon, delta, the unit and the two worlds it compares, who is trusted, and every sentence that a
             reader must be told with it.
 
@@ -60,7 +62,9 @@ class Run:
         place = folder / CHECKPOINT
         checkpoint = Checkpoint.load(place, ranged=True)
         self.rounds = checkpoint.next_round
-        self._history = [one.evaluation() for one in TrainingProgress.from_checkpoint(checkpoint, place).history]
+        progress = TrainingProgress.from_checkpoint(checkpoint, place)
+        self._history = [one.evaluation() for one in progress.history]
+        self.costs = Costs.from_saved(progress.simulation.costs)
         self.guarantee = Guarantee.model_validate_json((folder / GUARANTEE).read_text(encoding="utf-8"))
 
     @property
@@ -77,6 +81,11 @@ class Run:
     def experiment(self) -> Experiment:
         """The trained experiment, for whoever wants to look inside."""
         return self._experiment
+
+    @property
+    def decisions(self) -> dict[str, float]:
+        """What the method decided by what had been released to it, so at no cost of privacy; {} of a loaded run."""
+        return dict(getattr(self._experiment.server, "decisions", {}))
 
     @property
     def test(self) -> EvaluationResult:

@@ -57,7 +57,7 @@ def test_two_audits_side_by_side(report: privfed.Report, tmp_path: Path) -> None
     assert report.folder is not None
     assert privfed.compare(report.folder, other).to_frame().equals(compared.to_frame())
     assert "</html>" in compared.save_html(tmp_path / "c.html").read_text()
-    with pytest.raises(ValueError, match="holds no report.json"):
+    with pytest.raises(ValueError, match=r"holds no report\.json"):
         privfed.compare(tmp_path, report)
     with pytest.raises(ValueError, match="int is no audit"):
         privfed.compare(3, report)  # type: ignore[arg-type]

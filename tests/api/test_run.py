@@ -189,7 +189,7 @@ def test_a_run_on_a_frame_is_loaded_with_the_frame(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_run(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="holds no run: give a folder that Run.save"):
+    with pytest.raises(ValueError, match=r"holds no run: give a folder that Run\.save"):
         privfed.load_run(tmp_path)
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(ValueError, match="is damaged"):
