@@ -16,15 +16,15 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_DEFINED_IN = {
-    "Report": "report",
-    "Run": "result",
-    "audit": "auditing",
-    "budget": "budgeting",
-    "compare": "comparing",
-    "load": "data",
-    "load_run": "result",
-    "run": "running",
+_DEFINED_AS = {
+    "Report": "report.Report",
+    "Run": "result.TrainedRun",
+    "audit": "auditing.audit",
+    "budget": "budgeting.budget",
+    "compare": "comparing.compare",
+    "load": "data.load",
+    "load_run": "result.load_run",
+    "run": "running.run",
 }
 __all__ = ["Report", "Run", "__version__", "audit", "budget", "compare", "load", "load_run", "run"]  # noqa: F822, RUF100 (loaded by __getattr__)
 
@@ -38,11 +38,12 @@ class _CallablePackage(ModuleType):
 
 def __getattr__(name: str) -> Any:
     """The public name, from the module that defines it."""
-    if name not in _DEFINED_IN:
+    if name not in _DEFINED_AS:
         raise AttributeError(f"privfed has no {name!r}: it has {', '.join(__all__)}")
-    found = getattr(import_module(f"privfed.api.{_DEFINED_IN[name]}"), name)
-    globals()[name] = found
-    return found
+    module, _, defined = _DEFINED_AS[name].partition(".")
+    value = getattr(import_module(f"privfed.api.{module}"), defined)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -1,6 +1,5 @@
 """`privfed.audit`: methods behind plans, trained, attacked and reported."""
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -8,10 +7,10 @@ from typing import Any
 
 from privfed.api.data import as_data
 from privfed.api.errors import UseError
+from privfed.api.folder import remove_with, temporary
 from privfed.api.method import AnyMethod, named, record
 from privfed.api.report import Report
 from privfed.api.running import AnyData, AnyPlan, AnyProtocol, configured, protected, split_fields
-from privfed.api.sizing import SizedTrust
 from privfed.audit.grid import AuditConfig, AuditProgress, Variant, run_audit
 from privfed.data import SplitSpec, split
 from privfed.methods import Method
@@ -25,7 +24,7 @@ def audit(
     epsilon: float | Sequence[float] | None = None,
     delta: float | None = None,
     privacy: AnyPlan | Sequence[AnyPlan] | None = None,
-    trust: SizedTrust | None = None,
+    trust: str | None = None,
     rounds: int | None = None,
     seeds: int = 1,
     target: str | None = None,
@@ -88,22 +87,23 @@ def audit(
     grid = [variant for one in tables for variant in plans.variants(one, loaded, fields, protocol, rounds)]
     first = configured(tables[0]["name"], loaded, {}, rounds=1, protocol=protocol, split=fields["split"])
     config = configure(AuditConfig, fields | {"variants": grid, "protocol": first.protocol, "split": first.split})
-    temporary = None if folder is not None else tempfile.TemporaryDirectory(prefix="privfed-audit-")
-    place = Path(temporary.name if temporary is not None else str(folder))
+    place = temporary("audit") if folder is None else Path(folder)
     own = any(isinstance(one, Method) for one in several)
     if own and workers not in (None, 1):
         raise UseError(
             f"workers={workers} starts processes, which a method given as an object cannot reach: leave workers out, "
             f"or name it as 'my_file.py:METHOD'"
         )
-    report = run_audit(config, loaded, place, workers=1 if own else workers, progress=progress)
-    return Report(report, place, temporary)
+    report = Report(run_audit(config, loaded, place, workers=1 if own else workers, progress=progress), place)
+    if folder is None:
+        remove_with(report, place)
+    return report
 
 
 class _Plans:
     """The plans that each method of an audit is put behind."""
 
-    def __init__(self, epsilons: list[Any], plans: list[Any], trust: SizedTrust | None, delta: float | None) -> None:
+    def __init__(self, epsilons: list[Any], plans: list[Any], trust: str | None, delta: float | None) -> None:
         self.epsilons, self.plans, self.trust, self.delta = epsilons, plans, trust, delta
 
     def variants(

@@ -13,7 +13,7 @@ _STEPS = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class NoiseBudget:
     """What noise costs and buys.
 
     Attributes:
@@ -60,9 +60,9 @@ def budget(
     rounds: int = 1,
     rate: float = 1.0,
     delta: float | None = None,
-    trust: PlacedTrust = "central",
+    trust: str = "central",
     honest: int | None = None,
-) -> Budget:
+) -> NoiseBudget:
     """The Gaussian noise that keeps everybody at `epsilon` over a run, or the epsilon of a noise multiplier.
 
     Args:
@@ -91,7 +91,7 @@ def budget(
     placement = configure(Placement, {"trust": trust, "clients": users, "rate": rate, "honest": honest})
     delta = users**-1.1 if delta is None else delta
     accounted = _accounted(placement, epsilon, noise_multiplier, rounds, delta)
-    return Budget(
+    return NoiseBudget(
         epsilon=accounted.epsilon,
         delta=delta,
         noise_multiplier=accounted.noise_multiplier * placement.sensitivity,
@@ -99,7 +99,7 @@ def budget(
         rounds=rounds,
         users=users,
         rate=rate,
-        trust=trust,
+        trust=placement.trust,
         accountant=accounted.accountant,
     )
 

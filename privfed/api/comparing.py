@@ -10,8 +10,7 @@ from privfed import __version__
 from privfed.api.errors import UseError
 from privfed.api.report import Report
 from privfed.audit.page.comparison import render_comparison
-from privfed.audit.report.compare import Comparison as SideBySide
-from privfed.audit.report.compare import MetricChange
+from privfed.audit.report.compare import Comparison, MetricChange
 from privfed.audit.report.compare import compare as lay_side_by_side
 from privfed.audit.report.conclusions import conclude
 from privfed.audit.report.records import AuditReport, read_report
@@ -20,14 +19,14 @@ _WHAT = ("utility", "epsilon", "bound", "attack")
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class AuditComparison:
     """What two audits have in common, and how it differs.
 
     Attributes:
         record: everything that was compared.
     """
 
-    record: SideBySide
+    record: Comparison
 
     @property
     def comparable(self) -> bool:
@@ -64,7 +63,7 @@ class Comparison:
         return f"<div>{'<br>'.join(self.mismatches)}{self.to_frame().to_html(index=False, border=0)}</div>"
 
 
-def compare(a: Report | str | PathLike[str], b: Report | str | PathLike[str]) -> Comparison:
+def compare(a: Report | str | PathLike[str], b: Report | str | PathLike[str]) -> AuditComparison:
     """Lay two audits side by side: quality, epsilon, strongest attack, with the difference, b less a.
 
     Args:
@@ -80,7 +79,7 @@ def compare(a: Report | str | PathLike[str], b: Report | str | PathLike[str]) ->
         >>> privfed.compare(report, report).comparable
         True
     """
-    return Comparison(lay_side_by_side(_record(a), _record(b)))
+    return AuditComparison(lay_side_by_side(_record(a), _record(b)))
 
 
 def _record(given: Report | str | PathLike[str]) -> AuditReport:

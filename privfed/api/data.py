@@ -29,7 +29,9 @@ class Data(Interactions):
     columns: dict[str, str] | None = None
 
     @classmethod
-    def found(cls, interactions: Interactions, source: str = "", columns: Mapping[str, str] | None = None) -> Self:
+    def from_interactions(
+        cls, interactions: Interactions, source: str = "", columns: Mapping[str, str] | None = None
+    ) -> Self:
         """The same interactions with their source."""
         values = {field.name: getattr(interactions, field.name) for field in fields(Interactions)}
         return cls(**values, source=source, columns=None if columns is None else dict(columns))
@@ -87,16 +89,16 @@ def load(
     known = {dataset.name for dataset in catalogue.list()}
     place = str(path.resolve()) if given not in known and path.exists() else given
     named = None if columns is None else {_CALLED.get(role, role): column for role, column in columns.items()}
-    return Data.found(load_source(place, columns=named), place, named)
+    return Data.from_interactions(load_source(place, columns=named), place, named)
 
 
-def as_data(given: str | os.PathLike[str] | pd.DataFrame | Interactions) -> Data:
+def as_data(given: Any) -> Data:
     """What `privfed.load` gives, from anything that names or holds a data set."""
     if isinstance(given, Data):
         return given
     if isinstance(given, Interactions):
         known = {dataset.name for dataset in catalogue.list()}
-        return Data.found(given, given.name if given.name in known else "")
+        return Data.from_interactions(given, given.name if given.name in known else "")
     if isinstance(given, str | os.PathLike | pd.DataFrame):
         return load(given)
     raise DataError(
@@ -116,7 +118,7 @@ def _from_frame(
     info, people = _described(items, "item"), _described(users, "user")
     if info is not None and "title" not in info:
         info = info.assign(title=None)
-    return Data.found(
+    return Data.from_interactions(
         build(
             name,
             **values,

@@ -15,7 +15,7 @@ from privfed.compute.devices import all_on_host
 from privfed.experiment.folder import write_text
 
 if TYPE_CHECKING:
-    from privfed.api.result import Run
+    from privfed.api.result import TrainedRun
 
 _NOT_FOR = (
     "Do not use it to judge single people, and do not read its lists as what anybody did.",
@@ -25,7 +25,7 @@ _NOT_FOR = (
 )
 
 
-def export(run: "Run", file: Path) -> Path:
+def export(run: "TrainedRun", file: Path) -> Path:
     """Write the public model and its card; gives the card.
 
     Raises:
@@ -49,7 +49,7 @@ def export(run: "Run", file: Path) -> Path:
     return card
 
 
-def _safetensors(run: "Run", tensors: Mapping[str, Tensor], file: Path) -> str:
+def _safetensors(run: "TrainedRun", tensors: Mapping[str, Tensor], file: Path) -> str:
     """Every public tensor, and in the metadata the item ids in the order of item numbers."""
     ids = json.dumps([str(item) for item in run.data.item_ids], ensure_ascii=False)
     about = {"method": run.method, "items": ids, "rounds": str(run.rounds), "epsilon": str(run.guarantee.epsilon)}
@@ -58,7 +58,7 @@ def _safetensors(run: "Run", tensors: Mapping[str, Tensor], file: Path) -> str:
     return f"Tensors: {shapes}. The metadata hold the item ids in the order of item numbers."
 
 
-def _csv(run: "Run", tensors: Mapping[str, Tensor], file: Path) -> str:
+def _csv(run: "TrainedRun", tensors: Mapping[str, Tensor], file: Path) -> str:
     """A line for each item: id, title, and the public numbers that belong to it."""
     by_item = {
         name: value for name, value in tensors.items() if value.ndim in (1, 2) and len(value) == run.data.n_items
@@ -80,10 +80,13 @@ def _csv(run: "Run", tensors: Mapping[str, Tensor], file: Path) -> str:
     return f"A line for each item. Not in it: {', '.join(f'`{name}`' for name in left) or 'nothing'}."
 
 
-_WRITERS: dict[str, Callable[["Run", Mapping[str, Tensor], Path], str]] = {".safetensors": _safetensors, ".csv": _csv}
+_WRITERS: dict[str, Callable[["TrainedRun", Mapping[str, Tensor], Path], str]] = {
+    ".safetensors": _safetensors,
+    ".csv": _csv,
+}
 
 
-def _card(run: "Run", file: Path, held: str) -> str:
+def _card(run: "TrainedRun", file: Path, held: str) -> str:
     """The model card."""
     method, config, claim, card = run.experiment.registered, run.config, run.guarantee, run.data.card
     settings = {key: value for key, value in config.method.items() if key != "name"}

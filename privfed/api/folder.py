@@ -1,6 +1,9 @@
 """The folder of a run for Python: what is in it, read and checked."""
 
 import json
+import shutil
+import tempfile
+import weakref
 from pathlib import Path
 
 from privfed import __version__
@@ -8,6 +11,16 @@ from privfed.api.errors import UseError
 from privfed.data import Interactions
 from privfed.experiment.folder import CHECKPOINT, FORMAT, GUARANTEE, RECORD, FolderRecord
 from privfed.privacy import configure
+
+
+def temporary(kind: str) -> Path:
+    """A new folder that only this user may read."""
+    return Path(tempfile.mkdtemp(prefix=f"privfed-{kind}-"))
+
+
+def remove_with(owner: object, folder: Path) -> None:
+    """Remove `folder` when nobody holds `owner` any more, or the process ends."""
+    weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
 
 
 def read_record(folder: Path) -> FolderRecord:

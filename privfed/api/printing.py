@@ -13,7 +13,7 @@ from privfed.evaluation import EvaluationResult, Metric, RoundEvaluation
 from privfed.privacy import Guarantee
 
 if TYPE_CHECKING:
-    from privfed.api.result import Run
+    from privfed.api.result import TrainedRun
 
 _ERRORS = {"mse": "MSE", "rmse": "RMSE", "mae": "MAE"}
 _ADDED_BY = {
@@ -47,12 +47,12 @@ def history_frame(history: Iterable[RoundEvaluation]) -> pd.DataFrame:
     )
 
 
-def text(run: "Run") -> str:
+def text(run: "TrainedRun") -> str:
     """Quality, privacy and, where it was attacked, the attack, a line each."""
     return "\n".join([_title(run), *(f"{head:<8} {said}" for head, said in _lines(run))])
 
 
-def html(run: "Run") -> str:
+def html(run: "TrainedRun") -> str:
     """The same as a small table, with all metrics below."""
     rows = "".join(
         f"<tr><th style='text-align:left'>{head}</th><td style='text-align:left'>{escaping.escape(said)}</td></tr>"
@@ -81,7 +81,7 @@ def main_metric(result: EvaluationResult) -> int:
     return names.index("ndcg") if "ndcg" in names else 0
 
 
-def _title(run: "Run") -> str:
+def _title(run: "TrainedRun") -> str:
     card = run.data.card
     mark = ", synthetic data" if card.synthetic else ""
     return (
@@ -90,7 +90,7 @@ def _title(run: "Run") -> str:
     )
 
 
-def _lines(run: "Run") -> list[tuple[str, str]]:
+def _lines(run: "TrainedRun") -> list[tuple[str, str]]:
     row = run.metrics.iloc[main_metric(run.test)]
     label = f"{row['metric']}@{row['k']}" if row["k"] else str(row["metric"])
     quality = (
@@ -104,7 +104,7 @@ def _lines(run: "Run") -> list[tuple[str, str]]:
     ]
 
 
-def _beside(run: "Run", value: float, popularity: float) -> str:
+def _beside(run: "TrainedRun", value: float, popularity: float) -> str:
     """Popularity, and how far above or below it this is."""
     if run.config.protocol.task == "rating":
         return f"best of the means {popularity:.3f}"

@@ -1,7 +1,6 @@
 """`Report`: what an audit found."""
 
 import json
-import tempfile
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -36,13 +35,8 @@ class Report:
         None of one setting
     """
 
-    def __init__(
-        self,
-        record: AuditReport,
-        folder: Path | None = None,
-        temporary: "tempfile.TemporaryDirectory[str] | None" = None,
-    ) -> None:
-        self.record, self.folder, self._temporary = record, folder, temporary
+    def __init__(self, record: AuditReport, folder: Path | None = None) -> None:
+        self.record, self.folder = record, folder
 
     @property
     def verdict(self) -> str:

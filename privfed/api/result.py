@@ -1,7 +1,6 @@
 """`Run`: a trained recommender with its quality, its guarantee and what can be done with it."""
 
 import shutil
-import tempfile
 from collections.abc import Sequence
 from functools import cached_property
 from os import PathLike
@@ -28,7 +27,7 @@ from privfed.privacy import Guarantee
 from privfed.setup.config import ExperimentConfig
 
 
-class Run:
+class TrainedRun:
     """A trained recommender.
 
     `print(run)` shows how good it is beside popularity and what is guaranteed; so does a notebook.
@@ -51,14 +50,8 @@ class Run:
         ['item', 'title', 'score']
     """
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        data: Data,
-        folder: Path,
-        temporary: "tempfile.TemporaryDirectory[str] | None" = None,
-    ) -> None:
-        self.data, self.folder, self._experiment, self._temporary = data, folder, experiment, temporary
+    def __init__(self, experiment: Experiment, data: Data, folder: Path) -> None:
+        self.data, self.folder, self._experiment = data, folder, experiment
         place = folder / CHECKPOINT
         checkpoint = Checkpoint.load(place, ranged=True)
         self.rounds = checkpoint.next_round
@@ -220,7 +213,7 @@ class Run:
 
 def load_run(
     folder: str | PathLike[str], data: Data | Interactions | pd.DataFrame | None = None, method: AnyMethod | None = None
-) -> Run:
+) -> TrainedRun:
     """A run that was saved, or that `privfed run` wrote.
 
     Args:
@@ -255,4 +248,4 @@ def load_run(
     check_data(record, loaded, place)
     experiment = Experiment.on(config, loaded)
     experiment.restore(place)
-    return Run(experiment, loaded, place)
+    return TrainedRun(experiment, loaded, place)

@@ -1,18 +1,18 @@
 """`privfed.run`: train a method on a data set behind a privacy plan."""
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 
 from privfed.api.data import Data, as_data
 from privfed.api.errors import UseError
+from privfed.api.folder import remove_with, temporary
 from privfed.api.method import AnyMethod, named, record, table
-from privfed.api.result import Run
-from privfed.api.sizing import SizedTrust, plan_for_epsilon, sized
+from privfed.api.result import TrainedRun
+from privfed.api.sizing import plan_for_epsilon, sized
 from privfed.api.tracking import Log, Tracker, chosen, flat, measured
 from privfed.data import Interactions, Split, SplitSpec, split
 from privfed.evaluation import HONEST, PAPER, EvaluationError, Protocol, RoundEvaluation
@@ -26,7 +26,7 @@ from privfed.setup.config import ExperimentConfig
 
 AnyData = str | PathLike[str] | pd.DataFrame | Interactions
 AnyPlan = str | PrivacyPlan
-AnyProtocol = Literal["honest", "paper"] | Protocol
+AnyProtocol = str | Protocol
 _PROTOCOLS: dict[str, tuple[Protocol, dict[str, str]]] = {
     "honest": (HONEST, {}),
     "paper": (PAPER, {"ties": "earlier_row_is_newer"}),
@@ -40,7 +40,7 @@ def run(
     epsilon: float | None = None,
     delta: float | None = None,
     privacy: AnyPlan | None = None,
-    trust: SizedTrust | None = None,
+    trust: str | None = None,
     rounds: int | None = None,
     seed: int = 0,
     target: str | None = None,
@@ -52,7 +52,7 @@ def run(
     trackers: Sequence[str | Tracker] = (),
     options: Mapping[str, Any] | None = None,
     **settings: Any,
-) -> Run:
+) -> TrainedRun:
     """Train a method, measure it, and say what is guaranteed.
 
     Args:
@@ -137,7 +137,7 @@ def protected(
     registered: Method,
     *,
     privacy: AnyPlan | None = None,
-    trust: SizedTrust | None = None,
+    trust: str | None = None,
     epsilon: float | None = None,
     delta: float | None = None,
 ) -> ExperimentConfig:
@@ -163,9 +163,8 @@ def protected(
 
 def _trained(
     experiment: Experiment, data: Data, folder: str | PathLike[str] | None, trackers: Sequence[Tracker]
-) -> Run:
-    temporary = None if folder is not None else tempfile.TemporaryDirectory(prefix="privfed-run-")
-    place = Path(temporary.name if folder is None and temporary else folder or "")
+) -> TrainedRun:
+    place = temporary("run") if folder is None else Path(folder)
     if place.is_file() or (place.is_dir() and any(place.iterdir())):
         raise UseError(f"{place} is not empty: choose another folder")
     place.mkdir(parents=True, exist_ok=True)
@@ -199,7 +198,10 @@ def _trained(
     finally:
         for tracker in trackers:
             tracker.end(summary)
-    return Run(experiment, data, place, temporary)
+    run = TrainedRun(experiment, data, place)
+    if folder is None:
+        remove_with(run, place)
+    return run
 
 
 def split_fields(data: Data, given: SplitSpec | Mapping[str, Any] | None, target: str | None) -> dict[str, Any]:

@@ -3,8 +3,6 @@
 The one place where the front door sizes noise.
 """
 
-from typing import Literal
-
 from privfed.api.errors import UseError
 from privfed.data import Split
 from privfed.methods import Method
@@ -12,7 +10,6 @@ from privfed.privacy import PrivacyPlan, plan_for_target
 from privfed.setup.assembly import Assembly
 from privfed.setup.config import ExperimentConfig
 
-SizedTrust = Literal["central", "distributed", "local"]
 _MECHANISM: dict[str, str] = {
     "central": "central-gaussian",
     "distributed": "distributed-gaussian",
@@ -24,7 +21,7 @@ _PASSES = 2
 
 
 def plan_for_epsilon(
-    registered: Method, trust: SizedTrust | None, words: str | None, delta: float | None, population: int
+    registered: Method, trust: str | None, plan_text: str | None, delta: float | None, population: int
 ) -> PrivacyPlan:
     """The plan whose noise is to be sized: the mechanism named, that of the trust, or the best that fits the method.
 
@@ -32,11 +29,13 @@ def plan_for_epsilon(
         UseError: the method uploads whole numbers, which no noise covers, or both a trust and a mechanism are given.
     """
     fields: dict[str, float] = {"delta": population**-1.1 if delta is None else delta}
-    if words is not None:
+    if plan_text is not None:
         if trust is not None:
-            raise UseError(f"trust={trust!r} and privacy={words!r} both name a mechanism: give one of them")
-        plan = PrivacyPlan.parse(words if "noise_multiplier" in words or "laplace" in words else _with_noise(words))
-        return plan.model_copy(update=fields) if "delta" not in words else plan
+            raise UseError(f"trust={trust!r} and privacy={plan_text!r} both name a mechanism: give one of them")
+        plan = PrivacyPlan.parse(
+            plan_text if "noise_multiplier" in plan_text or "laplace" in plan_text else _with_noise(plan_text)
+        )
+        return plan.model_copy(update=fields) if "delta" not in plan_text else plan
     if registered.traits.integers:
         raise UseError(
             f"{registered.name} uploads whole numbers, which no noise covers, so no epsilon can be kept: leave epsilon "
@@ -71,6 +70,6 @@ def sized(config: ExperimentConfig, parts: Split, epsilon: float) -> ExperimentC
     return config
 
 
-def _with_noise(words: str) -> str:
-    """The words with a noise multiplier, which is replaced when noise is sized."""
-    return f"{words}{',' if ':' in words else ':'}noise_multiplier=1"
+def _with_noise(plan_text: str) -> str:
+    """The text with a noise multiplier, which is replaced when noise is sized."""
+    return f"{plan_text}{',' if ':' in plan_text else ':'}noise_multiplier=1"

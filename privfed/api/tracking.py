@@ -95,7 +95,7 @@ class WandB:
 _KNOWN: dict[str, Callable[[], Tracker]] = {"mlflow": MLflow, "wandb": WandB}
 
 
-def chosen(log: Log | None, trackers: Sequence[str | Tracker]) -> list[Tracker]:
+def chosen(log: Log | None, trackers: Sequence[Any]) -> list[Tracker]:
     """Trackers by name, or as they are, and the function.
 
     Raises:
@@ -106,7 +106,7 @@ def chosen(log: Log | None, trackers: Sequence[str | Tracker]) -> list[Tracker]:
     return [*(_tracker(one) for one in trackers), *([] if log is None else [LoggedBy(log)])]
 
 
-def _tracker(given: str | Tracker) -> Tracker:
+def _tracker(given: Any) -> Tracker:
     if isinstance(given, str):
         if given not in _KNOWN:
             raise UseError(f"the tracker {given!r} is not known: choose among {', '.join(_KNOWN)}, or give an object")

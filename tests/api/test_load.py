@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 import privfed
+from privfed.api.data import as_data
 from privfed.data import DataError
 
 SHOP = pd.DataFrame(
@@ -96,4 +97,4 @@ def test_what_cannot_be_loaded_is_said_in_one_sentence(frame: Any, options: dict
 
 def test_anything_else_is_no_data() -> None:
     with pytest.raises(DataError, match="data is a list: give the name"):
-        privfed.run("popularity", [1, 2])  # type: ignore[arg-type]
+        as_data([1, 2])

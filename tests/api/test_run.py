@@ -12,6 +12,8 @@ import pytest
 from safetensors import safe_open
 
 import privfed
+from privfed.api.method import named
+from privfed.api.tracking import chosen
 from privfed.data import catalogue
 from privfed.experiment import Experiment
 from privfed.methods import methods
@@ -248,7 +250,6 @@ def test_an_export_that_cannot_be(gram: privfed.Run, tmp_path: Path, name: str, 
     ("method", "options", "said"),
     [
         ("no-such", {}, "unknown method 'no-such'"),
-        (int, {}, "int is no method: give a name"),
         ("fedmf", {"dimm": 4}, "dimm"),
         ("fedmf", {"epsilon": 8, "trust": "nobody"}, "trust='nobody' is not known"),
         ("fedmf", {"trust": "central"}, "epsilon is not given: give epsilon, too"),
@@ -259,7 +260,6 @@ def test_an_export_that_cannot_be(gram: privfed.Run, tmp_path: Path, name: str, 
         ("fedmf", {"rounds": 0}, "rounds"),
         ("fedmf", {"trackers": "mlflow"}, "is a text: give a list"),
         ("fedmf", {"trackers": ["tensorboard"]}, "the tracker 'tensorboard' is not known"),
-        ("fedmf", {"trackers": [3]}, "int is no tracker"),
     ],
 )
 def test_what_cannot_be_run_is_said_in_one_sentence(method: Any, options: dict[str, Any], said: str) -> None:
@@ -267,6 +267,13 @@ def test_what_cannot_be_run_is_said_in_one_sentence(method: Any, options: dict[s
         privfed.run(method, SMALL, **{"rounds": 1, **options})
     assert "--" not in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_what_is_no_method_and_no_tracker() -> None:
+    with pytest.raises(ValueError, match="int is no method: give a name"):
+        named(int)
+    with pytest.raises(ValueError, match="int is no tracker"):
+        chosen(None, [3])
 
 
 def test_whole_numbers_keep_no_epsilon_and_behaviours_need_a_target() -> None:
