@@ -84,7 +84,7 @@ def audit(
         **dict(options or {}),
     }
     plans = _Plans(_list(epsilon), _list(privacy), trust, delta)
-    grid = [variant for one in tables for variant in plans.variants(one, loaded, fields, protocol, rounds)]
+    grid = [variant for one in tables for variant in plans.variants(one, loaded, fields, protocol)]
     first = configured(tables[0]["name"], loaded, {}, rounds=1, protocol=protocol, split=fields["split"])
     config = configure(AuditConfig, fields | {"variants": grid, "protocol": first.protocol, "split": first.split})
     place = temporary("audit") if folder is None else Path(folder)
@@ -107,12 +107,12 @@ class _Plans:
         self.epsilons, self.plans, self.trust, self.delta = epsilons, plans, trust, delta
 
     def variants(
-        self, method: dict[str, Any], data: Any, fields: Mapping[str, Any], protocol: AnyProtocol, rounds: int | None
+        self, method: dict[str, Any], data: Any, fields: Mapping[str, Any], protocol: AnyProtocol
     ) -> list[Variant]:
         """A variant for each plan; of a preset, or where nothing is asked for, those of the default."""
         name, settings = str(method["name"]), {key: value for key, value in method.items() if key != "name"}
         registered = record(name)
-        rounds = (1 if registered.traits.uploads_once else fields["rounds"]) if rounds is None else rounds
+        rounds = 1 if registered.traits.uploads_once else fields["rounds"]
         config = configured(name, data, settings, rounds=rounds, protocol=protocol, split=fields["split"])
         parts = split(data, config.split)
         if ":" in name and ".py:" not in name:

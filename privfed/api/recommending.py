@@ -45,6 +45,8 @@ def why_not_from_history(experiment: Experiment) -> str | None:
     """Why a method cannot recommend from a history alone; None where it can."""
     registered, clients = experiment.registered, experiment.clients
     name = experiment.config.method_name
+    if registered.training.task(experiment.config.settings()) == "rating":
+        return f"{name} predicts ratings, and a list of items has none"
     if registered.traits.public_target:
         return f"{name} learns from behaviours besides the recommended one, which a list of items does not say"
     if kept := sorted(clients.state()):

@@ -61,7 +61,7 @@ def sized(config: ExperimentConfig, parts: Split, epsilon: float) -> ExperimentC
         plan = plan_for_target(
             config.privacy,
             epsilon,
-            config.rounds,
+            1 if assembly.registered.traits.uploads_once else config.rounds,
             assembly.n_users,
             extra_queries=training.extra_queries(config.settings()),
             program=[query.schema for query in training.program(assembly.server)],
