@@ -8,23 +8,18 @@ over the run for a user who takes part in every round.
 """
 
 import argparse
-from collections.abc import Iterator
 
 from rich.console import Console
 from rich.table import Table
 
-from privfed.audit.attack_runs.attack_run import attack
-from privfed.data import load
-from privfed.evaluation import UNCOUNTED, EvaluationResult
-from privfed.experiment import Experiment
-from privfed.privacy import PrivacyPlan
-from privfed.setup.config import ExperimentConfig
+import privfed
+from privfed.evaluation import UNCOUNTED
 
 BUDGETS = {
-    "unprotected": PrivacyPlan.named("none"),
-    "published noise (0.3, unclipped)": PrivacyPlan.named("published-noise", scale=0.3),
-    "epsilon 8 per upload": PrivacyPlan.named("local-laplace", epsilon0=8, clip_norm=1),
-    "epsilon 1 per upload": PrivacyPlan.named("local-laplace", epsilon0=1, clip_norm=1),
+    "unprotected": "none",
+    "published noise (0.3, unclipped)": "published-noise:scale=0.3",
+    "epsilon 8 per upload": "local-laplace:epsilon0=8,clip_norm=1",
+    "epsilon 1 per upload": "local-laplace:epsilon0=1,clip_norm=1",
 }
 
 
@@ -36,33 +31,30 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
 
-    interactions, console = load(options.data), Console()
+    data, console = privfed.load(options.data), Console()
     table = Table("mechanism", "epsilon (run)", "HR@10", "NDCG@10", "sign attack AUC", title=options.data)
-    popularity = Experiment.on(config(options, "popularity", BUDGETS["unprotected"], 1), interactions).run()
-    table.add_row("popularity, no training", "inf", *quality(popularity.test), "")
+    table.add_row("popularity, no training", "inf", *quality(privfed.run("popularity", data, seed=options.seed)), "")
     for name, plan in BUDGETS.items():
         with console.status(f"{name}: {options.rounds} rounds"):
-            experiment = Experiment.on(config(options, "gpfedrec", plan, options.rounds), interactions)
-            result = experiment.run()
-            wire = result.transcript.joined("wire")
-            rows = attack(wire, "wire", experiment.parts, experiment.audited().numpy(), "items")
-        strongest = max(row.auc.value for row in rows if "rank-1 sign" in row.attack and row.scope == "all items")
-        epsilon = f"{result.guarantee.epsilon:.1f}"
-        table.add_row(name, epsilon, *quality(result.test), f"{strongest:.2f}")
+            run = privfed.run("gpfedrec", data, privacy=plan, rounds=options.rounds, seed=options.seed)
+            table.add_row(name, f"{run.guarantee.epsilon:.1f}", *quality(run), f"{sign_attack(run):.2f}")
     console.print(table)
-    kind = "synthetic data" if interactions.card.synthetic else interactions.card.name
-    console.print(f"[dim]{kind}; seed {options.seed}; {result.config.protocol.sentence()}")
+    console.print(f"[dim]{data.name}{' (synthetic)' if data.card.synthetic else ''}; seed {options.seed}")
+    console.print(f"[dim]{run.config.protocol.sentence()}")
     console.print(f"[dim]{UNCOUNTED}")
 
 
-def config(options: argparse.Namespace, method: str, plan: PrivacyPlan, rounds: int) -> ExperimentConfig:
-    """One cell of the table."""
-    return ExperimentConfig(data=options.data, method={"name": method}, privacy=plan, rounds=rounds, seed=options.seed)
-
-
-def quality(test: EvaluationResult) -> Iterator[str]:
+def quality(run: privfed.Run) -> list[str]:
     """HR and NDCG at 10, as text."""
-    return (f"{test.metric(name, 10).value:.3f}" for name in ("hr", "ndcg"))
+    values = run.metrics.set_index(["metric", "k"])["value"]
+    return [f"{values.loc[(name, 10)]:.3f}" for name in ("HR", "NDCG")]
+
+
+def sign_attack(run: privfed.Run) -> float:
+    """AUC of the strongest sign attack on what one client sends, over all items."""
+    rows = run.attack()
+    seen = (rows["seen_by"] == "what one client sends") & (rows["items"] == "all items")
+    return float(rows[seen & rows["attack"].str.contains("rank-1 sign")]["auc"].max())
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ The last rows send the same sums through integer noise in shares, as a deploymen
 """
 
 import argparse
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -26,17 +25,12 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from privfed.contracts import Fidelity, Schema
-from privfed.data import Interactions, SplitSpec, load
+import privfed
 from privfed.evaluation import UNCOUNTED, Protocol
 from privfed.experiment import Experiment
-from privfed.privacy import PrivacyPlan, plan_for_target
-from privfed.setup.config import ExperimentConfig, TapConfig
 
 K = 20
-Method = Mapping[str, Any]
-Setting = tuple[Method, PrivacyPlan, Fidelity]
-GRAM: Method = {"name": "private-gram"}
+Setting = tuple[str, dict[str, Any]]
 
 
 def main() -> None:
@@ -48,95 +42,62 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
 
-    interactions, console = load(options.data), Console()
+    data, console = privfed.load(options.data), Console()
     columns = ("epsilon", "NDCG", "recall", "kB up", "head", "tested on it", "users off it")
-    table = Table(title=f"private recommendations on {options.data}, {interactions.n_users:,} users, lists of {K}")
+    table = Table(title=f"private recommendations on {options.data}, {data.n_users:,} users, lists of {K}")
     table.add_column("recommender", no_wrap=True)
     for column in columns:
         table.add_column(column, justify="right")
     decided: dict[str, str] = {}
-    variants = settings(options, interactions)
     with Progress(console=console, transient=True) as bar:
-        task = bar.add_task("", total=len(variants))
-        for label, (method, plan, fidelity) in variants.items():
-            bar.update(task, description=label)
-            experiment = Experiment.on(configured(options, interactions, method, plan, fidelity), interactions)
-            result = experiment.run(parts=("test",))
-            found = {name: result.test.metric(name, K).value for name in ("ndcg", "recall")}
+        variants = settings(options, data.n_users)
+        for label, (method, how) in bar.track(variants.items()):
+            fidelity = how.pop("fidelity", "analytic")
+            run = privfed.run(
+                method,
+                data,
+                split={"kind": "leave_one_out" if data.split is None else "published"},
+                protocol=Protocol(k=(K,), state="received"),
+                rounds=1,
+                seed=options.seed,
+                options={"fidelity": fidelity, "taps": {"places": ()}},
+                **how,
+            )
+            values = run.metrics.set_index("metric")["value"]
             table.add_row(
                 label,
-                f"{result.guarantee.epsilon:.2f}",
-                *(f"{value:.3f}" for value in found.values()),
-                f"{result.costs.up_bytes / interactions.n_users / 1e3:,.0f}",
-                *reach(experiment),
+                f"{run.guarantee.epsilon:.2f}",
+                *(f"{values[name]:.3f}" for name in ("NDCG", "Recall")),
+                f"{run.costs.up_bytes / data.n_users / 1e3:,.0f}",
+                *reach(run.experiment),
             )
-            if "recipes compared" in result.decisions:
-                decided[label] = ", ".join(f"{name} {value:.3g}" for name, value in result.decisions.items())
-            bar.advance(task)
+            if "recipes compared" in run.decisions:
+                decided[label] = ", ".join(f"{name} {value:.3g}" for name, value in run.decisions.items())
     console.print(table)
     for label, decisions in decided.items():
         console.print(f"[dim]{label}: {decisions}")
-    kind = "synthetic data" if interactions.card.synthetic else interactions.card.name
-    console.print(f"[dim]{kind}; seed {options.seed}; {result.config.protocol.sentence()}")
+    kind = "synthetic data" if data.card.synthetic else data.name
+    console.print(f"[dim]{kind}; seed {options.seed}; {run.config.protocol.sentence()}")
     console.print(f"[dim]{UNCOUNTED}")
     console.print(
         "[dim]Epsilon is for a whole user, add or remove, joint: it bounds what everybody but the user learns."
     )
 
 
-def settings(options: argparse.Namespace, interactions: Interactions) -> dict[str, Setting]:
-    """Label -> method, plan and fidelity."""
-    users = interactions.n_users
-    delta = users**-1.1
-    central = PrivacyPlan.named("central-gaussian", clip_norm=1.0, noise_multiplier=1.0, delta=delta)
-    shares = PrivacyPlan.named(
-        "distributed-gaussian",
-        clip_norm=1.0,
-        noise_multiplier=1.0,
-        delta=delta,
-        n_min_honest=int(options.honest * users),
-    )
-    in_the_open = PrivacyPlan.named("none")
-    variants: dict[str, Setting] = {
-        "popularity, no privacy": ({"name": "popularity"}, in_the_open, "analytic"),
-        "EASE, no privacy": ({"name": "ease"}, in_the_open, "analytic"),
-    }
+def settings(options: argparse.Namespace, users: int) -> dict[str, Setting]:
+    """Label -> method and how it is run."""
+    shares = f"distributed-gaussian:clip_norm=1,n_min_honest={int(options.honest * users)}"
+    variants: dict[str, Setting] = {"popularity, no privacy": ("popularity", {}), "EASE, no privacy": ("ease", {})}
     for epsilon in options.epsilons:
-        plan = plan_for_target(central, epsilon, 1, users)
         variants |= {
-            f"popularity, epsilon {epsilon:g}": ({**GRAM, "popularity_share": 1.0}, plan, "analytic"),
-            f"metadata only, epsilon {epsilon:g}": ({**GRAM, "rank": 0, "select": False}, plan, "analytic"),
-            f"private Gram, epsilon {epsilon:g}": (GRAM, plan, "analytic"),
+            f"popularity, epsilon {epsilon:g}": ("private-gram", {"epsilon": epsilon, "popularity_share": 1.0}),
+            f"metadata only, epsilon {epsilon:g}": ("private-gram", {"epsilon": epsilon, "rank": 0, "select": False}),
+            f"private Gram, epsilon {epsilon:g}": ("private-gram", {"epsilon": epsilon}),
         }
     for epsilon in options.epsilons:
-        program = queries(options, interactions, plan_for_target(central, epsilon, 1, users))
-        plan = plan_for_target(shares, epsilon, 1, users, program=program)
-        variants[f"noise in shares, epsilon {epsilon:g}"] = (GRAM, plan, "exact")
+        how = {"epsilon": epsilon, "privacy": shares, "fidelity": "exact"}
+        variants[f"noise in shares, epsilon {epsilon:g}"] = "private-gram", how
     return variants
-
-
-def queries(options: argparse.Namespace, interactions: Interactions, plan: PrivacyPlan) -> list[Schema]:
-    """The queries of a run under `plan`; noise in shares is sized for them, as rounding depends on their size."""
-    experiment = Experiment.on(configured(options, interactions, GRAM, plan, "analytic"), interactions)
-    return [query.schema for query in experiment.registered.training.program(experiment.server)]
-
-
-def configured(
-    options: argparse.Namespace, interactions: Interactions, method: Method, plan: PrivacyPlan, fidelity: Fidelity
-) -> ExperimentConfig:
-    """One run of one round."""
-    published = interactions.split is not None
-    return ExperimentConfig(
-        data=options.data,
-        split=SplitSpec(kind="published" if published else "leave_one_out"),
-        method=dict(method),
-        privacy=plan,
-        protocol=Protocol(k=(K,), state="received"),
-        rounds=1,
-        seed=options.seed,
-        fidelity=fidelity,
-        taps=TapConfig(places=()),
-    )
 
 
 def reach(experiment: Experiment) -> tuple[str, str, str]:

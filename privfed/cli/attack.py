@@ -28,10 +28,11 @@ def attack(
     """
     from privfed.audit.attack_runs.attack_run import attack_run
     from privfed.audit.report.support_sentences import sentences
-    from privfed.cli.directory import DirectoryRecord, checkpointed, write_json
+    from privfed.cli.directory import DirectoryRecord, checkpointed
     from privfed.cli.settings import DataSource, load_data
     from privfed.cli.show import attack_tables, card_line, leak_table
     from privfed.data import split
+    from privfed.experiment.folder import write_json
 
     screen = Screen(as_json, quiet)
     record = DirectoryRecord.read(directory, "run")

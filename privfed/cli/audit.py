@@ -87,9 +87,10 @@ def audit(
     from privfed.cli import directory, within_epsilon
     from privfed.cli import settings as read
     from privfed.cli.show import card_line
-    from privfed.cli.training import held_out, predict
+    from privfed.cli.training import predict
     from privfed.data import split
     from privfed.experiment import Experiment
+    from privfed.experiment.baseline import held_out
 
     screen = Screen(as_json, quiet)
     file, named = (experiment, None) if experiment is not None and experiment.suffix == ".toml" else (None, experiment)
@@ -174,9 +175,10 @@ def _refuse_another_audit(out: Path, record: "DirectoryRecord") -> None:
     from privfed.audit.grid import AuditConfig
     from privfed.cli import directory
     from privfed.cli.settings import first_difference
+    from privfed.experiment.folder import RECORD
     from privfed.privacy import configure
 
-    if not (out / directory.RECORD).exists():
+    if not (out / RECORD).exists():
         directory.refuse_foreign(out, "audit")
         return
     former = directory.DirectoryRecord.read(out, "audit")

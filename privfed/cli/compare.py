@@ -37,9 +37,9 @@ def compare(
     from privfed.audit.report.compare import compare as lay_side_by_side
     from privfed.audit.report.conclusions import conclude
     from privfed.audit.report.records import read_report
-    from privfed.cli.directory import write_text
     from privfed.cli.tables import plain_table
     from privfed.evaluation import UNCOUNTED
+    from privfed.experiment.folder import write_text
 
     screen = Screen(as_json, quiet)
     a, b = (conclude(read_report(report_of(folder))) for folder in (first, second))

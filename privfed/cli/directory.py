@@ -1,54 +1,26 @@
-"""The folder of a run or an audit: a `config.json` that says what is in it, and files whole or absent.
+"""The folder of a run or an audit on the command line: found, claimed, refused.
 
-`config.json` is `{format, kind, privfed, config, columns, data_sha256}`. A folder in another format is
-refused, because what its files mean may have changed.
+A folder in another format is refused, because what its files mean may have changed.
 """
 
 import itertools
 import json
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
-
-from pydantic import BaseModel, ConfigDict, JsonValue
 
 from privfed import __version__
 from privfed.cli.failures import CommandError
 from privfed.data import Interactions
 from privfed.engines.checkpoint import Checkpoint
+from privfed.experiment.folder import CHECKPOINT, FORMAT, RECORD, FolderRecord, Kind
 from privfed.privacy import configure
-from privfed.setup.config import ExperimentConfig
 
-FORMAT = 1
-RECORD = "config.json"
-CHECKPOINT = "checkpoint"
-CLIENT_STATE = "client-state"
-Kind = Literal["run", "audit"]
 _A: dict[Kind, str] = {"run": "a run", "audit": "an audit"}
 
 
-class DirectoryRecord(BaseModel):
-    """What a folder holds.
-
-    Attributes:
-        format: format of the folder.
-        kind: a run or an audit.
-        privfed: version that wrote it.
-        config: the whole configuration.
-        columns: role -> column of a table of one's own; None where the data set names them itself.
-        data_sha256: digest of the data as they were loaded.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    format: int = FORMAT
-    kind: Kind
-    privfed: str = __version__
-    config: dict[str, JsonValue]
-    columns: dict[str, str] | None
-    data_sha256: str | None
+class DirectoryRecord(FolderRecord):
+    """What a folder holds, read and checked for the command line."""
 
     @classmethod
     def read(cls, folder: Path, kind: Kind) -> "DirectoryRecord":
@@ -77,14 +49,6 @@ class DirectoryRecord(BaseModel):
         if record.kind != kind:
             raise CommandError(f"{folder} holds {_A[record.kind]}, not {_A[kind]}: give the folder of {_A[kind]}")
         return record
-
-    def write(self, folder: Path) -> None:
-        """Put the record into `folder`."""
-        write_json(folder / RECORD, self.model_dump(mode="json"))
-
-    def experiment(self) -> ExperimentConfig:
-        """The configuration of a run."""
-        return configure(ExperimentConfig, self.config)
 
     def check_data(self, interactions: Interactions, folder: Path) -> None:
         """Refuse data other than the run was trained on.
@@ -140,15 +104,3 @@ def claim(folder: Path) -> None:
         raise CommandError(f"cannot make the folder {folder} ({error.strerror}): choose another --out") from error
     if not os.access(folder, os.W_OK | os.X_OK):
         raise CommandError(f"the folder {folder} cannot be written: choose another --out")
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON file, whole or not at all."""
-    write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file, whole or not at all."""
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_bytes(text.encode())
-    partial.replace(path)

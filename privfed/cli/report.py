@@ -64,7 +64,8 @@ def report_of(directory: Path) -> Path:
     Raises:
         CommandError: there is none.
     """
-    from privfed.cli.directory import RECORD, DirectoryRecord
+    from privfed.cli.directory import DirectoryRecord
+    from privfed.experiment.folder import RECORD
 
     file = directory / "report.json"
     if directory.is_file():

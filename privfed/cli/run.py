@@ -97,6 +97,8 @@ def run(
     from privfed.compute.processes import Processes
     from privfed.data import split
     from privfed.experiment import Experiment
+    from privfed.experiment.baseline import held_out
+    from privfed.experiment.folder import CLIENT_STATE
     from privfed.setup.sizing import size
 
     processes = Processes.launched()
@@ -142,10 +144,10 @@ def run(
         )
     record.check_data(interactions, out)
     with screen.working(f"Setting {chosen.method_name} up: first parameters, and padding where the plan has some"):
-        kept = {"memory": None, "disk": out / directory.CLIENT_STATE}.get(client_state, Path(client_state))
+        kept = {"memory": None, "disk": out / CLIENT_STATE}.get(client_state, Path(client_state))
         experiment = Experiment(chosen, parts, processes=processes, client_state=kept)
     origin = start.begin(experiment, start_from, out if resume else None, record, screen)
-    evaluated = training.held_out(experiment)
+    evaluated = held_out(experiment)
     if not processes.first:
         experiment.run(out, resume=resume, parts=evaluated)
         experiment.storage.remove()
@@ -205,10 +207,11 @@ def _tell(
     from privfed.cli import training
     from privfed.cli.closing import closing_lines, next_step
     from privfed.cli.show import guarantee_box, utility_table
+    from privfed.experiment.baseline import popularity
     from privfed.setup import our_variant
 
     chosen, synthetic = experiment.config, interactions.card.synthetic
-    popular = training.popularity(chosen, interactions)
+    popular = popularity(chosen, experiment.parts)
     baselines = result.test.baselines if popular is None else {POPULARITY: popular.metrics}
     rounds_done = result.selected.round + 1
     screen.result(

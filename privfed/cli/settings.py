@@ -23,7 +23,7 @@ from privfed.cli.screen import Screen
 from privfed.data import DataError, Interactions, SplitSpec, catalogue, load, terms_once
 from privfed.evaluation import HONEST, PAPER
 from privfed.methods import MethodConfig, method, methods
-from privfed.methods.registry import in_file
+from privfed.methods.own import in_file
 from privfed.privacy import PlanError, PrivacyPlan, configure
 from privfed.privacy.errors import nearest
 from privfed.setup import method_settings

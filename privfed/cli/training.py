@@ -1,47 +1,35 @@
 """Training in a run directory: a forecast before, metrics as they come, ledger and guarantee at the end.
 
-A run directory holds `config.json`, `metrics.jsonl`, `ledger.jsonl` (written by the ledger before every
-release), `ledger.json` and `guarantee.json` (at the end), `checkpoint/` and `taps/`. Files count rounds
-from 0.
+What a run directory holds is in `privfed.experiment.folder`.
 """
 
-import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from privfed.audit.report import formatting
-from privfed.audit.report.records import POPULARITY
-from privfed.cli.directory import CHECKPOINT, RECORD, write_json, write_text
 from privfed.cli.failures import CommandError, InterruptedRunError
 from privfed.cli.screen import Screen
 from privfed.cli.show import live
-from privfed.data import Interactions
 from privfed.engines.checkpoint import Checkpoint
-from privfed.evaluation import EvaluationError, EvaluationResult, Part, RoundEvaluation
-from privfed.experiment import Experiment, PrivateEvaluation, RunResult, TrainingProgress
+from privfed.evaluation import EvaluationError, Part, RoundEvaluation
+from privfed.experiment import Experiment, RunResult, TrainingProgress
+from privfed.experiment.folder import (
+    CHARGES,
+    CHECKPOINT,
+    GUARANTEE,
+    LEDGER,
+    METRICS,
+    RECORD,
+    metric_lines,
+    write_claims,
+    write_text,
+)
 from privfed.guards.client_guard import BrokenUploadError
 from privfed.guards.overflow import refuse_overflow
 from privfed.methods import ClientData
-from privfed.privacy import Forecast, Ledger, PrivacyPlan, forecast
+from privfed.privacy import Forecast, Ledger, forecast
 from privfed.setup import our_variant
-from privfed.setup.config import ExperimentConfig
-
-METRICS, LEDGER, GUARANTEE = "metrics.jsonl", "ledger.json", "guarantee.json"
-_CHARGES = "ledger.jsonl"
-
-
-def held_out(experiment: Experiment) -> tuple[Part, ...]:
-    """The held-out parts to evaluate, having made sure that they can be.
-
-    Raises:
-        EvaluationError: nobody can be evaluated.
-    """
-    parts: tuple[Part, ...] = ("valid", "test")
-    if not len(experiment.parts.valid) and experiment.config.protocol.select == "last":
-        parts = ("test",) if len(experiment.parts.test) else parts
-    PrivateEvaluation(experiment, parts)
-    return parts
 
 
 def predict(experiment: Experiment) -> Forecast:
@@ -119,25 +107,6 @@ def variant(experiment: Experiment) -> list[str]:
     return [f"Note: {name} is our variant of the published model: {differs}."] if differs else []
 
 
-def popularity(config: ExperimentConfig, interactions: Interactions) -> EvaluationResult | None:
-    """The popularity recommender on the same split under the same protocol: what every method has to beat.
-
-    None where ratings are predicted: what has to be beaten there are the means that stand in every result.
-    """
-    if config.protocol.task == "rating":
-        return None
-    same = config.model_copy(
-        update={
-            "method": {"name": POPULARITY},
-            "privacy": PrivacyPlan.named("none"),
-            "rounds": 1,
-            "taps": config.taps.model_copy(update={"places": ()}),
-        }
-    )
-    experiment = Experiment.on(same, interactions)
-    return experiment.run(parts=held_out(experiment)).test
-
-
 def train(
     experiment: Experiment, directory: Path, screen: Screen, *, resume: bool, parts: Sequence[Part], mark: str
 ) -> RunResult:
@@ -148,8 +117,8 @@ def train(
         CommandError: training diverged.
     """
     config = experiment.config
-    if resume and ((directory / _CHARGES).exists() or Checkpoint.exists(directory / CHECKPOINT)):
-        ledger = Ledger.resume(config.privacy, experiment.n_users, directory / _CHARGES, run=config.digest())
+    if resume and ((directory / CHARGES).exists() or Checkpoint.exists(directory / CHECKPOINT)):
+        ledger = Ledger.resume(config.privacy, experiment.n_users, directory / CHARGES, run=config.digest())
         screen.result(*([f"Note: {ledger.notice}."] if ledger.notice else []))
     reached = _begin(directory, resume=resume)
     if reached:
@@ -163,7 +132,7 @@ def train(
             reached = t + 1
             if evaluated is not None:
                 with (directory / METRICS).open("ab") as file:
-                    file.write(_lines([evaluated]).encode())
+                    file.write(metric_lines([evaluated]).encode())
             advance(reached, live(evaluated.results[parts[0]]) if evaluated else "")
             if first_round is None:
                 first_round = time.perf_counter() - started
@@ -183,49 +152,23 @@ def train(
                 f"training diverged: round {reached + 1} gave NaN or infinity; lower the learning rate "
                 f"(privfed methods {config.method_name} lists them) and start again with another --out"
             ) from error
-    _finish(directory, result, experiment.n_users)
+    write_claims(directory, result, experiment.n_users)
     return result
 
 
 def files(directory: Path) -> dict[str, str]:
     """What a finished run left, by purpose."""
-    names = (RECORD, METRICS, _CHARGES, LEDGER, GUARANTEE, CHECKPOINT, "taps")
+    names = (RECORD, METRICS, CHARGES, LEDGER, GUARANTEE, CHECKPOINT, "taps")
     return {name: str(directory / name) for name in names if (directory / name).exists()}
 
 
 def _begin(directory: Path, *, resume: bool) -> int:
     """Make `metrics.jsonl` say what the checkpoint says, or nothing where there is none; gives the first round."""
     saved = directory / CHECKPOINT
-    if not (resume and (directory / _CHARGES).exists() and Checkpoint.exists(saved)):
+    if not (resume and (directory / CHARGES).exists() and Checkpoint.exists(saved)):
         write_text(directory / METRICS, "")
         return 0
     checkpoint = Checkpoint.load(saved, ranged=True)
     history = [one.evaluation() for one in TrainingProgress.from_checkpoint(checkpoint, saved).history]
-    write_text(directory / METRICS, _lines(history))
+    write_text(directory / METRICS, metric_lines(history))
     return checkpoint.next_round
-
-
-def _finish(directory: Path, result: RunResult, population: int) -> None:
-    config = result.config
-    ledger = Ledger.resume(config.privacy, population, directory / _CHARGES, run=config.digest())
-    write_json(directory / LEDGER, ledger.state() | {"notices": list(ledger.notices)})
-    write_json(directory / GUARANTEE, result.guarantee.model_dump(mode="json"))
-
-
-def _lines(history: Iterable[RoundEvaluation]) -> str:
-    return "".join(
-        json.dumps(
-            {
-                "round": evaluated.round,
-                "part": part,
-                "metric": metric.slug,
-                "value": metric.value,
-                "lo": metric.lo,
-                "hi": metric.hi,
-            }
-        )
-        + "\n"
-        for evaluated in history
-        for part, result in evaluated.results.items()
-        for metric in result.metrics
-    )

@@ -332,7 +332,7 @@ def _ways_out(name: str) -> str:
     folder = dataset.sought if dataset else name
     return (
         f"connect to the network, set {ENVIRONMENT} to a folder that holds {folder}/, give its path, "
-        "or use generated data with --data synthetic"
+        "or take generated data: 'synthetic'"
     )
 
 

@@ -117,15 +117,16 @@ class Checkpoint:
         """
         place = folder if folder.exists() else _old(folder)
         if not place.exists():
-            raise CheckpointError(f"{folder} holds no checkpoint; start again with another --out")
+            raise CheckpointError(f"{folder} holds no checkpoint; start again in another folder")
         try:
             state = json.loads((place / "progress.json").read_text())
             next_round, progress = state["next_round"], state["progress"]
-            server = load_file(place / _SERVER)
+            # A file's tensors lie at any address, and products of unaligned ones may round otherwise.
+            server = {name: value.clone() for name, value in load_file(place / _SERVER).items()}
             clients = _ranged(place, processes) if ranged else _private(place, processes)
         except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
             raise CheckpointError(
-                f"the checkpoint in {place} is damaged ({error}); start again with another --out"
+                f"the checkpoint in {place} is damaged ({error}); start again in another folder"
             ) from error
         return cls(next_round, server, clients, progress)
 

@@ -59,11 +59,21 @@ class RunResult:
     @property
     def selected(self) -> RoundEvaluation:
         """The round the protocol reports: the last, or the best on validation by `merit` (the later of equals)."""
-        if self.config.protocol.select == "last":
-            return self.history[-1]
-        return max(self.history, key=lambda e: (e.results["valid"].merit, e.round))
+        return selected(self.config, self.history)
 
     @property
     def test(self) -> EvaluationResult:
         """Test utility at the selected round."""
         return self.selected.results["test"]
+
+
+def selected(config: ExperimentConfig, history: Sequence[RoundEvaluation]) -> RoundEvaluation:
+    """The evaluation that the protocol reports: of the last round, or of the best on validation (the later of equals).
+
+    Args:
+        config: of the run.
+        history: all its evaluations, by round.
+    """
+    if config.protocol.select == "last":
+        return history[-1]
+    return max(history, key=lambda e: (e.results["valid"].merit, e.round))

@@ -44,7 +44,7 @@ class TrainingProgress(BaseModel):
             return cls.model_validate(checkpoint.progress)
         except ValidationError as error:
             raise CheckpointError(
-                f"the checkpoint in {folder} is damaged ({error.error_count()} values); start again with another --out"
+                f"the checkpoint in {folder} is damaged ({error.error_count()} values); start again in another folder"
             ) from error
 
 

@@ -5,23 +5,17 @@ that defines it and the variable that holds it, `my_file.py:METHOD`.
 """
 
 import difflib
-import importlib.util
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import Any
 
 from privfed.methods.method import Method
+from privfed.methods.own import UnknownMethodError, from_file, in_file, of_this_process
 from privfed.methods.preset import Preset
 
 GROUP = "privfed.methods"
-_FILE = ".py"
-
-
-class UnknownMethodError(ValueError):
-    """No method or preset of that name is there."""
 
 
 def methods() -> dict[str, Method]:
@@ -52,16 +46,12 @@ def entries() -> dict[str, Any]:
     return _registered(entry_points, tuple(sys.path))
 
 
-def in_file(name: str) -> bool:
-    """Whether a name is that of a variable in a Python file."""
-    return name.rpartition(":")[0].endswith(_FILE)
-
-
 def _found(name: str) -> tuple[Method, Preset | None]:
+    if (given := of_this_process(name)) is not None:
+        return given, None
     if in_file(name):
-        file, _, variable = name.rpartition(":")
-        return _method_in(Path(file), variable), None
-    if name.endswith(_FILE):
+        return from_file(name), None
+    if name.endswith(".py"):
         raise UnknownMethodError(f"{name} is a file: name the variable that holds the method too, as {name}:METHOD")
     base, colon, wanted = name.partition(":")
     if base not in entries():
@@ -87,36 +77,3 @@ def _choices(word: str, known: Mapping[str, Any]) -> str:
 def _registered(find: Callable[..., Iterable[Any]], path: tuple[str, ...]) -> dict[str, Any]:  # noqa: ARG001 (the key)
     """Entry points of all methods: looking through every installed package takes tens of milliseconds."""
     return {entry.name: entry for entry in find(group=GROUP)}
-
-
-def _method_in(file: Path, variable: str) -> Method:
-    """The method that a Python file holds.
-
-    Raises:
-        UnknownMethodError: there is no such file, it cannot be imported, or the variable holds no method.
-    """
-    if not file.is_file():
-        raise UnknownMethodError(f"there is no file {file} to take a method from: correct the path")
-    held = vars(_module(file.resolve())).get(variable)
-    if not isinstance(held, Method):
-        found = [name for name, value in vars(_module(file.resolve())).items() if isinstance(value, Method)]
-        there = f"choose one of {', '.join(found)}" if found else "make one with privfed.methods.Method or torch_method"
-        raise UnknownMethodError(f"{variable!r} in {file} is no method: {there}")
-    return held
-
-
-@cache
-def _module(file: Path) -> Any:
-    """The module of a file, executed once."""
-    name = f"{file.stem}_{abs(hash(str(file))):x}"
-    spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
-        raise UnknownMethodError(f"{file} is no Python file: give one that defines a method")
-    # Classes of the file are looked up by the name of their module, as pickling and dataclasses do.
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        del sys.modules[name]
-        raise UnknownMethodError(f"{file} cannot be imported ({type(error).__name__}: {error}): correct it") from error
-    return module

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, JsonValue
 
 from privfed.methods import PUBLISHED, Preset, method, preset
-from privfed.methods.registry import in_file
+from privfed.methods.own import in_file
 
 NAME = "name"
 

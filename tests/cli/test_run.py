@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from privfed.cli.directory import FORMAT
+from privfed.experiment.folder import FORMAT
 from privfed.privacy import Guarantee
 
 DATA = ("--data", "synthetic-small")

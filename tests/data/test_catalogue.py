@@ -67,7 +67,7 @@ def test_a_bare_machine_is_told_all_ways_out(bare_machine):
         lambda: load("ml-100k", offline=True),
         lambda: catalogue.fetch("ml-1m"),
     ):
-        with pytest.raises(DataError, match="--data synthetic") as caught:
+        with pytest.raises(DataError, match="generated data: 'synthetic'") as caught:
             ask()
         assert "\n" not in str(caught.value)
         assert "PRIVFED_DATA" in str(caught.value)

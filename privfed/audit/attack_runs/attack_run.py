@@ -436,7 +436,7 @@ def attack_run(directory: Path, config: ExperimentConfig, split: Split) -> RunFi
     has_rows = experiment.item_blocks is not None
     if has_rows and not any(seen[tap] for tap in UPLOAD_TAPS) and config.privacy.mechanism.release == "individual":
         raise ValueError(
-            f"{directory} holds no tapped uploads; run again with --set 'taps.places=[\"wire\"]' and a new --out"
+            f'{directory} holds no tapped uploads: run again in another folder with taps.places = ["wire"]'
         )
     t = experiment.restore(directory)
     saved = directory / "checkpoint"

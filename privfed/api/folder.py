@@ -1,0 +1,62 @@
+"""The folder of a run for Python: what is in it, read and checked."""
+
+import json
+import shutil
+import tempfile
+import weakref
+from pathlib import Path
+
+from privfed import __version__
+from privfed.api.errors import UseError
+from privfed.data import Interactions
+from privfed.experiment.folder import CHECKPOINT, FORMAT, GUARANTEE, RECORD, FolderRecord
+from privfed.privacy import configure
+
+
+def temporary(kind: str) -> Path:
+    """A new folder that only this user may read."""
+    return Path(tempfile.mkdtemp(prefix=f"privfed-{kind}-"))
+
+
+def remove_with(owner: object, folder: Path) -> None:
+    """Remove `folder` when nobody holds `owner` any more, or the process ends."""
+    weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
+
+
+def read_record(folder: Path) -> FolderRecord:
+    """The record of a finished run.
+
+    Raises:
+        UseError: there is none, it is not finished, or it is damaged or in another format.
+    """
+    try:
+        content = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise UseError(f"{folder} holds no run: give a folder that Run.save or 'privfed run' wrote") from None
+    except ValueError as error:
+        raise UseError(f"{folder / RECORD} is damaged ({error}): train again") from error
+    version = content.get("format") if isinstance(content, dict) else None
+    if version != FORMAT:
+        raise UseError(
+            f"{folder} is in format {version}, and privfed {__version__} reads format {FORMAT}: use the version that "
+            f"wrote it, or train again"
+        )
+    record = configure(FolderRecord, content)
+    if record.kind != "run":
+        raise UseError(f"{folder} holds an audit: give the folder of a run")
+    if not ((folder / CHECKPOINT).exists() and (folder / GUARANTEE).exists()):
+        raise UseError(f"the run in {folder} is not finished: let 'privfed run' resume it, or train again")
+    return record
+
+
+def check_data(record: FolderRecord, data: Interactions, folder: Path) -> None:
+    """Refuse data other than the run was trained on.
+
+    Raises:
+        UseError: the digests differ.
+    """
+    if data.card.sha256 != record.data_sha256:
+        raise UseError(
+            f"the data set {data.name} is not the one that {folder} was trained on (its digest differs): give the "
+            f"former data, or train again"
+        )

@@ -1,0 +1,241 @@
+"""`privfed.run`: train a method on a data set behind a privacy plan."""
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from privfed.api.data import Data, as_data
+from privfed.api.errors import UseError
+from privfed.api.folder import remove_with, temporary
+from privfed.api.method import AnyMethod, named, record, table
+from privfed.api.result import TrainedRun
+from privfed.api.sizing import plan_for_epsilon, sized
+from privfed.api.tracking import Log, Tracker, chosen, flat, measured
+from privfed.data import Interactions, Split, SplitSpec, split
+from privfed.evaluation import HONEST, PAPER, EvaluationError, Protocol, RoundEvaluation
+from privfed.experiment import Experiment
+from privfed.experiment.baseline import held_out
+from privfed.experiment.folder import METRICS, FolderRecord, metric_lines, write_claims, write_text
+from privfed.guards.client_guard import BrokenUploadError
+from privfed.methods import Method
+from privfed.privacy import PrivacyPlan, configure
+from privfed.setup.config import ExperimentConfig
+
+AnyData = str | PathLike[str] | pd.DataFrame | Interactions
+AnyPlan = str | PrivacyPlan
+AnyProtocol = str | Protocol
+_PROTOCOLS: dict[str, tuple[Protocol, dict[str, str]]] = {
+    "honest": (HONEST, {}),
+    "paper": (PAPER, {"ties": "earlier_row_is_newer"}),
+}
+
+
+def run(
+    method: AnyMethod,
+    data: AnyData,
+    *,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    privacy: AnyPlan | None = None,
+    trust: str | None = None,
+    rounds: int | None = None,
+    seed: int = 0,
+    target: str | None = None,
+    split: SplitSpec | Mapping[str, Any] | None = None,
+    protocol: AnyProtocol = "honest",
+    folder: str | PathLike[str] | None = None,
+    device: str = "cpu",
+    log: Log | None = None,
+    trackers: Sequence[str | Tracker] = (),
+    options: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> TrainedRun:
+    """Train a method, measure it, and say what is guaranteed.
+
+    Args:
+        method: a name (`privfed methods` lists them), `my_file.py:METHOD`, or a method of your own
+            (docs/add_a_method.md).
+        data: what `privfed.load` gave, or anything that it takes.
+        epsilon: total that nobody's data may exceed in the whole run; noise is sized for it.
+        delta: probability with which epsilon may fail; by default users^-1.1.
+        privacy: a plan, or one in words such as "central-gaussian:clip_norm=0.5,noise_multiplier=2" or "none"; with
+            `epsilon` its noise is sized.
+        trust: with `epsilon`, who adds the noise: "central", a trusted server; "distributed", every device a share
+            inside a secure sum; "local", every device all of it. By default central, and local for a method that needs
+            single uploads.
+        rounds: rounds to train; 100, or 1 for a method that asks once.
+        seed: of parameters, sampling and noise.
+        target: the behaviour to recommend, where the data have several.
+        split: how held-out items are chosen: a `SplitSpec` or its fields.
+        protocol: "honest", or "paper" to compare with tables of PFedRec and GPFedRec, or a `Protocol`.
+        folder: where to train, new or empty; by default a temporary folder (`Run.save` keeps it).
+        device: "cpu", "cuda", ...
+        log: called with (rounds done, metrics by name) whenever a round was evaluated.
+        trackers: "mlflow", "wandb", or objects with `begin`, `log` and `end`.
+        options: further fields of `ExperimentConfig`, such as {"taps": {"users": 50}} or {"fidelity": "analytic"}.
+        **settings: of the method, such as `dim=16`.
+
+    Raises:
+        ValueError: something cannot be done as asked; one sentence says what, and what to do.
+
+    Example:
+        >>> import privfed
+        >>> run = privfed.run("private-gram", "synthetic-small", epsilon=8)
+        >>> print(str(run).splitlines()[0])
+        private-gram on synthetic-small (120 users, 200 items), 1 round, seed 0, synthetic data
+    """
+    loaded, name = as_data(data), named(method)
+    config = configured(
+        name,
+        loaded,
+        settings,
+        rounds=rounds,
+        split=split_fields(loaded, split, target),
+        protocol=protocol,
+        seed=seed,
+        device=device,
+        **dict(options or {}),
+    )
+    parts = _parts(loaded, config)
+    config = protected(config, parts, record(name), privacy=privacy, trust=trust, epsilon=epsilon, delta=delta)
+    return _trained(Experiment(config, parts), loaded, folder, chosen(log, trackers))
+
+
+def configured(
+    name: str, data: Data, settings: Mapping[str, Any], *, rounds: int | None, protocol: AnyProtocol, **fields: Any
+) -> ExperimentConfig:
+    """The configuration of a run without its privacy plan.
+
+    Raises:
+        ValueError: a bad setting or value, in one sentence that names it.
+    """
+    registered = record(name)
+    chosen_protocol, ties = _protocol(protocol)
+    if ties:
+        fields["split"] = {**_fields(fields.get("split")), **ties}
+    once = registered.traits.uploads_once
+    config = configure(
+        ExperimentConfig,
+        {
+            "data": data.source or data.name,
+            "method": table(name, dict(settings)),
+            "rounds": (1 if once else 100) if rounds is None else rounds,
+            "protocol": chosen_protocol,
+            **{key: value for key, value in fields.items() if value is not None},
+        },
+    )
+    config.settings()
+    return config
+
+
+def protected(
+    config: ExperimentConfig,
+    parts: Split,
+    registered: Method,
+    *,
+    privacy: AnyPlan | None = None,
+    trust: str | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+) -> ExperimentConfig:
+    """The same run behind a plan, its noise sized where an epsilon is given.
+
+    Raises:
+        ValueError: the plan is not known, does not fit the method, or reaches no such epsilon.
+    """
+    words = privacy if isinstance(privacy, str) else None
+    if epsilon is not None:
+        plan = (
+            privacy
+            if isinstance(privacy, PrivacyPlan)
+            else plan_for_epsilon(registered, trust, words, delta, parts.train.n_users)
+        )
+        return sized(config.model_copy(update={"privacy": plan}), parts, epsilon)
+    if trust is not None:
+        raise UseError(f"trust={trust!r} says who adds noise, and epsilon is not given: give epsilon, too")
+    plan = PrivacyPlan.parse(words or "none") if not isinstance(privacy, PrivacyPlan) else privacy
+    changed = plan if delta is None else PrivacyPlan.from_dict(plan.to_dict() | {"delta": delta})
+    return config.model_copy(update={"privacy": changed})
+
+
+def _trained(
+    experiment: Experiment, data: Data, folder: str | PathLike[str] | None, trackers: Sequence[Tracker]
+) -> TrainedRun:
+    place = temporary("run") if folder is None else Path(folder)
+    if place.is_file() or (place.is_dir() and any(place.iterdir())):
+        raise UseError(f"{place} is not empty: choose another folder")
+    place.mkdir(parents=True, exist_ok=True)
+    config, parts = experiment.config, held_out(experiment)
+    FolderRecord(
+        kind="run", config=config.model_dump(mode="json"), columns=data.columns, data_sha256=data.card.sha256
+    ).write(place)
+    write_text(place / METRICS, "")
+
+    def progress(t: int, evaluated: RoundEvaluation | None) -> None:
+        if evaluated is None:
+            return
+        with (place / METRICS).open("a", encoding="utf-8") as file:
+            file.write(metric_lines([evaluated]))
+        for tracker in trackers:
+            tracker.log(t + 1, measured(evaluated))
+
+    title, about = f"{Path(config.method_name).name} on {data.name}", flat(config.model_dump(mode="json"))
+    for tracker in trackers:
+        tracker.begin(title, about)
+    summary: dict[str, float] | None = None
+    try:
+        result = experiment.run(place, progress=progress, parts=parts)
+        write_claims(place, result, experiment.n_users)
+        claim = {"epsilon": result.guarantee.epsilon, "delta": result.guarantee.delta}
+        summary = claim | {f"test/{metric.slug}": metric.value for metric in result.test.metrics}
+    except (BrokenUploadError, EvaluationError) as error:
+        raise UseError(
+            f"training {config.method_name} diverged to NaN or infinity ({error}): lower its learning rate"
+        ) from error
+    finally:
+        for tracker in trackers:
+            tracker.end(summary)
+    run = TrainedRun(experiment, data, place)
+    if folder is None:
+        remove_with(run, place)
+    return run
+
+
+def split_fields(data: Data, given: SplitSpec | Mapping[str, Any] | None, target: str | None) -> dict[str, Any]:
+    """Fields of the split, the target among them.
+
+    Raises:
+        UseError: the data mix behaviours and none of them is chosen.
+    """
+    fields = _fields(given)
+    if target is not None:
+        fields["target"] = target
+    kinds = list(data.behaviour_counts)
+    if len(kinds) > 1 and fields.get("target") is None:
+        raise UseError(
+            f"{data.name} mixes behaviours ({', '.join(kinds)}): choose the one to recommend, as in target={kinds[0]!r}"
+        )
+    return fields
+
+
+def _fields(spec: Any) -> dict[str, Any]:
+    """Fields of a split that were given."""
+    if spec is None:
+        return {}
+    return spec.model_dump(exclude_unset=True) if isinstance(spec, SplitSpec) else dict(spec)
+
+
+def _protocol(given: AnyProtocol) -> tuple[Protocol, dict[str, str]]:
+    """The protocol, and what of the split goes with it."""
+    if isinstance(given, Protocol):
+        return given, {}
+    if given not in _PROTOCOLS:
+        raise UseError(f"protocol={given!r} is not known: give 'honest', 'paper' or a privfed.evaluation.Protocol")
+    return _PROTOCOLS[given]
+
+
+def _parts(data: Data, config: ExperimentConfig) -> Split:
+    return split(data, config.split)

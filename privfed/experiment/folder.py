@@ -1,0 +1,93 @@
+"""The folder of a run as the command line and Python write it: a record of what ran, and files whole or absent.
+
+`config.json` is `{format, kind, privfed, config, columns, data_sha256}`; `metrics.jsonl` has a line for every metric of
+every evaluated round; `ledger.json` and `guarantee.json` come when the run is finished. Files count rounds from 0.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+from privfed import __version__
+from privfed.evaluation import RoundEvaluation
+from privfed.experiment.result import RunResult
+from privfed.privacy import Ledger, configure
+from privfed.setup.config import ExperimentConfig
+
+FORMAT = 1
+RECORD, CHECKPOINT, CLIENT_STATE = "config.json", "checkpoint", "client-state"
+METRICS, CHARGES, LEDGER, GUARANTEE = "metrics.jsonl", "ledger.jsonl", "ledger.json", "guarantee.json"
+Kind = Literal["run", "audit"]
+
+
+class FolderRecord(BaseModel):
+    """What a folder holds.
+
+    Attributes:
+        format: format of the folder.
+        kind: a run or an audit.
+        privfed: version that wrote it.
+        config: the whole configuration.
+        columns: role -> column of a table of one's own; None where the data set names them itself.
+        data_sha256: digest of the data as they were loaded.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: int = FORMAT
+    kind: Kind
+    privfed: str = __version__
+    config: dict[str, JsonValue]
+    columns: dict[str, str] | None
+    data_sha256: str | None
+
+    def write(self, folder: Path) -> None:
+        """Put the record into `folder`."""
+        write_json(folder / RECORD, self.model_dump(mode="json"))
+
+    def experiment(self) -> ExperimentConfig:
+        """The configuration of a run."""
+        return configure(ExperimentConfig, self.config)
+
+
+def metric_lines(history: Iterable[RoundEvaluation]) -> str:
+    """Lines of `metrics.jsonl`."""
+    return "".join(
+        json.dumps(
+            {
+                "round": evaluated.round,
+                "part": part,
+                "metric": metric.slug,
+                "value": metric.value,
+                "lo": metric.lo,
+                "hi": metric.hi,
+            }
+        )
+        + "\n"
+        for evaluated in history
+        for part, result in evaluated.results.items()
+        for metric in result.metrics
+    )
+
+
+def write_claims(folder: Path, result: RunResult, population: int) -> None:
+    """Write the ledger and the guarantee of a finished run."""
+    config = result.config
+    ledger = Ledger.resume(config.privacy, population, folder / CHARGES, run=config.digest())
+    write_json(folder / LEDGER, ledger.state() | {"notices": list(ledger.notices)})
+    write_json(folder / GUARANTEE, result.guarantee.model_dump(mode="json"))
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON file, whole or not at all."""
+    write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file, whole or not at all."""
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_bytes(text.encode())
+    partial.replace(path)
