@@ -66,10 +66,10 @@ def test_a_contradiction_counts_here_too(cli: Callable, alone: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ('{"schema_version": 1}', "schema version 1, from an older privfed than this one, which reads version 2"),
+        ('{"schema_version": 1}', "schema version 1, from an older privfed than this one, which reads version 3"),
         ('{"schema_version": 99}', "from a newer privfed than this one"),
-        ('{"schema_version": 2, "runs": [', "damaged or cut short"),
-        ('{"schema_version": 2}', "is damaged: created: field required"),
+        ('{"schema_version": 3, "runs": [', "damaged or cut short"),
+        ('{"schema_version": 3}', "is damaged: created: field required"),
         ("[]", "is not an audit report"),
     ],
 )
