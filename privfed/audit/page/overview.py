@@ -65,8 +65,8 @@ def legend() -> list[tuple[str, str]]:
 def picture_title(verdict: Verdict) -> str:
     """What the picture shows, in a heading."""
     good = sum(row.group == "good" for row in verdict.rows)
-    number = "No setting lies" if not good else "1 setting lies" if good == 1 else f"{good} settings lie"
-    return f"{number} in the corner that one wants: useful, and guaranteed"
+    number = formatting.capital(formatting.in_words(good))
+    return f"{number} setting{' lies' if good < 2 else 's lie'} in the corner that one wants: useful, and guaranteed"
 
 
 def picture_note(verdict: Verdict) -> str:
@@ -91,7 +91,8 @@ def _share(number: int, total: int, one: str, many: str) -> str:
         return f"No setting {one}."
     if number == total:
         return f"Every setting {one}."
-    return f"{number} of {total} settings {one if number == 1 else many}."
+    of = f"{formatting.capital(formatting.in_words(number))} of {formatting.in_words(total)} settings"
+    return f"{of} {one if number == 1 else many}."
 
 
 def _leaks(measured: list[VerdictRow], leaky: list[Headline]) -> str:

@@ -105,16 +105,19 @@ def _quality(row: VerdictRow) -> tuple[float, float, float]:
 
 
 def _places(rows: list[VerdictRow], frame: _Frame, low: float, high: float) -> list[tuple[float, float]]:
-    """Where each circle lies; those that guarantee nothing stand side by side in their lane."""
+    """Where each circle lies: apart from others, and side by side in the lane of those that guarantee nothing."""
     nothing = [n for n, row in enumerate(rows) if row.grade == "none"]
     room = (frame.width - frame.lane) * (0.45 if frame.kind == "wide" else 0.7)
-    places = []
+    places = list[tuple[float, float]]()
     for n, row in enumerate(rows):
         if row.grade == "none":
             x = frame.lane + 16 + room * nothing.index(n) / max(len(nothing), 1)
         else:
             x = frame.x(row.cell.guarantee.epsilon, low)
-        places.append((x, frame.y(_quality(row)[0], high)))
+        y = frame.y(_quality(row)[0], high)
+        while any(math.dist((x, y), other) < 2 * _RADIUS for other in places):
+            x += 1.0
+        places.append((x, y))
     return places
 
 

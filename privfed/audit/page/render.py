@@ -99,7 +99,8 @@ def _first_screen(report: AuditReport) -> dict[str, Any]:
     found = verdict(report)
     metric = next(((row.utility.name, row.utility.k) for row in found.rows if row.utility), None)
     return {
-        "headline": found.sentence.rstrip("."),
+        "headline": found.sentence.partition(":")[0].rstrip("."),
+        "deck": f"{formatting.capital(found.sentence.partition(': ')[2])} {report.advice}".strip(),
         "groups": overview.groups(found),
         "three": overview.three(report, found),
         "legend_of_grades": overview.legend(),

@@ -224,7 +224,7 @@ def _coin(cell: Cell) -> str:
     if attack.ceiling is None:
         return f"{text}."
     if too_weak_to_test(attack.ceiling):
-        return f"{text}; the claim allows up to {formatting.share(attack.ceiling.auc)}: too weak to be tested."
+        return f"{text}; the claim allows at most {formatting.share(attack.ceiling.auc)}: too weak to be tested."
     return f"{text}; the claim allows at most {formatting.share(attack.ceiling.auc)}."
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from privfed.audit.report import formatting
+from privfed.audit.report.aggregates import grouped
 from privfed.audit.report.compare import difference
 from privfed.audit.report.grades import GRADES, Grade, grade
 from privfed.audit.report.headline import main_utility, popularity_utility, protected_cells, unprotected
@@ -142,10 +143,23 @@ def _sentence(rows: list[VerdictRow], good: list[VerdictRow]) -> str:
     if len(rows) == 1:
         return f"{rows[0].name} is {'' if good else 'not '}{both}."
     if not good:
-        return f"None of {len(rows)} settings is {both}."
-    count = "All" if len(good) == len(rows) else str(len(good)) + " of"
+        return f"None of {formatting.in_words(len(rows))} settings is {both}."
+    names = formatting.listed([_short(method, own) for method, own in grouped(good, _method).items()])
+    if len(good) == len(rows):
+        return f"All {formatting.in_words(len(rows))} settings are {both}: {names}."
+    number = formatting.capital(formatting.in_words(len(good)))
     verb = "is" if len(good) == 1 else "are"
-    return f"{count} {len(rows)} settings {verb} {both}: {formatting.listed([row.name for row in good])}."
+    return f"{number} of {formatting.in_words(len(rows))} settings {verb} {both}: {names}."
+
+
+def _method(row: VerdictRow) -> str:
+    return formatting.method_name(row.cell.method)
+
+
+def _short(method: str, rows: list[VerdictRow]) -> str:
+    """A method with the epsilons of its settings, for example "private-gram at epsilon 8 and 1"."""
+    values = sorted({row.cell.guarantee.epsilon for row in rows}, reverse=True)
+    return f"{method} at epsilon {formatting.listed([formatting.epsilon(value) for value in values])}"
 
 
 def _advice(report: AuditReport, rows: list[VerdictRow], good: list[VerdictRow]) -> str:
