@@ -73,7 +73,8 @@ def audit(
     """Train every method behind every plan, attack what the server saw, and write one report.
 
     Writes report.json, runs.csv, index.html and charts/ to --out. The exit code is 1 when the numbers
-    contradict a claim, or a threshold is broken. An audit that was stopped continues when the same command is given again.
+    contradict a claim, or a threshold is broken. An audit that was stopped continues when the same command is
+    given again.
     """
     from privfed.audit.grid import AuditProgress, run_audit
     from privfed.audit.report.thresholds import Policy
